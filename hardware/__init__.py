@@ -22,6 +22,6 @@ In the order of imports, which `tests/test_imports.py` checks:
 from simgpu.hardware import errors
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.errors import SimError
-from simgpu.hardware.targets import counted, target, targets
+from simgpu.hardware.targets import target, target_count, targets
 
-__all__ = ["HardwareDescriptor", "MFMAAtom", "SimError", "counted", "errors", "target", "targets"]
+__all__ = ["HardwareDescriptor", "MFMAAtom", "SimError", "errors", "target", "target_count", "targets"]

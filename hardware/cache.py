@@ -30,7 +30,7 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(o
 PASS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | NO_LINK
 
 
-def _locked(file: int, seconds: float) -> bool:
+def _lock(file: int, seconds: float) -> bool:
     """True if no other process has the file locked, after at most `seconds`; locks it if the system can."""
     try:
         import fcntl
@@ -67,12 +67,12 @@ class Folder:
         try:
             self._path = _place(kind)
             if hasattr(os, "geteuid"):
-                self._at = _opened(self._path)
+                self._at = _open_folder(self._path)
                 weakref.finalize(self, os.close, self._at)
             else:
                 self._path.mkdir(parents=True, exist_ok=True)
             self._usable = True
-        except _Refused as why:
+        except _FolderRefused as why:
             self._usable = False
             warnings.warn(f"simgpu: nothing is cached: {why}. {_ADVICE}", CacheRefused, stacklevel=1)
         except (OSError, RuntimeError):  # RuntimeError: the user has no home
@@ -98,14 +98,14 @@ class Folder:
         except OSError:
             return None
         content = kept[len(MAGIC) + DIGEST_BYTES :]
-        return content if kept == self._packed(name, content) else None
+        return content if kept == self._pack(name, content) else None
 
     def store(self, name: str, content: bytes) -> None:
         """Keeps a file, whole or not at all; it replaces another with this name. A failure only costs time."""
         if self._usable:
-            self._written(name, self._packed(name, content))
+            self._write(name, self._pack(name, content))
 
-    def _written(self, name: str, data: bytes) -> bool:
+    def _write(self, name: str, data: bytes) -> bool:
         """Replaces a file by one of these bytes; True on success."""
         scratch = f".{name}.{secrets.token_hex(8)}"
         try:
@@ -139,7 +139,7 @@ class Folder:
         if made < 0:
             yield True
             return
-        if not _locked(made, LONGEST_WAIT if wait and not self._held else 0.0):
+        if not _lock(made, LONGEST_WAIT if wait and not self._held else 0.0):
             os.close(made)
             yield wait
             return
@@ -163,7 +163,7 @@ class Folder:
                     return self._path / name
         except OSError:
             pass
-        return self._path / name if self._written(name, content) else None
+        return self._path / name if self._write(name, content) else None
 
     def link(self, name: str, placed: str) -> Path | None:
         """Gives a file that `place` placed another name, and returns its path: one file, which is loaded once under both names.
@@ -187,7 +187,7 @@ class Folder:
     def _name(self, name: str) -> str:
         return name if self._at is not None else str(self._path / name)
 
-    def _packed(self, name: str, content: bytes) -> bytes:
+    def _pack(self, name: str, content: bytes) -> bytes:
         """Returns a file's bytes: the digest covers its name, so that no file passes for another."""
         return MAGIC + hashlib.sha256(f"{self.kind}/{name}\0".encode() + content).digest() + content
 
@@ -200,15 +200,15 @@ def _place(kind: str) -> Path:
 # -- permissions of a folder ----------------------------------------------------------------------
 
 
-class _Refused(Exception):
+class _FolderRefused(Exception):
     """Reason why a folder must not be used."""
 
 
 _ADVICE = "Set SIMGPU_CACHE_DIR to a folder that only you can write, such as one in your home."
 
 
-def _opened(path: Path) -> int:
-    """Opens the folder at an absolute path, made if it is missing; raises `_Refused` or OSError.
+def _open_folder(path: Path) -> int:
+    """Opens the folder at an absolute path, made if it is missing; raises `_FolderRefused` or OSError.
 
     It walks from the root, one name at a time, and checks each folder by its descriptor before it follows a name in it.
     So the folder that is used is the one that was checked.
@@ -220,7 +220,7 @@ def _opened(path: Path) -> int:
             _check(at, seen)
             name = left.pop()
             try:
-                below = _entered(at, name, os.O_RDONLY | os.O_DIRECTORY | NO_LINK if not left else PASS)
+                below = _enter(at, name, os.O_RDONLY | os.O_DIRECTORY | NO_LINK if not left else PASS)
             except OSError as error:
                 if error.errno not in (errno.ELOOP, errno.ENOTDIR) or links == LINKS:
                     raise
@@ -237,7 +237,7 @@ def _opened(path: Path) -> int:
         raise
 
 
-def _entered(at: int, name: str, flags: int) -> int:
+def _enter(at: int, name: str, flags: int) -> int:
     try:
         return os.open(name, flags, dir_fd=at)
     except FileNotFoundError:
@@ -247,25 +247,25 @@ def _entered(at: int, name: str, flags: int) -> int:
 
 
 def _link(at: int, name: str, folder: Path) -> Path:
-    """Returns the target of a symbolic link. Raises `_Refused` for another user's, and OSError if it is no link."""
+    """Returns the target of a symbolic link. Raises `_FolderRefused` for another user's, and OSError if it is no link."""
     target = os.readlink(name, dir_fd=at)
     owner = os.stat(name, dir_fd=at, follow_symlinks=False).st_uid
-    if owner not in _trusted():
-        raise _Refused(f"the link {folder / name} belongs to {_user(owner)}")
+    if owner not in _trusted_users():
+        raise _FolderRefused(f"the link {folder / name} belongs to {_user(owner)}")
     return Path(target)
 
 
 def _check(at: int, path: Path, last: bool = False) -> None:
-    """Raises `_Refused` if another user could replace an entry of the folder, or add one if it is the last of a path."""
+    """Raises `_FolderRefused` if another user could replace an entry of the folder, or add one if it is the last of a path."""
     status = os.fstat(at)
-    if status.st_uid not in _trusted():
-        raise _Refused(f"the folder {path} belongs to {_user(status.st_uid)}")
+    if status.st_uid not in _trusted_users():
+        raise _FolderRefused(f"the folder {path} belongs to {_user(status.st_uid)}")
     # In a sticky folder, such as /tmp, an entry belongs to its owner, who is checked next.
     if _changeable(status) and (last or not status.st_mode & stat.S_ISVTX):
-        raise _Refused(f"other users may write the folder {path} (mode {stat.S_IMODE(status.st_mode):04o})")
+        raise _FolderRefused(f"other users may write the folder {path} (mode {stat.S_IMODE(status.st_mode):04o})")
 
 
-def _trusted() -> set[int]:
+def _trusted_users() -> set[int]:
     """Returns the users whose files are trusted: this one, root, and the owner of / (in a user namespace root may have no name)."""
     return {0, os.geteuid(), os.stat("/").st_uid}
 
@@ -275,7 +275,7 @@ def _changeable(status: os.stat_result) -> bool:
     if not hasattr(os, "geteuid"):
         return False
     by_group = status.st_mode & stat.S_IWGRP and not _own_group(status.st_gid)
-    return bool(status.st_uid not in _trusted() or status.st_mode & stat.S_IWOTH or by_group)
+    return bool(status.st_uid not in _trusted_users() or status.st_mode & stat.S_IWOTH or by_group)
 
 
 def _own_group(group: int) -> bool:

@@ -148,7 +148,7 @@ class HardwareDescriptor:
                 f"{self.name or self.arch} has no matrix instruction for {dtype_in!r}: use one of {', '.join(self.dtypes())}, "
                 "or another target"
             )
-        return _preferred(rows)
+        return _fastest_atom(rows)
 
     def scaled_atom(self, dtype_a: str, dtype_b: str) -> MFMAAtom:
         """Returns the same among atoms with E8M0 scales, for A's and B's types. Raises TargetError if the target has none."""
@@ -158,7 +158,7 @@ class HardwareDescriptor:
                 f"{self.name or self.arch} has no matrix instruction with MX scales for {dtype_a} and {dtype_b}: "
                 + ("use scales none, tensor, row or block, or gfx950" if not self.scaled_atoms else "use fp8, bf8, fp6, bf6 or fp4")
             )
-        return _preferred(rows)
+        return _fastest_atom(rows)
 
     def matrix_flops_per_clock(self, dtype_in: str) -> float:
         """Returns the FLOP per clock and CU of the matrix units for a type."""
@@ -235,7 +235,7 @@ class HardwareDescriptor:
         return _round_up(nbytes, self.lds_granule)
 
 
-def _preferred(rows: Sequence[MFMAAtom]) -> MFMAAtom:
+def _fastest_atom(rows: Sequence[MFMAAtom]) -> MFMAAtom:
     return max(rows, key=lambda atom: (atom.flops_per_clock, -atom.m * atom.n, atom.k))
 
 

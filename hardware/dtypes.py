@@ -27,7 +27,7 @@ class DType:
             raise TargetError(f"{self.name} has {self.bits} bits: its elements share bytes, which this operation does not take")
         return self.bits // 8
 
-    def packed(self, count: int) -> int:
+    def packed_bytes(self, count: int) -> int:
         """Returns the bytes of `count` consecutive elements."""
         return -(-count * self.bits // 8)
 

@@ -185,10 +185,10 @@ def target(name: str) -> HardwareDescriptor:
     return row
 
 
-def counted(name: str) -> tuple[str, int]:
+def target_count(name: str) -> tuple[str, int]:
     """Splits a target and a count: "mi300x:2" is ("mi300x", 2), "mi300x" ("mi300x", 1). Raises TargetError for anything else.
 
-    >>> counted("mi300x:2")
+    >>> target_count("mi300x:2")
     ('mi300x', 2)
     """
     board, colon, count = name.partition(":")

@@ -29,7 +29,7 @@ from simgpu.operators.conv2d.problem import Conv2dProblem, pack_filter, space_to
 from simgpu.operators.conv2d.tiles import Conv2dPlan, packed_filter
 from simgpu.operators.conv2d.tree import Conv2d
 from simgpu.operators.feasibility import FeasibilityReport, FeasibilityVisitor
-from simgpu.operators.gemm.epilogue import gated_columns, microscaled, preshuffled
+from simgpu.operators.gemm.epilogue import gated_columns, microscale, preshuffle
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.traffic import gemm_counters
@@ -70,14 +70,14 @@ __all__ = [
     "derive_tiles",
     "gated_columns",
     "gemm_counters",
-    "microscaled",
+    "microscale",
     "pack_filter",
     "packed_filter",
     "plan_attention",
     "plan_conv2d",
     "plan_gemm",
     "plan_softmax",
-    "preshuffled",
+    "preshuffle",
     "reference",
     "space_to_channel",
 ]

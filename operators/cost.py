@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.rates.clocks import clock_line
-from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, Sustained
+from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, SustainedRates
 
 _PASSES = 2  # iterations of the fixed point of clock and memory's load
 _MOST_LOAD = 0.9  # most load of memory: beyond it, bandwidth itself delays requests (`simgpu.timing.gpu`)
@@ -52,7 +52,7 @@ _GROUP_ELEMENTS = 1024  # elements that a workgroup of a second pass adds: 256 w
 class KernelCost:
     """Cost of one launch. Clocks and bytes of a step are for one workgroup."""
 
-    rates: Sustained
+    rates: SustainedRates
     workgroups: Any  # number of workgroups
     resident: Any  # workgroups of a CU at a time, by registers, LDS and wave slots
     steps: Any  # iterations of a workgroup's loop
@@ -77,7 +77,7 @@ class KernelCost:
     edges: Any = 0.0  # fraction of workgroups that are at an edge
     edge_stored: Any = 0.0  # additional bytes that a workgroup at an edge stores
 
-    def deeper(self, ahead: int) -> KernelCost:
+    def with_prefetch(self, ahead: int) -> KernelCost:
         """Returns the same kernel with one wait for the loads of `ahead` steps."""
         if ahead == 1:
             return self
@@ -91,17 +91,17 @@ class KernelCost:
         """
         chip, row = self.rates.descriptor, self.rates.row
         cus, whole = chip.num_cus, largest(1, self.workgroups // chip.num_cus)
-        active, rest = least(self.workgroups, cus), self.workgroups % cus
+        active, rest = minimum(self.workgroups, cus), self.workgroups % cus
         idle, full = clock_line(chip, self.element)
         dispatch = largest(1 / row.groups_per_clock, self.waves / row.waves_per_clock) / chip.xcds
         mhz, load = chip.clock_mhz * 1.0, 0.0
         for _ in range(_PASSES):
-            alone = reduce(largest, _Clocked(self, mhz, load).cycles(whole, active).values()) + dispatch * active
+            alone = reduce(largest, _ClockedLaunch(self, mhz, load).cycles(whole, active).values()) + dispatch * active
             duty = whole * self.steps * self.matrix / alone
             moved = (self.hbm_bytes + self.written_bytes) * whole * active / self.workgroups
-            load = (load + least(_MOST_LOAD, moved * 1e6 * mhz / (alone * self.rates.hbm))) / 2
-            mhz = idle - (idle - full) * least(1.0, duty) * active / cus
-        at = _Clocked(self, mhz, load)
+            load = (load + minimum(_MOST_LOAD, moved * 1e6 * mhz / (alone * self.rates.hbm))) / 2
+            mhz = idle - (idle - full) * minimum(1.0, duty) * active / cus
+        at = _ClockedLaunch(self, mhz, load)
         found = at.cycles(whole, active)
         more = (self.workgroups > cus) & (rest > 0)
         if np.any(more):
@@ -120,13 +120,13 @@ class KernelCost:
 _NUMBERS = tuple(each.name for each in fields(KernelCost) if each.name not in ("rates", "element", "waves"))
 
 
-class _Clocked:
+class _ClockedLaunch:
     """Times of a launch at a given clock and load of memory."""
 
     def __init__(self, cost: KernelCost, mhz: Any, load: Any) -> None:
         row, rates, steps = cost.rates.row, cost.rates, cost.workgroups * cost.steps
         self.cost, hertz = cost, 1e6 * mhz
-        queue = row.queued(load)
+        queue = row.queueing_ns(load)
         self.memory = (row.memory_ns + queue) * 1e-3 * mhz
         draw = 1e3 / mhz / (1 / row.cu_memory + queue / row.in_flight)  # bytes a clock of one CU's misses
         self.l2 = row.l2_share * rates.descriptor.l2_bytes_per_clock
@@ -145,8 +145,8 @@ class _Clocked:
         cost, row = self.cost, self.cost.rates.row
         start = row.start + cost.code_lines * row.code_stream + _JUMPS * row.l2_latency
         full, rest = count // cost.resident, count % cost.resident
-        found = self._together(cost.resident, active)
-        last = self._together(largest(1, rest), active) if np.any(rest > 0) else found
+        found = self._concurrent_clocks(cost.resident, active)
+        last = self._concurrent_clocks(largest(1, rest), active) if np.any(rest > 0) else found
         start = start + self._at_edges(count, active)
         return {name: start + full * each + choose(rest > 0, last[name], 0.0) for name, each in found.items()}
 
@@ -158,11 +158,11 @@ class _Clocked:
         cost = self.cost
         if not np.any(cost.edges > 0):
             return 0.0
-        j = least(count, cost.resident)
+        j = minimum(count, cost.resident)
         plain = [self.in_turn(cost.alone, j), self.last, j * self.drawn, *(j * active * each for each in self.levels.values())]
         there = self.in_turn(cost.edge, 1 + cost.edges * (j - 1))
         more = largest(0.0, cost.steps * (there - reduce(largest, plain, j * self.busy + cost.bare / j)))
-        more = more + j * cost.edge_stored / least(STORE_BYTES, self.l2 / 2 / largest(1, active))
+        more = more + j * cost.edge_stored / minimum(STORE_BYTES, self.l2 / 2 / largest(1, active))
         return choose(cost.edges > 0, more * (1 + cost.edges * largest(0, count / j - 1)), 0.0)
 
     def in_turn(self, clocks: tuple[Any, Any], j: Any) -> Any:
@@ -175,11 +175,11 @@ class _Clocked:
         more = j * self.cost.waves * served - apart
         return apart + (more + (more * more + 4 * apart * served) ** 0.5) / 2
 
-    def _together(self, j: Any, active: Any) -> dict[str, Any]:
+    def _concurrent_clocks(self, j: Any, active: Any) -> dict[str, Any]:
         """Returns clocks, by term, of j workgroups that run together."""
         cost, row = self.cost, self.cost.rates.row
         fill = row.l2_latency + self.memory + cost.burst + 2 * LDS_CLOCKS + row.barrier
-        drain = j * cost.stored / least(STORE_BYTES, self.l2 / 2 / largest(1, active)) + row.l2_latency
+        drain = j * cost.stored / minimum(STORE_BYTES, self.l2 / 2 / largest(1, active)) + row.l2_latency
         step = largest(j * self.busy, self.in_turn(cost.alone, j)) + cost.bare / j
         fill = fill + self.in_turn(cost.once, j)
         return {
@@ -190,13 +190,13 @@ class _Clocked:
         }
 
 
-def beside(kernels: Sequence[KernelCost]) -> KernelCost:
+def stack_costs(kernels: Sequence[KernelCost]) -> KernelCost:
     """Concatenates launches of the same board, matrix type and number of waves into one launch with array fields."""
     first = kernels[0]
     sizes = [np.size(kernel.workgroups) for kernel in kernels]
     total, ends = sum(sizes), np.cumsum(sizes)
 
-    def joined(values: list[Any]) -> np.ndarray:
+    def stack_column(values: list[Any]) -> np.ndarray:
         column = np.empty(total)
         for value, size, end in zip(values, sizes, ends, strict=True):
             column[end - size : end] = value
@@ -206,11 +206,11 @@ def beside(kernels: Sequence[KernelCost]) -> KernelCost:
     for name in _NUMBERS:
         values = [getattr(kernel, name) for kernel in kernels]
         pairs = isinstance(values[0], tuple)
-        made[name] = tuple(joined([value[i] for value in values]) for i in (0, 1)) if pairs else joined(values)
+        made[name] = tuple(stack_column([value[i] for value in values]) for i in (0, 1)) if pairs else stack_column(values)
     return KernelCost(first.rates, element=first.element, waves=first.waves, **made)
 
 
-def second_pass(rates: Sustained, parts: Any, elements: Any, partial: float, result: float) -> Any:
+def second_pass(rates: SustainedRates, parts: Any, elements: Any, partial: float, result: float) -> Any:
     """Returns seconds of the kernel that adds `parts` partial results; 0 for one part.
 
     elements: of a result. partial, result: bytes. A work-item adds its parts in order, each a load's latency after the last.
@@ -236,7 +236,7 @@ def largest(one: Any, other: Any) -> Any:
     return np.maximum(one, other) if isinstance(one, np.ndarray) or isinstance(other, np.ndarray) else max(one, other)
 
 
-def least(one: Any, other: Any) -> Any:
+def minimum(one: Any, other: Any) -> Any:
     """Returns the smaller of two numbers, or of each pair of two arrays' elements."""
     return np.minimum(one, other) if isinstance(one, np.ndarray) or isinstance(other, np.ndarray) else min(one, other)
 

@@ -89,7 +89,7 @@ class TypicalError:
     shared: Array  # relative standard deviation of a row's common factor; one a row, (..., 1)
 
     @classmethod
-    def joined(cls, parts: list[TypicalError], axis: int) -> TypicalError:
+    def concatenate(cls, parts: list[TypicalError], axis: int) -> TypicalError:
         """Concatenates several parts of a result along an axis that is not the last."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts], axis) for name in cls.__dataclass_fields__))
 
@@ -116,17 +116,17 @@ class Rounding:
         smallest, largest = float(limits.smallest_subnormal), float(limits.max)
         return cls(2.0 ** -(limits.nmant + 1), smallest, int(limits.minexp), largest, dtype in ("fp8", "bf8"))
 
-    def limited(self, x: Array) -> Array:
+    def limit(self, x: Array) -> Array:
         """Returns x limited to the type's range, as it would be stored, but not rounded."""
         if self.saturates:
             return np.clip(x, -self.largest, self.largest)
         return np.where(np.abs(x) >= self.largest * (1 + self.unit / (2 - 2 * self.unit)), np.copysign(np.inf, x), x)
 
     def bound(self, x: Array, error: Array) -> Array:
-        """Returns a bound on the distance from `limited(x)` to the stored value, for a value within `error` of x."""
+        """Returns a bound on the distance from `limit(x)` to the stored value, for a value within `error` of x."""
         near = np.where(np.isfinite(error), self.unit * (np.abs(x) + error) + error + self.smallest / 2, error)
         beyond = np.abs(x) + error > self.largest  # it may be infinite, or not
-        return near if self.saturates else np.where(beyond & np.isfinite(self.limited(x)), np.inf, near)
+        return near if self.saturates else np.where(beyond & np.isfinite(self.limit(x)), np.inf, near)
 
     def spacing(self, x: Array) -> Array:
         """Returns the distance of the type's neighbours of x."""
@@ -135,7 +135,7 @@ class Rounding:
 
     def typical(self, one: TypicalError) -> TypicalError:
         """Returns the distribution after rounding. Rounding errors are uniform over a spacing; saturated values have none."""
-        stored = self.limited(one.expected)
+        stored = self.limit(one.expected)
         deviation = np.sqrt(one.deviation**2 + self.spacing(one.expected) ** 2 / 12)
         beyond = np.abs(one.expected) + one.drift + 10 * one.deviation >= self.largest
         return TypicalError(stored, np.where(beyond, 0.0, deviation), one.drift, one.shared)

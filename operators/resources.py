@@ -190,7 +190,7 @@ class Derivation:
     @property
     def eta(self) -> float:
         """Quantised occupancy (E9): (blocks/CUs) / ceil(blocks/CUs)."""
-        return quantised(self.blocks, self.descriptor.num_cus)
+        return quantisation_efficiency(self.blocks, self.descriptor.num_cus)
 
     @property
     def feasible(self) -> bool:
@@ -228,7 +228,7 @@ class Derivation:
         return self
 
 
-def quantised(tiles: int, cus: int) -> float:
+def quantisation_efficiency(tiles: int, cus: int) -> float:
     """Returns eta (errata E9, E25): tiles a CU over that number rounded up."""
     return tiles / cus / -(-tiles // cus)
 
@@ -237,7 +237,7 @@ def occupancy_row(descriptor: HardwareDescriptor, tiles: int) -> Constraint:
     """Returns the soft row of quantised occupancy for `tiles` independent tiles."""
     cus = descriptor.num_cus
     note = f"{tiles} tiles on {cus} CUs, {tiles / cus:.2f} a CU (E9, E11, E25)"
-    return Constraint("occupancy", Level.DEVICE, 1.0, quantised(tiles, cus), "eta", note, hard=False)
+    return Constraint("occupancy", Level.DEVICE, 1.0, quantisation_efficiency(tiles, cus), "eta", note, hard=False)
 
 
 def assumption(descriptor: HardwareDescriptor) -> str:
@@ -251,7 +251,9 @@ def alignment_row(ragged: int, what: str) -> Constraint:
     return Constraint("atom alignment", Level.ATOM, 0, ragged, "dimensions", what, remedy)
 
 
-def freed(use: int, limit: int, what: str = "registers a lane", how: str = "use smaller tiles or a type of fewer bytes") -> str:
+def freeing_remedy(
+    use: int, limit: int, what: str = "registers a lane", how: str = "use smaller tiles or a type of fewer bytes"
+) -> str:
     """Returns a remedy: the amount to free, if there is too much use, and how."""
     return f"free {use - limit} {what}: {how}" if use > limit else how
 
@@ -282,10 +284,10 @@ def limit_rows(
             lds_use,
             "bytes",
             f"granule {d.lds_granule}, {blocks} block(s) a CU",
-            freed(lds_use, lds_limit, "bytes", "use a target with more LDS or a type of fewer bytes"),
+            freeing_remedy(lds_use, lds_limit, "bytes", "use a target with more LDS or a type of fewer bytes"),
         ),
-        row("ArchVGPR", Level.WARP, most_arch, arch, "registers", at, freed(arch, most_arch)),
-        row("AccVGPR", Level.WARP, most_acc, acc, "registers", at, freed(acc, most_acc)),
+        row("ArchVGPR", Level.WARP, most_arch, arch, "registers", at, freeing_remedy(arch, most_arch)),
+        row("AccVGPR", Level.WARP, most_acc, acc, "registers", at, freeing_remedy(acc, most_acc)),
         row(
             "SGPR", Level.WARP, most_sgprs, sgprs, "registers", "VCC, FLAT_SCRATCH and XNACK_MASK included", "pass fewer arguments"
         ),
@@ -303,7 +305,7 @@ def limit_rows(
     if d.unified_vgprs:
         both = -(-arch // 4) * 4 + acc
         rows.insert(
-            3, row("VGPR file", Level.WARP, total, both, "registers", f"one file, {at}", freed(both, total))
+            3, row("VGPR file", Level.WARP, total, both, "registers", f"one file, {at}", freeing_remedy(both, total))
         )
     return tuple(rows)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.operators.cost import KernelCost, beside, parts_of, second_pass
+from simgpu.operators.cost import KernelCost, parts_of, second_pass, stack_costs
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 
@@ -97,7 +97,7 @@ class Reduction:
         rates = self.unsplit.rates
         return float(rates.memory_latency * rates.clock + self.unsplit.burst)
 
-    def covered(self, split: int) -> bool:
+    def hides_loads(self, split: int) -> bool:
         """Whether the blocks of the busiest CU that run together take as long as their loads."""
         return min(self.resident, self.rounds(split)) * self.step >= self.wait
 
@@ -169,7 +169,7 @@ def price(works: Sequence[Reduction]) -> None:
     if not works:
         return
     # Grids may have more blocks than 64 bits count.
-    terms = beside([work.first(np.array(work.answers, float)) for work in works]).terms()
+    terms = stack_costs([work.first(np.array(work.answers, float)) for work in works]).terms()
     rows = zip(*(column.tolist() for column in np.broadcast_arrays(*terms.values())), strict=True)
     for work in works:
         for split in work.answers:

@@ -11,7 +11,7 @@ from simgpu.engine import device as engine
 from simgpu.engine.device import Buffer
 from simgpu.engine.launch import launch
 from simgpu.engine.suppressions import Suppressions, read
-from simgpu.engine.uploads import uploaded
+from simgpu.engine.uploads import upload_arrays
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError, says_it_all
 
@@ -72,12 +72,12 @@ class Kernel(engine.Kernel):
             if slices is not None:
                 raise LaunchError(f"slices={slices}: give the executor that is to run them")
             check_geometry(self.info, geometry)
-            with uploaded(self, args) as given:
+            with upload_arrays(self, args) as given:
                 self.check_buffers(given)
                 return launch(self, geometry, given, cooperative, call)
         from simgpu.slices.sliced import launch_sliced
 
-        with uploaded(self, args) as given:
+        with upload_arrays(self, args) as given:
             run = launch_sliced(self, geometry, given, executor, slices or os.cpu_count() or 1, cooperative)
         return replace(run, kernel=self, call=call)
 
@@ -104,7 +104,7 @@ class Kernel(engine.Kernel):
         from simgpu.sampling.samples import time_launch
 
         geometry = Geometry.of(grid, block, dynamic_lds, global_size)
-        with uploaded(self, args) as given:
+        with upload_arrays(self, args) as given:
             return time_launch(self, geometry, given, mhz=mhz, warm=warm, events=events)
 
 
@@ -181,10 +181,10 @@ def _checks(check: bool | str) -> tuple[Check, ...]:
         return ()
     if isinstance(check, str) and check.startswith("numerics"):
         from simgpu.checks.numerics.check import Numerics
-        from simgpu.checks.numerics.wanted import Wanted
-        from simgpu.engine.events import Retired
+        from simgpu.checks.numerics.wanted import NumericsOptions
+        from simgpu.engine.events import RetiredCounter
 
-        return Retired(), Numerics(Wanted.of(check))
+        return RetiredCounter(), Numerics(NumericsOptions.of(check))
     from simgpu.checks.suite import CHECKS, NOTES
 
     return NOTES if check == "performance" else CHECKS

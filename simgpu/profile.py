@@ -71,7 +71,7 @@ class Opcode:
 class Profile:
     """Times of the launches that a `Profiler` sampled.
 
-    Samples of launches below a millisecond are few and favour one part of the launch: see `even`.
+    Samples of launches below a millisecond are few and favour one part of the launch: see `is_fair`.
     """
 
     opcodes: tuple[Opcode, ...]  # executed opcodes, the most time first
@@ -81,7 +81,7 @@ class Profile:
     launches: int
 
     @property
-    def even(self) -> bool:
+    def is_fair(self) -> bool:
         """True if launches were long enough for a fair sample."""
         return self.seconds >= SHORT * self.launches
 
@@ -162,7 +162,7 @@ class Profiler:
                 wait = round(1e6 * min(random.expovariate(1 / INTERVAL), 1.0))
                 signals(threads, len(self._threads), self._notes.ctypes.data, wait, *calls)
 
-    def finished(self, launch: Dispatch, run: Run) -> None:
+    def after_launch(self, launch: Dispatch, run: Run) -> None:
         """Counts the executions of a launch."""
         self._launches += 1
         for offset, times in run.profile.items():

@@ -151,9 +151,9 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     options = parser.parse_args(arguments, argparse.Namespace(words=arguments))
     assert module is not None
     if getattr(options, "device", "sim") == "hip" and not on_gpu:
-        from simgpu.tools.shared.processes import supervised
+        from simgpu.tools.shared.processes import supervise
 
-        return supervised(arguments)
+        return supervise(arguments)
     if not options.quiet:
         return int(module.run(options))
     from simgpu.tools.shared.console import quiet

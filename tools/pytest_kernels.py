@@ -15,12 +15,12 @@ def simgpu_load(request: pytest.FixtureRequest, simgpu_target: str) -> Callable[
     It takes a file in the folder of the test's module, or the text of a source, and options of `simgpu.Device`. It returns a
     `simgpu.Module`, whose launches raise KernelFinding, and raises the errors of `simgpu.load`.
     """
-    from simgpu.hardware import counted
+    from simgpu.hardware import target_count
     from simgpu.tools.cases.sources import is_text, read_code_object
     from simgpu.tools.cases.strict_device import StrictDevice
     from simgpu.tools.torch.environment import CHECKS
 
-    option, (board, _) = request.config.option, counted(simgpu_target)
+    option, (board, _) = request.config.option, target_count(simgpu_target)
 
     def load(source: str, **options: Any) -> Any:
         given = {"check": CHECKS[option.simgpu_check], "suppressions": option.simgpu_suppressions, **options}

@@ -242,7 +242,7 @@ class PaperEmitter(Visitor):
         limit = k.s.alloc("limit")
         k.s_add_u32(limit, self.block.first_key, self.plan.tile_KV)
         with k.out_of_line("masked", back) as masked:
-            self._masked()
+            self._mask_scores()
         k.s_cmp_gt_i32(limit, self.block.full_high)
         k.s_cbranch_scc1(masked)
         if self.plan.problem.window is not None:
@@ -251,7 +251,7 @@ class PaperEmitter(Visitor):
         k.label(back)
         k.s.free(limit)
 
-    def _masked(self) -> None:
+    def _mask_scores(self) -> None:
         k, p = self.k, self.plan.problem
         position, bound, key = self.temporaries[0], self.temporaries[1], self.temporaries[2]
         minus_infinity, offset = self.temporaries[3], k.s.alloc("offset")

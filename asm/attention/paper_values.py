@@ -160,12 +160,12 @@ class MatrixValues(PaperEmitter):
                     k.v_add_u32(address, first, address)
                     for w in range(0, wide, QUAD):
                         values = self._quad(w // QUAD, min(wide, QUAD))
-                        self._divided(values, column // ATOM + w, q, r)
+                        self._divide_columns(values, column // ATOM + w, q, r)
                         suffix = f"x{values.count}" if values.count > 1 else ""
                         k.emit(f"buffer_store_dword{suffix}", values, address, buffer, row, offen=True, offset=(column + w) * WORD)
         k.s_endpgm()
 
-    def _divided(self, values: Reg, t: int, q: int, r: int) -> None:
+    def _divide_columns(self, values: Reg, t: int, q: int, r: int) -> None:
         """Divides adjacent columns of a row, from column atom t on, by its row sum."""
         for n in range(values.count):
             self.k.v_accvgpr_read_b32(values[n], self._output(t + n, q)[r])

@@ -58,14 +58,14 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Ahead:
+class HiddenReads:
     """LDS reads that the end of a softmax hides."""
 
     wait: Callable[[], object]  # emits the wait before the softmax's last instructions
     reads: Callable[[], object]  # emits the reads, among those instructions
 
     @contextlib.contextmanager
-    def beside(self, k: KernelBuilder) -> Iterator[None]:
+    def interleave_block(self, k: KernelBuilder) -> Iterator[None]:
         """Wraps a block that emits these last instructions."""
         self.wait()
         with stream(k) as reads:
@@ -114,14 +114,14 @@ class SoftmaxUpdate:
             place, start = wave.ranges["S"], q * na * QUAD
         return [place[start + n] for n in range(na * QUAD)]
 
-    def update(self, half: Sequence[int], ahead: Ahead | None = None) -> None:
+    def update(self, half: Sequence[int], ahead: HiddenReads | None = None) -> None:
         """Emits P of these query atoms from their S, and the updates of m, the sums and O."""
         self._exponents_of(half)
         for q in half:
             weights = self.exponents(half, q)
             self._raise(q, weights)
             self._exponentials(weights, q)
-            with ahead.beside(self.k) if ahead is not None and q == half[-1] else contextlib.nullcontext():
+            with ahead.interleave_block(self.k) if ahead is not None and q == half[-1] else contextlib.nullcontext():
                 for register in weights:
                     self.k.v_add_f32(self.sums[q], self.sums[q], register)
                 self._round(q, weights)
@@ -141,7 +141,7 @@ class SoftmaxUpdate:
                 self._exponent(x, source, subtrahend, q)
             if self.form.alibi:
                 self._alibi(q, self.exponents(half, q))
-        self._masked(half)
+        self._mask_half(half)
 
     def _exponentials(self, x: Sequence[Reg], q: int) -> None:
         for register in x:
@@ -187,7 +187,7 @@ class SoftmaxUpdate:
 
     # -- masks -------------------------------------------------------------------------------
 
-    def _masked(self, half: Sequence[int]) -> None:
+    def _mask_half(self, half: Sequence[int]) -> None:
         k, masks = self.k, self.masks
         back = k.new_label("unmasked")
         k.s_cmp_lg_u32(masks.masked, 0)

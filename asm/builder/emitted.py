@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simgpu.asm.builder.metadata import Resources, joined
+from simgpu.asm.builder.metadata import Resources, join_kernels
 from simgpu.asm.builder.toolchain import SOURCE_NAME, assemble
 from simgpu.asm.builder.waits import Item
 from simgpu.hardware.errors import LaunchError
@@ -74,7 +74,7 @@ class EmittedKernel:
     @property
     def source(self) -> str:
         """Assembly of all kernels as one file."""
-        return joined([kernel.text for kernel in self.steps])
+        return join_kernels([kernel.text for kernel in self.steps])
 
     @property
     def origins(self) -> dict[str, str]:

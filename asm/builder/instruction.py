@@ -105,7 +105,7 @@ def fields(spec: Spec) -> tuple[tuple[str, int], ...]:
     return *results, *((f"src{i}", type_.dwords) for i, type_ in enumerate(shape.sources)), *immediates
 
 
-def built(instr: Instr, target: str) -> Instruction:
+def set_instruction(instr: Instr, target: str) -> Instruction:
     """Returns the instruction of the set, as the decoder would read it from its bytes.
 
     Three things that the assembler chooses are missing: its size, a label's position, and e32 or e64. Raises TargetError
@@ -161,5 +161,5 @@ def _modifiers(instr: Instr) -> dict[str, Any]:
 
 
 def analyse(instr: Instr, target: str) -> Effect:
-    """Returns what an instruction does to registers and counters. Raises as `built`."""
-    return effect_of(built(instr, target))
+    """Returns what an instruction does to registers and counters. Raises as `set_instruction`."""
+    return effect_of(set_instruction(instr, target))

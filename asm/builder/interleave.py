@@ -72,7 +72,7 @@ class Backlog:
         """Index of the first urgent item that may overtake those before it, else 0."""
         passed: set[object] = set()
         for number, (item, urgent) in enumerate(self.waiting):
-            registers = _touched(item)
+            registers = _registers_of(item)
             if urgent and passed.isdisjoint(registers):
                 return number
             if isinstance(item, Instr) and item.mnemonic == "s_barrier":
@@ -86,8 +86,8 @@ class Backlog:
         Urgent items that may overtake are emitted first only if they conflict.
         """
         items = list(items)
-        registers = frozenset().union(*(_touched(item) for item in items))
-        while any(not registers.isdisjoint(_touched(item)) for item, _ in self.waiting):
+        registers = frozenset().union(*(_registers_of(item) for item in items))
+        while any(not registers.isdisjoint(_registers_of(item)) for item, _ in self.waiting):
             self.k.items.append(self.waiting.pop(self._next())[0])
         self.k.items += items
 
@@ -97,8 +97,8 @@ class Backlog:
         self.waiting.clear()
 
 
-def _touched(item: Item) -> frozenset[object]:
-    return item.effect.touched if isinstance(item, Instr) and item.effect is not None else frozenset()
+def _registers_of(item: Item) -> frozenset[object]:
+    return item.effect.registers if isinstance(item, Instr) and item.effect is not None else frozenset()
 
 
 def _reads_lds(item: Item) -> bool:

@@ -270,7 +270,7 @@ class KernelBuilder:
             len(instructions),
         )
 
-    def granted(self, used: Resources) -> Resources:
+    def code_object_resources(self, used: Resources) -> Resources:
         """Returns what the code object requests: the plan's resources, if there is a plan.
 
         ResourceError if its LDS exceeds the target's.
@@ -299,7 +299,7 @@ class KernelBuilder:
     ) -> EmittedKernel:
         """Returns the kernel with waits inserted. Arguments are fields of `EmittedKernel`; operands None means the pointers."""
         items = schedule([*self.items, *self.outlined], self.target)
-        used = self.granted(self.resources(items))
+        used = self.code_object_resources(self.resources(items))
         pointers = tuple(argument.name for argument in self.arguments if argument.value_kind == "global_buffer")
         header = self._header()
         legend = [f"; {line}" for line in self._legend()]

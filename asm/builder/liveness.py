@@ -29,13 +29,13 @@ def live_registers(items: Sequence[Item]) -> list[Live]:
             live = frozenset().union(*(entering[successor] for successor in blocks.following[index]))
             for at in reversed(blocks.nodes[index]):
                 behind[at] = live
-                live = _before(items[at], live)
+                live = _live_before(items[at], live)
             changed |= live != entering[index]
             entering[index] = live
     return [behind[at] for at, item in enumerate(items) if isinstance(item, Instr)]
 
 
-def _before(item: Item, live: Live) -> Live:
+def _live_before(item: Item, live: Live) -> Live:
     if not isinstance(item, Instr) or item.effect is None:
         return live
     access = item.effect.access

@@ -145,7 +145,7 @@ def _metadata(header: Header, used: Resources) -> list[str]:
     ]
 
 
-def joined(texts: Sequence[str]) -> str:
+def join_kernels(texts: Sequence[str]) -> str:
     """Joins kernels, each a complete text, into one. They share one metadata document."""
     if len(texts) == 1:
         return texts[0]

@@ -108,11 +108,11 @@ def candidates() -> tuple[Toolchain, ...]:
     """Returns the toolchains of this machine in order of search. SIMGPU_CLANG excludes all others."""
     chosen = os.environ.get("SIMGPU_CLANG")
     if chosen:
-        return (_chosen(chosen),)
-    return tuple(_installed())
+        return (_toolchain_at(chosen),)
+    return tuple(_installed_toolchains())
 
 
-def _chosen(command: str) -> Toolchain:
+def _toolchain_at(command: str) -> Toolchain:
     path = shutil.which(command)
     if path is None:
         raise ToolchainError(f"SIMGPU_CLANG={command} is no executable: unset it or correct it")
@@ -122,7 +122,7 @@ def _chosen(command: str) -> Toolchain:
     return Toolchain((path,), (lld,))
 
 
-def _installed() -> Iterator[Toolchain]:
+def _installed_toolchains() -> Iterator[Toolchain]:
     rocm = Path(os.environ.get("ROCM_PATH") or "/opt/rocm")
     for folder in (rocm / "llvm" / "bin", rocm / "lib" / "llvm" / "bin"):
         if (folder / "clang").is_file() and (lld := _lld_beside(str(folder / "clang"))):

@@ -95,7 +95,7 @@ class Flight:
 
     def needs(self, effect: Effect) -> tuple[int | None, int | None]:
         """Returns vmcnt and lgkmcnt to wait for before an instruction. None: no wait."""
-        touched = effect.touched
+        touched = effect.registers
         vm = min((self.vm[reg] for reg in touched if reg in self.vm), default=None)
         ds = min((self.ds[reg] for reg in touched if reg in self.ds), default=None)
         if effect.control is ControlKind.BARRIER and self.last_ds >= 0:
@@ -139,17 +139,17 @@ def _insert_waits(items: Sequence[Item]) -> list[Item]:
     while work:
         index = work.pop()
         visited[index] = True
-        leaving = _through(lines[index], entering[index].copy(), None)
+        leaving = _transfer(lines[index], entering[index].copy(), None)
         for successor in blocks.following[index]:
             if entering[successor].join(leaving) or not visited[successor]:
                 work.append(successor)
     before: dict[int, list[Instr]] = {}
     for line, flight in zip(lines, entering, strict=True):
-        _through(line, flight, before)
-    return _inserted(items, before)
+        _transfer(line, flight, before)
+    return _insert(items, before)
 
 
-def _through(line: Iterable[tuple[int, Effect]], flight: Flight, before: dict[int, list[Instr]] | None) -> Flight:
+def _transfer(line: Iterable[tuple[int, Effect]], flight: Flight, before: dict[int, list[Instr]] | None) -> Flight:
     """Returns the flight after a block of (position, effect).
 
     Adds the s_waitcnt before each position to `before`, unless None.
@@ -164,7 +164,7 @@ def _through(line: Iterable[tuple[int, Effect]], flight: Flight, before: dict[in
     return flight
 
 
-def _inserted(items: Sequence[Item], before: Mapping[int, Iterable[Instr]]) -> list[Item]:
+def _insert(items: Sequence[Item], before: Mapping[int, Iterable[Instr]]) -> list[Item]:
     """Returns items with others inserted before them, by position."""
     result: list[Item] = []
     for at, item in enumerate(items):
@@ -185,14 +185,14 @@ def _waitcnt(vm: int | None, lgkm: int | None) -> Instr:
 
 
 @dataclass(frozen=True, eq=False)
-class Issued:
+class IssuedInstruction:
     """An instruction as the hazard rules see it; shared by all instructions that have the same effect."""
 
     effect: Effect
     reach: int  # most wait states that a rule can require after it
 
 
-Window = tuple[Issued, ...]  # recent instructions, back to the first that a rule can still reach
+Window = tuple[IssuedInstruction, ...]  # recent instructions, back to the first that a rule can still reach
 
 
 @dataclass
@@ -201,21 +201,21 @@ class _Nops:
 
     target: str
     items: Sequence[Item]
-    issued: dict[Effect, Issued] = field(default_factory=dict)  # cache of `known`
+    issued: dict[Effect, IssuedInstruction] = field(default_factory=dict)  # cache of `issue_of`
 
     def __post_init__(self) -> None:
         self.before: dict[int, int] = {}
         self.blocks = blocks_of(self.items)
         self.lines = [
-            [(at, self.known(_effect(item))) for at in nodes if isinstance(item := self.items[at], Instr)]
+            [(at, self.issue_of(_effect(item))) for at in nodes if isinstance(item := self.items[at], Instr)]
             for nodes in self.blocks.nodes
         ]
         self.reach = max((issued.reach for issued in self.issued.values()), default=0)
         self.behind: dict[int, Window] = {}  # window at the end of each block at its last walk
 
-    def known(self, effect: Effect) -> Issued:
+    def issue_of(self, effect: Effect) -> IssuedInstruction:
         if effect not in self.issued:
-            self.issued[effect] = Issued(effect, reach(effect.access, self.target))
+            self.issued[effect] = IssuedInstruction(effect, reach(effect.access, self.target))
         return self.issued[effect]
 
     def walk(self, block: int, window: Window) -> Window:
@@ -230,11 +230,11 @@ class _Nops:
         since = now  # position in wait states where the block began, or of its last new s_nop
         for position, issued in self.lines[block]:
             if needed := nops.get(position, 0):
-                recent.append(self.known(_nop_effect(needed)), now := now + needed)
+                recent.append(self.issue_of(_nop_effect(needed)), now := now + needed)
             short = recent.missing(issued.effect, now, self.target)
             if short > 0:
                 nops[position] = needed + short
-                recent.append(self.known(_nop_effect(short)), now := now + short)
+                recent.append(self.issue_of(_nop_effect(short)), now := now + short)
                 since = now
             recent.append(issued, now := now + issued.effect.access.states)
             recent.trim(now)
@@ -248,10 +248,10 @@ class _Nops:
 class _Recent:
     """Recent instructions while a block is walked."""
 
-    issued: list[Issued] = field(default_factory=list)
+    issued: list[IssuedInstruction] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)  # wait states at which each ended
 
-    def append(self, issued: Issued, end: int) -> None:
+    def append(self, issued: IssuedInstruction, end: int) -> None:
         self.issued.append(issued)
         self.ends.append(end)
 
@@ -268,13 +268,13 @@ class _Recent:
         A rule needs a shared register, or state that the earlier instruction writes by name, or is about the order of f64
         matrix instructions. It must also require more wait states than have passed.
         """
-        missing, touched, classes = 0, later.touched, later.access.classes
+        missing, touched, classes = 0, later.registers, later.access.classes
         for index in range(len(self.issued) - 1, -1, -1):
             issued, found = self.issued[index], now - self.ends[index]
             earlier, access = issued.effect, issued.effect.access
             if (
                 issued.reach > found + missing
-                and (earlier.ordered or not earlier.touched.isdisjoint(touched))
+                and (earlier.ordered or not earlier.registers.isdisjoint(touched))
                 and most_states(access.classes, access.passes, classes, target) > found + missing
             ):
                 between = [other.effect.access for other in self.issued[index + 1 :]]
@@ -294,7 +294,7 @@ def _insert_nops(items: Sequence[Item], target: str) -> list[Item]:
             if not leaving <= entering[successor]:
                 entering[successor] |= leaving
                 work.append(successor)
-    return _inserted(items, {at: _nop_instructions(states) for at, states in nops.before.items()})
+    return _insert(items, {at: _nop_instructions(states) for at, states in nops.before.items()})
 
 
 def _nop_effect(states: int) -> Effect:

@@ -6,7 +6,7 @@ the order of use, and pass through two stages of LDS. There is one barrier a tap
 next step's halo are in flight during this tap's matrix instructions. These use W as A and X as B, so that a lane's pixels are
 its columns and Y is stored in rows of pixels. Edges: raw buffers that end with the channels, and offsets outside for pixels
 outside the image, implement the clipped views. With split input channels, blocks leave partial sums that a second kernel adds.
-The filter may be cut into windows of taps, which are steps like channel steps (`operators.conv2d.problem.windowed`).
+The filter may be cut into windows of taps, which are steps like channel steps (`operators.conv2d.problem.with_window`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def check(plan: Conv2dPlan) -> None:
     spans = {
         "input pixels" if last else "input channels of a step": channels[0] * p.ih * p.iw * e,
         "output pixels" if last else "output channels of a tile": channels[1] * p.oh * p.ow * sums,
-        "filters of a tile": plan.ic_steps * plan.cut.kh * plan.cut.kw * plan.taps.packed_bytes,
+        "filters of a tile": plan.ic_steps * plan.tiled_problem.kh * plan.tiled_problem.kw * plan.taps.packed_bytes,
     }
     for name, nbytes in spans.items():
         if nbytes >= MOST_BYTES:
@@ -125,7 +125,7 @@ class ConvEmitter(Visitor):
         k.s_sub_u32(self.steps, plan.ic_steps, first)
         k.s_min_i32(self.steps, self.steps, plan.ic_steps_per_block)
         blocks = (tiles["group"], plan.grid[2] * plan.ic_steps), (tiles["OC tile"], plan.ic_steps), (first, 1)
-        step_bytes = plan.taps.packed_bytes * plan.cut.kh * plan.cut.kw
+        step_bytes = plan.taps.packed_bytes * plan.tiled_problem.kh * plan.tiled_problem.kw
         self._buffer(self.w.resource, "W", blocks, step_bytes)
         k.s_mul_i32(self.w.resource[2], self.steps, step_bytes, note="bytes of the part's taps")
         if plan.windows != (1, 1):
@@ -176,7 +176,7 @@ class ConvEmitter(Visitor):
     def visit_block(self, block: BlockConv2dNode) -> None:
         """Emits the channel steps: the halo to LDS, then the taps."""
         k, plan, x, w = self.k, self.plan, self.x, self.w
-        p, atom = plan.cut, plan.atom
+        p, atom = plan.tiled_problem, plan.atom
         warp = block.first()
         assert isinstance(warp, WarpConv2dNode)
         self.atoms = plan.tile_oc // plan.waves_oc // atom.n, plan.pixels // plan.waves_p // atom.m
@@ -210,7 +210,7 @@ class ConvEmitter(Visitor):
 
     def _rows(self, warp: WarpConv2dNode) -> None:
         """Emits the taps of a large filter: the first row, which starts the next halo's loads, then a loop over the other rows."""
-        k, x, p = self.k, self.x, self.plan.cut
+        k, x, p = self.k, self.x, self.plan.tiled_problem
         taps = [*((0, kw) for kw in range(p.kw)), None]
         for tap, following in pairwise(taps):
             self.visit(warp, tap, following)
@@ -238,7 +238,7 @@ class ConvEmitter(Visitor):
         k, x, w = self.k, self.x, self.w
         atom = warp.first()
         assert isinstance(atom, AtomConv2dNode)
-        where = f"tap {tap[0]},{tap[1]} of {self.plan.cut.kh}x{self.plan.cut.kw}"
+        where = f"tap {tap[0]},{tap[1]} of {self.plan.tiled_problem.kh}x{self.plan.tiled_problem.kw}"
         k.comment(f"WarpConv2dNode: {where}{'' if first else ', counted from the row'}")
         w.write()
         w.load()

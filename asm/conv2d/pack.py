@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.conv2d.pixels import below
+from simgpu.asm.conv2d.pixels import compare_below
 from simgpu.asm.parts.buffers import ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, raw_buffer
 from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
 from simgpu.hardware.errors import LaunchError
@@ -23,7 +23,7 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
     more.
     """
     plan = root.plan
-    p, cut = plan.problem, plan.cut
+    p, cut = plan.problem, plan.tiled_problem
     if plan.tile_oc * p.icg * p.kh * p.kw * p.element.bytes >= MOST_BYTES:
         raise LaunchError(f"{plan.title}: the filters of a tile pass 2^30 bytes: use smaller filters")
     k = KernelBuilder(f"pack_filter_{p.dtype}_{plan.tile_oc}x{plan.tile_ic}", plan.descriptor.arch, THREADS)
@@ -43,7 +43,7 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
 
 def _blocks(plan: Conv2dPlan) -> int:
     """Returns the number of (tOC, tIC) blocks in the packed filter."""
-    return plan.problem.groups * plan.grid[2] * plan.ic_steps * plan.cut.kh * plan.cut.kw
+    return plan.problem.groups * plan.grid[2] * plan.ic_steps * plan.tiled_problem.kh * plan.tiled_problem.kw
 
 
 def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dict[str, Reg]:
@@ -51,7 +51,7 @@ def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dic
 
     Turns `source` into W from the tile's first output channel on.
     """
-    p, cut = plan.problem, plan.cut
+    p, cut = plan.problem, plan.tiled_problem
     filter_bytes = p.icg * p.kh * p.kw * p.element.bytes
     rest, limit, place = k.group_x, _blocks(plan), {}
     for name, count in (("kw", cut.kw), ("kh", cut.kh), ("step", plan.ic_steps), ("OC tile", plan.grid[2])):
@@ -96,9 +96,9 @@ def _move_block(k: KernelBuilder, plan: Conv2dPlan, place: dict[str, Reg], sourc
         k.v_lshrrev_b32(channel, log2(f * f), channel, note="input channel of W")
         k.v_add_u32(row, place["kh"], row)
         k.v_add_u32(column, place["kw"], column)
-        below(k, inside, p.icg, channel)
+        compare_below(k, inside, p.icg, channel)
         for value, limit in ((row, p.kh), (column, p.kw)):
-            below(k, "vcc", limit, value)
+            compare_below(k, "vcc", limit, value)
             k.s_and_b64(inside, inside, "vcc")
         k.s_mov_b32(bound, p.icg)
         k.v_mul_lo_u32(oc, oc, bound)
@@ -112,6 +112,6 @@ def _move_block(k: KernelBuilder, plan: Conv2dPlan, place: dict[str, Reg], sourc
         k.emit(f"buffer_load_{ELEMENT_LOADS[e]}", data, oc, source, 0, offen=True, note="W")
         k.v_lshlrev_b32(scratch, log2(e), scratch)
         if plan.tile_oc * plan.tile_ic < THREADS:
-            below(k, "vcc", plan.tile_oc * plan.tile_ic, k.work_item)
+            compare_below(k, "vcc", plan.tile_oc * plan.tile_ic, k.work_item)
             k.v_cndmask_b32(scratch, OUTSIDE, scratch, "vcc")
         k.emit(f"buffer_store_{ELEMENT_STORES[e]}", data, scratch, target, 0, offen=True, note="packed")

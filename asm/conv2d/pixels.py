@@ -10,7 +10,7 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Pair
 
 
-def below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> None:
+def compare_below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> None:
     """Emits mask = 0 <= value < limit."""
     bound = k.s.alloc("limit")
     k.s_mov_b32(bound, limit)
@@ -27,7 +27,7 @@ def pixel_offset(
     """
     row, column = pixel
     inside = k.s.alloc("inside", 2)
-    below(k, inside, image[0], row)
+    compare_below(k, inside, image[0], row)
     width = k.s.alloc("columns")
     k.s_mov_b32(width, image[1])
     k.v_cmp_gt_u32("vcc", width, column)

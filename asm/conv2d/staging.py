@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
-from simgpu.asm.conv2d.pixels import below
+from simgpu.asm.conv2d.pixels import compare_below
 from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer
 from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
@@ -13,7 +13,7 @@ from simgpu.operators.conv2d.problem import Pair
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 
 
-def near(k: KernelBuilder, address: Reg, offset: int, reach: int, scratch: Reg) -> tuple[Reg, int]:
+def split_offset(k: KernelBuilder, address: Reg, offset: int, reach: int, scratch: Reg) -> tuple[Reg, int]:
     """Returns a VGPR and an immediate below `reach` for address + offset. The VGPR is `scratch` if the immediate is too small."""
     if offset < reach:
         return address, offset
@@ -75,7 +75,7 @@ class HaloStaging:
         for position in range(plan.positions):
             k.v_add_u32(slot, position * threads, k.work_item)
             if position == plan.positions - 1:
-                below(k, self.last_lanes, layout.slots, slot)
+                compare_below(k, self.last_lanes, layout.slots, slot)
                 k.v_min_u32(slot, layout.slots - 1, slot, note="the last slot for those that have none: loaded, not written")
                 k.v_lshlrev_b32(self.last_address, log2(layout.chunk), slot)
             row, column = vector_divmod(k, slot, layout.pitch, layout.slots + threads, "halo row")
@@ -119,8 +119,8 @@ class HaloStaging:
         """
         k, p = self.k, self.plan.problem
         inside, factor, shift = k.s.alloc("inside", 2), k.s.alloc("factor"), log2(self.pixel_bytes)
-        below(k, inside, p.ih, row)
-        below(k, "vcc", p.iw, column)
+        compare_below(k, inside, p.ih, row)
+        compare_below(k, "vcc", p.iw, column)
         k.s_and_b64("vcc", "vcc", inside)
         k.s_mov_b32(factor, p.iw * self.pixel_bytes)
         k.v_mul_lo_u32(row, row, factor)
@@ -164,7 +164,7 @@ class HaloStaging:
         """
         k, plan, layout = self.k, self.plan, self.layout
         row, column = vector_divmod(k, pixel, plan.tile_ow, plan.atom.m, "atom row")
-        k.v_mul_u32_u24(row, plan.cut.stride[0] * layout.pitch * layout.chunk, row)
+        k.v_mul_u32_u24(row, plan.tiled_problem.stride[0] * layout.pitch * layout.chunk, row)
         k.v_lshl_add_u32(column, column, log2(layout.chunk), row)
         k.v_mul_u32_u24(row, layout.plane, group)
         k.v_add_u32(self.read_address, first, column)
@@ -192,7 +192,7 @@ class HaloStaging:
                 bound = source + plan.channels_at_once
                 k.s_cmp_gt_i32(left, source)
                 k.s_cselect_b32(self.resource[2], self.records, 0, note=f"channel {source}, if the group has it")
-            address, immediate = near(k, addresses[place][tap], source * self.channel_bytes, REACH, self.scratch)
+            address, immediate = split_offset(k, addresses[place][tap], source * self.channel_bytes, REACH, self.scratch)
             first = place * plan.pixel_words + channel * plan.pixel_words // plan.tile_ic
             words = max(1, plan.channels_at_once * self.bytes // 4)
             size = ELEMENT_LOADS[self.bytes] if plan.channels_at_once == 1 else DWORDS[words]
@@ -237,7 +237,7 @@ class HaloStaging:
             if last and layout.slots % plan.threads:
                 k.s_mov_b64("exec", self.last_lanes)
             for chunk in range(layout.chunks):
-                address, immediate = near(k, base, start + chunk * layout.plane, DS_REACH, self.scratch)
+                address, immediate = split_offset(k, base, start + chunk * layout.plane, DS_REACH, self.scratch)
                 source = self.staged[first + chunk * words : first + (chunk + 1) * words]
                 k.emit(f"ds_write_b{8 * layout.chunk}", address, source, offset=immediate,
                        note=f"X pixel {position}, chunk {chunk} to LDS")  # fmt: skip
@@ -284,7 +284,7 @@ class HaloStaging:
         slots = layout.tap(*tap) + layout.pixel(rows, 0)
         for h in range(layout.reads):
             offset = slots * layout.chunk + h * layout.groups * layout.plane
-            address, immediate = near(k, self.read_address, offset, DS_REACH, self.scratch)
+            address, immediate = split_offset(k, self.read_address, offset, DS_REACH, self.scratch)
             target = self.fragments[first + h * words : first + (h + 1) * words]
             k.emit(f"ds_read_b{8 * layout.chunk}", target, address, offset=immediate,
                    note=f"X fragment: pixels {atom * plan.atom.m}.., tap {tap[0]},{tap[1]}")  # fmt: skip
@@ -338,7 +338,7 @@ class TapStaging:
         self.staged = self.k.v.alloc("W staging", self.loads * self.vec // 4)
         return ((self.staged, "W staging"),)
 
-    def _swizzled(self, target: Reg, channel: Reg, group: Reg) -> None:
+    def _swizzle(self, target: Reg, channel: Reg, group: Reg) -> None:
         """Emits target = the LDS byte of a chunk, from its channel's row on."""
         k, layout = self.k, self.layout
         line, step, count = layout.swizzle_terms
@@ -361,11 +361,11 @@ class TapStaging:
         k.v_lshlrev_b32(self.load_offset, log2(self.vec), k.work_item)
         if self.spare:
             spare_from = self.pieces - (self.loads - 1) * self.plan.threads
-            below(k, self.busy_lanes, spare_from, k.work_item)
+            compare_below(k, self.busy_lanes, spare_from, k.work_item)
         k.v_lshrrev_b32(place, log2(row), self.load_offset)
         k.v_lshrrev_b32(other, log2(layout.chunk), self.load_offset)
         k.v_and_b32(other, layout.groups - 1, other)
-        self._swizzled(self.write_address, place, other)
+        self._swizzle(self.write_address, place, other)
         k.v_mul_u32_u24(place, layout.row, place)
         k.v_and_b32(other, layout.chunk - 1, self.load_offset)
         k.v_add3_u32(self.write_address, place, other, self.write_address)
@@ -374,7 +374,7 @@ class TapStaging:
             k.v_and_b32(other, layout.reads - 1, other, note="h")
             k.v_mul_u32_u24(other, layout.part, other)
             k.v_add_u32(self.write_address, other, self.write_address)
-        self._swizzled(self.read_address, channel, group)
+        self._swizzle(self.read_address, channel, group)
         k.v_mul_u32_u24(place, layout.row, channel)
         k.v_add3_u32(self.read_address, first, place, self.read_address)
         for address in (self.write_address, self.read_address):
@@ -386,7 +386,7 @@ class TapStaging:
         """Loads the next tap into registers; after the last tap, 0."""
         k, words = self.k, self.vec // 4
         for load in range(self.loads):
-            address, immediate = near(k, self.load_offset, load * self.plan.threads * self.vec, REACH, self.scratch)
+            address, immediate = split_offset(k, self.load_offset, load * self.plan.threads * self.vec, REACH, self.scratch)
             k.emit(f"buffer_load_{DWORDS[words]}", self.staged[load * words : (load + 1) * words], address, self.resource, 0,
                    offen=True, offset=immediate, note=f"W tap, load {load}")  # fmt: skip
         k.v_add_u32(self.load_offset, self.layout.packed_bytes, self.load_offset, note="next tap")

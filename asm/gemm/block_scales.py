@@ -199,11 +199,11 @@ class BlockScales:
     def read(self, mt: int) -> None:
         """Reads the scales of an atom's rows into registers."""
         note = f"block scales of atom {mt}"
-        self.k.ds_read_b128(self._of(self.scales, mt), self.read_address, offset=mt * self.rows.atom * WORD, note=note)
+        self.k.ds_read_b128(self._registers_of(self.scales, mt), self.read_address, offset=mt * self.rows.atom * WORD, note=note)
 
     def clear(self, rows: Iterable[int]) -> None:
         """Clears products, and the scales of some atoms' rows, as if a tile of zeros preceded the first."""
-        for register in (self.pool, *(self._of(self.scales, mt) for mt in rows)):
+        for register in (self.pool, *(self._registers_of(self.scales, mt) for mt in rows)):
             for number in range(register.count):
                 self.k.v_mov_b32(register[number], 0)
 
@@ -222,15 +222,15 @@ class BlockScales:
 
     def products(self, number: int) -> Reg:
         """Returns the registers of the products of a tile's atom `number`, counted over the atoms of all its turns."""
-        return self._of(self.pool, number % POOL_ATOMS)
+        return self._registers_of(self.pool, number % POOL_ATOMS)
 
     def add(self, acc: Accumulators, number: int, mt: int, nt: int, r: int) -> None:
         """Adds one register of an atom's scaled products to its sums.
 
         Not packed, because a packed add would wait for the matrix unit.
         """
-        products, scales, sums = self.products(number), self._of(self.scales, mt), acc.atom(mt, nt)
+        products, scales, sums = self.products(number), self._registers_of(self.scales, mt), acc.atom(mt, nt)
         self.k.v_fmac_f32(sums[r], products[r], scales[r], note=f"C[{mt}][{nt}] += scaled products")
 
-    def _of(self, registers: Reg, number: int) -> Reg:
+    def _registers_of(self, registers: Reg, number: int) -> Reg:
         return registers[number * self.per_atom : (number + 1) * self.per_atom]

@@ -98,12 +98,12 @@ class GemmEmitter(Visitor):
         scaled = plan.problem.scales == "block"
         self.scales = BlockScales(k, plan, self.operands.a, self.arguments, self.place) if scaled else None
         self.tiles = operand_tiles(k, plan, self.operands, self.arguments, self.place)
-        self.fragments = Fragments(self.turn, self.tiles.moved)
+        self.fragments = Fragments(self.turn, self.tiles.moved_operands)
         self.acc = clear_accumulators(k, plan, self.operands)
         block = root.first()
         assert isinstance(block, BlockGemmNode)
         self.visit(block)
-        for staging in self.tiles.moved:
+        for staging in self.tiles.moved_operands:
             staging.release()
         if self.scales is not None:
             self.scales.release()
@@ -210,11 +210,11 @@ class GemmEmitter(Visitor):
             k.comment("a tile that an edge cuts (or none): element by element")
             k.s_cmp_le_i32(self.place.k_unloaded, 0)
             k.s_cbranch_scc1(loaded)
-            for staging in self.tiles.tiled:
+            for staging in self.tiles.tiled_operands:
                 staging.load_clipped(self.place.k_unloaded)
         k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
         k.s_cbranch_scc0(clipped)
-        for staging in self.tiles.tiled:
+        for staging in self.tiles.tiled_operands:
             for load in chain(*staging.loads()):
                 load()
         k.label(loaded)
@@ -222,13 +222,13 @@ class GemmEmitter(Visitor):
 
     def _advance(self) -> None:
         """Advances to the k tile after the loaded one."""
-        for staging in self.tiles.tiled:
+        for staging in self.tiles.tiled_operands:
             staging.advance()
         self.k.s_sub_u32(self.place.k_unloaded, self.place.k_unloaded, self.plan.tile_k)
 
     def _writes(self) -> list[Callable[[], None]]:
         """Returns calls that write staged registers to LDS, one for each write."""
-        tiles = [staging.writes(self.tiles.write_address[staging.write_key]) for staging in self.tiles.tiled]
+        tiles = [staging.writes(self.tiles.write_address[staging.write_key]) for staging in self.tiles.tiled_operands]
         return list(chain(*tiles))
 
     def _read_first_turn(self) -> None:
@@ -239,7 +239,7 @@ class GemmEmitter(Visitor):
             for mt in range(self.operands.a.atoms):
                 if mt not in carried:
                     self.scales.read(mt)
-        left = [(staging, fragment) for _, staging, fragment in self.fragments.left]
+        left = [(staging, fragment) for _, staging, fragment in self.fragments.inherited_reads]
         for staging, fragment in sorted(self.fragments.first, key=lambda item: self.fragments.uses(*item)[0]):
             if (staging, fragment) not in left:
                 staging.read(fragment, 0)
@@ -300,7 +300,7 @@ class GemmEmitter(Visitor):
             moves.setdefault(number, []).append(move)
 
         count, barrier = self.turn.count, self.fragments.barriers[prefetch is Prefetch.WHOLE]
-        for number, staging, fragment in self.fragments.left:
+        for number, staging, fragment in self.fragments.inherited_reads:
             add(number, partial(staging.read, fragment, 0))
         if prefetch is not Prefetch.NONE:
             self._add_prefetch(add, prefetch is Prefetch.WHOLE, barrier, phase)
@@ -312,7 +312,7 @@ class GemmEmitter(Visitor):
         for number, staging, fragment in self.fragments.next_reads:
             free = self.fragments.uses(staging, fragment)[1]
             for later in range(1, a.turns):
-                following = self.fragments.later(staging, fragment, later)
+                following = self.fragments.read_of_turn(staging, fragment, later)
                 add(free + (later - 1) * turn, partial(staging.read, following, later))
             if prefetch is not Prefetch.NONE and number < count:
                 add(max(barrier, number), partial(staging.read, fragment, 0))
@@ -375,7 +375,7 @@ class GemmEmitter(Visitor):
             for address in self.tiles.write_address.values():
                 self.k.v_subrev_u32(address, step, address, note="the other stage next")
             if lines is not None:
-                lines.written(phase)
+                lines.step_write_line(phase)
 
         def turn_stage() -> None:
             self.k.s_barrier(note="the next tile is in LDS, this one's fragments are read")
@@ -387,8 +387,8 @@ class GemmEmitter(Visitor):
         if not whole:
             add(room, self._load_next)
         # This tile's last reads precede the switch: those of the last turn, and those that the previous tile left.
-        begun = max([count - len(self.turn.order), *(number + 1 for number, *_ in self.fragments.left)])
-        turns: list[Callable[[], None]] = [partial(staging.other_stage, step) for staging in self.tiles.tiled]
+        begun = max([count - len(self.turn.order), *(number + 1 for number, *_ in self.fragments.inherited_reads)])
+        turns: list[Callable[[], None]] = [partial(staging.other_stage, step) for staging in self.tiles.tiled_operands]
         if lines is not None:
             turns.append(lines.read.step)
         for number, turn in enumerate(turns, barrier - len(turns)):
@@ -404,7 +404,7 @@ class GemmEmitter(Visitor):
     @property
     def _behind_loads(self) -> int:
         """Matrix instructions needed after the last load for the step to the next tile and the count."""
-        return -(-(2 * len(self.tiles.moved) + 4) // self.turn.room)
+        return -(-(2 * len(self.tiles.moved_operands) + 4) // self.turn.room)
 
     def _pace(self) -> Pace:
         turn, lines = self.turn, self.tiles.lines
@@ -416,7 +416,7 @@ class GemmEmitter(Visitor):
     def _units(self) -> list[SpreadUnit]:
         """Returns the staging units of a tile."""
         units = []
-        for staging in self.tiles.tiled:
+        for staging in self.tiles.tiled_operands:
             every, loads = staging.writes(self.tiles.write_address[staging.write_key]), staging.loads()
             each = len(every) // len(loads)
             pace = 2 * staging.staged.count // len(every) * WORD * self.plan.threads / self.turn.write_rate

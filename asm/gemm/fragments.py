@@ -11,8 +11,8 @@ from simgpu.asm.gemm.turn import Turn
 from simgpu.asm.parts.line_ring import LineStaging
 from simgpu.asm.parts.staging import StagedFragment, Staging
 
-Moved = Staging | LineStaging | MxScales
-Place = tuple[int, Moved, StagedFragment]  # number of the matrix instruction that a fragment's read follows, operand, read
+MovedOperand = Staging | LineStaging | MxScales
+Place = tuple[int, MovedOperand, StagedFragment]  # number of the matrix instruction that a fragment's read follows, operand, read
 
 
 @dataclass(frozen=True)
@@ -20,19 +20,19 @@ class Fragments:
     """Fragments of a turn."""
 
     turn: Turn
-    moved: tuple[Moved, ...]  # operands that the main loop moves
+    moved: tuple[MovedOperand, ...]  # operands that the main loop moves
 
     @cached_property
-    def first(self) -> list[tuple[Moved, StagedFragment]]:
+    def first(self) -> list[tuple[MovedOperand, StagedFragment]]:
         """Fragments of a tile's first turn."""
         return [(staging, fragment) for staging in self.moved for fragment in staging.fragments(0)]
 
     @staticmethod
-    def later(staging: Moved, fragment: StagedFragment, turn: int) -> StagedFragment:
+    def read_of_turn(staging: MovedOperand, fragment: StagedFragment, turn: int) -> StagedFragment:
         """Returns the read of a later turn that uses the same registers."""
         return next(other for other in staging.fragments(turn) if other.registers == fragment.registers)
 
-    def uses(self, staging: Moved, fragment: StagedFragment) -> tuple[int, int]:
+    def uses(self, staging: MovedOperand, fragment: StagedFragment) -> tuple[int, int]:
         """Returns the numbers of the turn's first and last matrix instruction that read the fragment."""
         which = 1 if staging.layout is self.turn.operands.a else 2
         numbers = [number for number, place in enumerate(self.turn.order) if (place[which], place[0]) in fragment.feeds]
@@ -59,7 +59,7 @@ class Fragments:
         """
         turn, barrier = self.turn, self.barriers[1]
 
-        def free(item: tuple[Moved, StagedFragment]) -> tuple[int, int]:
+        def free(item: tuple[MovedOperand, StagedFragment]) -> tuple[int, int]:
             first, last = self.uses(*item)
             return max(barrier, turn.count - len(turn.order) + last), first
 
@@ -69,7 +69,7 @@ class Fragments:
         return [(number, *item) for number, item in zip(numbers, order, strict=True)]
 
     @cached_property
-    def left(self) -> list[Place]:
+    def inherited_reads(self) -> list[Place]:
         """Reads of a tile's first turn that the previous tile leaves to it, and the numbers that they follow."""
         count = self.turn.count
         return [(number - count, moved, read) for number, moved, read in self.next_reads if number >= count]

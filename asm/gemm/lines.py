@@ -111,7 +111,7 @@ class Lines:
 
         return [lambda number=number: write(number) for number in range(len(self.line))]  # type: ignore[misc]
 
-    def written(self, phase: int) -> None:
+    def step_write_line(self, phase: int) -> None:
         """Advances to the next line after a step's writes."""
         if phase != NO_LINE:
             self.write.step()
@@ -162,9 +162,9 @@ class Lines:
         for staging in self.staging:
             staging.advance()
         self.k.s_sub_u32(self.unread, self.unread, CACHE_LINE)
-        self._cut()
+        self._cut_line()
 
-    def _cut(self) -> None:
+    def _cut_line(self) -> None:
         """Emits, out of line, for lines at or past the rows' end: offsets of pieces past the end go outside.
 
         The offset of half a piece moves 8 bytes back.
@@ -178,7 +178,7 @@ class Lines:
             k.v_cndmask_b32(early, HALF, early, "vcc", note="half a piece is left: 8 bytes before it, too")
             k.v_cmp_gt_i32("vcc", self.unread, byte)
             for staging in self.staging:
-                staging.cut("vcc", early)
+                staging.cut_offsets("vcc", early)
             k.v.free(byte, early)
             k.s.free(limit)
         k.s_cmp_lt_i32(self.unread, CACHE_LINE)
@@ -186,7 +186,7 @@ class Lines:
         k.label(back)
 
     def _mend(self, phase: int) -> None:
-        """Emits, out of line, for a line at the rows' end before it is written: corrects pieces that `_cut` loaded early."""
+        """Emits, out of line, for a line at the rows' end before it is written: corrects pieces that `_cut_line` loaded early."""
         k, back = self.k, self.k.new_label("mended")
         with k.out_of_line("cut_piece", back) as cut:
             byte, limit = byte_of_item(k), k.s.alloc("limit")
@@ -205,7 +205,7 @@ class Lines:
         k, blocks = self.k, self.k.s.alloc("blocks left")
         k.s_ashr_i32(blocks, self.k_unloaded, log2(MX_BLOCK))
         for scales in self.scales:
-            scales.cut(blocks)
+            scales.cut_offset(blocks)
         k.s.free(blocks)
 
     def release(self) -> None:
@@ -226,7 +226,7 @@ class Lines:
         slow = k.new_label("byte_by_byte")
         self._branch_if_misaligned(slow)
         self._cut_scales()
-        self._cut()
+        self._cut_line()
         ahead = [partial(self._load, unit) for unit in range(min(unit for phase in pace.loads for unit, _ in phase))]
         for held in range(self.scales_ahead):
             self._run(self._scale_loads(held))
@@ -234,7 +234,7 @@ class Lines:
         self._run(ahead, self._scale_writes(0))
         self._other_stage_next()
         self._run(self._scale_loads(0), self.writes(0))
-        self.written(0)
+        self.step_write_line(0)
         self._run([partial(self._load, unit) for unit, _ in pace.loads[0]])
         self.next_scales()
         k.s_barrier(note="the first tile is in LDS")

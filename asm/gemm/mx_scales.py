@@ -98,7 +98,7 @@ class MxScales:
         k.v.free(block, row)
         k.s.free(blocks)
 
-    def cut(self, blocks_left: Reg) -> None:
+    def cut_offset(self, blocks_left: Reg) -> None:
         """Moves the offset outside for good if the next step's block is past the view. Its scale is then 0, i.e. 2^-127.
 
         blocks_left: SGPR, blocks from the step's first on; negative if it is past the view.

@@ -48,10 +48,10 @@ def _along_k(plan: GemmPlan, operand: str, kind: DType) -> dict[str, Any]:
     if row.flexible:
         row = row.with_formats(FORMATS.index(atom.dtype_in), FORMATS.index(atom.dtype_b))
     groups, element = WAVEFRONT // atom.n, 1 if problem.scales == "mx" else kind.bytes
-    words = max(1, kind.packed(plan.warp_k) // WORD // groups)
+    words = max(1, kind.packed_bytes(plan.warp_k) // WORD // groups)
     kw = 4 if kind.bits == 6 else widest(words)
     return {
-        "k": kind.packed(plan.tile_k) // element, "groups": groups, "kw": kw, "reads": words // kw,
+        "k": kind.packed_bytes(plan.tile_k) // element, "groups": groups, "kw": kw, "reads": words // kw,
         "threads": plan.threads, "element": element, "operand": row.registers(operand), "beside": kind.bits == 6,
         "most_wide": WIDEST // dtype(problem.accumulator).bytes,
     }  # fmt: skip

@@ -81,7 +81,7 @@ def scalars(plan: GemmPlan) -> tuple[int | float, ...]:
     shapes = problem.stored_shapes
     size_c = dtype(problem.accumulator if split else problem.dtype_c).bytes
     ldc = problem.n if split else problem.ldc
-    rows = problem.element.packed(problem.lda), problem.element_b.packed(problem.ldb)
+    rows = problem.element.packed_bytes(problem.lda), problem.element_b.packed_bytes(problem.ldb)
     strides = (shapes[0][0] * rows[0], shapes[1][0] * rows[1], problem.m * ldc * size_c)
     if problem.groups:  # the kernel computes where a group's rows of A and C begin
         strides = (0, strides[1], 0)
@@ -191,14 +191,14 @@ class OperandTiles:
     lines: Lines | None = None  # the main loop, if A and B are loaded by cache lines
 
     @property
-    def moved(self) -> tuple[Staging | LineStaging | MxScales, ...]:
+    def moved_operands(self) -> tuple[Staging | LineStaging | MxScales, ...]:
         """Operands that the main loop moves, copied ones before transposed ones."""
         return (*sorted(self.staging, key=lambda staging: staging.layout.transposes), *self.scales)
 
     @property
-    def tiled(self) -> tuple[Staging | MxScales, ...]:
+    def tiled_operands(self) -> tuple[Staging | MxScales, ...]:
         """Operands that are staged through LDS, one K step at a time."""
-        return tuple(moved for moved in self.moved if not isinstance(moved, LineStaging))
+        return tuple(moved for moved in self.moved_operands if not isinstance(moved, LineStaging))
 
 
 def operand_tiles(

@@ -110,12 +110,12 @@ class TileStore:
             )
 
     @property
-    def apart(self) -> bool:
+    def splits_gate(self) -> bool:
         """True if gate and up are in two lanes. Only the first lane stores."""
         return self.inputs.gated and self.wide == 1
 
     def emit(self, clipped: bool, scaled: bool) -> None:
-        k, clipped = self.k, clipped or self.apart
+        k, clipped = self.k, clipped or self.splits_gate
         masks = self._column_masks() if clipped else []
         addresses = self.stored if clipped else 1
         row_address = k.v.alloc("C row offset")
@@ -245,7 +245,7 @@ class TileStore:
         if group.block == 0 and clipped:
             k.s_sub_u32(scratch, inputs.rows_left, group.row)
             clip(k, row_address, row_address, scratch, inputs.row)
-            if self.apart:
+            if self.splits_gate:
                 k.v_and_b32(group.address, 1, inputs.column)
                 k.v_cmp_eq_u32("vcc", 0, group.address)
                 k.v_cndmask_b32(row_address, OUTSIDE, row_address, "vcc", note="lanes with an up element store nothing")
@@ -273,7 +273,7 @@ class TileStore:
                 note=f"{note}, element {j}",
             )  # fmt: skip
 
-    def _loaded(self, data: Reg, j: int, clipped: bool) -> Reg:
+    def _loaded_element(self, data: Reg, j: int, clipped: bool) -> Reg:
         """Returns element j that `_transfer` loaded, in the epilogue's type."""
         kind = self.inputs.elements
         if clipped:
@@ -300,25 +300,25 @@ class TileStore:
             epilogue.multiply(element, columns[group.block * self.wide + w])
             epilogue.multiply(element, rows[group.mt * (self.acc.per_atom // self.acc.words) + group.r])
         for w, element in enumerate(elements if scaled else []):
-            epilogue.add_scaled(element, self._loaded(group.old, w, clipped))
+            epilogue.add_scaled(element, self._loaded_element(group.old, w, clipped))
         for w, element in enumerate(elements if bias else []):
             epilogue.add(element, bias[group.block * self.wide + w])
         if self.inputs.gated:
-            elements = self._gated(elements)
+            elements = self._apply_gate(elements)
         else:
             for element in elements:
                 epilogue.activate(element, self.free)
         for j, element in enumerate(elements if self.inputs.residual is not None else []):
-            epilogue.add(element, self._loaded(group.added, j, clipped))
+            epilogue.add(element, self._loaded_element(group.added, j, clipped))
         return elements
 
-    def _gated(self, elements: list[Reg]) -> list[Reg]:
+    def _apply_gate(self, elements: list[Reg]) -> list[Reg]:
         """Emits activation(gate)·up for pairs, and packs the results."""
         k, epilogue, columns, results = self.k, self.inputs.epilogue, self.acc.columns, []
         rotation = DPP_ROW - (columns.atom // columns.fold if columns.fold > 1 else 1)  # distance to the next column's lane
-        ups = [self.spare] if self.apart else elements[1::2]
-        for number, (gate, up) in enumerate(zip(elements[:: 1 if self.apart else 2], ups, strict=True)):
-            if self.apart:
+        ups = [self.spare] if self.splits_gate else elements[1::2]
+        for number, (gate, up) in enumerate(zip(elements[:: 1 if self.splits_gate else 2], ups, strict=True)):
+            if self.splits_gate:
                 for word in range(self.words):
                     k.emit("v_mov_b32_dpp", up[word], gate[word], row_ror=rotation, **ALL_LANES, note="up, of the other lane")
             epilogue.activate(gate, self.free)

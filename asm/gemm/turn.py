@@ -9,7 +9,7 @@ from itertools import product
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.operands import TileLayouts
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS
-from simgpu.hardware.rates.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators.gemm.limits import POOL_ATOMS
 from simgpu.operators.gemm.plan import GemmPlan
 
@@ -68,12 +68,12 @@ class Turn:
 
     def read_pace(self, words: int) -> float:
         """Returns the matrix instructions in which LDS delivers fragments of `words` registers to all waves."""
-        return WORD * words * self.plan.threads / sustained(self.plan.descriptor).rates.lds_read / self.clocks
+        return WORD * words * self.plan.threads / sustained_rates(self.plan.descriptor).rates.lds_read / self.clocks
 
     @property
     def write_rate(self) -> float:
         """Bytes that LDS accepts in the time of a matrix instruction."""
-        return sustained(self.plan.descriptor).rates.lds_write * self.clocks
+        return sustained_rates(self.plan.descriptor).rates.lds_write * self.clocks
 
     @cached_property
     def order(self) -> list[tuple[int, int, int]]:

@@ -116,7 +116,7 @@ class Narrowing:
                 self._round(value, scratch)
             k.v_perm_b32(target, high, low, self.constants[1])
 
-    def one(self, value: Reg, scratch: Reg) -> str:
+    def narrow_one(self, value: Reg, scratch: Reg) -> str:
         """Rounds in place. Returns the ending of the buffer store's mnemonic that writes the half in which the result is."""
         if self.dtype == "f16":
             self.k.v_cvt_f16_f32(value, value)

@@ -73,7 +73,7 @@ class TileLayout:
     most_wide: int = 4  # most atoms that interleave
     reads: int = 1  # spans that a lane holds at once: those of one matrix instruction, or more
     run: int = 8  # rows, a power of two; the view ends at a multiple, so that a load of `run` rows straddles no edge
-    panel: int = 0  # rows of a preshuffled matrix whose WIDEST-byte pieces alternate (`operators.preshuffled`); 0: not preshuffled
+    panel: int = 0  # rows of a preshuffled matrix whose WIDEST-byte pieces alternate (`operators.preshuffle`); 0: not preshuffled
     beside: bool = False  # True if a lane's operand is 24 bytes of consecutive k (32 elements of 6 bits), read 8 bytes at a time
 
     def __post_init__(self) -> None:
@@ -252,10 +252,10 @@ class TileLayout:
     def swizzle(self, slot: Index) -> Index:
         """Returns the xor mask that moves a chunk's place in its slot."""
         step, count = SWIZZLES[self.row_chunks, self.kw]
-        return step * (slot // self.rows_a_line % count) ^ self.turned * (slot // self.atom % self.wide)
+        return step * (slot // self.rows_a_line % count) ^ self.atom_xor * (slot // self.atom % self.wide)
 
     @property
-    def turned(self) -> int:
+    def atom_xor(self) -> int:
         """Chunks by which places of the next atom of `wide` are also moved (xor); nonzero for a preshuffled matrix."""
         return self.row_chunks // self.wide if self.panel and self.wide > 1 else 0
 
@@ -266,7 +266,7 @@ class TileLayout:
 
     def read_turn(self, t: int, span: int) -> int:
         """Returns the element of `read_turns` at which a lane reads atom t's chunk of a span."""
-        return t % self.wide * self.turned ^ span % self.line_spans * self.groups
+        return t % self.wide * self.atom_xor ^ span % self.line_spans * self.groups
 
     @property
     def pairs(self) -> bool:
@@ -321,7 +321,7 @@ class TileLayout:
         row = self.row_of(slot // self.atom, slot % self.atom)
         return row, (block * self.row_chunks + (place ^ self.swizzle(slot))) * self.chunk + x
 
-    def staged(self, thread: Index, load: int) -> tuple[Index, Index]:
+    def staged_element(self, thread: Index, load: int) -> tuple[Index, Index]:
         """Returns (row, k) of the first element that a work-item moves in its staging unit number `load`."""
         if self.panel:
             return self._staged_of_panels(thread + load * self.threads)
@@ -350,7 +350,7 @@ class TileLayout:
     def offset_from_first(self, load: int) -> tuple[int, int] | None:
         """Returns (rows, k) from unit 0 to unit `load`, or None if the distance differs between work-items."""
         threads = np.arange(self.threads)
-        first, other = self.staged(threads, 0), self.staged(threads, load)
+        first, other = self.staged_element(threads, 0), self.staged_element(threads, load)
         rows, k = np.unique(other[0] - first[0]), np.unique(other[1] - first[1])
         return (int(rows[0]), int(k[0])) if len(rows) == len(k) == 1 else None
 
@@ -361,9 +361,9 @@ class TileLayout:
         the form does not fit.
         """
         threads = np.arange(self.threads)
-        begin, moved = self.staged(threads, 0), self.piece(threads, piece)
+        begin, moved = self.staged_element(threads, 0), self.piece(threads, piece)
         first = self.byte(begin[0] + self.piece(threads, 0), begin[1])
-        row, k = self.staged(threads, load)
+        row, k = self.staged_element(threads, load)
         other = self.byte(row + moved, k)
         near = (begin[0] + moved, begin[1]), (row + moved, k % self.span), (row + moved, k)
         turns = (np.zeros_like(first), *(self.byte(*place) ^ first for place in near))

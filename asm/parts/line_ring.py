@@ -182,7 +182,7 @@ class LineStaging:
         k.v.free(piece, half, *parts)
         k.s.free(limit)
 
-    def cut(self, inside: Operand, early: Reg) -> None:
+    def cut_offsets(self, inside: Operand, early: Reg) -> None:
         """Moves offsets outside in lanes that the mask `inside` excludes; in other lanes, subtracts `early` bytes (a VGPR)."""
         for offset in self.offsets:
             self.k.v_cndmask_b32(offset, OUTSIDE, offset, inside)

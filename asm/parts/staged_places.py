@@ -10,7 +10,7 @@ from simgpu.hardware.isa.instruction import Reg
 
 
 def staged_place(k: KernelBuilder, layout: TileLayout, load: int) -> tuple[Reg, Reg]:
-    """Returns VGPRs with the row and k of `TileLayout.staged`."""
+    """Returns VGPRs with the row and k of `TileLayout.staged_element`."""
     unit = k.v.alloc("unit")
     k.v_add_u32(unit, load * layout.threads, k.work_item)
     place = (
@@ -53,7 +53,7 @@ def _transposed_place(k: KernelBuilder, layout: TileLayout, unit: Reg, units: in
 
 
 def _panel_place(k: KernelBuilder, layout: TileLayout, unit: Reg, units: int) -> tuple[Reg, Reg]:
-    """Returns VGPRs with the row and k of `TileLayout.staged` for a preshuffled matrix."""
+    """Returns VGPRs with the row and k of `TileLayout.staged_element` for a preshuffled matrix."""
     name = layout.name
     rest, kk = vector_divmod(k, unit, layout.chunk // layout.vec, units, f"{name} piece")
     k.v_mul_u32_u24(kk, layout.vec, kk)
@@ -137,9 +137,9 @@ def _address_of(k: KernelBuilder, layout: TileLayout, address: Reg, slot: Reg, k
     k.v.free(chunk)
     swizzle = swizzle_of(k, layout, slot)
     k.v_xor_b32(group, group, swizzle)
-    if layout.turned:
+    if layout.atom_xor:
         k.v_bfe_u32(swizzle, slot, log2(layout.atom), log2(layout.wide))
-        k.v_mul_u32_u24(swizzle, layout.turned, swizzle)
+        k.v_mul_u32_u24(swizzle, layout.atom_xor, swizzle)
         k.v_xor_b32(group, group, swizzle, note="turned by atom")
     k.v_mul_u32_u24(span, layout.rows, span)
     k.v_add_u32(slot, span, slot)

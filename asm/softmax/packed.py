@@ -48,7 +48,7 @@ class PackedPart(RowPart):
         """Number of columns in the part."""
         return WAVEFRONT * PACKING * self.registers.count
 
-    def _held(self, group: LoadGroup) -> Reg:
+    def _group_registers(self, group: LoadGroup) -> Reg:
         """Returns the group's registers."""
         return self.registers[group.start // PACKING : (group.start + group.width) // PACKING]
 
@@ -63,7 +63,7 @@ class PackedPart(RowPart):
         k.s_cmp_eq_u32(self.aligned, 0)
         k.s_cbranch_scc1(narrow)
         for group, address, immediate in self._addresses(self.bytes):
-            k.emit(f"buffer_load_{DWORDS[group.width // PACKING]}", self._held(group), address, resource, 0, offen=True,
+            k.emit(f"buffer_load_{DWORDS[group.width // PACKING]}", self._group_registers(group), address, resource, 0, offen=True,
                    offset=immediate, note=_columns(name, group))  # fmt: skip
         k.label(loaded)
 
@@ -77,10 +77,10 @@ class PackedPart(RowPart):
         for turn, (group, address, immediate) in enumerate(self._addresses(self.bytes)):
             odd = self.unpacked[turn % 2 * half : (turn % 2 + 1) * half]
             for i in range(group.width):
-                target = (odd if i % PACKING else self._held(group))[i // PACKING]
+                target = (odd if i % PACKING else self._group_registers(group))[i // PACKING]
                 k.buffer_load_ushort(target, address, resource, 0, offen=True, offset=immediate + self.bytes * i,
                                      note=f"{_columns(name, group)} + {i}")  # fmt: skip
-            joins.append((self._held(group), odd))
+            joins.append((self._group_registers(group), odd))
             if turn:
                 self._join(*joins[-2])
         self._join(*joins[-1])
@@ -114,15 +114,15 @@ class PackedPart(RowPart):
         assert self.aligned is not None
         k.s_cmp_eq_u32(self.aligned, 0)  # nothing from here to the branches writes SCC
         for group, address, immediate in self._addresses(self.bytes):
-            self._pack(self._exponentials(group, minus), self._held(group), state.delta)
+            self._pack(self._exponentials(group, minus), self._group_registers(group), state.delta)
             stored = k.new_label("stored")
             with k.out_of_line("store_narrow", stored) as narrow:
                 for i in range(group.width):
                     ending = "short_d16_hi" if i % PACKING else "short"
-                    k.emit(f"buffer_store_{ending}", self._held(group)[i // PACKING], address, resource, 0, offen=True,
+                    k.emit(f"buffer_store_{ending}", self._group_registers(group)[i // PACKING], address, resource, 0, offen=True,
                            offset=immediate + self.bytes * i, note=f"{_columns(name, group)} + {i}")  # fmt: skip
             k.s_cbranch_scc1(narrow)
-            k.emit(f"buffer_store_{DWORDS[group.width // PACKING]}", self._held(group), address, resource, 0, offen=True,
+            k.emit(f"buffer_store_{DWORDS[group.width // PACKING]}", self._group_registers(group), address, resource, 0, offen=True,
                    offset=immediate, note=_columns(name, group))  # fmt: skip
             k.label(stored)
 
@@ -138,7 +138,7 @@ class PackedPart(RowPart):
             k.v_mov_b32(fill, limit)
             for group, address, immediate in self._addresses(self.bytes, chunk):
                 for i in range(group.width):
-                    r = self._held(group)[i // PACKING]
+                    r = self._group_registers(group)[i // PACKING]
                     if i % PACKING:
                         k.v_lshlrev_b32(odd, 16, r)
                         k.v_alignbit_b32(odd, fill, odd, 16, note="the first of the two stays")
@@ -152,7 +152,7 @@ class PackedPart(RowPart):
 
     def _scores(self, group: LoadGroup, addend: Reg | int) -> Reg:
         """Emits factor·x + addend of a group's elements, in f32. addend: a VGPR, or 0."""
-        k, found, held = self.k, self.unpacked[0 : group.width], self._held(group)
+        k, found, held = self.k, self.unpacked[0 : group.width], self._group_registers(group)
         if self.kind == "f16":
             for i in range(group.width):
                 k.v_fma_mix_f32(found[i], held[i // PACKING], self.factor, addend, op_sel=f"[{i % PACKING},0,0]",

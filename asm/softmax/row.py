@@ -186,7 +186,7 @@ class RowPart:
         k.label(narrow)
         for group, address, immediate in self._addresses(self.stored_bytes):
             for i, r in enumerate(self.lanes(group)):
-                ending = self.narrowing.one(self.registers[r], self.scratch[0])
+                ending = self.narrowing.narrow_one(self.registers[r], self.scratch[0])
                 k.emit(f"buffer_store_{ending}", self.registers[r], address, resource, 0, offen=True, offset=immediate + 2 * i,
                        note=f"{name} columns {64 * group.start} + {group.width}·lane + {i}")  # fmt: skip
         k.label(done)
@@ -197,7 +197,7 @@ class RowPart:
             source, ending = self.registers[group.start : group.start + max(1, words)], DWORDS.get(words, "")
             if not words:
                 assert self.narrowing is not None
-                ending = self.narrowing.one(source, self.scratch[0])
+                ending = self.narrowing.narrow_one(source, self.scratch[0])
             note = f"{name} columns {64 * group.start} + {group.width}·lane"
             self.k.emit(f"buffer_store_{ending}", source, address, resource, 0, offen=True, offset=immediate, note=note)
 

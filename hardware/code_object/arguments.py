@@ -213,7 +213,7 @@ def encode(kernel: str, argument: Argument, value: object) -> bytes:
 
 def _integer(where: str, size: int, value: int, type_: str = "") -> bytes:
     if _is_float(type_) and size in FLOAT_FORMATS:
-        return _packed(where, size, value, type_)
+        return _pack_number(where, size, value, type_)
     bits = 8 * size
     if not -(1 << bits) <= 2 * value < 2 << bits:
         raise LaunchError(f"{where} got {value}, which does not fit {bits} bits")
@@ -228,10 +228,10 @@ def _real(where: str, argument: Argument, value: float) -> bytes:
     integer = argument.value_type.startswith(("i", "u"))
     if argument.is_pointer or integer or argument.size not in FLOAT_FORMATS:
         raise LaunchError(f"{where} got the float {value}: pass a buffer, an integer or bytes")
-    return _packed(where, argument.size, value, argument.value_type)
+    return _pack_number(where, argument.size, value, argument.value_type)
 
 
-def _packed(where: str, size: int, value: float, type_: str) -> bytes:
+def _pack_number(where: str, size: int, value: float, type_: str) -> bytes:
     try:
         if type_ != "bf16":
             return struct.pack(FLOAT_FORMATS[size], float(value))

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 
 from simgpu.hardware.code_object import compressed
-from simgpu.hardware.code_object.names import printable, shown
+from simgpu.hardware.code_object.names import printable, printable_name
 from simgpu.hardware.errors import DecodeError
 
 BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
@@ -45,7 +45,7 @@ def entries(data: bytes) -> list[BundleEntry]:
     """Returns the device entries of every bundle in a file, including compressed ones. Raises DecodeError if a bundle is
     damaged."""
     plain = [] if data.startswith(compressed.MAGIC) else _entries(data)
-    return [*plain, *(entry for bundle in compressed.expanded(data) for entry in _entries(bundle))]
+    return [*plain, *(entry for bundle in compressed.expand_bundles(data) for entry in _entries(bundle))]
 
 
 def _entries(data: bytes) -> list[BundleEntry]:
@@ -76,7 +76,7 @@ def _read_bundle(data: bytes, start: int) -> tuple[list[BundleEntry], int]:
             cursor += id_size
             if start + offset + size > len(data):
                 raise DecodeError(
-                    f"offload bundle entry {shown(entry_id)} ends at byte {start + offset + size}, "
+                    f"offload bundle entry {printable_name(entry_id)} ends at byte {start + offset + size}, "
                     f"past the {len(data)} bytes of the file: it is cut off"
                 )
             if entry_id.startswith(DEVICE_KINDS) and size:
@@ -103,7 +103,7 @@ def select(found: list[BundleEntry], target: str) -> BundleEntry:
     """
     targets = list(dict.fromkeys(entry.target for entry in found))
     more = f" and {len(targets) - NAMED} more" if len(targets) > NAMED else ""
-    names = ", ".join(map(shown, targets[:NAMED])) + more or "no device code"
+    names = ", ".join(map(printable_name, targets[:NAMED])) + more or "no device code"
     fitting = [entry for entry in found if not target or entry.processor == target]
     if not fitting:
         raise DecodeError(f"the offload bundle holds {names}; nothing for {target or 'a GPU'}")

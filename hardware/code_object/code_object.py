@@ -20,7 +20,7 @@ from simgpu.hardware.code_object.demangled import kernels_by_name, readable
 from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES, PRELOAD_PROLOGUE_BYTES, KernelDescriptor
 from simgpu.hardware.code_object.elf import EM_AMDGPU, ElfFile, Relocation, Segment, Symbol
 from simgpu.hardware.code_object.mangled import parameter_types
-from simgpu.hardware.code_object.names import shown
+from simgpu.hardware.code_object.names import printable_name
 from simgpu.hardware.errors import DecodeError
 
 # More bytes of arguments than any launcher takes; hostile metadata may claim more.
@@ -98,7 +98,7 @@ class KernelInfo:
     def typed_arguments(self) -> tuple[Argument, ...]:
         """Explicit arguments with types from debug information; reading that may take seconds, once."""
         explicit = self.explicit_arguments
-        return _typed(explicit, [parameter.type for parameter in self.debug.parameters(self.name, len(explicit))])
+        return _with_types(explicit, [parameter.type for parameter in self.debug.parameters(self.name, len(explicit))])
 
     @cached_property
     def named_arguments(self) -> tuple[Argument, ...]:
@@ -112,7 +112,7 @@ class KernelInfo:
         ) if known else explicit
 
     @property
-    def declared(self) -> dict[str, int]:
+    def declared_resources(self) -> dict[str, int]:
         """Registers, LDS and private memory (bytes) that the kernel declares."""
         return {
             "sgprs": self.sgpr_count,
@@ -133,7 +133,7 @@ class KernelInfo:
         return self.entry + (PRELOAD_PROLOGUE_BYTES if preloads else 0)
 
 
-def listed(names: Collection[str]) -> str:
+def kernel_list(names: Collection[str]) -> str:
     """Lists the first of a module's kernels, for messages of one line."""
     shown = ", ".join(list(names)[:LISTED])
     return f"{len(names)} kernel(s): {shown or 'none'}{', ...' if len(names) > LISTED else ''}"
@@ -153,7 +153,7 @@ def kernel_named(kernels: Mapping[str, KernelInfo], name: str) -> KernelInfo:
     raise KeyError(f"no kernel {name!r}; the module has: {', '.join(map(readable, kernels)) or 'none'}")
 
 
-class Loaded:
+class LoadedKernel:
     """A kernel on a device: the part that simulator and GPU share."""
 
     info: KernelInfo  # from its file
@@ -179,7 +179,7 @@ class Loaded:
     @property
     def resources(self) -> dict[str, int]:
         """Registers, LDS and private memory (bytes) that the kernel declares."""
-        return self.info.declared
+        return self.info.declared_resources
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ def _argument(entry: Any, index: int) -> Argument:
     return _with_type(argument, OPENCL_TYPES.get(argument.type_name, ""))
 
 
-def _typed(arguments: tuple[Argument, ...], types: Sequence[str]) -> tuple[Argument, ...]:
+def _with_types(arguments: tuple[Argument, ...], types: Sequence[str]) -> tuple[Argument, ...]:
     """Gives explicit arguments without a type those of `types`, which has one for each explicit argument or none."""
     if len(types) != sum(not argument.hidden for argument in arguments):
         return arguments
@@ -355,29 +355,31 @@ def _kernel(code: CodeObject, entry: Any) -> KernelInfo:
     symbol_name = _get(entry, ".symbol", str, f"{name}.kd")
     symbol = code.symbols.get(symbol_name)
     if symbol is None or not symbol.defined:
-        raise DecodeError(f"kernel {shown(name)}: its descriptor symbol {shown(symbol_name)} is not in the file")
+        raise DecodeError(f"kernel {printable_name(name)}: its descriptor symbol {printable_name(symbol_name)} is not in the file")
     descriptor = KernelDescriptor.decode(code.read(symbol.address, DESCRIPTOR_BYTES), code.target)
     start = symbol.address + descriptor.entry_offset
     home = next((s for s in code.segments if s.executable and s.address <= start < s.end), None)
     if home is None or start % 4:
-        raise DecodeError(f"kernel {shown(name)}: its entry address {start:#x} lies in no executable segment")
+        raise DecodeError(f"kernel {printable_name(name)}: its entry address {start:#x} lies in no executable segment")
     function = code.symbols.get(symbol_name.removesuffix(".kd"))
     sized = function is not None and function.address == start and function.size > 0
     size = min(function.size, home.end - start) if function and sized else home.end - start
     arguments = tuple(_argument(a, i) for i, a in enumerate(_get(entry, ".args", list, [])))
-    arguments = _typed(arguments, parameter_types(name) or ())
+    arguments = _with_types(arguments, parameter_types(name) or ())
     kernarg_size = _count(entry, ".kernarg_segment_size", descriptor.kernarg_size)
     if kernarg_size > KERNARG_LIMIT:
-        raise DecodeError(f"kernel {shown(name)}: {kernarg_size} bytes of arguments, the limit is {KERNARG_LIMIT}")
+        raise DecodeError(f"kernel {printable_name(name)}: {kernarg_size} bytes of arguments, the limit is {KERNARG_LIMIT}")
     for argument in arguments:
         if argument.offset + argument.size > kernarg_size:
             raise DecodeError(
-                f"kernel {shown(name)}: argument {shown(argument.name)} ends at byte "
+                f"kernel {printable_name(name)}: argument {printable_name(argument.name)} ends at byte "
                 f"{argument.offset + argument.size}, past the kernarg segment of {kernarg_size}"
             )
     required = _get(entry, ".reqd_workgroup_size", list, [])
     if len(required) > 3 or not all(isinstance(extent, int) for extent in required):
-        raise DecodeError(f"kernel {shown(name)}: .reqd_workgroup_size is a list of {len(required)}, not of three integers")
+        raise DecodeError(
+            f"kernel {printable_name(name)}: .reqd_workgroup_size is a list of {len(required)}, not of three integers"
+        )
     return KernelInfo(
         name=name,
         target=code.target,

@@ -56,13 +56,13 @@ class BundleHeader:
         """Place where the next bundle may begin."""
         return self.start + self.total if self.total else self.content
 
-    def expanded(self, data: bytes, room: int) -> bytes:
+    def expand(self, data: bytes, room: int) -> bytes:
         """Expands the bundle, to at most `room` bytes. Raises DecodeError if it is larger, damaged or cut off."""
         where = f"the compressed offload bundle at byte {self.start}"
         if self.size > room:
             raise DecodeError(f"{where} expands to {self.size} bytes; the limit is {EXPANDED_LIMIT} for all of a file")
         raw = memoryview(data)[self.content : self.start + self.total if self.total else None]
-        content = _inflated(raw, self.size, where) if self.method == ZLIB else _from_zstd(raw, self.size, where)
+        content = _inflate(raw, self.size, where) if self.method == ZLIB else _from_zstd(raw, self.size, where)
         if len(content) != self.size:
             raise DecodeError(
                 f"{where} expands to {len(content)} bytes where its header says {self.size}: it is damaged or cut off"
@@ -70,7 +70,7 @@ class BundleHeader:
         return content
 
 
-def _inflated(raw: memoryview, size: int, where: str) -> bytes:
+def _inflate(raw: memoryview, size: int, where: str) -> bytes:
     """Expands zlib data to at most `size` bytes and one more."""
     try:
         return zlib.decompressobj().decompress(raw, size + 1)
@@ -108,10 +108,10 @@ def _headers(data: bytes) -> Iterator[BundleHeader]:
         start = data.find(MAGIC, header.end)
 
 
-def expanded(data: bytes) -> list[bytes]:
+def expand_bundles(data: bytes) -> list[bytes]:
     """Expands the bundles of a file, at its start or elsewhere. Raises DecodeError for damaged ones."""
     room, found = EXPANDED_LIMIT, []
     for header in _headers(data):
-        found.append(header.expanded(data, room))
+        found.append(header.expand(data, room))
         room -= len(found[-1])
     return found

@@ -53,7 +53,7 @@ class DebugInformation:
         return str(users_line(frames) or ""), tuple(map(str, frames))
 
     def _calls(self, address: int) -> tuple[InlinedCall, ...]:
-        return _lines_read(lambda: self._inlined.at(address) if self._inlined else ()) or ()
+        return _lines_read(lambda: self._inlined_calls.at(address) if self._inlined_calls else ()) or ()
 
     def parameters(self, kernel: str, count: int) -> tuple[Parameter, ...]:
         """Returns a kernel's `count` parameters; () if the file describes none or several."""
@@ -77,7 +77,7 @@ class DebugInformation:
         return _lines_read(lambda: LineTable(self._sections) if self._sections else None)
 
     @cached_property
-    def _inlined(self) -> InlinedCalls | None:
+    def _inlined_calls(self) -> InlinedCalls | None:
         return _lines_read(lambda: InlinedCalls(self._sections, self._lines) if self._sections and self._lines else None)
 
     @cached_property

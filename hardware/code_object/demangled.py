@@ -17,28 +17,28 @@ def readable(name: str) -> str:
 
     Without a C++ library that demangles, the identifiers remain: ns::scale of _ZN2ns5scaleEPf.
     """
-    return abbreviated(demangled(name))
+    return abbreviate(demangle(name))
 
 
 @cache
-def demangled(name: str) -> str:
+def demangle(name: str) -> str:
     """Returns the whole name as C++ writes it."""
     if not name.startswith("_Z"):
         return name
     return _by_library(name.partition(".")[0]) or _identifiers(name)
 
 
-def abbreviated(name: str) -> str:
+def abbreviate(name: str) -> str:
     """Shortens a long name: template arguments become `<…>`, then parameters `(…)`, then its end is cut.
 
-    >>> abbreviated("sort<" + "std::pair<int, float>, " * 8 + "int>(int*)")
+    >>> abbreviate("sort<" + "std::pair<int, float>, " * 8 + "int>(int*)")
     'sort<…>(int*)'
     """
     if len(name) <= SHOWN:
         return name
-    short = _collapsed(name, "<", ">")
+    short = _collapse(name, "<", ">")
     if len(short) > SHOWN:
-        short = _collapsed(short, "(", ")")
+        short = _collapse(short, "(", ")")
     return short if len(short) <= SHOWN else f"{short[:SHOWN]}…"
 
 
@@ -60,7 +60,7 @@ def parameter_types(name: str) -> tuple[str, ...]:
     >>> parameter_types("_Z5scalePKfPffi")
     ('float const*', 'float*', 'float', 'int')
     """
-    whole = demangled(name)
+    whole = demangle(name)
     start = len(whole) if not whole.endswith(")") else _opening(whole)
     found, depth, begun = [], 0, start + 1
     for at in range(start + 1, len(whole)):
@@ -107,13 +107,13 @@ def spellings(name: str) -> tuple[str, ...]:
 
     They are: whole, then without parameters, without template arguments, without namespaces.
     """
-    whole = demangled(name).removeprefix("void ")
+    whole = demangle(name).removeprefix("void ")
     short = without_parameters(whole)
-    bare = _collapsed(short, "<", ">").replace("<…>", "")
+    bare = _collapse(short, "<", ">").replace("<…>", "")
     return "".join(whole.split()), short, bare, bare.rpartition("::")[2]
 
 
-def _collapsed(name: str, opening: str, closing: str) -> str:
+def _collapse(name: str, opening: str, closing: str) -> str:
     """Replaces the content of each outermost pair of brackets by `…`."""
     made, depth = [], 0
     for character in name:

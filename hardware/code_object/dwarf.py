@@ -45,8 +45,8 @@ class DebugSections:
     def __init__(self, elf: ElfFile) -> None:
         self._content: dict[str, bytes] = {}
         room = SECTION_LIMIT
-        for name, section in elf.named((b".debug_", b".zdebug_")).items():
-            content = _expanded(elf, name, section, room)
+        for name, section in elf.sections_named((b".debug_", b".zdebug_")).items():
+            content = _expand(elf, name, section, room)
             room -= len(content)
             if room < 0:
                 raise DebugLimit(f"debug sections have over {SECTION_LIMIT} bytes, the limit")
@@ -62,7 +62,7 @@ class DebugSections:
         return printable(raw.decode("utf-8", "replace"))
 
 
-def _expanded(elf: ElfFile, name: str, section: Section, room: int) -> bytes:
+def _expand(elf: ElfFile, name: str, section: Section, room: int) -> bytes:
     """Returns a section's bytes; at most one more than `room` of them."""
     raw = elf.content(f"section {name}", section)
     if section.flags & SHF_COMPRESSED:

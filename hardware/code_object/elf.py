@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from simgpu.hardware.code_object.names import all_printable, printable, shown
+from simgpu.hardware.code_object.names import all_printable, printable, printable_name
 from simgpu.hardware.errors import DecodeError
 
 EM_AMDGPU = 224
@@ -168,7 +168,7 @@ class ElfFile:
         """Returns a section's bytes in the file."""
         return b"" if section.type == SHT_NOBITS else self.part(what, section.offset, section.size)
 
-    def named(self, prefixes: tuple[bytes, ...]) -> dict[str, Section]:
+    def sections_named(self, prefixes: tuple[bytes, ...]) -> dict[str, Section]:
         """Returns the first section of each name that begins with one of the prefixes (32 characters of it)."""
         found: dict[str, Section] = {}
         if not 0 < self._names_at < len(self.sections):
@@ -197,7 +197,9 @@ class ElfFile:
         if table.link < len(self.sections):
             strings = self.content("the table of symbols' names", self.sections[table.link])
         found, room = [], NAME_SHARE * len(self.data)
-        for name_at, info, _, section, value, size in SYMBOL.iter_unpack(_whole(self.content("a symbol table", table), SYMBOL)):
+        for name_at, info, _, section, value, size in SYMBOL.iter_unpack(
+            _whole_entries(self.content("a symbol table", table), SYMBOL)
+        ):
             end = strings.find(b"\0", name_at)
             end = len(strings) if end < 0 else end
             room -= max(0, end - name_at)
@@ -210,7 +212,7 @@ class ElfFile:
         return found
 
 
-def _whole(table: bytes, entry: struct.Struct) -> bytes:
+def _whole_entries(table: bytes, entry: struct.Struct) -> bytes:
     return table[: len(table) - len(table) % entry.size]
 
 
@@ -282,7 +284,7 @@ def relocations(elf: ElfFile) -> Iterator[Relocation]:
         raise DecodeError(f"relocation sections of {total} bytes together in a file of {len(elf.data)}: they overlap")
     for section in tables:
         named = elf.symbol_tables.get(section.link, [])
-        for place, info, addend in RELA.iter_unpack(_whole(elf.content("a relocation section", section), RELA)):
+        for place, info, addend in RELA.iter_unpack(_whole_entries(elf.content("a relocation section", section), RELA)):
             kind, number = info & 0xFFFFFFFF, info >> 32
             if kind not in RELOCATIONS:
                 raise DecodeError(f"relocation type {kind} at {place:#x} is not an AMDGPU load-time one")
@@ -292,7 +294,7 @@ def relocations(elf: ElfFile) -> Iterator[Relocation]:
                     raise DecodeError(f"relocation at {place:#x} is to symbol {number} of {len(named)}: the file is damaged")
                 symbol = named[number]
                 if not symbol.defined:
-                    raise DecodeError(f"the code object needs symbol {shown(symbol.name)}, which it does not define")
+                    raise DecodeError(f"the code object needs symbol {printable_name(symbol.name)}, which it does not define")
                 name, value = symbol.name, symbol.address
             yield Relocation(place, kind, name, value, addend)
 
@@ -311,7 +313,7 @@ def relocate(memory: bytearray, base: int, bias: int, relocation: Relocation) ->
 def metadata(elf: ElfFile) -> dict[str, Any]:
     """Returns the decoded metadata note, its texts printable. Raises DecodeError if there is none or it is too large."""
     for note in _notes(elf):
-        decoded = _decoded(note)
+        decoded = _decode_note(note)
         if isinstance(decoded, dict):
             return all_printable(decoded)  # type: ignore[no-any-return]
         raise DecodeError("the metadata note is no map")
@@ -344,7 +346,7 @@ def _round_up(size: int) -> int:
 MAP_BYTES = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 
 
-def _decoded(note: bytes) -> Any:
+def _decode_note(note: bytes) -> Any:
     """Decodes the note. An empty map is one byte of it and 64 bytes of Python, so maps are counted first."""
     if len(note) > METADATA_LIMIT:
         raise DecodeError(f"metadata of {len(note)} bytes, the limit is {METADATA_LIMIT}")

@@ -72,7 +72,7 @@ class Entries:
 
     def walk(self, unit: CompileUnit, at: int) -> Iterator[DebugEntry]:
         """Yields the entry at a place and those below it, in order, if their tags are wanted."""
-        cursor, known, take = Cursor(self._section, at, unit.end), self._abbreviated(unit), self._sections.steps.take
+        cursor, known, take = Cursor(self._section, at, unit.end), self._abbreviation_table(unit), self._sections.steps.take
         parents: list[int] = []  # places of the open entries
         while cursor.at < unit.end:
             at = cursor.at
@@ -96,7 +96,7 @@ class Entries:
             raise ValueError(f"no entry can stand at byte {at} of a unit from {unit.first} to {unit.end}")
         cursor = Cursor(self._section, at, unit.end)
         self._sections.steps.take()
-        abbreviation = self._abbreviated(unit)[cursor.uleb()]
+        abbreviation = self._abbreviation_table(unit)[cursor.uleb()]
         return abbreviation.tag, self._values(cursor, unit, abbreviation)
 
     def text(self, unit: CompileUnit, strings: int, form: int, value: int) -> str:
@@ -138,7 +138,7 @@ class Entries:
                 values[attribute] = form, value
         return values
 
-    def _abbreviated(self, unit: CompileUnit) -> dict[int, Abbreviation]:
+    def _abbreviation_table(self, unit: CompileUnit) -> dict[int, Abbreviation]:
         """Returns the unit's table of abbreviations; neighbouring unwanted fields of fixed size are one field."""
         key = unit.abbreviations, unit.address, unit.offset
         if key in self._tables:

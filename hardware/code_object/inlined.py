@@ -66,9 +66,9 @@ class InlinedCalls:
         place = np.uint64(address)
         inside = np.flatnonzero((self._low <= place) & (place < self._high))
         inside = inside[np.argsort(-self._depth[inside].astype(np.int64), kind="stable")]
-        return tuple(self._inlined(int(self._call[index])) for index in inside[:DEEPEST])
+        return tuple(self._inlined_call(int(self._call[index])) for index in inside[:DEEPEST])
 
-    def _inlined(self, number: int) -> InlinedCall:
+    def _inlined_call(self, number: int) -> InlinedCall:
         if number not in self._known:
             at, file, line, form, value = self._calls[number]
             unit, lines = self._units[at]
@@ -111,12 +111,12 @@ class Attributes:
         none = (0, 0)
         self.lines = values.get(DW_AT_stmt_list, (0, -1))[1]
         self._addresses, self._lists = values.get(DW_AT_addr_base, none)[1], values.get(DW_AT_rnglists_base, none)[1]
-        self._low = self._resolved(*values[DW_AT_low_pc]) if DW_AT_low_pc in values else 0
+        self._low = self._resolve(*values[DW_AT_low_pc]) if DW_AT_low_pc in values else 0
 
-    def _resolved(self, form: int, value: int) -> int:
-        return self._indexed(value) if form in ADDRESS_INDEXED else value
+    def _resolve(self, form: int, value: int) -> int:
+        return self._indexed_address(value) if form in ADDRESS_INDEXED else value
 
-    def _indexed(self, index: int) -> int:
+    def _indexed_address(self, index: int) -> int:
         return Cursor(self._sections[".debug_addr"], self._addresses + index * self._address).number(self._address)
 
     def ranges(self, values: Values) -> Iterator[tuple[int, int]]:
@@ -128,11 +128,11 @@ class Attributes:
                 value = self._lists + entry.number(self._offset)
             yield from self._listed_5(value) if self._version >= 5 else self._listed_4(value)
         elif DW_AT_low_pc in values:
-            low = self._resolved(*values[DW_AT_low_pc])
+            low = self._resolve(*values[DW_AT_low_pc])
             form, high = values.get(DW_AT_high_pc, (DW_FORM_addr, low))
             # DW_AT_high_pc is an address, or a length in every other form (DWARF 4, 2.17.2).
             is_address = form == DW_FORM_addr or form in ADDRESS_INDEXED
-            yield low, self._resolved(form, high) if is_address else low + high
+            yield low, self._resolve(form, high) if is_address else low + high
 
     def _listed_4(self, at: int) -> Iterator[tuple[int, int]]:
         cursor, base, size = Cursor(self._sections[".debug_ranges"], at), self._low, self._address
@@ -147,8 +147,8 @@ class Attributes:
                 yield base + first, base + behind
 
     def _listed_5(self, at: int) -> Iterator[tuple[int, int]]:
-        return self.listed(Cursor(self._sections[".debug_rnglists"], at), RANGE_KINDS)
+        return self.listed_ranges(Cursor(self._sections[".debug_rnglists"], at), RANGE_KINDS)
 
-    def listed(self, cursor: Cursor, kinds: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    def listed_ranges(self, cursor: Cursor, kinds: tuple[str, ...]) -> Iterator[tuple[int, int]]:
         """Yields first address and end of each range of a DWARF 5 list that begins at the cursor (see `ranges`)."""
-        return ranges(cursor, kinds, self._low, self._address, self._indexed, self._sections.steps.take)
+        return ranges(cursor, kinds, self._low, self._address, self._indexed_address, self._sections.steps.take)

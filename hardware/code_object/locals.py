@@ -101,7 +101,7 @@ class Locals:
         """Returns the variables in scope, those of the innermost scope first."""
         found = [each for each in self._known if any(low <= address < high for low, high in each.scope)]
         return tuple(
-            Local(each.name, each.type, each.size, each.function, _held(each, address))
+            Local(each.name, each.type, each.size, each.function, _pieces_at(each, address))
             for each in sorted(found, key=lambda each: -each.depth)
         )
 
@@ -154,7 +154,7 @@ class _Places(Attributes):
                 entry = Cursor(self._sections[".debug_loclists"], self._locations + value * self._offset)
                 value = self._locations + entry.number(self._offset)
             cursor = Cursor(self._sections[".debug_loclists"], value)
-            for low, high in self.listed(cursor, LOCATION_KINDS):
+            for low, high in self.listed_ranges(cursor, LOCATION_KINDS):
                 yield low, high, pieces_of(_block(cursor))
 
 
@@ -164,7 +164,7 @@ def _block(cursor: Cursor) -> bytes:
     return cursor.data[first : first + length]
 
 
-def _held(variable: _Variable, address: int) -> tuple[Piece, ...] | None:
+def _pieces_at(variable: _Variable, address: int) -> tuple[Piece, ...] | None:
     """Returns the value's pieces at an address; () counts as nowhere."""
     found = [pieces for low, high, pieces in variable.places if low <= address < high]
     return (found[0] or None) if found else None

@@ -20,7 +20,7 @@ def printable(text: str) -> str:
     No two texts become equal; `original` reverses it. Raises DecodeError for more than TEXT_LIMIT characters.
     """
     if len(text) > TEXT_LIMIT:
-        raise DecodeError(f"a name of {len(text)} characters, the limit is {TEXT_LIMIT}: {shown(text)}")
+        raise DecodeError(f"a name of {len(text)} characters, the limit is {TEXT_LIMIT}: {printable_name(text)}")
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in text)
@@ -31,7 +31,7 @@ def original(text: str) -> str:
     return re.sub(r"\\(?:[\\nrt]|x..|u.{4}|U.{8})", lambda escape: escape.group().encode().decode("unicode_escape"), text)
 
 
-def shown(text: str) -> str:
+def printable_name(text: str) -> str:
     """Returns a name for a message: printable, and cut if it is long."""
     cut = text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
     return cut if cut.isprintable() else printable(cut)

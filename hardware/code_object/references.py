@@ -60,7 +60,7 @@ class References:
         for _ in range(CHAIN_LIMIT):
             if DW_AT_name in values:
                 return self.text(unit, *values[DW_AT_name])
-            found = self._referred(unit, values.get(DW_AT_abstract_origin, values.get(DW_AT_specification)))
+            found = self._referenced_entry(unit, values.get(DW_AT_abstract_origin, values.get(DW_AT_specification)))
             if found is None:
                 break
             unit, _, values = found
@@ -69,22 +69,22 @@ class References:
     def type(self, unit: CompileUnit, values: Values) -> tuple[str, int]:
         """Returns the type of a parameter or variable, such as f32, POINTER or OTHER, and its bytes, 0 for OTHER."""
         for _ in range(CHAIN_LIMIT):
-            found = self._referred(unit, values.get(DW_AT_type, values.get(DW_AT_abstract_origin)))
+            found = self._referenced_entry(unit, values.get(DW_AT_type, values.get(DW_AT_abstract_origin)))
             if found is None:
                 break
             unit, tag, values = found
             if tag in POINTER_TAGS:
                 return POINTER, POINTER_BYTES
             if tag == DW_TAG_base_type:
-                kind, size = _sized(LETTERS.get(values.get(DW_AT_encoding, (0, 0))[1], ""), values)
+                kind, size = _sized_type(LETTERS.get(values.get(DW_AT_encoding, (0, 0))[1], ""), values)
                 return ("bf16" if kind == "f16" and self.name(unit, values) == "__bf16" else kind), size
             if tag == DW_TAG_enumeration_type and DW_AT_type not in values:
-                return _sized("i", values)  # signed: numbers of both signs fit it
+                return _sized_type("i", values)  # signed: numbers of both signs fit it
             if tag not in THROUGH:
                 break
         return OTHER, 0
 
-    def _referred(self, unit: CompileUnit, reference: tuple[int, int] | None) -> tuple[CompileUnit, int, Values] | None:
+    def _referenced_entry(self, unit: CompileUnit, reference: tuple[int, int] | None) -> tuple[CompileUnit, int, Values] | None:
         """Returns the unit, tag and values of an entry; None for a reference by signature or into another file."""
         form, value = reference or (0, 0)
         if form in UNIT_REFERENCES:
@@ -95,7 +95,7 @@ class References:
         return unit, *self._entries.entry(unit, value)
 
 
-def _sized(letter: str, values: Values) -> tuple[str, int]:
+def _sized_type(letter: str, values: Values) -> tuple[str, int]:
     size = values.get(DW_AT_byte_size, (0, 0))[1]
     return (f"{letter}{8 * size}", size) if size in BYTES.get(letter, ()) else (OTHER, 0)
 

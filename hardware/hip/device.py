@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike
 
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, pack
-from simgpu.hardware.code_object.code_object import CodeObject, Loaded, kernel_named, listed
+from simgpu.hardware.code_object.code_object import CodeObject, LoadedKernel, kernel_list, kernel_named
 from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
 from simgpu.hardware.code_object.names import original
 from simgpu.hardware.descriptor import HardwareDescriptor
@@ -184,7 +184,7 @@ class Device:
             library.call("hipEventRecord", after, self.stream)
         if launches:
             self._wait(launches, events[-1][1])
-        seconds = [self._elapsed(*pair) for pair in events]
+        seconds = [self._elapsed_seconds(*pair) for pair in events]
         for event in (event for pair in events for event in pair):
             library.call("hipEventDestroy", event)
         return seconds
@@ -205,7 +205,7 @@ class Device:
         if status != hip.SUCCESS:
             raise HipKernelError(f"{what} failed: {self.library.words(status)}", hip.SIMULATE, status)
 
-    def _elapsed(self, before: int, after: int) -> float:
+    def _elapsed_seconds(self, before: int, after: int) -> float:
         milliseconds = c_float()
         self.library.call("hipEventElapsedTime", ctypes.byref(milliseconds), before, after)
         return milliseconds.value / 1e3
@@ -220,7 +220,7 @@ class Module(Mapping[str, "Kernel"]):
         self.handle = handle
 
     def __repr__(self) -> str:
-        return f"<Module for {self.code.target} with {listed(self)} on {self.device.name}>"
+        return f"<Module for {self.code.target} with {kernel_list(self)} on {self.device.name}>"
 
     def __getitem__(self, name: str) -> Kernel:
         info = kernel_named(self.code.kernels, name)
@@ -258,7 +258,7 @@ class Launch:
         )
 
 
-class Kernel(Loaded):
+class Kernel(LoadedKernel):
     """A kernel of a module: `arguments` (explicit ones), `resources`, `launch`."""
 
     def __init__(self, module: Module, info: KernelInfo, function: int) -> None:

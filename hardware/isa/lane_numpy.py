@@ -205,7 +205,7 @@ class NumpyOps:
     def where(self, type_: Type, condition: Array, a: Array, b: Array) -> Array:
         return np.where(condition, a, b)
 
-    def rarely(self, type_: Type, condition: Array, usual: Array, special: Callable[[], Array]) -> Array:
+    def unlikely(self, type_: Type, condition: Array, usual: Array, special: Callable[[], Array]) -> Array:
         return np.where(condition, special(), usual)
 
     def fma(self, type_: Type, a: Array, b: Array, c: Array) -> Array:

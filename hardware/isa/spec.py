@@ -149,7 +149,7 @@ def add(
     params, results = signature(body) if body else ((), ())
     opcodes = dict.fromkeys(targets, opcode) if isinstance(opcode, int) else dict(opcode)
     for target in opcodes:
-        _listed(mnemonic, "target", target, TARGETS)
+        _check_name(mnemonic, "target", target, TARGETS)
     REGISTRY.add(
         Spec(
             mnemonic=mnemonic,
@@ -160,13 +160,13 @@ def add(
             kind="control" if control else kind,
             body=body,
             memory=memory,
-            control=ControlKind(_listed(mnemonic, "control kind", control, _CONTROL_KINDS)),
-            flags=frozenset(Flag(_listed(mnemonic, "flag", flag, _FLAGS)) for flag in flags),
+            control=ControlKind(_check_name(mnemonic, "control kind", control, _CONTROL_KINDS)),
+            flags=frozenset(Flag(_check_name(mnemonic, "flag", flag, _FLAGS)) for flag in flags),
         )
     )
 
 
-def _listed(mnemonic: str, what: str, name: str, names: Sequence[str]) -> str:
+def _check_name(mnemonic: str, what: str, name: str, names: Sequence[str]) -> str:
     if name in names:
         return name
     near = difflib.get_close_matches(name, names, n=3) or filter(None, names)

@@ -7,7 +7,7 @@ of denormals also MIOpen, "MI200 MFMA behavior specifics". CDNA4 has no public m
                 f32, f64          f16, bf16                                  xf32, fp8, bf8
     gfx908      chain of fma      `_pairwise`, groups of 4 (bf16: 2)         -
     gfx90a      chain of fma      the same, flushed (bf16_1k: groups of 4)   -
-    gfx942 on   chain of fma      `_cdna3`, groups of 8                      `_cdna3`: 4; 16 (`_joined`)
+    gfx942 on   chain of fma      `_cdna3`, groups of 8                      `_cdna3`: 4; 16 (`_join_sums`)
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def multiply(
         raise TargetError(f"{row.mnemonic} on {row.target} takes no neg")
     if row.sparse:
         assert index is not None
-        b = _selected(b, index, row.k)
+        b = _select_rows(b, index, row.k)
     elif cbsz:
         _check_whole(row, a, "cbsz broadcasts")
         a = a[broadcast_block(np.arange(len(a)), cbsz, abid)]
     if blgp:
-        b = _swizzled(row, b, blgp)
+        b = _swizzle(row, b, blgp)
     if row.cd_type == "i32":
         return _integer(a, b, c, row.sparse, clamp)
     if row.cd_type == "f64":
@@ -130,7 +130,7 @@ def _check_whole(row: MatrixInstruction, x: np.ndarray, why: str) -> None:
         )
 
 
-def _swizzled(row: MatrixInstruction, b: np.ndarray, blgp: int) -> np.ndarray:
+def _swizzle(row: MatrixInstruction, b: np.ndarray, blgp: int) -> np.ndarray:
     """Returns B as the lanes read it under BLGP; `row.map` gives the lane of a column."""
     _check_whole(row, b, "blgp moves lanes")
     register, lane, low = np.moveaxis(row.map("B"), -1, 0)
@@ -242,7 +242,7 @@ class _Sum:
 _NAN, _INF, _MINUS_INF, _OVER, _MINUS_OVER = 1, 2, 4, 8, 16
 
 
-def _down(x: np.ndarray, shift: np.ndarray) -> np.ndarray:
+def _shift_down(x: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """Returns x · 2^−shift cut toward −∞."""
     return x >> np.minimum(shift, _STICKY)
 
@@ -267,10 +267,10 @@ def _cdna3(
         scale = _scales(scale_a, scale_b, start // SCALE_BLOCK)
         if narrow:
             even, odd = (_products(x, y, ks[half::2], scale) for half in (0, 1))
-            group = _joined(even, odd)
+            group = _join_sums(even, odd)
         else:
             group = _products(x, y, ks, scale)
-        d = _accumulated(group, d, far_c_is_zero=narrow)
+        d = _accumulate(group, d, far_c_is_zero=narrow)
     return d
 
 
@@ -331,29 +331,29 @@ def _products(x: NumberFields, y: NumberFields, ks: list[int], scale: tuple[np.n
     widen = 24 - fraction
     for s, e, *_ in terms:
         magnitude = np.abs(s) << max(0, widen)
-        cut = _down(magnitude, np.maximum(top - e, 0) + max(0, -widen))
+        cut = _shift_down(magnitude, np.maximum(top - e, 0) + max(0, -widen))
         total += np.where(s < 0, -cut, cut)
     return _Sum(total, top, special)
 
 
-def _joined(even: _Sum, odd: _Sum) -> _Sum:
+def _join_sums(even: _Sum, odd: _Sum) -> _Sum:
     """Joins the sums of even and odd k (FP8), cut toward −∞ at the larger exponent's 2^(E−24)."""
     top = np.maximum(even.exponent, odd.exponent)
-    total = _down(even.total, top - even.exponent) + _down(odd.total, top - odd.exponent)
+    total = _shift_down(even.total, top - even.exponent) + _shift_down(odd.total, top - odd.exponent)
     return _Sum(total, top, even.special | odd.special)
 
 
-def _accumulated(group: _Sum, c: np.ndarray, far_c_is_zero: bool) -> np.ndarray:
+def _accumulate(group: _Sum, c: np.ndarray, far_c_is_zero: bool) -> np.ndarray:
     """Adds C. F = max(E, C's exponent): S is cut toward −∞ at 2^(F−31), C at 2^(F−24), the sum rounded once.
 
     far_c_is_zero (FP8): C counts as 0 if its exponent is below F−25.
     """
     z = decode(c, "f32")
     top = np.maximum(group.exponent, z.exponent)
-    addend = _down(z.significand << 1, top - z.exponent) << 7
+    addend = _shift_down(z.significand << 1, top - z.exponent) << 7
     if far_c_is_zero:
         addend = np.where(z.exponent < top - 25, 0, addend)
-    total = _down(group.total << 7, top - group.exponent) + addend
+    total = _shift_down(group.total << 7, top - group.exponent) + addend
     value = np.ldexp(total.astype(np.float64), top - 31).astype(np.float32)
     special = group.special | _NAN * z.nan | (_INF << z.negative.astype(np.int64)) * z.inf
     return _with_special(value, special).view(np.uint32)
@@ -373,7 +373,7 @@ def _with_special(value: np.ndarray, special: np.ndarray) -> np.ndarray:
 # --- structured sparsity -------------------------------------------------------------------------
 
 
-def _selected(b: np.ndarray, index: np.ndarray, k: int) -> np.ndarray:
+def _select_rows(b: np.ndarray, index: np.ndarray, k: int) -> np.ndarray:
     """Returns the rows of B that the stored values of A meet: (blocks, m, k/2, n).
 
     Of four consecutive k, the low stored value takes the one in the field's low 2 bits, the high one that in the high 2 bits.

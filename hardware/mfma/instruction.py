@@ -149,7 +149,7 @@ class MatrixInstruction(Entry):
         hit = (self.map(operand, cbsz, abid, blgp) == (register, lane, low_bit)).all(axis=-1)
         return tuple((int(i), int(j), int(block)) for block, i, j in np.argwhere(hit))
 
-    def verified(self, operand: str) -> bool:
+    def is_verified(self, operand: str) -> bool:
         """True if AMD has published evidence for the operand's layout; `doubt` has the gap otherwise."""
         return not self.doubt(operand)
 

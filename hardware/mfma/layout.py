@@ -2,7 +2,7 @@
 
 A place is (register, lane, low_bit): the 32-bit register counted from the operand's first, the lane 0..63 and the
 element's low bit in it. Rows and columns are [i][k] for A and IDX, [k][j] for B, [i][j] for C and D. The tests compare
-every form here element by element with AMD's Matrix Instruction Calculator 1.3.2; `MatrixInstruction.verified` reports
+every form here element by element with AMD's Matrix Instruction Calculator 1.3.2; `MatrixInstruction.is_verified` reports
 the instructions that it lacks. Functions take ints or integer arrays.
 """
 

@@ -69,7 +69,7 @@ class Pipelines:
     start: int  # clocks from a workgroup's dispatch to its first instruction
     launch_us: float  # from the host's submission to the first dispatch, plus from the last wave's end to the signal
 
-    def queued(self, load: float) -> float:
+    def queueing_ns(self, load: float) -> float:
         """Returns nanoseconds that a request waits for others at a load of memory of 0 to 1.
 
         It is the mean wait in a queue with even service: queue_ns / 2 · load / (1 - load).

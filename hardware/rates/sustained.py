@@ -68,7 +68,7 @@ _RATES = {
 
 
 @dataclass(frozen=True)
-class Sustained:
+class SustainedRates:
     """Rates of a board in bytes and seconds, at its peak engine clock."""
 
     descriptor: HardwareDescriptor
@@ -121,13 +121,13 @@ class Sustained:
         return self.row.launch_us * 1e-6
 
 
-def sustained(descriptor: HardwareDescriptor) -> Sustained:
+def sustained_rates(descriptor: HardwareDescriptor) -> SustainedRates:
     """Returns the rates of a board; raises TargetError for an architecture without measurements.
 
     >>> from simgpu.hardware import target
-    >>> round(sustained(target("mi300x")).hbm / 1e12, 1)
+    >>> round(sustained_rates(target("mi300x")).hbm / 1e12, 1)
     4.0
     """
     if descriptor.arch not in _RATES:
         raise TargetError(f"no measured rates for {descriptor.arch!r}: give the descriptor's arch as one of {', '.join(_RATES)}")
-    return Sustained(descriptor, _RATES[descriptor.arch], pipelines(descriptor.arch))
+    return SustainedRates(descriptor, _RATES[descriptor.arch], pipelines(descriptor.arch))

@@ -29,7 +29,7 @@ class Overwrite:
     found: int
 
 
-def continued(
+def continue_clause(
     clause: Clause, later: int, use: Callable[[int], RegisterUse], target: str, xnack: str
 ) -> tuple[dict[int, int], Overwrite | None]:
     """Returns the clause after instruction `later`, and the overwrite by `later`; after one, the clause counts as broken before.

@@ -16,7 +16,7 @@ from simgpu.hardware.isa.kinds import GPR_INDEXING, MESSAGES, STATE_BRANCHES, Co
 from simgpu.hardware.isa.spec import Spec
 from simgpu.hardware.isa.types import mask
 from simgpu.hardware.timing_rules.register_use import Register, RegisterUse, matrix_classes, register_use
-from simgpu.hardware.timing_rules.waits import WaitQueue, queue_of, waited
+from simgpu.hardware.timing_rules.waits import WaitQueue, awaited_counters, queue_of
 
 STATES = ("scc", "vcc", "exec", "m0")  # machine state that hazard rules name
 STORE_WORDS_SAFE = 2  # a store of more dwords reads its data late: hazard class store_gt8
@@ -56,7 +56,7 @@ class Effect:
     waits: Mapping[str, int] | None = field(default=None, hash=False)  # the counters that an s_waitcnt waits for
 
     @functools.cached_property
-    def touched(self) -> frozenset[Register]:
+    def registers(self) -> frozenset[Register]:
         """Registers read or written."""
         return self.access.read() | self.access.writes
 
@@ -74,11 +74,11 @@ def registers_of(operand: Operand | None) -> frozenset[Register]:
         return frozenset({name}) if name else NONE
     if not isinstance(operand, Reg):
         return NONE
-    return _numbered(operand.file, operand.index, operand.count)
+    return _register_range(operand.file, operand.index, operand.count)
 
 
 @functools.cache
-def _numbered(file: str, first: int, count: int) -> frozenset[Register]:
+def _register_range(file: str, first: int, count: int) -> frozenset[Register]:
     numbers = range(first, first + count)
     if file == "s":
         return frozenset(SPECIAL_REGISTERS.get(i, ("s", i)) for i in numbers)
@@ -106,7 +106,7 @@ def effect_of(inst: Instruction) -> Effect:
     return _alu(inst)
 
 
-def _named(inst: Instruction, *names: str) -> frozenset[Register]:
+def _operand_registers(inst: Instruction, *names: str) -> frozenset[Register]:
     return NONE.union(*(registers_of(inst.args.get(name)) for name in names))
 
 
@@ -114,12 +114,12 @@ def _matrix(inst: Instruction) -> Effect:
     row = mfma.find(inst.mnemonic, inst.target)
     with contextlib.suppress(TargetError):  # a reserved format takes the time of the widest
         row = row.with_formats(int(inst.mods.get("cbsz", 0)), int(inst.mods.get("blgp", 0)))
-    d = _named(inst, "vdst")
-    reads = {"srcA": _named(inst, "src0"), "srcB": _named(inst, "src1")}
+    d = _operand_registers(inst, "vdst")
+    reads = {"srcA": _operand_registers(inst, "src0"), "srcB": _operand_registers(inst, "src1")}
     if Flag.SPARSE in inst.spec.flags:
-        reads |= {"srcC": d, "index": _named(inst, "src2")}
+        reads |= {"srcC": d, "index": _operand_registers(inst, "src2")}
     else:
-        reads |= {"srcC": _named(inst, "src2"), "index": _named(inst, "scale_src0", "scale_src1")}
+        reads |= {"srcC": _operand_registers(inst, "src2"), "index": _operand_registers(inst, "scale_src0", "scale_src1")}
     return Effect(register_use(inst.mnemonic, matrix_classes(row), reads, d, passes=row.passes))
 
 
@@ -131,8 +131,8 @@ def _control(inst: Instruction) -> Effect:
         return Effect(register_use(inst.mnemonic, states=(value & 15) + 1))
     classes = set(_prefix_classes(inst.mnemonic))
     tested = STATE_BRANCHES.get(control)
-    reads = {"src": _named(inst, "src0") | ({tested[0]} if tested else NONE)}
-    writes = _named(inst, "sdst")
+    reads = {"src": _operand_registers(inst, "src0") | ({tested[0]} if tested else NONE)}
+    writes = _operand_registers(inst, "sdst")
     if control in (ControlKind.GETREG, ControlKind.SETREG):
         register = frozenset({("hwreg", value & 63)})
         if control is ControlKind.GETREG:
@@ -151,7 +151,7 @@ def _control(inst: Instruction) -> Effect:
         classes.add("salu")
     if spec.encoding == "mubuf":  # cache maintenance
         classes.add("vmem")
-    waits = waited(value) if control is ControlKind.WAITCNT else None
+    waits = awaited_counters(value) if control is ControlKind.WAITCNT else None
     return Effect(register_use(inst.mnemonic, classes, reads, writes), queue_of(spec), control=control, waits=waits)
 
 
@@ -162,8 +162,8 @@ def _prefix_classes(mnemonic: str) -> frozenset[str]:
 
 def _ds(inst: Instruction) -> Effect:
     spec, memory = inst.spec, inst.spec.memory
-    result = _named(inst, "vdst")
-    reads = {"address": _named(inst, "addr"), "data": _named(inst, "data0", "data1")}
+    result = _operand_registers(inst, "vdst")
+    reads = {"address": _operand_registers(inst, "addr"), "data": _operand_registers(inst, "data0", "data1")}
     classes = {"ds"}
     lds: LdsUse = ""
     if memory is not None:
@@ -184,8 +184,8 @@ def _ds(inst: Instruction) -> Effect:
 
 def _smem(inst: Instruction) -> Effect:
     memory = inst.spec.memory
-    data = _named(inst, "sdst", "sdata")
-    reads = {"address": _named(inst, "sbase"), "soffset": _named(inst, "soffset")}
+    data = _operand_registers(inst, "sdst", "sdata")
+    reads = {"address": _operand_registers(inst, "sbase"), "soffset": _operand_registers(inst, "soffset")}
     returned = data
     if memory is not None and memory.op != "load":
         reads["data"] = data
@@ -201,12 +201,12 @@ def _vmem(inst: Instruction) -> Effect:
     dma = memory.lds or bool(inst.mods.get("lds"))
     classes = {"vmem"}
     reads = {
-        "address": _named(inst, "vaddr", "saddr") if spec.encoding == "flat" else _named(inst, "vaddr"),
-        "soffset": _named(inst, "srsrc", "soffset"),
+        "address": _operand_registers(inst, "vaddr", "saddr") if spec.encoding == "flat" else _operand_registers(inst, "vaddr"),
+        "soffset": _operand_registers(inst, "srsrc", "soffset"),
     }
-    written = _named(inst, "vdst")
+    written = _operand_registers(inst, "vdst")
     if memory.op == "load":
-        written |= _named(inst, "vdata")
+        written |= _operand_registers(inst, "vdata")
     else:
         data = inst.args.get("vdata")
         reads["data"] = registers_of(data)
@@ -238,17 +238,21 @@ def _alu(inst: Instruction) -> Effect:
     if any(isinstance(operand, Const) and operand.code == isa.LDS_DIRECT for operand in args.values()):
         classes |= {"lds_direct"}
     read, written, also = _alu_state(spec)
-    writes = _named(inst, *_results(spec, "vdst" in args, "vdst1" in args)) | written
+    writes = _operand_registers(inst, *_results(spec, "vdst" in args, "vdst1" in args)) | written
     if inst.form == "sdwa" and inst.mods.get("dst_unused") == PRESERVE:
         also |= {"vdst"}
     sources = [name for name in args if name in also or name not in ("vdst", "sdst", "vdst1")]
-    reads = {"src": _named(inst, *sources) | read}
+    reads = {"src": _operand_registers(inst, *sources) | read}
     if "readlane" in classes or "writelane" in classes:
-        reads["lane_select"] = _named(inst, "src1")
+        reads["lane_select"] = _operand_registers(inst, "src1")
     if "dot" in classes:
-        reads |= {"srcA": _named(inst, "src0"), "srcB": _named(inst, "src1"), "srcC": _named(inst, "src2")}
+        reads |= {
+            "srcA": _operand_registers(inst, "src0"),
+            "srcB": _operand_registers(inst, "src1"),
+            "srcC": _operand_registers(inst, "src2"),
+        }
         if "vdst" in also:
-            reads["srcC"] |= _named(inst, "vdst")
+            reads["srcC"] |= _operand_registers(inst, "vdst")
         reads["src"] = read
     return Effect(register_use(inst.mnemonic, classes, reads, writes))
 

@@ -75,7 +75,7 @@ class HazardRule:
             return False
         if self.relation == "order":
             return True
-        shared = self.shared(earlier, later)
+        shared = self.shared_registers(earlier, later)
         if self.relation in ("same_c", "overlap_c"):
             # A register that another matrix instruction wrote since holds that one's result: LLVM checks the latest that
             # overlaps (GCNHazardRecognizer::checkMAIHazards90A).
@@ -84,7 +84,7 @@ class HazardRule:
             return bool(shared) and exact == (self.relation == "same_c")
         return bool(shared)
 
-    def shared(self, earlier: RegisterUse, later: RegisterUse) -> frozenset[Register]:
+    def shared_registers(self, earlier: RegisterUse, later: RegisterUse) -> frozenset[Register]:
         """Returns the registers that the rule covers and both instructions use."""
         if self.relation == "order":
             return frozenset()
@@ -244,7 +244,7 @@ RULES: tuple[HazardRule, ...] = (
 )  # fmt: skip
 
 
-def _asked(cell: Cell, passes: int) -> int:
+def _wait_states(cell: Cell, passes: int) -> int:
     """Returns the wait states of a cell after an instruction of `passes` passes."""
     return cell(passes) if isinstance(cell, ByPasses) else cell
 
@@ -299,7 +299,7 @@ def clash(
     worst: tuple[HazardRule | None, int] = (None, 0)
     for rule, cell in _candidates(earlier.classes, later.classes, target):
         if rule.relation != "clause" and rule.applies(earlier, later, between):
-            states = _asked(cell, earlier.passes)
+            states = _wait_states(cell, earlier.passes)
             if states > worst[1]:
                 worst = rule, states
     return worst
@@ -330,7 +330,7 @@ def most_states(earlier: frozenset[str], passes: int, later: frozenset[str], tar
     passes: those of the earlier one.
     """
     cells = [cell for rule, cell in _candidates(earlier, later, target) if rule.relation != "clause"]
-    return max((_asked(cell, passes) for cell in cells), default=0)
+    return max((_wait_states(cell, passes) for cell in cells), default=0)
 
 
 def clashes(window: Sequence[RegisterUse], later: RegisterUse, target: str) -> tuple[Clash, ...]:
@@ -359,11 +359,11 @@ def max_states(target: str) -> int:
         raise TargetError(f"no hazard rules for {target!r}; there are {', '.join(TARGETS)}")
     passes = {row.passes for row in instructions(target)}
     cells = [rule.states[TARGETS.index(target)] for rule in RULES]
-    return max(_asked(cell, p) for cell in cells for p in passes)
+    return max(_wait_states(cell, p) for cell in cells for p in passes)
 
 
 @functools.cache
-def _behind(earlier: frozenset[str], target: str) -> tuple[tuple[HazardRule, Cell], ...]:
+def _rules_after(earlier: frozenset[str], target: str) -> tuple[tuple[HazardRule, Cell], ...]:
     """Returns the rules that require wait states after instructions of these classes on the target, without those about clauses."""
     column = TARGETS.index(target)
     rules = (rule for rule in RULES if rule.relation != "clause" and rule.states[column] != 0)
@@ -374,8 +374,8 @@ def _behind(earlier: frozenset[str], target: str) -> tuple[tuple[HazardRule, Cel
 def reach(earlier: RegisterUse, target: str) -> int:
     """Returns the most wait states that a rule, except those about clauses, can require after this instruction."""
     most = 0
-    for rule, cell in _behind(earlier.classes, target):
-        states = _asked(cell, earlier.passes)
+    for rule, cell in _rules_after(earlier.classes, target):
+        states = _wait_states(cell, earlier.passes)
         if states > most and rule.concerns(earlier):
             most = states
     return most

@@ -14,7 +14,7 @@ from simgpu.hardware.descriptor import CLOCKS_PER_PASS
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind, Flag
 from simgpu.hardware.timing_rules.effects import effect_of
-from simgpu.hardware.timing_rules.waits import LIMITS, SMEM, waited
+from simgpu.hardware.timing_rules.waits import LIMITS, SMEM, awaited_counters
 
 SLOT = 4  # clocks between two turns of a SIMD [RPC]
 
@@ -139,7 +139,7 @@ def _control(inst: Instruction) -> Issue:
     immediate = inst.args.get("simm16")
     value = immediate.value if isinstance(immediate, Imm) else 0
     if control is ControlKind.WAITCNT:
-        counts = waited(value)
+        counts = awaited_counters(value)
         return Issue(Unit.NONE, Kind.WAIT, vm=counts.get("vmcnt", -1), lgkm=counts.get("lgkmcnt", -1))
     if control is ControlKind.NOP:
         return Issue(Unit.NONE, clocks=SLOT * ((value & 15) + 1))

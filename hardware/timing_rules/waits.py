@@ -57,10 +57,10 @@ def held_up(queue: WaitQueue, ages: Iterable[int]) -> dict[str, int]:
     return ROOM[queue.name] if any(age >= most for age in ages) else {}
 
 
-def waited(simm16: int) -> dict[str, int]:
+def awaited_counters(simm16: int) -> dict[str, int]:
     """Returns the counters that an s_waitcnt waits for, with the number of operations that each may have left.
 
-    >>> waited(0xC07F)
+    >>> awaited_counters(0xC07F)
     {'lgkmcnt': 0}
     """
     return {name: count for name, count in wait_counts(simm16).items() if count < LIMITS[name]}

@@ -47,7 +47,7 @@ def sequences(
     LaunchError for missing or invalid inputs.
     """
     q, k, v = np.asarray(q), np.asarray(k), np.asarray(v)
-    lengths, blocks = _paged(p, k, v, cache or Cache())
+    lengths, blocks = _pages_of(p, k, v, cache or Cache())
     scales = _scales(p, cache or Cache())
     group = p.heads // p.kv_heads
     for batch, head in np.ndindex(p.batch, p.kv_heads):
@@ -61,7 +61,7 @@ def sequences(
         yield Sequence(problem, (batch, heads), q[batch : batch + 1, heads], own_k, own_v, given, float(scales[1][head]))
 
 
-def apart(
+def each_sequence(
     p: AttentionProblem,
     queries: Extent,
     columns: tuple[int, ...],
@@ -76,7 +76,7 @@ def apart(
     return found
 
 
-def _paged(p: AttentionProblem, k: Array, v: Array, cache: Cache) -> tuple[Array, Array | None]:
+def _pages_of(p: AttentionProblem, k: Array, v: Array, cache: Cache) -> tuple[Array, Array | None]:
     """Returns the number of keys in each sequence, and the pages' numbers; None if K and V are not paged."""
     if not p.page:
         expect_shape("K", k, p.k_shape)

@@ -8,7 +8,7 @@ from typing import Any
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.clocks import element
-from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, sustained
+from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, sustained_rates
 from simgpu.operators.attention import registers as chained
 from simgpu.operators.attention import shared_registers as shared
 from simgpu.operators.attention.problem import AttentionProblem
@@ -41,7 +41,7 @@ def attention_seconds(
     work = shared_reduction(p, d) if is_shared else attention_reduction(p, d, tile_q, tile_kv)
     terms = attention_cost(p, d, tile_q, tile_kv, split, is_shared).terms()
     parts, _ = parts_of(-(-p.lk // tile_kv), split)
-    second = second_pass(sustained(d), parts, work.elements, work.partial_bytes, work.result_bytes)
+    second = second_pass(sustained_rates(d), parts, work.elements, work.partial_bytes, work.result_bytes)
     return {**terms, "second pass": second, "total": terms["total"] + second}
 
 
@@ -66,7 +66,7 @@ def attention_cost(
     p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int, split: Any, is_shared: bool
 ) -> KernelCost:
     """Returns the cost of the first kernel."""
-    rates, e, size = sustained(d), p.element_kv.bytes, dtype(p.dtype_c).bytes
+    rates, e, size = sustained_rates(d), p.element_kv.bytes, dtype(p.dtype_c).bytes
     heads, of_tile = p.batch * p.heads, tile_heads(p, tile_q)
     tiles = q_tiles(p, tile_q, of_tile)
     parts, each = parts_of(-(-p.lk // tile_kv), split)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.attention.cache import Cache, Sequence, apart, sequences
+from simgpu.operators.attention.cache import Cache, Sequence, each_sequence, sequences
 from simgpu.operators.attention.problem import GAINS, AttentionProblem
 from simgpu.operators.attention.reference import given_slopes
 from simgpu.operators.attention.registers import merge_traffic, partial_columns
@@ -52,7 +52,7 @@ class _Rows:
         """Returns a copy of some of the rows."""
         return _Rows(self.m[:, rows], self.delta[:, rows], self.o[:, rows])
 
-    def put(self, rows: slice, part: _Rows) -> None:
+    def put_rows(self, rows: slice, part: _Rows) -> None:
         """Stores rows that `part` returned."""
         self.m[:, rows], self.delta[:, rows], self.o[:, rows] = part.m, part.delta, part.o
 
@@ -78,12 +78,12 @@ class AttentionExecutor(Executor, root=FusedAttention):
         """
         if tree.problem.cached:
 
-            def alone(one: Sequence) -> Array:
+            def run_sequence(one: Sequence) -> Array:
                 sub = FusedAttention(one.problem, tree.descriptor)
                 return np.asarray(one.scale_v * self._device(sub, one.q, one.k, one.v, one.slopes))
 
             p = tree.problem
-            found = apart(p, Extent.whole(p.lq), (p.dv,), 0.0, alone, sequences(p, q, k, v, slopes, cache))
+            found = each_sequence(p, Extent.whole(p.lq), (p.dv,), 0.0, run_sequence, sequences(p, q, k, v, slopes, cache))
             return found.astype(self.kind(tree.problem.dtype_c))
         return self._device(tree, q, k, v, slopes)
 
@@ -99,7 +99,7 @@ class AttentionExecutor(Executor, root=FusedAttention):
         out: Array = np.zeros(p.r_shape, kind)
         if self.level is Level.DEVICE:
             self.count(global_bytes=p.bytes_once)
-            return self._whole(p, out)
+            return self._run_whole(p, out)
         size = numpy_dtype(p.dtype_c).itemsize
         rows: _Rows | None = None
         for number, block in enumerate(tree.children()):
@@ -134,7 +134,7 @@ class AttentionExecutor(Executor, root=FusedAttention):
                 rows = slice(warp.views[0].rows.min_ - q.rows.min_, warp.views[0].rows.max_ - q.rows.min_)
                 state = states[warp.part].part(rows)
                 self.visit(warp, state)
-                states[warp.part].put(rows, state)
+                states[warp.part].put_rows(rows, state)
         for other in states[1:]:
             states[0].merge(other)
         if node.plan.policy == "corrected" and not node.plan.shared and len(k.rows):
@@ -167,11 +167,11 @@ class AttentionExecutor(Executor, root=FusedAttention):
         self.count(atoms=1)
         q, k, v, r = node.views
         own = q if weights is None else r
-        rows = _from(own.outer[1], block.outer[1].min_), _from(own.rows, block.rows.min_)
+        rows = _slice_from(own.outer[1], block.outer[1].min_), _slice_from(own.rows, block.rows.min_)
         if weights is None:
-            out[(*rows, _from(k.rows, first_key))] += self._q[q.index][0] @ self._k[k.index][0, 0].T
+            out[(*rows, _slice_from(k.rows, first_key))] += self._q[q.index][0] @ self._k[k.index][0, 0].T
         else:
-            out[(*rows, r.cols.slice)] += weights[(*rows, _from(v.rows, first_key))] @ self._v[v.index][0, 0]
+            out[(*rows, r.cols.slice)] += weights[(*rows, _slice_from(v.rows, first_key))] @ self._v[v.index][0, 0]
 
     def _step(self, node: BlockAttentionNode | WarpAttentionNode, keys: Extent, state: _Rows) -> None:
         """Performs Algorithm 1, lines 3 to 9, for these keys."""
@@ -200,7 +200,7 @@ class AttentionExecutor(Executor, root=FusedAttention):
         gain = kind(GAINS.get(p.dtype, 1.0))
         return (weights * gain).astype(self._narrow).astype(s.dtype) / gain
 
-    def _whole(self, p: AttentionProblem, out: Array) -> Array:
+    def _run_whole(self, p: AttentionProblem, out: Array) -> Array:
         keys = Extent.whole(p.lk)
         for b, h in np.ndindex(p.batch, p.heads):
             g = h // (p.heads // p.kv_heads)
@@ -211,7 +211,7 @@ class AttentionExecutor(Executor, root=FusedAttention):
         return out
 
 
-def _from(extent: Extent, first: int) -> slice:
+def _slice_from(extent: Extent, first: int) -> slice:
     return slice(extent.min_ - first, extent.max_ - first)
 
 

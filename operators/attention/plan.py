@@ -32,7 +32,7 @@ from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.attention import registers as chained
 from simgpu.operators.attention import shared_registers as shared
 from simgpu.operators.attention.cost import attention_reduction, shared_reduction
-from simgpu.operators.attention.paper.plan import published
+from simgpu.operators.attention.paper.plan import published_tiles
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.reductions import (
     chained_clocks,
@@ -92,7 +92,7 @@ def plan_attention(
         problem.refuse_extras("policy published")
         if problem.dv != problem.d or problem.d % STEP:
             raise LaunchError(f"policy published takes one head dimension, a multiple of {STEP}: pad Q, K and V, or use corrected")
-    return published(problem, descriptor, values) if policy == "published" else _corrected(problem, descriptor)
+    return published_tiles(problem, descriptor, values) if policy == "published" else _corrected_tiles(problem, descriptor)
 
 
 def queries_that_fit(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[int, ...]:
@@ -106,7 +106,7 @@ def queries_that_fit(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[int
     return tuple(queries for queries in _QUERIES if fits(chained_resources(p, desc, queries, False)))
 
 
-def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
+def _corrected_tiles(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     arch, acc, _ = desc.vgpr_budget(-(-chained.WAVES // desc.simds_per_cu))
     tile_kv = chained_keys(p)
     fitting = queries_that_fit(p, desc)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, sustained
+from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, sustained_rates
 from simgpu.hardware.timing_rules.issue import SLOT, TRANS_SLOTS
 from simgpu.operators.attention import registers as chained
 from simgpu.operators.attention import shared_registers as shared
@@ -58,7 +58,7 @@ def shared_resources(p: AttentionProblem, desc: HardwareDescriptor) -> ResourceP
 
 def chained_clocks(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> dict[str, float]:
     """Returns clocks of a CU, by unit, for one step of a block whose waves have keys of their own."""
-    rates, e = sustained(desc), p.element_kv.bytes
+    rates, e = sustained_rates(desc), p.element_kv.bytes
     widened = p.narrow_kv * tile_kv * (p.padded_d + p.padded_dv) * _WIDENING
     return {
         "matrix": 2 * tile_q * tile_kv * (p.padded_d + p.padded_dv) / desc.matrix_flops_per_clock(p.dtype),
@@ -70,8 +70,8 @@ def chained_clocks(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, t
 
 def shared_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> dict[str, float]:
     """Returns clocks of a CU, by unit, for one step of a block whose waves share K and V."""
-    rates, e, keys = sustained(desc), p.element.bytes, shared.KEYS_OF_STEP
-    d, dv = shared.padded(p.d), shared.padded(p.dv)
+    rates, e, keys = sustained_rates(desc), p.element.bytes, shared.KEYS_OF_STEP
+    d, dv = shared.padded_columns(p.d), shared.padded_columns(p.dv)
     return {
         "matrix": 2 * shared.TILE * keys * (d + dv) / desc.matrix_flops_per_clock(p.dtype),
         "cache": keys * (d + _HALF_LINES * dv) * e / rates.rates.cache,
@@ -89,8 +89,8 @@ def vector_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> float:
     rounding = 0.5 if p.dtype == "bf16" and desc.arch == "gfx950" else 1.5  # one conversion for two, or three instructions
     scores = shared.TILE * shared.KEYS_OF_STEP
     atom = max(atom.k for atom in desc.atoms if atom.dtype_in == p.dtype and atom.m == ATOM) * ATOM**2
-    issued = scores * (shared.padded(p.d) + shared.padded(p.dv)) / atom / desc.simds_per_cu
-    return scores * (fma + exponential + sums + rounding) / sustained(desc).valu_lanes + issued * SLOT
+    issued = scores * (shared.padded_columns(p.d) + shared.padded_columns(p.dv)) / atom / desc.simds_per_cu
+    return scores * (fma + exponential + sums + rounding) / sustained_rates(desc).valu_lanes + issued * SLOT
 
 
 def tail(p: AttentionProblem, desc: HardwareDescriptor) -> int:

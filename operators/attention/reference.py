@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.attention.cache import Cache, Sequence, apart, sequences
+from simgpu.operators.attention.cache import Cache, Sequence, each_sequence, sequences
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.error_model import (
     FLUSHED_INPUT,
@@ -50,7 +50,7 @@ def attention(
     """
     if problem.cached:
         rows = queries or Extent.whole(problem.lq)
-        return apart(problem, rows, (problem.dv,), 0.0, lambda one: one.scale_v * attention(
+        return each_sequence(problem, rows, (problem.dv,), 0.0, lambda one: one.scale_v * attention(
             one.problem, one.q, one.k, one.v, rows, one.slopes), sequences(problem, q, k, v, slopes, cache))  # fmt: skip
     return expected_parts(problem, q, k, v, queries or Extent.whole(problem.lq), slopes)[0]
 
@@ -70,7 +70,7 @@ def attention_lse(
     """
     if problem.cached:
         rows = queries or Extent.whole(problem.lq)
-        return apart(problem, rows, (), -np.inf, lambda one: attention_lse(one.problem, one.q, one.k, rows, one.slopes),
+        return each_sequence(problem, rows, (), -np.inf, lambda one: attention_lse(one.problem, one.q, one.k, rows, one.slopes),
                      sequences(replace(problem, dv=problem.d), q, k, k, slopes, cache))  # fmt: skip
     scores, keep = _scores(problem, q, k, queries or Extent.whole(problem.lq), slopes)
     seen = np.where(keep, scores, -np.inf)
@@ -115,7 +115,9 @@ def attention_error_bound(
     p, row = problem, STEPS[problem.dtype]
     rows = queries or Extent.whole(p.lq)
     if p.cached:
-        return apart(p, rows, (p.dv,), 0.0, lambda one: _scaled_bound(one, arch, rows), sequences(p, q, k, v, slopes, cache))
+        return each_sequence(
+            p, rows, (p.dv,), 0.0, lambda one: _scaled_bound(one, arch, rows), sequences(p, q, k, v, slopes, cache)
+        )
     _, weights, scores, values = expected_parts(p, q, k, v, rows, slopes)
     # f32 and f64 keep P as it is; other types round it to the operands' significand.
     rounding = 0.0 if p.dtype in ("f32", "f64") else 2.0 ** -p.element.significand + row.input_error
@@ -150,8 +152,8 @@ def attention_lse_error_bound(
     """
     p, rows = problem, queries or Extent.whole(problem.lq)
     if p.cached:
-        return apart(p, rows, (), 0.0, lambda one: attention_lse_error_bound(one.problem, one.q, one.k, arch, rows, one.slopes),
-                     sequences(replace(p, dv=p.d), q, k, k, slopes, cache))  # fmt: skip
+        return each_sequence(p, rows, (), 0.0, lambda one: attention_lse_error_bound(one.problem, one.q, one.k, arch, rows,
+                     one.slopes), sequences(replace(p, dv=p.d), q, k, k, slopes, cache))  # fmt: skip
     scores, _ = _scores(p, q, k, rows, slopes)
     size = np.abs(attention_lse(p, q, k, rows, slopes))
     size = np.where(np.isfinite(size), size, 0.0)

@@ -46,20 +46,20 @@ DOT_PRODUCTS = {"f16": ("gfx90a", "gfx942", "gfx950"), "bf16": ("gfx950",)}
 _ADDRESSES = 10
 
 
-def padded(width: int) -> int:
+def padded_columns(width: int) -> int:
     """Returns the columns of K or V in LDS and registers."""
     return max(NARROWEST, 1 << (width - 1).bit_length())
 
 
 def value_keys(dv: int) -> int:
     """Returns the keys of V that a lane transposes, for four columns: 4, or 2 if lanes would otherwise be idle."""
-    return 4 if padded(dv) >= 128 else 2
+    return 4 if padded_columns(dv) >= 128 else 2
 
 
 def stage_bytes(p: AttentionProblem) -> tuple[int, int]:
     """Returns the LDS bytes of one stage of K and of V."""
     size = KEYS_OF_STEP * p.element.bytes
-    return size * padded(p.d), size * padded(p.dv)
+    return size * padded_columns(p.d), size * padded_columns(p.dv)
 
 
 def lds(p: AttentionProblem) -> tuple[LdsArray, LdsArray]:
@@ -81,7 +81,7 @@ def step_sums(p: AttentionProblem, desc: HardwareDescriptor) -> str:
 
 def registers(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[RegisterRange, ...]:
     """Returns the named ranges of a wave."""
-    d, dv, nq = padded(p.d), padded(p.dv), QUERIES // ATOM
+    d, dv, nq = padded_columns(p.d), padded_columns(p.dv), QUERIES // ATOM
     scores = QUERIES * KEYS_OF_STEP // 64
     ranges = (
         ("Q fragments", "arch", QUERIES * d * 2 // 256),

@@ -20,7 +20,7 @@ from simgpu.operators.resources import (
     ResourcePlan,
     assumption,
     occupancy_row,
-    quantised,
+    quantisation_efficiency,
 )
 
 STEP = 16  # rows of Q and keys per atom
@@ -156,7 +156,7 @@ class AttentionTiles(Derivation):
     @property
     def eta(self) -> float:
         """Quantised occupancy (E9, E25) of all blocks, the split included."""
-        return quantised(self.tiles, self.descriptor.num_cus)
+        return quantisation_efficiency(self.tiles, self.descriptor.num_cus)
 
     @property
     def rounds(self) -> int:

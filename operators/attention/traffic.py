@@ -12,7 +12,7 @@ from simgpu.operators.traffic import Counters, block_counters
 
 
 @block_counters.register(FusedAttention)
-def _fused(tree: FusedAttention) -> Counters:
+def _fused_counters(tree: FusedAttention) -> Counters:
     p, plan, atom = tree.problem, tree.derivation, tree.descriptor.atom(tree.problem.dtype)
     e, size = p.element.bytes, dtype(p.dtype_c).bytes
     moved, written, read, atoms = p.batch * p.heads * p.lq * p.dv * size + plan.partial_bytes, 0, 0, 0
@@ -38,6 +38,6 @@ def _fused(tree: FusedAttention) -> Counters:
 
 
 @block_counters.register(UnfusedAttention)
-def _unfused(tree: UnfusedAttention) -> Counters:
+def _unfused_counters(tree: UnfusedAttention) -> Counters:
     parts = [block_counters(part) for part in tree.parts]
     return Counters(*(sum(getattr(part, field.name) for part in parts) for field in fields(Counters)))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import DType, numpy_dtype
-from simgpu.operators.attention.cache import Cache, Sequence, apart, sequences
+from simgpu.operators.attention.cache import Cache, Sequence, each_sequence, sequences
 from simgpu.operators.attention.problem import GAINS, AttentionProblem
 from simgpu.operators.attention.reference import expected_parts
 from simgpu.operators.error_model import (
@@ -83,7 +83,7 @@ def attention_typical_error(
         common = _common_rounding(held * gain, p.element, arch) * unit_p
         drift = drift + np.where(held * gain < lost, weights, 0.0) @ np.abs(values)
         # With tied scores, all rows have the same few weights, and so the same errors.
-        drift = drift + 4 * _tied(weights) * common * np.abs(expected)
+        drift = drift + 4 * _tied_fraction(weights) * common * np.abs(expected)
     shared = np.sqrt(common**2 + (rounded * (4 + 2 * size + math.sqrt(p.lk / LANES + 16)) + constant) ** 2)
     sums = (weights * weights) @ squares
     accumulated = (rounded**2 * kind.steps(p.lk)) * (expected * expected + sums) + (4 * rounded * expected) ** 2
@@ -109,7 +109,7 @@ def _of_sequences(p: AttentionProblem, rows: Extent, arch: str, operands: Callab
                    "drift": abs(one.scale_v) * made.drift + UNIT_F32 * size}  # fmt: skip
             return np.asarray(own[name])
 
-        found[name] = apart(p, rows, (1 if name == "shared" else p.dv,), 0.0, field, operands())
+        found[name] = each_sequence(p, rows, (1 if name == "shared" else p.dv,), 0.0, field, operands())
     return TypicalError(**found)
 
 
@@ -127,7 +127,7 @@ def _common_rounding(weights: Array, kind: DType, arch: str) -> Array:
     return np.sqrt(squares / 12).reshape(*weights.shape[:-1], 1)
 
 
-def _tied(weights: Array) -> float:
+def _tied_fraction(weights: Array) -> float:
     """Returns the fraction of the middle row's weights that equal another of them."""
     row = weights.reshape(-1, weights.shape[-1])[weights[..., 0].size // 2]
     seen = row[row > 0].astype(np.float32)

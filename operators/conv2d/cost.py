@@ -7,7 +7,7 @@ from typing import Any
 
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.clocks import element
-from simgpu.hardware.rates.sustained import LDS_CLOCKS, sustained
+from simgpu.hardware.rates.sustained import LDS_CLOCKS, sustained_rates
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.cost import KernelCost, choose, parts_of, second_pass
 from simgpu.operators.split import Reduction
@@ -15,17 +15,17 @@ from simgpu.operators.split import Reduction
 
 def conv2d_seconds(plan: Conv2dPlan, split: Any) -> dict[str, Any]:
     """Returns seconds by term of a plan's tiles with another split of the input channels: a number, or an array."""
-    p, work = plan.cut, conv2d_reduction(plan)
+    p, work = plan.tiled_problem, conv2d_reduction(plan)
     terms = conv2d_cost(plan, split).terms()
     parts, _ = parts_of(plan.ic_steps, split)
     elements = p.n * p.oc * p.oh * p.ow
-    second = second_pass(sustained(plan.descriptor), parts, elements, work.partial_bytes, work.result_bytes)
+    second = second_pass(sustained_rates(plan.descriptor), parts, elements, work.partial_bytes, work.result_bytes)
     return {**terms, "second pass": second, "total": terms["total"] + second}
 
 
 def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
     """Returns the reduction that decides the split of the input channels."""
-    p, (gx, gy, gz) = plan.cut, plan.grid
+    p, (gx, gy, gz) = plan.tiled_problem, plan.grid
     elements = p.n * p.oc * p.oh * p.ow
     return Reduction(
         tiles=p.n * p.groups * gx * gy * gz,
@@ -39,7 +39,7 @@ def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
 
 def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
     """Returns the cost of the first kernel."""
-    p, d, e = plan.cut, plan.descriptor, plan.problem.element.bytes
+    p, d, e = plan.tiled_problem, plan.descriptor, plan.problem.element.bytes
     (gx, gy, gz), taps, channel, clocks = plan.grid, p.kh * p.kw, plan.tile_ic * e, step_clocks(plan)
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
     parts, each = parts_of(plan.ic_steps, split)
@@ -47,7 +47,7 @@ def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
     halo, filters = high * wide * channel, plan.tile_oc * taps * channel
     # Channels that pad X are past its buffer's end and load nothing. The packed filter contains its padding.
     asked = tiles * (p.icg * plan.asked_halo * e + plan.ic_steps * filters) * 1.0
-    lines = filters + _halo_lines(plan, sustained(d).row.cache_line)
+    lines = filters + _halo_lines(plan, sustained_rates(d).row.cache_line)
     outputs = p.n * p.oc * p.oh * p.ow
     size, sum_size = dtype(p.dtype_c).bytes, dtype(p.accumulator).bytes
     x, w, _ = (prod(shape) * e * 1.0 for shape in plan.problem.shapes)
@@ -59,7 +59,7 @@ def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
     missed -= min(1.0, d.l2_bytes / (x / d.xcds + w)) * (missed - least)
     kept, once = min(1.0, d.mall_bytes / (x + w)), min(missed, x + w)
     return KernelCost(
-        rates=sustained(d),
+        rates=sustained_rates(d),
         workgroups=tiles * parts,
         resident=resident,
         steps=each,
@@ -86,7 +86,7 @@ def _halo_lines(plan: Conv2dPlan, line: int) -> float:
     p, e = plan.problem, plan.problem.element.bytes
     if plan.factor > 1:
         return 0.0
-    high, wide = plan.cut.halo(plan.tile_oh, plan.tile_ow)
+    high, wide = plan.tiled_problem.halo(plan.tile_oh, plan.tile_ow)
     if p.layout == "nchw":
         runs, run, apart = high * plan.tile_ic, wide * plan.lattice[1] * e, p.iw * e
     else:
@@ -96,7 +96,7 @@ def _halo_lines(plan: Conv2dPlan, line: int) -> float:
 
 def step_clocks(plan: Conv2dPlan) -> dict[str, float]:
     """Returns clocks of a stage of channels with all taps, by unit: "matrix", "LDS", "cache"."""
-    p, d, rates, e = plan.cut, plan.descriptor, sustained(plan.descriptor).rates, plan.problem.element.bytes
+    p, d, rates, e = plan.tiled_problem, plan.descriptor, sustained_rates(plan.descriptor).rates, plan.problem.element.bytes
     taps, channel = p.kh * p.kw, plan.tile_ic * e
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
     staged = (high * wide + plan.tile_oc * taps) * channel

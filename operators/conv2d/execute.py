@@ -24,7 +24,7 @@ class Conv2dExecutor(Executor, root=Conv2d):
     def visit_device(self, tree: Conv2d, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None) -> Array:
         """Returns Y in the accumulation type, not rounded to its own."""
         p, plan = tree.problem, tree.plan
-        y = finished(p, self._sums(tree, by_channels(p, x), expect_shape("W", w, p.shapes[1])), bias)
+        y = finish(p, self._sums(tree, by_channels(p, x), expect_shape("W", w, p.shapes[1])), bias)
         self.count(flops=p.flops, hbm_bytes=p.bytes_once)
         size = numpy_dtype(p.dtype_c, plan.descriptor.arch).itemsize
         self.count(global_bytes=p.bytes_once if self.level is Level.DEVICE else y.size * size)
@@ -32,7 +32,7 @@ class Conv2dExecutor(Executor, root=Conv2d):
 
     def _sums(self, tree: Conv2d, x: Array, w: Array) -> Array:
         """Returns the sums (n,oc,oh,ow) before the epilogue."""
-        p, plan, cut = tree.problem, tree.plan, tree.plan.cut
+        p, plan, cut = tree.problem, tree.plan, tree.plan.tiled_problem
         kind = self.kind(p.accumulator)
         self._x, self._w, self._e = x.astype(kind), w.astype(kind), p.element.bytes
         if plan.factor > 1:
@@ -53,7 +53,7 @@ class Conv2dExecutor(Executor, root=Conv2d):
 
     def visit_block(self, node: BlockConv2dNode, out: Array) -> None:
         """Adds the block's part to `out`, (1,channels,rows,cols) of Y."""
-        plan, p = node.plan, node.plan.cut
+        plan, p = node.plan, node.plan.tiled_problem
         x_view, w_view, y_view = node.views
         tile: Array = np.zeros((len(y_view.outer[1]), plan.pixels), out.dtype)
         for step in node.steps():
@@ -98,7 +98,7 @@ class Conv2dExecutor(Executor, root=Conv2d):
 
     def _patch(self, tap: Pair) -> Array:
         """Returns the staged halo under one tap, (channels, pixels)."""
-        plan, p = self._plan, self._plan.cut
+        plan, p = self._plan, self._plan.tiled_problem
         (sh, sw), (dh, dw) = p.stride, p.dilation
         top, left = tap[0] * dh, tap[1] * dw
         window = self._staged[:, top : top + (plan.tile_oh - 1) * sh + 1 : sh, left : left + (plan.tile_ow - 1) * sw + 1 : sw]
@@ -123,7 +123,7 @@ def laid_out(p: Conv2dProblem, y: Array) -> Array:
     return y if p.layout == "nchw" else np.ascontiguousarray(np.moveaxis(y, 1, -1))
 
 
-def finished(p: Conv2dProblem, sums: Array, bias: ArrayLike | None) -> Array:
+def finish(p: Conv2dProblem, sums: Array, bias: ArrayLike | None) -> Array:
     """Returns Y in the problem's layout from the sums (n,oc,oh,ow), in their type, not rounded to Y's."""
     if bias is None and p.bias:
         raise LaunchError(f"the epilogue adds a bias, but none was given: pass one of shape ({p.oc},)")

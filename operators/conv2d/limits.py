@@ -15,7 +15,7 @@ from simgpu.operators.resources import (
     RegisterRange,
     ResourcePlan,
     alignment_row,
-    freed,
+    freeing_remedy,
     limit_rows,
     occupancy_row,
     rounding_sgprs,
@@ -70,13 +70,13 @@ def with_time_rows(plan: Conv2dPlan) -> Conv2dPlan:
 
 def conv2d_constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
     """Returns all limits except those of its time."""
-    p, d, r, atom = plan.cut, plan.descriptor, plan.resources, plan.atom
+    p, d, r, atom = plan.tiled_problem, plan.descriptor, plan.resources, plan.atom
     limit, use = d.lds_bytes // plan.blocks_wanted, d.lds_allocation(r.lds_bytes)
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
     parts = plan.windows[0] * plan.windows[1]
     of = f" of {plan.window[0]}x{plan.window[1]} taps, one of {parts} parts of the filter" if parts > 1 else ""
     note = f"input halo {high} x {wide} x {plan.tile_ic} channels{of}, two taps of W, {plan.blocks_wanted} block(s) a CU"
-    remedy = freed(use, limit, "bytes at the smallest tile", "use a type of fewer bytes")
+    remedy = freeing_remedy(use, limit, "bytes at the smallest tile", "use a type of fewer bytes")
     waves = plan.waves_p * plan.waves_oc
     ragged = sum(map(bool, (plan.pixels % (plan.waves_p * atom.m), plan.tile_oc % (plan.waves_oc * atom.n), plan.tile_ic % atom.k)))
     gx, gy, gz = plan.grid

@@ -37,10 +37,10 @@ from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.conv2d.cost import conv2d_reduction
 from simgpu.operators.conv2d.lds import WIDEST
 from simgpu.operators.conv2d.limits import conv2d_constraints, conv2d_resources, with_time_rows
-from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel, windowed
+from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel, with_window
 from simgpu.operators.conv2d.tiles import Conv2dPlan, halo_layout
 from simgpu.operators.gemm.limits import Tiling
-from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, untimed
+from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, plan_without_time
 from simgpu.operators.gemm.tiling import options
 from simgpu.operators.resources import ResourcePlan, mark_binding, require_narrow
 from simgpu.operators.split import price
@@ -72,7 +72,7 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
         for option in _with_halo(problem, atom, list(options(problem.gemm, descriptor, atom)))
         for t in (replace(option, blocks=1), replace(option, blocks=2))
     }
-    gemms = [untimed(problem.gemm, descriptor, policy, tiling) for tiling in tilings.values()]
+    gemms = [plan_without_time(problem.gemm, descriptor, policy, tiling) for tiling in tilings.values()]
     cuts = [(gemm, cut) for gemm in gemms for cut in _windows(problem, gemm)]
     tried = [(plan, gemm) for gemm, cut in cuts for plan in (_fitting(problem, gemm, cut), _on_border(problem, gemm, cut)) if plan]
     tried += [(even, gemm) for plan, gemm in tried if (even := _even_rows(plan, gemm))]
@@ -101,7 +101,7 @@ def _with_halo(problem: Conv2dProblem, atom: MFMAAtom, tilings: list[Tiling]) ->
     """
     unit, found = 2 * atom.n, list(tilings)
     for tiling in tilings:
-        p = _cut(problem, tiling)
+        p = _problem_of_tiles(problem, tiling)
         columns = _columns(p)
         brought = p.halo(1, columns)[1] * p.stride[0] / columns
         area = tiling.tile_m * tiling.tile_n
@@ -113,10 +113,10 @@ def _with_halo(problem: Conv2dProblem, atom: MFMAAtom, tilings: list[Tiling]) ->
     return found
 
 
-def _cut(problem: Conv2dProblem, tiling: Tiling) -> Conv2dProblem:
+def _problem_of_tiles(problem: Conv2dProblem, tiling: Tiling) -> Conv2dProblem:
     """Returns the problem that tiles of a K span cut: few input channels are made more."""
     p = space_to_channel(problem, channel_factor(problem, tiling.warp_k))
-    return windowed(p, (p.kh, p.kw), 1)
+    return with_window(p, (p.kh, p.kw), 1)
 
 
 def _windows(problem: Conv2dProblem, gemm: GemmPlan) -> list[Cut]:
@@ -136,10 +136,10 @@ def _windows(problem: Conv2dProblem, gemm: GemmPlan) -> list[Cut]:
 def _holds(p: Conv2dProblem, window: Pair, gemm: GemmPlan) -> bool:
     """Returns True if LDS holds the smallest tile's stage of a whole K span under these taps."""
     d, span = gemm.descriptor, gemm.tiling.warp_k * p.element.bytes
-    return _least(windowed(p, window, 1), gemm) <= d.lds_bytes // d.lds_granule * d.lds_granule // span
+    return _smallest_stage(with_window(p, window, 1), gemm) <= d.lds_bytes // d.lds_granule * d.lds_granule // span
 
 
-def _least(p: Conv2dProblem, gemm: GemmPlan) -> int:
+def _smallest_stage(p: Conv2dProblem, gemm: GemmPlan) -> int:
     """Returns the slots of X and channels of two taps of W that the smallest tile stages.
 
     At most a line of the smallest chunks separates the planes of the halo: one slot for each bank.
@@ -147,10 +147,10 @@ def _least(p: Conv2dProblem, gemm: GemmPlan) -> int:
     t, columns = gemm.tiling, _columns(p)
     wide = -(-p.halo(1, columns)[1] // p.stride[1]) * p.stride[1]
     rows = p.halo(-(-t.waves_m * gemm.atom.m // columns), columns)[0]
-    return rows * wide + gemm.descriptor.lds_banks + 2 * t.waves_n * gemm.atom.n + _apart(p, gemm)
+    return rows * wide + gemm.descriptor.lds_banks + 2 * t.waves_n * gemm.atom.n + _part_spacing(p, gemm)
 
 
-def _apart(p: Conv2dProblem, gemm: GemmPlan) -> int:
+def _part_spacing(p: Conv2dProblem, gemm: GemmPlan) -> int:
     """Returns the channels of W that separate its parts (`TapLayout.part`)."""
     return 2 if gemm.tiling.warp_k * p.element.bytes > WIDEST * gemm.atom.lane_groups else 0
 
@@ -188,16 +188,20 @@ def _on_border(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan |
     """
     d, t = gemm.descriptor, gemm.tiling
     fitted = _plan(problem, gemm, cut, 2)
-    p, wide, blocks = fitted.cut, fitted.tile_ow, fitted.blocks_wanted
+    p, wide, blocks = fitted.tiled_problem, fitted.tile_ow, fitted.blocks_wanted
     row, channel = -(-t.waves_m * gemm.atom.m // wide), t.waves_n * gemm.atom.n
     least, share = replace(fitted, tile_oh=row, tile_oc=channel), p.kh * p.kw / (p.halo(1, wide)[1] * p.stride[0])
 
-    def used(plan: Conv2dPlan) -> tuple[int, int]:
+    def resources_used(plan: Conv2dPlan) -> tuple[int, int]:
         made = conv2d_resources(plan)
         return made.lds_bytes, made.arch_vgprs
 
     budget = d.vgpr_budget(-(-blocks * t.waves_m * t.waves_n // d.simds_per_cu))[0]
-    uses = used(least), used(replace(least, tile_oh=2 * row)), used(replace(least, tile_oc=2 * channel))
+    uses = (
+        resources_used(least),
+        resources_used(replace(least, tile_oh=2 * row)),
+        resources_used(replace(least, tile_oc=2 * channel)),
+    )
     borders = []
     for name, limit, base, taller, wider in zip(("LDS", "ArchVGPR"), (d.lds_bytes // blocks, budget), *uses, strict=True):
         a, b = (taller - base) / row, (wider - base) / channel
@@ -214,12 +218,12 @@ def _on_border(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan |
         plan = with_tile(fitted, high, channels)
         if plan is not None and plan.resources.blocks_per_cu >= blocks:
             plan = replace(plan, blocks_wanted=blocks)
-            limited_by = (_passed(plan, high + row, gemm) or limits_rows) if high + row <= rows else limits_channels
+            limited_by = (_exceeded_limit(plan, high + row, gemm) or limits_rows) if high + row <= rows else limits_channels
             return replace(plan, constraints=mark_binding(conv2d_constraints(plan, gemm), limited_by))
     return None
 
 
-def _passed(plan: Conv2dPlan, rows: int, gemm: GemmPlan) -> str | None:
+def _exceeded_limit(plan: Conv2dPlan, rows: int, gemm: GemmPlan) -> str | None:
     """Returns the first hard limit that the plan would exceed with `rows` rows."""
     other = replace(plan, tile_oh=rows)
     limits = conv2d_constraints(replace(other, resources=conv2d_resources(other)), gemm)
@@ -228,7 +232,7 @@ def _passed(plan: Conv2dPlan, rows: int, gemm: GemmPlan) -> str | None:
 
 def _even_rows(plan: Conv2dPlan, gemm: GemmPlan) -> Conv2dPlan | None:
     """Returns the plan with the rows that pad least, ties going to the most rows; None if the plan already has them."""
-    step, high = -(-plan.waves_p * plan.atom.m // plan.tile_ow), plan.cut.oh
+    step, high = -(-plan.waves_p * plan.atom.m // plan.tile_ow), plan.tiled_problem.oh
     rows = max(range(step, plan.tile_oh + 1, step), key=lambda rows: (-(-(-high // rows) * rows), rows), default=plan.tile_oh)
     other = with_tile(plan, rows, plan.tile_oc) if rows != plan.tile_oh else None
     if other is None:
@@ -241,12 +245,12 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut, most_blocks: int) ->
     d, policy = gemm.descriptor, gemm.policy
     t, atom, e = gemm.tiling, gemm.atom, problem.element.bytes
     factor, window = cut
-    p = windowed(space_to_channel(problem, factor), window, 1)
+    p = with_window(space_to_channel(problem, factor), window, 1)
     least_p, least_oc = t.waves_m * atom.m, t.waves_n * atom.n
     tile_ow = _columns(p)
     least_oh = -(-least_p // tile_ow)
     wide = -(-p.halo(1, tile_ow)[1] // p.stride[1]) * p.stride[1]
-    apart, least = _apart(p, gemm), _least(p, gemm)
+    apart, least = _part_spacing(p, gemm), _smallest_stage(p, gemm)
     blocks = 2 if min(t.blocks, most_blocks) == 2 and d.lds_bytes // 2 // (t.warp_k * e) >= least else 1
     room = d.lds_bytes // blocks // d.lds_granule * d.lds_granule // e  # in elements
     tile_ic = min(t.warp_k, max(atom.k, _floor2(room // least)))

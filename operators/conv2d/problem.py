@@ -210,7 +210,7 @@ def lattice(problem: Conv2dProblem, window: Pair) -> Pair:
     return down, across
 
 
-def windowed(problem: Conv2dProblem, window: Pair, tile_ic: int) -> Conv2dProblem:
+def with_window(problem: Conv2dProblem, window: Pair, tile_ic: int) -> Conv2dProblem:
     """Returns the same convolution with a filter of `window` taps, which divide it, and only the input that they read.
 
     Windows of taps become channels: every tile_ic channels are followed by the same channels under the next window, row by row.
@@ -225,8 +225,8 @@ def windowed(problem: Conv2dProblem, window: Pair, tile_ic: int) -> Conv2dProble
 
 
 def windowed_input(problem: Conv2dProblem, window: Pair, tile_ic: int, x: ArrayLike) -> NDArray[np.generic]:
-    """Returns X (n,ic,ih,iw) of `windowed(problem, window, tile_ic)`."""
-    p, (fh, fw), after = problem, window, windowed(problem, window, tile_ic)
+    """Returns X (n,ic,ih,iw) of `with_window(problem, window, tile_ic)`."""
+    p, (fh, fw), after = problem, window, with_window(problem, window, tile_ic)
     (gh, gw), steps = lattice(p, window), -(-p.icg // tile_ic)
     x = expect_shape("X", x, p.by_channels[0])
     shifted = []
@@ -243,8 +243,8 @@ def windowed_input(problem: Conv2dProblem, window: Pair, tile_ic: int, x: ArrayL
 
 
 def windowed_filter(problem: Conv2dProblem, window: Pair, tile_ic: int, w: ArrayLike) -> NDArray[np.generic]:
-    """Returns W of `windowed(problem, window, tile_ic)`."""
-    p, (fh, fw), after = problem, window, windowed(problem, window, tile_ic)
+    """Returns W of `with_window(problem, window, tile_ic)`."""
+    p, (fh, fw), after = problem, window, with_window(problem, window, tile_ic)
     w = expect_shape("W", w, p.by_channels[1])
     if (fh, fw) == (p.kh, p.kw):
         return w

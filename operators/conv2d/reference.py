@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.conv2d.execute import by_channels, convolve, finished, laid_out
+from simgpu.operators.conv2d.execute import by_channels, convolve, finish, laid_out
 from simgpu.operators.conv2d.problem import Conv2dProblem
 from simgpu.operators.error_model import Rounding, may_be_nan
 from simgpu.operators.gemm.problem import GemmProblem
@@ -37,8 +37,8 @@ def conv2d(
     """
     wide = None if bias is None else np.asarray(bias).astype(np.float64)
     sums = convolve(problem, by_channels(problem, x).astype(np.float64), np.asarray(w).astype(np.float64))
-    y = finished(problem, sums, wide)
-    return y if problem.dtype_c == problem.gemm.epilogue_type else np.asarray(Rounding.of(problem.dtype_c, arch).limited(y))
+    y = finish(problem, sums, wide)
+    return y if problem.dtype_c == problem.gemm.epilogue_type else np.asarray(Rounding.of(problem.dtype_c, arch).limit(y))
 
 
 @may_be_nan

@@ -19,8 +19,8 @@ from simgpu.operators.conv2d.problem import (
     pack_filter,
     space_to_channel,
     space_to_channel_filter,
-    windowed,
     windowed_filter,
+    with_window,
 )
 from simgpu.operators.resources import Constraint, Derivation, ResourcePlan
 
@@ -34,7 +34,8 @@ class Conv2dPlan(Derivation):
     """Tiles, resources and constraints of a convolution.
 
     Always: tile_oh*tile_ow/waves_p and tile_oc/waves_oc are multiples of the atom's m and n, tile_ic of its k. With few input
-    channels, `factor` > 1, or a `window` smaller than the filter, the tiles cut the convolution `cut`, with other channels.
+    channels, `factor` > 1, or a `window` smaller than the filter, the tiles cut the convolution `tiled_problem`, with other
+    channels.
 
     >>> from simgpu.operators import Conv2d, Conv2dProblem
     >>> plan = Conv2d(Conv2dProblem(n=1, ic=64, ih=28, iw=28, oc=64, kh=3, kw=3, padding=(1, 1)), "mi300x").plan
@@ -92,11 +93,11 @@ class Conv2dPlan(Derivation):
         return p.kh // self.window[0], p.kw // self.window[1]
 
     @cached_property
-    def cut(self) -> Conv2dProblem:
+    def tiled_problem(self) -> Conv2dProblem:
         """Convolution that the tiles cut: the problem, or the same convolution with other channels and fewer taps."""
         p = self.more_channels
         whole = self.window == (p.kh, p.kw) and self.lattice == (1, 1)
-        return p if whole else windowed(p, self.window, self.tile_ic)
+        return p if whole else with_window(p, self.window, self.tile_ic)
 
     @property
     def threads(self) -> int:
@@ -106,7 +107,7 @@ class Conv2dPlan(Derivation):
     @cached_property
     def halo(self) -> HaloLayout:
         """Layout of the input halo in LDS."""
-        return halo_layout(self.cut, self.tile_oh, self.tile_ow, self.tile_ic, self.atom, self.descriptor)
+        return halo_layout(self.tiled_problem, self.tile_oh, self.tile_ow, self.tile_ic, self.atom, self.descriptor)
 
     @cached_property
     def taps(self) -> TapLayout:
@@ -127,7 +128,7 @@ class Conv2dPlan(Derivation):
     @property
     def asked_halo(self) -> int:
         """Pixels whose bytes a halo loads for each channel. With channels first, pixels between columns count as well."""
-        high, wide = self.cut.halo(self.tile_oh, self.tile_ow)
+        high, wide = self.tiled_problem.halo(self.tile_oh, self.tile_ow)
         between = min(self.lattice[1], _LINE // self.problem.element.bytes) if self.problem.layout == "nchw" else 1
         return high * wide * between
 
@@ -139,7 +140,7 @@ class Conv2dPlan(Derivation):
         """
         p, e = self.problem, self.problem.element.bytes
         apart = self.lattice[1] * e * (1 if p.layout == "nchw" else p.ic)
-        high, wide = self.cut.halo(self.tile_oh, self.tile_ow)
+        high, wide = self.tiled_problem.halo(self.tile_oh, self.tile_ow)
         return high * wide * self.tile_ic / self.channels_at_once / max(1, min(_LANES, _LINE // apart))
 
     @property
@@ -186,7 +187,7 @@ class Conv2dPlan(Derivation):
     @property
     def ic_steps(self) -> int:
         """Stages of all input channels of a group."""
-        return -(-self.cut.icg // self.tile_ic)
+        return -(-self.tiled_problem.icg // self.tile_ic)
 
     @property
     def ic_steps_per_block(self) -> int:
@@ -208,14 +209,14 @@ class Conv2dPlan(Derivation):
     @property
     def fill(self) -> float:
         """Useful fraction of the products that the padded tiles execute."""
-        p = self.cut
+        p = self.tiled_problem
         padded = 2 * self.blocks * self.pixels * self.tile_oc * self.ic_steps_per_block * self.tile_ic * p.kh * p.kw
         return self.problem.flops / padded
 
     @property
     def halo_factor(self) -> float:
         """Re-reads of the input at this tile (E27)."""
-        return self.cut.halo_factor(self.tile_oh, self.tile_ow)
+        return self.tiled_problem.halo_factor(self.tile_oh, self.tile_ow)
 
 
 def halo_layout(p: Conv2dProblem, rows: int, cols: int, tile_ic: int, atom: MFMAAtom, d: HardwareDescriptor) -> HaloLayout:
@@ -236,7 +237,7 @@ def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
     >>> operators.packed_filter(plan, np.ones((64, 64, 3, 3), np.float32)).shape
     (2, 4, 3, 3, 32, 16)
     """
-    cut, p = plan.cut, plan.more_channels
+    cut, p = plan.tiled_problem, plan.more_channels
     array = expect_shape("W", w, plan.problem.by_channels[1])
     if plan.factor > 1:
         array = space_to_channel_filter(plan.problem, plan.factor, array)

@@ -15,12 +15,12 @@ def _conv2d(tree: Conv2d) -> Counters:
     From LDS, a wave column reads the halo's pixels once a tap, padded ones included; a wave row, the filters.
     """
     p, plan, atom = tree.problem, tree.derivation, tree.derivation.atom
-    e, y, taps = p.element.bytes, dtype(p.dtype_c).bytes, plan.cut.kh * plan.cut.kw
+    e, y, taps = p.element.bytes, dtype(p.dtype_c).bytes, plan.tiled_problem.kh * plan.tiled_problem.kw
     staged = read = partial = atoms = 0
     for block in tree.children():
         x, w, out = block.views
         oc, ic = len(w.outer[0]), len(block.channels)
-        staged += (_inside(x.rows, plan.cut.ih) * _inside(x.cols, plan.cut.iw) + oc * taps) * ic * e
+        staged += (_size_inside(x.rows, plan.tiled_problem.ih) * _size_inside(x.cols, plan.tiled_problem.iw) + oc * taps) * ic * e
         read += taps * ic * (plan.pixels * -(-oc // (plan.tile_oc // plan.waves_oc)) + oc * plan.waves_p) * e
         atoms += taps * -(-ic // atom.k) * (plan.pixels // atom.m) * -(-oc // atom.n)
         partial += 2 * out.elements * y if plan.split_ic > 1 else 0
@@ -28,5 +28,5 @@ def _conv2d(tree: Conv2d) -> Counters:
     return Counters(p.flops, p.bytes_once, moved, staged, read, atoms)
 
 
-def _inside(extent: Extent, size: int) -> int:
+def _size_inside(extent: Extent, size: int) -> int:
     return max(0, min(extent.max_, size) - max(extent.min_, 0))

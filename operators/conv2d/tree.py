@@ -72,7 +72,7 @@ class WarpConv2dNode(_ConvNode):
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the warp tile and how the block divides into warps."""
-        plan, p = self.plan, self.plan.cut
+        plan, p = self.plan, self.plan.tiled_problem
         return (
             (
                 "WarpConv2dNode  [warp]",
@@ -104,7 +104,7 @@ class BlockConv2dNode(_ConvNode):
 
     def warps(self, step: Extent) -> Iterator[WarpConv2dNode]:
         """Yields the warp nodes of one channel step."""
-        plan, p = self.plan, self.plan.cut
+        plan, p = self.plan, self.plan.tiled_problem
         channels = Extent(0, len(self.views[1].outer[0]), plan.tile_oc)
         pixels = Extent.whole(plan.pixels)
         for tap in ((ky, kx) for ky in range(p.kh) for kx in range(p.kw)):
@@ -113,7 +113,7 @@ class BlockConv2dNode(_ConvNode):
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the block tile of one step, its halo, its LDS."""
-        plan, p = self.plan, self.plan.cut
+        plan, p = self.plan, self.plan.tiled_problem
         high, wide = p.halo(plan.tile_oh, plan.tile_ow)
         return (
             (
@@ -152,7 +152,7 @@ class Conv2d(Root):
 
     def children(self) -> Iterator[BlockConv2dNode]:
         """Yields one node a workgroup: by image, group, output channels, rows, columns, part of the input channels."""
-        plan, p = self.derivation, self.derivation.cut
+        plan, p = self.derivation, self.derivation.tiled_problem
         (sh, sw), (ph, pw) = p.stride, p.padding
         parts = plan.ic_steps_per_block * plan.tile_ic
         for n, g in ((n, g) for n in Extent.whole(p.n).split(1) for g in range(p.groups)):
@@ -173,7 +173,7 @@ class Conv2d(Root):
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the header and the device's loop nest."""
-        plan, p = self.derivation, self.derivation.cut
+        plan, p = self.derivation, self.derivation.tiled_problem
         gx, gy, gz = plan.grid
         head = (
             "Conv2d  Y = X * W",

@@ -23,8 +23,8 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.matrix_table import FORMATS
 from simgpu.hardware.rates.clocks import element
-from simgpu.hardware.rates.sustained import LDS_CLOCKS, Sustained, sustained
-from simgpu.operators.cost import KernelCost, choose, largest, least, parts_of, second_pass
+from simgpu.hardware.rates.sustained import LDS_CLOCKS, SustainedRates, sustained_rates
+from simgpu.operators.cost import KernelCost, choose, largest, minimum, parts_of, second_pass
 from simgpu.operators.gemm.edges import edges
 from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock
 from simgpu.operators.gemm.problem import GemmProblem
@@ -53,7 +53,7 @@ class Tiles:
 
 def gemm_seconds(problem: GemmProblem, descriptor: HardwareDescriptor, tiles: Tiles) -> dict[str, Any]:
     """Returns seconds by term: the terms of the first kernel, "second pass", and the sum of both as "total"."""
-    p, rates = problem.even, sustained(descriptor)
+    p, rates = problem.even_batch, sustained_rates(descriptor)
     terms = gemm_cost(problem, descriptor, tiles).terms()
     parts, _ = parts_of(-(-p.k // tiles.tile_k), tiles.split_k)
     elements = p.batch * p.m * p.n
@@ -64,34 +64,34 @@ def gemm_seconds(problem: GemmProblem, descriptor: HardwareDescriptor, tiles: Ti
 
 def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Any) -> dict[str, Any]:
     """Returns clocks of a K step by unit: "matrix", "LDS", "cache". t: a Tiling, or Tiles."""
-    rates = sustained(descriptor).rates
-    of_a, of_b = (rows * kind.packed(t.tile_k) for rows, kind in ((t.tile_m, problem.element), (t.tile_n, problem.element_b)))
+    rates = sustained_rates(descriptor).rates
+    of_a, of_b = (rows * kind.packed_bytes(t.tile_k) for rows, kind in ((t.tile_m, problem.element), (t.tile_n, problem.element_b)))
     staged, read = of_a + of_b, of_a * t.waves_n + of_b * t.waves_m
     return {
         "matrix": 2 * t.tile_m * t.tile_n * t.tile_k / matrix_flops_per_clock(problem, descriptor),
         "LDS": read / rates.lds_read + staged / rates.lds_write,
-        "cache": largest(staged / rates.cache, _touched(problem.even, t, _COALESCED) / _COALESCED),
+        "cache": largest(staged / rates.cache, _line_bytes(problem.even_batch, t, _COALESCED) / _COALESCED),
     }
 
 
 def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) -> KernelCost:
     """Returns the cost of the first kernel."""
-    p, rates = problem.even, sustained(descriptor)
+    p, rates = problem.even_batch, sustained_rates(descriptor)
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     parts, each = parts_of(-(-p.k // t.tile_k), t.split_k)
     blocks = gx * gy * p.batch * parts
     clocks = step_clocks(p, descriptor, t)
-    once = p.batch * (p.element.packed(p.m * p.k) + p.element_b.packed(p.k * p.n)) * 1.0
-    asked = p.batch * (p.element.packed(p.k * p.m * gx) + p.element_b.packed(p.k * p.n * gy)) * 1.0
-    missed = least(asked, _missed(p, rates, t, gx, gy, parts, blocks))
+    once = p.batch * (p.element.packed_bytes(p.m * p.k) + p.element_b.packed_bytes(p.k * p.n)) * 1.0
+    asked = p.batch * (p.element.packed_bytes(p.k * p.m * gx) + p.element_b.packed_bytes(p.k * p.n * gy)) * 1.0
+    missed = minimum(asked, _l2_miss_bytes(p, rates, t, gx, gy, parts, blocks))
     kept = min(1.0, descriptor.mall_bytes / once)
     written = choose(parts > 1, p.batch * p.m * p.n * dtype(p.accumulator).bytes * parts, p.epilogue_bytes) * 1.0
     stored = choose(parts > 1, dtype(p.accumulator).bytes, dtype(p.dtype_c).bytes * p.columns_c / p.n)
-    words, issued = _transposed(p, t)
+    words, issued = _transpose_work(p, t)
     atom = atom_of(p, descriptor)
     formats = tuple(FORMATS.index(kind) if kind in FORMATS else 0 for kind in (atom.dtype_in, atom.dtype_b))
     of_memory = rates.row.memory_ns * 1e-3 * descriptor.clock_mhz - rates.row.l2_latency
-    found = edges(p, rates.row, t, rates.row.l2_latency + of_memory * least(1.0, missed / asked))
+    found = edges(p, rates.row, t, rates.row.l2_latency + of_memory * minimum(1.0, missed / asked))
     busy, stored = largest(clocks["LDS"], issued / rates.valu_lanes), t.tile_m * t.tile_n * stored
     before = largest(largest(clocks["matrix"], busy), 0.0 if found.narrow else rates.row.l2_latency + of_memory)
     none = 0.0, 0.0
@@ -112,8 +112,9 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         edge_stored=stored * found.stored,
         bare=LDS_CLOCKS,
         burst=clocks["cache"],
-        flight=p.element.packed(least(t.tile_m, p.m) * t.tile_k) + p.element_b.packed(least(t.tile_n, p.n) * t.tile_k),
-        asked=_touched(p, t, rates.row.cache_line),
+        flight=p.element.packed_bytes(minimum(t.tile_m, p.m) * t.tile_k)
+        + p.element_b.packed_bytes(minimum(t.tile_n, p.n) * t.tile_k),
+        asked=_line_bytes(p, t, rates.row.cache_line),
         missed_bytes=missed,
         hbm_bytes=once + (missed - once) * (1 - kept),
         written_bytes=written,
@@ -123,7 +124,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     )
 
 
-def _touched(p: GemmProblem, t: Any, line: int) -> Any:
+def _line_bytes(p: GemmProblem, t: Any, line: int) -> Any:
     """Returns the bytes of the lines that a step's rows of A and B touch."""
     sides = ((p.trans_a, t.tile_m, p.element), (not p.trans_b, t.tile_n, p.element_b))
     return sum(
@@ -136,11 +137,11 @@ def _lines(kind: DType, count: Any, line: int) -> Any:
 
     The run begins at a multiple of itself (`limits.cut_line_bytes`).
     """
-    run = kind.packed(count)
+    run = kind.packed_bytes(count)
     return (run + line - (np.gcd if isinstance(run, np.ndarray) else gcd)(run, line)) / line
 
 
-def _transposed(p: GemmProblem, t: Any) -> tuple[Any, Any]:
+def _transpose_work(p: GemmProblem, t: Any) -> tuple[Any, Any]:
     """Returns the registers of a step's operands that are transposed on their way to LDS.
 
     They are counted over all lanes, and followed by the instructions that transpose them.
@@ -153,24 +154,24 @@ def _transposed(p: GemmProblem, t: Any) -> tuple[Any, Any]:
 def _code_lines(p: GemmProblem, d: HardwareDescriptor, t: Tiles, transposed: Any) -> Any:
     atom, lanes = atom_of(p, d), t.waves_m * t.waves_n * d.wavefront_size
     matrix = t.tile_m * t.tile_n * t.tile_k / (t.waves_m * t.waves_n * atom.m * atom.n * atom.k * atom.blocks)
-    staged = t.tile_m * p.element.packed(t.tile_k) + t.tile_n * p.element_b.packed(t.tile_k)
-    read = t.waves_n * t.tile_m * p.element.packed(t.tile_k) + t.waves_m * t.tile_n * p.element_b.packed(t.tile_k)
-    each = matrix + (2 * staged + read) / (lanes * _LOAD_BYTES) + _transposed(p, t)[1] / lanes
+    staged = t.tile_m * p.element.packed_bytes(t.tile_k) + t.tile_n * p.element_b.packed_bytes(t.tile_k)
+    read = t.waves_n * t.tile_m * p.element.packed_bytes(t.tile_k) + t.waves_m * t.tile_n * p.element_b.packed_bytes(t.tile_k)
+    each = matrix + (2 * staged + read) / (lanes * _LOAD_BYTES) + _transpose_work(p, t)[1] / lanes
     copies = choose(-(-p.k // t.tile_k) > t.split_k, 2, 1)
     accumulators = t.tile_m * t.tile_n * dtype(p.accumulator).registers / lanes
     return _CODE_LINES + copies * _STEP_LINES * each + _ACCUMULATOR_LINES * accumulators
 
 
-def _missed(p: GemmProblem, rates: Sustained, t: Tiles, gx: Any, gy: Any, parts: Any, blocks: Any) -> Any:
+def _l2_miss_bytes(p: GemmProblem, rates: SustainedRates, t: Tiles, gx: Any, gy: Any, parts: Any, blocks: Any) -> Any:
     """Returns the bytes of A and B that miss L2."""
     d = rates.descriptor
-    in_flight = largest(1, least(d.num_cus * t.resident, blocks) / d.xcds)
-    rows = least(largest((in_flight * t.tile_n / t.tile_m) ** 0.5, 1), gy)
+    in_flight = largest(1, minimum(d.num_cus * t.resident, blocks) / d.xcds)
+    rows = minimum(largest((in_flight * t.tile_n / t.tile_m) ** 0.5, 1), gy)
     rows = gy / -(-gy // rows)  # equal groups of rows
-    columns = least(largest(in_flight / rows, 1), gx)
-    once_a, once_b = p.element.packed(p.m * p.k) * 1.0, p.element_b.packed(p.k * p.n) * 1.0
+    columns = minimum(largest(in_flight / rows, 1), gx)
+    once_a, once_b = p.element.packed_bytes(p.m * p.k) * 1.0, p.element_b.packed_bytes(p.k * p.n) * 1.0
     first = p.batch * (gx / columns * once_a + gy / rows * once_b)
     # Each XCD reads at least its part of A and all of B, and keeps what L2 holds for later.
-    fewest = least(first, p.batch * (once_a + min(d.xcds, p.m) * once_b))
-    again = least(1.0, d.l2_bytes / ((once_a + once_b) / parts))
+    fewest = minimum(first, p.batch * (once_a + min(d.xcds, p.m) * once_b))
+    again = minimum(1.0, d.l2_bytes / ((once_a + once_b) / parts))
     return largest(p.batch * (once_a + once_b), first - again * (first - fewest))

@@ -19,7 +19,7 @@ import numpy as np
 
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.pipelines import Pipelines
-from simgpu.operators.cost import choose, largest, least
+from simgpu.operators.cost import choose, largest, minimum
 from simgpu.operators.gemm.problem import GemmProblem
 
 _WAVE = 64
@@ -122,7 +122,7 @@ def _side(
     atoms = rows // (waves * 16)
     if not across:
         wide = 4 if interleaved else 1
-        return _Side(rows * t.tile_k / threads, _WIDEST // e, pack, coalesced(_WIDEST, 64, apart * wide, min(e, 4)),
+        return _Side(rows * t.tile_k / threads, _WIDEST // e, pack, coalescer_clocks(_WIDEST, 64, apart * wide, min(e, 4)),
                      pack > 1 and apart % _WORD != 0, 0.0, apart, _WAVE * _WIDEST / 64)  # fmt: skip
     transposes = e < _WORD or p.dtype == "xf32"
     vec = _wide(atoms, 4) if transposes else _WIDEST // e
@@ -131,7 +131,7 @@ def _side(
     cuts = choose((size % rows != 0) & (size % vec != 0), 1 / -(-size // rows), 0.0)
     clocks = 0.0
     for each in np.unique(vec).tolist():
-        clocks = choose(vec == each, coalesced(int(each) * e, 8 * int(each) * e, apart, e), clocks)
+        clocks = choose(vec == each, coalescer_clocks(int(each) * e, 8 * int(each) * e, apart, e), clocks)
     return _Side(held * t.tile_k / threads, vec, pack, clocks,
                  pack > 1 and apart % _WORD != 0, cuts, apart, 1.0)  # fmt: skip
 
@@ -139,11 +139,11 @@ def _side(
 def _wide(atoms: Any, most: int) -> Any:
     """Returns the largest power of two that divides `atoms`, at most `most`."""
     atoms = atoms.astype(np.int64) if isinstance(atoms, np.ndarray) else int(atoms)
-    return least(atoms & -atoms, most)
+    return minimum(atoms & -atoms, most)
 
 
 @lru_cache(maxsize=4096)
-def coalesced(piece: int, run: int, stride: int, size: int) -> float:
+def coalescer_clocks(piece: int, run: int, stride: int, size: int) -> float:
     """Returns the coalescer's clocks for a load of `size` bytes by 64 lanes, averaged over starting addresses.
 
     Lanes are `piece` bytes apart within runs of `run` bytes, and runs `stride` bytes. The count is that of traces

@@ -90,7 +90,7 @@ class GemmArrays:
         """Returns B as stored, or as it was before it was preshuffled."""
         return rows_of_preshuffled(self.b, problem.dtype_b) if problem.preshuffle_b else self.b
 
-    def multiplied(self, problem: GemmProblem) -> tuple[Array, Array]:
+    def factors(self, problem: GemmProblem) -> tuple[Array, Array]:
         """Returns op(A) and op(B), with each element multiplied by its block's scale if there are block scales."""
         a, b = op(self.a, problem.trans_a), op(self.rows_of_b(problem), problem.trans_b)
         if not problem.scales_in_loop or self.scale_a is None or self.scale_b is None:
@@ -104,7 +104,7 @@ class GemmArrays:
         return a * self.scale_a[..., of_k], b * of_b
 
 
-def preshuffled(b: ArrayLike, dtype: str) -> Array:
+def preshuffle(b: ArrayLike, dtype: str) -> Array:
     """Permutes B, (..., n, k), for GEMMs with `preshuffle_b`: panels of PANEL_ROWS rows with PANEL_BYTES of each in turn.
 
     AITER's `shuffle_weight` gives the same bytes. dtype: of the elements, as GemmProblem's. LaunchError if n or k does not
@@ -113,23 +113,23 @@ def preshuffled(b: ArrayLike, dtype: str) -> Array:
     >>> import numpy as np
     >>> from simgpu import operators
     >>> b = np.arange(16 * 32, dtype=np.uint8).reshape(16, 32)
-    >>> operators.preshuffled(b, "fp8").reshape(-1, 16)[:2, :3]
+    >>> operators.preshuffle(b, "fp8").reshape(-1, 16)[:2, :3]
     array([[ 0,  1,  2],
            [32, 33, 34]], dtype=uint8)
     """
     rows = np.asarray(b)
     count, pieces, piece = panels(rows.shape[-2], rows.shape[-1], dtype)
-    return _exchanged(rows, (count, PANEL_ROWS, pieces, piece))
+    return _exchange(rows, (count, PANEL_ROWS, pieces, piece))
 
 
 def rows_of_preshuffled(b: ArrayLike, dtype: str) -> Array:
-    """Returns the inverse of `preshuffled`."""
+    """Returns the inverse of `preshuffle`."""
     stored = np.asarray(b)
     count, pieces, piece = panels(stored.shape[-2], stored.shape[-1], dtype)
-    return _exchanged(stored, (count, pieces, PANEL_ROWS, piece))
+    return _exchange(stored, (count, pieces, PANEL_ROWS, piece))
 
 
-def _exchanged(b: Array, cut: tuple[int, int, int, int]) -> Array:
+def _exchange(b: Array, cut: tuple[int, int, int, int]) -> Array:
     return np.swapaxes(b.reshape(*b.shape[:-2], *cut), -3, -2).reshape(b.shape)
 
 
@@ -149,13 +149,13 @@ def epilogue(problem: GemmProblem, product: Array, given: GemmArrays) -> Array:
         product = np.add(product, np.multiply(given.c.astype(kind), p.beta)).astype(kind)
     if given.bias is not None:
         product = product + given.bias.astype(kind)
-    product = activated(p.activation, product).astype(kind)
+    product = activate(p.activation, product).astype(kind)
     if given.residual is not None:
         product = product + given.residual.astype(kind)
     return product if p.scale_c == 1 else np.multiply(product, p.scale_c).astype(kind)
 
 
-def activated(name: str, x: Array) -> Array:
+def activate(name: str, x: Array) -> Array:
     """Returns activation(x). A gated activation has half of x's columns."""
     return activation(GATES[name])(x[..., ::2]) * x[..., 1::2] if name in GATES else activation(name)(x)
 
@@ -174,7 +174,7 @@ def gated_columns(gate: ArrayLike, up: ArrayLike) -> Array:
     return np.stack((first, second), axis=-1).reshape(*first.shape[:-1], 2 * first.shape[-1])
 
 
-def microscaled(x: ArrayLike, dtype: str, pitch: int = 0) -> tuple[Array, Array]:
+def microscale(x: ArrayLike, dtype: str, pitch: int = 0) -> tuple[Array, Array]:
     """Converts x, (..., rows, k), to an MX format.
 
     Returns elements, (..., rows, k), and their E8M0 scales, (..., k / MX_BLOCK, pitch), with rows adjacent. pitch: as in
@@ -184,7 +184,7 @@ def microscaled(x: ArrayLike, dtype: str, pitch: int = 0) -> tuple[Array, Array]
 
     >>> import numpy as np
     >>> from simgpu import operators
-    >>> elements, scales = operators.microscaled(np.full((1, 32), 6.0), "fp4")
+    >>> elements, scales = operators.microscale(np.full((1, 32), 6.0), "fp4")
     >>> elements.shape, float(elements[0, 0]), scales.shape, float(scales[0, 0])
     ((1, 32), 6.0, (1, 16), 1.0)
     """

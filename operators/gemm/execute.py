@@ -32,7 +32,7 @@ class GemmExecutor(Executor, root=TiledComputation):
         problem, plan = tree.problem, tree.plan
         kind = self.kind(problem.accumulator)
         wide = replace(given, a=given.a.astype(kind), b=given.b.astype(kind))
-        self._a, self._b = (array.astype(kind) for array in wide.multiplied(problem))
+        self._a, self._b = (array.astype(kind) for array in wide.factors(problem))
         self._elements = problem.element, problem.element_b
         self.count(flops=problem.flops, hbm_bytes=problem.bytes_once)
         out: Array = np.zeros(tree.views[2].shape, kind)
@@ -78,4 +78,4 @@ class GemmExecutor(Executor, root=TiledComputation):
         np.add(out, self._a[views[0].index] @ self._b[views[1].index], out=out)
 
     def _bytes(self, views: GemmViews) -> int:
-        return sum(kind.packed(view.elements) for kind, view in zip(self._elements, views, strict=False))
+        return sum(kind.packed_bytes(view.elements) for kind, view in zip(self._elements, views, strict=False))

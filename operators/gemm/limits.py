@@ -17,7 +17,7 @@ from simgpu.operators.resources import (
     ResourcePlan,
     alignment_row,
     assumption,
-    freed,
+    freeing_remedy,
     limit_rows,
     occupancy_row,
     rounding_sgprs,
@@ -119,15 +119,15 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
     fragments, sums_file = ("acc", "arch") if scaled else ("arch", "acc")
     registers: tuple[RegisterRange, ...] = (
         RegisterRange("accumulators", sums_file, t.warp_m * t.warp_n // (atom.m * atom.n) * atom.acc_registers),
-        RegisterRange("A fragments", fragments, _up(of_a.packed(t.warp_m * t.warp_k), lane_bytes)),
-        RegisterRange("B fragments", fragments, _up(of_b.packed(t.warp_n * t.warp_k), lane_bytes)),
+        RegisterRange("A fragments", fragments, _divide_up(of_a.packed_bytes(t.warp_m * t.warp_k), lane_bytes)),
+        RegisterRange("B fragments", fragments, _divide_up(of_b.packed_bytes(t.warp_n * t.warp_k), lane_bytes)),
         _staging(problem, "A", t, threads),
         _staging(problem, "B", t, threads),
         RegisterRange("addresses", "arch", ADDRESS_VGPRS + (_mx_addresses(problem, atom, t) if mx else a_side + b_side)),
         RegisterRange("temporaries", "arch", MX_TEMPORARY_VGPRS if mx else TEMPORARY_VGPRS),
     )
     rings = by_lines(problem, t)
-    a_row, b_row = (RING_BYTES if rings else t.stages * element.packed(t.tile_k) for element in (of_a, of_b))
+    a_row, b_row = (RING_BYTES if rings else t.stages * element.packed_bytes(t.tile_k) for element in (of_a, of_b))
     lds: tuple[LdsArray, ...] = (LdsArray("A", t.tile_m * a_row), LdsArray("B", t.tile_n * b_row))
     if scaled:
         registers += (
@@ -138,7 +138,7 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
         lds += (LdsArray("block scales", 2 * scale_ahead(descriptor) * block_scale_bytes(t)),)
     if mx:
         scales = mx_scale_bytes(t)
-        staged = _up(scales, 4) * scales_ahead(problem, t)
+        staged = _divide_up(scales, 4) * scales_ahead(problem, t)
         registers += (
             RegisterRange("A scales", "arch", t.warp_m // atom.m),
             RegisterRange("B scales", "arch", t.warp_n // atom.n),
@@ -168,7 +168,7 @@ def by_lines(problem: GemmProblem, t: Tiling) -> bool:
     Four steps are three lines of a row, and would request one, two, two and one of them. Fewer steps gain little.
     """
     bits, sides = (problem.element.bits, problem.element_b.bits), (t.tile_m, t.tile_n)
-    lines = problem.scales == "mx" and bits == (6, 6) and LINE_STEPS * problem.element.packed(t.tile_k) == LINES * CACHE_LINE
+    lines = problem.scales == "mx" and bits == (6, 6) and LINE_STEPS * problem.element.packed_bytes(t.tile_k) == LINES * CACHE_LINE
     whole = t.stages == 2 and t.waves_m * t.waves_n == 4 and all(side % (2 * LINE_ROWS) == 0 for side in sides)
     return lines and whole and problem.k >= LINE_STEPS * t.tile_k
 
@@ -265,7 +265,7 @@ def gemm_constraints(
     lds_limit, lds_use = d.lds_bytes // t.blocks, d.lds_allocation(r.lds_bytes)
     rho = bandwidth_rho(problem, d)
     demand = (1 / t.tile_m + 1 / t.tile_n) / rho * d.reread_bandwidth_tb if t.tile_m and t.tile_n else 0.0
-    even = problem.even
+    even = problem.even_batch
     grid = -(-even.m // max(1, t.tile_m)) * -(-even.n // max(1, t.tile_n)) * (even.batch if problem.groups else 1)
     tiles = grid * problem.batch * t.split_k
     ragged = sum(
@@ -284,11 +284,11 @@ def gemm_constraints(
     notes = {
         "LDS": (
             f"{held} of A and B, granule {d.lds_granule}, {t.blocks} block(s) a CU",
-            freed(lds_use, lds_limit, "bytes a block", f"use a target with {lds_use * t.blocks} bytes of LDS a CU, "
+            freeing_remedy(lds_use, lds_limit, "bytes a block", f"use a target with {lds_use * t.blocks} bytes of LDS a CU, "
                   "or a type of fewer bytes"),
         ),
-        "ArchVGPR": (at, freed(r.arch_vgprs, arch, how=fewer)),
-        "AccVGPR": (at, freed(r.acc_vgprs, acc, how=fewer)),
+        "ArchVGPR": (at, freeing_remedy(r.arch_vgprs, arch, how=fewer)),
+        "AccVGPR": (at, freeing_remedy(r.acc_vgprs, acc, how=fewer)),
     }
     return (
         *limit_rows(d, r.arch_vgprs, r.acc_vgprs, r.sgprs, r.lds_bytes, waves, t.blocks, notes),
@@ -322,9 +322,9 @@ def _line_rows(problem: GemmProblem, t: Tiling) -> tuple[Constraint, ...]:
     """Returns, for 6-bit elements, the lines of a row that a K step requests, against the lines that it consists of."""
     if (problem.element.bits, problem.element_b.bits) != (6, 6):
         return ()
-    piece, once = problem.element.packed(t.warp_k), by_lines(problem, t)
+    piece, once = problem.element.packed_bytes(t.warp_k), by_lines(problem, t)
     asked = 1.0 if once else (piece + cut_line_bytes(piece)) / piece
-    lines = problem.element.packed(t.tile_k) / CACHE_LINE
+    lines = problem.element.packed_bytes(t.tile_k) / CACHE_LINE
     note = f"of a row in a K step, {'each asked for once' if once else f'asked for in pieces of {piece} bytes'}"
     return (Constraint("cache lines", Level.BLOCK, lines, lines * asked, "lines", note, hard=False),)
 
@@ -346,15 +346,15 @@ def _staging(problem: GemmProblem, name: str, t: Tiling, threads: int) -> Regist
     rows, element, turned = (
         (t.tile_m, problem.element, problem.trans_a) if name == "A" else (t.tile_n, problem.element_b, not problem.trans_b)
     )
-    row_bytes, file = element.packed(t.tile_k), "acc" if problem.scales == "block" and not turned else "arch"
+    row_bytes, file = element.packed_bytes(t.tile_k), "acc" if problem.scales == "block" and not turned else "arch"
     if by_lines(problem, t):
         row_bytes = half_lines(t) * CACHE_LINE // 2
     if not turned or problem.dtype in _LINES:
-        return RegisterRange(f"{name} staging", file, _up(rows * row_bytes, 4 * threads))
+        return RegisterRange(f"{name} staging", file, _divide_up(rows * row_bytes, 4 * threads))
     padded = 1 << (rows - 1).bit_length()
     least = 32 // element.bits if rows == padded else 4
-    return RegisterRange(f"{name} staging", file, max(_up(padded * row_bytes, 4 * threads), least))
+    return RegisterRange(f"{name} staging", file, max(_divide_up(padded * row_bytes, 4 * threads), least))
 
 
-def _up(a: int, b: int) -> int:
+def _divide_up(a: int, b: int) -> int:
     return -(-a // b)

@@ -135,7 +135,7 @@ class GemmPlan(Derivation):
 
         For a grouped product, the blocks that have work if all groups have the same size.
         """
-        p = self.problem.even
+        p = self.problem.even_batch
         return _ceil_div(p.n, self.tile_n) * _ceil_div(p.m, self.tile_m) * p.batch * self.split_k
 
     @property
@@ -161,7 +161,7 @@ class GemmPlan(Derivation):
     @property
     def fill(self) -> float:
         """Useful fraction of the products that the padded tiles execute."""
-        p = self.problem.even
+        p = self.problem.even_batch
         gx, gy = _ceil_div(p.n, self.tile_n), _ceil_div(p.m, self.tile_m)
         return p.m * p.n * p.k / (gx * self.tile_n * gy * self.tile_m * self.split_k * self.k_steps_per_block * self.tile_k)
 
@@ -208,14 +208,14 @@ def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str 
 
 def with_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str, tiling: Tiling) -> GemmPlan:
     """Returns the plan of a given tiling."""
-    plan = untimed(problem, descriptor, policy, tiling)
+    plan = plan_without_time(problem, descriptor, policy, tiling)
     rows = plan.constraints
     if policy == "corrected":
         rows = (*rows, *tiling_rows(problem, descriptor, tiling))
     return replace(plan, constraints=mark_binding(rows, tiling.limited_by))
 
 
-def untimed(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str, tiling: Tiling) -> GemmPlan:
+def plan_without_time(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str, tiling: Tiling) -> GemmPlan:
     """Returns the plan without rows for its time, which are the slowest to compute. The fullest hard row binds."""
     atom = atom_of(problem, descriptor)
     resources = gemm_resources(problem, descriptor, atom, tiling)

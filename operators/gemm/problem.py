@@ -49,7 +49,7 @@ class GemmProblem:
     `groups` above 0: a grouped product. The m rows of A and C belong to consecutive groups, whose sizes are an operand
     (`operators.gemm.groups`). B, bias and B's scales have a leading dimension of `groups`.
 
-    `preshuffle_b`: B, stored (n,k), was permuted by `operators.preshuffled`, like weights in inference stacks: panels of
+    `preshuffle_b`: B, stored (n,k), was permuted by `operators.preshuffle`, like weights in inference stacks: panels of
     PANEL_ROWS rows hold PANEL_BYTES of each row in turn (AITER's `shuffle_weight`).
 
     >>> from simgpu.operators import GemmProblem
@@ -162,7 +162,7 @@ class GemmProblem:
         return a, b, (self.m, self.columns_c)
 
     @property
-    def even(self) -> GemmProblem:
+    def even_batch(self) -> GemmProblem:
         """Grouped product as a batch whose groups have the same number of rows; any other problem unchanged."""
         return replace(self, m=-(-self.m // self.groups), batch=self.groups, groups=0) if self.groups else self
 
@@ -255,7 +255,9 @@ class GemmProblem:
     def bytes_once(self) -> int:
         """Bytes if every element of A, B and the bias crosses memory once, and of C (twice if beta reads it)."""
         weights = max(1, self.groups) * self.k * self.n
-        return self.batch * (self.element.packed(self.m * self.k) + self.element_b.packed(weights)) + self.epilogue_bytes
+        return (
+            self.batch * (self.element.packed_bytes(self.m * self.k) + self.element_b.packed_bytes(weights)) + self.epilogue_bytes
+        )
 
 
 def panels(n: int, k: int, kind: str) -> tuple[int, int, int]:

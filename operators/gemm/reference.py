@@ -52,8 +52,8 @@ def gemm(
     if problem.groups:
         return np.concatenate([gemm(one, **its.arrays, arch=arch) for one, its in parts(problem, given)])
     given = given.map(_wide)
-    product = np.matmul(*given.multiplied(problem))
-    return _limited(problem, epilogue(problem, product, given), arch)
+    product = np.matmul(*given.factors(problem))
+    return _limit(problem, epilogue(problem, product, given), arch)
 
 
 @may_be_nan
@@ -93,7 +93,7 @@ def gemm_error_bound(
         return np.concatenate([gemm_error_bound(one, **its.arrays, arch=arch) for one, its in parts(problem, given)])
     p, given = problem, given.map(_wide)
     sizes = given.map(np.abs)
-    op_a, op_b = sizes.multiplied(p)
+    op_a, op_b = sizes.factors(p)
     row = STEPS[p.dtype]
     step = row.step or (0.0 if p.epilogue_type == "i32" else UNIT_F32)  # roundoff of the epilogue
     factor = abs(p.alpha) * np.asarray(sizes.factor)
@@ -113,10 +113,12 @@ def gemm_error_bound(
         bound = bound + factor * (p.k + 2) * 2.0**-126
     if step:
         bound = bound + (factor * p.k + 8) * (SMALLEST_F64 if p.dtype == "f64" else SMALLEST_F32)
-    return _behind(p, given, np.asarray(bound), sums + extra, step, arch)
+    return _bound_after_activation(p, given, np.asarray(bound), sums + extra, step, arch)
 
 
-def _behind(p: GemmProblem, given: GemmArrays, bound: Array, size: Array, step: float, arch: str) -> NDArray[np.float64]:
+def _bound_after_activation(
+    p: GemmProblem, given: GemmArrays, bound: Array, size: Array, step: float, arch: str
+) -> NDArray[np.float64]:
     """Returns the bound after the activation and the rest of the epilogue. bound, size: of its argument's error and magnitude."""
     kind = GATES.get(p.activation, p.activation)
     unit, slope = (2.0**-53 if p.dtype == "f64" else UNIT_F32), SLOPES.get(kind, 1.0)
@@ -134,7 +136,7 @@ def _behind(p: GemmProblem, given: GemmArrays, bound: Array, size: Array, step: 
         bound = (bound + 2 * step * size) * abs(p.scale_c)
     if p.dtype_c == p.epilogue_type:
         return np.asarray(bound)
-    value = epilogue(p, np.matmul(*given.multiplied(p)), given)
+    value = epilogue(p, np.matmul(*given.factors(p)), given)
     return np.asarray(Rounding.of(p.dtype_c, arch).bound(value, bound))
 
 
@@ -142,6 +144,6 @@ def _wide(array: Array) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
-def _limited(p: GemmProblem, x: Array, arch: str) -> NDArray[np.float64]:
+def _limit(p: GemmProblem, x: Array, arch: str) -> NDArray[np.float64]:
     """Returns x limited to the range of C's type."""
-    return np.asarray(x if p.dtype_c == p.epilogue_type else Rounding.of(p.dtype_c, arch).limited(x))
+    return np.asarray(x if p.dtype_c == p.epilogue_type else Rounding.of(p.dtype_c, arch).limit(x))

@@ -15,7 +15,7 @@ element of A and of a sum; F the FLOP a second of a CU; W the bandwidth of L2, H
 
 Rounding. Rounds: `fit` with the root rounded down and up, along either axis. Shared and re-reads: the even sides below and
 above. Fine: a square, rounded up, and floor(t) by the side that gives 1/x + 1/y <= 2/t, either way. Every side is spread
-`even`ly: x = ceil(M/ceil(M/x)) needs no more tiles and pads less. `fit` gives the other side the remaining CUs. x makes g =
+`even_side`ly: x = ceil(M/ceil(M/x)) needs no more tiles and pads less. `fit` gives the other side the remaining CUs. x makes g =
 ceil(M/x) tiles, R' = max(R, ceil(b*g*ceil(N/y_max)/C)) rounds, and y = ceil(N/floor(R'*C/(b*g))).
 """
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from math import ceil, isqrt, sqrt
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.rates.sustained import Sustained
+from simgpu.hardware.rates.sustained import SustainedRates
 from simgpu.operators.gemm.limits import matrix_flops_per_clock
 from simgpu.operators.gemm.problem import GemmProblem
 
@@ -52,7 +52,7 @@ class SideLimits:
     per_row: int = 0
     per_padded: int = 0  # registers for each unit that the rows lack to a power of two, if that many are staged
 
-    def broken(self, x: int, y: int) -> str:
+    def broken_limit(self, x: int, y: int) -> str:
         """Returns the name of the first row that x by y violates; empty if it fits."""
         rows = {
             "LDS": x + y <= self.lds,
@@ -72,9 +72,9 @@ class SideLimits:
         beside = (self.registers - self.per_either) // (self.per_either + self.per_area)
         return max(1, min(x, self.longest, self.lds - 1, self.arch - 1, self.acc, beside))
 
-    def other(self, x: int) -> int:
+    def longest_beside(self, x: int) -> int:
         """Returns the longest other side for x."""
-        return self._beside(x, (self.registers - self.per_either * x) // (self.per_either + self.per_area * x))
+        return self._limit_beside(x, (self.registers - self.per_either * x) // (self.per_either + self.per_area * x))
 
     def rows(self, y: int) -> int:
         """Returns the most rows for y columns.
@@ -82,7 +82,7 @@ class SideLimits:
         If their padding has no room: the fewer rows that it leaves, or the power of two below.
         """
         room, each = self.registers - self.per_side * y, self.per_either + self.per_area * y
-        most = self._beside(y, room // each)
+        most = self._limit_beside(y, room // each)
         padded = 1 << (most - 1).bit_length()
         if not self.per_padded or each * most + self._padding(most) <= room:
             return most
@@ -91,7 +91,7 @@ class SideLimits:
     def _padding(self, x: int) -> int:
         return self.per_padded * ((1 << (x - 1).bit_length()) - x)
 
-    def _beside(self, x: int, by_file: int) -> int:
+    def _limit_beside(self, x: int, by_file: int) -> int:
         return max(1, min(self.longest, self.lds - x, self.arch - x, self.acc // x, by_file))
 
     @property
@@ -104,28 +104,28 @@ class SideLimits:
     @property
     def area(self) -> int:
         """Units of the largest rectangle whose one side is that of the largest square."""
-        return self.square * self.other(self.square)
+        return self.square * self.longest_beside(self.square)
 
 
-def answers(problem: GemmProblem, rates: Sustained, bounds: SideLimits) -> dict[str, Sides]:
+def answers(problem: GemmProblem, rates: SustainedRates, bounds: SideLimits) -> dict[str, Sides]:
     """Returns (x, y) in units by the purpose for which they are best (module docstring)."""
     p, u = problem, bounds.unit
     e, c, cus = p.element_bytes, dtype(p.accumulator).bytes, rates.descriptor.num_cus
     grid = _Grid(-(-p.m // u), -(-p.n // u), p.batch, cus, bounds)
     outputs, units = p.batch * p.m * p.n, p.batch * grid.rows * grid.columns
-    found = {"largest": grid.spread(bounds.square, bounds.other(bounds.square))}
+    found = {"largest": grid.spread(bounds.square, bounds.longest_beside(bounds.square))}
     least = -(-units // (cus * bounds.area))
     for rounds in (least, least + 1):
         side = int(sqrt(units / (cus * rounds)))
         for x in (side, side + 1):
             found[f"{rounds} full round(s), {max(1, x) * u} rows"] = grid.fit(x, rounds)
-            found[f"{rounds} full round(s), {max(1, x) * u} columns"] = grid.turned.fit(x, rounds)[::-1]
+            found[f"{rounds} full round(s), {max(1, x) * u} columns"] = grid.transpose.fit(x, rounds)[::-1]
     second = rates.memory_latency + 2 * outputs * c / rates.hbm
     shared = (2.0 * outputs**2 * p.k * e / (rates.l2 * cus * second)) ** (1 / 3) / u
-    found |= {"K shared, down": grid.spread(int(shared), int(shared)), "K shared, up": grid.above(shared)}
+    found |= {"K shared, down": grid.spread(int(shared), int(shared)), "K shared, up": grid.sides_above(shared)}
     flops = matrix_flops_per_clock(p, rates.descriptor)
     reread = (outputs * e * flops * rates.clock / rates.l2) ** (1 / 3) / u
-    found |= {"re-reads, down": grid.spread(int(reread), int(reread)), "re-reads, up": grid.above(reread)}
+    found |= {"re-reads, down": grid.spread(int(reread), int(reread)), "re-reads, up": grid.sides_above(reread)}
     lds = 2 / rates.rates.lds_read + 1 / rates.rates.lds_write
     fine = flops * e * max(lds, 1 / rates.rates.cache, cus * rates.clock / rates.l2) / u
     found["fine"] = grid.spread(ceil(fine), ceil(fine))
@@ -144,28 +144,28 @@ class _Grid:
     bounds: SideLimits
 
     @property
-    def turned(self) -> _Grid:
+    def transpose(self) -> _Grid:
         """Grid with rows and columns exchanged."""
         return replace(self, rows=self.columns, columns=self.rows)
 
     def spread(self, x: int, y: int) -> Sides:
         """Returns x by y, or the largest square if that is too much, spread evenly."""
-        if self.bounds.broken(x, y) or max(x, y) > self.bounds.longest:
+        if self.bounds.broken_limit(x, y) or max(x, y) > self.bounds.longest:
             x = y = self.bounds.square
-        return even(self.rows, max(1, x)), even(self.columns, max(1, y))
+        return even_side(self.rows, max(1, x)), even_side(self.columns, max(1, y))
 
-    def above(self, root: float) -> Sides:
+    def sides_above(self, root: float) -> Sides:
         """Returns the least even sides that are at least the root, if the matrix has them."""
         return self.spread(*(-(-size // max(1, int(size / root))) for size in (self.rows, self.columns)))
 
     def fit(self, x: int, rounds: int) -> Sides:
         """Returns x of the rows, spread evenly, and the columns that fill at least `rounds` rounds."""
-        x = even(self.rows, self.bounds.clip(x))
+        x = even_side(self.rows, self.bounds.clip(x))
         tiles = self.batch * -(-self.rows // x)
-        rounds = max(rounds, -(-tiles * -(-self.columns // self.bounds.other(x)) // self.cus))
+        rounds = max(rounds, -(-tiles * -(-self.columns // self.bounds.longest_beside(x)) // self.cus))
         return x, -(-self.columns // max(1, min(self.columns, rounds * self.cus // tiles)))
 
 
-def even(size: int, x: int) -> int:
+def even_side(size: int, x: int) -> int:
     """Returns the least side that needs no more tiles than x does."""
     return -(-size // -(-size // x))

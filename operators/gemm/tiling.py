@@ -36,7 +36,7 @@ from math import isqrt, lcm
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.rates.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators.cost import KernelCost
 from simgpu.operators.gemm.cost import Tiles, gemm_cost, step_clocks
 from simgpu.operators.gemm.limits import (
@@ -59,7 +59,7 @@ from simgpu.operators.gemm.limits import (
     steps_ahead,
 )
 from simgpu.operators.gemm.problem import SCALE_BLOCK, GemmProblem
-from simgpu.operators.gemm.sides import SideLimits, Sides, answers, even
+from simgpu.operators.gemm.sides import SideLimits, Sides, answers, even_side
 from simgpu.operators.resources import Constraint
 from simgpu.operators.split import TOLERANCE, Reduction, price
 
@@ -75,10 +75,10 @@ def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
     unit = across * lcm(atom.m, atom.n)
     largest = max(unit, _align(isqrt(lds // e), unit))  # the printed sqrt((LDS/2)/e) gives 90 (E4)
 
-    def occupied(side: int) -> bool:
+    def fills_cus(side: int) -> bool:
         return problem.batch * -(-problem.m // side) * -(-problem.n // side) >= descriptor.num_cus
 
-    side = next((side for side in range(largest, unit, -unit) if occupied(side)), unit)
+    side = next((side for side in range(largest, unit, -unit) if fills_cus(side)), unit)
     warp, warp_k = side // across, 2 * atom.k
     tile_k = max(warp_k, _align(lds // 2 // (2 * side * e), warp_k))
     limited_by = "occupancy" if side < largest else None
@@ -93,15 +93,15 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
     known: dict[Tiling, Reduction] = {}
 
-    def priced(idle: bool) -> dict[Tiling, Reduction]:
-        return dict(_priced(problem, descriptor, atom, idle, known))
+    def price_tilings(idle: bool) -> dict[Tiling, Reduction]:
+        return dict(_price(problem, descriptor, atom, idle, known))
 
-    works = priced(idle=False)
+    works = price_tilings(idle=False)
     peak = matrix_flops_per_clock(problem, descriptor) * descriptor.num_cus  # FLOP a clock
     least = min(works, key=lambda tiling: works[tiling].seconds(tiling.split_k))
     products = problem.flops / (peak * 1e6 * works[least].terms(least.split_k)["MHz"])
     if 2 * products < works[least].seconds(least.split_k):  # loads decide: try longer steps as well
-        works = priced(idle=True)
+        works = price_tilings(idle=True)
     seconds = {tiling: work.seconds(tiling.split_k) for tiling, work in works.items()}
     near = [tiling for tiling in works if seconds[tiling] <= TOLERANCE * min(seconds.values())]
 
@@ -117,10 +117,10 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
 def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Iterator[Tiling]:
     """Yields the named optima, each with the K steps that fit, at its best split."""
-    return (tiling for tiling, _ in _priced(problem, descriptor, atom, False, {}))
+    return (tiling for tiling, _ in _price(problem, descriptor, atom, False, {}))
 
 
-def _priced(
+def _price(
     problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, idle: bool, known: dict[Tiling, Reduction]
 ) -> Iterator[tuple[Tiling, Reduction]]:
     """Yields `options` with their reductions.
@@ -140,9 +140,9 @@ def _priced(
     stages = max(1, min(2, _align(descriptor.lds_bytes, descriptor.lds_granule) // (2 * least)))
     smallest = Tiling(unit, unit, span, span, waves_m=2, waves_n=2, stages=stages, blocks=1, idle=idle)
     bounds = _bounds(problem, descriptor, smallest)
-    named = answers(problem.even, sustained(descriptor), bounds)
+    named = answers(problem.even_batch, sustained_rates(descriptor), bounds)
     if problem.scales == "block":  # a wave's columns are in one block: sides along n are powers of two
-        named = {aim: (x, _power(y)) for aim, (x, y) in named.items()} | _beside_powers(problem.even, unit, bounds)
+        named = {aim: (x, _power(y)) for aim, (x, y) in named.items()} | _beside_powers(problem.even_batch, unit, bounds)
     works = [
         (tiling, reduction(tiling))
         for (x, y), aim in {sides: aim for aim, sides in reversed(named.items())}.items()
@@ -165,7 +165,7 @@ def _steps(
     unit, span, spans = _unit(problem, atom_of(problem, descriptor)), t.tile_k, 1
     x, y = t.tile_m // unit, t.tile_n // unit
     first = _bounds(problem, descriptor, replace(t, tile_m=unit, tile_n=unit))
-    if first.per_padded and first.broken(x, y):
+    if first.per_padded and first.broken_limit(x, y):
         return
     most = 2 * span if problem.scales_in_loop or not t.idle else max(2 * span, problem.k)
     if problem.scales == "block":
@@ -174,11 +174,11 @@ def _steps(
         yield t
         if by_lines(problem, t):  # it has as many loads in flight as a longer step, and requests fewer lines
             return
-        covered, spans = t.idle and reduction(t).covered(1), 2 * spans
+        covered, spans = t.idle and reduction(t).hides_loads(1), 2 * spans
         if spans * span > most or (spans > 2 and (covered or problem.k % (spans * span))):
             return
         bound = _bounds(problem, descriptor, replace(t, tile_m=unit, tile_n=unit, tile_k=spans * span, warp_k=span))
-        if bound.broken(x, y) or max(x, y) > bound.longest:
+        if bound.broken_limit(x, y) or max(x, y) > bound.longest:
             return
         t = replace(t, tile_k=spans * span, warp_k=spans * span if problem.scales == "block" else span)
 
@@ -186,8 +186,10 @@ def _steps(
 def _beside_powers(problem: GemmProblem, unit: int, bound: SideLimits) -> dict[str, Sides]:
     """Returns the largest tiles whose sides along n are the powers of two below and above the largest square's."""
     below = _power(bound.square)
-    columns = [y for y in (below, 2 * below) if y < 2 * -(-problem.n // unit) and not bound.broken(1, y) and y <= bound.longest]
-    return {f"largest, {y * unit} columns": (even(-(-problem.m // unit), bound.rows(y)), y) for y in columns}
+    columns = [
+        y for y in (below, 2 * below) if y < 2 * -(-problem.n // unit) and not bound.broken_limit(1, y) and y <= bound.longest
+    ]
+    return {f"largest, {y * unit} columns": (even_side(-(-problem.m // unit), bound.rows(y)), y) for y in columns}
 
 
 def _power(x: int) -> int:
@@ -197,12 +199,12 @@ def _power(x: int) -> int:
 
 def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> Reduction:
     """Returns the reduction that decides a tile's split of K, and its time."""
-    p, ahead = problem.even, steps_ahead(problem, t)
+    p, ahead = problem.even_batch, steps_ahead(problem, t)
     resident = max(1, gemm_resources(problem, descriptor, atom_of(p, descriptor), t).blocks_per_cu)
 
     def first(parts: int) -> KernelCost:
         tiles = Tiles(t.tile_m, t.tile_n, t.tile_k, parts, resident, t.waves_m, t.waves_n)
-        return gemm_cost(problem, descriptor, tiles).deeper(ahead)
+        return gemm_cost(problem, descriptor, tiles).with_prefetch(ahead)
 
     outputs = p.batch * p.m * p.n
     return Reduction(
@@ -264,10 +266,10 @@ def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: 
     unit = _unit(problem, atom)
     bounds = _bounds(problem, d, replace(t, tile_m=unit, tile_n=unit))
     x, y = t.tile_m // unit, t.tile_n // unit
-    broken = bounds.broken(x + 1, y) and bounds.broken(x, y + 1)
+    broken = bounds.broken_limit(x + 1, y) and bounds.broken_limit(x, y + 1)
     if broken:
         return broken
-    if t.tile_m >= problem.even.m and t.tile_n >= problem.n:
+    if t.tile_m >= problem.even_batch.m and t.tile_n >= problem.n:
         return "problem size"
     terms = gemm_reduction(problem, d, t).terms(t.split_k)
     names = {"CU": "occupancy", "L2": "L2 bandwidth", "HBM": "HBM bandwidth"}

@@ -18,10 +18,10 @@ def gemm_counters(plan: GemmPlan) -> Counters:
     >>> operators.gemm_counters(operators.TiledComputation(256, 256, 256, target="mi300x").plan)
     Counters(flops=33554432, hbm_bytes=786432, global_bytes=4456448, lds_write_bytes=4194304, lds_read_bytes=8388608, atoms=16384)
     """
-    p, atom = plan.problem.even, plan.atom  # groups as if all had the same rows
+    p, atom = plan.problem.even_batch, plan.atom  # groups as if all had the same rows
     of_a, of_b, times = p.element, p.element_b, p.batch
     gx, gy = -(-p.n // plan.tile_n), -(-p.m // plan.tile_m)
-    staged = times * (of_a.packed(p.k * p.m * gx) + of_b.packed(p.k * p.n * gy))
+    staged = times * (of_a.packed_bytes(p.k * p.m * gx) + of_b.packed_bytes(p.k * p.n * gy))
     partial = 2 * plan.split_k * times * p.m * p.n * dtype(p.accumulator).bytes if plan.split_k > 1 else 0
     return Counters(
         flops=p.flops,
@@ -29,7 +29,7 @@ def gemm_counters(plan: GemmPlan) -> Counters:
         global_bytes=staged + partial + p.epilogue_bytes,
         lds_write_bytes=staged,
         lds_read_bytes=times
-        * (of_a.packed(p.k * p.m * -(-p.n // plan.warp_n)) + of_b.packed(p.k * p.n * -(-p.m // plan.warp_m))),
+        * (of_a.packed_bytes(p.k * p.m * -(-p.n // plan.warp_n)) + of_b.packed_bytes(p.k * p.n * -(-p.m // plan.warp_m))),
         atoms=times * -(-p.m // atom.m) * -(-p.n // atom.n) * -(-p.k // atom.k),
     )
 

@@ -55,9 +55,9 @@ def gemm_typical_error(
     given = GemmArrays.of(p, a, b, c, bias, residual, scale_a, scale_b, group_rows)
     if p.groups:
         found = [gemm_typical_error(one, **its.arrays, arch=arch) for one, its in parts(p, given)]
-        return TypicalError.joined([one for one in found if one is not None], 0)
+        return TypicalError.concatenate([one for one in found if one is not None], 0)
     read = replace(given, a=as_read(given.a, p.dtype, arch), b=as_read(given.b, p.dtype, arch))
-    op_a, op_b = read.multiplied(p)
+    op_a, op_b = read.factors(p)
     unit = UNIT.get(p.dtype, UNIT_F32)
     if p.dtype == "i8":  # exact sums, rounded once
         out = op_a @ op_b
@@ -81,7 +81,7 @@ def gemm_typical_error(
             out = out + term
             variance = variance + (TYPICAL_ROUNDING * unit) ** 2 * (2 * term**2 + out * out)
             drift = drift + unit * np.abs(term)
-    out, variance, drift = _activated(p, out, variance, drift, unit)
+    out, variance, drift = _activate(p, out, variance, drift, unit)
     if given.residual is not None:
         out = out + given.residual
         variance = variance + (TYPICAL_ROUNDING * unit * out) ** 2
@@ -104,7 +104,7 @@ def _scaled_blocks(a: Array, b: Array, unit: float, variance: Array, drift: Arra
     return variance, drift
 
 
-def _activated(p: GemmProblem, out: Array, variance: Array, drift: Array, unit: float) -> tuple[Array, Array, Array]:
+def _activate(p: GemmProblem, out: Array, variance: Array, drift: Array, unit: float) -> tuple[Array, Array, Array]:
     """Returns the result of the activation, its error's variance and drift."""
     kind = GATES.get(p.activation, p.activation)
     gated = slice(None, None, 2 if p.activation in GATES else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.rates.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators.cost import KernelCost, choose, parts_of
 from simgpu.operators.softmax.plan import instructions
 from simgpu.operators.softmax.problem import SoftmaxProblem
@@ -21,7 +21,7 @@ def softmax_seconds(
     waves_row: waves that keep a row; 0 for rows that stream in steps of `step` elements, `split` blocks each (a number, or an
     array). resident: blocks of a CU. packing: elements of a register.
     """
-    rates, e, e_y = sustained(d), p.element.bytes, p.element_y.bytes
+    rates, e, e_y = sustained_rates(d), p.element.bytes, p.element_y.bytes
     rows = 4 if waves_row <= 1 else 1
     held, reads = (p.n, 1) if waves_row else (step, 2)
     moved = p.rows * p.n * 1.0

@@ -34,7 +34,7 @@ import numpy as np
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.rates.pipelines import pipelines
-from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
+from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained_rates
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
@@ -207,7 +207,7 @@ def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
     The row's end is then an infinity that the factor turns into -infinity. No such infinity exists if the factor is 0.
     """
     narrow = p.element.bytes == 2 and p.element_y == p.element
-    if not narrow or _alone(p) or not _LEAST_FACTOR <= abs(score_factor(p)) < inf:
+    if not narrow or _has_row_per_wave(p) or not _LEAST_FACTOR <= abs(score_factor(p)) < inf:
         return False
     fits = -(-p.n // (PACKING * d.wavefront_size * ROW_WAVES[-1])) <= d.vgpr_budget(2)[0] - _fixed_vgprs(p) - UNPACKED
     return fits and (waves_row == 0 or softmax_resources(p, d, waves_row).blocks_per_cu < 2)
@@ -226,7 +226,7 @@ def _lanes_row(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
     lanes = 1 << (p.n // short_elements(p) - 1).bit_length()
     assert p.ldx and p.ldy
     spanned = d.wavefront_size * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes)  # by one buffer, at most
-    several = p.rows > _waves_of_cu(d) * d.num_cus and spanned < _MOST_BYTES and not _alone(p)
+    several = p.rows > _waves_of_cu(d) * d.num_cus and spanned < _MOST_BYTES and not _has_row_per_wave(p)
     return min(lanes, d.wavefront_size) if several else d.wavefront_size
 
 
@@ -239,7 +239,7 @@ def short_elements(p: SoftmaxProblem) -> int:
     return min(LOAD_BYTES // p.element.bytes, p.n & -p.n)
 
 
-def _alone(p: SoftmaxProblem) -> bool:
+def _has_row_per_wave(p: SoftmaxProblem) -> bool:
     """Returns True if a wave processes one row at a time, whatever its length."""
     return p.mask or p.band is not None or p.dtype == "f64"
 
@@ -249,7 +249,7 @@ def _in_flight(p: SoftmaxProblem, d: HardwareDescriptor, lanes_row: int) -> int:
 
     As many as give a CU's loads all the bytes in flight that they can wait for, if that leaves no wave without rows.
     """
-    if _alone(p):
+    if _has_row_per_wave(p):
         return 1
     waves, rows = _waves_of_cu(d), d.wavefront_size // lanes_row
     flight, most = waves * rows * p.n * p.element.bytes, p.rows // (waves * rows * d.num_cus)
@@ -271,7 +271,7 @@ def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int, packin
     The time follows from what CUs draw and compute, a block each and no step faster than a load, then store, or from HBM.
     packing: for rows that are kept.
     """
-    rates, nbytes = sustained(d), p.rows * p.n * p.element.bytes
+    rates, nbytes = sustained_rates(d), p.rows * p.n * p.element.bytes
     issue, issue_kept = (instructions(p, each) / rates.valu_lanes / rates.clock for each in (1, packing))
     draw = p.element.bytes / rates.memory_of_cu
     row, store = p.n * max(draw, issue), p.n * p.element_y.bytes / STORE_BYTES / rates.clock

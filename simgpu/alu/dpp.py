@@ -51,15 +51,15 @@ def _source(control: int, lane: int) -> int | None:
     return whole[control]
 
 
-def permuted(
+def permute(
     frame: Frame, row: IrValue, mods: Mapping[str, Any], exec_bits: IrValue
 ) -> tuple[IrValue, IrValue]:
     """Returns the permuted source row, and the <64 x i1> of lanes that may be written."""
     lanes = source_lanes(int(mods.get("dpp_ctrl", 0)))
     index = [0 if lane is None else lane for lane in lanes]
     inside = ir.Constant(MASK, [int(lane is not None) for lane in lanes])
-    moved = row.shuffled(index)
-    valid = frame.lanes(exec_bits).shuffled(index) & inside
+    moved = row.shuffle(index)
+    valid = frame.lanes(exec_bits).shuffle(index) & inside
     moved = where(valid, moved, 0)
     rows = int(mods.get("row_mask", 15))
     banks = int(mods.get("bank_mask", 15))

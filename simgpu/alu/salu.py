@@ -22,7 +22,7 @@ STATE_REGISTER = {"exec": isa.EXEC, "vcc": isa.VCC, "m0": isa.M0}
 
 def read_state(frame: Frame, type_: Type) -> Any:
     """Reads SCC as i1; EXEC, VCC and M0 as integers."""
-    with frame.once():
+    with frame.hoist():
         if type_.state == "scc":
             return frame.state(layout.SCC) != 0
         kind = I64 if type_.bits == 64 else I32

@@ -97,7 +97,7 @@ def emit(frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> N
     """Emits the instruction without its way out: straight code for all lanes or, if that is long, a loop over groups of them."""
     if not _lanes_are_apart(frame, inst):
         _emit_rows(frame, inst, places, mode)
-    elif not frame.emitted(lambda: _emit_rows(frame, inst, places, mode), MOST * LANES * 32):
+    elif not frame.try_emit(lambda: _emit_rows(frame, inst, places, mode), MOST * LANES * 32):
         _emit_by_groups(frame, inst, places, mode)
 
 
@@ -139,21 +139,21 @@ class VectorEmitter(VectorSources):
 
     # -- results -------------------------------------------------------------------------------
 
-    def finished(self, value: Value) -> Value:
+    def finish(self, value: Value) -> Value:
         """Applies output denormals, omod and clamp to a result."""
         type_ = value.type
         if type_.is_float:
             if type_.kind == "float" and self.mode.flush(type_)[1]:
-                value = Value(self.ops, type_, self._flushed(value.raw, type_))
+                value = Value(self.ops, type_, self._flush(value.raw, type_))
             omod = self.mods.get("omod", 0)
             # The output modifier is ignored if IEEE mode or output denormals are on.
             if omod and not self.mode.ieee and self.mode.flush(type_)[1]:
                 value = value * {1: 2.0, 2: 4.0, 3: 0.5}[omod]
             if self.mods.get("clamp"):
-                value = self._clamped(value)
+                value = self._clamp(value)
         return value
 
-    def _clamped(self, value: Value) -> Value:
+    def _clamp(self, value: Value) -> Value:
         low = where(value > 0.0, value, 0.0)
         clamped = where(low < 1.0, low, 1.0)
         if self.mode.dx10_clamp:
@@ -171,14 +171,14 @@ class VectorEmitter(VectorSources):
         pointer = self.frame.operand(place.slot)
         width = raw.type.element.width
         if width < 32:
-            raw = self._placed(raw, value.type, pointer)
+            raw = self._place(raw, value.type, pointer)
         elif self.inst.form == "sdwa" and width == 32:
             raw = self._sdwa(raw, pointer)
         if width > 64:
             raise UnsupportedInstruction(f"{self.inst.mnemonic}: a {width}-bit result")
         self.frame.write_wide(pointer, raw, self.write_mask)
 
-    def _placed(self, raw: Any, type_: Type, pointer: Any) -> Any:
+    def _place(self, raw: Any, type_: Type, pointer: Any) -> Any:
         """Returns a 16-bit result in its 32-bit register."""
         wide = raw.zext(I32)
         if self.inst.form == "sdwa":
@@ -227,7 +227,7 @@ class VectorEmitter(VectorSources):
                 values.append(self._old(param.type, param.name))
             else:
                 if Flag.MIX in self.inst.spec.flags:
-                    values.append(self._mixed(param.name, position))
+                    values.append(self._mixed_source(param.name, position))
                 else:
                     values.append(self.value(param.type, param.name, position))
                 position += 1
@@ -240,15 +240,15 @@ class VectorEmitter(VectorSources):
 
     def _emit_plain(self) -> list[tuple[Type, Any]]:
         arguments, modifiers = self._arguments()
-        return self._write(self._evaluated(arguments, modifiers))
+        return self._write(self._evaluate(arguments, modifiers))
 
-    def _evaluated(self, arguments: list[Any], modifiers: dict[str, int]) -> tuple[Any, ...]:
+    def _evaluate(self, arguments: list[Any], modifiers: dict[str, int]) -> tuple[Any, ...]:
         spec = self.inst.spec
         assert spec.body is not None
         returned = spec.body(*arguments, **modifiers)
         results = tuple(returned) if len(spec.results) > 1 else (returned,)
         for check in self.frame.hooks:
-            check.evaluated(self.frame, self.mode, arguments, results)
+            check.on_result(self.frame, self.mode, arguments, results)
         if self.mode.fp16_ovfl and Flag.TRANS not in spec.flags:
             return tuple(self._without_overflow(result, arguments) for result in results)
         return results
@@ -279,11 +279,11 @@ class VectorEmitter(VectorSources):
             for param in operands:
                 if param.name == "vdst":
                     raw = rows["vdst"] >> part * param.type.bits
-                    values.append(Value(self.ops, param.type, self._narrowed(raw, param.type.bits, False)))
+                    values.append(Value(self.ops, param.type, self._narrow(raw, param.type.bits, False)))
                 else:
                     values.append(self.half(rows[param.name], param.type, position, part, True))
                     position += 1
-            halves.append(self.finished(self._evaluated(values, modifiers)[0]))
+            halves.append(self.finish(self._evaluate(values, modifiers)[0]))
         self._store_elements(self.places.result[0], tuple(halves))
         return []
 
@@ -303,7 +303,7 @@ class VectorEmitter(VectorSources):
             elif isinstance(value, tuple):
                 self._store_elements(next(places), value)
             else:
-                self.store(next(places), self.finished(value))
+                self.store(next(places), self.finish(value))
         return later
 
     def _store_elements(self, place: OperandPlace, values: tuple[Value, ...]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu.alu.dpp import permuted
+from simgpu.alu.dpp import permute
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import Flag
@@ -64,38 +64,38 @@ class VectorSources:
         """Returns the operand's bits after DPP and SDWA selection: rows, or a scalar to spread."""
         raw = load_vector(self.frame, self.places.sources[name])
         if self.inst.form == "dpp" and position == 0:
-            raw, writes = permuted(self.frame, raw, self.mods, self.exec)
+            raw, writes = permute(self.frame, raw, self.mods, self.exec)
             self.write_mask = self.write_mask & writes
         if self.inst.form == "sdwa" and position < 2:
             select = self.mods.get(f"src{position}_sel", 6)
-            raw = self._selected(raw, select, bool(self.inst.src_mods.sext >> position & 1))
+            raw = self._select(raw, select, bool(self.inst.src_mods.sext >> position & 1))
         return raw
 
-    def _selected(self, raw: Any, select: int, sign: bool) -> Any:
+    def _select(self, raw: Any, select: int, sign: bool) -> Any:
         shift, width = SELECT[select]
         if width == 32:
             return raw
         up = self.ops._vector(raw) << 32 - width - shift
         return up.ashr(32 - width) if sign else up >> 32 - width
 
-    def typed(self, raw: Any, type_: Type, position: int) -> Any:
+    def typed_operand(self, raw: Any, type_: Type, position: int) -> Any:
         """Returns operand bits as a value of `type_`, with op_sel and the sign modifiers applied."""
         high = bool(self.mods.get("op_sel", 0) >> position & 1) and self.inst.form == "e64"
         if type_.bits < 32:
-            raw = self._narrowed(raw, type_.bits, high)
-        raw = self._signed(raw, type_, position)
+            raw = self._narrow(raw, type_.bits, high)
+        raw = self._apply_sign(raw, type_, position)
         wanted = element(type_)
         current = raw.type.element if isinstance(raw.type, ir.VectorType) else raw.type
         if current != wanted:
             raw = raw.bitcast(ir.VectorType(wanted, raw.lanes) if raw.lanes else wanted)
         if type_.kind == "float" and self.mode.flush(type_)[0]:
-            raw = self._flushed(raw, type_)
+            raw = self._flush(raw, type_)
         return raw
 
-    def _narrowed(self, raw: Any, bits: int, high: bool) -> Any:
+    def _narrow(self, raw: Any, bits: int, high: bool) -> Any:
         return (raw >> 16 if high else raw).trunc(ir.IntType(bits))
 
-    def _signed(self, raw: Any, type_: Type, position: int) -> Any:
+    def _apply_sign(self, raw: Any, type_: Type, position: int) -> Any:
         negate = self.inst.src_mods.neg >> position & 1
         absolute = self.inst.src_mods.abs >> position & 1
         if not (negate or absolute) or type_.kind == "mask":
@@ -106,13 +106,13 @@ class VectorSources:
             raw = raw & sign - 1
         return raw ^ sign if negate else raw
 
-    def _flushed(self, raw: Any, type_: Type) -> Any:
+    def _flush(self, raw: Any, type_: Type) -> Any:
         """Replaces denormals by zero of the same sign."""
         smallest = {16: 2.0**-14, 32: 2.0**-126, 64: 2.0**-1022}[type_.bits]
         value = Value(self.ops, type_, self.ops._vector(raw))
         tiny = abs(value) < smallest
         for check in self.frame.hooks:
-            check.flushed(self.frame, value, tiny.raw)
+            check.on_flush(self.frame, value, tiny.raw)
         bits = self.frame.build.bitcast(value.raw, self.ops.shape(ir.IntType(type_.bits)))
         zero = bits & 1 << (type_.bits - 1)
         return self.frame.build.select(tiny.raw, zero.bitcast(value.raw.type), value.raw)
@@ -129,7 +129,7 @@ class VectorSources:
         raw = self.raw_source(name, position)
         if param_type.kind == "pair":
             return self._pair(raw, param_type, position)
-        return Value(self.ops, param_type, self.typed(raw, param_type, position))
+        return Value(self.ops, param_type, self.typed_operand(raw, param_type, position))
 
     def half(self, raw: Any, type_: Type, position: int, part: int, default_high: bool) -> Any:
         """Returns element `part` (0 or 1) of a packed source: op_sel selects the half, neg_lo/hi negate."""
@@ -141,14 +141,14 @@ class VectorSources:
         width = type_.bits
         if width == 32:  # registers, which LLVM recovers from the result of `read_wide`
             words = raw.bitcast(ir.VectorType(I32, 2 * raw.lanes))
-            raw = words.shuffled(range(int(high), words.lanes, 2))
+            raw = words.shuffle(range(int(high), words.lanes, 2))
         else:
             raw = (raw >> width if high else raw).trunc(ir.IntType(width))
         if negate:
             raw = raw ^ 1 << (width - 1)
         value = raw.bitcast(self.ops.shape(element(type_)))
         if type_.kind == "float" and self.mode.flush(type_)[0]:
-            value = self._flushed(value, type_)
+            value = self._flush(value, type_)
         return Value(self.ops, type_, value)
 
     def _pair(self, raw: Any, type_: Type, position: int) -> tuple[Any, ...]:
@@ -185,16 +185,16 @@ class VectorSources:
         if type_.kind == "pair":
             return self._split([raw], type_)
         if type_.bits < 32:
-            raw = self._narrowed(raw, type_.bits, False)
+            raw = self._narrow(raw, type_.bits, False)
         return Value(self.ops, type_, raw.bitcast(self.ops.shape(element(type_))))
 
-    def _mixed(self, name: str, position: int) -> Value:
+    def _mixed_source(self, name: str, position: int) -> Value:
         """Returns a v_mad_mix source: f32, or the f16 half that op_sel selects, widened."""
         raw = load_vector(self.frame, self.places.sources[name])
         half = self.mods.get("op_sel_hi", 0) >> position & 1
         if half:
             high = bool(self.mods.get("op_sel", 0) >> position & 1)
-            narrow = self._narrowed(self.ops._vector(raw), 16, high)
+            narrow = self._narrow(self.ops._vector(raw), 16, high)
             value = cast(Value(self.ops, t.f16, narrow), t.f32)
         else:
             row = self.ops._vector(raw).bitcast(self.ops.shape(element(t.f32)))

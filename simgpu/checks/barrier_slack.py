@@ -102,11 +102,11 @@ class BarrierSlack(Check):
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         if inst.spec.control is ControlKind.BARRIER:
-            with self._several(frame):
+            with self._if_several_waves(frame):
                 record = frame.build.zext(frame.slot(layout.SLOT_INDEX, I32), I64)
                 arrive.call(frame.build, frame.wave, record)
         elif inst.spec.control in SIGNS or effect_of(inst).dma:
-            with self._several(frame):
+            with self._if_several_waves(frame):
                 touch.call(frame.build, frame.wave, constant(0), SIGN)
 
     def access(self, frame: Frame, access: Access) -> None:
@@ -116,15 +116,15 @@ class BarrierSlack(Check):
         if access.space == "lds" or (inst.spec.memory is not None and inst.spec.memory.space == "scratch"):
             return
         how = (READS if access.reads else 0) | (WRITES if access.writes else 0) | (SIGN if access.atomic or marked else 0)
-        with self._several(frame):
+        with self._if_several_waves(frame):
             touch.call(frame.build, frame.wave, frame.build.ptrtoint(access.entry, I64), how)
 
-    def _several(self, frame: Frame) -> Any:
+    def _if_several_waves(self, frame: Frame) -> Any:
         """Opens a block whose code runs only if a workgroup has several waves."""
         return frame.build.if_then(frame.build.icmp_signed(">", frame.context(WAVES), constant(1)))
 
     def end(self, frame: Frame, index: Any) -> None:
-        with self._several(frame):
+        with self._if_several_waves(frame):
             leave.call(frame.build, frame.wave)
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:

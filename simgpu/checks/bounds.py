@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.engine.allocations import named
+from simgpu.engine.allocations import allocation_name
 from simgpu.engine.check import Check
 from simgpu.engine.events import event, finding_of, report, retired_before
 from simgpu.engine.finding import Finding, moment
@@ -60,7 +60,7 @@ WORKING = (Fault.MEMORY, Fault.READONLY, Fault.LDS, Fault.SCRATCH, Fault.MISALIG
 
 
 @dataclass(frozen=True)
-class Based:
+class BasePointer:
     """Location of the pointer from which an instruction makes its lanes' addresses."""
 
     kind: str  # pointer (64 bits), scalar (SBASE with its offsets) or resource (128 bits)
@@ -76,21 +76,21 @@ class Bounds(Check):
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.memory is not None or inst.spec.control in (ControlKind.APPEND, ControlKind.CONSUME)
 
-    def plan(self, inst: Instruction, plan: Plan) -> Based | None:
+    def plan(self, inst: Instruction, plan: Plan) -> BasePointer | None:
         found = base_of(inst)
         if found is None:
             return None
         kind, reg = found
         base = plan.register(reg, 32 * reg.count)
         if kind != "scalar":
-            return Based(kind, base)
+            return BasePointer(kind, base)
         extra = inst.args.get("soffset")
         register = plan.register(extra, 32) if isinstance(extra, Reg) else None
         shift = SCRATCH_LOG2 if inst.spec.memory is not None and inst.spec.memory.space == "scratch" else 0
-        return Based(kind, base, plan.immediate(int(inst.mods.get("offset", 0))), register, shift)
+        return BasePointer(kind, base, plan.immediate(int(inst.mods.get("offset", 0))), register, shift)
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
-        if not isinstance(planned, Based):
+        if not isinstance(planned, BasePointer):
             return
         # Load it now: a scalar load may overwrite its own pointer.
         frame.planned[Bounds] = _base(frame, planned)
@@ -142,7 +142,7 @@ def base_of(inst: Instruction) -> tuple[str, Reg] | None:
 # -- checks of handlers ---------------------------------------------------------------------------
 
 
-def _base(frame: Frame, based: Based) -> Any:
+def _base(frame: Frame, based: BasePointer) -> Any:
     base = frame.load(frame.operand(based.base.slot), I64)
     return frame.build.and_(base, constant(BASE_BITS)) if based.kind == "resource" else base
 
@@ -158,7 +158,7 @@ def _foreign(frame: Frame, access: Access, base: Any) -> None:
         report(frame, Misuse.FOREIGN, lanes, base, first)
 
 
-def _records(frame: Frame, based: Based) -> None:
+def _records(frame: Frame, based: BasePointer) -> None:
     build = frame.build
     resource = frame.operand(based.base.slot)
     records = frame.load(frame.at(resource, 8), I32)
@@ -168,7 +168,7 @@ def _records(frame: Frame, based: Based) -> None:
         report(frame, Misuse.NO_RECORDS, lanes, _base(frame, based), 0)
 
 
-def _scalar_alignment(frame: Frame, based: Based) -> None:
+def _scalar_alignment(frame: Frame, based: BasePointer) -> None:
     base = frame.operand(based.base.slot).load(I64)
     bits = base
     if based.offset is not None:
@@ -225,7 +225,7 @@ def _arguments(frame: Frame, access: Access) -> None:
 # -- findings ---------------------------------------------------------------------------------------
 
 
-def _found(launch: Dispatch, event: Event, kind: str, message: str, place: str = "") -> Finding:
+def _finding(launch: Dispatch, event: Event, kind: str, message: str, place: str = "") -> Finding:
     return finding_at(launch, event.record, kind, message, event=event, place=place)
 
 
@@ -237,31 +237,31 @@ def _of_foreign(launch: Dispatch, event: Event) -> Finding | None:
         return None
     names = argument_names(launch)
     message = (
-        f"the pointer {event.address:#x} is one to {named(origin, names)}, the access lands in {named(landed, names)}: "
-        "what is added to the pointer leaves its allocation"
+        f"the pointer {event.address:#x} is one to {allocation_name(origin, names)}, the access lands in "
+        f"{allocation_name(landed, names)}: what is added to the pointer leaves its allocation"
     )
-    return _found(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
+    return _finding(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
 
 
 @finding_of(Misuse.FILLING)
 def _of_filling(launch: Dispatch, event: Event) -> Finding | None:
     landed = launch.memory.find(event.address)
-    if landed is None or (not event.extra and launch.table.exchanged(event.address)):
+    if landed is None or (not event.extra and launch.table.was_padding_written(event.address)):
         return None  # a compare-and-swap first loads the expected value of that dword
-    whose = named(landed, argument_names(launch))
+    whose = allocation_name(landed, argument_names(launch))
     message = f"the access reaches beyond {whose}: only atomics may touch the rest of the dword that it lies in"
-    return _found(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
+    return _finding(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
 
 
 @finding_of(Misuse.NO_RECORDS)
 def _of_no_records(launch: Dispatch, event: Event) -> Finding | None:
-    if launch.table.touched(event.address):  # kernels clip accesses past the end so, and reach the rest
+    if launch.table.was_touched(event.address):  # kernels clip accesses past the end so, and reach the rest
         return None
     message = (
         f"the buffer resource with base {event.address:#x} has num_records 0: every load gives 0 and every store is "
         "dropped; give its size in bytes (in records with idxen and a stride)"
     )
-    return _found(launch, event, "buffer", message, f"{event.address:#x}")
+    return _finding(launch, event, "buffer", message, f"{event.address:#x}")
 
 
 @finding_of(Misuse.SCALAR_ALIGNMENT)
@@ -270,13 +270,13 @@ def _of_scalar(launch: Dispatch, event: Event) -> Finding:
         "scalar memory takes dwords at multiples of 4: the hardware drops the low two bits of the base, "
         f"here {event.address:#x}, of the offset and of the offset's register"
     )
-    return _found(launch, event, "misaligned", message, f"{event.address:#x}")
+    return _finding(launch, event, "misaligned", message, f"{event.address:#x}")
 
 
 @finding_of(Misuse.LDS_ALIGNMENT)
 def _of_lds(launch: Dispatch, event: Event) -> Finding:
     message = f"an LDS atomic of {event.extra} bytes at an address that is no multiple of {event.extra}: the hardware faults"
-    return _found(launch, event, "misaligned", message)
+    return _finding(launch, event, "misaligned", message)
 
 
 @finding_of(Misuse.KERNARG)
@@ -285,7 +285,7 @@ def _of_kernarg(launch: Dispatch, event: Event) -> Finding:
         f"a load at byte {event.address} of the kernel argument segment, which has {launch.info.kernarg_size} bytes "
         "by the metadata: it reads what no argument is"
     )
-    return _found(launch, event, "out-of-bounds", message, f"kernarg+{event.address:#x}")
+    return _finding(launch, event, "out-of-bounds", message, f"kernarg+{event.address:#x}")
 
 
 def _fault(launch: Dispatch, worker: Worker, state: WaveState) -> Finding | None:
@@ -338,7 +338,7 @@ def _origin(launch: Dispatch, worker: Worker, state: WaveState, address: int) ->
     if pointer is None or pointer >> 32 == PRIVATE_APERTURE:
         return ""
     owner = launch.memory.find(pointer)
-    return f"; its pointer {pointer:#x} is one to {named(owner, argument_names(launch))}" if owner is not None else ""
+    return f"; its pointer {pointer:#x} is one to {allocation_name(owner, argument_names(launch))}" if owner is not None else ""
 
 
 def _resource_reaches(launch: Dispatch, worker: Worker, state: WaveState) -> bool:

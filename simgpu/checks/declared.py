@@ -38,14 +38,14 @@ class Excess:
     message: str
 
 
-def used(effects: Iterable[tuple[int, Effect]]) -> dict[str, HighestRegister]:
+def registers_used(effects: Iterable[tuple[int, Effect]]) -> dict[str, HighestRegister]:
     """Returns the highest registers by file: "v", "a", "s", and "extra" for SGPRs that hold special registers.
 
     effects: pairs of an instruction's place, an address or a record, and its effect.
     """
     found = {name: HighestRegister() for name in ("v", "a", "s", "extra")}
     for place, effect in sorted(effects, key=lambda item: item[0]):
-        for register in effect.touched:
+        for register in effect.registers:
             if register == "vcc":
                 found["extra"] = found["extra"].with_(EXTRA_VCC, place)
             if not isinstance(register, tuple) or register[0] not in ("v", "a", "s"):

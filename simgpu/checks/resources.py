@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from simgpu.checks.declared import excesses, used
+from simgpu.checks.declared import excesses, registers_used
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding
 from simgpu.engine.positions import finding_at
-from simgpu.engine.result import executed
+from simgpu.engine.result import execution_counts
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import Effect
 
@@ -28,13 +28,13 @@ class ResourceCheck(Check):
         return False
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
-        records = launch.accounts.records[executed(launch, workers) != 0]
+        records = launch.accounts.records[execution_counts(launch, workers) != 0]
         effects: dict[int, Effect] = {}
         for program in launch.programs.values():
             reached = program.instructions.keys() & records.tolist() | program.reachable(launch.entry)
             effects |= {record: program.effect(record) for record in reached}
         found = []
-        for excess in excesses(launch.info, used(effects.items())):
+        for excess in excesses(launch.info, registers_used(effects.items())):
             record = launch.entry if excess.place is None else excess.place
             found.append(finding_at(launch, record, "resource", excess.message, place=excess.what))
         if launch.check == "performance":

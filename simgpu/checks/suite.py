@@ -13,7 +13,7 @@ from simgpu.checks.waits.in_flight import InFlight
 from simgpu.checks.waits.paths import Paths
 from simgpu.checks.waits.surplus import Surplus
 from simgpu.engine.check import Check
-from simgpu.engine.events import Retired
+from simgpu.engine.events import RetiredCounter
 
-CHECKS: tuple[Check, ...] = (Retired(), Paths(), InFlight(), LdsDma(), Uninitialized(), Races(), Bounds(), ResourceCheck())
+CHECKS: tuple[Check, ...] = (RetiredCounter(), Paths(), InFlight(), LdsDma(), Uninitialized(), Races(), Bounds(), ResourceCheck())
 NOTES: tuple[Check, ...] = (BarrierSlack(), *CHECKS, Performance(), Surplus())  # with check="performance"

@@ -26,7 +26,7 @@ class Point:
         return bool(self.words[HIT])
 
 
-class Armed:
+class ArmedPoints:
     """Points of one program's records."""
 
     def __init__(self, program: Program) -> None:
@@ -36,7 +36,7 @@ class Armed:
         self._table = np.zeros((program.count + 1, 2), np.uint64)  # the replaced handler; address of the points
         self._lists: dict[int, np.ndarray] = {}
         self._points: dict[int, list[Point]] = {}
-        self._only: Point | None = None  # point of `once`
+        self._only: Point | None = None  # point of `arm_once`
         self._dispatcher = program.compiler.address("debugger dispatcher", dispatcher)
         program.records[program.count, TABLE_SLOT : TABLE_SLOT + 2].view(np.uint64)[0] = self._table.ctypes.data
 
@@ -52,7 +52,7 @@ class Armed:
         """Removes a point of a record."""
         self._set(record, [other for other in self.at(record) if other is not point])
 
-    def once(self, record: int, point: Point) -> bool:
+    def arm_once(self, record: int, point: Point) -> bool:
         """Arms a lone point before a record's instruction until `disarm`. Returns False if the record has other points."""
         if record in self._points:
             return False
@@ -64,7 +64,7 @@ class Armed:
         return True
 
     def disarm(self, record: int) -> None:
-        """Removes the point that `once` armed."""
+        """Removes the point that `arm_once` armed."""
         self._handlers[record] = self._table[record, 0]
 
     def _set(self, record: int, points: list[Point]) -> None:

@@ -25,7 +25,7 @@ from simgpu.machine import layout
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from simgpu.debugger.named import Named
+    from simgpu.debugger.named import NamedArray
     from simgpu.engine.finding import Finding
 
 _REGISTERS = re.compile(r"\$?([sva])(?:(\d+)|\[(\d+):(\d+)\])(?:\[(\d+)\])?")
@@ -83,14 +83,14 @@ class Breakpoint:
     wave: int = -1  # the wave that it is for, -1 for all
     points: list[tuple[int, Point]] = field(default_factory=list, repr=False)  # by record
     hits: int = 0  # number of stops
-    block: np.ndarray | None = field(default=None, repr=False)  # for a watched value, see `points.changed`
+    block: np.ndarray | None = field(default=None, repr=False)  # for a watched value, see `points.changed_test`
     nbytes: int = 0  # bytes of the value
     space: int = 0
     at: int = 0  # place of the value in its space
     findings: list[Finding] = field(default_factory=list, repr=False)  # findings at whose places it stops
     said: dict[int, str] = field(default_factory=dict, repr=False)  # by a point's address: the message when it stops a wave
 
-    def stopped(self, hit: tuple[Point, ...]) -> bool:
+    def is_hit(self, hit: tuple[Point, ...]) -> bool:
         """True if one of these points belongs to it."""
         return any(point is own for point in hit for _, own in self.points)
 
@@ -132,13 +132,13 @@ class Breakpoint:
 class Maker:
     """Makes breakpoints for a replay's code. names: arrays whose elements may be watched."""
 
-    def __init__(self, replay: Replay, code: ReplayCode, names: Mapping[str, Named]) -> None:
+    def __init__(self, replay: Replay, code: ReplayCode, names: Mapping[str, NamedArray]) -> None:
         self.replay, self.code, self.names = replay, code, names
         self.compiler = replay.device.compiler
 
     def at(self, number: int, where: str, records: list[int], condition: str, wave: int = -1) -> Breakpoint:
         """Makes a breakpoint before the instructions at some records."""
-        test = Expression(condition).test(self.compiler) if condition else points.always(self.compiler)
+        test = Expression(condition).test(self.compiler) if condition else points.always_test(self.compiler)
         point = Point(test, wave)
         return Breakpoint(number, "breakpoint", where, condition, wave, [(record, point) for record in records])
 
@@ -205,7 +205,7 @@ class Maker:
         stride = BLOCK_HEADER + -(-2 * nbytes // 8) * 8
         block = np.zeros((self.replay.launch.waves if space == points.FROM_WAVE else 1, stride // 8), np.int64)
         own = nbytes, block.ctypes.data, stride if space == points.FROM_WAVE else 0, where
-        point = Point(points.changed(self.compiler, space, whole), -1, own)
+        point = Point(points.changed_test(self.compiler, space, whole), -1, own)
         records = self.code.following(writers)
         if space == points.FROM_WAVE:
             records = sorted({*records, self.replay.launch.entry})  # for the value when the wave begins

@@ -175,9 +175,9 @@ class ReplayCode:
             flat = memory.space == "flat"
             return writes and (shared == lds or flat)
 
-        return self._where(stores)
+        return self._records_where(stores)
 
-    def _where(self, holds: Callable[[Instruction], bool]) -> list[int]:
+    def _records_where(self, holds: Callable[[Instruction], bool]) -> list[int]:
         return [record for record, inst in self if holds(inst)]
 
     def floats(self) -> list[tuple[int, Reg, int]]:

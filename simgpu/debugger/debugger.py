@@ -14,9 +14,9 @@ from simgpu.debugger.armed import Point
 from simgpu.debugger.breakpoints import Breakpoint, Maker
 from simgpu.debugger.code import ReplayCode
 from simgpu.debugger.focus import Focus
-from simgpu.debugger.marks import settled
+from simgpu.debugger.marks import settled_records
 from simgpu.debugger.moment import Moment
-from simgpu.debugger.named import Named, named_buffers
+from simgpu.debugger.named import NamedArray, named_buffers
 from simgpu.debugger.native import points
 from simgpu.debugger.place import WavePlace
 from simgpu.debugger.replay import Halt, Replay, debugging
@@ -50,7 +50,7 @@ class Debugger(Moment):
 
     def __init__(
         self, kernel: Kernel, geometry: Geometry, args: Sequence[object], *, group: Sequence[int] = (), source: str = "",
-        names: dict[str, Named] | None = None,
+        names: dict[str, NamedArray] | None = None,
     ) -> None:  # fmt: skip
         check_geometry(kernel.info, geometry)
         kernel.check_buffers(args)
@@ -92,7 +92,7 @@ class Debugger(Moment):
         self.code = ReplayCode(self.replay, self.source)
         self._maker = Maker(self.replay, self.code, self.names)
         self._restart()
-        self._moved("beginning", WavePlace(group, 0, 0))
+        self._move("beginning", WavePlace(group, 0, 0))
         self.wave = 0
 
     def focus(self, group: Sequence[int]) -> Stop:
@@ -105,11 +105,11 @@ class Debugger(Moment):
         kept, self.breakpoints = self.breakpoints, {}
         for each in kept.values():
             if "#" not in each.what:
-                self._add(self._made(each.number, each.kind, each.what, each.condition, each.wave))
+                self._add(self._make(each.number, each.kind, each.what, each.condition, each.wave))
         return self.stop
 
     @property
-    def how(self) -> str:
+    def initial_memory(self) -> str:
         """Text about the memory that the workgroup begins from."""
         return self._focus.how
 
@@ -147,7 +147,7 @@ class Debugger(Moment):
             if until is not None:
                 self.replay.aim(until.wave, None)
 
-    def _moved(self, kind: str, until: WavePlace, message: str = "") -> Stop:
+    def _move(self, kind: str, until: WavePlace, message: str = "") -> Stop:
         """Goes to a place, from here or from the beginning, past all stops."""
         halt, _ = self._run(until, ALL)
         at = self.replay.place(until.wave)
@@ -159,11 +159,11 @@ class Debugger(Moment):
         self.stop = Stop("interrupted" if halt.kind == "interrupted" else kind, self.replay.place(until.wave), (), message)
         return self.stop
 
-    def _told(self, halt: Halt, kind: str) -> Stop:
+    def _stop_of(self, halt: Halt, kind: str) -> Stop:
         """Returns a halt as a user sees it."""
         self.wave = halt.wave
         place, message = self.replay.place(halt.wave), halt.message
-        hit = tuple(each for each in self.breakpoints.values() if each.stopped(halt.points))
+        hit = tuple(each for each in self.breakpoints.values() if each.is_hit(halt.points))
         for each in hit:
             each.hits += 1
         if hit:
@@ -181,7 +181,7 @@ class Debugger(Moment):
         words = f"{each.kind} {each.number}, {each.what}"
         if each.block is not None:
             before, after = each.values(halt.wave)
-            words += f": {shown(before)} -> {shown(after)}"
+            words += f": {format_value(before)} -> {format_value(after)}"
         elif each.said:
             words += f": {each.words(halt.points)}"
         elif each.what == "nan":
@@ -192,7 +192,7 @@ class Debugger(Moment):
     def _goes_on(self) -> None:
         if self.stop.kind == "fault":
             raise LaunchError("the kernel failed here: go back (reverse-step, reverse-continue), or goto another place")
-        if self.replay.left == 0:
+        if self.replay.waves_left == 0:
             raise LaunchError("the workgroup ended: go back (reverse-step, reverse-continue), or goto another place")
 
     def step(self, count: int = 1, wave: int | None = None) -> Stop:
@@ -211,7 +211,7 @@ class Debugger(Moment):
             return self.stop
         if halt is None or (halt.kind == "wave ended" and halt.wave != number):
             halt, _ = self._run(until, 0)
-        return self._told(halt, "step")
+        return self._stop_of(halt, "step")
 
     def next(self, wave: int | None = None) -> Stop:
         """Runs a wave to another source line of its current function."""
@@ -223,7 +223,7 @@ class Debugger(Moment):
         others = [at for at, _ in self.code if at in within and self.code.line(at) not in ("", line)]
         if not line and not others:
             raise LaunchError("the file has no line table: step goes by instructions")
-        return self._until(others, number)
+        return self._run_until(others, number)
 
     def finish(self, wave: int | None = None) -> Stop:
         """Runs a wave until its current function has returned; in the kernel itself, to its end, before its s_endpgm."""
@@ -231,18 +231,18 @@ class Debugger(Moment):
         self._goes_on()
         within = self.code.function(self.record(number))
         returns = [] if self.replay.launch.entry in within else [at for at in self.code.returns() if at in within]
-        stop = self._until([*returns, *self.code.endings()], number)
+        stop = self._run_until([*returns, *self.code.endings()], number)
         return self.step(1, number) if stop.kind == "step" and self.record(number) in returns else stop
 
-    def _until(self, records: list[int], wave: int) -> Stop:
-        point = Point(points.always(self.replay.device.compiler), wave)
+    def _run_until(self, records: list[int], wave: int) -> Stop:
+        point = Point(points.always_test(self.replay.device.compiler), wave)
         for record in records:
             self.replay.add(record, point)
         try:
             while True:
                 halt = self.replay.resume()
                 if halt.kind != "wave ended" or halt.wave == wave:
-                    return self._told(halt, "step")
+                    return self._stop_of(halt, "step")
         finally:
             for record in records:
                 self.replay.remove(record, point)
@@ -250,7 +250,7 @@ class Debugger(Moment):
     def go_on(self) -> Stop:
         """Runs to the next breakpoint, or the end (`continue`)."""
         self._goes_on()
-        return self._told(self._run(None, 0)[0], "breakpoint")
+        return self._stop_of(self._run(None, 0)[0], "breakpoint")
 
     def goto(self, place: WavePlace) -> Stop:
         """Goes to a place, forward or backward. For a place that no wave reaches it stays and raises LaunchError."""
@@ -258,14 +258,14 @@ class Debugger(Moment):
             self.focus(place.group)
         self._wave(place.wave)
         before = self.stop.place
-        ahead = place.wave == before.wave and place.retired >= self.replay.retired(place.wave) and self.stop.kind != "fault"
-        if not ahead or self.replay.left == 0:
+        ahead = place.wave == before.wave and place.retired >= self.replay.retired_count(place.wave) and self.stop.kind != "fault"
+        if not ahead or self.replay.waves_left == 0:
             self._restart()
         try:
-            return self._moved("goto", place)
+            return self._move("goto", place)
         except LaunchError:
             self._restart()
-            self._moved("goto", before)
+            self._move("goto", before)
             raise
 
     def reverse_step(self, count: int = 1, wave: int | None = None) -> Stop:
@@ -285,11 +285,11 @@ class Debugger(Moment):
         self._restart()
         if not stops:
             return self._beginning(WavePlace(here.group, here.wave, 0))
-        return self._told(self._run(None, stops - 1)[0], "breakpoint")
+        return self._stop_of(self._run(None, stops - 1)[0], "breakpoint")
 
     def _beginning(self, at: WavePlace) -> Stop:
         self._restart()
-        self._moved("goto", at)
+        self._move("goto", at)
         self.stop = Stop("beginning", at, (), "no earlier stop: this is where the wave begins")
         return self.stop
 
@@ -304,13 +304,13 @@ class Debugger(Moment):
         """
         if wave >= 0:
             self._wave(wave)
-        made = self._made(self._numbers + 1, "breakpoint", where.strip(), condition.strip(), wave)
+        made = self._make(self._numbers + 1, "breakpoint", where.strip(), condition.strip(), wave)
         self._numbers += 1
         return self._add(made)
 
     def watch(self, what: str) -> Breakpoint:
         """Stops when a register, a part of LDS (lds[0x2000:16]) or an element of a buffer (C[3,5]) has changed."""
-        made = self._made(self._numbers + 1, "watchpoint", what.strip(), "")
+        made = self._make(self._numbers + 1, "watchpoint", what.strip(), "")
         self._numbers += 1
         return self._add(made)
 
@@ -321,7 +321,7 @@ class Debugger(Moment):
         for record, point in self.breakpoints.pop(number).points:
             self.replay.remove(record, point)
 
-    def _made(self, number: int, kind: str, what: str, condition: str, wave: int = -1) -> Breakpoint:
+    def _make(self, number: int, kind: str, what: str, condition: str, wave: int = -1) -> Breakpoint:
         if kind == "watchpoint":
             return self._maker.watch(number, what)
         if condition and (what == "nan" or "#" in what or what.startswith("finding")):
@@ -340,7 +340,7 @@ class Debugger(Moment):
             return self.code.barriers()
         first = self.code.find(where)
         named = re.fullmatch(r"(?:.*:)?\d+", where) is not None
-        return (settled(self.code, int(self.code.line(first).rpartition(":")[2])) if named else []) or [first]
+        return (settled_records(self.code, int(self.code.line(first).rpartition(":")[2])) if named else []) or [first]
 
     def _at_place(self, number: int, place: WavePlace) -> Breakpoint:
         here = self.stop
@@ -361,7 +361,7 @@ class Debugger(Moment):
         return made
 
     @contextmanager
-    def elsewhere(self) -> Iterator[None]:
+    def excursion(self) -> Iterator[None]:
         """Lends the replay for any use, without breakpoints, and returns to this moment afterwards."""
         here, kept = self.stop, self.breakpoints
         for each in kept.values():
@@ -373,7 +373,7 @@ class Debugger(Moment):
         finally:
             wave = self.wave
             self._restart()
-            self._moved("goto", here.place)
+            self._move("goto", here.place)
             self.breakpoints = kept
             for each in kept.values():
                 each.refresh(self.replay, begins=False)
@@ -387,16 +387,16 @@ class Debugger(Moment):
         from simgpu.debugger.findings import findings, kinds_of  # loads checked mode
 
         wanted = kinds_of(kinds)
-        with self.elsewhere():
+        with self.excursion():
             self.replay.restart()
             return findings(self.kernel, self.geometry, self.args, self.replay.group, wanted)
 
-    def again(self, armed: Sequence[tuple[int, Point]], until: WavePlace | None) -> None:
+    def rerun(self, armed: Sequence[tuple[int, Point]], until: WavePlace | None) -> None:
         """Reruns the workgroup from its beginning with points at records, then returns to this moment.
 
         The rerun ends at `until`, at a stop of one of the points, or at the workgroup's end.
         """
-        with self.elsewhere():
+        with self.excursion():
             for record, point in armed:
                 self.replay.add(record, point)
             try:
@@ -410,7 +410,7 @@ class Debugger(Moment):
         """Calls `show` with the values of expressions at each visit of a place, up to this moment. Returns the number of visits."""
         made = self._maker.at(0, where, self._records(where.strip()), condition)
         here, count = self.stop.place, 0
-        with self.elsewhere():
+        with self.excursion():
             for record, point in made.points:
                 self.replay.add(record, point)
             try:
@@ -426,7 +426,7 @@ class Debugger(Moment):
                     self.replay.remove(record, point)
 
 
-def shown(value: bytes) -> str:
+def format_value(value: bytes) -> str:
     """Returns a watched value as text: up to four dwords, in hexadecimal."""
     parts = [value[at : at + 4] for at in range(0, len(value), 4)]
     words = [f"{int.from_bytes(part, 'little'):#0{2 + 2 * len(part)}x}" for part in parts]
@@ -436,7 +436,7 @@ def shown(value: bytes) -> str:
 def debug(
     kernel: Kernel, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),
     dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, group: Sequence[int] = (), source: str = "",
-    names: dict[str, Named] | None = None,
+    names: dict[str, NamedArray] | None = None,
 ) -> Debugger:  # fmt: skip
     """Returns a debugger of one workgroup of a launch, at its beginning. Takes the arguments of `Kernel.launch`, and:
 

@@ -45,12 +45,12 @@ def findings(
     Memory is as the workgroup finds it, and stays so.
     """
     modes = [mode for mode, held in MODES if not kinds or {*kinds} & {*held}]
-    found = [finding for mode in modes for finding in _checked(kernel, geometry, args, geometry.number(group), mode)]
+    found = [finding for mode in modes for finding in _check(kernel, geometry, args, geometry.number(group), mode)]
     wanted = [each for each in found if (each.kind in kinds if kinds else each.severity == "error") and each.when]
     return sorted(wanted, key=lambda each: (int(each.when.rpartition("#")[2]), each.when))
 
 
-def _checked(
+def _check(
     kernel: Kernel, geometry: Geometry, args: Sequence[object], number: int, mode: bool | str
 ) -> Sequence[Finding]:
     addresses = [value.address if isinstance(value, Buffer) else value for value in args]

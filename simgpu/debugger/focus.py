@@ -46,7 +46,7 @@ class Initial:
             if one.writable and one.base not in self._copies and (one.tracked or one.nbytes < HEAP):
                 self._copies[one.base] = one, one.data.copy()
 
-    def again(self) -> None:
+    def retake(self) -> None:
         """Takes the current memory as the initial one."""
         self._copies.clear()
         self.keep()
@@ -58,7 +58,7 @@ class Initial:
 
     def undo(self, table: AllocationTable) -> None:
         """Restores memory that a launch may have written, by its table; untracked memory is restored as a whole."""
-        for base, first, end in table.written():
+        for base, first, end in table.written_ranges():
             if base in self._copies:
                 one, data = self._copies[base]
                 one.data[first:end] = data[first:end]
@@ -74,7 +74,7 @@ class Initial:
         data = self._copies[held.base][1] if held.base in self._copies else held.data
         return data[address - held.base : address - held.base + nbytes].tobytes()
 
-    def changed(self) -> str:
+    def changed_memory(self) -> str:
         """Names untracked memory, a module's variables or its heap, that has changed; "" if none has."""
         for one, data in self._copies.values():
             if not one.tracked and not np.array_equal(one.data, data):
@@ -87,7 +87,7 @@ class Dependence(Supervisor):
 
     why = "the device counts no unique bytes"
 
-    def ran(self, launch: Launch, workers: list[Worker]) -> None:
+    def after_run(self, launch: Launch, workers: list[Worker]) -> None:
         if launch.table.bitmaps is not None:
             byte = launch.table.dependence()
             self.why = "" if byte is None else f"the byte at {byte:#x} is read and written"
@@ -140,7 +140,7 @@ class Focus:
         Raises the errors of the earlier workgroups, and Deadlock or a limit's error if this one does not end without the later
         ones.
         """
-        kernel = _limited(self._kernel, self._most)
+        kernel = _with_limit(self._kernel, self._most)
         self.how = FIRST
         if number:
             Launch(kernel, self._geometry, self._args, parts=[range(number)]).run()
@@ -159,13 +159,13 @@ class Focus:
         dependence = Dependence()
         try:
             self._most = Launch(self._kernel, self._geometry, self._args, supervisor=dependence).run().instructions
-            self._independent = not dependence.why and not self.before.changed()
+            self._independent = not dependence.why and not self.before.changed_memory()
         except SimError:  # a failing kernel is the normal case for a debugger
             self._independent = False
         self.before.restore()
 
 
-def _limited(kernel: Kernel, most: int) -> Kernel:
+def _with_limit(kernel: Kernel, most: int) -> Kernel:
     """Returns the kernel with a limit of instructions, beyond which a part of a launch must be waiting. most: the whole
     launch's count."""
     device = kernel.module.device.sharing(())

@@ -55,7 +55,7 @@ def _arguments(debugger: Debugger) -> Iterator[LocalValue]:
     for argument, typed in zip(info.named_arguments, info.typed_arguments, strict=True):
         raw = segment[argument.offset : argument.offset + argument.size]
         kind = "pointer" if argument.is_pointer else typed.value_type
-        yield LocalValue(argument.name, kind, "", _viewed(np.frombuffer(raw, np.uint8)[None], kind, argument.size)[0])
+        yield LocalValue(argument.name, kind, "", _view(np.frombuffer(raw, np.uint8)[None], kind, argument.size)[0])
 
 
 def _values(debugger: Debugger, local: Local, pieces: Sequence[Piece], wave: int | None) -> np.ndarray:
@@ -73,11 +73,11 @@ def _values(debugger: Debugger, local: Local, pieces: Sequence[Piece], wave: int
         parts.append(np.ascontiguousarray(words.T).view(np.uint8)[:, :bytes_])
     lanes = max(len(part) for part in parts)
     raw = np.concatenate([np.broadcast_to(part, (lanes, part.shape[1])) for part in parts], axis=1)
-    values = _viewed(raw, local.type, size)
+    values = _view(raw, local.type, size)
     return values if lanes > 1 else values[0]
 
 
-def _viewed(raw: np.ndarray, kind: str, size: int) -> np.ndarray:
+def _view(raw: np.ndarray, kind: str, size: int) -> np.ndarray:
     """Returns rows of bytes as numbers of a type; as unsigned words if the type is no number."""
     dtype = DTYPES.get(kind)
     if dtype is None and kind[1:].isdecimal() and kind[0] in "fiu":

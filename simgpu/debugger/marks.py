@@ -56,7 +56,7 @@ class Mark:
 def marks(code: CodeObject) -> list[Mark]:
     """Returns the marks of a code object, none if it was compiled without. Raises DecodeError for a damaged section."""
     file = ElfFile(code.data)
-    section = file.named((SECTION.encode(),)).get(SECTION)
+    section = file.sections_named((SECTION.encode(),)).get(SECTION)
     found, at = [], 0
     held = file.content(SECTION, section) if section else b""
     try:
@@ -70,7 +70,7 @@ def marks(code: CodeObject) -> list[Mark]:
     return found
 
 
-def settled(code: ReplayCode, line: int) -> list[int]:
+def settled_records(code: ReplayCode, line: int) -> list[int]:
     """Returns the records of a line's first instruction after the previous assignment: the compiler moves instructions up.
 
     There is one record for each copy that the compiler made of the code; none if no assignment is known, or if nothing of the

@@ -9,7 +9,7 @@ import numpy as np
 
 from simgpu.debugger.breakpoints import RegisterNames
 from simgpu.debugger.code import ReplayCode
-from simgpu.debugger.named import Named, element, name_of
+from simgpu.debugger.named import NamedArray, element, name_of
 from simgpu.debugger.native.conditions import Expression
 from simgpu.debugger.place import WavePlace
 from simgpu.debugger.replay import Replay
@@ -32,7 +32,7 @@ class Moment:
     kernel: Kernel
     replay: Replay
     code: ReplayCode
-    names: Mapping[str, Named]
+    names: Mapping[str, NamedArray]
     wave: int
 
     @property

@@ -18,7 +18,7 @@ _ELEMENT = re.compile(r"\s*(\w+)\s*\[([\d\s,]+)\]\s*")
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedArray:
     """An array in device memory."""
 
     address: int
@@ -27,7 +27,7 @@ class Named:
     strides: tuple[int, ...]  # bytes between elements along each axis
 
     @classmethod
-    def row_major(cls, address: int, dtype: np.dtype, shape: Sequence[int]) -> Named:
+    def row_major(cls, address: int, dtype: np.dtype, shape: Sequence[int]) -> NamedArray:
         """Makes a row-major array."""
         strides = tuple(int(np.prod(shape[axis + 1 :], dtype=np.int64)) * dtype.itemsize for axis in range(len(shape)))
         return cls(address, dtype, tuple(shape), strides)
@@ -50,17 +50,17 @@ class Named:
         return (tuple(index), left) if 0 <= left < self.dtype.itemsize and all(self.shape) else None
 
 
-def named_buffers(arguments: Sequence[Any], args: Sequence[object]) -> dict[str, Named]:
+def named_buffers(arguments: Sequence[Any], args: Sequence[object]) -> dict[str, NamedArray]:
     """Returns the buffers with a type and shape, by the names of their arguments."""
-    found: dict[str, Named] = {}
+    found: dict[str, NamedArray] = {}
     for argument, value in zip(arguments, args, strict=False):
         form, address = getattr(value, "form", None), getattr(value, "address", None)
         if form is not None and isinstance(address, int):
-            found[argument.name] = Named.row_major(address, form.dtype, form.shape)
+            found[argument.name] = NamedArray.row_major(address, form.dtype, form.shape)
     return found
 
 
-def element(names: Mapping[str, Named], text: str) -> tuple[int, np.dtype]:
+def element(names: Mapping[str, NamedArray], text: str) -> tuple[int, np.dtype]:
     """Returns address and type of the element that `C[404,622]` names, or `0x1000020840` (an f32) or `0x1000020840:f16`.
 
     Raises LaunchError for an unknown element.
@@ -81,7 +81,7 @@ def element(names: Mapping[str, Named], text: str) -> tuple[int, np.dtype]:
         raise LaunchError(f"{match[1]}{error}") from None
 
 
-def name_of(names: Mapping[str, Named], address: int) -> str:
+def name_of(names: Mapping[str, NamedArray], address: int) -> str:
     """Returns the element that holds a byte: `A[404,17]`, with ` byte 1` if it is not its first; "" if no array has it."""
     for name, array in names.items():
         if found := array.index_at(address):

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.debugger.armed import Armed, Point
+from simgpu.debugger.armed import ArmedPoints, Point
 from simgpu.debugger.native.clock import BASE, GO_ON, NEVER, ORDINALS, PASSES, Ordinals, RetiredClock
-from simgpu.debugger.native.points import ARRIVED, HIT, WAVE, always, arrival, place_words
+from simgpu.debugger.native.points import ARRIVED, HIT, WAVE, always_test, arrival, place_words
 from simgpu.debugger.place import WavePlace
 from simgpu.engine.device import Kernel
 from simgpu.engine.faults import all_wait
@@ -74,7 +74,7 @@ class Replay:
         items = [min(b, size - at * b) for b, size, at in zip(geometry.block, geometry.global_size, group, strict=True)]
         self._count = -(-items[0] * items[1] * items[2] // layout.LANES)
         self.initial = initial
-        self.armed: dict[int, Armed] = {}  # by the program's number
+        self.armed: dict[int, ArmedPoints] = {}  # by the program's number
         self._wanted: list[tuple[int, Point]] = []  # points by record, lowered or not
         self.ordinals: Ordinals
         self._version = -1
@@ -86,7 +86,7 @@ class Replay:
         self._views: dict[int, list[tuple[np.ndarray, Wave, np.ndarray]]] = {}  # waves of a slot: bytes, fields, words
         initial.keep()  # private memory, and other allocations of the launch
         self._arrivals: list[tuple[int, Point]] = []
-        self._stepper = Point(always(self.device.compiler))
+        self._stepper = Point(always_test(self.device.compiler))
         self.count_lowered()
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Replay:
         """Returns all bytes of a wave."""
         return self._view(number)[0]
 
-    def retired(self, wave: int) -> int:
+    def retired_count(self, wave: int) -> int:
         """Returns the number of instructions that a wave has retired."""
         if self._slot < 0:
             return 0
@@ -127,7 +127,7 @@ class Replay:
 
     def place(self, wave: int) -> WavePlace:
         """Returns the place of a wave."""
-        return WavePlace(self.group, wave, self.retired(wave))
+        return WavePlace(self.group, wave, self.retired_count(wave))
 
     def _has_turn(self) -> bool:
         """True if a wave of the workgroup was the last that ran."""
@@ -140,7 +140,7 @@ class Replay:
         return min(int(self.worker.job.wave), len(self) - 1) if self._slot < 0 or self._has_turn() else 0
 
     @property
-    def left(self) -> int:
+    def waves_left(self) -> int:
         """Number of waves that have not ended."""
         return int(self.worker.slots[self._slot].left) if self._slot >= 0 else len(self)
 
@@ -186,7 +186,7 @@ class Replay:
             self.goals[self.goals != NEVER] += int(new[self.launch.entry, 0] - old[self.launch.entry, 0])
         for number, program in self.launch.programs.items():
             if number not in self.armed:
-                self.armed[number] = Armed(program)
+                self.armed[number] = ArmedPoints(program)
             armed = self.armed[number]
             for record, point in self._wanted:
                 if record in program.instructions and point not in armed.at(record):
@@ -226,7 +226,7 @@ class Replay:
                 self._arm_goal(wave, self.launch.entry, self._offset)
         try:
             with self._interruptible():
-                return self._resumed()
+                return self._resume()
         finally:
             self._forget_arrivals()
 
@@ -255,9 +255,9 @@ class Replay:
         if state.status not in (Status.BREAK, Status.RUNNING) or not 0 < count < self._table_of[at, 1]:
             return None
         record, armed = self._order_of[self._table_of[at, 0] + count], self._armed_for(state)
-        if not armed.once(record, self._stepper):
+        if not armed.arm_once(record, self._stepper):
             return None
-        self.aim(wave, self.retired(wave) + count)  # in case it jumps away
+        self.aim(wave, self.retired_count(wave) + count)  # in case it jumps away
         self._let_on(0)
         self._stepper.words[WAVE] = wave
         self._stopping = False
@@ -271,7 +271,7 @@ class Replay:
             self._aim(self.running)
         try:
             with self._interruptible():
-                return self._resumed(status)
+                return self._resume(status)
         finally:
             self.aim(wave, None)
             self._forget_arrivals()
@@ -281,7 +281,7 @@ class Replay:
         """Remaining stops to let pass of the last `resume`, plus one."""
         return int(self.worker.context[PASSES // 8])
 
-    def _armed_for(self, state: Wave) -> Armed:
+    def _armed_for(self, state: Wave) -> ArmedPoints:
         """Returns the points of the program that a wave runs."""
         return next(armed for armed in self.armed.values() if armed.address == state.records)
 
@@ -303,7 +303,7 @@ class Replay:
         self._stopping = True
         self.worker.job.stop = 1
 
-    def _resumed(self, status: int = scheduler.PAUSED) -> Halt:
+    def _resume(self, status: int = scheduler.PAUSED) -> Halt:
         """Runs until there is something to report. status: the scheduler's last status."""
         worker = self.worker
         while True:
@@ -318,7 +318,7 @@ class Replay:
                     self.wave(self.running).status = Status.RUNNING
                 return Halt("interrupted", self.running)
             try:
-                halt = self._answered(status)
+                halt = self._answer(status)
             except SimError as error:
                 return Halt("fault", self.running, message=f"{type(error).__name__}: {error}")
             if halt is not None:
@@ -331,7 +331,7 @@ class Replay:
             if slot.state == scheduler.BUSY and tuple(slot.group) == self.group:
                 self._slot = number
 
-    def _answered(self, status: int) -> Halt | None:
+    def _answer(self, status: int) -> Halt | None:
         """Handles a return of the scheduler. Returns None if the workgroup continues."""
         worker = self.worker
         if status == scheduler.FINISHED:
@@ -343,18 +343,18 @@ class Replay:
         elif status == scheduler.STOPPED and self._has_turn():
             wave = self.running
             if self.wave(wave).status == Status.ENDED:
-                return Halt("wave ended", wave) if self.left else Halt("ended", wave)
+                return Halt("wave ended", wave) if self.waves_left else Halt("ended", wave)
         elif status == scheduler.NEED_PYTHON:
             state = current_wave(worker)
             if state.status == Status.BREAK:
-                return self._broken(state.wave, state.resume)
+                return self._at_breakpoint(state.wave, state.resume)
             self.launch.serve(worker)
             self.count_lowered()
             if self._has_turn():
                 self._aim(state.wave)
         return None
 
-    def _broken(self, wave: int, record: int) -> Halt | None:
+    def _at_breakpoint(self, wave: int, record: int) -> Halt | None:
         _, state, words = self._view(wave)
         if words[GO_ON // 8] != record + 1:  # at a jump, shortly before its goal
             state.status = Status.RUNNING
@@ -367,7 +367,7 @@ class Replay:
     # -- goals ---------------------------------------------------------------------------------
 
     def aim(self, wave: int, retired: int | None) -> None:
-        """Makes the replay return when a wave has retired `retired` instructions; None removes the goal."""
+        """Makes the replay return when a wave has retired `retired_count` instructions; None removes the goal."""
         self.goals[wave] = NEVER if retired is None else retired + self._offset
 
     def _aim(self, wave: int) -> None:
@@ -382,7 +382,7 @@ class Replay:
         goal = int(self.goals[wave])
         away = goal - counted
         if 0 <= away < self.ordinals.table[at, 1]:
-            record = self.ordinals.further(at, away)
+            record = self.ordinals.record_after(at, away)
             point = Point(arrival(self.device.compiler), wave, place_words(record, self.launch.entry, goal - self._offset))
             self.add(record, point)
             self._arrivals.append((record, point))

@@ -8,9 +8,9 @@ from html import escape
 
 import numpy as np
 
-from simgpu.debugger.armed import Armed, Point
+from simgpu.debugger.armed import ArmedPoints, Point
 from simgpu.debugger.native.clock import PASSES, focus_on
-from simgpu.debugger.native.points import always
+from simgpu.debugger.native.points import always_test
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch, Supervisor
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_bytes_of, wave_of
@@ -138,7 +138,7 @@ class _Visits(Supervisor):
         self._at, self._group, self._wave = at, group, wave
         self._hits, self._skip = hits, skip
         self.found: list[Snapshot] = []
-        self._armed: dict[int, Armed] = {}  # by MODE's number, as `Launch.programs`
+        self._armed: dict[int, ArmedPoints] = {}  # by MODE's number, as `Launch.programs`
 
     def begun(self, launch: Launch, workers: list[Worker]) -> None:
         self._records = {launch.entry + offset // 4 for offset in self._at}
@@ -146,14 +146,14 @@ class _Visits(Supervisor):
         block = focus_on(worker, launch.waves)
         block["sole"], block["group"] = 1, self._group
         worker.set_context(PASSES, self._skip + 1)
-        self._point = Point(always(launch.device.compiler), self._wave)
+        self._point = Point(always_test(launch.device.compiler), self._wave)
         self._arm(launch)
 
     def _arm(self, launch: Launch) -> None:
         """Adds the stop to lowered records that have none yet."""
         for number, program in launch.programs.items():
             if number not in self._armed:
-                self._armed[number] = Armed(program)
+                self._armed[number] = ArmedPoints(program)
             armed = self._armed[number]
             for record in self._records & program.instructions.keys():
                 if not armed.at(record):

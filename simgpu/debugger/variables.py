@@ -16,7 +16,7 @@ import numpy as np
 
 from simgpu.debugger.armed import Point
 from simgpu.debugger.marks import Mark, marks
-from simgpu.debugger.native.capturing import LANES_ON, RETIRED, ROWS, VISITS, captured
+from simgpu.debugger.native.capturing import LANES_ON, RETIRED, ROWS, VISITS, capture_test
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine.layout import LANES, ROW
 
@@ -38,7 +38,7 @@ class Variable:
 
 
 @dataclass
-class _Kept:
+class _KeptMarks:
     """Captures of waves at marks that hold the same elements of a variable: one mark, or its copies in unrolled code."""
 
     marks: list[Mark]
@@ -81,12 +81,12 @@ class _Kept:
 class _Assignment:
     """Assignments of a variable by the wave in focus so far: its captures, by elements."""
 
-    kept: tuple[_Kept, ...]
+    kept: tuple[_KeptMarks, ...]
     wave: int
     times: int
 
     @cached_property
-    def retired(self) -> int:
+    def last_retired(self) -> int:
         """Count of retired instructions at the last assignment."""
         complete = [each for each in self.kept if each.word(self.wave, VISITS) == self.times]
         return max(each.word(self.wave, RETIRED) for each in complete)
@@ -97,7 +97,7 @@ def variables(debugger: Debugger, names: Iterable[str]) -> list[Variable]:
 
     Raises LaunchError for a variable that the code object does not know, or that this wave has not assigned yet.
     """
-    known, wanted = _known(debugger), list(names)
+    known, wanted = _marks_by_variable(debugger), list(names)
     for name in wanted:
         if name not in known:
             raise LaunchError(f"no variable {name}: there are {', '.join(known)}")
@@ -109,13 +109,13 @@ def variables(debugger: Debugger, names: Iterable[str]) -> list[Variable]:
     return _values(debugger, made)
 
 
-def assigned(debugger: Debugger) -> list[Variable]:
+def assigned_variables(debugger: Debugger) -> list[Variable]:
     """Returns all variables that the wave in focus has assigned. Raises LaunchError if the code object knows none."""
-    every = [mark for held in _known(debugger).values() for mark in held]
+    every = [mark for held in _marks_by_variable(debugger).values() for mark in held]
     return _values(debugger, _last_assignments(debugger, every))
 
 
-def _known(debugger: Debugger) -> dict[str, list[Mark]]:
+def _marks_by_variable(debugger: Debugger) -> dict[str, list[Mark]]:
     """Returns the marks by variable."""
     known = defaultdict(list)
     for mark in marks(debugger.kernel.module.code):
@@ -128,9 +128,9 @@ def _known(debugger: Debugger) -> dict[str, list[Mark]]:
 def _last_assignments(debugger: Debugger, wanted: Sequence[Mark]) -> dict[str, _Assignment]:
     """Returns, by variable, the last assignment of the wave in focus before this moment."""
     wave = debugger.wave
-    kept = [_Kept([mark], len(debugger.replay)) for mark in wanted]
+    kept = [_KeptMarks([mark], len(debugger.replay)) for mark in wanted]
     _run(debugger, kept, wave)
-    sites: dict[tuple[str, int], dict[bytes, list[_Kept]]] = defaultdict(lambda: defaultdict(list))
+    sites: dict[tuple[str, int], dict[bytes, list[_KeptMarks]]] = defaultdict(lambda: defaultdict(list))
     for each in kept:
         if each.word(wave, VISITS):
             mark = each.marks[0]
@@ -138,18 +138,18 @@ def _last_assignments(debugger: Debugger, wanted: Sequence[Mark]) -> dict[str, _
     found: dict[str, _Assignment] = {}
     for (name, _), copies in sites.items():
         times = min(sum(each.word(wave, VISITS) for each in group) for group in copies.values())
-        merged = tuple(_merged(group, wave) for group in copies.values())
+        merged = tuple(_merge(group, wave) for group in copies.values())
         made = _Assignment(merged, wave, times)
-        if name not in found or made.retired > found[name].retired:
+        if name not in found or made.last_retired > found[name].last_retired:
             found[name] = made
     return found
 
 
-def _merged(group: list[_Kept], wave: int) -> _Kept:
+def _merge(group: list[_KeptMarks], wave: int) -> _KeptMarks:
     """Merges the copies of an element: their visits together, and the last one's time."""
     last = max(group, key=lambda each: each.word(wave, RETIRED))
     total = sum(each.word(wave, VISITS) for each in group)
-    merged = _Kept([mark for each in group for mark in each.marks], last.waves)
+    merged = _KeptMarks([mark for each in group for mark in each.marks], last.waves)
     merged.blocks[:] = last.blocks
     merged.blocks[wave, VISITS : VISITS + 8].view(np.int64)[0] = total
     return merged
@@ -157,7 +157,7 @@ def _merged(group: list[_Kept], wave: int) -> _Kept:
 
 def _values(debugger: Debugger, assignments: dict[str, _Assignment]) -> list[Variable]:
     """Runs until all waves have made as many assignments as the one in focus, and joins their elements."""
-    kept = {name: [_Kept(each.marks, each.waves, made.times) for each in made.kept] for name, made in assignments.items()}
+    kept = {name: [_KeptMarks(each.marks, each.waves, made.times) for each in made.kept] for name, made in assignments.items()}
     _run(debugger, [each for held in kept.values() for each in held])
     found = []
     for name, held in kept.items():
@@ -173,17 +173,17 @@ def _values(debugger: Debugger, assignments: dict[str, _Assignment]) -> list[Var
     return found
 
 
-def _run(debugger: Debugger, kept: Sequence[_Kept], wave: int | None = None) -> None:
+def _run(debugger: Debugger, kept: Sequence[_KeptMarks], wave: int | None = None) -> None:
     """Runs the workgroup from its beginning: up to this moment for `wave`, else until all waves have made the wanted visits."""
     replay, compiler = debugger.replay, debugger.replay.device.compiler
     left = np.array([sum(each.waves for each in kept) if wave is None else ALWAYS], np.int64)
     armed = []
     for each in kept:
-        test = captured(compiler, each.rows, each.indexed)
+        test = capture_test(compiler, each.rows, each.indexed)
         for mark in each.marks:
             record = debugger.code.record(mark.address)
             index = mark.index.span[0] if mark.index is not None else 0
             own = (each.blocks.ctypes.data, each.blocks.shape[1], each.wanted, left.ctypes.data, record, replay.launch.entry,
                    mark.value.span[0], index)  # fmt: skip
             armed.append((record, Point(test, -1 if wave is None else wave, own)))
-    debugger.again(armed, None if wave is None else debugger.stop.place)
+    debugger.rerun(armed, None if wave is None else debugger.stop.place)

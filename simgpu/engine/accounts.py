@@ -74,7 +74,7 @@ class Accounts:
         accounts: dict[int, Account] = {}
         for program in programs:
             instructions |= program.instructions
-            accounts |= program.each(Account.of)
+            accounts |= program.map_instructions(Account.of)
         records = sorted(programs[0].executable(entry) if len(programs) == 1 else instructions)
         rows = [accounts[record] for record in records]
         counted = np.zeros((len(rows), len(CLASSES) + len(FIDELITIES) + 1), np.int64)

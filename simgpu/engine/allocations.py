@@ -73,7 +73,7 @@ class Allocation:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _AllocationIndex:
     """Allocations of a device, by address.
 
     A change makes a new object, so an exception from a signal's handler leaves either the old or the new one.
@@ -94,9 +94,9 @@ class _Held:
             at += 1
         return None
 
-    def with_one(self, number: int, at: int, allocation: Allocation) -> _Held:
+    def with_one(self, number: int, at: int, allocation: Allocation) -> _AllocationIndex:
         """Returns a copy with this allocation before the one at an index."""
-        return _Held(
+        return _AllocationIndex(
             number,
             [*self.bases[:at], allocation.base, *self.bases[at:]],
             [*self.allocations[:at], allocation, *self.allocations[at:]],
@@ -104,11 +104,11 @@ class _Held:
             np.concatenate([self.tracked[: at + 1], [allocation.tracked], self.tracked[at + 1 :]]),
         )
 
-    def without_one(self, number: int, at: int) -> _Held:
+    def without_one(self, number: int, at: int) -> _AllocationIndex:
         """Returns a copy without the allocation at an index."""
         rows, tracked = (np.concatenate([each[: at + 1], each[at + 2 :]]) for each in (self.rows, self.tracked))
         bases, allocations = self.bases[:at] + self.bases[at + 1 :], self.allocations[:at] + self.allocations[at + 1 :]
-        return _Held(number, bases, allocations, rows, tracked)
+        return _AllocationIndex(number, bases, allocations, rows, tracked)
 
 
 class DeviceMemory:
@@ -124,7 +124,7 @@ class DeviceMemory:
         self.advice = ""  # for pointers to nowhere
         self._first = self._next = first
         self._numbers = itertools.count(1)
-        self._held = _Held(0, [], [], np.zeros((1, COLUMNS), np.int64), np.zeros(1, bool))
+        self._held = _AllocationIndex(0, [], [], np.zeros((1, COLUMNS), np.int64), np.zeros(1, bool))
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED)
         self._tables = LaunchTables(unique_bytes)
         self._lock = threading.RLock()
@@ -160,7 +160,7 @@ class DeviceMemory:
             allocation.undefined = aligned_bytes(host.size)
             if data is None and writable:
                 allocation.undefined[:] = 0xFF
-        return self._inserted(allocation)
+        return self._insert(allocation)
 
     def share(
         self, address: int, nbytes: int, writable: bool, label: str, element: Callable[[int], str] | None = None
@@ -176,12 +176,12 @@ class DeviceMemory:
         if self.checked:
             allocation.undefined = aligned_bytes(data.size)
             allocation.whole = True
-        return self._inserted(allocation)
+        return self._insert(allocation)
 
-    def _inserted(self, allocation: Allocation) -> Allocation:
+    def _insert(self, allocation: Allocation) -> Allocation:
         """Inserts an allocation. Raises LaunchError if another one is there."""
 
-        def insert(held: _Held) -> _Held:
+        def insert(held: _AllocationIndex) -> _AllocationIndex:
             at = bisect.bisect(held.bases, allocation.base)
             if (at and held.allocations[at - 1].end > allocation.base) or (
                 at < len(held.bases) and held.bases[at] < allocation.end
@@ -208,7 +208,7 @@ class DeviceMemory:
             allocation.undefined = aligned_bytes(data.size)
             if not defined:
                 allocation.undefined[:] = 0xFF
-        return self._inserted(allocation)
+        return self._insert(allocation)
 
     def reserve(self, nbytes: int) -> tuple[int, np.ndarray]:
         """Returns page-aligned address space for `nbytes`, and zeroed host memory for it (uint8), for `place`."""
@@ -220,7 +220,7 @@ class DeviceMemory:
     def free(self, allocation: Allocation) -> None:
         """Frees an allocation. The device never reuses its address."""
 
-        def remove(held: _Held) -> _Held:
+        def remove(held: _AllocationIndex) -> _AllocationIndex:
             at = held.place(allocation)
             if at is None:
                 raise SimError(f"memory at {allocation.address:#x} was freed before")
@@ -230,7 +230,7 @@ class DeviceMemory:
         if allocation.tracked and not allocation.host:
             self._freed.append((allocation.address, allocation.nbytes, allocation.label))
 
-    def _change(self, change: Callable[[_Held], _Held]) -> None:
+    def _change(self, change: Callable[[_AllocationIndex], _AllocationIndex]) -> None:
         """Replaces the allocations by the result of `change`. Repeats if a finalizer of this thread freed something meanwhile."""
         with self._lock:
             while True:
@@ -276,15 +276,15 @@ class DeviceMemory:
                 return f"inside freed memory ({label or 'a buffer'} of {nbytes} bytes)"
         inside = self.find(address)
         if inside is not None:
-            return f"at the end of {named(inside, names)}: the access runs past it"
+            return f"at the end of {allocation_name(inside, names)}: the access runs past it"
         held = self._held
         at = bisect.bisect(held.bases, address) - 1
         if at >= 0 and address - held.allocations[at].end < GAP:
             near = held.allocations[at]
-            return f"{address - near.address - near.nbytes} bytes past the end of {named(near, names)}"
+            return f"{address - near.address - near.nbytes} bytes past the end of {allocation_name(near, names)}"
         if at + 1 < len(held.allocations) and held.bases[at + 1] - address < GAP:
             near = held.allocations[at + 1]
-            return f"{near.address - address} bytes before {named(near, names)}"
+            return f"{near.address - address} bytes before {allocation_name(near, names)}"
         return "near no allocation" + (f"; {self.advice}" if self.advice else "")
 
     def table(self) -> tuple[int, AllocationTable]:
@@ -303,13 +303,13 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedMemory:
     """Saved contents of allocations."""
 
     copies: list[tuple[Allocation, np.ndarray]]
 
     @classmethod
-    def of(cls, memory: DeviceMemory, most: int | None = None) -> Saved:
+    def of(cls, memory: DeviceMemory, most: int | None = None) -> SavedMemory:
         """Saves the allocations that kernels may write. most: bytes of the largest one (default: any)."""
         wanted = (one for one in memory.allocations if one.writable and (most is None or one.nbytes <= most))
         return cls([(one, one.data.copy()) for one in wanted])
@@ -333,7 +333,7 @@ def _row(allocation: Allocation) -> np.ndarray:
     return row
 
 
-def named(allocation: Allocation, names: Mapping[int, str] = MappingProxyType({})) -> str:
+def allocation_name(allocation: Allocation, names: Mapping[int, str] = MappingProxyType({})) -> str:
     """Returns a name for an allocation: its label, the name of its address, or "a buffer", with size and address."""
     label = allocation.label or names.get(allocation.address, "a buffer")
     return f"{label} of {allocation.nbytes} bytes at {allocation.address:#x}"

@@ -1,6 +1,6 @@
 """Interface of checks: hooks at compile time around an instruction's body (`machine.frame.Hooks`), and around a launch.
 
-A check's own errors carry its name and do no harm (`Guarded`): the launch's result is that of plain mode. After an error while
+A check's own errors carry its name and do no harm (`GuardedCheck`): the launch's result is that of plain mode. After an error while
 a handler is compiled, all later handlers of the program omit the check (`Program`). Errors around a launch are collected. In
 both cases the launch has one finding of kind "internal-error" for the check, and drops its other findings, which may be wrong.
 The error ends the launch only if it cannot continue without the check (`prepare`, `resume`).
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simgpu.engine.dispatch import Dispatch
-from simgpu.engine.failures import FAILURES, blamed, noted
+from simgpu.engine.failures import FAILURES, blame, note_failure
 from simgpu.engine.finding import CHECK_FAILED, Finding
 from simgpu.engine.positions import finding_at
 from simgpu.hardware.isa.instruction import Instruction
@@ -63,12 +63,12 @@ def failures(launch: Dispatch, workers: list[Worker]) -> dict[str, Finding]:
     return found
 
 
-def guarded(check: Check) -> Guarded:
+def guard(check: Check) -> GuardedCheck:
     """Returns the check, guarded if it is not yet."""
-    return check if isinstance(check, Guarded) else Guarded(check)
+    return check if isinstance(check, GuardedCheck) else GuardedCheck(check)
 
 
-class Guarded(Check):
+class GuardedCheck(Check):
     """A check whose own errors are reported as such. kind: the check's class."""
 
     def __init__(self, check: Check) -> None:
@@ -83,76 +83,76 @@ class Guarded(Check):
     # -- in handlers -----------------------------------------------------------------------------
 
     def concerns(self, inst: Instruction) -> bool:
-        with blamed(self):
+        with blame(self):
             return self.check.concerns(inst)
 
     def plan(self, inst: Instruction, plan: Plan) -> Any:
-        with blamed(self):
+        with blame(self):
             return self.check.plan(inst, plan)
 
     def leans(self, inst: Instruction, planned: Any) -> bool:
-        with blamed(self):
+        with blame(self):
             return self.check.leans(inst, planned)
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
-        with blamed(self):
+        with blame(self):
             self.check.before(frame, inst, planned)
 
     def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
-        with blamed(self):
+        with blame(self):
             self.check.after(frame, inst, planned)
 
-    def evaluated(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
-        with blamed(self):
-            self.check.evaluated(frame, mode, arguments, results)
+    def on_result(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        with blame(self):
+            self.check.on_result(frame, mode, arguments, results)
 
-    def flushed(self, frame: Frame, value: Any, tiny: Any) -> None:
-        with blamed(self):
-            self.check.flushed(frame, value, tiny)
+    def on_flush(self, frame: Frame, value: Any, tiny: Any) -> None:
+        with blame(self):
+            self.check.on_flush(frame, value, tiny)
 
-    def summed(self, frame: Frame, sums: Sums) -> None:
-        with blamed(self):
-            self.check.summed(frame, sums)
+    def on_sums(self, frame: Frame, sums: Sums) -> None:
+        with blame(self):
+            self.check.on_sums(frame, sums)
 
     def access(self, frame: Frame, access: Access) -> None:
-        with blamed(self):
+        with blame(self):
             self.check.access(frame, access)
 
     def overwrite(self, frame: Frame, access: Access) -> None:
-        with blamed(self):
+        with blame(self):
             self.check.overwrite(frame, access)
 
     def takes_rows(self) -> bool:
         return self.check.takes_rows()
 
     def row(self, frame: Frame, first: IrValue) -> Any:
-        with blamed(self):
+        with blame(self):
             return self.check.row(frame, first)
 
     def transfer(self, frame: Frame, target: Any, index: Any) -> None:
-        with blamed(self):
+        with blame(self):
             self.check.transfer(frame, target, index)
 
     def end(self, frame: Frame, index: Any) -> None:
-        with blamed(self):
+        with blame(self):
             self.check.end(frame, index)
 
     # -- around a launch -------------------------------------------------------------------------
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
-        with blamed(self):
+        with blame(self):
             self.check.prepare(launch, worker)
 
     def resume(self, launch: Dispatch, worker: Worker) -> bool:
-        with blamed(self):
+        with blame(self):
             return self.check.resume(launch, worker)
 
     def conflicts(self, workers: list[Worker]) -> dict[int, int] | None:
-        with noted(workers[0].checks, self):
+        with note_failure(workers[0].checks, self):
             return self.check.conflicts(workers)
         return None
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
-        with noted(launch.checks, self):
+        with note_failure(launch.checks, self):
             return self.check.finish(launch, workers)
         return []

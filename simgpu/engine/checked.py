@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from simgpu.engine import events, workgroup
 from simgpu.engine.check import Check, failures
 from simgpu.engine.dispatch import Dispatch
-from simgpu.engine.failures import home, noted
-from simgpu.engine.finding import Finding, grouped
+from simgpu.engine.failures import home, note_failure
+from simgpu.engine.finding import Finding, group
 from simgpu.engine.positions import finding_at
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ def prepare(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) ->
 
 def findings(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> list[Finding]:
     """Returns the findings so far, errors first, then by place. A failed check only has its failure."""
-    return arranged(launch.suppressions.left_of(seen(launch, workers, checks)), launch.origins)
+    return arrange(launch.suppressions.left_of(unsorted_findings(launch, workers, checks)), launch.origins)
 
 
-def seen(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> list[Finding]:
+def unsorted_findings(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> list[Finding]:
     """Returns the findings so far, unsorted and ungrouped."""
     told: list[tuple[str, Finding | None]] = []
-    for formatter, event in events.drained(workers):
-        with noted(launch.checks, formatter):
+    for formatter, event in events.drain(workers):
+        with note_failure(launch.checks, formatter):
             told.append((home(formatter), formatter(launch, event)))
     for check in checks:
         told += [(home(check), finding) for finding in check.finish(launch, workers)]
@@ -45,8 +45,8 @@ def seen(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> li
     return found + [finding_at(launch, launch.entry, "argument-type", note, severity="note") for note in launch.notes]
 
 
-def arranged(found: list[Finding], origins: Mapping[str, str]) -> list[Finding]:
+def arrange(found: list[Finding], origins: Mapping[str, str]) -> list[Finding]:
     """Returns one finding a cause, errors first, then by place. origins: emitters of source lines, see `Module`."""
     if origins:
         found = [replace(f, emitter=origins.get(f.source, ""), other_emitter=origins.get(f.other_source, "")) for f in found]
-    return grouped(sorted(found, key=lambda f: (f.severity != "error", f.pc, f.other_pc or 0, f.kind, f.message)))
+    return group(sorted(found, key=lambda f: (f.severity != "error", f.pc, f.other_pc or 0, f.kind, f.message)))

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from simgpu import hardware
 from simgpu.engine.allocations import GRANULE, Allocation, DeviceMemory, whole_granules
-from simgpu.engine.check import Check, guarded
+from simgpu.engine.check import Check, guard
 from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.failures import name_of
 from simgpu.engine.hostcall.heap import Heap
@@ -22,10 +22,10 @@ from simgpu.engine.program import Program
 from simgpu.engine.result import Run
 from simgpu.engine.suppressions import Suppressions
 from simgpu.engine.workers.initial_state import registers
-from simgpu.engine.workers.kept import Kept
+from simgpu.engine.workers.kept import ReusePool
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry
-from simgpu.hardware.code_object.code_object import CodeObject, Loaded, kernel_named, listed
+from simgpu.hardware.code_object.code_object import CodeObject, LoadedKernel, kernel_list, kernel_named
 from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
 from simgpu.hardware.errors import LaunchError, says_it_all
 from simgpu.machine.jit import Compiler, compiler
@@ -56,7 +56,7 @@ class Watcher(Protocol):
     def working(self) -> AbstractContextManager[None]:
         """Returns a context around the work of one worker's thread."""
 
-    def finished(self, launch: Dispatch, run: Run) -> None:
+    def after_launch(self, launch: Dispatch, run: Run) -> None:
         """Receives a launch that ended without an error."""
 
 
@@ -148,7 +148,7 @@ class Device:
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.timeout = timeout
-        self.kept = Kept()
+        self.kept = ReusePool()
         self.heap_bytes = HEAP_BYTES
         self._heaps: list[Heap] = []  # at most one, shared by all devices that share the memory
         self.stdout: TextIO | None = None  # destination of kernels' printf, None for the process's own
@@ -188,7 +188,7 @@ class Device:
                 "this device was made without checks, so that nobody noted which bytes of its memory are defined, "
                 f"which {names} asks: make another, Device(…, check=True)"
             )
-        self._checks: tuple[Check, ...] = tuple(map(guarded, checks))
+        self._checks: tuple[Check, ...] = tuple(map(guard, checks))
 
     def sharing(self, checks: Sequence[Check]) -> Self:
         """Returns the same GPU with the same memory, for extra launches with other checks.
@@ -341,7 +341,7 @@ class Module(Mapping[str, "Kernel"]):
         return symbol.address + self.bias, symbol.size
 
     def __repr__(self) -> str:
-        return f"<Module for {self.code.target} with {listed(self)}>"
+        return f"<Module for {self.code.target} with {kernel_list(self)}>"
 
     def __getitem__(self, name: str) -> Kernel:
         info = kernel_named(self.code.kernels, name)
@@ -391,7 +391,7 @@ class Module(Mapping[str, "Kernel"]):
         raise LaunchError(f"{info.title}: its entry {info.start:#x} lies in no executable segment")
 
 
-class Kernel(Loaded):
+class Kernel(LoadedKernel):
     """Kernel of a module: `arguments` (explicit ones), `resources`."""
 
     def __init__(self, module: Module, info: KernelInfo) -> None:

@@ -10,7 +10,7 @@ from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.output import Output
 from simgpu.engine.program import Program
 from simgpu.engine.suppressions import Suppressions
-from simgpu.engine.workers.borrowed import Borrowed
+from simgpu.engine.workers.borrowed import LaunchLoan
 from simgpu.engine.workers.scheduler import SharedState
 from simgpu.engine.workers.worker import Worker
 from simgpu.hardware.code_object.arguments import Geometry
@@ -52,7 +52,7 @@ class Dispatch:
     program: Program  # program for the MODE register's first value
     programs: dict[int, Program]  # by MODE's number
     table: AllocationTable  # table of the allocations
-    borrowed: Borrowed
+    borrowed: LaunchLoan
     output: Output
     checks: dict[str, Any]  # data that checks keep for all workers
     shared: SharedState
@@ -64,7 +64,7 @@ class Dispatch:
         return self.chip.arch
 
     @property
-    def ended(self) -> tuple[int, int]:
+    def progress(self) -> tuple[int, int]:
         """Numbers of workgroups that have ended, and of all that run. Other threads may read it while the launch runs."""
         begun = sum(min(max(self.shared.counter - part.start, 0), len(part)) for part in self.parts)
         return begun - sum(worker.job.taken for worker in self.at_work), self.count

@@ -4,7 +4,7 @@
 reports do not depend on the host's threads. Nothing returns to Python before the launch is over. A check names its events,
 `RACE = event("race")`, and makes findings of drained ones by `@finding_of(RACE)`.
 
-An event also has the number of instructions that its wave had retired. `Retired`, the first of a device's checks, counts at
+An event also has the number of instructions that its wave had retired. `RetiredCounter`, the first of a device's checks, counts at
 jumps the instructions of the straight-line code. A report adds the instructions between the last jump and its record.
 """
 
@@ -27,7 +27,7 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import SLOT_INDEX
-from simgpu.machine.runtime import builtin, load32, load64, part, runtime, seldom, store64, structure
+from simgpu.machine.runtime import builtin, cold_part, load32, load64, part, runtime, store64, structure
 from simgpu.machine.values import I32, I64, Builder, IrValue
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def finding_of(code: int) -> Callable[[Formatter], Formatter]:
 ENTRIES = 4096  # a power of two
 LIMIT = 3 * ENTRIES // 4  # most entries in use: probing stays short, and ends
 AXIS_BITS = 20  # bits of an axis of a workgroup's id in a rank
-# Context fields: address of the worker's table; of `Program.starts`, 0 without `Retired`; the record at which waves begin.
+# Context fields: address of the worker's table; of `Program.starts`, 0 without `RetiredCounter`; the record at which waves begin.
 TABLE, STARTS, BEGIN = context_fields("events", 3)
 # Wave fields: instructions retired up to the start of its straight-line code; 1 + that record, 0 for BEGIN.
 RETIRED, SINCE = wave_fields("events", 2)
@@ -116,7 +116,7 @@ def instructions(wave: int, first: int, end: int) -> int:
 
 
 @part
-def retired(wave: int, record: int) -> int:
+def retired_until(wave: int, record: int) -> int:
     """Returns the number of instructions that the wave retired before its current record; -1 if nothing counts."""
     if context(wave, STARTS) == 0:
         return -1
@@ -125,12 +125,12 @@ def retired(wave: int, record: int) -> int:
 
 
 @runtime
-def _jumped(wave: int, index: int, target: int) -> None:
-    store64(wave + RETIRED, retired(wave, index) + 1)
+def _note_jump(wave: int, index: int, target: int) -> None:
+    store64(wave + RETIRED, retired_until(wave, index) + 1)
     store64(wave + SINCE, target + 1)
 
 
-class Retired(Check):
+class RetiredCounter(Check):
     """Counts retired instructions; straight-line code has no hook. Comes before checks that stop a wave at a jump."""
 
     sums = True
@@ -140,20 +140,20 @@ class Retired(Check):
 
     def transfer(self, frame: Frame, target: Any, index: Any) -> None:
         build = frame.build
-        _jumped.call(build, frame.wave, build.zext(index, I64), build.zext(target, I64))
+        _note_jump.call(build, frame.wave, build.zext(index, I64), build.zext(target, I64))
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         worker.set_context(STARTS, launch.program.starts.ctypes.data)
         worker.set_context(BEGIN, launch.entry)
 
 
-@seldom
+@cold_part
 def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
     """Counts an event of the wave's record. Keeps it if it is the lowest workgroup's first of its kind and place."""
     enter_at(wave, record, code, lanes, address, extra, record)
 
 
-@seldom
+@cold_part
 def enter_at(wave: int, record: int, code: int, lanes: int, address: int, extra: int, here: int) -> None:
     """Does the same for another record than the wave's, `here`."""
     group, most = slot_of(wave).group, (1 << AXIS_BITS) - 1
@@ -161,7 +161,7 @@ def enter_at(wave: int, record: int, code: int, lanes: int, address: int, extra:
     enter_ranked(wave, record, code, lanes, address, extra, rank, here)
 
 
-@seldom
+@cold_part
 def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, extra: int, rank: int, here: int) -> None:
     """Counts an event of a record. Keeps it if no earlier one of its kind and place has a rank as low. here: the wave's record."""
     table = structure(context(wave, TABLE), EVENT_TABLE)
@@ -186,11 +186,11 @@ def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, ex
     keep(wave, entry, lanes, address, rank, here)
 
 
-@seldom
+@cold_part
 def keep(wave: int, entry: Any, lanes: int, address: int, rank: int, here: int) -> None:
     """Stores an event in its entry, in place of another."""
     entry.rank = rank
-    entry.retired = retired(wave, here)
+    entry.retired = retired_until(wave, here)
     entry.lanes = lanes
     entry.address = address
     entry.wave = load32(wave + layout.WAVE_ID)
@@ -206,7 +206,7 @@ def _enter(wave: int, record: int, code: int, lanes: int, address: int, extra: i
 
 def retired_before(launch: Dispatch, wave: np.ndarray, record: int) -> int:
     """Returns the retired count of a stopped wave at a record of its straight-line code; -1 if nothing counts. wave: its bytes."""
-    if not any(check.kind is Retired for check in launch.program.checks):
+    if not any(check.kind is RetiredCounter for check in launch.program.checks):
         return -1
     count, since = (int(wave[at : at + 8].view(np.int64)[0]) for at in (RETIRED, SINCE))
     return count + int(launch.program.starts[since - 1 if since else launch.entry : record].sum())
@@ -237,29 +237,29 @@ def reports(workers: list[Worker]) -> list[Event]:
             count = entry["count"] + (held["count"] if held is not None else 0)
             merged[key] = entry.copy() if held is None or entry["rank"] < held["rank"] else held
             merged[key]["count"] = count
-    return [_unpacked(entry) for entry in merged.values()]
+    return [_unpack(entry) for entry in merged.values()]
 
 
-def _unpacked(entry: np.void) -> Event:
+def _unpack(entry: np.void) -> Event:
     key, extra, count, wave, before = (int(entry[name]) for name in ("key", "extra", "count", "wave", "retired"))
     lanes, address = (int(entry[name]) & (1 << 64) - 1 for name in ("lanes", "address"))
     x, y, z = entry["group"].tolist()
     return Event(key >> 32, key & 0xFFFFFFFF, wave, (x, y, z), lanes, address, extra, count, before)
 
 
-def lost(workers: list[Worker]) -> int:
+def lost_events(workers: list[Worker]) -> int:
     """Returns the number of events at new places that found the tables full."""
     return sum(int(worker.checks["events"]["lost"][0]) for worker in workers)
 
 
-def drained(workers: list[Worker]) -> list[tuple[Formatter, Event]]:
+def drain(workers: list[Worker]) -> list[tuple[Formatter, Event]]:
     """Returns the events, each with its formatter."""
     return [(FORMATTERS[event.code], event) for event in reports(workers)]
 
 
 def overflow(launch: Dispatch, workers: list[Worker]) -> list[Finding]:
     """Returns a note if the tables were full."""
-    missing = lost(workers)
+    missing = lost_events(workers)
     if not missing:
         return []
     full = f"{missing} more events at other places were not kept: {LIMIT} places a thread are"

@@ -26,7 +26,7 @@ class CheckFailed(SimError):
 
 
 @contextmanager
-def blamed(check: Any) -> Iterator[None]:
+def blame(check: Any) -> Iterator[None]:
     """Turns errors within into the check's. A SimError is about the kernel, such as an unsupported instruction."""
     try:
         yield
@@ -37,10 +37,10 @@ def blamed(check: Any) -> Iterator[None]:
 
 
 @contextmanager
-def noted(kept: dict[str, Any], check: Any) -> Iterator[None]:
+def note_failure(kept: dict[str, Any], check: Any) -> Iterator[None]:
     """Records the check's errors within for `failures`. kept: data that checks keep for a launch or a worker."""
     try:
-        with blamed(check):
+        with blame(check):
             yield
     except CheckFailed as error:
         kept.setdefault(FAILURES, []).append(error)

@@ -67,7 +67,7 @@ class Finding:
     found: int = -1  # the actual number of these
     emitter: str = ""  # the Python line of `asm` that emitted the instruction, or ""
     other_emitter: str = ""
-    pairs: int = 1  # pairs of places that show the same cause (`grouped`)
+    pairs: int = 1  # pairs of places that show the same cause (`group`)
     places: tuple[FindingPlace, ...] = ()  # the next of them, the most frequent first
     start: int = -1  # virtual address of the kernel's first instruction, -1 if unknown
     when: str = ""  # moment of the first occurrence, as `goto` takes it: "wg(7,0,0) w0 #52311"; "" if unknown
@@ -97,7 +97,7 @@ class Finding:
         if self.clocks_taken >= 0:
             between = f"the time model puts {self.clocks_between} clocks between the two"
             lines.append(f"  {between}; the operation takes {self.clocks_taken}")
-        lines.append(f"  {f'{self.kernel}: ' if self.kernel and self.start < 0 else ''}{self._who()}")
+        lines.append(f"  {f'{self.kernel}: ' if self.kernel and self.start < 0 else ''}{self._waves_and_count()}")
         if self.when:
             lines.append(f"  first at {self.when}")
         if self.places:
@@ -118,7 +118,7 @@ class Finding:
         where = ", ".join(line for line in lines if line)
         return f"{code_address(self.kernel, self.start, pc)} `{shown}`" + (f" ({where})" if where else "")
 
-    def _who(self) -> str:
+    def _waves_and_count(self) -> str:
         """Describes the wave and the number of occurrences, or the path if nothing ran."""
         if not self.count:
             return PATHS[self.certainty]
@@ -181,7 +181,7 @@ OF_ONE_CAUSE = {
 SHOWN = 2  # places of one cause after the first
 
 
-def grouped(findings: Iterable[Finding]) -> list[Finding]:
+def group(findings: Iterable[Finding]) -> list[Finding]:
     """Merges findings of a kind whose pairs of places are linked: by a shared instruction, or as copies of one pair.
 
     Copies of a pair, as in an unrolled loop, are the same operations of the same source lines. If a line is unknown, they are

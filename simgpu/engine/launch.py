@@ -19,18 +19,18 @@ from simgpu.engine.hostcall.packets import HostCalls
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run, instructions_so_far, summarise
 from simgpu.engine.workers import initial_state, scheduler
-from simgpu.engine.workers.borrowed import Borrowed
+from simgpu.engine.workers.borrowed import LaunchLoan
 from simgpu.engine.workers.desk import EXTENTS, Desk, RecordCounts
 from simgpu.engine.workers.global_sync import GlobalSync
-from simgpu.engine.workers.initial_state import Given, mode_register
+from simgpu.engine.workers.initial_state import LaunchInputs, mode_register
 from simgpu.engine.workers.scheduler import SharedState, Slot
-from simgpu.engine.workers.team import Cancelled, Team, TimeOver
+from simgpu.engine.workers.team import Team, TeamCancelled, TimeOver
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
 from simgpu.hardware.code_object.arguments import Geometry, assumptions, pack
 from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction, says_it_all
 from simgpu.machine import layout, mode
 from simgpu.machine.layout import Status
-from simgpu.machine.shield import unbroken
+from simgpu.machine.shield import run_shielded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,10 +61,10 @@ class Supervisor:
         """Serves the worker's current wave, which returned to Python, on its thread. Errors end the launch."""
         launch.serve(worker)
 
-    def refilled(self, launch: Launch) -> None:
+    def after_refill(self, launch: Launch) -> None:
         """Runs after the budget of record steps was used up and renewed. Errors end the launch."""
 
-    def ran(self, launch: Launch, workers: list[Worker]) -> None:
+    def after_run(self, launch: Launch, workers: list[Worker]) -> None:
         """Runs after all workgroups ended, while the launch still has its memory."""
 
     def findings(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
@@ -105,7 +105,7 @@ class Launch(Dispatch):
         self.suppressions = device.suppressions
         self.max_instructions, self.timeout = device.max_instructions, device.timeout
         # Checks examine all writes to memory, so launches with checks do not reuse kept memory.
-        self.borrowed = Borrowed(device.memory, None if device.checks else device.kept)
+        self.borrowed = LaunchLoan(device.memory, None if device.checks else device.kept)
         self._table: tuple[int, AllocationTable] | None = None
         descriptor = self.info.descriptor
         self.lds_bytes = self.info.group_segment_size + geometry.dynamic_lds
@@ -226,7 +226,7 @@ class Launch(Dispatch):
         resident = share if self.cooperative else max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
         self.shared.budget = self.max_instructions
         shared = self._shared_arguments()
-        given = [self._given(shared, resident, resident * self.waves * wave_bytes) for _ in range(self.workers)]
+        given = [self._worker_memory(shared, resident, resident * self.waves * wave_bytes) for _ in range(self.workers)]
         self._table = self.memory.table()
         self.table = self._table[1]
         workers = [self._worker(resident, lds_stride, wave_bytes, *each) for each in given]
@@ -236,7 +236,9 @@ class Launch(Dispatch):
             checked.prepare(self, workers, self.device.checks)
         return workers
 
-    def _given(self, shared: dict[str, int], resident: int, scratch: int) -> tuple[Given, HostCalls | None, list[int]]:
+    def _worker_memory(
+        self, shared: dict[str, int], resident: int, scratch: int
+    ) -> tuple[LaunchInputs, HostCalls | None, list[int]]:
         """Allocates a worker's arguments and private memory. scratch: bytes of private memory."""
         host = self._host_calls(resident)
         geometry, arguments = self.geometry, self.kernarg
@@ -253,15 +255,15 @@ class Launch(Dispatch):
         if descriptor.enable_queue_ptr:
             queue = self.borrowed.device(initial_state.QUEUE_BYTES, initial_state.queue(), "the queue")
         private = self.borrowed.device(scratch, b"", "private memory", writable=True, private=True) if scratch else 0
-        given = Given(kernarg, arguments, packet, queue, private, self.private)
+        given = LaunchInputs(kernarg, arguments, packet, queue, private, self.private)
         return given, host, self._partial_kernargs(geometry, kernarg)
 
     def _worker(
-        self, resident: int, lds_stride: int, wave_bytes: int, given: Given, host: HostCalls | None, kernargs: list[int]
+        self, resident: int, lds_stride: int, wave_bytes: int, given: LaunchInputs, host: HostCalls | None, kernargs: list[int]
     ) -> Worker:
         free = self.program.counts
         counts = free.pop() if free else RecordCounts.of(self.program.count + 1)
-        self.borrowed.also(lambda: free.append(counts))
+        self.borrowed.add_return(lambda: free.append(counts))
         desk = self.borrowed.take("desk", Desk.nbytes, Desk)
         desk.begin(self.info, given, self.lds_bytes, self.entry, self.program.address)
         desk.set_programs({number: program.address for number, program in self.programs.items()})
@@ -337,11 +339,11 @@ class Launch(Dispatch):
         for part in self.parts:
             self.run_groups(workers, part.start, part.stop)
         seconds = time.perf_counter() - begun
-        self.supervisor.ran(self, workers)
+        self.supervisor.after_run(self, workers)
         lost = next((clocks for check in self.device.checks if (clocks := check.conflicts(workers)) is not None), None)
         run = summarise(self, workers, seconds, lost, self.kernel if self.call else None, self.call or {})
         if self.device.profiler:
-            self.device.profiler.finished(self, run)
+            self.device.profiler.after_launch(self, run)
         if run.instructions > self.max_instructions:
             # The budget is checked where control flow branches: a short kernel ends before.
             raise InstructionLimit(
@@ -379,7 +381,7 @@ class Launch(Dispatch):
         self.shared.budget = left
         for worker in workers:
             worker.job.spent = 0
-        self.supervisor.refilled(self)
+        self.supervisor.after_refill(self)
 
     def _work(self, worker: Worker) -> None:
         try:
@@ -387,7 +389,7 @@ class Launch(Dispatch):
                 self._loop(worker)
             if worker.status == scheduler.LIMIT:
                 self.team.stop()
-        except Cancelled:
+        except TeamCancelled:
             pass
         except BaseException as error:
             worker.error = error
@@ -427,7 +429,7 @@ class Launch(Dispatch):
             raise describe(self, worker)
         program = self.program_for(state.mode)
         if state.status == Status.WHOLE:
-            unbroken(lambda: program.complete(state.resume, self.team.goes_on), self.team.stop)
+            run_shielded(lambda: program.complete(state.resume, self.team.goes_on), self.team.stop)
             wave_of(worker, *place_of_wave(worker)).status = Status.RUNNING
             return
         self._lower(program, state.resume)
@@ -437,7 +439,7 @@ class Launch(Dispatch):
     def _lower(self, program: Program, index: int) -> None:
         """Lowers a record and its successors, as long as the launch continues."""
         if not program.is_lowered(index):
-            unbroken(lambda: program.lower(index, self.team.goes_on), self.team.stop)
+            run_shielded(lambda: program.lower(index, self.team.goes_on), self.team.stop)
 
     def answer(self, worker: Worker) -> None:
         """Serves the message of the current wave, and lets the wave continue."""

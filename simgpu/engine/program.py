@@ -17,7 +17,7 @@ import numpy as np
 
 from simgpu.alu.control import NO_EFFECT, RESUMED, Control
 from simgpu.engine.failures import CheckFailed, name_of
-from simgpu.engine.lowering.handlers import compiled, falling_through, fault, fence, idle, leave
+from simgpu.engine.lowering.handlers import compile_handler, falling_through, fault, fence, idle, leave
 from simgpu.engine.lowering.turns import lets_others_on
 from simgpu.engine.workers import running
 from simgpu.engine.workers.desk import RecordCounts
@@ -31,7 +31,7 @@ from simgpu.machine import layout
 from simgpu.machine.compiling.batch import Batch
 from simgpu.machine.frame import Hooks
 from simgpu.machine.host_memory import aligned_bytes
-from simgpu.machine.jit import Compiler, uncollected
+from simgpu.machine.jit import Compiler, pause_gc
 from simgpu.machine.layout import SLOTS, Fault, Status
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import BadRegister, Plan
@@ -99,7 +99,7 @@ class Program:
             known[index] = effect_of(self.instructions[index])
         return known[index]
 
-    def each(self, function: Callable[[Instruction], T]) -> dict[int, T]:
+    def map_instructions(self, function: Callable[[Instruction], T]) -> dict[int, T]:
         """Returns function(instruction) of every lowered instruction by record. Results are cached, since every launch needs
         them."""
         with self._lock:
@@ -114,7 +114,7 @@ class Program:
 
     def lower(self, index: int, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Lowers everything that direct control flow reaches from record `index`, or a part once `goes_on` returns False."""
-        with self._lock, uncollected():
+        with self._lock, pause_gc():
             before = len(self.instructions)
             self.version += 1
             self._entered.add(index)
@@ -141,7 +141,7 @@ class Program:
 
     def complete(self, index: int, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Replaces a record's lean handler by the complete one, as long as `goes_on` returns True."""
-        with self._lock, uncollected():
+        with self._lock, pause_gc():
             self._checked_place(index, self.instructions[index], lean=False)
             self._batch.finish(goes_on)
             self._publish()
@@ -213,11 +213,11 @@ class Program:
             plan = Plan(tile.first)
             for word in (0, table.ctypes.data, table.ctypes.data >> 32):
                 plan.word(word)
-            count, steps = len(tile.steps[0]), tile.unrolled
+            count, steps = len(tile.steps[0]), tile.unroll
             plan.note(f"tile={count}x{steps}", *(f"{name}={value}" for name, value in sorted(tile.first.mods.items())))
             emitter = functools.partial(fma_tile.emit_tile, inst=tile.first, count=count, steps=steps)
             first, *others = tile.records
-            self._set(first, compiled(tile.first, plan, emitter, self._batch, self.checks), plan.slots)
+            self._set(first, compile_handler(tile.first, plan, emitter, self._batch, self.checks), plan.slots)
             passing = self.compiler.address("idle", idle)
             for at in others:
                 self._set(at, passing, [])
@@ -257,14 +257,14 @@ class Program:
 
     def _lower_one(self, index: int) -> list[int]:
         """Lowers one record. Returns the indices that may follow."""
-        self._fill(self._clamped(index))
+        self._fill(self._clamp(index))
         if not 0 <= index < self.count:
             self._fault(min(max(index, 0), self.count), Fault.JUMP, "the code ends here")
             return []
         try:
-            inst = self._decoded(index)
+            inst = self._decode(index)
         except ForeignInstruction as error:
-            return self._unsupported(index, str(error))
+            return self._mark_unsupported(index, str(error))
         except DecodeError as error:
             self._fault(index, Fault.UNDECODABLE, str(error))
             return []
@@ -274,23 +274,23 @@ class Program:
             self._fault(index, Fault.REGISTER, str(error))
             return []
         except SimError as error:
-            return self._unsupported(index, str(error))
+            return self._mark_unsupported(index, str(error))
         except Exception as error:  # an internal error only stops the kernels that execute it, with a message
             why = f"internal: {type(error).__name__}: {error} in the lowering of {inst.mnemonic}"
-            return self._unsupported(index, why)
+            return self._mark_unsupported(index, why)
         self.instructions[index] = inst
         self.starts[index] = 1
-        self._following[index] = [self._clamped(at) for at in following]
+        self._following[index] = [self._clamp(at) for at in following]
         for at in self._following[index]:
             self._fill(at)  # in case lowering stops before it
         return self._following[index]
 
-    def _unsupported(self, index: int, why: str) -> list[int]:
+    def _mark_unsupported(self, index: int, why: str) -> list[int]:
         self.problems[index] = why
         self._set(index, self._faulting, [])
         return []
 
-    def _clamped(self, index: int) -> int:
+    def _clamp(self, index: int) -> int:
         return index if 0 <= index < self.count else self.count
 
     def _fault(self, index: int, kind: int, why: str) -> None:
@@ -307,7 +307,7 @@ class Program:
 
         A thread may enter newly lowered code by a computed jump, which reads in this order (`Frame.jump_record`).
         """
-        settled = {index: self._settled(index, handler) for index, handler in self._handlers.items()}
+        settled = {index: self._settle(index, handler) for index, handler in self._handlers.items()}
         made = {index: address for index, address in settled.items() if address is not None}
         self._fence()
         places = np.fromiter(made, np.int64, len(made))
@@ -315,10 +315,10 @@ class Program:
         for index in made:
             del self._handlers[index]
 
-    def _settled(self, index: int, handler: int) -> int | None:
+    def _settle(self, index: int, handler: int) -> int | None:
         """Returns the address of a record's handler. None if it is not compiled: the record then keeps the one that requests it."""
         try:
-            return self._batch.settled(handler)
+            return self._batch.settle(handler)
         except SimError as error:
             self.problems[index] = str(error)
             return self._faulting
@@ -341,18 +341,18 @@ class Program:
                 self.failures.append((index, error))
                 self.checks = tuple(check for check in self.checks if name_of(check) != error.name)
 
-    def _decoded(self, index: int) -> Instruction:
+    def _decode(self, index: int) -> Instruction:
         """Returns the instruction at a record, decoded once: first for look-ahead, then to lower it."""
         if index not in self._seen:
             self._seen[index] = decode(self.code, 4 * index, self.target)
         return self._seen[index]
 
-    def _behind(self, index: int, inst: Instruction) -> Iterator[Instruction]:
+    def _instructions_after(self, index: int, inst: Instruction) -> Iterator[Instruction]:
         """Yields the instructions after one in the code, until one cannot be decoded."""
         with contextlib.suppress(SimError):
             while True:
                 index += inst.size // 4
-                inst = self._decoded(index)
+                inst = self._decode(index)
                 yield inst
 
     def _place(self, index: int, inst: Instruction, lean: bool = False) -> list[int]:
@@ -360,9 +360,9 @@ class Program:
         if self.mode.skips and not inst.spec.encoding.startswith("s"):
             plan = Plan(inst)
             plan.note("skipped")
-            self._set(index, compiled(inst, plan, lambda frame: None, self._batch), [])
+            self._set(index, compile_handler(inst, plan, lambda frame: None, self._batch), [])
             return [index + inst.size // 4]
-        turns = lets_others_on(inst, self._behind(index, inst))
+        turns = lets_others_on(inst, self._instructions_after(index, inst))
         if inst.spec.kind != "control":
             made, slots = falling_through(inst, self.mode, self.checks, turns)
             if lean and self._leans and made.leans and self.compiler.find(made.key) is None:
@@ -375,11 +375,11 @@ class Program:
         if inst.spec.control not in (*NO_EFFECT, *RESUMED):
             self._left.add(index)
             self._indirect |= inst.spec.control in INDIRECT
-            self._entered.update(self._clamped(at) for at in following)
+            self._entered.update(self._clamp(at) for at in following)
         if control.target:
             control.outside = not 0 <= control.jump_target() < self.count
             plan.slots[control.target - 2] = control.jump_target() & 0xFFFFFFFF
             if control.outside:
                 plan.note("outside")
-        self._set(index, compiled(inst, plan, control.emit, self._batch, self.checks), plan.slots)
+        self._set(index, compile_handler(inst, plan, control.emit, self._batch, self.checks), plan.slots)
         return following

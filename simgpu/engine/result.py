@@ -95,13 +95,13 @@ class Run:
         return f"<Run of {self.instructions:,} wave-instructions in {self.seconds:.3g} s{found}>"
 
 
-def executed(launch: Dispatch, workers: list[Worker]) -> np.ndarray:
+def execution_counts(launch: Dispatch, workers: list[Worker]) -> np.ndarray:
     """Returns how often each record of `launch.accounts` ran."""
-    return _tallied(launch.accounts, workers)[0]
+    return _tally(launch.accounts, workers)[0]
 
 
-def _tallied(accounts: Accounts, workers: list[Worker]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `executed`, and the lanes that each record of a memory instruction served."""
+def _tally(accounts: Accounts, workers: list[Worker]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns `execution_counts`, and the lanes that each record of a memory instruction served."""
     first, *others = (worker.counts[:, accounts.records] for worker in workers)
     entered, exited, lanes = sum(others, first)
     return scheduler.executions(entered, exited), lanes
@@ -115,7 +115,7 @@ def summarise(
     lost: clocks lost to LDS bank conflicts by record, None if not counted. kernel, call: see `Run`.
     """
     accounts = launch.accounts
-    times, lanes = _tallied(accounts, workers)
+    times, lanes = _tally(accounts, workers)
     counted = (times @ accounts.counted).tolist()
     counters = dict(zip(COUNTED, counted, strict=False))
     fidelity = dict(zip(FIDELITIES, counted[len(CLASSES) : -1], strict=True))
@@ -137,22 +137,22 @@ def summarise(
         conflicts = {4 * (index - launch.entry): clocks for index, clocks in lost.items()}
         counters["lds_bank_conflicts"] = sum(conflicts.values())
     inexact = [Inexact(mnemonic, why, int(times[at])) for at, mnemonic, why in accounts.inexact if times[at]]
-    return Run(total, seconds, counters, [], fidelity, profile, served, conflicts, merged(inexact), (), kernel, call)
+    return Run(total, seconds, counters, [], fidelity, profile, served, conflicts, merge_inexact(inexact), (), kernel, call)
 
 
 def instructions_so_far(launch: Dispatch, workers: list[Worker]) -> int:
     """Returns the number of wave-instructions that a launch executed until its workers returned."""
     executed = np.zeros(launch.program.count + 1, np.int64)
     for worker in workers:
-        entered = worker.entered.copy()
+        entered = worker.entries.copy()
         for wave in live_waves(worker):
             entered[wave.resume] -= 1  # it began its current run, and executed the part before this record
-        executed += scheduler.executions(entered, worker.exited)
+        executed += scheduler.executions(entered, worker.exits)
     known: set[int] = set().union(*(program.instructions for program in launch.programs.values()))
     return int(executed[sorted(known)].sum())
 
 
-def merged(entries: Iterable[Inexact]) -> tuple[Inexact, ...]:
+def merge_inexact(entries: Iterable[Inexact]) -> tuple[Inexact, ...]:
     """Merges entries to one for each mnemonic and reason, most executed first."""
     counts: Counter[tuple[str, Fidelity]] = Counter()
     for entry in entries:

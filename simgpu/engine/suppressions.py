@@ -22,7 +22,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from simgpu.engine.finding import Finding
-from simgpu.hardware.code_object.demangled import demangled, without_parameters
+from simgpu.hardware.code_object.demangled import demangle, without_parameters
 from simgpu.hardware.errors import LaunchError
 
 
@@ -37,7 +37,7 @@ class Suppression:
 
     def matches(self, finding: Finding) -> bool:
         """True if the entry matches this finding."""
-        names = (finding.kernel, without_parameters(demangled(finding.kernel)))
+        names = (finding.kernel, without_parameters(demangle(finding.kernel)))
         places = (finding.source, finding.other_source)
         return (
             fnmatchcase(finding.kind, self.kind)

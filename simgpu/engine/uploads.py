@@ -42,7 +42,7 @@ class _Upload:
 
 
 @contextmanager
-def uploaded(kernel: Kernel, args: Sequence[object]) -> Iterator[list[object]]:
+def upload_arrays(kernel: Kernel, args: Sequence[object]) -> Iterator[list[object]]:
     """Replaces the arrays among a launch's arguments by buffers, for a block.
 
     An array is a numpy array with at least one axis, or a tensor of PyTorch on the CPU. At the end of the block, also if it raises,
@@ -57,7 +57,7 @@ def uploaded(kernel: Kernel, args: Sequence[object]) -> Iterator[list[object]]:
     with ExitStack() as stack:
         for index, value in enumerate(given):
             if is_array(value):
-                one = _held_or_new(kernel, index, value, held)
+                one = _find_or_upload(kernel, index, value, held)
                 if one not in held:
                     held.append(one)
                     stack.callback(device.free, one.buffer)
@@ -72,7 +72,7 @@ def is_array(value: object) -> bool:
     return (isinstance(value, np.ndarray) and value.ndim > 0) or hasattr(value, "untyped_storage")
 
 
-def _held_or_new(kernel: Kernel, index: int, value: Any, held: Sequence[_Upload]) -> _Upload:
+def _find_or_upload(kernel: Kernel, index: int, value: Any, held: Sequence[_Upload]) -> _Upload:
     """Returns the upload of the same array, or makes one. Raises LaunchError for an argument that takes no such array."""
     argument = _argument(kernel, index)
     where = f"{kernel.info.title}: argument {argument.name}"

@@ -21,7 +21,7 @@ MANAGED = ".managed"  # clang's suffix of a managed variable's name
 
 
 @dataclass
-class Owned:
+class OwnedAllocation:
     """An allocation of the program."""
 
     kind: AllocationKind
@@ -87,7 +87,7 @@ class GPUs:
         self.arena = arena
         self.busy = threading.RLock()
         self.gpus = [GPU(board, options, arena) for board in options.boards]
-        self.owned: dict[int, Owned] = {}  # by address; freed ones stay for messages
+        self.owned: dict[int, OwnedAllocation] = {}  # by address; freed ones stay for messages
         self.modules: dict[int, tuple[int, Module, Module]] = {}  # GPU, and the module on its two devices
         self.functions: list[Function] = []
 
@@ -105,7 +105,7 @@ class GPUs:
         if change is Change.ALLOCATE:
             before = self.owned.get(address)  # a graph's memory is allocated again
             sites = tuple(int(site) for site in entry["sites"]) if before is None else before.sites
-            owned = Owned(
+            owned = OwnedAllocation(
                 AllocationKind(int(entry["memory"])), device, int(entry["number"]), address, int(entry["bytes"]), sites,
                 int(entry["home"]), int(entry["access"]), int(entry["read_only"]),
             )  # fmt: skip
@@ -127,12 +127,12 @@ class GPUs:
         elif change in (Change.PEER, Change.UNPEER):
             self._set_peer(device, int(entry["memory"]), change is Change.PEER, pad)
 
-    def _reaches(self, index: int, owned: Owned) -> bool:
+    def _reaches(self, index: int, owned: OwnedAllocation) -> bool:
         if owned.kind is AllocationKind.MAPPED:
             return bool(owned.access >> index & 1)
         return owned.kind is not AllocationKind.DEVICE or owned.device == index or owned.device in self.gpus[index].peers
 
-    def _adopt(self, index: int, owned: Owned, pad: int) -> None:
+    def _adopt(self, index: int, owned: OwnedAllocation, pad: int) -> None:
         memory = self.gpus[index].memory
         if owned.kind is AllocationKind.REGISTERED:
             owned.adopted[index] = memory.adopt_registered(owned.address, owned.nbytes, owned.label)
@@ -155,7 +155,7 @@ class GPUs:
             else:
                 self.gpus[index].memory.free(owned.adopted.pop(index))
 
-    def leaks(self) -> list[Owned]:
+    def leaks(self) -> list[OwnedAllocation]:
         """Returns allocations that were not freed, of the kinds that programs free themselves."""
         return [owned for owned in self.owned.values() if not owned.freed and owned.kind is not AllocationKind.MANAGED]
 

@@ -63,7 +63,7 @@ def run(command: Sequence[str], options: Options, compile: Compile) -> ProgramOu
 
 
 @dataclass
-class _Served:
+class _ServerProcess:
     """A server's process."""
 
     process: int
@@ -105,13 +105,13 @@ def _attend(program: subprocess.Popen[bytes], listener: socket.socket, options: 
     return outcome
 
 
-def _read(served: _Served) -> bool:
+def _read(served: _ServerProcess) -> bool:
     got = os.read(served.pipe, 1 << 16)
     served.data += got
     return bool(got)
 
 
-def _start_server(peer: socket.socket, listener: socket.socket, options: Options, compile: Compile) -> _Served:
+def _start_server(peer: socket.socket, listener: socket.socket, options: Options, compile: Compile) -> _ServerProcess:
     """Forks a server for one library, which writes its record into a pipe. This process has no other threads."""
     reading, writing = os.pipe()
     sys.stdout.flush()
@@ -120,7 +120,7 @@ def _start_server(peer: socket.socket, listener: socket.socket, options: Options
     if child:
         os.close(writing)
         peer.close()
-        return _Served(child, reading)
+        return _ServerProcess(child, reading)
     status = 1
     try:
         # A launcher that is killed takes its servers along; the program then finds that its GPU is gone.
@@ -138,7 +138,7 @@ def serve_into(peer: socket.socket, writing: int, options: Options, compile: Com
 
     try:
         record = server.serve(peer, options, compile)
-    except server.Ended:
+    except server.ProgramEnded:
         return 0  # the program ended before its greeting
     except Exception as error:
         server.tell(f"internal error of the server, {type(error).__name__}: {error}; please report it")

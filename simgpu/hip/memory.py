@@ -24,8 +24,8 @@ class Arena:
         self.base = base
         self._file, self._nbytes = file, nbytes
         self._next = base + nbytes - module_bytes
-        self.bytes = _mapped(file, nbytes)
-        self.undefined = _mapped(shadow, nbytes)
+        self.bytes = _map(file, nbytes)
+        self.undefined = _map(shadow, nbytes)
         self._shared: dict[int, np.ndarray] = {}  # other processes' bytes, by their address here
 
     def view(self, address: int, nbytes: int) -> np.ndarray:
@@ -38,7 +38,7 @@ class Arena:
         start = address - self.base
         return self.undefined[start : start + nbytes]
 
-    def registered(self, address: int, nbytes: int) -> np.ndarray:
+    def register(self, address: int, nbytes: int) -> np.ndarray:
         """Returns bytes of the program's own memory, whose pages follow the arena in the file, each at its address."""
         page = address // PAGE * PAGE
         length = -(-(address + nbytes - page) // PAGE) * PAGE
@@ -56,7 +56,7 @@ class Arena:
         finally:
             os.close(opened)
 
-    def shared(self, address: int) -> np.ndarray:
+    def shared_bytes(self, address: int) -> np.ndarray:
         """Returns the bytes of another process at an address."""
         return self._shared[address]
 
@@ -71,7 +71,7 @@ class Arena:
         return address, self.view(address, nbytes)
 
 
-def _mapped(file: int, nbytes: int) -> np.ndarray:
+def _map(file: int, nbytes: int) -> np.ndarray:
     flags = mmap.MAP_SHARED | getattr(mmap, "MAP_NORESERVE", 0x4000)
     return np.frombuffer(mmap.mmap(file, nbytes, flags), np.uint8)
 
@@ -90,31 +90,31 @@ class ArenaMemory(DeviceMemory):
         allocation = Allocation(address, nbytes, self._arena.view(address, size), label=label)
         if self.checked:
             allocation.undefined = self._arena.shadow(address, size)
-        return self._inserted(allocation)
+        return self._insert(allocation)
 
     def adopt_mapped(self, address: int, nbytes: int, label: str, home: int, writable: bool) -> Allocation:
         """Adopts memory that the program mapped; home: the address of its bytes in the arena."""
         allocation = Allocation(address, nbytes, self._arena.view(home, nbytes), writable, label)
         if self.checked:
             allocation.undefined = self._arena.shadow(home, nbytes)
-        return self._inserted(allocation)
+        return self._insert(allocation)
 
     def adopt_shared(self, address: int, nbytes: int, label: str) -> Allocation:
         """Adopts memory of another process; all of it counts as defined."""
-        allocation = Allocation(address, nbytes, self._arena.shared(address)[: whole_granules(nbytes)], label=label)
+        allocation = Allocation(address, nbytes, self._arena.shared_bytes(address)[: whole_granules(nbytes)], label=label)
         if self.checked:
             allocation.undefined = self._arena.shadow(address, whole_granules(nbytes))
-        return self._inserted(allocation)
+        return self._insert(allocation)
 
     def adopt_registered(self, address: int, nbytes: int, label: str) -> Allocation:
         """Adopts the program's own memory that it registered; all of it counts as defined."""
         lead = address % GRANULE
-        data = self._arena.registered(address - lead, whole_granules(lead + nbytes))
+        data = self._arena.register(address - lead, whole_granules(lead + nbytes))
         allocation = Allocation(address, nbytes, data, label=label, lead=lead, host=True)
         if self.checked:
             allocation.undefined = aligned_bytes(data.size)
             allocation.whole = True
-        return self._inserted(allocation)
+        return self._insert(allocation)
 
     def reserve(self, nbytes: int) -> tuple[int, np.ndarray]:
         return self._arena.reserve(nbytes)

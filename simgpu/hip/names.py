@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simgpu.hardware.code_object.code_object import CodeObject
-from simgpu.hardware.code_object.demangled import demangled, without_parameters
+from simgpu.hardware.code_object.demangled import demangle, without_parameters
 
 USE = "__simgpu_use_"  # prefix of variables that are added to a source to compile the code that it names
 
@@ -16,7 +16,7 @@ def lowered_names(code: bytes, expressions: Sequence[str]) -> list[str]:
     If there is a variable `USE` with an expression's number, its value is the address of the expression's object.
     """
     loaded = CodeObject.parse(code)
-    found = {without_parameters(demangled(name)): name for name in (*loaded.symbols, *loaded.kernels)}
+    found = {without_parameters(demangle(name)): name for name in (*loaded.symbols, *loaded.kernels)}
     image, base = loaded.image()
     at = {symbol.address: name for name, symbol in loaded.symbols.items()}
     names = []

@@ -42,10 +42,10 @@ def inspect(path: str) -> HipProgram:
         raise LaunchError(f"{path} is for {other}; this host is {host}: compile it for {host}")
     try:
         file = ElfFile(data)
-        kernels = ".hip_fatbin" in file.named((b".hip_fatbin",))
+        kernels = ".hip_fatbin" in file.sections_named((b".hip_fatbin",))
         if not any(header.type in (PT_DYNAMIC, PT_INTERP) for header in file.headers):
             raise LaunchError(f"{path} is statically linked: no library can be loaded in place of AMD's; link it dynamically")
-        found = HipProgram(True, kernels, _needed(file))
+        found = HipProgram(True, kernels, _needed_libraries(file))
     except DecodeError:
         return HipProgram(elf=True)
     if kernels and not found.loads_hip and not found.needed:
@@ -53,7 +53,7 @@ def inspect(path: str) -> HipProgram:
     return found
 
 
-def _needed(file: ElfFile) -> tuple[str, ...]:
+def _needed_libraries(file: ElfFile) -> tuple[str, ...]:
     """Returns the libraries that the dynamic section names."""
     dynamic = next((header for header in file.headers if header.type == PT_DYNAMIC), None)
     if dynamic is None:

@@ -107,11 +107,11 @@ def structure(told: dict[str, object], old: bool) -> bytes:
     for field in PROPERTIES:
         at = field.old if old else field.new
         if at is not None:
-            struct.pack_into(f"<{field.format}", made, at, *_packed(told.get(field.name, 0), field.format))
+            struct.pack_into(f"<{field.format}", made, at, *_pack_values(told.get(field.name, 0), field.format))
     return bytes(made)
 
 
-def _packed(value: object, format: str) -> tuple[object, ...]:
+def _pack_values(value: object, format: str) -> tuple[object, ...]:
     if isinstance(value, str):
         return (value.encode(),)
     if isinstance(value, tuple):

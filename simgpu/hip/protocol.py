@@ -89,7 +89,7 @@ class HipStatus(IntEnum):
     NOT_SUPPORTED = 801
 
 
-class Ended(Exception):
+class ProgramEnded(Exception):
     """Raised when the program's end of a socket is closed."""
 
 
@@ -102,7 +102,7 @@ class Message:
 
 
 def receive(peer: socket.socket, count: int) -> bytes:
-    """Receives `count` bytes; raises Ended if the other side closed before."""
+    """Receives `count` bytes; raises ProgramEnded if the other side closed before."""
     data = bytearray(count)
     view = memoryview(data)
     while view:
@@ -111,7 +111,7 @@ def receive(peer: socket.socket, count: int) -> bytes:
         except ConnectionError:
             got = 0
         if not got:
-            raise Ended
+            raise ProgramEnded
         view = view[got:]
     return bytes(data)
 
@@ -133,11 +133,11 @@ def answer(status: int, data: bytes) -> bytes:
 
 
 def send(peer: socket.socket, data: bytes) -> None:
-    """Sends all of the data; raises Ended if nobody reads it."""
+    """Sends all of the data; raises ProgramEnded if nobody reads it."""
     try:
         peer.sendall(data)
     except ConnectionError:
-        raise Ended from None
+        raise ProgramEnded from None
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def greeting(peer: socket.socket) -> Greeting:
     data, descriptors, _, _ = socket.recv_fds(peer, FRAME.size + HELLO.size, DESCRIPTORS)
     data += receive(peer, FRAME.size + HELLO.size - len(data)) if data else b""
     if not data:
-        raise Ended
+        raise ProgramEnded
     version, process, arena, arena_bytes, module_bytes, path = HELLO.unpack_from(data, FRAME.size)
     if version != VERSION or len(descriptors) != DESCRIPTORS:
         raise ValueError(f"a HIP library of protocol {version}, this is {VERSION}: start the program again")

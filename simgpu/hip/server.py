@@ -34,7 +34,7 @@ from simgpu.hardware.errors import (
     TimeLimit,
 )
 from simgpu.hip import properties
-from simgpu.hip.gpus import GPUs, LaunchShape, Owned
+from simgpu.hip.gpus import GPUs, LaunchShape, OwnedAllocation
 from simgpu.hip.memory import Arena
 from simgpu.hip.names import lowered_names
 from simgpu.hip.options import Compile, HipSource, Options
@@ -45,10 +45,10 @@ from simgpu.hip.protocol import (
     LAUNCH,
     LOG_BYTES,
     SHARE,
-    Ended,
     Greeting,
     HipStatus,
     Message,
+    ProgramEnded,
     Request,
     answer,
     greeting,
@@ -110,7 +110,7 @@ class Server:
         try:
             while True:
                 self._answer(next_message(self._peer))
-        except Ended:
+        except ProgramEnded:
             pass
 
     def _configuration(self) -> bytes:
@@ -142,7 +142,7 @@ class Server:
         else:
             handlers = {
                 Request.LOAD: self._load, Request.KERNEL: self._kernel, Request.SYMBOL: self._symbol,
-                Request.COMPILE: self._compiled, Request.SHARE: self._share, Request.LINK: self._linked,
+                Request.COMPILE: self._compile_program, Request.SHARE: self._share, Request.LINK: self._link,
                 Request.OCCUPANCY: self._occupancy,
             }  # fmt: skip
             try:
@@ -199,7 +199,7 @@ class Server:
 
     # Compiles for hiprtc. Data: the counts of options, texts of headers and names, then each of them and the source,
     # ended by 0.
-    def _compiled(self, data: bytes) -> tuple[int, bytes]:
+    def _compile_program(self, data: bytes) -> tuple[int, bytes]:
         """hiprtc: how many options, texts of headers and names there are, then each of them and the source, ended by 0."""
         index, options, headers, names = struct.unpack_from("<4I", data)
         texts = [text.decode(errors="replace") for text in data[16:].split(b"\0")]
@@ -223,7 +223,7 @@ class Server:
             return "."
 
     # Links for hiprtc. Data: the number of parts and the bytes of each, then the parts.
-    def _linked(self, data: bytes) -> tuple[int, bytes]:
+    def _link(self, data: bytes) -> tuple[int, bytes]:
         """hiprtc's linker: how many parts there are and the bytes of each, then the parts."""
         index, count = struct.unpack_from("<II", data)
         sizes = struct.unpack_from(f"<{count}I", data, 8)
@@ -256,17 +256,17 @@ class Server:
                 data = next_message(self._launches).data
                 *_, batch, behind = LAUNCH.unpack_from(data)
                 # Launches after a failed one were sent before the program could know.
-                status, text = self._launched(data) if batch != self._failed_batch else (HipStatus.SUCCESS, b"")
+                status, text = self._try_launch(data) if batch != self._failed_batch else (HipStatus.SUCCESS, b"")
                 if status:
                     self._failed_batch = batch
                 answers += answer(status, text)
                 if text or not behind:  # the program waits for all of a batch, but its output is seen at once
                     send(self._launches, answers)
                     answers = b""
-        except Ended:
+        except ProgramEnded:
             pass
 
-    def _launched(self, data: bytes) -> tuple[int, bytes]:
+    def _try_launch(self, data: bytes) -> tuple[int, bytes]:
         try:
             return self._launch(data)
         except Exception as error:  # a bug here: the program continues, and the record reports it
@@ -295,12 +295,12 @@ class Server:
         with self._gpus.busy:
             self._read_log(position)
             if self._options.time:
-                record.time(self._modelled(number, shape, arguments))
+                record.time(self._modelled_seconds(number, shape, arguments))
             try:
                 run, observed = self._gpus.launch(function, shape, arguments, checked, printed, observe)
             except SimError as error:
                 record.failed += 1
-                return self._failed(function.kernel, name, error), _text(printed)
+                return self._note_failure(function.kernel, name, error), _text(printed)
             except Exception as error:  # a bug here: the program continues, and the record reports it
                 self.record.error(f"kernel {name}: internal error, {type(error).__name__}: {error}; please report it")
                 return HipStatus.LAUNCH_FAILURE, _text(printed)
@@ -311,7 +311,7 @@ class Server:
             record.findings += self._note_kernel(finding, name)
         return HipStatus.SUCCESS, _text(printed)
 
-    def _modelled(self, number: int, shape: LaunchShape, arguments: bytes) -> float | None:
+    def _modelled_seconds(self, number: int, shape: LaunchShape, arguments: bytes) -> float | None:
         """Predicts seconds of a launch by the model, from the first launch of each shape; None if the model has no answer."""
         if (number, shape) not in self._times:
             try:
@@ -328,7 +328,7 @@ class Server:
             return False
         return number > options.skip and (options.only is None or number <= options.skip + options.only)
 
-    def _failed(self, kernel: Kernel, name: str, error: SimError) -> HipStatus:
+    def _note_failure(self, kernel: Kernel, name: str, error: SimError) -> HipStatus:
         for finding in error.findings:
             self._note_kernel(finding, name)
         times = self._seen[name]
@@ -347,7 +347,9 @@ class Server:
         site, kind = FINDING.unpack_from(data)
         name = kind.rstrip(b"\0").decode()
         with self._gpus.busy:
-            text = ADDRESS.sub(lambda match: self._told(int(match[1], 16)), data[FINDING.size :].decode(errors="replace"))
+            text = ADDRESS.sub(
+                lambda match: self._describe_allocation(int(match[1], 16)), data[FINDING.size :].decode(errors="replace")
+            )
         text = MANGLED.sub(lambda match: readable(match[0]), text)
         self._note(name, text, self._sites.first((site,)) or "")
 
@@ -355,7 +357,7 @@ class Server:
         severity: Severity = "error" if self._gpus.track_definedness and kind not in NOTES else "note"
         self.record.note(CallFinding(kind, self._with_sites(text), 0, "", source=source, severity=severity))
 
-    def _told(self, address: int) -> str:
+    def _describe_allocation(self, address: int) -> str:
         """Returns an allocation's description for people."""
         self._read_log(self._position())
         owned = self._gpus.owned.get(address)
@@ -370,12 +372,12 @@ class Server:
 
     def _with_sites(self, text: str) -> str:
         """Adds to each allocation in the text the line that allocated it."""
-        def sited(match: re.Match[str]) -> str:
+        def with_site(match: re.Match[str]) -> str:
             owned = next((o for o in self._gpus.owned.values() if o.label == match[0]), None)
             line = self._sites.first(owned.sites) if owned else None
             return f"{match[0]} ({line})" if line else match[0]
 
-        return LABEL.sub(sited, text)
+        return LABEL.sub(with_site, text)
 
     def _finish(self) -> None:
         """Reports memory that the program did not free, at its end, if checks are on."""
@@ -384,7 +386,7 @@ class Server:
             return
         with self._gpus.busy:
             self._read_log(self._position())
-            by_line: dict[str, list[Owned]] = {}
+            by_line: dict[str, list[OwnedAllocation]] = {}
             for owned in self._gpus.leaks():
                 by_line.setdefault(self._sites.first(owned.sites) or "", []).append(owned)
         for line, group in by_line.items():

@@ -176,7 +176,7 @@ class Hooks:
     staged.
     """
 
-    sums = False  # True to see matrix instructions by `summed`, including tiles of them (`matrix.tiles`)
+    sums = False  # True to see matrix instructions by `on_sums`, including tiles of them (`matrix.tiles`)
 
     @property
     def kind(self) -> type[Hooks]:
@@ -201,14 +201,14 @@ class Hooks:
     def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         """Emits code after the body, where the wave continues with the next instruction."""
 
-    def evaluated(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+    def on_result(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
         """Emits code for the results of vector instruction `frame.inst`, before omod, clamp and the write.
 
         Arguments and results are those of the body: `lane.Value`s, or tuples of them. For a packed instruction it is
         called for each half.
         """
 
-    def flushed(self, frame: Frame, value: Any, tiny: Any) -> None:
+    def on_flush(self, frame: Frame, value: Any, tiny: Any) -> None:
         """Emits code where MODE replaces denormals of a vector instruction's operand or result by 0.
 
         value: `lane.Value` before; tiny: <64 x i1>, the lanes whose magnitude is below the least normal number,
@@ -216,11 +216,11 @@ class Hooks:
         """
 
     def looks_at_rows(self) -> bool:
-        """True if `evaluated` or `flushed` emits anything, for whole rows."""
+        """True if `on_result` or `on_flush` emits anything, for whole rows."""
         kind = type(self)
-        return kind.evaluated is not Hooks.evaluated or kind.flushed is not Hooks.flushed
+        return kind.on_result is not Hooks.on_result or kind.on_flush is not Hooks.on_flush
 
-    def summed(self, frame: Frame, sums: Sums) -> None:
+    def on_sums(self, frame: Frame, sums: Sums) -> None:
         """Emits code for a matrix instruction's sums in some lanes of D, before they are written; only if `sums`."""
 
     def access(self, frame: Frame, access: Access) -> None:

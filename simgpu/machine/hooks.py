@@ -20,7 +20,7 @@ def row_taken(frame: Frame, first: IrValue) -> IrValue:
     """Returns i1: all hooks have finished with this row; see `Hooks.row`."""
     done = frame.value(ir.Constant(I1, 1))
     for hooks in frame.hooks:
-        done = frame.both(done, functools.partial(hooks.row, frame, first))
+        done = frame.emit_and(done, functools.partial(hooks.row, frame, first))
     return done
 
 

@@ -20,7 +20,7 @@ def call(build: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[Any]) -
     return build.call(function, args)
 
 
-def folded(build: ir.IRBuilder, name: str, values: Sequence[Any]) -> IrValue:
+def fold(build: ir.IRBuilder, name: str, values: Sequence[Any]) -> IrValue:
     """Reduces several values of a type to one, by an intrinsic of two operands."""
     return functools.reduce(lambda x, y: call(build, name, x.type, [x, y]), values)
 
@@ -36,7 +36,7 @@ def _intrinsic(name: str) -> Callable[..., IrValue]:
     """Returns LLVM's intrinsic on values of one type; all but the first may be Python numbers."""
 
     def intrinsic(first: IrValue, *others: Any) -> IrValue:
-        values = [first, *(first.aligned(other)[1] for other in others)]
+        values = [first, *(first.align_shapes(other)[1] for other in others)]
         result: IrValue = call(first.build, f"llvm.{name}.{type_name(first.type)}", first.type, values)
         return result
 
@@ -55,7 +55,7 @@ def any_special(values: Sequence[IrValue]) -> IrValue:
     independent chains.
     """
     first = values[0]
-    totals = [first.aligned(0.0)[1]] * min(CHAINS, len(values))
+    totals = [first.align_shapes(0.0)[1]] * min(CHAINS, len(values))
     for number, value in enumerate(values):
         totals[number % CHAINS] = fma(value, 0.0, totals[number % CHAINS])
     total = functools.reduce(operator.add, totals)

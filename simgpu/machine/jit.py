@@ -24,7 +24,7 @@ from simgpu.hardware import cache
 from simgpu.hardware.errors import SimError
 from simgpu.machine.compiling import object_file
 from simgpu.machine.compiling.object_file import ModuleSource
-from simgpu.machine.shield import unbroken
+from simgpu.machine.shield import run_shielded
 
 # Rooms of the package that do not affect a handler, or are links.
 OTHER_ROOMS = ("asm", "debugger", "hardware", "hip", "operators", "sampling", "slices", "timing", "tools", "triton")
@@ -113,7 +113,7 @@ def host() -> Host:
 
 
 @contextlib.contextmanager
-def uncollected() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """Runs a block that creates tens of thousands of objects with one garbage collection at its end, instead of dozens in it.
 
     The collection covers new objects only. The others, half a million in a process with numpy, take 0.1 s. Objects that are
@@ -155,19 +155,19 @@ class Compiler:
     def address_of_source(self, key: str, make: Callable[[str], ModuleSource]) -> int:
         """Returns the address of the function for `key`; `make(name)` returns its source if it is new."""
         found = self._addresses.get(key)
-        return unbroken(lambda: self._loaded(key, make)) if found is None else found
+        return run_shielded(lambda: self._load_or_make(key, make)) if found is None else found
 
     def find(self, key: str) -> int | None:
         """Returns the address of the function for `key`, or None if it must be compiled."""
         found = self._addresses.get(key)
-        return unbroken(lambda: self._found(key)) if found is None else found
+        return run_shielded(lambda: self._find(key)) if found is None else found
 
-    def _loaded(self, key: str, make: Callable[[str], ModuleSource]) -> int:
+    def _load_or_make(self, key: str, make: Callable[[str], ModuleSource]) -> int:
         with self._lock:
-            found = self._found(key)
-            return self._load(key, self._made(self.name(key), make)) if found is None else found
+            found = self._find(key)
+            return self._load(key, self._make(self.name(key), make)) if found is None else found
 
-    def _found(self, key: str) -> int | None:
+    def _find(self, key: str) -> int | None:
         with self._lock:
             found = self._addresses.get(key)
             if found is not None:
@@ -192,7 +192,7 @@ class Compiler:
         self.code[address] = key, len(code)
         return address
 
-    def _made(self, name: str, make: Callable[[str], ModuleSource]) -> bytes:
+    def _make(self, name: str, make: Callable[[str], ModuleSource]) -> bytes:
         """Returns a new function's object file, and keeps it; another process's, if one is compiling it at this moment."""
         with self.kept.made_once(name):
             code = self.kept.load(name)
@@ -201,7 +201,7 @@ class Compiler:
                 return code
             made = self.object_code(make(name))
             if isinstance(made, str):
-                raise rejected(name, made)
+                raise rejection(name, made)
             self.keep(name, made)
             return self._new.pop(name)
 
@@ -231,7 +231,7 @@ class Compiler:
             if called != key and self.name(called).encode() in code:
                 self.address_of_source(called, make)
 
-    def called(self, name: str) -> tuple[str, Callable[[str], ModuleSource]] | None:
+    def called_source(self, name: str) -> tuple[str, Callable[[str], ModuleSource]] | None:
         """Returns key and source of the function that handlers call by a name."""
         return next(((key, make) for key, make in list(CALLED.items()) if self.name(key) == name), None)
 
@@ -255,7 +255,7 @@ class Compiler:
 
     def source(self, build: Callable[[ir.Module, str], None], name: str) -> ModuleSource:
         """Returns the source of function `name`, which `build(module, name)` emits."""
-        with self._lock, uncollected():
+        with self._lock, pause_gc():
             return ModuleSource(self._text(build, name))
 
     def _text(self, build: Callable[[ir.Module, str], None], name: str) -> str:
@@ -265,7 +265,7 @@ class Compiler:
         return str(module)
 
 
-def rejected(name: str, why: str) -> SimError:
+def rejection(name: str, why: str) -> SimError:
     """Returns the error for a function that LLVM rejects."""
     return SimError(f"internal: LLVM rejects handler {name}: {why}")
 

@@ -19,7 +19,7 @@ from simgpu.machine import intrinsics
 from simgpu.machine.intrinsics import fabs
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import F32, F64, I1, I16, I32, I64, IrValue, constant, undefined, where
+from simgpu.machine.values import F32, F64, I1, I16, I32, I64, IrValue, constant, undefined_value, where
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 DEFAULT_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
@@ -176,7 +176,7 @@ class LLVMOps:
             a, b = self._vector(a), self._vector(b)
         return self.builder.select(condition, a, b)
 
-    def rarely(self, type_: Type, condition: Any, usual: Any, special: Callable[[], Any]) -> Any:
+    def unlikely(self, type_: Type, condition: Any, usual: Any, special: Callable[[], Any]) -> Any:
         """Computes the special value in a branch that is taken if the condition holds in any lane."""
         build = self.builder
         usual = self._vector(usual)
@@ -205,7 +205,7 @@ class LLVMOps:
         raw = single.bitcast(self.shape(I32))
         small = ((raw & 0x7FFFFFFF) - 1).unsigned < (127 - 14 << 23) - 1
         doubtful = ((raw & 0x1FFF) == 0x1000) | small
-        narrowed = self.rarely(type_, doubtful, self._narrow(type_, single), lambda: self._exact_fma(type_, wide))
+        narrowed = self.unlikely(type_, doubtful, self._narrow(type_, single), lambda: self._exact_fma(type_, wide))
         return self._settle(type_, narrowed, (a, b, c))
 
     def _exact_fma(self, type_: Type, wide: list[Any]) -> Any:
@@ -214,25 +214,25 @@ class LLVMOps:
     def convert(self, source: Type, target: Type, a: Any) -> Any:
         build = self.builder
         if source.kind == "mask" and source.bits == 1:
-            return build.zext(a, self._like(a, element(target)))
+            return build.zext(a, self._shape_like(a, element(target)))
         if source.is_float and target.is_float:
             return self._float_convert(source, target, self._vector(a))
         if source.is_float:
             return self._to_integer(source, target, self._vector(a))
         if target.is_float:
             return self._from_integer(source, target, self._vector(a))
-        shaped = self._like(a, element(target))
+        shaped = self._shape_like(a, element(target))
         if target.bits < source.bits:
             return build.trunc(a, shaped)
         if target.bits == source.bits:
             return a
         return build.sext(a, shaped) if source.kind == "signed" else build.zext(a, shaped)
 
-    def _like(self, a: Any, scalar: ir.Type) -> ir.Type:
+    def _shape_like(self, a: Any, scalar: ir.Type) -> ir.Type:
         return ir.VectorType(scalar, a.type.count) if isinstance(a.type, ir.VectorType) else scalar
 
     def bitcast(self, source: Type, target: Type, a: Any) -> Any:
-        wanted = self._like(a, element(target))
+        wanted = self._shape_like(a, element(target))
         return a if a.type == wanted else self.builder.bitcast(a, wanted)
 
     def lane_id(self) -> Any:
@@ -267,7 +267,7 @@ class LLVMOps:
     def gather(self, type_: Type, row: Any, lanes: Any) -> Any:
         row, lanes = self._vector(row), self._vector(lanes)
         spill = self._spill(row)
-        result = undefined(row.type)
+        result = undefined_value(row.type)
         for i in range(LANES):
             at = self._lane_index(lanes, i)
             source = self.builder.gep(spill, [at], inbounds=True, source_etype=element(type_))
@@ -323,7 +323,7 @@ class LLVMOps:
         if not (self.fix_nan or always):
             return result
         nan = self.compare("uno", type_, result, result)
-        return self.rarely(type_, nan, result, lambda: self._first_nan(type_, result, sources))
+        return self.unlikely(type_, nan, result, lambda: self._first_nan(type_, result, sources))
 
     def _first_nan(self, type_: Type, result: Any, sources: tuple[Any, ...]) -> Any:
         build, integer = self.builder, ir.IntType(type_.bits)
@@ -438,14 +438,14 @@ class LLVMOps:
         full = f"llvm.{name}.{prefix}i{target.bits}.{prefix}{kind}"
         result = self.shape(ir.IntType(target.bits))
 
-        def saturated() -> Any:
+        def saturate() -> Any:
             return intrinsics.call(self.builder, full, result, [value])
 
         if target.bits != 32:
-            return saturated()
+            return saturate()
         number = IrValue(self.builder, value)
         inside = fabs(number).ordered < 2.0**31 if signed else (number.ordered >= 0.0) & (number.ordered < 2.0**32)
-        return self.rarely(target, ~inside, number.fptosi(I32) if signed else number.fptoui(I32), saturated)
+        return self.unlikely(target, ~inside, number.fptosi(I32) if signed else number.fptoui(I32), saturate)
 
     def _from_integer(self, source: Type, target: Type, a: Any) -> Any:
         build = self.builder

@@ -15,7 +15,7 @@ from simgpu.machine import intrinsics
 from simgpu.machine.jit import host
 from simgpu.machine.lane_ops import LLVMOps, element
 from simgpu.machine.mode import DOWN, NEAREST, TO_ZERO, UP, Mode
-from simgpu.machine.values import F32, F64, I16, I32, IrValue, joined
+from simgpu.machine.values import F32, F64, I16, I32, IrValue, join_vectors
 
 # llvm.set.rounding's numbers (C's FLT_ROUNDS): 0 to zero, 1 nearest even, 2 up, 3 down.
 _FLT_ROUNDS = {NEAREST: 1, UP: 2, DOWN: 3, TO_ZERO: 0}
@@ -56,7 +56,7 @@ class RoundedOps(LLVMOps):
 
     # -- the operations ------------------------------------------------------------------------
 
-    def _constrained(self, name: str, result: ir.Type, args: list[Any]) -> Any:
+    def _call_constrained(self, name: str, result: ir.Type, args: list[Any]) -> Any:
         """Calls llvm.experimental.constrained.<name> under the current rounding mode."""
         self._set(self._way)
         value = self._strict(name, result, args)
@@ -74,31 +74,31 @@ class RoundedOps(LLVMOps):
         intrinsics.call(self.builder, "llvm.set.rounding", ir.VoidType(), [rounding])
 
     def _arith(self, op: str, a: Any, b: Any) -> Any:
-        return self._constrained(_CONSTRAINED[op], a.type, [a, b])
+        return self._call_constrained(_CONSTRAINED[op], a.type, [a, b])
 
     def intrinsic(self, name: str, scalar: ir.Type, args: list[Any], *extra: Any) -> Any:
         if name in ("fma", "sqrt"):
-            return self._constrained(name, args[0].type, args)
+            return self._call_constrained(name, args[0].type, args)
         return super().intrinsic(name, scalar, args, *extra)
 
     def _fptrunc(self, a: Any, scalar: ir.Type) -> Any:
         if self.lanes == 1 or scalar != ir.HalfType():
-            return self._constrained("fptrunc", self.shape(scalar), [a])
+            return self._call_constrained("fptrunc", self.shape(scalar), [a])
         # LLVM 22 aborts on vectors longer than one F16C instruction converts.
         piece, pieces = ir.VectorType(scalar, 8), []
         self._set(self._way)
         for first in range(0, self.lanes, 8):
-            part = IrValue(self.builder, a).shuffled(range(first, first + 8), a)
+            part = IrValue(self.builder, a).shuffle(range(first, first + 8), a)
             pieces.append(self._strict("fptrunc", piece, [part]))
         self._set(NEAREST)
-        return joined(pieces, self.lanes)[0]
+        return join_vectors(pieces, self.lanes)[0]
 
     def _from_integer(self, source: Type, target: Type, a: Any) -> Any:
         name = "sitofp" if source.kind == "signed" else "uitofp"
         scalar = element(target)
         if scalar in (F32, F64):
-            return self._constrained(name, self.shape(scalar), [a])
-        return self._narrow_f64(target, self._constrained(name, self.shape(F64), [a]))
+            return self._call_constrained(name, self.shape(scalar), [a])
+        return self._narrow_f64(target, self._call_constrained(name, self.shape(F64), [a]))
 
     def _narrow_f64(self, type_: Type, a: Any) -> Any:
         if not self._way:

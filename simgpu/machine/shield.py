@@ -32,7 +32,7 @@ def _run(function: Callable[[], object]) -> None:
     function()
 
 
-def unbroken(function: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
+def run_shielded(function: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
     """Returns function() or raises its exception, unless one was raised in this thread meanwhile.
 
     In that case it calls `stop`, waits for the function's end, and raises the exception from outside.

@@ -12,7 +12,7 @@ from simgpu.machine.wave_frame import WaveFrame
 
 def load_scalar(frame: WaveFrame, place: OperandPlace) -> IrValue:
     """Loads a scalar source as i32 or i64."""
-    with frame.once():
+    with frame.hoist():
         return _load_scalar(frame, place)
 
 

@@ -53,7 +53,7 @@ class TraceMemory:
         self.headers["used"] = 0
 
     @property
-    def wanted(self) -> np.ndarray:
+    def requested_words(self) -> np.ndarray:
         """Words that were appended to each buffer, including words that did not fit."""
         return np.asarray(self.headers["used"] // self.words.itemsize)
 
@@ -64,4 +64,4 @@ class TraceMemory:
 
     def drain(self, number: int) -> np.ndarray:
         """Returns the words of a buffer that fit."""
-        return self.words[number, : min(int(self.wanted[number]), self.words.shape[1])]
+        return self.words[number, : min(int(self.requested_words[number]), self.words.shape[1])]

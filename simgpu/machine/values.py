@@ -40,7 +40,7 @@ def constant(type_: ir.Type, value: float) -> ir.Constant:
     return Splat(type_, ir.Constant(type_.element, value)) if isinstance(type_, ir.VectorType) else ir.Constant(type_, value)
 
 
-def undefined(type_: ir.Type) -> ir.Constant:
+def undefined_value(type_: ir.Type) -> ir.Constant:
     """Returns an undefined value of the type."""
     return constant(type_, ir.Undefined)
 
@@ -62,7 +62,7 @@ def _operator(integers: str, floats: str = "", reflected: bool = False) -> Calla
     """Returns an operator of two values, from the builder's method names."""
 
     def operate(self: IrValue, other: Any) -> IrValue:
-        a, b = self.aligned(other)
+        a, b = self.align_shapes(other)
         return getattr(self.build, floats if self.is_float else integers)(*((b, a) if reflected else (a, b)))
 
     return operate
@@ -100,7 +100,7 @@ class IrValue:
         scalar = self.type.element if self.lanes else self.type
         return isinstance(scalar, (ir.HalfType, ir.FloatType, ir.DoubleType))
 
-    def aligned(self, other: Any) -> tuple[IrValue, IrValue]:
+    def align_shapes(self, other: Any) -> tuple[IrValue, IrValue]:
         """Returns this and the other value in one shape."""
         other = IrValue(self.build, constant(self.type, other) if isinstance(other, (int, float)) else other)
         if self.lanes and not other.lanes:
@@ -165,11 +165,11 @@ class IrValue:
         kind = ir.VectorType(self.type, lanes)
         if isinstance(self.ir, ir.Constant):
             return IrValue(self.build, Splat(kind, self.ir))
-        return self.build.insert_element(undefined(kind), self, ir.Constant(I32, 0)).shuffled([0] * lanes)
+        return self.build.insert_element(undefined_value(kind), self, ir.Constant(I32, 0)).shuffle([0] * lanes)
 
-    def shuffled(self, lanes: Sequence[int], other: Any = None) -> IrValue:
+    def shuffle(self, lanes: Sequence[int], other: Any = None) -> IrValue:
         """Returns a vector of lanes by their numbers; numbers of `other` follow this value's."""
-        second = undefined(self.type) if other is None else other
+        second = undefined_value(self.type) if other is None else other
         return self.build.shuffle_vector(self, second, lane_numbers(tuple(lanes)))
 
     def __getitem__(self, lane: Any) -> IrValue:
@@ -207,7 +207,7 @@ class Order:
         self.compare = compare
 
     def test(self, how: str, other: Any) -> IrValue:
-        return self.compare(how, *self.value.aligned(other))
+        return self.compare(how, *self.value.align_shapes(other))
 
     __lt__ = functools.partialmethod(test, "<")
     __le__ = functools.partialmethod(test, "<=")
@@ -226,7 +226,7 @@ def where(condition: IrValue, a: Any, b: Any) -> IrValue:
     """Selects `a` if the condition holds, else `b`, by lane for vectors; one of the two may be a number."""
     build = condition.build
     like = IrValue(build, b if isinstance(a, (int, float)) else a)
-    a, b = like.aligned(a)[1], like.aligned(b)[1]
+    a, b = like.align_shapes(a)[1], like.align_shapes(b)[1]
     return build.select(condition.splat(like.lanes) if like.lanes and not condition.lanes else condition, a, b)
 
 
@@ -275,9 +275,9 @@ for _name, _method in inspect.getmembers(ir.IRBuilder, inspect.isfunction):
         setattr(Builder, _name, _with_values(_method))
 
 
-def joined(pieces: Sequence[IrValue], lanes: int) -> list[IrValue]:
+def join_vectors(pieces: Sequence[IrValue], lanes: int) -> list[IrValue]:
     """Joins consecutive vectors of equal size into vectors of `lanes` lanes."""
     pieces = list(pieces)
     while (size := 2 * pieces[0].lanes) <= lanes:
-        pieces = [a.shuffled(range(size), b) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
+        pieces = [a.shuffle(range(size), b) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
     return pieces

@@ -59,7 +59,7 @@ class WaveFrame:
         """Loads the record's 32-bit slot `index` (or 64 bits from there); 0 and 1 hold the handler."""
         if index < 2:
             raise UnsupportedInstruction("a constant where only a register can be")
-        with self.once():
+        with self.hoist():
             return self.at(self.record, 4 * index).load(type_)
 
     def state(self, offset: int, type_: ir.Type = I32) -> IrValue:
@@ -75,7 +75,7 @@ class WaveFrame:
 
     def operand(self, slot: int) -> IrValue:
         """Returns a pointer to the register whose byte offset slot `slot` holds."""
-        with self.once():
+        with self.hoist():
             return self.at(self.wave, self.slot(slot))
 
     def context_at(self, offset: int) -> IrValue:
@@ -88,7 +88,7 @@ class WaveFrame:
     # -- rows ----------------------------------------------------------------------------------
 
     def exec_bits(self) -> IrValue:
-        with self.once():
+        with self.hoist():
             return self.state(self.scalar(126), I64)
 
     def by_groups(self, size: int, body: Callable[..., Sequence[Any]], state: Sequence[Any] = ()) -> list[Any]:
@@ -105,14 +105,14 @@ class WaveFrame:
         self.together, self.first, self.ahead = LANES, None, None
         return result
 
-    def once(self) -> AbstractContextManager[None]:
+    def hoist(self) -> AbstractContextManager[None]:
         """Emits the block's code before the loop over groups of lanes, if there is one."""
         if self.ahead is None or self.ahead is self.build.block:
             return HERE
         there: AbstractContextManager[None] = self.build.goto_block(self.ahead)
         return there
 
-    def emitted(self, emit: Callable[[], None], most: int) -> bool:
+    def try_emit(self, emit: Callable[[], None], most: int) -> bool:
         """Emits code, and keeps it unless it computes vectors of more than `most` bits in all; returns True if it was kept."""
         block, blocks = self.build.block, len(self.function.blocks)
         before = len(block.instructions)
@@ -167,7 +167,7 @@ class WaveFrame:
         if bits <= 32:
             return low
         order = [word for lane in range(self.together) for word in (lane, self.together + lane)]
-        return low.shuffled(order, self.row(pointer, 1)).bitcast(ir.VectorType(I64, self.together))
+        return low.shuffle(order, self.row(pointer, 1)).bitcast(ir.VectorType(I64, self.together))
 
     def write_wide(self, pointer: Any, value: Any, mask: Any | None) -> None:
         """Stores <64 x i32> or <64 x i64> into one or two registers."""
@@ -177,7 +177,7 @@ class WaveFrame:
         value = self.value(value)
         words = value.bitcast(ir.VectorType(I32, 2 * self.together))
         for number in range(2):
-            self.write_row(pointer, number, words.shuffled(range(number, words.lanes, 2)), mask)
+            self.write_row(pointer, number, words.shuffle(range(number, words.lanes, 2)), mask)
 
     def value(self, value: Any) -> IrValue:
         """Wraps llvmlite's own value, such as a constant, with operators."""
@@ -187,7 +187,7 @@ class WaveFrame:
         """Spreads a scalar over every lane."""
         return self.value(value).splat(lanes)
 
-    def both(self, first: Any, second: Callable[[], Any]) -> IrValue:
+    def emit_and(self, first: Any, second: Callable[[], Any]) -> IrValue:
         """Returns i1: `first` and the value that `second` emits, which is evaluated only if `first` holds."""
         build = self.build
         before = build.block
@@ -198,7 +198,7 @@ class WaveFrame:
         result.add_incoming(ir.Constant(I1, 0), before)
         return result
 
-    def chosen(self, condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> IrValue:
+    def emit_choice(self, condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> IrValue:
         """Returns i1: the value that one of two functions emits; only that one is evaluated."""
         build = self.build
         results = []

@@ -53,7 +53,7 @@ class FloatTile:
         self.frame = frame
         self.row = row = mfma.find(inst.mnemonic, inst.target)
         self.lanes = LANE_GROUPS[row.cd_type]
-        self.negated = negated(inst)
+        self.negated = negated_operands(inst)
         self.outputs = outputs_of(row)
         mods = selections(inst)
         if row.cd_type == "f64":
@@ -75,7 +75,7 @@ class FloatTile:
             if any(check.sums for check in self.frame.hooks):
                 with self.frame.build.if_then(any_special(sums), likely=False):
                     again = [initial(*place) for place in batch]
-                    steps(functools.partial(self._told, batch), again, True)
+                    steps(functools.partial(self._step_with_hooks, batch), again, True)
             for (d, f, g), value in zip(batch, sums, strict=True):
                 self.lanes.store(ds[d], f, g, default_nan(value))
 
@@ -92,31 +92,31 @@ class FloatTile:
         """Returns the factors that `spread` stored."""
         return TileFactors(rows, [rows.at((1 + number) * self.lanes.row) for number in range(count)], records)
 
-    def _added(self, values: Sequence[Any]) -> list[Any]:
+    def _addends(self, values: Sequence[Any]) -> list[Any]:
         """Returns C with the sign that is added."""
         return [-value if self.negated & 4 else value for value in values]
 
     def _step(self, batch: Sequence[tuple[int, int, int]], operands: TileFactors, values: Sequence[Any]) -> list[Any]:
         """Returns the accumulators of `batch` (D, row, group of lanes) after one instruction on each D."""
-        values = self._added(values)
+        values = self._addends(values)
         for k in range(self.row.k):
             for number, place in enumerate(batch):
                 values[number] = fma(*self._factors(operands, place, k), values[number])
         return values
 
-    def _told(self, batch: Sequence[tuple[int, int, int]], operands: TileFactors, values: Sequence[Any]) -> list[Any]:
+    def _step_with_hooks(self, batch: Sequence[tuple[int, int, int]], operands: TileFactors, values: Sequence[Any]) -> list[Any]:
         """Does the same as `_step`, and calls hooks for values that are not finite."""
         following = self._step(batch, operands, values)
-        for place, old, new in zip(batch, self._added(values), following, strict=True):
+        for place, old, new in zip(batch, self._addends(values), following, strict=True):
             with self.frame.build.if_then(any_special([new])):
-                zeros = old.aligned(0.0)[1]  # a lane stays 0 if all its factors are finite, as in `any_special`
+                zeros = old.align_shapes(0.0)[1]  # a lane stays 0 if all its factors are finite, as in `any_special`
                 for factor in (factor for k in range(self.row.k) for factor in self._factors(operands, place, k)):
                     zeros = fma(factor, 0.0, zeros)
                 d, f, g = place
                 number = self.frame.value(ir.Constant(I64, f * (LANES // GROUP) + g))
                 new, old, zeros = (self.lanes.in_order(value) for value in (new, old, zeros))
                 for check in (check for check in self.frame.hooks if check.sums):
-                    check.summed(self.frame, Sums(number, new, old, operands.records(d), zeros.is_nan()))
+                    check.on_sums(self.frame, Sums(number, new, old, operands.records(d), zeros.is_nan()))
         return following
 
     def _factors(self, operands: TileFactors, place: tuple[int, int, int], k: int) -> tuple[IrValue, IrValue]:
@@ -133,7 +133,7 @@ def selections(inst: Instruction) -> dict[str, int]:
     return {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
 
 
-def negated(inst: Instruction) -> int:
+def negated_operands(inst: Instruction) -> int:
     """Returns the operands whose sign f64 instructions change: bit 0 A, 1 B, 2 C."""
     return inst.src_mods.neg | int(inst.mods.get("neg", 0))
 
@@ -189,7 +189,7 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
     def accumulate(step: Any, values: list[Any], short: bool) -> list[Any]:
         together = 1 if short else steps
 
-        def several(number: Any, *values: Any) -> Sequence[Any]:
+        def accumulate_steps(number: Any, *values: Any) -> Sequence[Any]:
             if not short:
                 PrefetchQueue(frame).fetch(tile.lanes.registers * GROUP * len(values) * tile.row.k * steps)
             base = table.at(number * (4 * entry))
@@ -202,7 +202,7 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
                 values = step(operands, values)
             return values
 
-        return frame.loop(length, several, values, step=together)
+        return frame.loop(length, accumulate_steps, values, step=together)
 
     tile.emit(ds, lambda d, f, g: tile.lanes.load(ds[d], f, g), accumulate)
     pass_over(frame)

@@ -56,7 +56,7 @@ def elements(pointer: Any, places: np.ndarray, scalar: ir.Type) -> IrValue:
     row = first // LANES
     if (places // LANES != row).any():
         raise UnsupportedInstruction("one step of a matrix instruction reads two registers")
-    return pointer.at(size * LANES * row).load(ir.VectorType(scalar, LANES), 64).shuffled((places % LANES).tolist())
+    return pointer.at(size * LANES * row).load(ir.VectorType(scalar, LANES), 64).shuffle((places % LANES).tolist())
 
 
 class Spread:
@@ -142,7 +142,7 @@ class Spread:
         """Returns the least exponent of the f32 values at `pointer`, without zeros, i32; the values are not denormal."""
         # With 1 subtracted, zero is the greatest. No exponent changes, except that of a power of two, which drops by one.
         sizes = ((pointer.at(row * ROW).load(ROW32, 64) & 0x7FFFFFFF) - 1 for row in range(self.rows))
-        return (reduced("umin", functools.reduce(umin, sizes)) >> 23) - 127
+        return (reduce_row("umin", functools.reduce(umin, sizes)) >> 23) - 127
 
     def _negative(self, raw: IrValue) -> IrValue:
         return (raw & 1 << self.form.exponent + self.form.mantissa) != 0
@@ -179,7 +179,7 @@ class Spread:
         return FragmentFields(significands, exponents, values, self.form.mantissa)
 
 
-def reduced(how: str, row: IrValue) -> IrValue:
+def reduce_row(how: str, row: IrValue) -> IrValue:
     """Reduces a row's 64 values to one i32."""
     result: IrValue = intrinsics.call(row.build, f"llvm.vector.reduce.{how}.v64i32", I32, [row])
     return result

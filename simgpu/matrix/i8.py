@@ -58,15 +58,15 @@ def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: boo
     """Emits i8: exact products and sum, added to C with wrap or saturation."""
     products = (_pair_products if serves(groups) else _single_products)(groups, a, b)
 
-    def one(group: Any) -> None:
+    def sum_group(group: Any) -> None:
         total, old = products(group), c.load(group, VI)
         c.store(group, sadd_sat(old, total) if clamp else old + total)
 
-    groups.run(one)
+    groups.run(sum_group)
 
 
 def _pair_products(groups: Groups, a: Spread, b: Spread) -> Callable[[Any], Any]:
-    left, right = (_paired(spread, which) for which, spread in enumerate((a, b)))
+    left, right = (_pairs_of(spread, which) for which, spread in enumerate((a, b)))
     return lambda group: dot(groups, group, list(range(groups.walk.steps)), left, right)
 
 
@@ -75,7 +75,7 @@ def _single_products(groups: Groups, a: Spread, b: Spread) -> Callable[[Any], An
     return lambda group: sum(groups.product(left, right, I32, group, step) for step in range(groups.walk.steps))
 
 
-def _paired(spread: Spread, which: int) -> Pairs:
+def _pairs_of(spread: Spread, which: int) -> Pairs:
     entry = CacheEntry(spread, which, "pairs")
     pairs = Pairs(entry.reserve(spread.rows * ROW))
     with entry.if_stale():

@@ -148,10 +148,10 @@ def _index_row(frame: Frame, places: MatrixPlaces) -> Any:
     """Returns a copy of the sparse indices: D may be written before they are used."""
     if places.index is None:
         return None
-    return _copied(frame, frame.operand(places.index.slot), 1)
+    return _copy_of(frame, frame.operand(places.index.slot), 1)
 
 
-def _copied(frame: Frame, pointer: Any, registers: int) -> Any:
+def _copy_of(frame: Frame, pointer: Any, registers: int) -> Any:
     copy = stack(frame, registers * ROW)
     _copy(pointer, copy, registers)
     return copy
@@ -169,7 +169,7 @@ def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces, aside: bool
         return Accumulator(groups, None, load_scalar(frame, places.c), d)
     c = frame.operand(places.c.slot)
     if places.aliased and not aside:
-        c = _copied(frame, c, places.c.bits // 32)
+        c = _copy_of(frame, c, places.c.bits // 32)
     return Accumulator(groups, c, None, d)
 
 
@@ -177,7 +177,7 @@ def _emit_float(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     def readable(place: OperandPlace, copied: bool) -> Any:
         """Returns a pointer to the registers, or to a copy of them if D may overwrite them."""
         pointer = frame.operand(place.slot)
-        return _copied(frame, pointer, place.bits // 32) if copied else pointer
+        return _copy_of(frame, pointer, place.bits // 32) if copied else pointer
 
     lanes = LANE_GROUPS[row_of(inst).cd_type]
     a, b = (readable(place, places.aliased and lanes.registers == 1) for place in (places.a, places.b))

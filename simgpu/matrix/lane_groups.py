@@ -59,7 +59,7 @@ class LaneGroups:
         words = value.bitcast(ir.VectorType(I32, self.registers * GROUP))
         for number in range(self.registers):
             lanes = [self.registers * int(at) + number for at in self.position]
-            self._word(registers, row, group, number).store(words.shuffled(lanes), 64)
+            self._word(registers, row, group, number).store(words.shuffle(lanes), 64)
 
     def spread(self, frame: Frame, registers: Any, rows: Any, sign: int) -> None:
         """Copies a row of `registers` to consecutive vectors at `rows`; sign: xored into each sign bit."""
@@ -70,7 +70,7 @@ class LaneGroups:
 
     def in_order(self, value: IrValue) -> IrValue:
         """Returns a vector in the order of lanes."""
-        return value.shuffled([int(at) for at in self.position])
+        return value.shuffle([int(at) for at in self.position])
 
     def _word(self, registers: Any, row: int, group: int, number: int) -> Any:
         return registers.at(row * self.row + number * ROW + group * 4 * GROUP)
@@ -78,7 +78,7 @@ class LaneGroups:
     def _element(self, words: list[IrValue]) -> IrValue:
         if len(words) == 1:
             return words[0]
-        return words[0].shuffled([place for lane in self.order for place in (lane, GROUP + lane)], words[1])
+        return words[0].shuffle([place for lane in self.order for place in (lane, GROUP + lane)], words[1])
 
 
 LANE_GROUPS = {

@@ -54,7 +54,7 @@ class CacheEntry:
         other = self.header.load(I64, 8) != self.key
         words = [(self.registers.at(at), self.bits.at(at)) for at in self.lines]
         changed = [source.load(BLOCK, 64) ^ tag.load(BLOCK, 64) for source, tag in words]
-        with self.frame.build.if_then(other | ~direct.none(changed)):
+        with self.frame.build.if_then(other | ~direct.no_bit(changed)):
             yield
             for source, tag in words:
                 tag.store(source.load(BLOCK, 64), 64)

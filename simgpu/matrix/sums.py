@@ -32,7 +32,7 @@ def first_of_chunks(steps: np.ndarray, size: int) -> np.ndarray:
     return steps[::size] - steps[0]
 
 
-def _separated(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _separate(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Splits offsets (groups, steps) into a part of each step plus a part of each group."""
     steps, groups = offsets[0], offsets[:, 0] - offsets[0, 0]
     assert (offsets == groups[:, None] + steps).all(), "lanes of D move A and B alike at every k"
@@ -47,15 +47,15 @@ class Groups:
         self.walk = walk
         self.index_row = index_row
         self.width = walk.a.shape[2]
-        # Bytes from the requested elements of A, B and so on to those of the current chunk: within `chunked`.
+        # Bytes from the requested elements of A, B and so on to those of the current chunk: within `run_chunks`.
         self.moved: list[Any] | None = None
         if walk.regular:
-            self.a_steps, self.a_groups = _separated(walk.a[..., 0] * 4)
-            self.b_steps, self.b_groups = _separated(walk.b[..., 0] * 4)
+            self.a_steps, self.a_groups = _separate(walk.a[..., 0] * 4)
+            self.b_steps, self.b_groups = _separate(walk.b[..., 0] * 4)
             self.a_table = self._table(self.a_groups)
             self.b_table = self._table(self.b_groups)
             if walk.index is not None:
-                self.chosen = self._chosen(walk.index)
+                self.chosen = self._sparse_offsets(walk.index)
 
     def _table(self, values: np.ndarray) -> Any:
         kind = ir.ArrayType(I32, values.size)
@@ -73,11 +73,11 @@ class Groups:
                 body(group)
             return
 
-        def one(group: Any) -> tuple[()]:
+        def run_group(group: Any) -> tuple[()]:
             body(group)
             return ()
 
-        self.frame.loop(self.walk.groups, one, first=first)
+        self.frame.loop(self.walk.groups, run_group, first=first)
 
     def entry(self, table: Any, index: Any) -> IrValue:
         """Returns table[index] as i64."""
@@ -87,7 +87,7 @@ class Groups:
     def a(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> IrValue:
         """Loads the element of A at a step, for each lane of the group."""
         if not self.walk.regular:
-            return self._shuffled(pointer, scalar, self.walk.a[group, step])
+            return self._shuffle_row(pointer, scalar, self.walk.a[group, step])
         place = pointer.at(self.entry(self.a_table, group)).at(int(self.a_steps[step]))
         if self.moved is not None:
             place = place.at(self.moved[0])
@@ -96,7 +96,7 @@ class Groups:
     def b(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> IrValue:
         """Loads the elements of B at a step."""
         if not self.walk.regular:
-            return self._shuffled(pointer, scalar, self.walk.b[group, step])
+            return self._shuffle_row(pointer, scalar, self.walk.b[group, step])
         return pointer.at(self.b_offset(group, step)).load(ir.VectorType(scalar, self.width))
 
     def b_offset(self, group: Any, step: int) -> IrValue:
@@ -140,7 +140,7 @@ class Groups:
         order = np.pad(order, (0, -len(order) % LANES))
         return order, rows[0] * len(order) + which * self.walk.groups
 
-    def chunked(
+    def run_chunks(
         self, offsets: tuple[np.ndarray, ...], body: Callable[[list[Any]], list[Any]], state: list[Any]
     ) -> list[Any]:
         """Emits body(state) for each chunk of steps; inside, steps are those of the first chunk."""
@@ -149,15 +149,15 @@ class Groups:
             return body(state)
         tables = [self._table(o) for o in offsets]
 
-        def one(chunk: Any, *carried: Any) -> list[Any]:
+        def run_chunk(chunk: Any, *carried: Any) -> list[Any]:
             self.moved = [self.entry(table, chunk) for table in tables]
             result = body(list(carried))
             self.moved = None
             return result
 
-        return self.frame.loop(count, one, state)
+        return self.frame.loop(count, run_chunk, state)
 
-    def _chosen(self, index: np.ndarray) -> Any:
+    def _sparse_offsets(self, index: np.ndarray) -> Any:
         """Returns a pointer to the bytes (i32) from B's elements at k = 0 to those of the sparse index, by step and group."""
         row = self.index_row.load(ROW32, 64)
         table = stack(self.frame, 4 * self.walk.steps * len(index))
@@ -165,21 +165,21 @@ class Groups:
         assert (first_of_four - first_of_four[:, :1] == ROW * np.arange(4)).all(), "four k of B are a row apart"
         for step in range(self.walk.steps):
             fields = index[:, step // 2]
-            words = row.shuffled([int(lane) for lane in fields >> 5])
+            words = row.shuffle([int(lane) for lane in fields >> 5])
             low = ir.Constant(words.type, [int(bit) + 2 * (step % 2) for bit in fields & 31])
             offsets = (words >> low & 3) * ROW + int(first_of_four[step // 2, 0])
             table.at(4 * step * len(index)).store(offsets, 64)
         return table
 
-    def _shuffled(self, pointer: Any, scalar: ir.Type, places: np.ndarray) -> IrValue:
+    def _shuffle_row(self, pointer: Any, scalar: ir.Type, places: np.ndarray) -> IrValue:
         """Returns elements of arbitrary lanes of one row."""
         rows = np.unique(places // LANES)
         assert len(rows) == 1, "one step of a group reads one row"
         row = pointer.at(int(rows[0]) * ROW).load(ir.VectorType(scalar, LANES), 64)
-        return row.shuffled([int(place) % LANES for place in places])
+        return row.shuffle([int(place) % LANES for place in places])
 
 
-def told(frame: Frame, group: Any, new: IrValue, old: Callable[[], IrValue]) -> None:
+def report_nonfinite(frame: Frame, group: Any, new: IrValue, old: Callable[[], IrValue]) -> None:
     """Calls hooks for lanes of D that are not all finite; group: an int or i64; old: emits the lanes of C."""
     hooks = [check for check in frame.hooks if check.sums]
     if not hooks:
@@ -188,7 +188,7 @@ def told(frame: Frame, group: Any, new: IrValue, old: Callable[[], IrValue]) -> 
         number = frame.value(ir.Constant(I64, group)) if isinstance(group, int) else group
         sums = Sums(number, new, old(), frame.slot(SLOT_INDEX).zext(I64))
         for check in hooks:
-            check.summed(frame, sums)
+            check.on_sums(frame, sums)
 
 
 class Accumulator:
@@ -208,7 +208,7 @@ class Accumulator:
 
     def store(self, group: Any, value: Any) -> None:
         if value.is_float:
-            told(self.groups.frame, group, value, lambda: self.load(group, value.type))
+            report_nonfinite(self.groups.frame, group, value, lambda: self.load(group, value.type))
         self.d.at(group * self.bytes).store(value, 64)
 
 
@@ -252,7 +252,7 @@ class PairwiseSum:
             with then:
                 self.groups.run(lambda group: self._group(group, lambda result: result))
             with otherwise:
-                self.groups.run(lambda group: self._group(group, _flushed))
+                self.groups.run(lambda group: self._group(group, _flush))
 
     def _group(self, group: Any, rounded: Callable[[IrValue], IrValue]) -> None:
         """Emits a group of lanes; rounded: maps an operation's result to f32."""
@@ -269,7 +269,7 @@ class PairwiseSum:
         self.c.store(group, default_nan(total))
 
 
-def _flushed(value: IrValue) -> IrValue:
+def _flush(value: IrValue) -> IrValue:
     """Replaces denormals by 0 with their sign."""
     zero = (value.bitcast(VI) & 0x80000000).bitcast(V32)
     return where(_is_tiny(value), zero, value)

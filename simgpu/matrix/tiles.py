@@ -22,14 +22,14 @@ WIDEST = 2  # most D's of a tile
 UNROLLED = 4  # most steps of a tile without a branch in between
 WINDOW = 256  # greatest distance between the instructions of a tile
 
-Placed = tuple[int, Instruction]
+PlacedInstruction = tuple[int, Instruction]
 
 
 @dataclass(frozen=True)
 class Tile:
     """Instructions that run as one, by the first of them."""
 
-    steps: tuple[tuple[Placed, ...], ...]  # steps[s][d]: record and instruction of step s on D number d
+    steps: tuple[tuple[PlacedInstruction, ...], ...]  # steps[s][d]: record and instruction of step s on D number d
 
     @property
     def records(self) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ class Tile:
         return self.steps[0][0][1]
 
     @property
-    def unrolled(self) -> int:
+    def unroll(self) -> int:
         """Steps of one iteration of the handler's loop."""
         return next(count for count in range(UNROLLED, 0, -1) if len(self.steps) % count == 0)
 
@@ -88,7 +88,7 @@ def _bits(inst: Instruction, names: Sequence[str]) -> int:
     return bits
 
 
-def tiles(run: Sequence[Placed], fused: Container[int]) -> Iterator[Tile]:
+def tiles(run: Sequence[PlacedInstruction], fused: Container[int]) -> Iterator[Tile]:
     """Yields tiles of two instructions or more in a straight run; records in `fused` belong to one already."""
     registers = [RegisterMask.of(inst) for _, inst in run]
     taken = {at for at, (index, _) in enumerate(run) if index in fused}

@@ -21,7 +21,7 @@ from simgpu.machine.jit import CALLED, compiler
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.values import I8, I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, PTR
-from simgpu.memory.lane_copy import WIDE64, LaneCopy, Narrow, constant, each_lane, first_lane, inside
+from simgpu.memory.lane_copy import WIDE64, LaneCopy, Narrow, constant, each_lane, first_lane, is_inside
 
 
 class GlobalAccess:
@@ -131,7 +131,7 @@ def per_allocation(
     address = spilled.at(lane * 8).load(I64, align=8)
     entry = find_allocation(frame, address)
     base, size, delta = (field(entry, which) for which in (layout.ALLOC_BASE, layout.ALLOC_SIZE, layout.ALLOC_DELTA))
-    mask = left & inside(addresses - base, size, lane_bytes).bitcast(I64)
+    mask = left & is_inside(addresses - base, size, lane_bytes).bitcast(I64)
     with build.if_then((mask >> lane & 1) == 0, likely=False):
         frame.fault(Fault.MEMORY, address, lane.trunc(I32))
     if writes:
@@ -149,7 +149,7 @@ def field(entry: IrValue, offset: int) -> IrValue:
     return entry.at(offset).load(I64, 8)
 
 
-def hinted(frame: Frame) -> IrValue:
+def hinted_entry(frame: Frame) -> IrValue:
     """Returns a pointer to the table entry that this record hit last; entry 0 at first."""
     table = frame.context(layout.CTX_ALLOCATIONS).pointer()
     hint = frame.slot(layout.SLOT_HINT).zext(I64)
@@ -166,7 +166,7 @@ def find_allocation(frame: Frame, address: Any) -> IrValue:
     table = frame.context(layout.CTX_ALLOCATIONS).pointer()
     count = frame.context(layout.CTX_COUNT)
     hint_place = frame.at(frame.record, 4 * layout.SLOT_HINT)
-    guess = hinted(frame)
+    guess = hinted_entry(frame)
     hit = (address - field(guess, layout.ALLOC_BASE)).unsigned < field(guess, layout.ALLOC_SIZE)
     start = build.block
     search = build.append_basic_block("search")
@@ -235,14 +235,14 @@ def _mark_whole(frame: Frame, bitmap: IrValue, offsets: IrValue, lane_bytes: int
     kind = ir.IntType(lane_bytes)
     ones = ir.Constant(kind, (1 << lane_bytes) - 1)
 
-    def one(lane: IrValue) -> tuple[()]:
+    def mark_lane(lane: IrValue) -> tuple[()]:
         target = bitmap.at(places.at(lane * 8).load(I64, align=8))
         with frame.build.if_then(target.load(kind, align=1) != ones, likely=False):
             target.store(ones, align=1)
             note_page(frame, target)
         return ()
 
-    frame.loop(LANES, one)
+    frame.loop(LANES, mark_lane)
 
 
 def _mark_each(frame: Frame, bitmap: IrValue, offsets: IrValue, mask: Any, lane_bytes: int) -> None:

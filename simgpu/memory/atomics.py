@@ -55,7 +55,7 @@ def global_atomic(
     returned = staging(frame).at(operands * area)
 
     def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
-        def one(lane: IrValue) -> None:
+        def serve_lane(lane: IrValue) -> None:
             at = lane * 8
             address = frame.at(frame.wave, layout.ADDRESSES).at(at).load(I64, 8)
             step = lane * (bits // 8)
@@ -68,7 +68,7 @@ def global_atomic(
         if not host_addresses:
             overwrites(frame, access)
         frame.store(addresses, frame.at(frame.wave, layout.ADDRESSES), align=8)
-        each_lane(frame, mask, one)
+        each_lane(frame, mask, serve_lane)
         if not host_addresses:
             copy = LaneCopy(frame, addresses, bits // 8, True)
             for writes in (False, True):

@@ -67,12 +67,14 @@ class AccessFormat:
 def instruction_format(frame: Frame, code: int) -> AccessFormat:
     """Returns tbuffer's format: data format in bits 3:0, number format in bits 6:4."""
 
-    def known(value: int) -> IrValue:
+    def known_field(value: int) -> IrValue:
         return frame.value(ir.Constant(I32, value))
 
     data, number = code & 15, code >> 4
     fields = [field_at(data, component) for component in range(4)]
-    return AccessFormat(known(element_bytes(data)), known(number), [(known(at), known(width)) for at, width in fields], None)
+    return AccessFormat(
+        known_field(element_bytes(data)), known_field(number), [(known_field(at), known_field(width)) for at, width in fields], None
+    )
 
 
 def resource_format(frame: Frame, place: OperandPlace) -> AccessFormat:
@@ -128,7 +130,7 @@ class Converter:
 
     # -- memory to registers -------------------------------------------------------------------
 
-    def loaded(self, words: list[IrValue], field: tuple[IrValue, IrValue], last: bool | IrValue) -> IrValue:
+    def load_component(self, words: list[IrValue], field: tuple[IrValue, IrValue], last: bool | IrValue) -> IrValue:
         """Returns the register value of a component's field (32 bits, 16 of them used by d16 forms); last: True if it is W."""
         offset, width = field
         raw = self.field(words, offset, width)
@@ -141,16 +143,16 @@ class Converter:
             ((SNORM, SNORM_OGL), snorm.bitcast(ROW32)),
             ((USCALED,), raw.uitofp(F32).bitcast(ROW32)),
             ((SSCALED,), signed.sitofp(F32).bitcast(ROW32)),
-            ((FLOAT,), self._widened(raw, width)),
+            ((FLOAT,), self._widen(raw, width)),
         ):
             value = where(self.is_number(*codes), other, value)
         if self.d16:
-            value = self._half(value)
+            value = self._to_half(value)
         value = where(self.is_number(UINT), raw, where(self.is_number(SINT), signed, value))
-        lacking = where(last, self.one(), 0) if isinstance(last, IrValue) else self.one() if last else 0
+        lacking = where(last, self.one_value(), 0) if isinstance(last, IrValue) else self.one_value() if last else 0
         return where(width == 0, lacking, value)
 
-    def one(self) -> IrValue:
+    def one_value(self) -> IrValue:
         """Returns 1 in the format: 1.0, or the integer."""
         real = constant_of(ROW32, 0x3C00 if self.d16 else ONE)
         return where(self.is_number(UINT, SINT), constant_of(ROW32, 1), real)
@@ -162,11 +164,11 @@ class Converter:
             word = where(which == number, words[number], word)
         return word >> (offset & 31) & self.ones(width)
 
-    def _half(self, row: IrValue) -> IrValue:
+    def _to_half(self, row: IrValue) -> IrValue:
         """Converts f32 bits to f16 bits."""
         return self.ops._narrow(t.f16, row.bitcast(REALS)).zext(I32)
 
-    def _widened(self, raw: IrValue, width: IrValue) -> IrValue:
+    def _widen(self, raw: IrValue, width: IrValue) -> IrValue:
         """Converts floats of 32, 16, 11 and 10 bits; the last two have no sign and f16's exponent."""
         half = raw
         for bits, shift in ((11, 4), (10, 5)):
@@ -176,26 +178,26 @@ class Converter:
         whole = (width == 32).splat(LANES)
         return where(whole, raw, self.ops.widen_half(narrow).bitcast(ROW32))
 
-    def selected(self, words: list[IrValue], component: int) -> IrValue:
+    def select_component(self, words: list[IrValue], component: int) -> IrValue:
         """Applies dst_sel to a component: the field is selected before it is converted."""
         fields = self.form.fields
         if self.form.select is None:
-            return self.loaded(words, fields[component], component == 3)
+            return self.load_component(words, fields[component], component == 3)
         select = self.form.select[component]
         offset, width = fields[0]
         for number in (1, 2, 3):
             chosen = select == SEL_X + number
             offset, width = where(chosen, fields[number][0], offset), where(chosen, fields[number][1], width)
-        value = self.loaded(words, (offset, width), select == SEL_X + 3)
-        return where(select.unsigned >= SEL_X, value, where(select == SEL_1, self.one(), 0))
+        value = self.load_component(words, (offset, width), select == SEL_X + 3)
+        return where(select.unsigned >= SEL_X, value, where(select == SEL_1, self.one_value(), 0))
 
-    def outside(self, component: int) -> Any:
+    def out_of_range(self, component: int) -> Any:
         """Returns the value of a lane out of range: 0, or 1 if dst_sel is 1."""
-        return 0 if self.form.select is None else where(self.form.select[component] == SEL_1, self.one(), 0)
+        return 0 if self.form.select is None else where(self.form.select[component] == SEL_1, self.one_value(), 0)
 
     # -- registers to memory -------------------------------------------------------------------
 
-    def stored(self, row: IrValue, component: int) -> IrValue:
+    def store_component(self, row: IrValue, component: int) -> IrValue:
         """Returns the bits of a component's field, in place within its word."""
         offset, width = self.form.fields[component]
         number = row
@@ -203,20 +205,20 @@ class Converter:
             number = self.ops.widen_half(row.trunc(I16)).bitcast(ROW32)
             row = where(self.is_number(SINT), (row << 16).ashr(16), row & 0xFFFF)
         real = number.bitcast(REALS)
-        unorm = self._integer(self._limited(real, 0.0) * self._largest(width, 0), False)
-        snorm = self._integer(self._limited(real, -1.0) * self._largest(width, 1), True)
+        unorm = self._integer(self._limit(real, 0.0) * self._largest(width, 0), False)
+        snorm = self._integer(self._limit(real, -1.0) * self._largest(width, 1), True)
         bits = row
         for codes, other in (
             ((UNORM,), unorm),
             ((SNORM, SNORM_OGL), snorm),
             ((USCALED,), self._integer(real, False)),
             ((SSCALED,), self._integer(real, True)),
-            ((FLOAT,), self._narrowed(number, width)),
+            ((FLOAT,), self._narrow(number, width)),
         ):
             bits = where(self.is_number(*codes), other, bits)
         return (bits & self.ones(width)) << (offset & 31)
 
-    def _limited(self, value: IrValue, low: float) -> IrValue:
+    def _limit(self, value: IrValue, low: float) -> IrValue:
         """Clamps a value to low..1; NaN becomes 0."""
         value = where(value.is_nan(), 0.0, value)
         value = where(value.ordered < low, low, value)
@@ -228,8 +230,8 @@ class Converter:
         target = t.i32 if signed else t.u32
         return self.ops.convert(t.f32, target, near)
 
-    def _narrowed(self, number: IrValue, width: IrValue) -> IrValue:
-        half = self._half(number)
+    def _narrow(self, number: IrValue, width: IrValue) -> IrValue:
+        half = self._to_half(number)
         positive = where(half.unsigned >= 0x8000, 0, half)
         bits = half
         for small, shift in ((11, 4), (10, 5)):
@@ -258,11 +260,11 @@ def load(frame: Frame, inst: Instruction, form: AccessFormat, element: Element, 
     memory = inst.spec.memory
     assert memory is not None
     active = frame.lanes(element.lanes)
-    for number, row in enumerate(_packed(frame, memory, converted(frame, memory, form, element), registers)):
+    for number, row in enumerate(_pack_registers(frame, memory, convert(frame, memory, form, element), registers)):
         frame.write_row(registers, number, row, active)
 
 
-def converted(frame: Frame, memory: Memory, form: AccessFormat, element: Element) -> list[IrValue]:
+def convert(frame: Frame, memory: Memory, form: AccessFormat, element: Element) -> list[IrValue]:
     """Returns each component that the instruction loads, as <64 x i32>."""
     words = [frame.value(ir.Constant(ROW32, None))] * 4
     for number, size, present in _pieces(form):
@@ -271,10 +273,10 @@ def converted(frame: Frame, memory: Memory, form: AccessFormat, element: Element
         words[number] = where(present, row, words[number])
     convert = Converter(frame, form, bool(memory.d16))
     valid = frame.lanes(element.fits)
-    return [where(valid, convert.selected(words, c), convert.outside(c)) for c in range(memory.format)]
+    return [where(valid, convert.select_component(words, c), convert.out_of_range(c)) for c in range(memory.format)]
 
 
-def _packed(frame: Frame, memory: Memory, results: list[IrValue], registers: IrValue) -> list[IrValue]:
+def _pack_registers(frame: Frame, memory: Memory, results: list[IrValue], registers: IrValue) -> list[IrValue]:
     """Packs components into registers: d16 forms hold two each and keep a half without a component."""
     if not memory.d16:
         return results
@@ -300,7 +302,7 @@ def store(frame: Frame, inst: Instruction, form: AccessFormat, element: Element,
     convert = Converter(frame, form, bool(memory.d16))
     words = [frame.value(ir.Constant(ROW32, None))] * 4
     for component in range(memory.format):
-        bits = convert.stored(_component(frame, memory, registers, component), component)
+        bits = convert.store_component(_component(frame, memory, registers, component), component)
         which = form.fields[component][0] >> 5
         for number in range(4):
             words[number] = words[number] | where(which == number, bits, 0)

@@ -69,7 +69,7 @@ def read_resource(frame: Frame, inst: Instruction, place: OperandPlace) -> Buffe
 
 
 @dataclass
-class Addressed:
+class LaneAddresses:
     """Per-lane device addresses, and the values of the range rule."""
 
     addresses: IrValue  # <64 x i64>
@@ -81,7 +81,7 @@ class Addressed:
     soffset: IrValue  # i64
 
 
-def addressed(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> Addressed:
+def lane_addresses(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> LaneAddresses:
     """Computes the lanes' addresses: base + soffset + linear or swizzled offset (ISA guides, "Buffer Addressing")."""
     resource = read_resource(frame, inst, places["srsrc"])
     offset = frame.splat(frame.slot(places["offset"].slot))
@@ -107,7 +107,7 @@ def addressed(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) 
     swizzled = block + (index_low << ELEMENT_LOG2) + offset_low
     chosen = where(resource.swizzle, swizzled, linear)
     never = frame.value(ir.Constant(I1, 0))
-    return Addressed(
+    return LaneAddresses(
         addresses=frame.splat(start) + chosen,
         offsets=offset,
         indices=register,
@@ -122,7 +122,7 @@ def _soffset(frame: Frame, place: OperandPlace) -> IrValue:
     return load_scalar(frame, place).zext(I64)
 
 
-def in_range(access: Addressed, at: int | IrValue, size: int | IrValue) -> IrValue:
+def in_range(access: LaneAddresses, at: int | IrValue, size: int | IrValue) -> IrValue:
     """Returns an i64 mask of lanes whose bytes at..at+size of the access are within the resource.
 
     With an index register and a stride, the index must be in range, in records; otherwise the offsets and soffset, in bytes.
@@ -137,7 +137,7 @@ def in_range(access: Addressed, at: int | IrValue, size: int | IrValue) -> IrVal
 
 def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """Emits an atomic: lanes out of range do nothing and return 0."""
-    memory, access = inst.spec.memory, addressed(frame, inst, places)
+    memory, access = inst.spec.memory, lane_addresses(frame, inst, places)
     assert memory is not None
     fits = lanes & in_range(access, 0, memory.bits // 8)
     global_atomic(frame, inst, places, access.addresses, fits)
@@ -149,13 +149,13 @@ def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lan
 
 def from_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """Emits a store from LDS: lanes out of range are dropped."""
-    access = addressed(frame, inst, places)
+    access = lane_addresses(frame, inst, places)
     store_from_lds(frame, inst, places, access.addresses, lanes & in_range(access, 0, rows_of(inst).lane_bytes))
 
 
 def to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """Emits a load to LDS: 0 for lanes out of range."""
-    access = addressed(frame, inst, places)
+    access = lane_addresses(frame, inst, places)
     load_to_lds(frame, inst, places, access.addresses, lanes, in_range(access, 0, rows_of(inst).lane_bytes))
 
 
@@ -175,9 +175,9 @@ def _no_failure(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]
         frame.write_row(registers, last, ir.Constant(ROW32, None), frame.lanes(lanes))
 
 
-def formatted(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
+def access_by_format(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """Emits a load or store of elements by a format."""
-    memory, access = inst.spec.memory, addressed(frame, inst, places)
+    memory, access = inst.spec.memory, lane_addresses(frame, inst, places)
     assert memory is not None
     if inst.mods.get("lds") and (memory.op != "load" or memory.format > 1 or memory.d16):
         raise UnsupportedInstruction(f"{inst.mnemonic} lds: only a dword a lane goes to LDS")
@@ -190,7 +190,7 @@ def formatted(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], 
     fits = where(size == 0, 0, fits)
     element = buffer_formats.Element(lanes, fits, lambda number: _addresses(access, 4 * number))
     if inst.mods.get("lds"):
-        store_rows(frame, inst, places, buffer_formats.converted(frame, memory, form, element)[:1], lanes)
+        store_rows(frame, inst, places, buffer_formats.convert(frame, memory, form, element)[:1], lanes)
     else:
         move = buffer_formats.store if memory.op == "store" else buffer_formats.load
         move(frame, inst, form, element, frame.operand(places["vdata"].slot))
@@ -263,13 +263,13 @@ def _as_raw(
 def _any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
-    access, store = addressed(frame, inst, places), memory.op == "store"
+    access, store = lane_addresses(frame, inst, places), memory.op == "store"
     whole = lanes & in_range(access, 0, rows.lane_bytes)
     if rows.lane_bytes == 1:
-        _whole(frame, rows, places["vdata"], access, lanes, whole, store)
+        _copy_whole(frame, rows, places["vdata"], access, lanes, whole, store)
         return
     # A swizzled access at no multiple of the element's bytes: bytes go one by one.
-    torn = access.resource.swizzle & by_bytes.torn(rows, access.offsets, lanes)
+    torn = access.resource.swizzle & by_bytes.any_torn(rows, access.offsets, lanes)
     with frame.build.if_else(torn, likely=False) as (then, otherwise):
         with then:
             _by_byte(frame, rows, places["vdata"], access, lanes, store)
@@ -278,10 +278,10 @@ def _any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlac
 
 
 def _by_element(
-    frame: Frame, rows: StagedRows, vdata: OperandPlace, access: Addressed, lanes: Any, whole: Any, store: bool
+    frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, whole: Any, store: bool
 ) -> None:
     if rows.lane_bytes <= ELEMENT:
-        _whole(frame, rows, vdata, access, lanes, whole, store)
+        _copy_whole(frame, rows, vdata, access, lanes, whole, store)
         return
     # A swizzled access may cross an element. In that case, and if only some dwords are in range, dwords go one by one.
     some = lanes & in_range(access, 0, 4)
@@ -290,10 +290,12 @@ def _by_element(
         with then:
             _by_dword(frame, rows, vdata, access, lanes, store)
         with otherwise:
-            _whole(frame, rows, vdata, access, lanes, whole, store)
+            _copy_whole(frame, rows, vdata, access, lanes, whole, store)
 
 
-def _whole(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: Addressed, lanes: Any, fits: Any, store: bool) -> None:
+def _copy_whole(
+    frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, fits: Any, store: bool
+) -> None:
     registers = frame.operand(vdata.slot)
     copy = GlobalAccess(frame, access.addresses, rows.lane_bytes, store, unrolled=False)
     if store:
@@ -312,11 +314,11 @@ def _write_loaded(frame: Frame, rows: StagedRows, registers: Any, lanes: Any, fi
         frame.write_row(registers, number, where(valid, row, 0), mask)
 
 
-def _by_dword(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: Addressed, lanes: Any, store: bool) -> None:
+def _by_dword(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, store: bool) -> None:
     part = StagedRows(32)
     registers = frame.operand(vdata.slot)
 
-    def one(number: IrValue) -> tuple[()]:
+    def copy_dword(number: IrValue) -> tuple[()]:
         register, byte = registers.at(number * ROW), number * 4
         fits = lanes & in_range(access, byte, 4)
         copy = GlobalAccess(frame, _addresses(access, byte), 4, store, unrolled=False)
@@ -327,10 +329,10 @@ def _by_dword(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: Addre
             _write_loaded(frame, part, register, lanes, fits)
         return ()
 
-    frame.loop(rows.registers, one)
+    frame.loop(rows.registers, copy_dword)
 
 
-def _by_byte(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: Addressed, lanes: Any, store: bool) -> None:
+def _by_byte(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, store: bool) -> None:
     registers = frame.operand(vdata.slot)
 
     def address_of(byte: IrValue) -> IrValue:
@@ -348,7 +350,7 @@ def _by_byte(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: Addres
         frame.write_row(registers, number, where(frame.lanes(lanes_of(4 * number)), row, 0), mask)
 
 
-def _addresses(access: Addressed, at: IrValue | int) -> IrValue:
+def _addresses(access: LaneAddresses, at: IrValue | int) -> IrValue:
     """Returns addresses of byte `at` of each lane's access: swizzled ones jump at element ends."""
     group = access.resource.index_log2.splat(LANES)
     here = access.offsets & ELEMENT - 1  # within the lane's first element

@@ -25,7 +25,7 @@ ROWS = 1024  # place in staging of the consecutive rows of an access
 OfByte = Callable[[IrValue], IrValue]
 
 
-def torn(rows: StagedRows, offsets: IrValue, lanes: IrValue) -> IrValue:
+def any_torn(rows: StagedRows, offsets: IrValue, lanes: IrValue) -> IrValue:
     """Returns i1: some lane of the mask has bytes in more dwords than an aligned access of this size."""
     return (lanes & ((offsets & 3).unsigned > max(0, 4 - rows.lane_bytes)).bitcast(I64)) != 0
 
@@ -33,12 +33,12 @@ def torn(rows: StagedRows, offsets: IrValue, lanes: IrValue) -> IrValue:
 def load(frame: Frame, rows: StagedRows, address_of: OfByte, lanes_of: OfByte, old: IrValue | None = None) -> list[IrValue]:
     """Returns a load's registers, <64 x i32> each; old: the register that a d16 load merges into."""
 
-    def one(byte: IrValue) -> tuple[()]:
+    def load_byte(byte: IrValue) -> tuple[()]:
         GlobalAccess(frame, address_of(byte), 1, False, unrolled=False).run(lanes_of(byte))
         _row(frame, byte).store(staging(frame).load(ROW), align=64)
         return ()
 
-    frame.loop(rows.lane_bytes, one)
+    frame.loop(rows.lane_bytes, load_byte)
     registers = []
     for first in range(0, rows.lane_bytes, 4):
         count = min(4, rows.lane_bytes)
@@ -56,12 +56,12 @@ def store(frame: Frame, rows: StagedRows, registers: list[IrValue], address_of: 
         register = registers[number // 4] >> 16 if rows.d16 == "hi" else registers[number // 4]
         _row(frame, number).store((register >> 8 * (number % 4)).trunc(I8), align=64)
 
-    def one(byte: IrValue) -> tuple[()]:
+    def store_byte(byte: IrValue) -> tuple[()]:
         staging(frame).store(_row(frame, byte).load(ROW, align=64), align=64)
         GlobalAccess(frame, address_of(byte), 1, True, unrolled=False).run(lanes_of(byte))
         return ()
 
-    frame.loop(rows.lane_bytes, one)
+    frame.loop(rows.lane_bytes, store_byte)
 
 
 def _row(frame: Frame, byte: IrValue | int) -> IrValue:

@@ -17,7 +17,7 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I1, I8, I16, I32, I64, IrValue, joined, where
+from simgpu.machine.values import I1, I8, I16, I32, I64, IrValue, join_vectors, where
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
 
 WIDE64 = ir.VectorType(I64, LANES)
@@ -75,11 +75,11 @@ def each_group(frame: Frame, body: Callable[[Any], None], written_out: bool = Fa
             body(number)
         return
 
-    def once(number: IrValue) -> tuple[()]:
+    def run_group(number: IrValue) -> tuple[()]:
         body(number)
         return ()
 
-    frame.loop(LANES // GROUP, once)
+    frame.loop(LANES // GROUP, run_group)
 
 
 def copy_bytes(source: IrValue, target: IrValue, count: int) -> None:
@@ -137,20 +137,20 @@ def write_staged(frame: Frame, rows: StagedRows, registers: list[IrValue]) -> No
     """Writes register rows as staged bytes, lane after lane."""
     base = staging(frame)
     if rows.bits >= 32:
-        base.store(interleaved(registers))
+        base.store(interleave_rows(registers))
         return
     row = registers[0] >> 16 if rows.d16 == "hi" else registers[0]
     base.store(row.trunc(ir.IntType(rows.bits)), align=1)
 
 
-def interleaved(registers: list[IrValue]) -> IrValue:
+def interleave_rows(registers: list[IrValue]) -> IrValue:
     """Joins registers r0, r1.. into one vector r0[0], r1[0].., r0[1], ..."""
     if len(registers) == 1:
         return registers[0]
     count = len(registers)
     padded = registers + [registers[-1]] * (4 - count if count == 3 else 0)
-    whole = joined(padded, LANES * len(padded))[0]
-    return whole.shuffled([part * LANES + lane for lane in range(LANES) for part in range(count)])
+    whole = join_vectors(padded, LANES * len(padded))[0]
+    return whole.shuffle([part * LANES + lane for lane in range(LANES) for part in range(count)])
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class LaneCopy:
         """Copies the lanes of the i64 mask; `host_of(i64 address)` returns its host pointer."""
         build = self.frame.build
         if not self.unrolled:
-            self._some(lanes, host_of)
+            self._copy_some(lanes, host_of)
             return
         everyone = self.frame.value(lanes) == ALL_LANES
         with build.if_else(everyone & self.contiguous) as (then, otherwise):
@@ -212,18 +212,18 @@ class LaneCopy:
                         with all_lanes:
                             self._all(self._places(host_of))
                         with some_lanes:
-                            self._some(lanes, host_of)
+                            self._copy_some(lanes, host_of)
                 else:
-                    self._some(lanes, host_of)
+                    self._copy_some(lanes, host_of)
 
     def clear(self) -> None:
         """Zeroes the bytes that a load would stage."""
         for at in range(0, self.lane_bytes * LANES, 64):
             staging(self.frame).at(at).store(ir.Constant(ir.VectorType(I8, 64), None), align=64)
 
-    def _some(self, lanes: Any, host_of: Callable[[Any], IrValue]) -> None:
+    def _copy_some(self, lanes: Any, host_of: Callable[[Any], IrValue]) -> None:
         self._spill()
-        each_lane(self.frame, lanes, lambda lane: self._one(lane, host_of))
+        each_lane(self.frame, lanes, lambda lane: self._copy_one(lane, host_of))
 
     def _places(self, host_of: Callable[[Any], IrValue]) -> Places:
         """Returns host pointers of the lanes of a group."""
@@ -235,13 +235,13 @@ class LaneCopy:
         return lambda group: [base.at(narrow.step((group << 4) + lane)) for lane in range(GROUP)]
 
     def _spill(self) -> None:
-        self._spilled().store(self.addresses, align=64)
+        self._spill_area().store(self.addresses, align=64)
 
-    def _spilled(self) -> IrValue:
+    def _spill_area(self) -> IrValue:
         return self.frame.at(self.frame.wave, layout.ADDRESSES)
 
     def _address(self, at: int | IrValue) -> IrValue:
-        return self._spilled().at(at).load(I64, align=8)
+        return self._spill_area().at(at).load(I64, align=8)
 
     def _straight(self, place: IrValue) -> None:
         """Copies lanes that are consecutive in memory: whole vectors at once."""
@@ -251,18 +251,18 @@ class LaneCopy:
             each_group(self.frame, lambda group: copy_bytes(source.at(group * each), target.at(group * each), each))
             return
         if count == 4:
-            self._gathered(lambda group: [place.at(group * each).at(16 * lane) for lane in range(GROUP)], transposed)
+            self._gather(lambda group: [place.at(group * each).at(16 * lane) for lane in range(GROUP)], load_transposed)
             return
 
         def rows(group: IrValue) -> None:
             value = place.at(group * each).load(ir.VectorType(I32, count * GROUP), align=1)
             for part in range(count):
-                row = value.shuffled([lane * count + part for lane in range(GROUP)])
+                row = value.shuffle([lane * count + part for lane in range(GROUP)])
                 stage.at(part * ROW).at(group * (4 * GROUP)).store(row, align=64)
 
         each_group(self.frame, rows)
 
-    def _one(self, lane: IrValue, host_of: Callable[[Any], IrValue]) -> None:
+    def _copy_one(self, lane: IrValue, host_of: Callable[[Any], IrValue]) -> None:
         """Copies one lane's bytes, at a place of its own."""
         stage, place = staging(self.frame), host_of(self._address(lane * 8))
         if self.to_memory or self.lane_bytes <= 4:
@@ -277,7 +277,7 @@ class LaneCopy:
     def _all(self, places: Places) -> None:
         """Copies all lanes, which are active and anywhere: without a loop over a mask."""
         if not self.to_memory and self.lane_bytes > 4:
-            self._gathered(places, transposed if self.lane_bytes == 16 else paired)
+            self._gather(places, load_transposed if self.lane_bytes == 16 else load_pairs)
             return
 
         def group_of(group: IrValue) -> None:
@@ -289,7 +289,7 @@ class LaneCopy:
 
         each_group(self.frame, group_of)
 
-    def _gathered(self, places: Places, gather: Callable[[list[IrValue]], list[IrValue]]) -> None:
+    def _gather(self, places: Places, gather: Callable[[list[IrValue]], list[IrValue]]) -> None:
         """Stages rows from the dwords at the lanes' places."""
 
         def rows(group: IrValue) -> None:
@@ -300,28 +300,28 @@ class LaneCopy:
         each_group(self.frame, rows)
 
 
-def paired(places: list[IrValue]) -> list[IrValue]:
+def load_pairs(places: list[IrValue]) -> list[IrValue]:
     """Loads two dwords from each of 16 places, as two <16 x i32>."""
-    first, second = joined([place.load(ir.VectorType(I32, 2), align=1) for place in places], 16)
-    return [first.shuffled([2 * lane + part for lane in range(16)], second) for part in (0, 1)]
+    first, second = join_vectors([place.load(ir.VectorType(I32, 2), align=1) for place in places], 16)
+    return [first.shuffle([2 * lane + part for lane in range(16)], second) for part in (0, 1)]
 
 
-def transposed(places: list[IrValue]) -> list[IrValue]:
+def load_transposed(places: list[IrValue]) -> list[IrValue]:
     """Loads four dwords from each of 16 places, as four <16 x i32>: dword p of every place.
 
     Quarter q of vector j holds place 4·q + j, so a 4 x 4 transpose within the quarters leaves the places in order.
     """
     quad = ir.VectorType(I32, 4)
-    vectors = [joined([places[4 * q + j].load(quad, align=1) for q in range(4)], 16)[0] for j in range(4)]
+    vectors = [join_vectors([places[4 * q + j].load(quad, align=1) for q in range(4)], 16)[0] for j in range(4)]
 
-    def mixed(a: IrValue, b: IrValue, pattern: tuple[int, int, int, int]) -> IrValue:
-        return a.shuffled([4 * q + p if p < 4 else 16 + 4 * q + p - 4 for q in range(4) for p in pattern], b)
+    def mix(a: IrValue, b: IrValue, pattern: tuple[int, int, int, int]) -> IrValue:
+        return a.shuffle([4 * q + p if p < 4 else 16 + 4 * q + p - 4 for q in range(4) for p in pattern], b)
 
     low, high = (0, 4, 1, 5), (2, 6, 3, 7)
-    ab = [mixed(vectors[0], vectors[1], pattern) for pattern in (low, high)]
-    cd = [mixed(vectors[2], vectors[3], pattern) for pattern in (low, high)]
+    ab = [mix(vectors[0], vectors[1], pattern) for pattern in (low, high)]
+    cd = [mix(vectors[2], vectors[3], pattern) for pattern in (low, high)]
     first, second = (0, 1, 4, 5), (2, 3, 6, 7)
-    return [mixed(ab[h], cd[h], pattern) for h in (0, 1) for pattern in (first, second)]
+    return [mix(ab[h], cd[h], pattern) for h in (0, 1) for pattern in (first, second)]
 
 
 def first_lane_fault(frame: Frame, kind: int, addresses: Any, lanes: Any) -> None:
@@ -333,7 +333,7 @@ def first_lane_fault(frame: Frame, kind: int, addresses: Any, lanes: Any) -> Non
     frame.fault(kind, address, lane.trunc(I32))
 
 
-def inside(offsets: IrValue, limit: IrValue, lane_bytes: int) -> IrValue:
+def is_inside(offsets: IrValue, limit: IrValue, lane_bytes: int) -> IrValue:
     """Returns <64 x i1>: offset + lane_bytes <= limit, for i64 offsets that may have wrapped."""
     room = limit - lane_bytes
     enough = limit.unsigned >= lane_bytes

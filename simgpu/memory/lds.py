@@ -28,8 +28,8 @@ from simgpu.memory.lane_copy import (
     Narrow,
     StagedRows,
     first_lane_fault,
-    inside,
-    interleaved,
+    interleave_rows,
+    is_inside,
     lane_numbers,
     popcount,
     read_staged,
@@ -70,7 +70,7 @@ class LDSAccess:
 
     def check(self, lanes: IrValue) -> None:
         frame = self.frame
-        fits = inside(self.offsets, frame.state(layout.LDS_SIZE, I64), self.lane_bytes).bitcast(I64)
+        fits = is_inside(self.offsets, frame.state(layout.LDS_SIZE, I64), self.lane_bytes).bitcast(I64)
         outside = lanes & ~fits
         with frame.build.if_then(outside != 0, likely=False):
             first_lane_fault(frame, Fault.LDS, self.offsets, outside)
@@ -111,11 +111,11 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> No
     spans = spans_of(frame, inst, places)
     whole = lanes == ALL_LANES
     for span in spans:
-        whole = whole & direct.within(span)
+        whole = whole & direct.all_in_bounds(span)
     if not in_rows:
         _whole_or_not(frame, inst, places, rows, lanes, spans, whole)
         return
-    taken = frame.both(whole & direct.in_a_row(spans[0]), lambda: row_taken(frame, direct.first_offset(spans[0])))
+    taken = frame.emit_and(whole & direct.in_a_row(spans[0]), lambda: row_taken(frame, direct.first_offset(spans[0])))
     with frame.build.if_else(taken) as (then, otherwise):
         with then:
             if memory.op == "load":
@@ -222,13 +222,13 @@ def transpose(frame: Frame, bits: int, element_bits: int) -> None:
         """Converts lane after lane back to staged rows."""
         dwords = value.bitcast(ir.VectorType(I32, LANES * len(staged)))
         for part in range(len(staged)):
-            row = dwords.shuffled([lane * len(staged) + part for lane in range(LANES)])
+            row = dwords.shuffle([lane * len(staged) + part for lane in range(LANES)])
             base.at(part * ROW).store(row, align=64)
 
-    whole = interleaved(staged)
+    whole = interleave_rows(staged)
     if element_bits in (8, 16):
         elements = whole.bitcast(ir.VectorType(ir.IntType(element_bits), LANES * count))
-        finish(elements.shuffled([lane // 16 * 16 * count + 16 * j + lane % 16 for lane in range(LANES) for j in range(count)]))
+        finish(elements.shuffle([lane // 16 * 16 * count + 16 * j + lane % 16 for lane in range(LANES) for j in range(count)]))
         return
     if element_bits == 6:
         finish(_transposed_sixes(whole))
@@ -240,7 +240,7 @@ def transpose(frame: Frame, bits: int, element_bits: int) -> None:
     def nibbles(odd: int) -> IrValue:
         """Returns for output byte p of lane i: nibble i of the group's lane 2·p + odd."""
         picks = [(lane // 16 * 16 + 2 * p + odd) * 8 + lane % 16 // 2 for lane in range(LANES) for p in range(8)]
-        return value.shuffled(picks) >> shifts & 15
+        return value.shuffle(picks) >> shifts & 15
 
     high = nibbles(1) << 4
     finish(nibbles(0) | high)
@@ -258,14 +258,14 @@ def _transposed_sixes(whole: IrValue) -> IrValue:
     places = [(group + j, i) for group in range(0, LANES, 16) for i in range(16) for j in range(count)]
     first = [lane * 12 + 6 * i // 8 for lane, i in places]
     after = [min(at + 1, LANES * 12 - 1) for at in first]
-    low = value.shuffled(first) >> bits([6 * i % 8 for _, i in places])
-    high = value.shuffled(after) << bits([min(8 - 6 * i % 8, 7) for _, i in places])
+    low = value.shuffle(first) >> bits([6 * i % 8 for _, i in places])
+    high = value.shuffle(after) << bits([min(8 - 6 * i % 8, 7) for _, i in places])
     sixes = (low | high) & 63
     # Byte b of a lane: the element where it starts, and the next one above it.
     bytes_ = [(lane * count, 8 * b) for lane in range(LANES) for b in range(12)]
     starts = [base + bit // 6 for base, bit in bytes_]
-    below = sixes.shuffled(starts) >> bits([bit % 6 for _, bit in bytes_])
-    above = sixes.shuffled([at + 1 for at in starts]) << bits([6 - bit % 6 for _, bit in bytes_])
+    below = sixes.shuffle(starts) >> bits([bit % 6 for _, bit in bytes_])
+    above = sixes.shuffle([at + 1 for at in starts]) << bits([6 - bit % 6 for _, bit in bytes_])
     return below | above
 
 

@@ -31,13 +31,13 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> No
     lanes = frame.exec_bits()
     frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), popcount(frame, lanes))
     if Flag.SRC2 in inst.spec.flags:
-        _between(frame, inst, places, lanes)
+        _combine_pairs(frame, inst, places, lanes)
     elif memory.count > 1:
         _exchange2(frame, inst, places, lanes)
     else:
         offsets = offsets_of(frame, places["addr"], places["offset"], 1)
         names = [name for name in ("data0", "data1") if name in places]
-        result = _each(frame, inst, offsets, [places[name] for name in names], lanes)
+        result = _each_lane(frame, inst, offsets, [places[name] for name in names], lanes)
         if "vdst" in places:
             frame.write_wide(frame.operand(places["vdst"].slot), result, frame.lanes(lanes))
 
@@ -55,7 +55,7 @@ def step(frame: Frame, inst: Instruction, place: IrValue, data: list[IrValue]) -
     return old
 
 
-def _each(frame: Frame, inst: Instruction, offsets: Any, data: list[OperandPlace], lanes: Any) -> Any:
+def _each_lane(frame: Frame, inst: Instruction, offsets: Any, data: list[OperandPlace], lanes: Any) -> Any:
     """Runs the step of each active lane at its offset; returns the old values, one element a lane."""
     memory = inst.spec.memory
     assert memory is not None
@@ -70,7 +70,7 @@ def _each(frame: Frame, inst: Instruction, offsets: Any, data: list[OperandPlace
         stage_operand(frame, frame.operand(place.slot), bits, number * area)
     returned = staging(frame).at(len(data) * area)
 
-    def one(lane: IrValue) -> None:
+    def update_lane(lane: IrValue) -> None:
         offset = spilled.at(lane * 8).load(I64, 8)
         mine = lane * (bits // 8)
         staged = [staging(frame).at(number * area) for number in range(len(data))]
@@ -78,7 +78,7 @@ def _each(frame: Frame, inst: Instruction, offsets: Any, data: list[OperandPlace
         old = step(frame, inst, access.base.at(offset), values)
         returned.at(mine).store(old)
 
-    each_lane(frame, lanes, one)
+    each_lane(frame, lanes, update_lane)
     observe(frame, Access("lds", offsets, lanes, bits // 8, True, True, True))
     return returned.load(ir.VectorType(kind, LANES))
 
@@ -91,14 +91,14 @@ def _exchange2(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
     results = []
     for offset, data in (("offset0", "data0"), ("offset1", "data1")):
         offsets = offsets_of(frame, places["addr"], places[offset], scale)
-        results.append(_each(frame, inst, offsets, [places[data]], lanes))
+        results.append(_each_lane(frame, inst, offsets, [places[data]], lanes))
     target = frame.operand(places["vdst"].slot)
     for number, result in enumerate(results):
         part = target.at(number * (memory.bits // 32) * layout.ROW)
         frame.write_wide(part, result, frame.lanes(lanes))
 
 
-def _between(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
+def _combine_pairs(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """Emits [A] = body([A], [B]) with B = A + 4·distance (Vega ISA guide, DS_ADD_SRC2_U32).
 
     distance: the 15 offset bits, signed. If offset bit 15 is set, it is the address's bits 31:17, signed, and A is the
@@ -122,12 +122,12 @@ def _between(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], l
     for offsets, place in zip(wide, places_at, strict=True):
         place.store(offsets, align=8)
 
-    def one(lane: IrValue) -> None:
+    def update_pair(lane: IrValue) -> None:
         at = lane * 8
         target, source = (base.at(place.at(at).load(I64, 8)) for place in places_at)
         step(frame, inst, target, [source.load(ir.IntType(bits), align=1)])
 
-    each_lane(frame, lanes, one)
+    each_lane(frame, lanes, update_pair)
     observe(frame, Access("lds", wide[1], lanes, bits // 8, True, False))
     observe(frame, Access("lds", wide[0], lanes, bits // 8, True, True, True))
 

@@ -19,7 +19,7 @@ from simgpu.machine.values import I32, I64, IrValue
 from simgpu.memory import by_bytes
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import demand_alignment, global_atomic
-from simgpu.memory.lane_copy import WIDE64, StagedRows, inside, lane_numbers, read_staged, rows_of, staging, write_staged
+from simgpu.memory.lane_copy import WIDE64, StagedRows, is_inside, lane_numbers, read_staged, rows_of, staging, write_staged
 from simgpu.memory.lds_dma import store_rows
 
 # The place where both halves of a 64-bit atomic are joined: past the bytes that `global_atomic` stages.
@@ -65,7 +65,7 @@ def addresses(frame: Frame, offsets: IrValue) -> IrValue:
 
 def check(frame: Frame, offsets: IrValue, lane_bytes: int, lanes: IrValue) -> None:
     """Faults if an active lane leaves its private memory."""
-    fits = inside(offsets, frame.state(layout.SCRATCH_SIZE, I64), lane_bytes).bitcast(I64)
+    fits = is_inside(offsets, frame.state(layout.SCRATCH_SIZE, I64), lane_bytes).bitcast(I64)
     with frame.build.if_then((lanes & ~fits) != 0, likely=False):
         frame.fault(Fault.SCRATCH, offsets[0], ir.Constant(I32, 0))
 
@@ -76,7 +76,7 @@ def access(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], off
     assert memory is not None
     rows = rows_of(inst)
     check(frame, offsets, rows.lane_bytes, lanes)
-    with frame.build.if_else(by_bytes.torn(rows, offsets, lanes), likely=False) as (torn, whole):
+    with frame.build.if_else(by_bytes.any_torn(rows, offsets, lanes), likely=False) as (torn, whole):
         with torn:
             _by_byte(frame, rows, places, offsets, lanes, memory.op == "store")
         with whole:

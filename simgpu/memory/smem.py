@@ -81,7 +81,7 @@ def _offsets(frame: Frame, places: dict[str, OperandPlace]) -> tuple[IrValue, Ir
     return offset, frame.operand(extra.slot).load(I32).zext(I64)
 
 
-def located(frame: Frame, address: IrValue, size: int, writes: bool) -> tuple[IrValue, IrValue, IrValue]:
+def locate(frame: Frame, address: IrValue, size: int, writes: bool) -> tuple[IrValue, IrValue, IrValue]:
     """Returns host pointer, allocation and offset of a checked address range; faults outside."""
     build = frame.build
     entry = find_allocation(frame, address)
@@ -109,7 +109,7 @@ def _mark(frame: Frame, entry: IrValue, offset: IrValue, size: int, table: int) 
 
 def transfer(frame: Frame, address: IrValue, registers: IrValue, size: int, to_memory: bool) -> None:
     """Copies `size` bytes between a device address and scalar registers, checked and marked."""
-    place, entry, offset = located(frame, address, size, to_memory)
+    place, entry, offset = locate(frame, address, size, to_memory)
     source, target = (registers, place) if to_memory else (place, registers)
     for at in range(0, size, 64):
         copy_bytes(source.at(at), target.at(at), min(64, size - at))
@@ -128,7 +128,7 @@ def _atomic(frame: Frame, inst: Instruction, address: IrValue, data: IrValue) ->
     if size > 4:  # addresses are dword aligned
         with frame.build.if_then((address & size - 1) != 0, likely=False):
             frame.fault(Fault.MISALIGNED, address, ir.Constant(I32, -1))
-    place, entry, offset = located(frame, address, size, True)
+    place, entry, offset = locate(frame, address, size, True)
     old = indivisible(frame, inst, place, values)
     for table in (layout.ALLOC_READ, layout.ALLOC_WRITTEN):
         _mark(frame, entry, offset, size, table)

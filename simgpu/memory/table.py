@@ -32,7 +32,7 @@ class Bitmaps:
     """Zeroed memory for the bitmaps of one launch at a time.
 
     bits: (pages, PAGE) uint8; touched: for each page, 1 if bits were set from there on; address: of the first bit; page_zero:
-    the address that the byte of `touched` would have for the page at address 0, modulo 2^64.
+    the address that the byte of `was_touched` would have for the page at address 0, modulo 2^64.
     """
 
     def __init__(self, pages: int) -> None:
@@ -41,7 +41,7 @@ class Bitmaps:
         self.address = int(self.bits.ctypes.data)
         self.page_zero = (self.touched.ctypes.data - (self.address >> layout.BITMAP_PAGE)) % (1 << 64)
 
-    def used(self) -> np.ndarray:
+    def used_pages(self) -> np.ndarray:
         """Returns pages that may have bits, in order: those touched, and the page after each."""
         (first,) = self.touched.nonzero()
         if not len(first):
@@ -52,7 +52,7 @@ class Bitmaps:
 
     def clear(self) -> None:
         """Zeroes the bits that were set."""
-        used = self.used()
+        used = self.used_pages()
         if len(used):
             self.bits[used] = 0
             self.touched[used[:-1]] = 0
@@ -107,7 +107,7 @@ class AllocationTable:
     def unique_bytes(self) -> tuple[int, int]:
         """Counts bytes of tracked memory read and written at least once, only in the requested sizes."""
         assert self.bitmaps is not None
-        used = self.bitmaps.used()
+        used = self.bitmaps.used_pages()
         if not len(used):
             return 0, 0
         ones = np.bitwise_count(self.bitmaps.bits[used].view(np.uint64)).sum(axis=1, dtype=np.int64)
@@ -125,7 +125,7 @@ class AllocationTable:
         behind = [(starts + size)[left > at] - at - 1 for at in range(int(left.max(initial=0)))]
         return np.concatenate([*before, *behind, np.zeros(0, np.int64)])
 
-    def _packed(self, which: int, number: int) -> np.ndarray:
+    def _packed_bits(self, which: int, number: int) -> np.ndarray:
         """Returns a counted allocation's bits, of bytes read (0) or written (1)."""
         assert self.bitmaps is not None
         first, end = (int(page) + which * self._half for page in self._starts[number : number + 2])
@@ -135,20 +135,20 @@ class AllocationTable:
     def _bits(self, which: int, number: int) -> np.ndarray:
         """Returns the same bits, a byte each (bool)."""
         size = int(self.rows[self._counted[number], SIZE])
-        return np.unpackbits(self._packed(which, number), count=size, bitorder="little")
+        return np.unpackbits(self._packed_bits(which, number), count=size, bitorder="little")
 
     def touched_bits(self, which: int) -> dict[int, np.ndarray]:
         """Returns bits of bytes read (0) or written (1), uint8, by base address, of the tracked allocations that have any."""
         assert self.bitmaps is not None
         found: dict[int, np.ndarray] = {}
-        numbers = np.unique(np.searchsorted(self._starts + which * self._half, self.bitmaps.used(), side="right") - 1)
+        numbers = np.unique(np.searchsorted(self._starts + which * self._half, self.bitmaps.used_pages(), side="right") - 1)
         for number in numbers[(numbers >= 0) & (numbers < len(self._counted))].tolist():
-            bits = self._packed(which, number)
+            bits = self._packed_bits(which, number)
             if bits.any():
                 found[int(self.rows[self._counted[number], BASE])] = bits.copy()
         return found
 
-    def exchanged(self, base: int) -> bool:
+    def was_padding_written(self, base: int) -> bool:
         """True if something was written into the padding of the allocation at a base.
 
         An atomic did so, or else a store that a finding reports.
@@ -160,10 +160,10 @@ class AllocationTable:
         bits, first = self._bits(1, int(found[0])), int(row[LEAD])
         return bool(bits[:first].any() or bits[first + int(row[ASKED]) :].any())
 
-    def written(self) -> Iterator[tuple[int, int, int]]:
+    def written_ranges(self) -> Iterator[tuple[int, int, int]]:
         """Yields ranges of tracked memory that may have been written: an allocation's base, and a range of bytes in it."""
         assert self.bitmaps is not None
-        for page in self.bitmaps.used().tolist():
+        for page in self.bitmaps.used_pages().tolist():
             number = int(np.searchsorted(self._starts, page - self._half, "right")) - 1
             if page < self._half or number >= len(self._counted):
                 continue
@@ -186,7 +186,7 @@ class AllocationTable:
     def dependence(self) -> int | None:
         """Returns the device address of a byte of tracked memory that was both read and written; None if there is none."""
         assert self.bitmaps is not None
-        used = self.bitmaps.used()
+        used = self.bitmaps.used_pages()
         read = used[used < self._half]
         both = self.bitmaps.bits[read] & self.bitmaps.bits[read + self._half]
         found = np.flatnonzero(both.any(axis=1))
@@ -197,7 +197,7 @@ class AllocationTable:
         byte = int(np.flatnonzero(np.unpackbits(row, bitorder="little"))[0])
         return int(self.rows[self._counted[number], BASE]) + (page - int(self._starts[number])) * 8 * PAGE + byte
 
-    def touched(self, address: int) -> bool:
+    def was_touched(self, address: int) -> bool:
         """True if anything was accessed in the tracked allocation that begins at the address, or is the last before it."""
         found = np.flatnonzero(self.rows[self._counted, BASE] <= address)
         return bool(len(found) and any(self._bits(which, int(found[-1])).any() for which in (0, 1)))

@@ -41,7 +41,7 @@ def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> boo
     return bool(inst.mods.get("offen")) and not inst.mods.get("idxen")
 
 
-def unobserved(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
+def is_unobserved(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
     """True if no hooks read staged data."""
     return not frame.hooks
 
@@ -51,7 +51,7 @@ def by_lane(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) ->
     return "vaddr" in places
 
 
-def based(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
+def has_base(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
     """True if the lanes have an address in common."""
     return "saddr" in places
 
@@ -61,15 +61,15 @@ WAYS = (
     Way("buffer", "plain", (raw, dwords), buffers.whole_wave),
     Way("buffer", "plain", (raw,), buffers.raw),
     Way("buffer", "plain", (), buffers.any_resource),
-    Way("buffer", "to LDS", (raw, dwords, unobserved), buffers.whole_wave_to_lds),
+    Way("buffer", "to LDS", (raw, dwords, is_unobserved), buffers.whole_wave_to_lds),
     Way("buffer", "to LDS", (), buffers.to_lds),
     Way("buffer", "from LDS", (), buffers.from_lds),
-    Way("buffer", "formatted", (), buffers.formatted),
-    Way("tbuffer", "formatted", (), buffers.formatted),
+    Way("buffer", "formatted", (), buffers.access_by_format),
+    Way("tbuffer", "formatted", (), buffers.access_by_format),
     Way("buffer", "atomic", (), buffers.atomic),
     Way("scratch", "plain", (), scratch.plain),
     Way("scratch", "to LDS", (), scratch.to_lds),
-    Way("global", "plain", (by_lane, dwords, based), flat.whole_wave_of_offsets),
+    Way("global", "plain", (by_lane, dwords, has_base), flat.whole_wave_of_offsets),
     Way("global", "plain", (by_lane, dwords), flat.whole_wave_of_addresses),
     Way("global", "plain", (), flat.any_lanes),
     Way("global", "to LDS", (), flat.to_lds),

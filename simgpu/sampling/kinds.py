@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgpu.engine.allocations import Saved
+from simgpu.engine.allocations import SavedMemory
 from simgpu.hardware.errors import Deadlock, LaunchError
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.sampling.workgroups import Sampling, Streams
@@ -47,7 +47,7 @@ class LaunchFacts:
     shared_by: int = 0  # workgroups that do the one sample's work together; 0 for none
 
 
-def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams], LaunchFacts]:
+def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[list[Streams], LaunchFacts]:
     """Runs workgroups that represent all, a single one if all do the same; places: workgroups that the GPU holds.
 
     If one round holds all, they run at once and the longest decides, so edges of the grid are among the samples. In
@@ -58,10 +58,10 @@ def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams]
     few = groups < FEW_ROUNDS * sampling.launch.device.descriptor.num_cus
     edges = () if rounds else ((groups - 1) // 2, 0, min(1, groups - 1), groups - 1)
     for group in dict.fromkeys((*edges, *spread(groups, MOST_DIFFERENT))):
-        if _enough(sizes, heavy, groups, rounds):
+        if _suffices(sizes, heavy, groups, rounds):
             break
-        one = _whole(sampling, group)
-        if one is None or (not one.complete and group and not _taken(sampling, one)):
+        one = _whole_group(sampling, group)
+        if one is None or (not one.complete and group and not _spins(sampling, one)):
             why = "workgroups wait for those before them, which ran first: for how long is not in the time"
             return _in_order(sampling, saved), LaunchFacts([why], WAITED)
         if one.executed > max(sizes, default=0):
@@ -69,7 +69,7 @@ def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams]
         wholes.append(one)
         sizes.append(one.executed)
         if not one.complete:
-            if _taken(sampling, one):
+            if _spins(sampling, one):
                 raise LaunchError(
                     f"{name}: workgroups take their work by an atomic in memory, and one alone, which gets all of it, "
                     f"has not ended after {MOST_STEPS:,} instruction words of a wave: no time is told; time a smaller problem"
@@ -86,7 +86,7 @@ def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams]
         return [next(one for one in wholes if abs(one.words - asked) <= NEAR * asked)], LaunchFacts()
     if max(sizes) == sizes[0] > HUNGRY * max(sizes[1:]):
         saved.restore()
-        again = _whole(sampling, wholes[-1].group)
+        again = _whole_group(sampling, wholes[-1].group)
         if again is not None and again.executed * HUNGRY > sizes[0]:
             why = "workgroups take their work from memory that they share, the first one alone all: each is taken to have its part"
             return [again], LaunchFacts([why], SHARED_WORK, min(groups, places))
@@ -96,7 +96,7 @@ def chosen(sampling: Sampling, saved: Saved, places: int) -> tuple[list[Streams]
     return wholes, LaunchFacts([said], max(longer, _sampling_error(sizes, groups, few)))
 
 
-def _enough(sizes: Sequence[int], heavy: float, groups: int, rounds: bool) -> bool:
+def _suffices(sizes: Sequence[int], heavy: float, groups: int, rounds: bool) -> bool:
     """True if samples of these sizes, each record as slow as `heavy` plain ones, determine what all workgroups do."""
     count, total = len(sizes), sum(sizes) * heavy
     if count < ALIKE:
@@ -124,7 +124,7 @@ def _at_borders(sampling: Sampling, wholes: Sequence[Streams]) -> list[Streams]:
     found: list[Streams] = []
     for low, high in pairs if len(pairs) <= FEW_BORDERS else ():
         while high.group - low.group > 1:
-            one = _whole(sampling, (low.group + high.group) // 2)
+            one = _whole_group(sampling, (low.group + high.group) // 2)
             if one is None or not one.complete:
                 return found
             found.append(one)
@@ -153,7 +153,7 @@ def _sampling_error(sizes: Sequence[int], groups: int, few: bool = False) -> flo
     return max(alike, 2 * deviation * math.sqrt(unknown / len(sizes)))
 
 
-def _whole(sampling: Sampling, group: int) -> Streams | None:
+def _whole_group(sampling: Sampling, group: int) -> Streams | None:
     """Runs a workgroup for at most MOST_STEPS; None if it waits for others."""
     try:
         one = sampling.sample(group, PATIENCE, KEPT // sampling.launch.waves, MOST_STEPS)
@@ -171,7 +171,7 @@ def share(code: CodeColumns, trace: Trace, groups: int) -> float:
     return math.ceil(taken / groups) / taken if taken > 1 else 1 / groups
 
 
-def _taken(sampling: Sampling, one: Streams) -> bool:
+def _spins(sampling: Sampling, one: Streams) -> bool:
     """True if a workgroup's first wave executes an atomic repeatedly."""
     return _atomics(*sampling.path(one.streams[0])) > 2
 
@@ -182,7 +182,7 @@ def _atomics(code: CodeColumns, trace: Trace) -> int:
     return int(np.bincount(numbers[code.flags[numbers] & ATOMIC > 0], minlength=1).max())
 
 
-def _in_order(sampling: Sampling, saved: Saved) -> list[Streams]:
+def _in_order(sampling: Sampling, saved: SavedMemory) -> list[Streams]:
     """Runs samples of a launch whose workgroups wait for earlier ones: the first ones once, in the order of dispatch.
 
     Raises LaunchError if one never ends even so.
@@ -192,7 +192,7 @@ def _in_order(sampling: Sampling, saved: Saved) -> list[Streams]:
     kept: list[Streams] = []
     executed, wanted = 0, {0, groups // 2, groups - 1}
     for group in range(groups):
-        whole = _whole(sampling, group)
+        whole = _whole_group(sampling, group)
         if whole is None or not whole.complete:
             raise LaunchError(
                 f"{name}: workgroup {group} waits for others and does not end, though all before it have: it waits for "

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from itertools import islice
 
 from simgpu.checks.path_trace import PathTrace
-from simgpu.engine.allocations import Saved
+from simgpu.engine.allocations import SavedMemory
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch
 from simgpu.engine.workers.initial_state import registers
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import Deadlock, InstructionLimit, LaunchError
 from simgpu.hardware.rates.pipelines import pipelines
-from simgpu.sampling.kinds import MOST_STEPS, chosen, share
+from simgpu.sampling.kinds import MOST_STEPS, choose_groups, share
 from simgpu.sampling.workgroups import Sampling, Streams
 from simgpu.timing.channels import busy_channels, lines_of
 from simgpu.timing.dispatch import spread
-from simgpu.timing.predict import GroupResources, Prediction, Sampled, predict
-from simgpu.timing.trace import part_of, renumbered, trace_of
+from simgpu.timing.predict import GroupResources, Prediction, SampledLaunch, predict
+from simgpu.timing.trace import part_of, renumber, trace_of
 
 SMALL = 1 << 24  # bytes up to which an allocation is always restored: flags that workgroups wait for are in small ones
 BEGINNING_STEPS = 1_000_000  # records of the beginnings, summed over all waves
@@ -32,23 +32,23 @@ UNKNOWN_LOOP = 0.05  # wider band if a trace ends before its workgroup
 ENDLESS = 0.5  # wider band if a workgroup has not ended after MOST_STEPS
 
 
-def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: bool = True) -> Sampled:
+def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: bool = True) -> SampledLaunch:
     """Runs samples of a launch. Raises what a launch raises.
 
     restore: True restores all of the device's memory afterwards, False only small allocations.
     """
     check_geometry(kernel.info, geometry)
     kernel.check_buffers(args)
-    traced = _traced(kernel)
+    traced = _traced_kernel(kernel)
     device, chip = kernel.module.device, kernel.module.device.descriptor
-    saved = Saved.of(device.memory, None if restore else SMALL)
+    saved = SavedMemory.of(device.memory, None if restore else SMALL)
     sampling = Sampling(traced, geometry, args)
     launch = sampling.launch
     try:
         sampling.begin()
         used = _resources(launch)
         together = min(launch.groups, chip.num_cus * used.resident(chip), MOST_BEGINNINGS)
-        wholes, told = chosen(sampling, saved, chip.num_cus * used.resident(chip))
+        wholes, told = choose_groups(sampling, saved, chip.num_cus * used.resident(chip))
         steps = max(LEAST_STEPS, BEGINNING_STEPS // (together * launch.waves))
         # Around the longest workgroup, because those at the edges of the launch may have less to do.
         longest = max(wholes, key=lambda one: one.executed).group
@@ -61,7 +61,7 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     finally:
         launch.end(False)
         saved.restore()
-    traces = renumbered([
+    traces = renumber([
         *(trace_of(code, one.streams, launch.entry, one.complete, one.group, one.executed / max(1, one.kept)) for one in wholes),
         *(trace_of(code, one.streams, launch.entry, False, one.group) for one in beginnings),
     ])  # fmt: skip
@@ -76,7 +76,9 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
         notes.append(f"waves go on past what was traced, up to {max(trace.stretch for trace in whole):.3g} times: as until there")
         wider += UNKNOWN_LOOP
     whole.sort(key=len, reverse=True)
-    return Sampled(chip, instructions, len(code.unit), launch.entry, whole, first, launch.groups, used, notes, wider, channels)
+    return SampledLaunch(
+        chip, instructions, len(code.unit), launch.entry, whole, first, launch.groups, used, notes, wider, channels
+    )
 
 
 def _round(sampling: Sampling, first: int, together: int, steps: int) -> list[Streams]:
@@ -100,7 +102,7 @@ def _channels(sampling: Sampling, beginnings: Sequence[Streams], steps: int) -> 
     return busy_channels(rounds, row)
 
 
-def _traced(kernel: Kernel) -> Kernel:
+def _traced_kernel(kernel: Kernel) -> Kernel:
     """Returns the kernel on a device that traces paths and shares the memory; kept for the next call."""
     module = kernel.module
     kept = module.device.shadows.setdefault("timed", {})

@@ -132,5 +132,5 @@ class Sampling(Supervisor):
         executed, closed = tallies["steps"], tallies["closed"]
         kept = np.where(closed > 0, closed, executed)
         # A wave that a partial workgroup lacks executes nothing.
-        complete = bool(((tallies["ended"] > 0) | (storage.streams.wanted == 0)).all())
+        complete = bool(((tallies["ended"] > 0) | (storage.streams.requested_words == 0)).all())
         return Streams(group, streams, complete, int(executed.sum()), int(kept.sum()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from simgpu.alu.hwreg import HW_ID, fields
 from simgpu.engine import checked
 from simgpu.engine.launch import Launch, Supervisor
-from simgpu.engine.result import executed
+from simgpu.engine.result import execution_counts
 from simgpu.hardware.errors import InstructionLimit
 from simgpu.hardware.isa.instruction import Imm
 from simgpu.hardware.isa.kinds import MESSAGES, ControlKind
@@ -24,19 +24,19 @@ PATIENCE = 1 << 28
 
 
 class Slice(Supervisor):
-    """Some of a launch's workgroups. After the run, `seen` holds findings: see `checked.seen`."""
+    """Some of a launch's workgroups. After the run, `seen` holds findings: see `checked.unsorted_findings`."""
 
     touched: TouchedBytes  # the bytes that they read and wrote
 
     def __init__(self) -> None:
         self.seen: list[Finding] = []
 
-    def ran(self, launch: Launch, workers: list[Worker]) -> None:
+    def after_run(self, launch: Launch, workers: list[Worker]) -> None:
         self.touched = TouchedBytes.of(launch.table)
 
     def findings(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         if launch.device.checks:
-            self.seen = checked.seen(launch, workers, launch.device.checks)
+            self.seen = checked.unsorted_findings(launch, workers, launch.device.checks)
         return []
 
 
@@ -52,7 +52,7 @@ class SliceElsewhere(Slice):
         self._begun = -1
         launch.shared.budget = min(PATIENCE, launch.device.max_instructions)
 
-    def refilled(self, launch: Launch) -> None:
+    def after_refill(self, launch: Launch) -> None:
         begun = launch.shared.counter
         if begun == self._begun:
             name = launch.info.name
@@ -60,9 +60,9 @@ class SliceElsewhere(Slice):
         self._begun = begun
         launch.shared.budget = min(PATIENCE, launch.shared.budget)
 
-    def ran(self, launch: Launch, workers: list[Worker]) -> None:
-        super().ran(launch, workers)
-        ran = launch.accounts.records[executed(launch, workers) > 0].tolist()
+    def after_run(self, launch: Launch, workers: list[Worker]) -> None:
+        super().after_run(launch, workers)
+        ran = launch.accounts.records[execution_counts(launch, workers) > 0].tolist()
         seen = (tells(inst) for record in ran if (inst := launch.instruction(record)) is not None)
         self.alone = next((why for why in seen if why), "")
         heap = launch.device.made_heap

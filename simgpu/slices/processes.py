@@ -68,7 +68,7 @@ class Processes(Executor):
                 pool = self._pool = self._new()
                 inner = pool.submit(fn, *args, **kwargs)
 
-        def done(inner: Future[Any]) -> None:
+        def copy_result(inner: Future[Any]) -> None:
             if inner.cancelled():
                 result.cancel()
                 result.set_running_or_notify_cancel()
@@ -83,7 +83,7 @@ class Processes(Executor):
                 else:
                     result.set_result(inner.result())
 
-        inner.add_done_callback(done)
+        inner.add_done_callback(copy_result)
 
     def _renew(self, broken: ProcessPoolExecutor) -> None:
         with self._lock:

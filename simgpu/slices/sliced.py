@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from simgpu.engine.checked import arranged
+from simgpu.engine.checked import arrange
 from simgpu.engine.finding import CHECK_FAILED, Finding
 from simgpu.engine.launch import Launch
-from simgpu.engine.result import Run, merged
+from simgpu.engine.result import Run, merge_inexact
 from simgpu.hardware.code_object.arguments import Geometry, assumptions, check_geometry
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.slices.blobs import leave, name_of
 from simgpu.slices.part import Slice
-from simgpu.slices.touched import TouchedBytes, count, meet, put
+from simgpu.slices.touched import TouchedBytes, count, meet, scatter_bytes
 from simgpu.slices.worker import Answer, SentAllocation, Task, run_slice, version
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def launch_sliced(
     check_geometry(kernel.info, geometry)
     kernel.check_buffers(args)
     begun = time.perf_counter()
-    launch = Sliced(kernel, geometry, args, executor)
+    launch = SlicedLaunch(kernel, geometry, args, executor)
     why = "it is cooperative: its workgroups wait for each other" if cooperative else launch.why_whole()
     tasks = [] if why else launch.tasks(slices)
     answers: list[Answer] = []
@@ -62,10 +62,10 @@ def launch_sliced(
     if why:
         run = Launch(kernel, geometry, args, cooperative).run()
         return replace(run, notes=(*run.notes, f"the launch ran whole, not in slices: {why}"))
-    return replace(launch.committed(tasks, answers, meetings), seconds=time.perf_counter() - begun)
+    return replace(launch.commit(tasks, answers, meetings), seconds=time.perf_counter() - begun)
 
 
-class Sliced:
+class SlicedLaunch:
     """Slices of one launch."""
 
     def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object], executor: Executor) -> None:
@@ -87,7 +87,7 @@ class Sliced:
 
     # -- the task of a worker --------------------------------------------------------------------
 
-    def _named(self, data: np.ndarray) -> str:
+    def _array_name(self, data: np.ndarray) -> str:
         name = name_of(data)
         if name:
             self.arrays[name] = data
@@ -96,9 +96,9 @@ class Sliced:
         return name
 
     def _block(self, held: Allocation) -> SentAllocation:
-        undefined = "" if held.undefined is None else self._named(held.undefined)
+        undefined = "" if held.undefined is None else self._array_name(held.undefined)
         return SentAllocation(
-            held.address, held.nbytes, held.data.size, held.writable, held.label, self._named(held.data), undefined
+            held.address, held.nbytes, held.data.size, held.writable, held.label, self._array_name(held.data), undefined
         )  # fmt: skip
 
     def task(self) -> Task:
@@ -112,7 +112,7 @@ class Sliced:
         groups = self.geometry.groups
         return Task(
             version(), device.arch, bool(device.checks), device.max_instructions, device.timeout, device.threads,
-            self._named(code), code.size, tuple(map(self._block, module.segments)), tuple(map(self._block, others)),
+            self._array_name(code), code.size, tuple(map(self._block, module.segments)), tuple(map(self._block, others)),
             info.name, self.geometry, args, range(groups[0] * groups[1] * groups[2]), str(self.folder or ""),
         )  # fmt: skip
 
@@ -128,7 +128,7 @@ class Sliced:
 
     def answers(self, tasks: Sequence[Task]) -> tuple[list[Answer], str]:
         """Returns the tasks' answers, and the reason to run the launch whole instead, or ""."""
-        pending = [self._submitted(task) for task in tasks]
+        pending = [self._submit(task) for task in tasks]
         found: list[Answer] = []
         try:
             for task, future in zip(tasks, pending, strict=True):
@@ -146,7 +146,7 @@ class Sliced:
             return [], f"its slices executed more than max_instructions={self.device.max_instructions}"
         return found, ""
 
-    def _submitted(self, task: Task) -> Future[Answer] | None:
+    def _submit(self, task: Task) -> Future[Answer] | None:
         try:
             return self.executor.submit(run_slice, task)
         except RuntimeError:  # broken, or shut down
@@ -162,12 +162,12 @@ class Sliced:
                 answer = future.result()
             except Exception as error:  # any exception of an executor whose worker died or whose connection broke
                 lost = f"{type(error).__name__}: {error}".rstrip(": ")
-                future = self._submitted(task)
+                future = self._submit(task)
                 continue
             if not answer.missing:
                 return answer
             lost = "workers do not keep what they are sent"
-            future = self._submitted(replace(task, given={name: self.arrays[name].tobytes() for name in answer.missing}))
+            future = self._submit(replace(task, given={name: self.arrays[name].tobytes() for name in answer.missing}))
         return Answer(failed=f"no worker ran it: {lost}")
 
     # -- putting it together --------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Sliced:
         for number, answer in enumerate(answers):
             if answer.failed:
                 return [], f"slice {number} failed alone: {answer.failed}"
-            mine, members = TouchedBytes.unpacked(answer.touched), [number]
+            mine, members = TouchedBytes.unpack(answer.touched), [number]
             apart = []
             for group, touched in groups:
                 if meet(mine.written, touched.read) or meet(mine.read, touched.written) or meet(mine.written, touched.written):
@@ -193,7 +193,7 @@ class Sliced:
             return [], "all slices touch bytes of others"
         return [sorted(members) for members, _ in groups if len(members) > 1], ""
 
-    def committed(self, tasks: Sequence[Task], answers: Sequence[Answer], meetings: Sequence[Sequence[int]]) -> Run:
+    def commit(self, tasks: Sequence[Task], answers: Sequence[Answer], meetings: Sequence[Sequence[int]]) -> Run:
         """Writes the slices' results, in order; slices that meet run here, together. Raises what the kernel raises."""
         total, runs, notes = TouchedBytes({}, {}), [], []
         seen: list[Finding] = []
@@ -202,7 +202,7 @@ class Sliced:
             members = together_with.get(number, [number])
             if number != members[0]:
                 continue  # it ran with the first of them
-            mine = TouchedBytes.unpacked(answer.touched)
+            mine = TouchedBytes.unpack(answer.touched)
             again = answer.failed or ("it reads what an earlier one wrote" if meet(mine.read, total.written) else "")
             if not again and len(members) == 1:
                 self._write(answer, mine)
@@ -216,7 +216,7 @@ class Sliced:
             try:
                 runs.append(Launch(self.kernel, self.geometry, self.args, parts=parts, supervisor=part).run())
             except SimError as error:
-                error.findings = self._arranged([*seen, *part.seen])
+                error.findings = self._arrange([*seen, *part.seen])
                 raise
             seen += part.seen
             total = total | part.touched
@@ -228,39 +228,39 @@ class Sliced:
             if waits:
                 break
         assumed = assumptions(self.kernel.info, self.args)
-        run = joined([run for run in runs if run is not None], (*assumed, *notes))
+        run = join_runs([run for run in runs if run is not None], (*assumed, *notes))
         unique = {"unique_read_bytes": total.read, "unique_write_bytes": total.written}
         counters = {**run.counters, **{name: count(bits, self.device.memory) for name, bits in unique.items()}}
-        return replace(run, counters=counters, findings=list(self._arranged(seen)))
+        return replace(run, counters=counters, findings=list(self._arrange(seen)))
 
-    def _arranged(self, seen: Sequence[Finding]) -> tuple[Finding, ...]:
-        return tuple(arranged(self.device.suppressions.left_of(together(seen)), self.kernel.module.origins))
+    def _arrange(self, seen: Sequence[Finding]) -> tuple[Finding, ...]:
+        return tuple(arrange(self.device.suppressions.left_of(merge_findings(seen)), self.kernel.module.origins))
 
     def _write(self, answer: Answer, mine: TouchedBytes) -> None:
         for base, values, undefined in answer.values:
             held = self.device.memory.find(base)
             assert held is not None
-            put(mine.written[base], held.data, values)
+            scatter_bytes(mine.written[base], held.data, values)
             if held.undefined is not None:
-                put(mine.written[base], held.undefined, undefined)
+                scatter_bytes(mine.written[base], held.undefined, undefined)
 
 
-def joined(runs: Sequence[Run], notes: Sequence[str]) -> Run:
+def join_runs(runs: Sequence[Run], notes: Sequence[str]) -> Run:
     """Merges the runs of several parts of a launch, without findings and seconds. Bytes that n parts touch count n times."""
     return Run(
         instructions=sum(run.instructions for run in runs),
         seconds=0.0,
-        counters=added(run.counters for run in runs),
-        fidelity=added(run.fidelity for run in runs),
-        profile=added(run.profile for run in runs),
-        lanes=added(run.lanes for run in runs),
-        lds_conflicts=added(run.lds_conflicts for run in runs),
-        inexact=merged(chain.from_iterable(run.inexact for run in runs)),
+        counters=add_counts(run.counters for run in runs),
+        fidelity=add_counts(run.fidelity for run in runs),
+        profile=add_counts(run.profile for run in runs),
+        lanes=add_counts(run.lanes for run in runs),
+        lds_conflicts=add_counts(run.lds_conflicts for run in runs),
+        inexact=merge_inexact(chain.from_iterable(run.inexact for run in runs)),
         notes=notes,
     )
 
 
-def added(counts: Iterable[Mapping[Key, int]]) -> dict[Key, int]:
+def add_counts(counts: Iterable[Mapping[Key, int]]) -> dict[Key, int]:
     """Sums counts by key."""
     total: Counter[Key] = Counter()
     for each in counts:
@@ -268,7 +268,7 @@ def added(counts: Iterable[Mapping[Key, int]]) -> dict[Key, int]:
     return dict(sorted(total.items()))
 
 
-def together(findings: Iterable[Finding]) -> list[Finding]:
+def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
     """Merges the findings of several slices, each once; their counts are summed."""
     found: dict[tuple[object, ...], Finding] = {}
     for finding in findings:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Base address of an allocation -> its bits, uint8, one for each byte from the lowest on.
 Bits = Mapping[int, np.ndarray]
 # Bits of bytes read and of bytes written, compressed, by base address.
-Packed = tuple[Sequence[tuple[int, bytes]], Sequence[tuple[int, bytes]]]
+PackedBits = tuple[Sequence[tuple[int, bytes]], Sequence[tuple[int, bytes]]]
 
 
 @dataclass(frozen=True)
@@ -31,25 +31,25 @@ class TouchedBytes:
         """Reads a launch's bitmaps, before they are cleared."""
         return cls(table.touched_bits(0), table.touched_bits(1))
 
-    def packed(self) -> Packed:
+    def pack(self) -> PackedBits:
         """Compresses the bits."""
         squeeze = zstandard.ZstdCompressor(level=1).compress
         read, written = ([(base, squeeze(bits.tobytes())) for base, bits in kind.items()] for kind in (self.read, self.written))
         return read, written
 
     @classmethod
-    def unpacked(cls, packed: Packed) -> TouchedBytes:
-        """Expands what `packed` returned."""
+    def unpack(cls, packed: PackedBits) -> TouchedBytes:
+        """Expands what `pack` returned."""
         expand = zstandard.ZstdDecompressor().decompress
         read, written = ({base: np.frombuffer(expand(data), np.uint8) for base, data in kind} for kind in packed)
         return cls(read, written)
 
     def __or__(self, other: TouchedBytes) -> TouchedBytes:
         """Unites the bytes that either touched."""
-        return TouchedBytes(_either(self.read, other.read), _either(self.written, other.written))
+        return TouchedBytes(_union(self.read, other.read), _union(self.written, other.written))
 
 
-def _either(one: Bits, other: Bits) -> Bits:
+def _union(one: Bits, other: Bits) -> Bits:
     return {**one, **other, **{base: one[base] | other[base] for base in one.keys() & other.keys()}}
 
 
@@ -70,15 +70,15 @@ def count(bits: Bits, memory: DeviceMemory) -> int:
     return total
 
 
-def taken(bits: np.ndarray, data: np.ndarray) -> bytes:
+def gather_bytes(bits: np.ndarray, data: np.ndarray) -> bytes:
     """Returns the bytes of `data` (uint8) that have their bit: first whole groups of eight, then the others, both in
     order."""
     whole, single = _places(bits, data.size)
     return data[: 8 * len(whole)].view(np.uint64)[whole].tobytes() + data[single].tobytes()
 
 
-def put(bits: np.ndarray, data: np.ndarray, values: bytes) -> None:
-    """Writes what `taken` returned for the same bits into `data`."""
+def scatter_bytes(bits: np.ndarray, data: np.ndarray, values: bytes) -> None:
+    """Writes what `gather_bytes` returned for the same bits into `data`."""
     whole, single = _places(bits, data.size)
     end = 8 * int(np.count_nonzero(whole))
     data[: 8 * len(whole)].view(np.uint64)[whole] = np.frombuffer(values[:end], np.uint64)

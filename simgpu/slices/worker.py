@@ -21,7 +21,7 @@ from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import source_digest
 from simgpu.slices.blobs import blobs
 from simgpu.slices.part import SliceElsewhere
-from simgpu.slices.touched import Packed, taken
+from simgpu.slices.touched import PackedBits, gather_bytes
 from simgpu.version import VERSION
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ class Answer:
     alone: str = ""  # why the result may differ from the whole launch's
     missing: tuple[str, ...] = ()  # hashes of bytes that the worker lacks
     run: Run | None = None
-    findings: tuple[Finding, ...] = ()  # see `checked.seen`
-    touched: Packed = ((), ())  # see `Touched.packed`
-    # base address of each written allocation, the bytes written (`taken`) and, in checked mode, which of their bits are
+    findings: tuple[Finding, ...] = ()  # see `checked.unsorted_findings`
+    touched: PackedBits = ((), ())  # see `Touched.packed`
+    # base address of each written allocation, the bytes written (`gather_bytes`) and, in checked mode, which of their bits are
     # undefined
     values: tuple[tuple[int, bytes, bytes], ...] = ()
 
@@ -137,9 +137,9 @@ def _run(task: Task) -> Answer:
         values = []
         for base, bits in part.touched.written.items():
             undefined = held[base].undefined
-            values.append((base, taken(bits, held[base].data), b"" if undefined is None else taken(bits, undefined)))
+            values.append((base, gather_bytes(bits, held[base].data), b"" if undefined is None else gather_bytes(bits, undefined)))
         return Answer(
-            alone=part.alone, run=run, findings=tuple(part.seen), touched=part.touched.packed(), values=tuple(values)
+            alone=part.alone, run=run, findings=tuple(part.seen), touched=part.touched.pack(), values=tuple(values)
         )
     finally:
         for allocation in placed:
@@ -149,7 +149,7 @@ def _run(task: Task) -> Answer:
 def _module(task: Task) -> Module:
     """Returns the task's module, loaded at the caller's addresses."""
     fixed = tuple((block.address, "" if block.writable else block.data) for block in task.segments)
-    module = _loaded(task.target, task.checked, task.code, task.code_size, fixed, task.folder)
+    module = _load(task.target, task.checked, task.code, task.code_size, fixed, task.folder)
     device = module.device
     device.max_instructions, device.timeout = task.max_instructions, task.timeout
     device.threads = min(task.threads, os.cpu_count() or 1)
@@ -160,7 +160,7 @@ def _module(task: Task) -> Module:
 
 
 @lru_cache(maxsize=8)
-def _loaded(
+def _load(
     target: str, checked: bool, code: str, size: int, fixed: tuple[tuple[int, str], ...], folder: str
 ) -> Module:
     """Loads the module on a new device; fixed: addresses of its segments, and hashes of read-only segments."""

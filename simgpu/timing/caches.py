@@ -17,13 +17,13 @@ import numpy as np
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.timing.code import STORE, CodeColumns
-from simgpu.timing.trace import CLOCKS, COUNT, FIRST, LINE_BYTES, Trace, numbered
+from simgpu.timing.trace import CLOCKS, COUNT, FIRST, LINE_BYTES, Trace, number_values
 
 VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedAccesses:
     """A trace's accesses, as the CU model reads them."""
 
     accesses: np.ndarray  # int32 (n, 3): clocks, requests of lines, requests that miss the vector cache
@@ -31,7 +31,7 @@ class Served:
     owners: np.ndarray  # for each of these lines, the number of its access
 
 
-def vector_cache(trace: Trace, code: CodeColumns, row: Pipelines, resident: int) -> Served:
+def vector_cache(trace: Trace, code: CodeColumns, row: Pipelines, resident: int) -> ServedAccesses:
     """Replays a workgroup's accesses through its part of the vector cache, which `resident` workgroups share."""
     rows = np.zeros((len(trace.accesses), 3), np.int32)
     numbers = trace.steps[code.accesses[trace.steps]]
@@ -41,7 +41,7 @@ def vector_cache(trace: Trace, code: CodeColumns, row: Pipelines, resident: int)
     out, owners = np.empty(len(trace.lines), np.uint32), np.empty(len(trace.lines), np.int32)
     stores = (code.flags[numbers] & STORE != 0).astype(np.uint8)
     count = _vector(trace.accesses, trace.access_starts, trace.lines, stores, shift, sets, ways, rows, out, owners)
-    return Served(rows, out[:count], owners[:count])
+    return ServedAccesses(rows, out[:count], owners[:count])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -106,8 +106,8 @@ class Shares:
 
 
 def shares(
-    traces: Sequence[Trace], served: Sequence[Served], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines, resident: int,
-    warm: bool, whole: Sequence[tuple[Trace, Served]] = (),
+    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
+    resident: int, warm: bool, whole: Sequence[tuple[Trace, ServedAccesses]] = (),
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU.
 
@@ -133,7 +133,7 @@ def shares(
         askers = waves.astype(np.int64) * count + owners
         accesses = np.concatenate([one.owners for one in served])  # accesses of a workgroup are numbered from 0
         xcds = np.array([trace.group % chip.xcds for trace in traces], np.int64)
-        places, known = numbered(lines)
+        places, known = number_values(lines)
         seen = np.full(len(known), -1, np.int64)
         window = row.in_flight // row.l2_line // max(1, resident)
         sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
@@ -174,7 +174,7 @@ def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColu
     return made
 
 
-def _lines_a_store(whole: Sequence[tuple[Trace, Served]], code: CodeColumns, row: Pipelines) -> float:
+def _lines_a_store(whole: Sequence[tuple[Trace, ServedAccesses]], code: CodeColumns, row: Pipelines) -> float:
     """Counts lines of L2 that workgroups write per request of their stores, each line once a workgroup; 1 if they store nothing."""
     shift = (row.l2_line // LINE_BYTES).bit_length() - 1
     requests = lines = 0
@@ -185,7 +185,9 @@ def _lines_a_store(whole: Sequence[tuple[Trace, Served]], code: CodeColumns, row
     return lines / requests if requests else 1.0
 
 
-def written(traces: Sequence[Trace], served: Sequence[Served], code: CodeColumns, traffic: Shares, row: Pipelines) -> float:
+def written_fraction(
+    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
+) -> float:
     """Returns the fraction of a launch's bytes between L2 and memory that is written; the workgroups represent all."""
     stores = code.flags & STORE != 0
     each = np.where(stores, LINE_BYTES, row.cache_line) * traffic.past.prod(0)

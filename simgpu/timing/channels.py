@@ -12,7 +12,7 @@ import numba
 import numpy as np
 
 from simgpu.hardware.rates.pipelines import Pipelines, memory_channel
-from simgpu.timing.trace import LDS, LINE_BYTES, MEMORY, numbered
+from simgpu.timing.trace import LDS, LINE_BYTES, MEMORY, number_values
 
 
 def lines_of(groups: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
@@ -23,7 +23,7 @@ def lines_of(groups: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
     """
     asked = [[_lines(stream) for stream in streams] for streams in groups]
     whole = [lines for waves in asked if all(came for _, came in waves) for lines, _ in waves]
-    return numbered(np.concatenate(whole))[1] if whole else np.empty(0, np.uint32)
+    return number_values(np.concatenate(whole))[1] if whole else np.empty(0, np.uint32)
 
 
 def busy_channels(rounds: Sequence[np.ndarray], row: Pipelines) -> float:
@@ -36,7 +36,7 @@ def busy_channels(rounds: Sequence[np.ndarray], row: Pipelines) -> float:
         return 1.0
     lines = longest = 0
     for asked in rounds:
-        known = numbered(asked // np.uint32(row.l2_line // LINE_BYTES))[1].astype(np.int64)
+        known = number_values(asked // np.uint32(row.l2_line // LINE_BYTES))[1].astype(np.int64)
         lines += len(known)
         longest += int(np.bincount(memory_channel(known * row.l2_line, row.memory_channels), minlength=1).max())
     return lines / (row.memory_channels * longest) if lines else 1.0

@@ -21,7 +21,7 @@ def spread(groups: int, count: int) -> Iterable[int]:
     return dict.fromkeys((*candidates, *range(min(groups, 2 * count))))
 
 
-def standing(samples: Sequence[int], groups: int) -> np.ndarray:
+def nearest_samples(samples: Sequence[int], groups: int) -> np.ndarray:
     """Returns for each workgroup the nearest sample, which represents it, as an index into `samples`."""
     order = np.argsort(samples, kind="stable")
     known = np.asarray(samples)[order]
@@ -29,7 +29,7 @@ def standing(samples: Sequence[int], groups: int) -> np.ndarray:
     return order[np.searchsorted(borders, np.arange(groups))]
 
 
-def mixed(stand: np.ndarray, count: int) -> np.ndarray:
+def mix_samples(stand: np.ndarray, count: int) -> np.ndarray:
     """Draws `count` samples, each in proportion to the workgroups that it represents, in step with no period of the launch."""
     return stand[((np.arange(1, count + 1) * GOLDEN) % 1 * len(stand)).astype(np.int64)]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
-from simgpu.hardware.rates.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.hardware.timing_rules.issue import SLOT
 from simgpu.timing import cu, state
 from simgpu.timing.caches import Shares
@@ -74,11 +74,11 @@ class Gpu:
         """CUs that work at a time, on average: those with little to do end before this one."""
         return self.active * (self.queue.busy if self.queue else 1.0)
 
-    def queued(self, queue: DispatchQueue, places: int) -> Gpu:
+    def with_queue(self, queue: DispatchQueue, places: int) -> Gpu:
         """Returns the GPU by a CU that runs a queue and holds at most `places` workgroups."""
         return replace(self, queue=queue, work=self.work._replace(order=queue.order), resident=min(places, len(queue.order)))
 
-    def alone(self, traces: int) -> np.ndarray:
+    def clocks_alone(self, traces: int) -> np.ndarray:
         """Returns the clocks of one workgroup of each of `traces` traces, each alone on its CU."""
         gpu = replace(self, resident=1, work=self.work._replace(order=np.arange(traces, dtype=np.int64)))
         return np.diff(gpu.run(traces, self.active).ends, prepend=0)
@@ -90,33 +90,33 @@ class Gpu:
     def cycles(self, steady: state.CuResult) -> float:
         """Returns the launch's clocks, from the result of `steady`."""
         if self.queue:
-            return max(float(steady.clocks), self.dispatched)
+            return max(float(steady.clocks), self.dispatch_clocks)
         whole, rest = divmod(self.groups, self.chip.num_cus)
-        made = _extrapolated(steady.ends, max(1, whole))
+        made = _extrapolate(steady.ends, max(1, whole))
         if whole and rest and self.on.rounds:  # a last round runs on some CUs, which have the memory to themselves
-            more, without = (_extrapolated(self.run(count, rest).ends, count) for count in (whole + 1, whole))
+            more, without = (_extrapolate(self.run(count, rest).ends, count) for count in (whole + 1, whole))
             made += max(0.0, more - without)
             # If the full rounds saturated memory, that adds too little. Then the workgroups share memory evenly over
             # whole + 1 rounds.
-            made = max(made, _extrapolated(self.run(whole + 1, self.groups / (whole + 1)).ends, whole + 1))
-        return max(made, self.dispatched)
+            made = max(made, _extrapolate(self.run(whole + 1, self.groups / (whole + 1)).ends, whole + 1))
+        return max(made, self.dispatch_clocks)
 
     @property
-    def dispatched(self) -> float:
+    def dispatch_clocks(self) -> float:
         """Clocks in which the dispatchers of all XCDs start the launch's workgroups; no launch is shorter."""
-        return self.groups / self.chip.xcds * _apart(self.row, self.waves) if self.on.dispatch else 0.0
+        return self.groups / self.chip.xcds * _start_interval(self.row, self.waves) if self.on.dispatch else 0.0
 
     @property
     def memory(self) -> float:
         """Bytes a second of HBM: each direction at its own rate, less the bus turnarounds; at most those of the busy channels."""
         share, peak, part = self.channels if self.on.channels else 1.0, self.chip.hbm_bandwidth_tb * 1e12, self.written
-        straight = 1 / ((1 - part) / sustained(self.chip).hbm + part / (self.row.memory_write * peak))
+        straight = 1 / ((1 - part) / sustained_rates(self.chip).hbm + part / (self.row.memory_write * peak))
         return min(straight * (1 - self.row.memory_turn * 4 * part * (1 - part)), share * peak)
 
     @property
     def mall(self) -> float:
         """Bytes a second of the Infinity Cache, or memory's if the chip has none."""
-        return sustained(self.chip).mall if self.chip.mall_bytes else self.memory
+        return sustained_rates(self.chip).mall if self.chip.mall_bytes else self.memory
 
     def load_of(self, result: state.CuResult) -> Load:
         """Returns how busy all CUs together keep the Infinity Cache and memory, as fractions of their sustained rates."""
@@ -145,13 +145,13 @@ class Gpu:
         chip, row, clock = self.chip, self.row, self.mhz * 1e6
         l2 = row.l2_share * chip.l2_bytes_per_clock
         # L2s belong to their XCDs: few workgroups still reach all of them, round robin.
-        near = min(float(sustained(chip).rates.cache), l2 / sharing)
+        near = min(float(sustained_rates(chip).rates.cache), l2 / sharing)
         config["rate"] = near, self.mall / clock / sharing, self.memory / clock / sharing
         config["store_rate"] = min(64.0, l2 / 2 / sharing)
-        config["miss_rate"] = row.in_flight / (row.in_flight / row.cu_memory + row.queued(self.load[1])) * 1e9 / clock
+        config["miss_rate"] = row.in_flight / (row.in_flight / row.cu_memory + row.queueing_ns(self.load[1])) * 1e9 / clock
 
 
-def settled(run: Callable[[Load], tuple[T, Load, float]]) -> T:
+def settle(run: Callable[[Load], tuple[T, Load, float]]) -> T:
     """Iterates `run` to the load that it causes itself, in at most PASSES steps; returns its result.
 
     `run` returns its result, the load that this causes, and the relative change of the clock.
@@ -164,22 +164,22 @@ def settled(run: Callable[[Load], tuple[T, Load, float]]) -> T:
         for at, (new, old) in enumerate(zip(made, load, strict=True)):
             (low if new > old else high)[at] = old
         # Halfway between loads that were too low and too high, but at most the load that the GPU caused.
-        load = _nearer(made[0], low[0], high[0]), _nearer(made[1], low[1], high[1])
+        load = _between_bounds(made[0], low[0], high[0]), _between_bounds(made[1], low[1], high[1])
     return found
 
 
-def _nearer(made: float, low: float, high: float) -> float:
+def _between_bounds(made: float, low: float, high: float) -> float:
     return max(low, min(made, (low + high) / 2))
 
 
-def _apart(row: Pipelines, waves: int) -> float:
+def _start_interval(row: Pipelines, waves: int) -> float:
     """Returns the clocks from the start of a workgroup of `waves` waves on an XCD to the next one's."""
     return max(1 / row.groups_per_clock, waves / row.waves_per_clock)
 
 
 def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int, resident: int, on: Mechanisms) -> np.ndarray:
     """Returns the clocks at which the workgroups of the first round begin on the CU that gets them last."""
-    each = active / chip.xcds * _apart(row, waves) if on.dispatch else 0.0
+    each = active / chip.xcds * _start_interval(row, waves) if on.dispatch else 0.0
     return np.array([each * (place + 1) for place in range(resident)], np.int64)
 
 
@@ -188,7 +188,7 @@ def quiet_config(
 ) -> np.ndarray:
     """Returns one `state.CONFIG` with unlimited bandwidth."""
     made = np.zeros(1, state.CONFIG)
-    mall, memory = (round((ns + row.queued(busy)) * mhz / 1000) for ns, busy in zip((row.mall_ns, row.memory_ns), load))
+    mall, memory = (round((ns + row.queueing_ns(busy)) * mhz / 1000) for ns, busy in zip((row.mall_ns, row.memory_ns), load))
     values = {
         "lds_fifo": row.lds_fifo + 1, "lds_latency": row.lds_latency, "vmem_queue": row.vmem_queue + 1,
         "in_flight": row.in_flight if on.in_flight else 1 << 40, "cache_latency": row.cache_latency,
@@ -203,7 +203,7 @@ def quiet_config(
     return made
 
 
-def _extrapolated(ends: np.ndarray, per_cu: int) -> float:
+def _extrapolate(ends: np.ndarray, per_cu: int) -> float:
     """Extrapolates the end of the busiest CU's last workgroup from the modelled ends."""
     ends = np.sort(ends)
     count = len(ends)

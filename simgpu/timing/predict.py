@@ -15,10 +15,10 @@ from simgpu.hardware.rates.clocks import Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing import state
-from simgpu.timing.caches import Served, Shares, shares, vector_cache, written
+from simgpu.timing.caches import ServedAccesses, Shares, shares, vector_cache, written_fraction
 from simgpu.timing.code import CodeColumns, code_of
-from simgpu.timing.dispatch import last_queues, mixed, standing
-from simgpu.timing.gpu import Gpu, Load, Mechanisms, settled
+from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
+from simgpu.timing.gpu import Gpu, Load, Mechanisms, settle
 from simgpu.timing.trace import Trace
 
 STEPS = 12_000_000  # most wave-instructions of a CU that are modelled; more rounds are extrapolated
@@ -41,7 +41,7 @@ class GroupResources:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledLaunch:
     """Samples of a launch."""
 
     chip: HardwareDescriptor
@@ -76,7 +76,7 @@ class Prediction:
     past_l2_bytes: float  # exchanged between all L2s and the levels after them
     code: CodeColumns
     traffic: Shares
-    sampled: Sampled
+    sampled: SampledLaunch
 
     def __repr__(self) -> str:
         us = [f"{1e6 * seconds:.4g}" for seconds in (self.seconds, self.low, self.high)]
@@ -89,7 +89,7 @@ class Prediction:
 
 
 def predict(
-    sampled: Sampled, *, mhz: float | None = None, warm: bool = False, on: Mechanisms | None = None, events: int = 0,
+    sampled: SampledLaunch, *, mhz: float | None = None, warm: bool = False, on: Mechanisms | None = None, events: int = 0,
     row: Pipelines | None = None, watched: tuple[int, int] = (0, 0),
 ) -> Prediction:  # fmt: skip
     """Predicts the time of a launch. mhz: fixed clock (default: the board's). warm: caches hold an earlier launch's lines.
@@ -108,22 +108,22 @@ def predict(
     whole = tuple(zip(sampled.whole, served, strict=True))
     traffic = shares(sampled.beginnings, together, code, chip, row, resident, warm, whole)
     traffic = traffic if on.caches else replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late))
-    most = _modelled(sampled, resident)
-    stand = standing([trace.group for trace in sampled.whole], min(sampled.groups, MOST_QUEUED))
-    work = _work(sampled.whole, served, mixed(stand, min(per_cu, most)))
+    most = _modelled_groups(sampled, resident)
+    stand = nearest_samples([trace.group for trace in sampled.whole], min(sampled.groups, MOST_QUEUED))
+    work = _work(sampled.whole, served, mix_samples(stand, min(per_cu, most)))
     if not on.lds or not on.coalescer:
         _free_accesses(work, code, sampled.whole, on)
     dtype = _matrix_type(sampled)
     clock = Clock(mhz or chip.clock_mhz, 0.05, "given")
     first = Gpu(
         chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz, channels=sampled.channels,
-        written=written(sampled.whole, served, code, traffic, row), watched=watched,
+        written=written_fraction(sampled.whole, served, code, traffic, row), watched=watched,
     )  # fmt: skip
     gpus = [first]
     if len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most:
         stretch = np.array([trace.stretch for trace in sampled.whole])
-        clocks, sizes = first.alone(len(stretch)) * stretch, np.array([len(trace) for trace in sampled.whole]) * stretch
-        gpus = [first.queued(queue, places) for queue in last_queues(clocks, sizes, stand, chip.num_cus, chip.xcds, places)]
+        clocks, sizes = first.clocks_alone(len(stretch)) * stretch, np.array([len(trace) for trace in sampled.whole]) * stretch
+        gpus = [first.with_queue(queue, places) for queue in last_queues(clocks, sizes, stand, chip.num_cus, chip.xcds, places)]
 
     def run(load: Load) -> tuple[tuple[Gpu, state.CuResult], Load, float]:
         nonlocal clock
@@ -135,22 +135,22 @@ def predict(
             clock = held if on.clock else replace(held, mhz=chip.clock_mhz)
         return (gpu, result), gpu.load_of(result), abs(clock.mhz / before - 1)
 
-    model, result = settled(run)
+    model, result = settle(run)
     longer = _stretch(sampled.whole, model.work.order)
-    cycles = max(model.cycles(result) * longer, model.dispatched)
+    cycles = max(model.cycles(result) * longer, model.dispatch_clocks)
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     overhead = row.launch_us * 1e-6 if on.launch else 0.0
     seconds = cycles / (clock.mhz * 1e6) + overhead
     band = clock.band + sampled.wider
     reached = _shares(result, chip, clock.mhz, model.sharing)
-    limit = "dispatch" if cycles == model.dispatched else _limit(reached, result, seconds, overhead)
+    limit = "dispatch" if cycles == model.dispatch_clocks else _limit(reached, result, seconds, overhead)
     return Prediction(
         cycles + overhead * clock.mhz * 1e6, seconds, seconds * (1 - band), seconds * (1 + band), clock, reached, limit,
         sampled.groups, resident, per_cu, model.active, result, past_l2, code, traffic, sampled,
     )  # fmt: skip
 
 
-def _modelled(sampled: Sampled, resident: int) -> int:
+def _modelled_groups(sampled: SampledLaunch, resident: int) -> int:
     """Returns how many workgroups of a CU are modelled."""
     length = max(1.0, float(np.mean([len(trace) for trace in sampled.whole])))
     return max(2 * resident, int(STEPS / length))
@@ -162,7 +162,7 @@ def _stretch(traces: Sequence[Trace], order: np.ndarray) -> float:
     return float(whole[order].sum() / max(1, sizes[order].sum()))
 
 
-def _work(traces: Sequence[Trace], served: Sequence[Served], order: np.ndarray) -> state.Work:
+def _work(traces: Sequence[Trace], served: Sequence[ServedAccesses], order: np.ndarray) -> state.Work:
     steps = np.cumsum([0, *(len(trace.steps) for trace in traces)])
     rows = np.cumsum([0, *(len(one.accesses) for one in served)])
     starts = np.concatenate([trace.starts[:-1] + at for trace, at in zip(traces, steps[:-1], strict=True)])
@@ -186,7 +186,7 @@ def _free_accesses(work: state.Work, code: CodeColumns, traces: Sequence[Trace],
         work.accesses[~lds, 0] = 0
 
 
-def _matrix_type(sampled: Sampled) -> str:
+def _matrix_type(sampled: SampledLaunch) -> str:
     """Returns the type of the matrix instructions that the workgroup executed most, or ""."""
     found = np.bincount(sampled.whole[0].steps, minlength=sampled.numbers)
     matrix = {n: int(found[n]) for n, inst in sampled.instructions.items() if inst.spec.kind == "matrix"}

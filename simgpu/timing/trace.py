@@ -44,7 +44,7 @@ def trace_of(
 ) -> Trace:
     """Decodes the streams (uint32, `simgpu.checks.path_trace`) of waves that all began at `entry` into a trace."""
     is_access = code.accesses
-    sizes = [_walk(stream, entry, code.step, is_access, *_none()) for stream in streams]
+    sizes = [_walk(stream, entry, code.step, is_access, *_empty_trace()) for stream in streams]
     starts, access_starts = (np.cumsum([0, *(size[at] for size in sizes)]) for at in (0, 1))
     lines_starts = np.cumsum([0, *(size[2] for size in sizes)])
     steps, lines = np.empty(starts[-1], np.uint32), np.empty(lines_starts[-1], np.uint32)
@@ -75,11 +75,11 @@ def part_of(code: CodeColumns, trace: Trace, share: float) -> Trace:
 PAGE_SHIFT = 15  # 2^15 lines are a page and stay together: the driver maps 2 MiB at a time
 
 
-def renumbered(traces: Sequence[Trace]) -> list[Trace]:
+def renumber(traces: Sequence[Trace]) -> list[Trace]:
     """Renumbers the traces' pages in the order of their first touch, so that the host's placement does not matter."""
     ends = np.cumsum([len(trace.lines) for trace in traces])
     lines = np.concatenate([trace.lines for trace in traces]) if traces else np.empty(0, np.uint32)
-    page, _ = numbered(lines >> PAGE_SHIFT)
+    page, _ = number_values(lines >> PAGE_SHIFT)
     made = (page << PAGE_SHIFT) | (lines & ((1 << PAGE_SHIFT) - 1))
     return [replace(trace, lines=part) for trace, part in zip(traces, np.split(made, ends[:-1]), strict=True)]
 
@@ -88,7 +88,7 @@ HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio [Knuth, The A
 
 
 @numba.njit(cache=True, nogil=True)
-def numbered(values):  # type: ignore[no-untyped-def]
+def number_values(values):  # type: ignore[no-untyped-def]
     """Numbers equal values alike, uint32: 0, 1, ... in the order of their first occurrence; also returns each number's value.
 
     Like `np.unique` with its inverse, without sorting. Values are whole numbers of 0 or more.
@@ -110,7 +110,7 @@ def numbered(values):  # type: ignore[no-untyped-def]
     return numbers, known[:count]
 
 
-def _none() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _empty_trace() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.empty(0, np.uint32), np.empty((0, FIELDS), np.int32), np.empty(0, np.uint32)
 
 

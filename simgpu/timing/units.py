@@ -45,7 +45,7 @@ def count(ring, end, now):  # type: ignore[no-untyped-def]
 
 
 @unit
-def back(ring, left):  # type: ignore[no-untyped-def]
+def nth_last_completion(ring, left):  # type: ignore[no-untyped-def]
     """Returns the place in a counter's ring of the youngest operation that completes before only `left` are in flight."""
     return (ring.count - left - 1) % MOST_VM
 
@@ -56,12 +56,12 @@ def hold_for_counters(wave, out, after):  # type: ignore[no-untyped-def]
     if after.kind == Kind.WAIT:
         bound = wave.ready
         if after.vm >= 0 and out.vm.count > after.vm:
-            place = back(out.vm, after.vm)
+            place = nth_last_completion(out.vm, after.vm)
             if out.vm.time[place] > bound:
                 bound, wave.producer = out.vm.time[place], out.vm.by[place]
         if after.lgkm >= 0:
             if out.lds.count > after.lgkm:
-                place = back(out.lds, after.lgkm)
+                place = nth_last_completion(out.lds, after.lgkm)
                 if out.lds.time[place] > bound:
                     bound, wave.producer = out.lds.time[place], out.lds.by[place]
             if out.scalar_time > bound:
@@ -69,9 +69,9 @@ def hold_for_counters(wave, out, after):  # type: ignore[no-untyped-def]
         if bound > wave.ready:
             wave.ready, wave.why = bound, Stall.WAITCNT
     elif after.kind == Kind.VMEM and out.vm.count >= MOST_VM:
-        wave.ready = max(wave.ready, out.vm.time[back(out.vm, MOST_VM - 1)])
+        wave.ready = max(wave.ready, out.vm.time[nth_last_completion(out.vm, MOST_VM - 1)])
     elif after.kind == Kind.LDS and out.lds.count >= MOST_LGKM:
-        wave.ready = max(wave.ready, out.lds.time[back(out.lds, MOST_LGKM - 1)])
+        wave.ready = max(wave.ready, out.lds.time[nth_last_completion(out.lds, MOST_LGKM - 1)])
 
 
 @unit
@@ -413,7 +413,7 @@ def end_wave(cu, work, wave, out, group, time, ends):  # type: ignore[no-untyped
     group.live -= 1
     finish = time
     if out.vm.count > 0:
-        finish = max(finish, out.vm.time[back(out.vm, 0)])
+        finish = max(finish, out.vm.time[nth_last_completion(out.vm, 0)])
     ends[group.number] = max(ends[group.number], finish)
     if group.live == 0:
         progress.left -= 1

@@ -21,10 +21,10 @@ from triton.runtime.autotuner import Autotuner
 from simgpu.hardware.errors import LaunchError
 from simgpu.triton.driver import SimDriver, active_driver
 from simgpu.triton.kernels import KERNELS, forget_quietly
-from simgpu.triton.proton import profiled
+from simgpu.triton.proton import profile
 from simgpu.triton.session import Session
 from simgpu.triton.tensors import STORAGE, ArrayPointer
-from simgpu.triton.tuning import limited, shown, tuned
+from simgpu.triton.tuning import limit_candidates, show_progress, wrap_tuner
 
 BENCH, WHOLE, SAMPLE = "SIMGPU_BENCH", "whole", "sample"  # the part of a benchmark's launches that runs
 
@@ -56,18 +56,18 @@ def device(
         # The module of Triton's compiler and that of programs: they differ if a program reloaded the module.
         for held in {id(held): held for held in (jit.driver, triton.runtime.driver)}.values():
             for name in ("_active", "_default"):  # the one in use, and the one that `reset_active` restores
-                stack.enter_context(_changed(held, name, chosen))
-        stack.enter_context(_offered(chosen))
-        stack.enter_context(_changed(HIPBackend, "_torch_available", getattr(HIPBackend, "_torch_available", None)))
-        stack.enter_context(_changed(jit, "native_specialize_impl", _with_arrays(jit.native_specialize_impl)))
-        stack.enter_context(_changed(jit.JITFunction, "device_caches", KERNELS))
-        stack.enter_context(_changed(Autotuner, "run", tuned(Autotuner.run)))
-        stack.enter_context(_changed(Autotuner, "prune_configs", limited(Autotuner.prune_configs)))
-        stack.enter_context(_changed(Autotuner, "_bench", shown(Autotuner._bench)))
+                stack.enter_context(_patch_attribute(held, name, chosen))
+        stack.enter_context(_offer_driver(chosen))
+        stack.enter_context(_patch_attribute(HIPBackend, "_torch_available", getattr(HIPBackend, "_torch_available", None)))
+        stack.enter_context(_patch_attribute(jit, "native_specialize_impl", _with_arrays(jit.native_specialize_impl)))
+        stack.enter_context(_patch_attribute(jit.JITFunction, "device_caches", KERNELS))
+        stack.enter_context(_patch_attribute(Autotuner, "run", wrap_tuner(Autotuner.run)))
+        stack.enter_context(_patch_attribute(Autotuner, "prune_configs", limit_candidates(Autotuner.prune_configs)))
+        stack.enter_context(_patch_attribute(Autotuner, "_bench", show_progress(Autotuner._bench)))
         for name in [name for name in vars(triton.testing) if name.startswith("do_bench")]:  # by events, graphs, proton
-            stack.enter_context(_changed(triton.testing, name, modelled_bench))
-        stack.enter_context(_changed(triton.testing.Mark, "run", _swept(triton.testing.Mark.run)))
-        stack.enter_context(profiled(session, _samples_alone))
+            stack.enter_context(_patch_attribute(triton.testing, name, modelled_bench))
+        stack.enter_context(_patch_attribute(triton.testing.Mark, "run", _swept(triton.testing.Mark.run)))
+        stack.enter_context(profile(session, _samples_alone))
         yield session
 
 
@@ -75,7 +75,7 @@ _ABSENT = object()
 
 
 @contextmanager
-def _changed(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _patch_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Changes an attribute for the block."""
     before = getattr(owner, name, _ABSENT)
     setattr(owner, name, value)
@@ -112,7 +112,7 @@ class _Offer(type):
 
 
 @contextmanager
-def _offered(driver: SimDriver) -> Iterator[None]:
+def _offer_driver(driver: SimDriver) -> Iterator[None]:
     """Offers the driver as that of the only backend with a GPU, for the block."""
     before = dict(backends)
     backends.update({name: replace(one, driver=_Offer(driver if name == "amd" else None)) for name, one in before.items()})
@@ -125,13 +125,13 @@ def _offered(driver: SimDriver) -> Iterator[None]:
 def _with_arrays(specialize: Any) -> Any:
     """Extends Triton's choice of a type and alignment for an argument to numpy's arrays and scalars."""
 
-    def wrapped(backend: Any, value: Any, *rest: Any) -> Any:
+    def specialize_arrays(backend: Any, value: Any, *rest: Any) -> Any:
         # Triton imports PyTorch, for 1.5 s, to see if an argument is its tensor. If nobody has imported it, none is.
         if not HIPBackend._torch_available:
             HIPBackend._torch_available = None if "torch" in sys.modules else False
-        return specialize(backend, _shown(value), *rest)
+        return specialize(backend, _as_pointer(value), *rest)
 
-    return wrapped
+    return specialize_arrays
 
 
 def modelled_bench(fn: Callable[[], Any], *args: Any, **options: Any) -> Any:
@@ -144,11 +144,11 @@ def modelled_bench(fn: Callable[[], Any], *args: Any, **options: Any) -> Any:
 def _swept(run: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps `triton.testing.Mark.run`, which goes through a benchmark's shapes: nobody reads its results."""
 
-    def wrapped(mark: Any, *args: Any, **options: Any) -> Any:
+    def sweep(mark: Any, *args: Any, **options: Any) -> Any:
         with active_driver().session.clock.sweeping(_samples_alone()):
             return run(mark, *args, **options)
 
-    return wrapped
+    return sweep
 
 
 def _samples_alone() -> bool:
@@ -159,12 +159,12 @@ def _samples_alone() -> bool:
     return how == SAMPLE and not active_driver().session.checked
 
 
-def _shown(value: Any) -> Any:
+def _as_pointer(value: Any) -> Any:
     """Returns an argument as Triton's specialisation takes it."""
     if isinstance(value, np.ndarray):
         return ArrayPointer(value)
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        return tuple(_shown(item) for item in value)
+        return tuple(_as_pointer(item) for item in value)
     return value

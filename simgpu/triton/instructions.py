@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from simgpu.triton.usage import Launched
 
 
-def executed(launched: Launched) -> Iterator[tuple[int, Instruction, int]]:
+def executed_instructions(launched: Launched) -> Iterator[tuple[int, Instruction, int]]:
     """Yields virtual address, instruction and executions by all waves, in the order of addresses."""
     info, code = launched.kernel.info, launched.kernel.module.code
     segment = next(s for s in code.segments if s.executable and s.address <= info.start < s.end)

@@ -24,15 +24,15 @@ def _of_target(function: Any) -> Any:
     return by_target[name]
 
 
-def _outside(function: Any, caches: Any) -> None:
+def _give_caches(function: Any, caches: Any) -> None:
     """Sets the caches of a new function for the time after the session."""
     function.__dict__["device_caches"] = caches
 
 
-KERNELS = property(_of_target, _outside)
+KERNELS = property(_of_target, _give_caches)
 
 
-def compiled(function: Any) -> Iterator[Any]:
+def compiled_kernels(function: Any) -> Iterator[Any]:
     """Yields the kernels that were compiled from a `JITFunction`, for all targets."""
     for by_device in function.__dict__.get(_CACHES, {}).values():
         for cache in by_device.values():

@@ -59,7 +59,7 @@ class BenchClock:
         if self._spent is not None:
             self._spent += milliseconds
 
-    def now(self) -> float:
+    def modelled_ms(self) -> float:
         """Returns modelled ms of all launches since the first call."""
         if self._spent is None:
             self._spent = 0.0

@@ -57,15 +57,15 @@ class Profiles:
         for each in list(self.active) if number is None else [number]:
             if self.active.pop(each, None) is not None:
                 complete(Path(f"{self._paths.pop(each)}.hatchet"), self._device)
-        self._heard()
+        self._update_listener()
         if not self.active:
             self._sweep.close()
 
     def _mark(self, number: int, on: bool) -> None:
         self.active[number] = on
-        self._heard()
+        self._update_listener()
 
-    def _heard(self) -> None:
+    def _update_listener(self) -> None:
         self._device.clock.profile = self._note if any(self.active.values()) else None
 
     def _note(self, name: str, milliseconds: float) -> None:
@@ -107,15 +107,15 @@ def complete(file: Path, device: Session) -> None:
 def _with_values(own: Callable[..., None]) -> Callable[..., None]:
     """Wraps Proton's `add_metrics`: reads the values of tensors here, which its library would fetch through the GPU's driver."""
 
-    def added(scope: int, metrics: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> None:
+    def add_metrics(scope: int, metrics: Mapping[str, Any], tensors: Mapping[str, Any] | None = None) -> None:
         found = {name: metric._value for name, metric in (tensors or {}).items()}
         own(scope, {**metrics, **{name: value.tolist() if value.numel() > 1 else value.item() for name, value in found.items()}})
 
-    return added
+    return add_metrics
 
 
 @contextmanager
-def profiled(device: Session, alone: Callable[[], bool]) -> Iterator[None]:
+def profile(device: Session, alone: Callable[[], bool]) -> Iterator[None]:
     """Runs a block in which Proton's sessions are those of the simulated device.
 
     `alone`: returns True if only samples of launches run; called when a session begins.
@@ -130,15 +130,15 @@ def profiled(device: Session, alone: Callable[[], bool]) -> Iterator[None]:
     of_all = {name: getattr(native, f"{name}_all") for name in ("activate", "deactivate", "finalize")}
     with ExitStack() as stack:
 
-        def replaced(name: str, answer: Callable[..., Any]) -> None:
+        def replace_function(name: str, answer: Callable[..., Any]) -> None:
             stack.enter_context(mock.patch.object(native, name, answer, create=True))  # Triton 3.6 has no set_metric_kernels
 
-        replaced("set_metric_kernels", lambda *_handles: None)  # for metrics on the GPU, by handles of the host's driver
-        replaced("add_metrics", _with_values(native.add_metrics))
-        replaced("start", lambda *given: profiles.start(own["start"], *given))
+        replace_function("set_metric_kernels", lambda *_handles: None)  # for metrics on the GPU, by handles of the host's driver
+        replace_function("add_metrics", _with_values(native.add_metrics))
+        replace_function("start", lambda *given: profiles.start(own["start"], *given))
         for name, on in (("activate", True), ("deactivate", False)):
-            replaced(name, lambda number, *rest, on=on, name=name: profiles.switch(on, own[name], number, *rest))
-            replaced(f"{name}_all", lambda *rest, on=on, name=name: profiles.switch(on, of_all[name], None, *rest))
-        replaced("finalize", lambda number, *rest: profiles.end(own["finalize"], number, *rest))
-        replaced("finalize_all", lambda *rest: profiles.end(of_all["finalize"], None, *rest))
+            replace_function(name, lambda number, *rest, on=on, name=name: profiles.switch(on, own[name], number, *rest))
+            replace_function(f"{name}_all", lambda *rest, on=on, name=name: profiles.switch(on, of_all[name], None, *rest))
+        replace_function("finalize", lambda number, *rest: profiles.end(own["finalize"], number, *rest))
+        replace_function("finalize_all", lambda *rest: profiles.end(of_all["finalize"], None, *rest))
         yield

@@ -11,8 +11,8 @@ from triton.runtime.jit import JITFunction
 
 from simgpu.engine.accounts import bytes_moved
 from simgpu.hardware.errors import LaunchError
-from simgpu.triton.instructions import executed
-from simgpu.triton.kernels import compiled
+from simgpu.triton.instructions import executed_instructions
+from simgpu.triton.kernels import compiled_kernels
 from simgpu.triton.session import LoadedBinary
 from simgpu.triton.usage import Launched
 
@@ -84,7 +84,7 @@ class KernelReport:
         return asdict(self)
 
     def __str__(self) -> str:
-        return "\n".join(_shown(self))
+        return "\n".join(_report_lines(self))
 
 
 def report(kernel: Any) -> KernelReport:
@@ -118,7 +118,7 @@ def report(kernel: Any) -> KernelReport:
     waves = min(limits[tightest], chip.max_waves_per_simd)
     counters = launched.run.counters
     matrix: Counter[str] = Counter()
-    for _address, inst, times in executed(launched):
+    for _address, inst, times in executed_instructions(launched):
         if inst.spec.kind == "matrix":
             matrix[inst.mnemonic] += times
     return KernelReport(
@@ -133,7 +133,7 @@ def _last(kernel: Any) -> Launched:
     inner = kernel
     while not isinstance(inner, JITFunction) and hasattr(inner, "fn"):
         inner = inner.fn
-    entries = compiled(inner) if isinstance(inner, JITFunction) else [kernel]
+    entries = compiled_kernels(inner) if isinstance(inner, JITFunction) else [kernel]
     handles = (getattr(entry, "function", None) for entry in entries)
     launches = [handle.last for handle in handles if isinstance(handle, LoadedBinary) and handle.last is not None]
     if not launches:
@@ -144,7 +144,7 @@ def _last(kernel: Any) -> Launched:
 def _lines(launched: Launched) -> list[LineReport]:
     run, start, code = launched.run, launched.kernel.info.start, launched.kernel.module.code
     counts: dict[str, Counter[str]] = {}
-    for address, inst, times in executed(launched):
+    for address, inst, times in executed_instructions(launched):
         row = counts.setdefault(code.source_line(address) or "(no line)", Counter())
         offset = address - start
         row["instructions"] += times
@@ -163,7 +163,7 @@ def _lines(launched: Launched) -> list[LineReport]:
     return sorted(rows, key=lambda row: (-row.instructions, row.source))
 
 
-def _shown(found: KernelReport) -> Iterator[str]:
+def _report_lines(found: KernelReport) -> Iterator[str]:
     unknown = 'not counted: launch with check="performance"'
     conflicts = unknown if found.bank_conflicts is None else f"{found.bank_conflicts:,} clocks"
     yield f"{found.kernel} on {found.target}: grid {found.grid}, {found.warps} waves a workgroup"

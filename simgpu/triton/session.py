@@ -15,7 +15,7 @@ from simgpu.device import Device, Kernel, Module
 from simgpu.engine.finding import Finding, KernelFinding
 from simgpu.engine.launch import launch
 from simgpu.engine.suppressions import Suppressions, read
-from simgpu.hardware import counted
+from simgpu.hardware import target_count
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault, SimError, says_it_all
 from simgpu.hip.properties import values
@@ -88,7 +88,7 @@ class Session:
         if guard not in GUARDS:
             raise LaunchError(f"guard={guard!r}: give one of {', '.join(GUARDS)}")
         self.name = target
-        self.board, count = counted(target)
+        self.board, count = target_count(target)
         self.collect = check == "collect"
         self.checked = bool(check)
         checked = True if self.collect else check
@@ -191,9 +191,9 @@ class Session:
                             self._profiled[form] = milliseconds
                         return
                 run = launch(kernel, geometry, args)
-                told = self._told(kernel, run.findings, shared)
+                told = self._user_findings(kernel, run.findings, shared)
             except SimError as error:
-                error.findings = tuple(self._told(kernel, error.findings, shared))
+                error.findings = tuple(self._user_findings(kernel, error.findings, shared))
                 error.args = (shared.with_index(str(error)),)
                 use.findings += len(error.findings)
                 self._report(error.findings, error)
@@ -217,7 +217,7 @@ class Session:
         self.clock.note(kernel.name, milliseconds)
         return milliseconds
 
-    def _told(self, kernel: Kernel, findings: Iterable[Finding], shared: SharedTensors) -> list[Finding]:
+    def _user_findings(self, kernel: Kernel, findings: Iterable[Finding], shared: SharedTensors) -> list[Finding]:
         """Returns findings at lines of the user's source, with indices."""
         told = (with_calls(kernel.module.code, finding) for finding in findings)
         return [replace(finding, message=shared.with_index(finding.message)) for finding in told]

@@ -75,12 +75,12 @@ def is_tensor(value: object) -> bool:
 
 def lies_elsewhere(tensor: Any, index: int) -> str:
     """Returns the GPU, as "cuda:1", of a tensor on another one than this; "" for any other tensor."""
-    tensor = unwrapped(tensor)
+    tensor = unwrap(tensor)
     place = getattr(tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor, MARK, GPU)
     return place if place not in (HOST, PINNED, GPU, f"{GPU}:{index}") else ""
 
 
-def unwrapped(tensor: Any) -> Any:
+def unwrap(tensor: Any) -> Any:
     """Returns the tensor inside a `triton.reinterpret` wrapper, or the tensor itself."""
     return tensor.base if isinstance(tensor, TensorWrapper) else tensor
 
@@ -91,7 +91,7 @@ def span_of(name: str, tensor: Any, guard: str = STORAGE) -> HostSpan:
     name: for messages; guard: STORAGE, all of the memory that the tensor is a view of, which kernels may walk by
     strides; VIEW, from the lowest to the highest of its own elements.
     """
-    label, tensor = _label(name, tensor), unwrapped(tensor)
+    label, tensor = _label(name, tensor), unwrap(tensor)
     found = _view(name, tensor, label)
     if not found.pointer:
         return found  # an empty view: PyTorch's data_ptr() is null, wherever its storage is
@@ -149,7 +149,7 @@ def _label(name: str, tensor: Any) -> str:
     return f"{name} ({'x'.join(str(extent) for extent in tensor.shape) or 'scalar'} {tensor.dtype})"
 
 
-def merged(spans: Iterable[HostSpan]) -> list[HostSpan]:
+def merge_spans(spans: Iterable[HostSpan]) -> list[HostSpan]:
     """Merges spans that share a dword, by address: views of one tensor stay the same memory, writable if one of them is."""
     whole: list[HostSpan] = []
     for span in sorted(spans, key=lambda s: (s.start, s.stop)):
@@ -190,7 +190,7 @@ def _pointers(tensors: Iterable[tuple[str, Any]], given_numbers: Iterable[object
     spans = [span_of(name, tensor) for name, tensor in tensors]
     numbers = {int(number) for number in given_numbers if isinstance(number, (int, np.integer)) and number >= HEAP}
     for _, given in tensors:
-        tensor = unwrapped(given)
+        tensor = unwrap(given)
         if not str(tensor.dtype).endswith("int64") or not 0 < int(np.prod(tensor.shape)) <= TABLE:
             continue
         if not (isinstance(tensor, np.ndarray) or hasattr(tensor, "detach")):
@@ -216,7 +216,7 @@ class SharedTensors:
         self._allocations: list[Allocation] = []
 
     def __enter__(self) -> SharedTensors:
-        spans = merged(span_of(name, tensor, self._guard) for name, tensor in self._tensors)
+        spans = merge_spans(span_of(name, tensor, self._guard) for name, tensor in self._tensors)
         for span in spans:
             if span.stop > span.start:
                 shared = self._memory.share(span.start, span.stop - span.start, span.writable, span.label, self._element)
@@ -254,7 +254,7 @@ def outside_of(name: str, tensor: Any, address: int) -> str:
 
 def _index(name: str, tensor: Any, address: int, within: bool) -> str:
     """Returns the index of an address; within: only the tensor's own, else the longest stride's index may leave the tensor."""
-    tensor = unwrapped(tensor)
+    tensor = unwrap(tensor)
     if isinstance(tensor, np.ndarray):
         size, strides = tensor.itemsize, [stride // max(tensor.itemsize, 1) for stride in tensor.strides]
     else:

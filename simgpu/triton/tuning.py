@@ -42,10 +42,10 @@ class TunedArray(np.ndarray[Any, Any]):
         self[...] = other
 
 
-def tuned(run: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_tuner(run: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps the autotuner for numpy's arrays, with a choice per target: a configuration that fits one may not fit the next."""
 
-    def wrapped(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_tuner(tuner: Any, *args: Any, **kwargs: Any) -> Any:
         handled = {*tuner.reset_to_zero, *tuner.restore_value}
         named = zip(tuner.arg_names, args)
         args = tuple(_resettable(value) if name in handled else value for name, value in named) + args[len(tuner.arg_names) :]
@@ -54,17 +54,17 @@ def tuned(run: Callable[..., Any]) -> Callable[..., Any]:
         tuner.cache = chosen.setdefault(active_driver().session.gpu.descriptor.name, {})
         return run(tuner, *args, **kwargs)
 
-    return wrapped
+    return run_tuner
 
 
 def _resettable(value: Any) -> Any:
     return value.view(TunedArray) if isinstance(value, np.ndarray) else value
 
 
-def limited(prune: Callable[..., Any]) -> Callable[..., Any]:
+def limit_candidates(prune: Callable[..., Any]) -> Callable[..., Any]:
     """Limits the candidates to the first SIMGPU_AUTOTUNE that fit, if that is set; compiles them when they are chosen."""
 
-    def wrapped(tuner: Any, kwargs: Mapping[str, Any], *rest: Any) -> Any:
+    def prune_limited(tuner: Any, kwargs: Mapping[str, Any], *rest: Any) -> Any:
         limit = os.environ.get(LIMIT)
         found = prune(tuner, kwargs, *rest)
         if limit is not None:
@@ -75,10 +75,10 @@ def limited(prune: Callable[..., Any]) -> Callable[..., Any]:
         if len(found) > 1 and not _many_are_compiled():
             with ThreadPoolExecutor(os.cpu_count()) as pool, _async_compile.AsyncCompileMode(pool, ignore_errors=True):
                 for candidate in found:  # in parallel; one that cannot be compiled reports that in its turn
-                    _compiled(tuner, kwargs, candidate)
+                    _compile_candidate(tuner, kwargs, candidate)
         return found
 
-    return wrapped
+    return prune_limited
 
 
 def _many_are_compiled() -> bool:
@@ -86,7 +86,7 @@ def _many_are_compiled() -> bool:
     return _async_compile.active_mode.get() is not None
 
 
-def _compiled(tuner: Any, kwargs: Mapping[str, Any], candidate: Any) -> Any:
+def _compile_candidate(tuner: Any, kwargs: Mapping[str, Any], candidate: Any) -> Any:
     """Returns a candidate's kernel; None if it is not available before its launch."""
     given = {**tuner.nargs, **kwargs}
     if candidate.pre_hook is not None or given.keys() & candidate.kwargs.keys():
@@ -102,7 +102,7 @@ def _that_fit(tuner: Any, kwargs: Mapping[str, Any], candidates: Sequence[Any], 
     found: list[Any] = []
     for candidate in candidates:
         try:
-            kernel = _compiled(tuner, kwargs, candidate)
+            kernel = _compile_candidate(tuner, kwargs, candidate)
         except (OutOfResources, CompileTimeAssertionFailure):
             continue
         if kernel is None or kernel.metadata.shared <= lds_bytes:
@@ -112,19 +112,19 @@ def _that_fit(tuner: Any, kwargs: Mapping[str, Any], candidates: Sequence[Any], 
     return found or candidates[:count]
 
 
-def shown(bench: Callable[..., Any]) -> Callable[..., Any]:
+def show_progress(bench: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps the autotuner's timing of a candidate: only samples run, and a terminal shows the candidate."""
 
-    def wrapped(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
+    def bench_shown(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
         session = active_driver().session
-        with session.clock.sampling(not session.checked), _told(f"autotuning {tuner.base_fn.__name__}: {config}"):
+        with session.clock.sampling(not session.checked), _terminal_line(f"autotuning {tuner.base_fn.__name__}: {config}"):
             return bench(tuner, *args, config=config, **meta)
 
-    return wrapped
+    return bench_shown
 
 
 @contextmanager
-def _told(text: str) -> Iterator[None]:
+def _terminal_line(text: str) -> Iterator[None]:
     """Shows a line on a terminal during the block."""
     terminal = sys.stderr.isatty()
     if terminal:

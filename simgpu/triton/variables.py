@@ -32,7 +32,7 @@ _INTEGERS = {1: tl.int1, 8: tl.int8, 16: tl.int16, 32: tl.int32, 64: tl.int64}  
 
 
 @contextmanager
-def marked() -> Iterator[None]:
+def mark_kernels() -> Iterator[None]:
     """Makes Triton compile kernels with marks, by which the debugger finds variables."""
     assign, visit = CodeGenerator.assignTarget, CodeGenerator.visit_compound_statement
     begun: WeakSet[CodeGenerator] = WeakSet()
@@ -56,12 +56,12 @@ def marked() -> Iterator[None]:
 
     ranges = tl.range.__init__
 
-    def unstaged(loop: Any, *args: Any, **kwargs: Any) -> None:
+    def set_no_stages(loop: Any, *args: Any, **kwargs: Any) -> None:
         ranges(loop, *args, **kwargs)
         loop.num_stages = None
 
     with (
-        mock.patch.object(tl.range, "__init__", unstaged),
+        mock.patch.object(tl.range, "__init__", set_no_stages),
         mock.patch.object(CodeGenerator, "assignTarget", assign_target),
         mock.patch.object(CodeGenerator, "visit_compound_statement", visit_statements),
         mock.patch.object(knobs.runtime, "add_stages_inspection_hook", _with_places(knobs.runtime.add_stages_inspection_hook)),
@@ -87,18 +87,18 @@ def _mark(generator: Any, name: str, line: int, serial: int) -> None:
         return
     kind, shape = value.type.scalar, list(value.type.shape) if value.type.is_block() else []
 
-    def of(element: Any, extents: list[int]) -> Any:
+    def type_of(element: Any, extents: list[int]) -> Any:
         return (tl.block_type(element, extents) if extents else element).to_ir(build)
 
-    operands = [_bits(build, value.handle, kind, lambda element: of(element, shape))]
+    operands = [_bits(build, value.handle, kind, lambda element: type_of(element, shape))]
     if shape:
-        operands.append(_index(build, shape, lambda extents: of(tl.int32, extents)))
+        operands.append(_index(build, shape, lambda extents: type_of(tl.int32, extents)))
     owner = "" if generator.is_kernel else f"{generator.jit_fn.__name__}."
     extents = "x".join(map(str, shape)) or "-"
     registers = " ".join(f"${at + 1}" for at in range(len(operands)))
     said = f"{serial} {owner}{name} {str(kind).replace(' ', '')} {extents} {line} {registers}"
     constraints = ",".join(["=v", *("v" for _ in operands)])
-    build.create_inline_asm(f"s_nop 0 ; simgpu {said}", constraints, operands, [of(tl.int32, shape)], False, 1)
+    build.create_inline_asm(f"s_nop 0 ; simgpu {said}", constraints, operands, [type_of(tl.int32, shape)], False, 1)
 
 
 def _bits(build: Any, handle: Any, kind: Any, of: Callable[[Any], Any]) -> Any:
@@ -137,7 +137,7 @@ def _with_places(before: Any) -> Callable[..., Any]:
             return key + KEY, digest + KEY
         backend, stages, options = given[:3]
         made = stages["amdgcn"]
-        stages["amdgcn"] = lambda source, metadata: _placed(made(source, metadata))
+        stages["amdgcn"] = lambda source, metadata: _place_marks(made(source, metadata))
         if "ttir" in stages:  # not Gluon's
             unstaged = replace(options, num_stages=1)
             stages["ttgir"] = lambda source, metadata: backend.make_ttgir(source, metadata, unstaged)
@@ -146,7 +146,7 @@ def _with_places(before: Any) -> Callable[..., Any]:
     return hook
 
 
-def _placed(assembly: str) -> str:
+def _place_marks(assembly: str) -> str:
     """Returns the assembly with a section of the marks' addresses and words."""
     rows: list[str] = []
 

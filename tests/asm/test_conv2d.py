@@ -103,7 +103,11 @@ def test_few_channels_become_more(target, ic):
     p = Conv2dProblem(1, ic, 21, 40, 33, 3, 3, padding=(1, 1), stride=(1, 2))
     result = convolve(p, target)
     plan = result.kernel.plan
-    assert plan.factor > 1 and plan.cut.kh * plan.cut.kw < 9 and plan.fill > Conv2d(p, target, "published").derivation.fill
+    assert (
+        plan.factor > 1
+        and plan.tiled_problem.kh * plan.tiled_problem.kw < 9
+        and plan.fill > Conv2d(p, target, "published").derivation.fill
+    )
     assert_right(result)
 
 
@@ -219,7 +223,7 @@ def test_the_lds_is_used_without_bank_conflicts(target, dt):
         if plan.tile_ow < 16:
             continue
         lost = functools.partial(lds_banks.conflicts, target)
-        for kh, kw in product(range(plan.cut.kh), range(plan.cut.kw)):
+        for kh, kw in product(range(plan.tiled_problem.kh), range(plan.tiled_problem.kw)):
             slot = halo.pixel(1, 0) + halo.tap(kh, kw) + i
             for h in range(halo.reads):
                 assert lost("read", halo.chunk, (h * halo.groups + g) * halo.plane + slot * halo.chunk) == 0
@@ -250,7 +254,7 @@ def test_slots_are_a_layout():
     """Every halo pixel has its own slot, and taps are a fixed distance apart."""
     for p in SHAPES:
         plan = Conv2d(p).plan
-        halo, cut = plan.halo, plan.cut
+        halo, cut = plan.halo, plan.tiled_problem
         high, wide = cut.halo(plan.tile_oh, plan.tile_ow)
         slots = [halo.slot(row, column) for row, column in product(range(high), range(wide))]
         assert len(set(slots)) == len(slots) and max(slots) < halo.slots

@@ -29,7 +29,7 @@ from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
 from simgpu.operators.gemm.order import group_rows, tile_at
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.gemm.tree import TiledComputation
-from simgpu.tools.tables.listing import listed
+from simgpu.tools.tables.listing import listing_lines
 from tests.support.gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, device, gemm
 
 CASES = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]
@@ -428,13 +428,13 @@ def test_a_listing_has_bytes_lines_and_live_registers():
     kernel = asm.emit(TiledComputation(40, 40, 3000, "gfx90a"))
     code = CodeObject.parse(kernel.assemble())
     for step in kernel.steps:
-        lines = [line for line in listed(step, code) if line.offset >= 0]
+        lines = [line for line in listing_lines(step, code) if line.offset >= 0]
         info = code.kernels[step.name]
         raw = code.read(info.entry, info.code_size)
         assert bytes.fromhex("".join(line.raw for line in lines)) == raw
         assert all(line.where for line in lines if not line.text.startswith(("s_waitcnt", "s_nop")))
         assert not next(line for line in lines if line.text == "s_endpgm").live
-    matrix = next(line for line in listed(kernel, code) if "v_mfma" in line.text)
+    matrix = next(line for line in listing_lines(kernel, code) if "v_mfma" in line.text)
     assert "a0-3" in matrix.live and matrix.where.startswith("gemm/emitter.py:") and "C[0][0] += A[0] B[0]" in matrix.note
     assert matrix.raw in matrix.render() and matrix.live in matrix.render()
 

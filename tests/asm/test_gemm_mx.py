@@ -15,7 +15,7 @@ from simgpu.hardware import target as board
 from simgpu.hardware.dtypes import dtype, numpy_dtype, pack
 from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.hardware.timing_rules import lds_banks
-from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation, microscaled, reference
+from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation, microscale, reference
 from simgpu.operators.gemm.limits import Tiling, by_lines
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.tools.cases.operators import workload
@@ -34,8 +34,8 @@ def rows_in_memory(values, name, stride, around=GUARD):
     other types.
     """
     *outer, columns = values.shape
-    memory = np.full((*outer, dtype(name).packed(stride)), 0xFF, np.uint8)
-    memory[..., : dtype(name).packed(columns)] = pack(values, name)
+    memory = np.full((*outer, dtype(name).packed_bytes(stride)), 0xFF, np.uint8)
+    memory[..., : dtype(name).packed_bytes(columns)] = pack(values, name)
     guard = np.full(around, 0xFF, np.uint8)
     return np.concatenate([guard, memory.ravel(), guard])
 
@@ -52,9 +52,9 @@ def mx(m, n, k, a_type="fp4", b_type=None, pads=(0, 0), batch=1, group_rows=(), 
     if tiling is not None:
         tree.derivation = with_tiling(problem, tree.descriptor, "corrected", tiling)
     kernel, gpu = asm.emit(tree), device("gfx950", check)
-    a, scale_a = microscaled(rng.uniform(-1, 1, (*outer, m, k)) * 2.0 ** rng.integers(-9, 9, (*outer, m, 1)), a_type,
+    a, scale_a = microscale(rng.uniform(-1, 1, (*outer, m, k)) * 2.0 ** rng.integers(-9, 9, (*outer, m, 1)), a_type,
                              problem.mx_rows[0])  # fmt: skip
-    b, scale_b = microscaled(rng.uniform(-1, 1, (*outer, *each, n, k)) * 2.0 ** rng.integers(-9, 9, k), b_type)
+    b, scale_b = microscale(rng.uniform(-1, 1, (*outer, *each, n, k)) * 2.0 ** rng.integers(-9, 9, k), b_type)
     given = {"scale_a": scale_a, "scale_b": scale_b}
     if edit:
         edit(a, b, scale_a, scale_b)
@@ -162,8 +162,8 @@ def test_a_scale_that_is_no_number_makes_its_row_none():
 
 def test_the_tree_and_the_reference_multiply_alike():
     rng = np.random.default_rng(0)
-    a, of_a = microscaled(rng.uniform(-1, 1, (5, 96)), "fp6")
-    b, of_b = microscaled(rng.uniform(-1, 1, (7, 96)), "fp4")
+    a, of_a = microscale(rng.uniform(-1, 1, (5, 96)), "fp6")
+    b, of_b = microscale(rng.uniform(-1, 1, (7, 96)), "fp4")
     problem = GemmProblem(5, 7, 96, "fp6", trans_b=True, scales="mx", dtype_b="fp4")
     wide_a, wide_b = (np.repeat(scale.astype(float), 32, 0)[:, :rows].T for scale, rows in ((of_a, 5), (of_b, 7)))
     want = (a.astype(float) * wide_a) @ (b.astype(float) * wide_b).T
@@ -177,7 +177,7 @@ def test_the_tree_and_the_reference_multiply_alike():
 def test_microscaled_brings_the_largest_into_the_last_binade(kind, largest):
     x = np.random.default_rng(2).standard_normal((4, 64)) * 2.0 ** np.arange(-4, 4)[::2][:, None]
     x[1, :32] = 0
-    elements, scales = microscaled(x, kind)
+    elements, scales = microscale(x, kind)
     assert scales.shape == (2, 16) and scales.dtype == numpy_dtype("e8m0") and not scales[:, 4:].view(np.uint8).any()
     scales = scales[:, :4].T
     wide = elements.astype(float).reshape(4, 2, 32)
@@ -189,7 +189,7 @@ def test_microscaled_brings_the_largest_into_the_last_binade(kind, largest):
     most = (scales.astype(float) * tops)[..., None].repeat(32, -1) * 2.0 ** -dtype(kind).significand
     assert (error <= most)[~clipped].all()
     with pytest.raises(LaunchError, match="pad them with zeros"):
-        microscaled(x[:, :40], kind)
+        microscale(x[:, :40], kind)
 
 
 @pytest.mark.parametrize("kinds", [("fp4", "fp4"), ("fp6", "fp6"), ("fp8", "fp8"), ("fp8", "fp4"), ("bf6", "fp4")])
@@ -213,7 +213,7 @@ def test_the_operands_of_the_command_pass():
     asm.launch(kernel, gpu, *buffers)
     after = buffers[2].download(work.arrays[2].dtype, work.arrays[2].shape)
     assert work.compare(after, "C").passed
-    packed = sum(dtype(kind).packed(2 * rows * 96) for kind, rows in (("fp6", 33), ("fp4", 20)))
+    packed = sum(dtype(kind).packed_bytes(2 * rows * 96) for kind, rows in (("fp6", 33), ("fp4", 20)))
     assert 0 <= work.moved_bytes - packed - 2 * (4 * 33 * 20 + 3 * (48 + 32)) <= 2 * 33 * 6, "padded rows of A count too"
 
 

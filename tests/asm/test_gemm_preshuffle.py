@@ -15,7 +15,7 @@ from simgpu.hardware import target as board
 from simgpu.hardware.dtypes import numpy_dtype, pack
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.timing_rules import lds_banks
-from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation, preshuffled, reference
+from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation, preshuffle, reference
 from simgpu.operators.gemm.limits import Tiling
 from simgpu.tools.cases.operators import workload
 from tests.asm.test_lds_tile import accesses
@@ -103,7 +103,7 @@ def test_panels_hold_16_bytes_of_16_rows_in_turn(name):
     """Byte x of piece c of row r of panel p is at ((p * pieces + c) * 16 + r) * 16 + x."""
     n, k = 48, 128
     values = np.random.default_rng(0).integers(-3, 4, (2, n, k)).astype(numpy_dtype(name))
-    before, after = (pack(x, name).reshape(2, -1) for x in (values, preshuffled(values, name)))
+    before, after = (pack(x, name).reshape(2, -1) for x in (values, preshuffle(values, name)))
     pieces = before.shape[1] // n // 16
     product, p, r, c, x = np.indices((2, n // 16, 16, pieces, 16))
     moved = after[product, ((p * pieces + c) * 16 + r) * 16 + x]
@@ -114,9 +114,9 @@ def test_the_tree_and_the_reference_multiply_alike():
     rng = np.random.default_rng(0)
     a, b = rng.uniform(-1, 1, (5, 48)), rng.uniform(-1, 1, (32, 48))
     problem = GemmProblem(5, 32, 48, "f64", trans_b=True, preshuffle_b=True)
-    np.testing.assert_allclose(reference.gemm(problem, a, preshuffled(b, "f64")), a @ b.T, rtol=1e-13)
+    np.testing.assert_allclose(reference.gemm(problem, a, preshuffle(b, "f64")), a @ b.T, rtol=1e-13)
     tree = TiledComputation.of(problem, board("gfx90a"))
-    np.testing.assert_allclose(ComputeVisitor("block").visit(tree, a, preshuffled(b, "f64")), a @ b.T, rtol=1e-12)
+    np.testing.assert_allclose(ComputeVisitor("block").visit(tree, a, preshuffle(b, "f64")), a @ b.T, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("wrong", "said"), [
@@ -127,6 +127,6 @@ def test_what_cannot_be_is_refused_in_words(wrong, said):
     with pytest.raises(LaunchError, match=said):
         GemmProblem(**{"m": 4, "n": 32, "k": 64, "dtype": "bf16", "trans_b": True, "preshuffle_b": True, **wrong})
     with pytest.raises(LaunchError, match="panels have 16 rows of 4 elements"):
-        preshuffled(np.zeros((15, 64), np.float32), "f32")
+        preshuffle(np.zeros((15, 64), np.float32), "f32")
     with pytest.raises(LaunchError, match="no whole number of fp6"):
-        preshuffled(np.zeros((16, 21), np.uint8), "fp6")
+        preshuffle(np.zeros((16, 21), np.uint8), "fp6")

@@ -103,9 +103,9 @@ def test_work_items_stage_every_element(layout):
     threads = np.arange(layout.threads)
     seen = np.zeros((layout.rows, layout.k), int)
     for load in range(layout.loads):
-        row, k = layout.staged(threads, load)
+        row, k = layout.staged_element(threads, load)
         if layout.panel:
-            first, (xor, plus) = layout.byte(*layout.staged(threads, 0)), layout.write_step(load, 0)
+            first, (xor, plus) = layout.byte(*layout.staged_element(threads, 0)), layout.write_step(load, 0)
             assert xor == 0 and (layout.byte(row, k) == first + plus).all()
         elif not layout.transposes:
             place = (threads + load * layout.threads) * layout.vec * layout.element
@@ -116,13 +116,13 @@ def test_work_items_stage_every_element(layout):
                 np.add.at(seen, (r, kk), 1)
         for piece in range(layout.vec if layout.transposes else 0):
             xor, plus = layout.write_step(load, piece)
-            begin = layout.staged(threads, 0)
+            begin = layout.staged_element(threads, 0)
             first = layout.byte(begin[0] + layout.piece(threads, 0), begin[1])
             for x in range(layout.depth):
                 assert (layout.byte(row + layout.piece(threads, piece), k + x) == (first ^ xor) + plus + x * layout.element).all()
         same = layout.offset_from_first(load)
         if same is not None:
-            first = layout.staged(threads, 0)
+            first = layout.staged_element(threads, 0)
             assert (row - first[0] == same[0]).all() and (k - first[1] == same[1]).all()
     whole = layout.rows - (layout.vec * ROW_LANES if layout.rows < layout.block_rows else 0)
     assert (seen[:whole] == max(1, layout.threads // layout.units)).all()
@@ -157,7 +157,7 @@ def accesses(layout):
                     yield "read", 8, layout.byte(wave + layout.row_of(t, i), k + 24 * g + 8 * eight)
     for first in range(0, layout.threads, 64):
         for load in range(layout.loads):
-            row, k = layout.staged(first + lane, load)
+            row, k = layout.staged_element(first + lane, load)
             for piece in range(layout.vec if layout.transposes else 1):
                 size = (layout.depth if layout.transposes else layout.vec) * layout.element
                 yield "write", size, layout.byte(row + (layout.piece(first + lane, piece) if layout.transposes else 0), k)

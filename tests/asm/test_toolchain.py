@@ -122,7 +122,7 @@ def test_errors_name_the_line():
 
 
 def test_no_clang_is_said_with_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setattr(toolchain, "_installed", lambda: iter(()))
+    monkeypatch.setattr(toolchain, "_installed_toolchains", lambda: iter(()))
     with pytest.raises(ToolchainError, match=r"ziglang wheel .* SIMGPU_CLANG"):
         asm.assemble(text(), "gfx908")
     monkeypatch.setenv("SIMGPU_CLANG", str(tmp_path / "clang"))
@@ -132,7 +132,7 @@ def test_no_clang_is_said_with_what_to_do(tmp_path, monkeypatch):
 
 def fake_tools(folder, targets):
     """Makes a clang that prints targets and otherwise runs the real one, and its ld.lld."""
-    real = next(iter(toolchain._installed()))
+    real = next(iter(toolchain._installed_toolchains()))
     folder.mkdir()
     for name, command in (("clang", real.clang), ("ld.lld", real.lld)):
         path = folder / name

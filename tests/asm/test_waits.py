@@ -197,7 +197,7 @@ def check_walk(path, target):
                     done = 0
                 del queue[: max(0, done)]
         pending = {reg for queue in queues.values() for _, regs in queue for reg in regs}
-        assert not pending & effect.touched, f"{instr.where}: {instr.text()}"
+        assert not pending & effect.registers, f"{instr.where}: {instr.text()}"
         if effect.control == "barrier":
             assert not any(kind == "ds" for kind, _ in queues["lgkm"]), "LDS in flight at a barrier"
         if effect.queue is VM:

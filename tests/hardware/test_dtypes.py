@@ -16,14 +16,14 @@ def test_packed_elements_are_a_stream_of_bits_the_first_lowest(name: str) -> Non
     bits = dtype(name).bits
     codes = np.random.default_rng(0).integers(0, 1 << bits, (3, 32)).astype(np.uint8)
     packed = pack(codes.view(numpy_dtype(name)), name)
-    assert packed.shape == (3, dtype(name).packed(32)) and packed.dtype == np.uint8
+    assert packed.shape == (3, dtype(name).packed_bytes(32)) and packed.dtype == np.uint8
     for row, stream in zip(codes, packed, strict=True):
         assert int.from_bytes(stream.tobytes(), "little") == sum(int(code) << bits * i for i, code in enumerate(row))
     assert (unpack(packed, name).view(np.uint8) == codes).all()
 
 
 def test_bytes_of_a_type_below_a_byte_are_refused() -> None:
-    assert dtype("fp4").packed(33) == 17 and dtype("bf16").packed(3) == 6
+    assert dtype("fp4").packed_bytes(33) == 17 and dtype("bf16").packed_bytes(3) == 6
     with pytest.raises(TargetError, match="share bytes"):
         _ = dtype("fp6").bytes
 
@@ -35,7 +35,7 @@ def test_scaled_atoms_are_the_tables() -> None:
         atom = chip.scaled_atom(a, b)
         row = mfma.find(atom.mnemonic, "gfx950").with_formats(FORMATS.index(a), FORMATS.index(b))
         assert (atom.m, atom.n, atom.k, atom.passes) == (row.m, row.n, row.k, row.passes) and row.scaled
-        assert row.registers("A") == dtype(a).packed(32) // 4 and row.registers("B") == dtype(b).packed(32) // 4
+        assert row.registers("A") == dtype(a).packed_bytes(32) // 4 and row.registers("B") == dtype(b).packed_bytes(32) // 4
     with pytest.raises(TargetError, match="MX scales for f16 and fp4"):
         chip.scaled_atom("f16", "fp4")
     assert not target("mi300x").scaled_atoms

@@ -26,7 +26,7 @@ from simgpu.hardware.errors import HipError, LaunchError
 from simgpu.hardware.hip import library as hip_library
 from simgpu.tools.bench.clock import clock_mhz
 from simgpu.tools.cli import main
-from simgpu.tools.shared.launching import together
+from simgpu.tools.shared.launching import combine_runs
 from tests.hardware.code_object.test_arguments import CASES, arguments, corpus, geometry, load
 from tests.support import hip_server
 from tests.support.hip_server import GPU
@@ -404,9 +404,9 @@ def test_options_that_cannot_be(capfd: Capture) -> None:
 
 def test_several_launches_are_told_as_one() -> None:
     real = [hip.Run(0.25, "GPU 0"), hip.Run(0.5, "GPU 0")]
-    assert together(real) == hip.Run(0.75, "GPU 0") and together(real[:1]) is real[0]
+    assert combine_runs(real) == hip.Run(0.75, "GPU 0") and combine_runs(real[:1]) is real[0]
     simulated = [simgpu.Run(3, 1.0, {"a": 1}, [], {"exact": 3}), simgpu.Run(4, 2.0, {"a": 2, "b": 5}, [], {"exact": 4})]
-    assert together(simulated) == simgpu.Run(7, 3.0, {"a": 3, "b": 5}, [], {"exact": 7})
+    assert combine_runs(simulated) == simgpu.Run(7, 3.0, {"a": 3, "b": 5}, [], {"exact": 7})
 
 
 @pytest.mark.parametrize(

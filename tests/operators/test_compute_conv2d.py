@@ -118,7 +118,7 @@ def test_independent_accounting(p: Conv2dProblem, where: tuple[str, str]) -> Non
     d = hardware.target(where[0])
     plan = Conv2d(replace(p, dtype=where[1], dtype_c=""), d).plan
     e = plan.problem.element.bytes
-    cut = plan.cut
+    cut = plan.tiled_problem
     rows = len({oh * cut.stride[0] + kh * cut.dilation[0] for oh in range(plan.tile_oh) for kh in range(cut.kh)})
     high, wide = cut.halo(plan.tile_oh, plan.tile_ow)
     assert rows <= high

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from simgpu import hardware
 from simgpu.checks.path_trace import group_clocks
 from simgpu.hardware.errors import TargetError
-from simgpu.hardware.rates.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators import GemmProblem
 from simgpu.operators.cost import KernelCost, second_pass
 from simgpu.operators.gemm.cost import Tiles, gemm_seconds
-from simgpu.operators.gemm.edges import coalesced
-from simgpu.tools.benchmarks.closed_cost import compared, drawn
+from simgpu.operators.gemm.edges import coalescer_clocks
+from simgpu.tools.benchmarks.closed_cost import compare, draw
 from tests.support.places import SHARED
 
 BOARDS = [name for name in hardware.targets() if not name.startswith("gpu")]
@@ -30,7 +30,7 @@ MEASURED = SHARED / "timing" / "tensile_dev.csv.gz"
 
 def test_a_launch_by_hand() -> None:
     """300 workgroups on 120 CUs, two at a time. 60 CUs have three each: two together and one on its own."""
-    rates = sustained(hardware.target("mi100"))
+    rates = sustained_rates(hardware.target("mi100"))
     kernel = KernelCost(
         rates, workgroups=300, resident=2, steps=10, matrix=1000.0, units=400.0, bare=64.0, stored=6400.0, code_lines=9
     )  # fmt: skip
@@ -49,27 +49,27 @@ def test_a_launch_by_hand() -> None:
 
 
 def test_matrix_work_lowers_the_clock() -> None:
-    rates = sustained(hardware.target("mi300x"))
+    rates = sustained_rates(hardware.target("mi300x"))
     idle, busy = (KernelCost(rates, 304, 1, 10_000, "f16", matrix=matrix, units=2000.0).terms() for matrix in (0.0, 2000.0))
     assert idle["MHz"] == 2100 and busy["MHz"] == pytest.approx(2100 - (2100 - 1115) / 0.942, rel=0.02)
     assert busy["CU"] / idle["CU"] == pytest.approx(idle["MHz"] / busy["MHz"], rel=0.01)
 
 
 def test_few_cus_do_not_saturate_hbm() -> None:
-    rates = sustained(hardware.target("mi355x"))
+    rates = sustained_rates(hardware.target("mi355x"))
     times = {n: KernelCost(rates, n, 1, 100, asked=1e9 / n / 100, hbm_bytes=1e9).terms()["total"] for n in (32, 256)}
     assert 0.9 < 1e9 / (1.529e12 * 36 / 32) / times[32] < 1.1, "1,529 GB/s measured, of 36 bytes loaded 32 that count [GLUON]"
     assert 0.75 < 1e9 / 6.442e12 / times[256] < 1.0, "6,442 GB/s measured [GLUON]"
 
 
 def test_a_lone_workgroup_waits_for_its_loads() -> None:
-    rates = sustained(hardware.target("mi300x"))
+    rates = sustained_rates(hardware.target("mi300x"))
     one, four = (KernelCost(rates, 4 * 304, r, 100, matrix=200.0, flight=1.0).terms()["total"] for r in (1, 4))
     assert one > 2 * four, "350 ns of memory against 200 clocks of the matrix units"
 
 
 def test_a_second_pass_costs_a_launch_and_a_latency_a_part() -> None:
-    rates = sustained(hardware.target("mi300x"))
+    rates = sustained_rates(hardware.target("mi300x"))
     assert second_pass(rates, 1, 4096, 16384.0, 16384.0) == 0
     assert second_pass(rates, 100, 4096, 16384.0, 16384.0) == pytest.approx(2.7e-6 + 101.5 * 350e-9)
 
@@ -114,13 +114,13 @@ def test_elements_pass_the_coalescer_as_traces_count_them(piece: int, run: int, 
     counted = [
         group_clocks(places, -1, first, together, base, size) for base in (0, 16, 32, 48) for first in range(0, 64, together)
     ]
-    assert coalesced(piece, run, stride, size) == sum(counted) / 4
+    assert coalescer_clocks(piece, run, stride, size) == sum(counted) / 4
 
 
 @given(st.floats(1, 1e4), st.floats(1, 1e4), st.integers(1, 8))
 def test_waves_take_turns_at_the_vector_cache(apart: float, served: float, count: int) -> None:
     """One wave never waits. Several keep the vector cache at most fully busy, and each is served at once or after all others."""
-    rates = sustained(hardware.target("mi300x"))
+    rates = sustained_rates(hardware.target("mi300x"))
 
     def clocks(waves: int) -> float:
         terms = KernelCost(rates, 1, 1, 1000, waves=waves, alone=(apart, served)).terms()
@@ -134,19 +134,19 @@ def test_waves_take_turns_at_the_vector_cache(apart: float, served: float, count
 @pytest.mark.parametrize(("sizes", "dtype", "board"), [((40, 222, 295), "fp8", "mi355x"), ((318, 1026, 361), "f16", "mi210")])
 def test_ragged_rows_are_loaded_by_elements(sizes: tuple[int, int, int], dtype: str, board: str) -> None:
     """Without these edges the closed cost is less than half of the time model's."""
-    found = compared(GemmProblem(*sizes, dtype), hardware.target(board))
+    found = compare(GemmProblem(*sizes, dtype), hardware.target(board))
     assert abs(found.error) < 0.3, found
 
 
 def test_a_chip_that_nobody_measured_is_named() -> None:
     with pytest.raises(TargetError, match="no measured rates for 'gfx900'"):
-        sustained(replace(hardware.target("mi100"), arch="gfx900"))
+        sustained_rates(replace(hardware.target("mi100"), arch="gfx900"))
 
 
 def test_drawn_gemms_take_about_what_the_model_of_time_says() -> None:
     """For 100 GEMMs the mean error is 6 % and the worst 48 % (docs/timing.md). For these few, the limits are 12 % and 35 %."""
-    small = [case for case in drawn(11, 60) if case[0].flops < 3e9][:5]
-    errors = [abs(compared(*case).error) for case in small]
+    small = [case for case in draw(11, 60) if case[0].flops < 3e9][:5]
+    errors = [abs(compare(*case).error) for case in small]
     assert len(errors) == 5 and max(errors) < 0.35 and sum(errors) / 5 < 0.12, errors
 
 

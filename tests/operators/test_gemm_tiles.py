@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
 from simgpu.hardware.rates.pipelines import pipelines
-from simgpu.hardware.rates.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators import FeasibilityVisitor, GemmPlan, GemmProblem, TiledComputation, plan_gemm
 from simgpu.operators.gemm.tiling import gemm_reduction
 from simgpu.operators.split import TOLERANCE
@@ -256,7 +256,7 @@ def test_named_problems(
 def test_decoding_uses_as_many_cus_as_hbm_needs(where: tuple[str, str], m: int) -> None:
     for n, k in ((4096, 4096), (11008, 4096), (4096, 11008), (28672, 8192)):
         plan = derive(where, m, n, k)
-        rates = sustained(plan.descriptor)
+        rates = sustained_rates(plan.descriptor)
         assert min(plan.blocks, plan.descriptor.num_cus) * rates.memory_of_cu >= 0.8 * rates.hbm
 
 
@@ -284,7 +284,7 @@ def test_a_step_is_as_deep_as_its_loads_take_where_matrix_units_are_idle() -> No
     spans = [replace(plan.tiling, tile_k=h * plan.warp_k) for h in (1, 2, 4, 8)]
     works = [gemm_reduction(plan.problem, mi355x, t) for t in spans]
     assert all(2 * deep.seconds(1) < 1.5 * flat.seconds(1) for flat, deep in pairwise(works[:3]))
-    assert not works[2].covered(1)
+    assert not works[2].hides_loads(1)
     ragged = plan_gemm(GemmProblem(1, 4096, 4096 + 8, "f16", trans_b=True, dtype_c="f16"), mi355x)
     assert ragged.tile_k <= 2 * ragged.warp_k, "the last step would be loaded by elements"
     busy = plan_gemm(GemmProblem(4096, 4096, 4096, "f16", trans_b=True, dtype_c="f16"), mi355x)

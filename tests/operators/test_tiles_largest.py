@@ -75,7 +75,7 @@ def test_softmax_streams_only_what_cannot_stay(where: tuple[str, str], rows: int
 
 def conv_broken(plan: Conv2dPlan, oh: int, oc: int) -> set[str]:
     """Returns the limits that oh rows and oc channels break with the plan's columns, input channels, waves and blocks a CU."""
-    d, p, atom, e = plan.descriptor, plan.cut, plan.atom, plan.problem.element.bytes
+    d, p, atom, e = plan.descriptor, plan.tiled_problem, plan.atom, plan.problem.element.bytes
     (sh, sw), (dh, dw) = p.stride, p.dilation
     rows = {y * sh + i * dh for y in range(oh) for i in range(p.kh)}
     cols = {x * sw + j * dw for x in range(plan.tile_ow) for j in range(p.kw)}
@@ -128,7 +128,7 @@ def test_conv2d(
     assert plan.feasible == (not conv_broken(plan, plan.tile_oh, plan.tile_oc))
     whole = (plan.pixels, plan.tile_oc) == (pixels, channels)
     if not plan.feasible or plan.binding.name != "LDS":
-        step, high = -(-plan.waves_p * plan.atom.m // plan.tile_ow), plan.cut.oh
+        step, high = -(-plan.waves_p * plan.atom.m // plan.tile_ow), plan.tiled_problem.oh
         padded = [-(-high // rows) * rows for rows in range(step, plan.tile_oh + 1, step)]
         even = plan.binding.name == "problem size" and padded[-1] == min(padded)
         assert not plan.feasible or whole or plan.binding.name in HARD or even, "rows that pad least are no power of two either"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError
-from simgpu.hardware.rates.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators import (
     AttentionProblem,
     ComputeVisitor,
@@ -88,7 +88,7 @@ def test_one_node_model(tree: Root) -> None:
 def test_a_split_never_loses(
     tiles: int, steps: int, step: float, stored: float, resident: int, asked: int, missed: float, partial: int, board: str
 ) -> None:
-    rates = sustained(hardware.target(board))
+    rates = sustained_rates(hardware.target(board))
 
     def first(split: int) -> KernelCost:
         parts, each = parts_of(steps, split)

@@ -21,7 +21,7 @@ from simgpu.tools.bench import exec, operator, profile
 from simgpu.tools.benchmarks import attention, blas, corpus, engine, first_launch, host, rates, start, table
 from simgpu.tools.benchmarks import gemm as bench_gemm
 from simgpu.tools.benchmarks.blas import PIN_VARIABLES
-from simgpu.tools.benchmarks.goals import GOALS, GoalValue, Setting
+from simgpu.tools.benchmarks.goals import GOALS, GoalSetting, GoalValue
 from simgpu.tools.benchmarks.table import GoalRow
 from simgpu.tools.benchmarks.turn_about import best_seconds
 from simgpu.tools.cli import main
@@ -223,9 +223,9 @@ def test_the_corpus_is_timed_in_forked_processes() -> None:
 def test_profiles_by_opcode_of_operators_files_and_rows(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    briefly = partial(profile.profiled, enough=0.1)
-    monkeypatch.setattr(operator, "profiled", briefly)
-    monkeypatch.setattr(exec, "profiled", briefly)
+    briefly = partial(profile.profile_launches, enough=0.1)
+    monkeypatch.setattr(operator, "profile_launches", briefly)
+    monkeypatch.setattr(exec, "profile_launches", briefly)
     gemm = json.loads(printed(capsys, "--profile", "gemm", "-m", "40", "-n", "33", "-k", "21", "--threads", "1", "--json"))
     assert gemm["pass"] and any(row["mnemonic"].startswith("v_mfma") for row in gemm["profile"]["opcodes"])
     file = tmp_path / "k.co"
@@ -242,7 +242,7 @@ def test_profiles_by_opcode_of_operators_files_and_rows(
 def test_rows_that_are_one_kernel_have_profiles(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     (goal,) = [goal for goal in GOALS if goal.name == "lds"]
     assert goal.subject is not None
-    document = profile.profile_document(profile.profiled(*goal.subject(Setting(1)), enough=0.1))
+    document = profile.profile_document(profile.profile_launches(*goal.subject(GoalSetting(1)), enough=0.1))
     assert {row["mnemonic"] for row in document["opcodes"][:2]} == {"ds_read_b128", "ds_write_b128"}
     monkeypatch.setattr(table, "_child", lambda goal, options, threads, *more: document)
     assert list(json.loads(printed(capsys, "--profile", "--json"))["profiles"]) == [goal.name for goal in GOALS if goal.subject]
@@ -283,7 +283,7 @@ def test_pages(tmp_path: Path, capsys: Capture) -> None:
 
 def test_a_first_launch_compiles_what_is_asked_for() -> None:
     """Instructions are the target's and differ; with the prolog's and the loop's there are more functions than lines."""
-    lines = first_launch.chosen("mi100", 5)
+    lines = first_launch.choose_instructions("mi100", 5)
     assert len(set(lines)) == 5
     assert len({name for line in lines for name, of_class in rates.CLASSES.items() if line in of_class}) > 3
     found = first_launch.measure("mi100", 5, check=False)

@@ -13,7 +13,7 @@ import pytest
 
 from simgpu.tools.benchmarks import corpus
 from simgpu.tools.cases import cluster
-from simgpu.tools.cases.cluster import executor_of, finished
+from simgpu.tools.cases.cluster import executor_of, run_tasks
 from simgpu.tools.cli import main
 from simgpu.tools.robustness import fuzz
 from simgpu.tools.shared.errors import UsageError
@@ -59,7 +59,7 @@ def square_after_a_death(number: int, path: str) -> int:
 
 def test_tasks_of_srun_stay_and_are_replaced(srun, tmp_path):
     each = partial(square_after_a_death, path=str(tmp_path / "dead"))
-    assert {task: future.result(60) for task, future in finished("slurm:2", each, range(12), "squares")} == {
+    assert {task: future.result(60) for task, future in run_tasks("slurm:2", each, range(12), "squares")} == {
         number: number * number for number in range(12)
     }  # fmt: skip
     calls = srun.read_text().splitlines()
@@ -86,7 +86,7 @@ def test_other_names(where):
 
 
 def test_what_a_task_raises_is_its_own():
-    found = dict(finished("here", square, [3, "x", 4], "squares"))
+    found = dict(run_tasks("here", square, [3, "x", 4], "squares"))
     assert (found[3].result(), found[4].result()) == (9, 16)
     with pytest.raises(TypeError):
         found["x"].result()
@@ -113,7 +113,7 @@ def test_fuzzed_cases_run_in_processes_of_the_workers(monkeypatch):
 @pytest.mark.corpus
 @pytest.mark.skipif(not (SHARED / "corpus").is_dir(), reason="../shared/corpus is not here")
 def test_kernels_are_timed_wherever_they_run(monkeypatch):
-    monkeypatch.setattr(corpus, "finished", lambda where, *rest: finished("here", *rest))
+    monkeypatch.setattr(corpus, "run_tasks", lambda where, *rest: run_tasks("here", *rest))
     figures = corpus.measure_on("tcp://head:8786", str(SHARED / "corpus"), 1, ["cl_saxpy_O0.gfx908"])
     (row,) = figures["all"]
     assert row["name"] == "cl_saxpy_O0.gfx908" and row["seconds"] == figures["median_seconds"] > 0

@@ -15,7 +15,7 @@ from rich.console import Console
 import simgpu
 from simgpu.engine.dispatch import Dispatch
 from simgpu.tools.shared import launching
-from simgpu.tools.shared.console import GAP, Sheet, about_left, counted, progress, quiet, table
+from simgpu.tools.shared.console import GAP, Sheet, about_left, count_progress, progress, quiet, table
 from simgpu.tools.shared.launching import HowFar, showing
 from tests.support.kernels import loaded_kernel
 
@@ -80,7 +80,7 @@ def test_progress_inside_another_takes_its_place(monkeypatch: pytest.MonkeyPatch
     with progress("outer") as said:
         with progress("inner"):
             time.sleep(0.2)
-        with counted(4, "cases") as done:
+        with count_progress(4, "cases") as done:
             done()
             done()
             time.sleep(0.2)
@@ -92,7 +92,7 @@ def test_progress_inside_another_takes_its_place(monkeypatch: pytest.MonkeyPatch
 
 def test_quiet_and_pipes_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminal_of(monkeypatch)
-    with quiet(), progress("a"), counted(2, "cases") as done:
+    with quiet(), progress("a"), count_progress(2, "cases") as done:
         done()
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stderr", pipe)
@@ -146,7 +146,7 @@ def test_a_launch_says_how_many_workgroups_ended(threads: int, monkeypatch: pyte
     gpu.shown = showing
     kernel = loaded_kernel(gpu, "s_mov_b32 s4, 0x20000\nagain:\ns_sub_u32 s4, s4, 1\ns_cmp_lg_u32 s4, 0\ns_cbranch_scc1 again\n")
     kernel.launch(grid=600)
-    assert seen[0].ended == (600, 600)
+    assert seen[0].progress == (600, 600)
     assert told[0] == f"compiling what {kernel.name} executes"
     counts = [int(text.split()[2]) for text in told if "of 600 workgroups" in text]
     assert counts == sorted(counts) and counts and counts[0] < 600

@@ -12,12 +12,12 @@ import pytest
 from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.memory_model import Scope
 from simgpu.tools.cli import main
-from simgpu.tools.litmus.axioms import allowed
+from simgpu.tools.litmus.axioms import allowed_results
 from simgpu.tools.litmus.compiled import MachineStep, compile_test
 from simgpu.tools.litmus.explore import LitmusReport, explore
 from simgpu.tools.litmus.form import LitmusTest, matches, parse
 from simgpu.tools.litmus.mutants import mutants
-from simgpu.tools.litmus.suite import SHAPES, right, suite, weakened
+from simgpu.tools.litmus.suite import SHAPES, right, suite, weaken
 from simgpu.tools.shared.errors import UsageError
 
 SCOPES = (Scope.WORKGROUP, Scope.AGENT, Scope.SYSTEM)
@@ -82,12 +82,12 @@ VERDICTS = (
 def test_the_model_agrees_with_published_verdicts(number: int) -> None:
     text, result, fine = VERDICTS[number]
     (wanted,) = parse(f"{text}sometimes {result}\n", "test").sometimes
-    assert any(matches(one, wanted) for one in allowed(parse(text, "test"))) == fine
+    assert any(matches(one, wanted) for one in allowed_results(parse(text, "test"))) == fine
     # Scopes that leave the other workgroup out order nothing; within one workgroup the same ones do.
     narrow = text.replace(" agent", " workgroup")
     if not fine and text != CORR:
-        assert any(matches(one, wanted) for one in allowed(parse(narrow, "test")))
-        assert not any(matches(one, wanted) for one in allowed(parse(f"place together\n{narrow}", "test")))
+        assert any(matches(one, wanted) for one in allowed_results(parse(narrow, "test")))
+        assert not any(matches(one, wanted) for one in allowed_results(parse(f"place together\n{narrow}", "test")))
 
 
 # -- compiled tests -----------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_each_weakening_is_seen_and_allowed(name: str, target: str) -> None:
     shape = next(shape for shape in SHAPES if shape.name == name)
     test = right(shape, Scope.AGENT)
     (never,) = test.never
-    for weak in weakened(test):
+    for weak in weaken(test):
         report = explored(weak, target)
         seen = [one for one in report.outcomes if matches(one.result, never)]
         assert report.wrong == [] and all(one.allowed for one in seen)

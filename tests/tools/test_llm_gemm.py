@@ -9,7 +9,7 @@ import pytest
 
 from simgpu.operators import TiledComputation
 from simgpu.tools.benchmarks import llm_gemm
-from simgpu.tools.benchmarks.llm_gemm import LayerProduct, cases, modelled
+from simgpu.tools.benchmarks.llm_gemm import LayerProduct, cases, modelled_time
 
 
 def test_the_list_has_sixty_shapes_once_each() -> None:
@@ -20,7 +20,7 @@ def test_the_list_has_sixty_shapes_once_each() -> None:
 
 def test_a_case_is_timed_as_its_kernels_are() -> None:
     case = LayerProduct("decode", "small", 96, 160, 512, batch=2)
-    found = modelled(case, "bf16", "mi300x")
+    found = modelled_time(case, "bf16", "mi300x")
     tree = TiledComputation(96, 160, 512, "mi300x", dtype="bf16", trans_b=True, batch=2)
     assert found.tile.startswith(f"{tree.plan.tile_m}x{tree.plan.tile_n}x{tree.plan.tile_k}")
     assert 1e-6 < found.seconds < 1e-3

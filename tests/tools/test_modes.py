@@ -11,12 +11,12 @@ from simgpu.tools.robustness import modes
 def test_every_mode_leaves_the_same_bytes(kind: str, numbers: range) -> None:
     for number in numbers:
         found = modes.endings(kind, 11, number)
-        assert modes.alike(found), found
+        assert modes.modes_agree(found), found
         assert set(found) == {*modes.DEVICES, "sliced" if kind == "operators" else "replayed"}
 
 
 def test_a_difference_is_seen() -> None:
     found = {"plain": "MemoryFault k+0x4 0123", "checked": "MemoryFault k+0x4 0123", "replayed": "0123"}
-    assert modes.alike(found)
-    assert not modes.alike({**found, "checked": "MemoryFault k+0x8 0123"})
-    assert not modes.alike({**found, "replayed": "4567"}) and not modes.alike({**found, "checked": "0123"})
+    assert modes.modes_agree(found)
+    assert not modes.modes_agree({**found, "checked": "MemoryFault k+0x8 0123"})
+    assert not modes.modes_agree({**found, "replayed": "4567"}) and not modes.modes_agree({**found, "checked": "0123"})

@@ -9,7 +9,7 @@ import pytest
 
 from simgpu.hardware.isa import decode_all, text
 from simgpu.tools.robustness.corpus import CaseArgument, CorpusCase
-from simgpu.tools.robustness.mutants import Mutant, encoded
+from simgpu.tools.robustness.mutants import Mutant, encode_wait
 from simgpu.tools.robustness.mutate import ALONE, DISTANCE, FOLLOWS, FOUND, HARMLESS, MISSED, MutantOutcome, MutatedCase, share
 from tests.simgpu.checks.test_waits import DMA
 from tests.support.checked import assembled
@@ -76,7 +76,7 @@ def test_the_code_is_put_back() -> None:
     for mutant in made.mutants():
         made.judge(mutant)
     assert made.run(Mutant("wait", "nothing", 0, b"", ""))[:2] == ([], "")
-    assert [text(inst) for _, inst in sorted(made._reached().items())] == before
+    assert [text(inst) for _, inst in sorted(made._reached_instructions().items())] == before
 
 
 def test_a_wait_that_only_another_path_needs() -> None:
@@ -111,7 +111,7 @@ def test_paths_that_lint_does_not_follow() -> None:
 
 @pytest.mark.parametrize("counter, count, shown", [("vmcnt", 17, "vmcnt(17) lgkmcnt(3)"), ("lgkmcnt", 4, "vmcnt(0) lgkmcnt(4)")])
 def test_other_counts(counter: str, count: int, shown: str) -> None:
-    word = 0xBF8C0000 | encoded(0x0370, counter, count)
+    word = 0xBF8C0000 | encode_wait(0x0370, counter, count)
     (inst,) = decode_all(word.to_bytes(4, "little"), "gfx90a")
     assert text(inst) == f"s_waitcnt {shown}"
 

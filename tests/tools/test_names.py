@@ -10,7 +10,7 @@ import pytest
 
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.tools import cli
-from simgpu.tools.robustness.hostile import rebuilt
+from simgpu.tools.robustness.hostile import rebuild
 from tests.support.kernels import KernelText, assemble
 
 HOSTILE = "\x1b]0;owned\x07[red]k[/red]\u202e\r\n::error::"
@@ -25,7 +25,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     kernel = document["amdhsa.kernels"][0]
     kernel[".name"], kernel[".args"][0][".name"] = HOSTILE, HOSTILE
     path = tmp_path_factory.mktemp("names") / "k.co"
-    path.write_bytes(rebuilt(good, note=msgpack.packb(document)))
+    path.write_bytes(rebuild(good, note=msgpack.packb(document)))
     return str(path)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.cases.workload import Strided, contiguous
+from simgpu.tools.cases.workload import StridedArray, contiguous
 from simgpu.tools.cli import main
 from simgpu.tools.shared.verdict import judge
 from simgpu.tools.tables.read_back import ReadBack
@@ -94,10 +94,10 @@ def test_a_kernel_that_takes_more_is_not_equal() -> None:
 
 
 def test_padding_that_is_written_fails() -> None:
-    before = Strided.empty(np.dtype(np.float32), (2, 3), (4, 1)).filled(np.ones((2, 3)))
+    before = StridedArray.empty(np.dtype(np.float32), (2, 3), (4, 1)).fill(np.ones((2, 3)))
     after = before.flat.copy()
     after[0], after[3] = 5, 6
-    assert before.touched(before.flat.copy()) == 0 and before.touched(after) == 1
+    assert before.count_touched(before.flat.copy()) == 0 and before.count_touched(after) == 1
     assert contiguous((2, 3, 4)) == (12, 4, 1)
     one = np.ones((2, 2))
     assert judge(one, one, one * 0, None, 0, "Y").passed and not judge(one, one, one, None, 1, "Y").passed

@@ -21,7 +21,7 @@ from simgpu.operators import (
 )
 from simgpu.operators.error_model import Accumulation, TypicalError, gamma
 from simgpu.tools.cases.operators import OPERATORS, workload
-from simgpu.tools.robustness.power import FAULTS, KINDS, LENGTHS, TARGETS, _has, faithful, judged, main, problem, ran
+from simgpu.tools.robustness.power import FAULTS, KINDS, LENGTHS, TARGETS, _has, faithful, judge, main, problem, run_case
 from simgpu.tools.shared.faithful import likeness
 from simgpu.tools.shared.inputs import DISTRIBUTIONS, Inputs
 
@@ -32,15 +32,15 @@ PAIRS = [(*case, LENGTHS[number % 5]) for number, case in enumerate(CASES)]
 @pytest.mark.parametrize(("op", "target", "kind", "length"), PAIRS[::2], ids=lambda part: str(part))
 def test_every_fault_fails(op: str, target: str, kind: str, length: int) -> None:
     """Each fault of a result on normal deviates, 4096 elements, gives FAIL; the result itself gives PASS."""
-    _, asked, mistakes = judged(ran(problem(op, target, kind, length), 3, "normal"))
+    _, asked, mistakes = judge(run_case(problem(op, target, kind, length), 3, "normal"))
     assert not mistakes and asked > 4
 
 
 def test_long_sums_keep_their_power() -> None:
     """At these lengths the bound without likeness passes half of the elements as zero, and nearly any attention."""
     for op, kind, length in (("gemm", "f16", 28672), ("attention", "f16", 8192), ("attention", "f32", 16384)):
-        subject = ran(problem(op, "mi210", kind, length), 0, "normal")
-        assert not judged(subject)[2]
+        subject = run_case(problem(op, "mi210", kind, length), 0, "normal")
+        assert not judge(subject)[2]
         assert {"zeros", "too large", "one step dropped"} <= set(FAULTS)
 
 
@@ -82,12 +82,12 @@ def test_operands_that_are_not_finite_warn_of_nothing_and_hide_nothing(tree: Any
 
     work = row.kernels.workload(tree, tree.descriptor.arch, Spoilt(np.random.default_rng(0)))
     result = work.operands[work.result]
-    right = result.filled(work.want().astype(result.flat.dtype))
+    right = result.fill(work.want().astype(result.flat.dtype))
     finite = np.isfinite(right.view.astype(np.float64))
     assert not finite.all() and work.compare(right.flat, "result").passed
     if finite.any():
         wrong = np.where(finite & (np.cumsum(finite).reshape(finite.shape) == finite.sum()), 2, right.view)
-        assert not work.compare(result.filled(wrong).flat, "result").passed
+        assert not work.compare(result.fill(wrong).flat, "result").passed
 
 
 # -- the statistics ------------------------------------------------------------------------------

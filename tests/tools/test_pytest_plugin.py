@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simgpu.tools.torch import suites
-from simgpu.tools.torch.results import Written, read
+from simgpu.tools.torch.results import ResultWriter, read
 from tests.support.places import ROOT
 
 SUITE = '''
@@ -232,7 +232,7 @@ def test_a_test_out_of_its_time_says_where_it_was(tmp_path: Path) -> None:
     said = "test_a.py:5: in test_slow\n    wait()\nwaits.py:7: in wait\n    sleep(9)\n"
     said += "E   Failed: Timeout (>1.0s) from pytest-timeout.\n"
     report = pytest.TestReport("test_a.py::test_slow", ("test_a.py", 4, "test_slow"), {}, "failed", said, "call", duration=1.0)
-    written = Written(tmp_path / "results")
+    written = ResultWriter(tmp_path / "results")
     written.pytest_runtest_logstart("test_a.py::test_slow")
     written.pytest_runtest_logreport(report)
     assert read(tmp_path / "results")[1][0].name == "test_a.py::test_slow"

@@ -13,7 +13,7 @@ from simgpu.operators.gemm.cost import Tiles, gemm_seconds
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.tools.cli import main
 from simgpu.tools.cost.candidates import candidates
-from simgpu.tools.cost.problems import GEMMS, drawn, listed, shapes
+from simgpu.tools.cost.problems import GEMMS, draw_problems, listed_problems, shapes
 from simgpu.tools.cost.ranking import Ranking, rank, summarise
 from tests.support.places import ROOT
 
@@ -26,7 +26,7 @@ OTHERS = [(op, *row) for op in ("conv2d", "attention", "softmax") for row in (("
 
 
 def ranked(op: str, target: str, dtype: str, seed: int | None) -> list[Ranking]:
-    problems = listed(op, dtype) if seed is None else drawn(op, dtype, seed, 100)
+    problems = listed_problems(op, dtype) if seed is None else draw_problems(op, dtype, seed, 100)
     return [rank(op, problem, hardware.target(target), kind) for kind, problem in problems]
 
 

@@ -7,15 +7,15 @@ import pytest
 
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.tools.robustness import ir
-from simgpu.tools.robustness.ir_programs import Program, program
-from simgpu.tools.robustness.ir_reduce import reduced
+from simgpu.tools.robustness.ir_programs import IrProgram, program
+from simgpu.tools.robustness.ir_reduce import reduce_program
 from simgpu.tools.robustness.ir_runs import Setting, code_object, difference, host_results
 
 SEED = 11
 SETTING = Setting("gfx950", "-O0", False)
 
 
-def small_programs(count: int) -> list[Program]:
+def small_programs(count: int) -> list[IrProgram]:
     """Returns the shortest of some, as each has many handlers to compile."""
     drawn = [program(SEED, number) for number in range(40)]
     return sorted(drawn, key=lambda one: sum(map(len, one.bodies)))[:count]
@@ -62,11 +62,11 @@ def test_a_wrong_instruction_is_found_and_printed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_reduced_program_keeps_what_fails_and_still_compiles() -> None:
-    def fails(candidate: Program) -> bool:
+    def fails(candidate: IrProgram) -> bool:
         return "@llvm.memmove" in candidate.text(gpu=False)
 
     whole = next(one for number in range(100) if fails(one := program(SEED, number)))
-    small = reduced(whole, fails)
+    small = reduce_program(whole, fails)
     assert fails(small)
     assert sum(map(len, small.bodies)) < sum(map(len, whole.bodies)) / 4
     assert host_results([small], SEED)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from simgpu.tools.cases import cluster
-from simgpu.tools.cases.sweep import SweepCase, SweepRows, flattened, shapes, written
+from simgpu.tools.cases.sweep import SweepCase, SweepRows, flatten, shapes, write_table
 from simgpu.tools.cli import main
 from simgpu.tools.verbs import sweep
 
@@ -117,18 +117,18 @@ def test_bad_input(here, capsys, arguments, said):
 
 def test_tables_are_read_by_others(tmp_path):
     rows = [{"a": 1, "b": "x,y"}, {"a": 2.5, "c": None}]
-    assert json.loads(written(rows, ".json")) == rows
-    assert list(csv.DictReader(written(rows, ".csv").decode().splitlines())) == [
+    assert json.loads(write_table(rows, ".json")) == rows
+    assert list(csv.DictReader(write_table(rows, ".csv").decode().splitlines())) == [
         {"a": "1", "b": "x,y", "c": ""}, {"a": "2.5", "b": "", "c": ""},
     ]  # fmt: skip
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    assert parquet.read_table(io.BytesIO(written(rows, ".parquet"))).to_pylist() == [
+    assert parquet.read_table(io.BytesIO(write_table(rows, ".parquet"))).to_pylist() == [
         {"a": 1.0, "b": "x,y", "c": None}, {"a": 2.5, "b": None, "c": None},
     ]  # fmt: skip
 
 
 def test_lists_and_nests_of_a_document():
-    assert flattened({"a": {"b": {"c": 1}}, "d": [1, 2], "e": "x"}) == {"a.b.c": 1, "d": 2, "e": "x"}
+    assert flatten({"a": {"b": {"c": 1}}, "d": [1, 2], "e": "x"}) == {"a.b.c": 1, "d": 2, "e": "x"}
 
 
 def test_the_same_shape_twice_is_one_case(tmp_path):

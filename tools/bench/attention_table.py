@@ -12,7 +12,7 @@ import numpy as np
 
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.shared.console import print_json, progress, show, table
-from simgpu.tools.shared.launching import launched
+from simgpu.tools.shared.launching import launch_work
 
 if TYPE_CHECKING:
     from simgpu import Run
@@ -102,7 +102,7 @@ def _lengths(text: str) -> list[int]:
     return lengths
 
 
-def _fused(problem: AttentionProblem, target: str) -> Root:
+def _fused_tree(problem: AttentionProblem, target: str) -> Root:
     from simgpu.operators import FusedAttention
 
     return FusedAttention(problem, target)
@@ -120,14 +120,14 @@ def _vector(problem: AttentionProblem, target: str) -> Root:
     return FusedAttention(problem, target, "published", "fma")
 
 
-def _unfused(problem: AttentionProblem, target: str) -> Root:
+def _unfused_tree(problem: AttentionProblem, target: str) -> Root:
     from simgpu.operators import UnfusedAttention
 
     return UnfusedAttention(problem, target)
 
 
 TREES: dict[str, Callable[[AttentionProblem, str], Root]] = {
-    "register-chained": _fused, "MFMA+MFMA": _matrix, "MFMA+FMA": _vector, "unfused": _unfused,
+    "register-chained": _fused_tree, "MFMA+MFMA": _matrix, "MFMA+FMA": _vector, "unfused": _unfused_tree,
 }  # fmt: skip
 
 
@@ -151,8 +151,8 @@ def measure(kernel: str, length: int, d: int, target: str, threads: int | None) 
     runs: list[Run] = []
     past_l2_bytes = 0.0
     for step, call in asm.Prepared(emitted, device).calls(*buffers):
-        past_l2_bytes += launched(step.name, partial(step.time, **call)).past_l2_bytes
-        runs.append(launched(f"{kernel}, L = {length:,}", partial(step.launch, **call)))
+        past_l2_bytes += launch_work(step.name, partial(step.time, **call)).past_l2_bytes
+        runs.append(launch_work(f"{kernel}, L = {length:,}", partial(step.launch, **call)))
     with progress("comparing with float64"):
         verdict = compare_rows(problem, q, k, v, buffers[3].download(np.float32, q.shape))
 

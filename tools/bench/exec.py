@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgpu.tools.bench.operator import FEWEST
-from simgpu.tools.bench.profile import profile_document, profiled, show_profile
+from simgpu.tools.bench.profile import profile_document, profile_launches, show_profile
 from simgpu.tools.cases.file_kernel import add_launch_options
 from simgpu.tools.cases.subject import file_launch
 from simgpu.tools.page.launched import launches_document
@@ -19,7 +19,7 @@ from simgpu.tools.page.page import Page, add_html_option
 from simgpu.tools.page.watching import Watching
 from simgpu.tools.shared.console import print_json, show, table
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.launching import launched
+from simgpu.tools.shared.launching import launch_work
 from simgpu.tools.shared.outputs import claim
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ def run(options: Namespace) -> int:
         run: Run = kernel.launch(args=arguments, **asked.extents)
         return run
 
-    launched(kernel.name, launch)
+    launch_work(kernel.name, launch)
     runs, taken = [], []
     for _ in range(FEWEST):
         began = time.perf_counter()
-        runs.append(launched(kernel.name, launch))
+        runs.append(launch_work(kernel.name, launch))
         taken.append(time.perf_counter() - began)
-    profile = profile_document(launched(kernel.name, lambda: profiled(device, launch))) if options.profile else None
+    profile = profile_document(launch_work(kernel.name, lambda: profile_launches(device, launch))) if options.profile else None
     seconds = np.array(taken)
     figures: dict[str, Any] = {
         "median_seconds": float(np.median(seconds)),
@@ -61,7 +61,7 @@ def run(options: Namespace) -> int:
     }  # fmt: skip
     if options.html:
         watching = Watching()
-        launched(kernel.name, lambda: watching.launch(kernel, args=arguments, **asked.extents))
+        launch_work(kernel.name, lambda: watching.launch(kernel, args=arguments, **asked.extents))
         said = f"median {1e6 * figures['median_seconds']:,.1f} us of {FEWEST} launches in the simulator, not validated"
         document = {**launches_document(watching.launches, [Path(options.file).parent]), "verdict": said}
         page = Page(f"bench of {Path(options.file).name}", document, shlex.join(["simgpu", *options.words]))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.bench import attention_table
 from simgpu.tools.bench.clock import clock_mhz
-from simgpu.tools.bench.profile import profile_document, profiled, show_profile
+from simgpu.tools.bench.profile import profile_document, profile_launches, show_profile
 from simgpu.tools.cases.execute import against_sim
 from simgpu.tools.cases.operator_options import headline, operator_document, operator_tree
 from simgpu.tools.cases.operators import workload
@@ -21,13 +21,13 @@ from simgpu.tools.shared.agreement import Agreement
 from simgpu.tools.shared.console import print_json, progress, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.inputs import add_inputs_option
-from simgpu.tools.shared.launching import add_device_options, device_of, launched
+from simgpu.tools.shared.launching import add_device_options, device_of, launch_work
 from simgpu.tools.shared.outputs import claim
 from simgpu.tools.shared.verdict import Verdict
 
 if TYPE_CHECKING:
     from simgpu.operators.tree import Root
-    from simgpu.tools.page.watching import Watched
+    from simgpu.tools.page.watching import WatchedLaunch
 
 FEWEST = 20  # launches; a median of fewer says little
 
@@ -63,7 +63,7 @@ def run(options: Namespace) -> int:
     real = options.device == "hip"
     where = device.name if real else f"the simulated {device.arch}, host time"
     result = measure(options, device, tree)
-    baseline = measure(options, device, _unfused(tree)) if options.against_unfused else None
+    baseline = measure(options, device, _unfused_tree(tree)) if options.against_unfused else None
     passed = result.passed and (baseline is None or baseline.passed)
     if options.html:
         _save_page(options, tree, [one for one in (result, baseline) if one], where)
@@ -120,7 +120,7 @@ class TimedOperator:
     agreement: Agreement | None  # with the simulator, if asked for
     clock: int | None  # MHz, if the GPU reports it
     profile: dict[str, Any] | None  # by opcode, if asked for
-    launches: Sequence[Watched] = ()  # one more launch of each kernel, for a page
+    launches: Sequence[WatchedLaunch] = ()  # one more launch of each kernel, for a page
 
     @property
     def passed(self) -> bool:
@@ -156,7 +156,7 @@ def measure(options: Namespace, device: Any, tree: Root) -> TimedOperator:
         work = workload(tree, device.arch, options.seed, options.inputs)
     timer = Timer(device, kernel, work, real, options.launches)
     with progress(f"timing {kernel.name}"):
-        first, times, steady = launched(kernel.name, timer.measure)
+        first, times, steady = launch_work(kernel.name, timer.measure)
     clock = clock_mhz(device.index) if real else None
     with progress("comparing with float64"):
         verdict = work.compare(first, kernel.operands[work.result])
@@ -164,10 +164,10 @@ def measure(options: Namespace, device: Any, tree: Root) -> TimedOperator:
     profile = None
     if options.profile:
         with progress(f"profiling {kernel.name}"):
-            profile = profile_document(profiled(device, timer.launch))
-    launches: Sequence[Watched] = ()
+            profile = profile_document(profile_launches(device, timer.launch))
+    launches: Sequence[WatchedLaunch] = ()
     if options.html and not real:
-        launches = launched(kernel.name, timer.watched)
+        launches = launch_work(kernel.name, timer.watch_kernels)
         for one in launches:
             one.origins = kernel.origins
     figures = Figures(times, tree.problem.flops, work.moved_bytes, tree.derivation.peak_tflops)
@@ -175,7 +175,7 @@ def measure(options: Namespace, device: Any, tree: Root) -> TimedOperator:
     return TimedOperator(names, len(timer.sets), figures, verdict, steady, agreement, clock, profile, launches)
 
 
-def _unfused(tree: Root) -> Root:
+def _unfused_tree(tree: Root) -> Root:
     from simgpu.operators import UnfusedAttention
 
     return UnfusedAttention(tree.problem, tree.descriptor, tree.derivation.policy)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ENOUGH = 2.0  # seconds of the workers' processor time, some 7,000 samples: fractions to half a percentage point
 
 
-def profiled(device: Device, launch: Callable[[], object], enough: float = ENOUGH) -> Profile:
+def profile_launches(device: Device, launch: Callable[[], object], enough: float = ENOUGH) -> Profile:
     """Launches repeatedly until the workers have used `enough` seconds of processor time. The caller has compiled the launch
     before."""
     with Profiler() as profiler:
@@ -31,7 +31,7 @@ def profiled(device: Device, launch: Callable[[], object], enough: float = ENOUG
 def profile_document(profile: Profile) -> dict[str, Any]:
     """Returns a JSON document."""
     return {
-        "samples": profile.samples, "worker_seconds": profile.seconds, "launches": profile.launches, "even": profile.even,
+        "samples": profile.samples, "worker_seconds": profile.seconds, "launches": profile.launches, "even": profile.is_fair,
         "opcodes": [
             {**asdict(row), "share": row.samples / max(profile.samples, 1), "nanoseconds": row.nanoseconds}
             for row in profile.opcodes

@@ -49,10 +49,10 @@ def main() -> int:
 
     try:
         if options.profile:
-            from simgpu.tools.bench.profile import profile_document, profiled, show_profile
+            from simgpu.tools.bench.profile import profile_document, profile_launches, show_profile
 
             device, launch, _, _ = prepare(options.checkout, options.size, options.threads)
-            show_profile(profile_document(profiled(device, launch)), f"AITER's bf16 GEMM {options.size}³")
+            show_profile(profile_document(profile_launches(device, launch)), f"AITER's bf16 GEMM {options.size}³")
             return 0
         figures = measure(options.checkout, options.size, options.threads)
     except SimError as error:

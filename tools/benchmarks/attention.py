@@ -82,7 +82,7 @@ def measure(attention: Attention) -> dict[str, Any]:
     held = np.ones((problem.lq, problem.lk), np.float32)
     launches: list[list[Run]] = []
     prepared = attention.prepared
-    simulated, unfused = best_seconds(lambda: launches.append(attention.launch()), lambda: _unfused(np, q, k, v, held))
+    simulated, unfused = best_seconds(lambda: launches.append(attention.launch()), lambda: _compute_unfused(np, q, k, v, held))
     verdict = compare_rows(problem, q, k, v, attention.buffers[3].download(np.float32, q.shape))
     instructions = sum(run.instructions for run in launches[-1])
     gflop = problem.flops / 1e9
@@ -96,7 +96,7 @@ def measure(attention: Attention) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _unfused(np: Any, Q: Any, K: Any, V: Any, S: Any) -> Any:
+def _compute_unfused(np: Any, Q: Any, K: Any, V: Any, S: Any) -> Any:
     """Returns O: the five lines, with S in existing memory."""
     c = np.float32(Q.shape[1] ** -0.5)
     np.matmul(Q, K.T, out=S)

@@ -37,7 +37,7 @@ STEP_BYTES = 128
 
 
 @dataclass(frozen=True)
-class Compared:
+class CostComparison:
     """A GEMM with its times in seconds."""
 
     problem: GemmProblem
@@ -58,7 +58,7 @@ class Compared:
         return f"{p.m}x{p.n}x{p.k}", p.dtype, self.board, self.tile, *times, f"{100 * self.error:+.1f}"
 
 
-def drawn(seed: int, count: int, whole: bool = False) -> Iterator[tuple[GemmProblem, HardwareDescriptor]]:
+def draw(seed: int, count: int, whole: bool = False) -> Iterator[tuple[GemmProblem, HardwareDescriptor]]:
     """Draws `count` GEMMs and boards; whole: n and k in multiples that no load cuts."""
     source = np.random.default_rng(seed)
     boards = [name for name in targets() if not name.startswith("gpu_")]
@@ -71,17 +71,17 @@ def drawn(seed: int, count: int, whole: bool = False) -> Iterator[tuple[GemmProb
         yield GemmProblem(*sizes, kinds[int(source.integers(len(kinds)))]), chip
 
 
-def compared(problem: GemmProblem, chip: HardwareDescriptor) -> Compared:
+def compare(problem: GemmProblem, chip: HardwareDescriptor) -> CostComparison:
     """Prices the problem's derived tiles by both."""
     tree = TiledComputation.of(problem, chip)
     plan = tree.plan
     tiles = Tiles(plan.tile_m, plan.tile_n, plan.tile_k, plan.split_k, max(1, plan.resources.blocks_per_cu))
     closed = float(gemm_seconds(problem, chip, tiles)["total"])
     tile = f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}" + f"/{plan.split_k}" * (plan.split_k > 1)
-    return Compared(problem, chip.name, tile, closed, sum(one.seconds for one in predictions(tree).values()))
+    return CostComparison(problem, chip.name, tile, closed, sum(one.seconds for one in predictions(tree).values()))
 
 
-def measured(row: Measurement, checkout: Path) -> Compared:
+def compare_measurement(row: Measurement, checkout: Path) -> CostComparison:
     """Prices a row of AITER's by its kernel's tile. Raises NotJudged."""
     call = aiter.call_of(row, checkout)
     tile, chip = aiter.tiles(call.path)[call.kernel], board(call.board)
@@ -92,17 +92,17 @@ def measured(row: Measurement, checkout: Path) -> Compared:
     tiles = Tiles(tile["tilem"], tile["tilen"], STEP_BYTES * 8 // problem.element.bits, split)
     # Parts of a split K are added in place, so there is no second kernel.
     closed = float(gemm_cost(problem, chip, tiles).terms()["total"]) + zeroing(call)
-    return Compared(problem, chip.name, f"{tile['tilem']}x{tile['tilen']}/{split}", closed, 1e-6 * row.value)
+    return CostComparison(problem, chip.name, f"{tile['tilem']}x{tile['tilen']}/{split}", closed, 1e-6 * row.value)
 
 
-def shipped(folder: Path, checkout: Path) -> Iterator[Compared]:
+def compare_shipped(folder: Path, checkout: Path) -> Iterator[CostComparison]:
     """Yields all rows of AITER's that can be priced."""
     for row in read(folder, "aiter*.csv.gz"):
         with suppress(aiter.NotJudged):
-            yield measured(row, checkout)
+            yield compare_measurement(row, checkout)
 
 
-def summary(name: str, found: Sequence[Compared]) -> tuple[object, ...]:
+def summary(name: str, found: Sequence[CostComparison]) -> tuple[object, ...]:
     """Returns the values of COLUMNS."""
     errors = 100 * np.array([one.error for one in found])
     size = np.abs(errors)
@@ -121,9 +121,9 @@ def main() -> None:
     parser.add_argument("--data", metavar="DIR", help="the tables of measurements")
     options = parser.parse_args()
     if options.aiter:
-        found = list(shipped(data_folder(options.data), options.aiter))
+        found = list(compare_shipped(data_folder(options.data), options.aiter))
     else:
-        found = [compared(*case) for case in drawn(options.seed, options.count, options.whole)]
+        found = [compare(*case) for case in draw(options.seed, options.count, options.whole)]
     if options.json:
         print_json({"rows": [dict(zip(ROWS, one.row(), strict=True)) for one in found]})
         return

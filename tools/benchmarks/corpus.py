@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from simgpu.hardware.errors import SimError
-from simgpu.tools.cases.cluster import HERE, add_cluster_option, finished
+from simgpu.tools.cases.cluster import HERE, add_cluster_option, run_tasks
 from simgpu.tools.robustness.corpus import CorpusCase, cases
 from simgpu.tools.shared.console import print_json, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
@@ -71,7 +71,7 @@ class KernelTimes:
 def measure(folder: str, threads: int, only: list[str] | None = None) -> dict[str, Any]:
     """Returns the median and every kernel's KernelTimes, slowest first. Raises UsageError for a folder without any,
     KernelFailed if a kernel fails."""
-    chosen = _chosen(folder, only)
+    chosen = _choose(folder, only)
     for module in EVERYONES:
         importlib.import_module(module)
     return _figures([asdict(_times(case, threads)) for case in chosen])  # no progress: its thread would be forked
@@ -79,19 +79,19 @@ def measure(folder: str, threads: int, only: list[str] | None = None) -> dict[st
 
 def measure_on(cluster: str, folder: str, threads: int, only: list[str] | None = None) -> dict[str, Any]:
     """Measures as `measure`, on the cluster that `--cluster` names."""
-    each = partial(_elsewhere, folder=str(Path(folder).resolve()), threads=threads)
-    names = [case.name for case in _chosen(folder, only)]
-    return _figures([future.result() for _, future in finished(cluster, each, names, "kernels")])
+    each = partial(_run_in_process, folder=str(Path(folder).resolve()), threads=threads)
+    names = [case.name for case in _choose(folder, only)]
+    return _figures([future.result() for _, future in run_tasks(cluster, each, names, "kernels")])
 
 
-def _elsewhere(name: str, folder: str, threads: int) -> dict[str, Any]:
+def _run_in_process(name: str, folder: str, threads: int) -> dict[str, Any]:
     """Returns the times of a kernel in a new Python, whose only thread it forks."""
     words = ["-m", "simgpu.tools.benchmarks.corpus", folder, "--only", name, "--threads", str(threads), "--json"]
     (row,) = (row for row in json.loads(output_of(words))["all"] if row["name"] == name)  # --only selects all that contain it
     return dict(row)
 
 
-def _chosen(folder: str, only: list[str] | None) -> list[CorpusCase]:
+def _choose(folder: str, only: list[str] | None) -> list[CorpusCase]:
     if not (chosen := cases(folder, only or [])):
         raise UsageError(f"{folder}: no kernels in its manifest{' of such a name' if only else ''}")
     return chosen
@@ -111,12 +111,12 @@ def corpus_table(figures: dict[str, Any]) -> Any:
 
 
 def _times(case: CorpusCase, threads: int) -> KernelTimes:
-    first, *again = (_forked(case, threads) for _ in range(1 + REPEATS))
+    first, *again = (_run_forked(case, threads) for _ in range(1 + REPEATS))
     best = min(again, key=lambda took: took[0])
     return KernelTimes(case.name, case.target, best[0], best[1], first[0], int(best[2]))
 
 
-def _forked(case: CorpusCase, threads: int) -> tuple[float, float, float]:
+def _run_forked(case: CorpusCase, threads: int) -> tuple[float, float, float]:
     """Returns seconds, the launch's seconds and wave-instructions of a run in a forked process."""
     reading, writing = os.pipe()
     process = os.fork()

@@ -55,7 +55,7 @@ class Bench:
     check: Callable[[list[np.ndarray]], bool] | None = None  # True if the buffers are right afterwards
 
 
-def looped(lines: str, before: str = "") -> str:
+def loop_text(lines: str, before: str = "") -> str:
     """Returns a loop that runs the lines s10 times."""
     return (
         f"{before}\nloop:\n{lines}\n  s_sub_u32 s10, s10, 1\n  s_cmp_lg_u32 s10, 0\n  s_cbranch_scc1 loop\n"
@@ -64,7 +64,7 @@ def looped(lines: str, before: str = "") -> str:
 
 _FMA = "\n".join(f"  v_fma_f32 v{8 + i}, v1, v2, v{8 + i}" for i in range(48))
 
-_LDS = looped(
+_LDS = loop_text(
     "\n".join(
         f"  ds_read_b128 v[4:7], v1 offset:{at}\n  s_waitcnt lgkmcnt(0)\n"
         f"  ds_write_b128 v1, v[4:7] offset:{at}"
@@ -73,7 +73,7 @@ _LDS = looped(
     before="  v_lshlrev_b32 v1, 4, v0",
 )
 
-_STREAM = looped(
+_STREAM = loop_text(
     """  global_load_dwordx4 v[4:7], v[2:3], off
   s_waitcnt vmcnt(0)
   global_store_dwordx4 v[8:9], v[4:7], off
@@ -95,7 +95,7 @@ _STREAM = looped(
 )
 
 # A branch in four is not taken.
-_SCALAR = looped(
+_SCALAR = loop_text(
     """  s_add_u32 s12, s12, 7
   s_and_b32 s13, s12, 3
   s_cmp_eq_u32 s13, 0
@@ -132,7 +132,7 @@ def benches(scale: float = 1.0, threads: int = 2) -> tuple[Bench, ...]:
 
     steps = times(512)
     return (
-        Bench("valu", "48 v_fma_f32, 64 lanes, in a loop", looped(_FMA), 8, times(20_000)),
+        Bench("valu", "48 v_fma_f32, 64 lanes, in a loop", loop_text(_FMA), 8, times(20_000)),
         Bench("lds", "4 ds_read_b128 + ds_write_b128 in a loop", _LDS, 8, times(20_000), lds=16384),
         Bench("global", "x to y, 128 bits a lane", _STREAM, 8, steps, nbytes=8 * steps * STREAM_BYTES,
               check=lambda buffers: bool(np.array_equal(buffers[0], buffers[1]))),
@@ -159,7 +159,7 @@ def text_of(bench: Bench, target: str) -> str:
 
 
 @dataclass(frozen=True)
-class Assembled:
+class LoadedBench:
     """A bench on a device, compiled by a first launch."""
 
     bench: Bench
@@ -172,17 +172,17 @@ class Assembled:
             self.device.free(buffer)
 
 
-def prepare(bench: Bench, device: Device) -> Assembled:
+def prepare(bench: Bench, device: Device) -> LoadedBench:
     """Assembles the bench's kernel and launches it once."""
     rng = np.random.default_rng(0)
     buffers = [device.upload(rng.random(bench.nbytes // 4, np.float32)) for _ in POINTERS]
     kernel = device.load(asm.assemble(text_of(bench, device.arch), device.arch))["bench"]
     launch = functools.partial(kernel.launch, grid=bench.groups, block=bench.workgroup, args=[*buffers, bench.count])
     launch()
-    return Assembled(bench, device, buffers, launch)
+    return LoadedBench(bench, device, buffers, launch)
 
 
-def measure(made: Assembled) -> dict[str, Any]:
+def measure(made: LoadedBench) -> dict[str, Any]:
     """Returns one bench's figures: the best of some launches, with all the time of `launch`."""
     bench, device = made.bench, made.device
     runs: list[Run] = []

@@ -44,13 +44,13 @@ def main() -> int:
 
 def measure(target: str, handlers: int, check: bool) -> dict[str, Any]:
     """Returns seconds of the launch, its processor time, and the number of functions that it compiled."""
-    lines = chosen(target, handlers)
+    lines = choose_instructions(target, handlers)
     with tempfile.TemporaryDirectory() as folder:
         program = CHILD.format(target=target, check=check, lines=lines)
         return dict(json.loads(output_of(["-c", program], {"SIMGPU_CACHE_DIR": str(Path(folder, "simgpu"))})))
 
 
-def chosen(target: str, count: int) -> list[str]:
+def choose_instructions(target: str, count: int) -> list[str]:
     """Returns instructions of the target, of all classes; fewer than `count` if there are no more."""
     arch = Device(target).arch
     there: dict[str, None] = {}

@@ -28,7 +28,7 @@ SIZE, LENGTH, DIM = 4096, 16384, 128
 
 
 @dataclass(frozen=True)
-class Setting:
+class GoalSetting:
     """Settings for all rows."""
 
     threads: int  # of simgpu and BLAS
@@ -57,15 +57,15 @@ class Goal:
     work: str  # in words
     limit: float  # to be reached, in unit
     unit: str
-    measure: Callable[[Setting], GoalValue]
+    measure: Callable[[GoalSetting], GoalValue]
     at_least: bool = False  # more is better
-    subject: Callable[[Setting], Subject] | None = None  # of one kernel's row: the launch that `--profile` samples
+    subject: Callable[[GoalSetting], Subject] | None = None  # of one kernel's row: the launch that `--profile` samples
 
     @property
     def text(self) -> str:
         return f"{'>=' if self.at_least else '<='} {self.limit:g} {self.unit}"
 
-    def over(self, value: float) -> float:
+    def excess_ratio(self, value: float) -> float:
         """Returns the factor by which a value is too slow (or too large); the goal is met at 1 or less."""
         if self.at_least:
             return self.limit / value if value else float("inf")
@@ -73,36 +73,36 @@ class Goal:
 
 
 def _gemm(name: str, work: str, limit: float, target: str, dtype: str = "f32", check: bool = False) -> Goal:
-    def prepare(setting: Setting) -> gemm.Gemm:
+    def prepare(setting: GoalSetting) -> gemm.Gemm:
         return gemm.prepare(SIZE, target, setting.threads, dtype, check)
 
-    def measure(setting: Setting) -> GoalValue:
+    def measure(setting: GoalSetting) -> GoalValue:
         found = gemm.measure(prepare(setting))
-        return GoalValue(found["ratio"], _against(found), found["pass"], found)
+        return GoalValue(found["ratio"], _against_numpy(found), found["pass"], found)
 
-    def subject(setting: Setting) -> Subject:
+    def subject(setting: GoalSetting) -> Subject:
         made = prepare(setting)
         return made.prepared.device, made.launch
 
     return Goal(name, work, limit, "x numpy", measure, subject=subject)
 
 
-def _attention(setting: Setting) -> GoalValue:
+def _attention(setting: GoalSetting) -> GoalValue:
     found = attention.measure(attention.prepare(LENGTH, DIM, TARGET, setting.threads))
-    return GoalValue(found["ratio"], _against(found), found["pass"], found)
+    return GoalValue(found["ratio"], _against_numpy(found), found["pass"], found)
 
 
-def _attention_subject(setting: Setting) -> Subject:
+def _attention_subject(setting: GoalSetting) -> Subject:
     made = attention.prepare(LENGTH, DIM, TARGET, setting.threads)
     return made.prepared.device, made.launch
 
 
 def _numerics(
-    name: str, work: str, limit: float, prepare: Callable[[Setting, bool | str], gemm.Gemm | attention.Attention]
+    name: str, work: str, limit: float, prepare: Callable[[GoalSetting, bool | str], gemm.Gemm | attention.Attention]
 ) -> Goal:
     """Makes a row of the check of numbers next to plain mode, turn about."""
 
-    def measure(setting: Setting) -> GoalValue:
+    def measure(setting: GoalSetting) -> GoalValue:
         plain, checked = prepare(setting, False), prepare(setting, "numerics")
         findings: list[Any] = []
         times = best_seconds(plain.launch, lambda: findings.extend(f for run in checked.launch() for f in run.findings))
@@ -112,7 +112,7 @@ def _numerics(
     return Goal(name, work, limit, "x plain", measure)
 
 
-def _against(found: dict[str, Any]) -> str:
+def _against_numpy(found: dict[str, Any]) -> str:
     return (
         f"{found['simulated_seconds']:.3g} s, numpy {found['numpy_seconds']:.3g} s ({found['numpy_gflops']:.0f} GFLOP/s); "
         f"{found['wave_instructions'] / 1e6:,.0f} M wave-instructions"
@@ -123,14 +123,14 @@ def _loop(name: str, work: str, limit: float, bench: str, check: bool = False) -
     """Makes a row of `benchmarks.engine`: millions of wave-instructions a second, or the seconds of vector add."""
     seconds = bench == "vector add"
 
-    def prepare(setting: Setting) -> Any:
+    def prepare(setting: GoalSetting) -> Any:
         from simgpu import Device
         from simgpu.tools.benchmarks import engine
 
         (chosen,) = [row for row in engine.benches(threads=setting.threads) if row.name == bench]
         return engine.prepare(chosen, Device(TARGET, threads=setting.threads, check=check))
 
-    def measure(setting: Setting) -> GoalValue:
+    def measure(setting: GoalSetting) -> GoalValue:
         from simgpu.tools.benchmarks import engine
 
         found = engine.measure(prepare(setting))
@@ -139,14 +139,14 @@ def _loop(name: str, work: str, limit: float, bench: str, check: bool = False) -
             note += f"; {found['lds_millions_per_second']:.3g} M/s of LDS instructions alone"
         return GoalValue(found["seconds" if seconds else "millions_per_second"], note, found["right"], found)
 
-    def subject(setting: Setting) -> Subject:
+    def subject(setting: GoalSetting) -> Subject:
         made = prepare(setting)
         return made.device, made.launch
 
     return Goal(name, work, limit, "s" if seconds else "M/s", measure, at_least=not seconds, subject=subject)
 
 
-def _corpus(setting: Setting) -> GoalValue:
+def _corpus(setting: GoalSetting) -> GoalValue:
     if not Path(setting.corpus, "manifest.json").is_file():
         return GoalValue(None, f"{setting.corpus} not found: give --corpus FOLDER")
     from simgpu.tools.benchmarks import corpus as bench_corpus
@@ -156,31 +156,31 @@ def _corpus(setting: Setting) -> GoalValue:
     return GoalValue(found["median_seconds"], note, True, found)
 
 
-def _aiter(setting: Setting) -> GoalValue:
+def _aiter(setting: GoalSetting) -> GoalValue:
     from simgpu.tools.benchmarks import aiter_gemm
 
     if not (Path(setting.aiter) / aiter_gemm.OBJECT).is_file():
         return GoalValue(None, f"{aiter_gemm.OBJECT} not found: give --aiter FOLDER, a checkout of github.com/ROCm/aiter")
     found = aiter_gemm.measure(Path(setting.aiter), SIZE, setting.threads)
-    return GoalValue(found["ratio"], _against(found), found["pass"], found)
+    return GoalValue(found["ratio"], _against_numpy(found), found["pass"], found)
 
 
-def _checked_lds(setting: Setting) -> GoalValue:
+def _checked_lds(setting: GoalSetting) -> GoalValue:
     from simgpu.tools.benchmarks import engine
 
     (chosen,) = [row for row in engine.benches(threads=setting.threads) if row.name == "lds"]
     return GoalValue(engine.checked_ratio(chosen, TARGET, setting.threads), "processor time, turn about")
 
 
-def _empty(setting: Setting) -> GoalValue:
+def _empty(setting: GoalSetting) -> GoalValue:
     from simgpu.tools.benchmarks import launch
 
-    found = launch.measured()
+    found = launch.measure()
     return GoalValue(found["empty"] / 1000, f"with 512 MB allocated {found['with_512_mb'] / 1000:.3g} ms", True, found)
 
 
-def _first_launch(handlers: int) -> Callable[[Setting], GoalValue]:
-    def measure(setting: Setting) -> GoalValue:
+def _first_launch(handlers: int) -> Callable[[GoalSetting], GoalValue]:
+    def measure(setting: GoalSetting) -> GoalValue:
         from simgpu.tools.benchmarks import first_launch
 
         found = first_launch.measure("mi300x", handlers, check=False)
@@ -190,8 +190,8 @@ def _first_launch(handlers: int) -> Callable[[Setting], GoalValue]:
     return measure
 
 
-def _start(which: str, **options: Any) -> Callable[[Setting], GoalValue]:
-    def measure(setting: Setting) -> GoalValue:
+def _start(which: str, **options: Any) -> Callable[[GoalSetting], GoalValue]:
+    def measure(setting: GoalSetting) -> GoalValue:
         from simgpu.tools.benchmarks import start
 
         found = getattr(start, which)(**options)
@@ -200,10 +200,10 @@ def _start(which: str, **options: Any) -> Callable[[Setting], GoalValue]:
     return measure
 
 
-def _memory(setting: Setting) -> GoalValue:
+def _memory(setting: GoalSetting) -> GoalValue:
     from simgpu.tools.benchmarks import memory
 
-    found = memory.each(setting.threads)
+    found = memory.measure_each(setting.threads)
     note = ", ".join(f"{name} {row['peak_mib']:.0f} - {row['buffers_mib']:.0f}" for name, row in found.items())
     return GoalValue(max(row["beyond_mib"] for row in found.values()), f"the most of: {note}", True, found)
 
@@ -249,7 +249,7 @@ def main() -> int:
     from simgpu.tools.shared.console import print_json
 
     (goal,) = [goal for goal in GOALS if goal.name == options.name]
-    setting = Setting(options.threads, options.corpus, options.aiter)
+    setting = GoalSetting(options.threads, options.corpus, options.aiter)
     try:
         print_json(_profile(goal, setting) if options.profile else vars(goal.measure(setting)))
     except SimError as error:
@@ -258,11 +258,11 @@ def main() -> int:
     return 0
 
 
-def _profile(goal: Goal, setting: Setting) -> dict[str, Any]:
-    from simgpu.tools.bench.profile import profile_document, profiled
+def _profile(goal: Goal, setting: GoalSetting) -> dict[str, Any]:
+    from simgpu.tools.bench.profile import profile_document, profile_launches
 
     assert goal.subject is not None
-    return profile_document(profiled(*goal.subject(setting)))
+    return profile_document(profile_launches(*goal.subject(setting)))
 
 
 if __name__ == "__main__":

@@ -52,33 +52,33 @@ def main() -> int:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    print_figures(measured(), parser.parse_args().json)
+    print_figures(measure(), parser.parse_args().json)
     return 0
 
 
-def measured() -> dict[str, float]:
+def measure() -> dict[str, float]:
     """Returns each figure by its name, in microseconds."""
     small, large = (asm.assemble(TEXT.format(target=TARGET, words=words), TARGET) for words in (0, CODE_BYTES // 4))
     found: dict[str, float] = {}
     gpu = simgpu.Device(TARGET)
     found["empty"] = _launch(gpu, small)
-    found["with_512_mb"] = _beside(small, lambda gpu: gpu.alloc(1 << 29))
-    found["with_5000_allocations"] = _beside(small, lambda gpu: [gpu.alloc(4096) for _ in range(ALLOCATIONS)])
+    found["with_512_mb"] = _launch_beside(small, lambda gpu: gpu.alloc(1 << 29))
+    found["with_5000_allocations"] = _launch_beside(small, lambda gpu: [gpu.alloc(4096) for _ in range(ALLOCATIONS)])
     kernel = gpu.load(large)["empty"]
     found["first_of_3.4_mb_of_code"] = _best(lambda: kernel.launch(grid=1), 1, 1)
     found["with_3.4_mb_of_code"] = _launch(gpu, large)
     many = simgpu.Device(TARGET)
     buffers = [many.alloc(4096) for _ in range(ALLOCATIONS)]
 
-    def one() -> None:
+    def free_and_alloc() -> None:
         many.free(buffers[0])
         buffers[0] = many.alloc(4096)
 
-    found["allocation"] = _best(one, 100, 5)
+    found["allocation"] = _best(free_and_alloc, 100, 5)
     return found
 
 
-def _beside(code: bytes, allocate: Callable[[simgpu.Device], object]) -> float:
+def _launch_beside(code: bytes, allocate: Callable[[simgpu.Device], object]) -> float:
     gpu = simgpu.Device(TARGET)
     kept = allocate(gpu)
     found = _launch(gpu, code)

@@ -91,7 +91,7 @@ class CaseTime:
     limit: str
 
 
-def modelled(case: LayerProduct, dtype: str, target: str | HardwareDescriptor, scales: str = "none") -> CaseTime:
+def modelled_time(case: LayerProduct, dtype: str, target: str | HardwareDescriptor, scales: str = "none") -> CaseTime:
     """Models a case. Raises TargetError and LaunchError for impossible types and scales."""
     tree = TiledComputation.of(case.problem(dtype, scales), target if isinstance(target, HardwareDescriptor) else board(target))
     found = list(predictions(tree).values())
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
     options = parser.parse_args()
     chosen = (case for case in cases() if options.phase in (None, case.phase))
-    rows = [modelled(case, options.dtype, options.target, options.scales) for case in chosen]
+    rows = [modelled_time(case, options.dtype, options.target, options.scales) for case in chosen]
     if options.json:
         found = [{**vars(row.case), **{name: value for name, value in vars(row).items() if name != "case"}} for row in rows]
         print_json({"target": options.target, "dtype": options.dtype, "rows": found})

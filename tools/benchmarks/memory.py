@@ -37,12 +37,12 @@ def main() -> int:
     if options.work:
         print_figures(measure(options.work, options.threads), options.json)
     else:
-        found = each(options.threads)
+        found = measure_each(options.threads)
         print_figures({f"{work} {name}": value for work, figures in found.items() for name, value in figures.items()}, options.json)
     return 0
 
 
-def each(threads: int) -> dict[str, dict[str, float]]:
+def measure_each(threads: int) -> dict[str, dict[str, float]]:
     """Returns the figures of each work by name, MiB."""
     found = {}
     for name in WORKS:
@@ -58,7 +58,7 @@ def measure(work: str, threads: int) -> dict[str, float]:
     return {"peak_mib": peak / MIB, "buffers_mib": buffers / MIB, "beyond_mib": (peak - buffers) / MIB}
 
 
-def _launched(tree: Any, counts: tuple[int, ...], threads: int) -> list[Buffer]:
+def _launch(tree: Any, counts: tuple[int, ...], threads: int) -> list[Buffer]:
     """Runs the tree's kernel on float32 operands of `counts` elements. No host array outlives its upload.
 
     Returns the buffers, scratch memory included.
@@ -80,13 +80,13 @@ def _launched(tree: Any, counts: tuple[int, ...], threads: int) -> list[Buffer]:
 def _gemm(threads: int) -> list[Buffer]:
     from simgpu.operators import TiledComputation
 
-    return _launched(TiledComputation(4096, 4096, 4096, target=TARGET), (4096 * 4096,) * 3, threads)
+    return _launch(TiledComputation(4096, 4096, 4096, target=TARGET), (4096 * 4096,) * 3, threads)
 
 
 def _attention(threads: int) -> list[Buffer]:
     from simgpu.operators import AttentionProblem, FusedAttention
 
-    return _launched(FusedAttention(AttentionProblem(16384, 16384, 128), TARGET), (16384 * 128,) * 4, threads)
+    return _launch(FusedAttention(AttentionProblem(16384, 16384, 128), TARGET), (16384 * 128,) * 4, threads)
 
 
 def _vector_add(threads: int) -> list[Buffer]:

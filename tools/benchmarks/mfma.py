@@ -155,7 +155,7 @@ def measure(
             with progress(f"{target} {name}, {kind}"):
                 left, right = data[kind]
                 product, exact = _product(target, name, left, right, threads, clock)
-                pairs = [(_timed(lambda: a @ b, clock), _timed(product, clock)) for _ in range(REPEATS)]
+                pairs = [(_seconds_of(lambda: a @ b, clock), _seconds_of(product, clock)) for _ in range(REPEATS)]
             best_sgemm = min(best_sgemm, *(pair[0] for pair in pairs))
             took, share = min(pair[1] for pair in pairs), statistics.median(x / y for x, y in pairs)
             record: dict[str, Any] = {"target": target, "instruction": name, "data": kind, "asked": asked}
@@ -169,7 +169,7 @@ def measure(
     return rows, flops / best_sgemm / 1e9
 
 
-def _timed(work: Callable[[], object], clock: Clock) -> float:
+def _seconds_of(work: Callable[[], object], clock: Clock) -> float:
     began = clock()
     work()
     return clock() - began
@@ -218,7 +218,7 @@ def _tile(row: MatrixInstruction, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         values = x.astype(DTYPES[kind])
         return values.view(f"u{values.itemsize}")[None]
 
-    left, right = raw(stored(row, a[: row.m]), row.a_type), raw(b[:, : row.n], row.b_type)
+    left, right = raw(stored_columns(row, a[: row.m]), row.a_type), raw(b[:, : row.n], row.b_type)
     kept = left.shape[2] // (a.shape[1] // row.k)  # elements of a row of A in one instruction
     given = {"SCALE_A": ONE, "SCALE_B": ONE} if row.scaled else {"IDX": FIRST_TWO & 15} if row.sparse else {}
     name = {"SCALE_A": "scale_a", "SCALE_B": "scale_b", "IDX": "index"}
@@ -229,7 +229,7 @@ def _tile(row: MatrixInstruction, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return d[0].view(np.float32)
 
 
-def stored(row: MatrixInstruction, a: np.ndarray) -> np.ndarray:
+def stored_columns(row: MatrixInstruction, a: np.ndarray) -> np.ndarray:
     """Returns the stored part of A (m, k): if it is sparse, the first two of four columns."""
     return a.reshape(len(a), -1, 4)[..., :2].reshape(len(a), -1) if row.sparse else a
 
@@ -243,7 +243,7 @@ def pack(packing: Packing, operand: str, matrix: np.ndarray) -> np.ndarray:
 
     row = packing.row
     kind = element_type(row, operand)
-    values = (stored(row, matrix) if operand == "A" else matrix.T).astype(DTYPES[kind])
+    values = (stored_columns(row, matrix) if operand == "A" else matrix.T).astype(DTYPES[kind])
     side = row.m if operand == "A" else row.n
     owners = places(row, operand)[0]
     owners = owners if operand == "A" else owners.swapaxes(0, 1)

@@ -17,7 +17,7 @@ from typing import Any
 
 from simgpu import Device, asm
 from simgpu.hardware.errors import ToolchainError
-from simgpu.tools.benchmarks.engine import Bench, looped, prepare, text_of
+from simgpu.tools.benchmarks.engine import Bench, loop_text, prepare, text_of
 from simgpu.tools.shared.console import print_json, progress, show, table
 
 TIMES = 16  # repeats of an instruction in the loop's body
@@ -175,7 +175,7 @@ def rates(target: str, only: str = "") -> dict[str, list[Rate]]:
 
 def _ns(gpu: Device, line: str) -> float | None:
     """Times one pass of the loop's body; None if the target lacks the instruction."""
-    body = looped("\n".join([f"  {line}"] * TIMES) if line else "", before=BEFORE)
+    body = loop_text("\n".join([f"  {line}"] * TIMES) if line else "", before=BEFORE)
     bench = Bench("rate", line, body, 1, LOOPS, NBYTES, workgroup=64, lds=4096, vgprs=96, agprs=4)
     try:
         asm.assemble(text_of(bench, gpu.arch), gpu.arch)

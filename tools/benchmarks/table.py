@@ -18,7 +18,7 @@ from simgpu.tools.benchmarks.corpus import corpus_table
 from simgpu.tools.benchmarks.goals import CORPUS, GOALS, NAMES, Goal, GoalValue
 from simgpu.tools.benchmarks.host import host_document, host_lines
 from simgpu.tools.page.page import Page
-from simgpu.tools.shared.console import counted, print_json, progress, show, table
+from simgpu.tools.shared.console import count_progress, print_json, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.outputs import claim
 from simgpu.tools.shared.processes import output_of
@@ -46,13 +46,13 @@ class GoalRow:
         return self.measured is not None and self.measured.right
 
     @property
-    def over(self) -> float | None:
+    def excess_ratio(self) -> float | None:
         value = self.measured.value if self.measured else None
-        return None if value is None else self.goal.over(value)
+        return None if value is None else self.goal.excess_ratio(value)
 
     def cells(self) -> tuple[object, ...]:
         """Returns the cells of the table's row."""
-        goal, measured, over = self.goal, self.measured, self.over
+        goal, measured, over = self.goal, self.measured, self.excess_ratio
         if measured is None or measured.value is None or over is None:
             return goal.name, goal.work, goal.text, "", "", "", self.failure or (measured.note if measured else "")
         met = "WRONG" if not measured.right else "yes" if over <= 1 else "no"
@@ -60,7 +60,7 @@ class GoalRow:
 
     def document(self) -> dict[str, Any]:
         """Returns a JSON document."""
-        goal, measured, over = self.goal, self.measured, self.over
+        goal, measured, over = self.goal, self.measured, self.excess_ratio
         return {
             "name": goal.name, "work": goal.work, "limit": goal.limit, "unit": goal.unit, "at_least": goal.at_least,
             "measured": measured and measured.value, "over_goal": over, "met": over is not None and over <= 1,
@@ -84,7 +84,7 @@ def goals(options: Namespace) -> int:
     if options.html is not None:
         claim([options.html], options.force)
     rows = []
-    with counted(len(chosen), "rows") as done:
+    with count_progress(len(chosen), "rows") as done:
         for goal in chosen:
             rows.append(_row(goal, options, threads))
             done()

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.hardware.code_object.names import shown
+from simgpu.hardware.code_object.names import printable_name
 from simgpu.tools.cases.file_kernel import FileKernel, Input, kernel_named
 from simgpu.tools.cases.sources import read_code_object
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.launching import Watch, device_of, launch, launched
+from simgpu.tools.shared.launching import Watch, device_of, launch, launch_work
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -61,10 +61,10 @@ class Capture(FileKernel):
     def execute(self, device: Device | hip.Device, watch: Watch | None = None) -> tuple[Any, dict[int, np.ndarray]]:
         """Returns the run and, by pointer argument, the memory from the pointer to the end of its region."""
         kernel, arguments, memory = self.bind(device)
-        outcome: Any = launched(self.info.title, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
+        outcome: Any = launch_work(self.info.title, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
         after = {}
         for index, argument in enumerate(self.info.explicit_arguments):
-            found = _pointed(self.inputs[index].value, argument.is_pointer, self.regions)
+            found = _pointed_region(self.inputs[index].value, argument.is_pointer, self.regions)
             if found is not None:
                 region, start = found
                 after[index] = memory[region.base][start : region.nbytes].copy()
@@ -112,7 +112,7 @@ def capture(options: Namespace, watch: Watch | None = None) -> Capture:
     inputs = []
     read: dict[int, np.ndarray] = {}  # by region: an allocator's region often serves many arguments
     for argument, raw in zip(info.explicit_arguments, values, strict=True):
-        array, found = None, _pointed(raw, argument.is_pointer, regions)
+        array, found = None, _pointed_region(raw, argument.is_pointer, regions)
         if found is not None:
             region, start = found
             if region.base not in read:
@@ -134,7 +134,9 @@ def _variables(folder: Path, code: CodeObject) -> list[tuple[str, bytes]]:
     for entry in _entries(folder / "module_variables.json", "variables"):
         name, blob = entry.get("name"), entry.get("blob")
         if not isinstance(name, str) or not isinstance(blob, str) or Path(blob).is_absolute() or ".." in Path(blob).parts:
-            raise UsageError(f"{folder / 'module_variables.json'}: {shown(repr(blob))} is no file of the capture: capture it again")
+            raise UsageError(
+                f"{folder / 'module_variables.json'}: {printable_name(repr(blob))} is no file of the capture: capture it again"
+            )
         if name in code.symbols:
             found.append((name, _read(folder / blob)))
     return found
@@ -160,7 +162,7 @@ def _regions(folder: Path, info: KernelInfo, values: list[bytes]) -> list[Captur
     return found
 
 
-def _pointed(value: object, is_pointer: bool, regions: list[CapturedRegion]) -> tuple[CapturedRegion, int] | None:
+def _pointed_region(value: object, is_pointer: bool, regions: list[CapturedRegion]) -> tuple[CapturedRegion, int] | None:
     """Returns the region that an argument points into, and the offset in it."""
     address = int.from_bytes(value, "little") if isinstance(value, bytes) else 0
     for region in regions if is_pointer else ():
@@ -172,7 +174,7 @@ def _pointed(value: object, is_pointer: bool, regions: list[CapturedRegion]) -> 
 def _three(folder: Path, dispatch: dict[str, Any], name: str) -> tuple[int, ...]:
     given = dispatch.get(name)
     if not isinstance(given, list) or not 1 <= len(given) <= 3 or not all(isinstance(n, int) and n > 0 for n in given):
-        raise UsageError(f"{folder / 'dispatch.json'}: {name} is {shown(repr(given))}, not up to three numbers above 0")
+        raise UsageError(f"{folder / 'dispatch.json'}: {name} is {printable_name(repr(given))}, not up to three numbers above 0")
     return tuple(given)
 
 
@@ -189,7 +191,7 @@ def _number(path: Path, entry: dict[str, Any], name: str) -> int:
     value = entry.get(name)
     if isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value)):
         return int(value)
-    raise UsageError(f"{path}: {name} is {shown(repr(value))}, not a whole number: capture it again")
+    raise UsageError(f"{path}: {name} is {printable_name(repr(value))}, not a whole number: capture it again")
 
 
 def _json(path: Path) -> dict[str, Any]:

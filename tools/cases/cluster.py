@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from simgpu.slices.processes import Processes
-from simgpu.tools.shared.console import counted
+from simgpu.tools.shared.console import count_progress
 from simgpu.tools.shared.errors import UsageError
 
 Task = TypeVar("Task")
@@ -31,14 +31,14 @@ def add_cluster_option(parser: ArgumentParser, default: str = HERE) -> None:
     parser.add_argument("--cluster", default=default, metavar="WHERE", help=HELP.format(default))
 
 
-def finished(
+def run_tasks(
     where: str, function: Callable[[Task], Result], tasks: Sequence[Task], noun: str
 ) -> Iterator[tuple[Task, Future[Result]]]:
     """Runs `function` of every task on the cluster `where` and yields each task with its future as it finishes. Shows progress.
 
     Workers find the function by its name, so it must be a module's. Raises UsageError for an unknown cluster.
     """
-    with executor_of(where) as (executor, at_once), counted(len(tasks), noun) as done:
+    with executor_of(where) as (executor, at_once), count_progress(len(tasks), noun) as done:
         ahead = 1 if where == HERE else AHEAD * at_once  # here, a task runs as soon as it is submitted
         for task, future in as_they_finish(executor, function, tasks, ahead):
             done()

@@ -13,7 +13,7 @@ from simgpu.tools.shared.agreement import Agreement, all_exact
 from simgpu.tools.shared.arrays import require_memory
 from simgpu.tools.shared.console import progress
 from simgpu.tools.shared.inputs import Inputs
-from simgpu.tools.shared.launching import Watch, launch, launched, simulated_device
+from simgpu.tools.shared.launching import Watch, launch, launch_work, simulated_device
 
 if TYPE_CHECKING:
     from simgpu import Buffer, Device
@@ -42,7 +42,7 @@ def ready(options: Namespace, compares: bool = True) -> Ready:
     from simgpu import asm
 
     operator = OPERATORS[options.op]
-    tree, chosen = operator.tree(options), operator.chosen(options)
+    tree, chosen = operator.tree(options), operator.choose_kernels(options)
     kernel = chosen.emit(tree)
     need = 2 * operator.host_bytes(tree.problem) if compares else _launch_bytes(operator, tree, kernel)
     require_memory(need, tree.derivation.title)
@@ -72,12 +72,12 @@ def execute(
     Raises KernelFailed, or HipError.
     """
     buffers = [device.upload(array) for array in work.arrays]
-    runs = launched(kernel.name, lambda: _launched(kernel, device, buffers, watch), watch)
+    runs = launch_work(kernel.name, lambda: _launch(kernel, device, buffers, watch), watch)
     written = (work.result, *(expected.operand for expected in work.beside))
     return [buffers[place].download(work.arrays[place].dtype, work.arrays[place].shape) for place in written], runs
 
 
-def _launched(kernel: EmittedKernel, device: Device | hip.Device, buffers: list[Any], watch: Watch | None) -> list[Any]:
+def _launch(kernel: EmittedKernel, device: Device | hip.Device, buffers: list[Any], watch: Watch | None) -> list[Any]:
     """Launches the kernels in order and returns their runs."""
     from simgpu import asm
 

@@ -13,7 +13,7 @@ from simgpu.hardware.code_object.demangled import kernels_by_name, readable, spe
 from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.arrays import FILLS, TYPES, array_type, require_memory
 from simgpu.tools.shared.errors import UsageError, did_you_mean
-from simgpu.tools.shared.launching import Watch, add_device_options, device_of, launch, launched
+from simgpu.tools.shared.launching import Watch, add_device_options, device_of, launch, launch_work
 
 if TYPE_CHECKING:
     from simgpu import Device
@@ -79,7 +79,7 @@ class FileKernel:
     def execute(self, device: Device | hip.Device, watch: Watch | None = None) -> tuple[Any, dict[int, np.ndarray]]:
         """Launches once and returns the run and, by argument, the arrays of the buffers afterwards."""
         kernel, arguments, buffers = self.bind(device)
-        outcome: Any = launched(self.info.title, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
+        outcome: Any = launch_work(self.info.title, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
         after = {}
         for index, buffer in buffers.items():
             before = self.inputs[index].array

@@ -24,16 +24,16 @@ from simgpu.operators import (
     SoftmaxProblem,
     TiledComputation,
     UnfusedAttention,
-    microscaled,
+    microscale,
     packed_filter,
-    preshuffled,
+    preshuffle,
     reference,
 )
 from simgpu.operators.attention.cache import Cache
 from simgpu.operators.error_model import TypicalError
 from simgpu.operators.gemm.epilogue import rows_of_preshuffled
 from simgpu.operators.tree import Extent, Root
-from simgpu.tools.cases.workload import ExpectedOperand, Packed, Strided, Workload, contiguous
+from simgpu.tools.cases.workload import ExpectedOperand, PackedRows, StridedArray, Workload, contiguous
 from simgpu.tools.shared.arrays import array_type
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.inputs import Inputs
@@ -81,7 +81,7 @@ class Operator:
     host_bytes: Callable[[Any], int] = _host_bytes  # upper bound on the host bytes that a run of a problem uses
     operand_bytes: Callable[[Any], int] = lambda problem: int(problem.bytes_once)  # bytes of its operands in memory
 
-    def chosen(self, options: Namespace) -> Kernels:
+    def choose_kernels(self, options: Namespace) -> Kernels:
         """Returns the kernels that --kernel names; without it, the tree's."""
         return self.others.get(getattr(options, "kernel", ""), self.kernels)
 
@@ -149,7 +149,7 @@ def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workloa
     """Draws A, B, C and the epilogue's operands. C is NaN if beta = 0, since it must not be read; nothing follows a last
     element.
 
-    Scales are uniform in [1/4, 2). MX operands and their scales come from f32 by `microscaled`. In a grouped product, some
+    Scales are uniform in [1/4, 2). MX operands and their scales come from f32 by `microscale`. In a grouped product, some
     groups are far likelier than others to get rows.
     """
     p = tree.problem
@@ -161,24 +161,24 @@ def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workloa
     for kind, around, (rows, columns), stride in zip(kinds, outers, p.stored_shapes, strides, strict=True):
         assert stride
         apart = (*((rows * stride,) if around else ()), stride, 1)
-        operands.append(Strided.empty(kind, (*around, rows, columns), apart, guard=0))
-    c = operands[2].drawn(inputs) if reads_c else operands[2]
-    more: dict[str, Strided] = {}
+        operands.append(StridedArray.empty(kind, (*around, rows, columns), apart, guard=0))
+    c = operands[2].draw(inputs) if reads_c else operands[2]
+    more: dict[str, StridedArray] = {}
     if p.scales == "mx":
         a, b, *factors = _mx_operands(p, arch, inputs)
     else:
-        a, b = operands[0].drawn(inputs), operands[1].drawn(inputs)
+        a, b = operands[0].draw(inputs), operands[1].draw(inputs)
         wholes = ((*around, *shape) for around, shape in zip(outers, p.scale_shapes or (), strict=False))
-        factors = [Strided.row_major(inputs.rng.uniform(0.25, 2, whole).astype(np.float32)) for whole in wholes]
+        factors = [StridedArray.row_major(inputs.rng.uniform(0.25, 2, whole).astype(np.float32)) for whole in wholes]
     if p.bias:
         whole = (*groups, p.n)
-        more["bias"] = Strided.empty(array_type(p.dtype_addend, arch), whole, contiguous(whole), guard=0).drawn(inputs)
+        more["bias"] = StridedArray.empty(array_type(p.dtype_addend, arch), whole, contiguous(whole), guard=0).draw(inputs)
     if p.residual:
-        more["residual"] = operands[2].drawn(inputs)
+        more["residual"] = operands[2].draw(inputs)
     more |= zip(("scale_a", "scale_b"), factors, strict=False)
     if p.groups:
         rows_of = inputs.rng.multinomial(p.m, inputs.rng.dirichlet(np.ones(p.groups)))
-        more["group_rows"] = Strided.empty(np.dtype(np.int32), groups, (1,), guard=0).filled(rows_of.astype(np.int32))
+        more["group_rows"] = StridedArray.empty(np.dtype(np.int32), groups, (1,), guard=0).fill(rows_of.astype(np.int32))
     given = a.view, b.view, c.view if reads_c else None
     read = {name: operand.view for name, operand in more.items()}
     return Workload(
@@ -188,18 +188,18 @@ def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workloa
     )  # fmt: skip
 
 
-def _mx_operands(p: GemmProblem, arch: str, inputs: Inputs) -> list[Strided]:
+def _mx_operands(p: GemmProblem, arch: str, inputs: Inputs) -> list[StridedArray]:
     """Makes A, B and their scales from matrices in f32."""
     outer, groups = () if p.batch == 1 else (p.batch,), (p.groups,) * bool(p.groups)
-    elements: list[Strided] = []
-    scales: list[Strided] = []
+    elements: list[StridedArray] = []
+    scales: list[StridedArray] = []
     places = zip((p.dtype, p.dtype_b), (outer, outer + groups), p.stored_shapes, (p.lda, p.ldb), strict=False)
     for (kind, around, shape, stride), pitch in zip(places, p.mx_rows, strict=True):
         assert stride
-        values, factors = microscaled(inputs.array(np.dtype(np.float32), (*around, *shape)), kind, pitch)
+        values, factors = microscale(inputs.array(np.dtype(np.float32), (*around, *shape)), kind, pitch)
         shuffled = p.preshuffle_b and len(elements) == 1
-        elements.append(Packed.rows(preshuffled(values, kind) if shuffled else values, kind, stride))
-        scales.append(Strided.row_major(factors))
+        elements.append(PackedRows.rows(preshuffle(values, kind) if shuffled else values, kind, stride))
+        scales.append(StridedArray.row_major(factors))
     return elements + scales
 
 
@@ -280,12 +280,12 @@ def _conv2d_workload(packed: bool, tree: Conv2d, arch: str, inputs: Inputs) -> W
     """Draws X, W, Y and the bias. packed: the filter is packed by `operators.packed_filter`, for matrix instructions."""
     p = tree.problem
     x, w = (inputs.array(array_type(p.dtype, arch), shape) for shape in p.shapes[:2])
-    y = Strided.empty(array_type(p.dtype_c, arch), p.shapes[2], contiguous(p.shapes[2]))
-    operands = [Strided.row_major(x), Strided.row_major(packed_filter(tree.plan, w) if packed else w), y]
+    y = StridedArray.empty(array_type(p.dtype_c, arch), p.shapes[2], contiguous(p.shapes[2]))
+    operands = [StridedArray.row_major(x), StridedArray.row_major(packed_filter(tree.plan, w) if packed else w), y]
     bias = None
     if p.bias:
         bias = inputs.array(array_type(p.gemm.dtype_addend, arch), (p.oc,))
-        operands.append(Strided.row_major(bias))
+        operands.append(StridedArray.row_major(bias))
     return Workload(
         tuple(operands), 2, lambda: reference.conv2d(p, x, w, bias, arch),
         lambda: reference.conv2d_error_bound(p, x, w, arch, bias),
@@ -297,8 +297,8 @@ def _pack_workload(tree: Conv2d, arch: str, inputs: Inputs) -> Workload:
     """Draws the filter; the kernel must write its packed form exactly as `packed_filter` does."""
     w = inputs.array(array_type(tree.problem.dtype, arch), tree.problem.shapes[1])
     want = packed_filter(tree.plan, w)
-    packed = Strided.empty(want.dtype, want.shape, contiguous(want.shape))
-    return Workload((Strided.row_major(w), packed), 1, lambda: want.astype(np.float64), lambda: np.zeros(want.shape),
+    packed = StridedArray.empty(want.dtype, want.shape, contiguous(want.shape))
+    return Workload((StridedArray.row_major(w), packed), 1, lambda: want.astype(np.float64), lambda: np.zeros(want.shape),
                     lambda: None)  # fmt: skip
 
 
@@ -335,10 +335,10 @@ def _softmax_workload(tree: Softmax, arch: str, inputs: Inputs) -> Workload:
     p = tree.problem
     assert p.ldx and p.ldy
     kind, shape = array_type(p.dtype, arch), (p.rows, p.n)
-    x = Strided.empty(kind, shape, (p.ldx, 1)).drawn(inputs)
+    x = StridedArray.empty(kind, shape, (p.ldx, 1)).draw(inputs)
     keep = inputs.rng.random(shape) < 0.5 if p.mask else None
-    mask = () if keep is None else (Strided.row_major(keep.astype(np.uint8)),)
-    y = Strided.empty(kind, shape, (p.ldy, 1))
+    mask = () if keep is None else (StridedArray.row_major(keep.astype(np.uint8)),)
+    y = StridedArray.empty(kind, shape, (p.ldy, 1))
     return Workload(
         (x, y, *mask), 1, lambda: reference.softmax(p, x.view, keep), lambda: reference.softmax_error_bound(p, x.view, keep),
         lambda: reference.softmax_typical_error(p, x.view, keep),
@@ -382,7 +382,7 @@ def _attention(o: Namespace) -> FusedAttention:
     return FusedAttention(problem, o.target, o.policy, o.values)
 
 
-def _unfused(o: Namespace) -> UnfusedAttention:
+def _unfused_tree(o: Namespace) -> UnfusedAttention:
     return UnfusedAttention(_attention_problem(o), o.target, o.policy)
 
 
@@ -392,21 +392,23 @@ def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, inpu
     p = tree.problem
     kind, of_cache = array_type(p.dtype, arch), array_type(p.dtype_kv, arch)
     cache, taken = _cache(p, inputs)
-    given = [Strided.row_major(inputs.array(kind, p.q_shape))]
+    given = [StridedArray.row_major(inputs.array(kind, p.q_shape))]
     for shape in (p.k_shape, p.v_shape):
         if not p.page:
-            given.append(Strided.row_major(inputs.array(of_cache, shape)))
+            given.append(StridedArray.row_major(inputs.array(of_cache, shape)))
             continue
         pool = inputs.array(of_cache, (len(taken), p.page, p.kv_heads, shape[-1]))
-        given.append(Strided.row_major(np.where(taken[..., None, None], pool, np.nan).astype(of_cache)))
+        given.append(StridedArray.row_major(np.where(taken[..., None, None], pool, np.nan).astype(of_cache)))
     q, k, v = (operand.view for operand in given)
     slopes = None
     if p.alibi:
         slopes = np.broadcast_to(2.0 ** (-8 * (np.arange(p.heads) + 1) / p.heads), p.slopes_shape).astype(np.float32)
-        given.append(Strided.row_major(slopes))
-    given += [Strided.row_major(np.asarray(array)) for array in vars(cache).values() if array is not None]
+        given.append(StridedArray.row_major(slopes))
+    given += [StridedArray.row_major(np.asarray(array)) for array in vars(cache).values() if array is not None]
     kinds = array_type(p.dtype_c, arch), np.dtype(np.float32)
-    written = [Strided.empty(kind, shape, contiguous(shape)) for kind, shape in zip(kinds, (p.r_shape, p.lse_shape), strict=True)]
+    written = [
+        StridedArray.empty(kind, shape, contiguous(shape)) for kind, shape in zip(kinds, (p.r_shape, p.lse_shape), strict=True)
+    ]
     rows = max(1, BLOCK_SCORES // (p.batch * p.heads * p.lk))
     blocks = tuple(Extent.whole(p.lq).split(rows))
 
@@ -420,7 +422,7 @@ def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, inpu
     return Workload(
         (*given, *written[: 1 + p.lse]), place,
         by_blocks(reference.attention, q, k, v), by_blocks(reference.attention_error_bound, q, k, v, arch),
-        lambda: TypicalError.joined(
+        lambda: TypicalError.concatenate(
             [reference.attention_typical_error(p, q, k, v, arch, block, slopes, cache) for block in blocks], axis=2
         ),
         beside=(logarithms,) if p.lse else (),
@@ -468,7 +470,7 @@ OPERATORS: dict[str, Operator] = {
         "fused attention: softmax(scale * Q K^T) V", FusedAttention, _fused_options, _attention, Kernels(_attention_workload)
     ),
     "unfused": Operator(
-        "attention as three kernels, the paper's baseline", UnfusedAttention, _attention_options, _unfused,
+        "attention as three kernels, the paper's baseline", UnfusedAttention, _attention_options, _unfused_tree,
         Kernels(_attention_workload),
     ),
 }  # fmt: skip

@@ -42,7 +42,7 @@ class BufferResult:
 
 
     @property
-    def unusual(self) -> str:
+    def nonfinite_note(self) -> str:
         """NaN and infinite elements that the launch added, in words; "" if none."""
         after, before = (_not_finite(array) for array in (self.after, self.before))
         kinds = [f"{late:,} {word}" for late, early, word in zip(after, before, ("NaN", "infinite")) if late > early]

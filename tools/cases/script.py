@@ -19,7 +19,7 @@ from simgpu.tools.torch.script import status_of
 
 if TYPE_CHECKING:
     from simgpu import Kernel
-    from simgpu.debugger.named import Named
+    from simgpu.debugger.named import NamedArray
     from simgpu.hardware.code_object.arguments import Geometry
 
 
@@ -67,7 +67,7 @@ def at_launch(
     seen: list[str] = []
     answers: list[int] = []
 
-    def before(kernel: Kernel, geometry: Geometry, args: list[object], values: Sequence[Any]) -> None:
+    def before_launch(kernel: Kernel, geometry: Geometry, args: list[object], values: Sequence[Any]) -> None:
         seen.append(kernel.info.name)
         if (not name or kernel.info.name == name) and sum(each == name or not name for each in seen) == number:
             call = {"grid": geometry.groups, "block": geometry.block, "dynamic_lds": geometry.dynamic_lds, "args": args}
@@ -80,10 +80,10 @@ def at_launch(
 
             stack.enter_context(pretended_gpu())
         if variables:
-            from simgpu.triton.variables import marked
+            from simgpu.triton.variables import mark_kernels
 
-            stack.enter_context(marked())
-        stack.enter_context(mock.patch.object(Session, "before", staticmethod(before)))  # a script may make its own device
+            stack.enter_context(mark_kernels())
+        stack.enter_context(mock.patch.object(Session, "before", staticmethod(before_launch)))  # a script may make its own device
         try:
             status_of([script, *words])
         except _Done:
@@ -102,9 +102,9 @@ def _launch(wanted: str) -> tuple[str, int]:
     return name, int(count)
 
 
-def _names(values: Sequence[Any]) -> dict[str, Named]:
+def _names(values: Sequence[Any]) -> dict[str, NamedArray]:
     """Returns the tensors among a launch's arguments, by the kernel's parameters."""
-    from simgpu.debugger.named import Named
+    from simgpu.debugger.named import NamedArray
     from simgpu.triton.tensors import is_tensor, pointer_of
 
     found = {}
@@ -114,7 +114,7 @@ def _names(values: Sequence[Any]) -> dict[str, Named]:
             size = np.dtype(dtype_of(tensor)).itemsize
             strides = tensor.strides if isinstance(tensor, np.ndarray) else [size * step for step in tensor.stride()]
             extents = tuple(int(extent) for extent in tensor.shape)
-            found[value.name] = Named(pointer_of(tensor), dtype_of(tensor), extents, tuple(int(step) for step in strides))
+            found[value.name] = NamedArray(pointer_of(tensor), dtype_of(tensor), extents, tuple(int(step) for step in strides))
     return found
 
 

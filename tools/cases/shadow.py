@@ -81,7 +81,7 @@ def worst_element(
     from simgpu.asm import Prepared
     from simgpu.checks.numerics.shadow.origins import origins_of
     from simgpu.checks.writer import writer_of
-    from simgpu.engine.allocations import Saved
+    from simgpu.engine.allocations import SavedMemory
 
     result = work.operands[work.result]
     if result.flat.dtype.name not in TYPES:
@@ -93,7 +93,7 @@ def worst_element(
     writer = None
     with progress("following the worst element's workgroup"):
         for entry, call in prepared.calls(*buffers):
-            before = Saved.of(device.memory)
+            before = SavedMemory.of(device.memory)
             geometry = Geometry.of(call["grid"], call["block"], 0, None)
             if writer_of(entry, geometry, call["args"], address) is not None:
                 writer = before, entry, geometry, call["args"]

@@ -19,13 +19,13 @@ from simgpu.tools.cases.sources import is_assembly, is_capture
 from simgpu.tools.shared.console import progress
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.inputs import add_inputs_option
-from simgpu.tools.shared.launching import Watch, add_device_options, launched
+from simgpu.tools.shared.launching import Watch, add_device_options, launch_work
 from simgpu.tools.shared.parser import Parser
 
 if TYPE_CHECKING:
     from simgpu import Kernel
     from simgpu.debugger.debugger import Debugger
-    from simgpu.debugger.named import Named
+    from simgpu.debugger.named import NamedArray
     from simgpu.hardware.code_object.arguments import Geometry
 
 
@@ -39,7 +39,7 @@ class Subject:
     kernel: Kernel
     call: dict[str, Any]  # arguments of its launch
     source: str = ""  # its assembly, if known
-    names: dict[str, Named] | None = None  # arrays; None: the buffers by their arguments
+    names: dict[str, NamedArray] | None = None  # arrays; None: the buffers by their arguments
     result: str = ""  # the operator's result, if this kernel writes it
     want: Callable[[], np.ndarray] | None = None  # computes its float64 reference
     references: Callable[[], Mapping[str, np.ndarray]] = dict  # computes `matrices`
@@ -102,7 +102,7 @@ def one_of(launches: Sequence[Subject], step: str | None, last: bool = False) ->
     steps = [each.kernel.name for each in launches]
     at = (len(steps) - 1) * last if step is None else steps.index(kernel_named(dict.fromkeys(steps), step))
     for each in launches[:at]:
-        launched(each.kernel.title, partial(each.kernel.launch, **each.call))
+        launch_work(each.kernel.title, partial(each.kernel.launch, **each.call))
     return launches[at]
 
 
@@ -130,11 +130,13 @@ def file_subject(options: Namespace) -> Subject:
 
 def operator_subjects(options: Namespace, compares: bool = True) -> list[Subject]:
     """Returns the launches of an operator's kernels, in order; compares: as in `subjects`."""
-    from simgpu.debugger.named import Named
+    from simgpu.debugger.named import NamedArray
 
     operator, tree, emitted, work, buffers, calls = ready(options, compares)
     names = {
-        name: Named(buffer.address, operand.flat.dtype, operand.shape, tuple(operand.flat.itemsize * s for s in operand.strides))
+        name: NamedArray(
+            buffer.address, operand.flat.dtype, operand.shape, tuple(operand.flat.itemsize * s for s in operand.strides)
+        )
         for name, buffer, operand in zip(emitted.operands, buffers, work.operands, strict=True)
     }
     last, references = len(calls) - 1, partial(operator.matrices, tree, work)

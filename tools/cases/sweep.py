@@ -54,12 +54,12 @@ def shapes(path: str) -> list[str]:
     return found
 
 
-def flattened(document: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
+def flatten(document: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
     """Returns the document's numbers and words by their path, such as `counters.mfma_flops`; a list becomes its length."""
     row: dict[str, Any] = {}
     for name, value in document.items():
         if isinstance(value, Mapping):
-            row |= flattened(value, f"{inside}{name}.")
+            row |= flatten(value, f"{inside}{name}.")
         else:
             row[f"{inside}{name}"] = len(value) if isinstance(value, list) else value
     return row
@@ -93,7 +93,7 @@ class SweepRows:
         return [self.finished[case.key] for case in cases if case.key in self.finished]
 
 
-def written(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
+def write_table(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
     """Returns the table in one of FORMATS, a row a case; a missing value stays empty. Raises UsageError."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if suffix == ".json":

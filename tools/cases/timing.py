@@ -14,7 +14,7 @@ from simgpu.tools.shared.arrays import require_memory
 
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel, Prepared
-    from simgpu.tools.page.watching import Watched
+    from simgpu.tools.page.watching import WatchedLaunch
 
 WARM_UP = 3  # launches before the timed ones
 COLD = 2  # bytes touched between two uses of a buffer, as a multiple of L2 and Infinity Cache
@@ -116,7 +116,7 @@ class Timer:
         """Launches once more, on the first set of buffers."""
         self._time([0])
 
-    def watched(self) -> list[Watched]:
+    def watch_kernels(self) -> list[WatchedLaunch]:
         """Launches once more in the simulator and returns what a page shows of each kernel."""
         from simgpu.tools.page.watching import Watching
 

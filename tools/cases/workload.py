@@ -16,7 +16,7 @@ GUARD = 64  # bytes of NaN after an array; its start is aligned as a caller's wo
 
 
 @dataclass(frozen=True)
-class Strided:
+class StridedArray:
     """An array as stored in memory: NaN outside the elements of the view."""
 
     flat: np.ndarray
@@ -24,15 +24,15 @@ class Strided:
     strides: tuple[int, ...]  # of the view, in elements
 
     @classmethod
-    def empty(cls, kind: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], guard: int = GUARD) -> Strided:
+    def empty(cls, kind: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], guard: int = GUARD) -> StridedArray:
         """Makes an array of NaN (of integers, the smallest), including `guard` bytes after the last element."""
         size = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + guard // kind.itemsize
         return cls(np.full(size, np.nan if kind.kind not in "iu" else np.iinfo(kind).min, kind), shape, strides)
 
     @classmethod
-    def row_major(cls, array: np.ndarray) -> Strided:
+    def row_major(cls, array: np.ndarray) -> StridedArray:
         """Makes an array with these elements, contiguous."""
-        return cls.empty(array.dtype, array.shape, contiguous(array.shape)).filled(array)
+        return cls.empty(array.dtype, array.shape, contiguous(array.shape)).fill(array)
 
     @property
     def view(self) -> np.ndarray:
@@ -41,17 +41,17 @@ class Strided:
         raw = np.lib.stride_tricks.as_strided(self.flat.view(f"V{size}"), self.shape, tuple(size * s for s in self.strides))
         return raw.view(self.flat.dtype)
 
-    def filled(self, values: np.ndarray) -> Strided:
+    def fill(self, values: np.ndarray) -> StridedArray:
         """Returns a copy with these elements."""
         made = replace(self, flat=self.flat.copy())
         made.view[...] = values
         return made
 
-    def drawn(self, inputs: Inputs) -> Strided:
+    def draw(self, inputs: Inputs) -> StridedArray:
         """Returns a copy with random elements."""
-        return self.filled(inputs.array(self.flat.dtype, self.shape))
+        return self.fill(inputs.array(self.flat.dtype, self.shape))
 
-    def touched(self, after: np.ndarray) -> int:
+    def count_touched(self, after: np.ndarray) -> int:
         """Counts the elements outside the view whose bits differ in `after`."""
         differ = (self.flat.view(np.uint8) != after.view(np.uint8)).reshape(self.flat.size, -1).any(1)
         replace(self, flat=differ).view[...] = False
@@ -59,16 +59,16 @@ class Strided:
 
 
 @dataclass(frozen=True)
-class Packed(Strided):
+class PackedRows(StridedArray):
     """Rows of elements that share bytes, for a read-only operand: `flat` are bytes, shape and strides are the view's."""
 
     kind: str = ""  # name of the elements' type
 
     @classmethod
-    def rows(cls, values: np.ndarray, kind: str, stride: int) -> Packed:
+    def rows(cls, values: np.ndarray, kind: str, stride: int) -> PackedRows:
         """Packs `values`, (..., rows, columns), in rows `stride` elements apart."""
         *outer, columns = values.shape
-        size, used = dtype(kind).packed(stride), dtype(kind).packed(columns)
+        size, used = dtype(kind).packed_bytes(stride), dtype(kind).packed_bytes(columns)
         flat = np.zeros((*outer, size), np.uint8)
         flat[..., :used] = pack(values, kind)
         apart = (*(stride * step for step in contiguous(tuple(outer))), 1)
@@ -77,7 +77,7 @@ class Packed(Strided):
     @property
     def view(self) -> np.ndarray:
         """Copy of the elements."""
-        rows = self.flat.reshape(*self.shape[:-1], -1)[..., : dtype(self.kind).packed(self.shape[-1])]
+        rows = self.flat.reshape(*self.shape[:-1], -1)[..., : dtype(self.kind).packed_bytes(self.shape[-1])]
         return unpack(rows, self.kind)
 
 
@@ -99,7 +99,7 @@ class ExpectedOperand:
 class Workload:
     """A computation's operands before a launch, and their float64 result."""
 
-    operands: tuple[Strided, ...]  # in the kernel's order
+    operands: tuple[StridedArray, ...]  # in the kernel's order
     result: int  # index of the operand that the kernel writes
     want: Callable[[], np.ndarray]  # the result in float64
     bound: Callable[[], np.ndarray]  # largest allowed error of each element
@@ -115,20 +115,20 @@ class Workload:
     @property
     def moved_bytes(self) -> int:
         """Bytes of each operand's elements; twice for a result that is also read."""
-        once = sum(operand.flat.nbytes if isinstance(operand, Packed) else operand.view.nbytes for operand in self.operands)
+        once = sum(operand.flat.nbytes if isinstance(operand, PackedRows) else operand.view.nbytes for operand in self.operands)
         return once + (self.operands[self.result].view.nbytes if self.reads_result else 0)
 
     def compare(self, after: np.ndarray, name: str) -> Verdict:
         """Judges the result's memory after a launch; name: of the result, for messages."""
         before = self.operands[self.result]
         got = replace(before, flat=after).view.astype(np.float64)
-        return judge(got, self.want(), self.bound(), self.typical(), before.touched(after), name)
+        return judge(got, self.want(), self.bound(), self.typical(), before.count_touched(after), name)
 
     def compare_beside(self, after: Sequence[np.ndarray], names: Sequence[str]) -> list[Verdict]:
         """Judges the memory of the further results; names: of the operands."""
         found = []
         for expected, memory in zip(self.beside, after, strict=True):
             before = self.operands[expected.operand]
-            got, touched = replace(before, flat=memory).view.astype(np.float64), before.touched(memory)
+            got, touched = replace(before, flat=memory).view.astype(np.float64), before.count_touched(memory)
             found.append(judge(got, expected.want(), expected.bound(), None, touched, names[expected.operand]))
         return found

@@ -59,18 +59,18 @@ def baselines(problem: GemmProblem, d: HardwareDescriptor) -> list[Baseline]:
     resident = {row[:3]: row[3] for row in every.rows}[best[:3]]
     mine = Tiles(plan.tile_m, plan.tile_n, plan.tile_k, plan.split_k, plan.resources.blocks_per_cu)
     found = [
-        _priced("simgpu", problem, d, mine, plan.resources.lds_bytes),
-        _priced("exhaustive search", problem, d, Tiles(*best, resident), _lds(problem, *best[:3], plan.stages)),
+        _price("simgpu", problem, d, mine, plan.resources.lds_bytes),
+        _price("exhaustive search", problem, d, Tiles(*best, resident), _lds(problem, *best[:3], plan.stages)),
     ]
     triton = [
-        _priced("Triton's tutorial, best of 8", problem, d, tile, _lds(problem, tile.tile_m, tile.tile_n, tile.tile_k, 1))
+        _price("Triton's tutorial, best of 8", problem, d, tile, _lds(problem, tile.tile_m, tile.tile_n, tile.tile_k, 1))
         for m, n in _TRITON
         if (tile := _foreign(problem, d, m, n, _TRITON_K, _TRITON_WAVES)).resident
     ]
     found += [min(triton, key=lambda row: row.seconds)] if triton else []
     if published.feasible:
         tile = Tiles(published.tile_m, published.tile_n, published.tile_k, 1, published.resources.blocks_per_cu, 4, 4)
-        found.append(_priced("the paper", problem, d, tile, published.resources.lds_bytes))
+        found.append(_price("the paper", problem, d, tile, published.resources.lds_bytes))
     return found
 
 
@@ -86,7 +86,7 @@ def origami(text: str, d: HardwareDescriptor, kind: str) -> Iterator[tuple[GemmP
             times = gemm_seconds(problem, d, _split(tile, parts))["total"]
             theirs = _split(tile, int(parts[int(np.argmin(times))]))
             lds = _lds(problem, tile_m, tile_n, tile_k, 1)
-            yield problem, baselines(problem, d)[0], _priced("Origami", problem, d, theirs, lds)
+            yield problem, baselines(problem, d)[0], _price("Origami", problem, d, theirs, lds)
 
 
 def _split(t: Tiles, split: Any) -> Tiles:
@@ -109,7 +109,7 @@ def _lds(p: GemmProblem, tile_m: int, tile_n: int, tile_k: int, stages: int) -> 
     return stages * (tile_m + tile_n) * tile_k * p.element.bytes
 
 
-def _priced(name: str, p: GemmProblem, d: HardwareDescriptor, tiles: Tiles, lds: int) -> Baseline:
+def _price(name: str, p: GemmProblem, d: HardwareDescriptor, tiles: Tiles, lds: int) -> Baseline:
     kernel, seconds = gemm_cost(p, d, tiles), float(gemm_seconds(p, d, tiles)["total"])
     l2, hbm = kernel.asked * kernel.workgroups * kernel.steps + kernel.written_bytes, kernel.hbm_bytes + kernel.written_bytes
     return Baseline(name, tiles, lds, seconds, int(kernel.workgroups), float(l2), float(hbm))

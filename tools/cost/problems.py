@@ -10,7 +10,7 @@ import numpy as np
 from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, SoftmaxProblem
 
 Shape = tuple[int, int, int]
-Named = tuple[str, Any]  # kind, problem
+NamedProblem = tuple[str, Any]  # kind, problem
 GEMMS = 200
 _LLAMA_FEW = ((4096, 4096), (11008, 4096), (4096, 11008), (28672, 8192), (8192, 28672))
 _LLAMA_MANY = (
@@ -25,7 +25,7 @@ _LAYERS = (
 )  # fmt: skip
 
 
-def listed(op: str, dtype: str) -> Iterator[Named]:
+def listed_problems(op: str, dtype: str) -> Iterator[NamedProblem]:
     """Yields an operator's fixed problems."""
     if op == "gemm":
         yield from ((kind, GemmProblem(*shape, dtype)) for kind, shape in shapes())
@@ -45,7 +45,7 @@ def listed(op: str, dtype: str) -> Iterator[Named]:
                     yield f"{rows} row(s)", SoftmaxProblem(rows, n, dtype)
 
 
-def drawn(op: str, dtype: str, seed: int, count: int) -> Iterator[Named]:
+def draw_problems(op: str, dtype: str, seed: int, count: int) -> Iterator[NamedProblem]:
     """Yields `count` random problems like the listed ones."""
     if op == "gemm":
         yield from ((kind, GemmProblem(*shape, dtype)) for kind, shape in drawn_shapes(seed, count))

@@ -117,7 +117,7 @@ class Adapter:
         if command == "launch":
             self._channel.event("initialized")
         elif command == "configurationDone":
-            self._stopped(self._debugger().stop)
+            self._send_stop(self._debugger().stop)
         elif command in ("terminate", "disconnect"):
             self._ended = command == "disconnect"
             self._channel.event("terminated")
@@ -127,7 +127,7 @@ class Adapter:
             raise LaunchError("nothing is launched yet")
         return self._held
 
-    def _stopped(self, stop: Stop) -> None:
+    def _send_stop(self, stop: Stop) -> None:
         if stop.kind == "ended":
             self._channel.event("output", category="console", output="the workgroup ended; stepping back is possible\n")
         elif stop.message:
@@ -175,24 +175,24 @@ class Adapter:
         return int(arguments.get("threadId", 1)) - 1
 
     def on_continue(self, arguments: dict[str, Any]) -> None:
-        self._stopped(self._debugger().go_on())
+        self._send_stop(self._debugger().go_on())
 
     def on_reverseContinue(self, arguments: dict[str, Any]) -> None:
-        self._stopped(self._debugger().reverse_go_on())
+        self._send_stop(self._debugger().reverse_go_on())
 
     def on_next(self, arguments: dict[str, Any]) -> None:
         held, wave = self._debugger(), self._wave(arguments)
         by_line = arguments.get("granularity") != "instruction" and held.code.line(held.record(wave))
-        self._stopped(held.next(wave) if by_line else held.step(1, wave))
+        self._send_stop(held.next(wave) if by_line else held.step(1, wave))
 
     def on_stepIn(self, arguments: dict[str, Any]) -> None:
-        self._stopped(self._debugger().step(1, self._wave(arguments)))
+        self._send_stop(self._debugger().step(1, self._wave(arguments)))
 
     def on_stepOut(self, arguments: dict[str, Any]) -> None:
-        self._stopped(self._debugger().finish(self._wave(arguments)))
+        self._send_stop(self._debugger().finish(self._wave(arguments)))
 
     def on_stepBack(self, arguments: dict[str, Any]) -> None:
-        self._stopped(self._debugger().reverse_step(1, self._wave(arguments)))
+        self._send_stop(self._debugger().reverse_step(1, self._wave(arguments)))
 
     def on_pause(self, arguments: dict[str, Any]) -> None:
         """Does nothing: the reading thread has already interrupted the run, if there was one."""
@@ -218,17 +218,17 @@ class Adapter:
         self._kinds[kind] = numbers
         return {"breakpoints": answers}
 
-    def _at(self, where: str, each: dict[str, Any]) -> Callable[[], Breakpoint]:
+    def _breakpoint_at(self, where: str, each: dict[str, Any]) -> Callable[[], Breakpoint]:
         return lambda: self._debugger().breakpoint(where, each.get("condition") or "")
 
     def on_setBreakpoints(self, arguments: dict[str, Any]) -> dict[str, Any]:
         lines = arguments.get("breakpoints", [])
         name = str(arguments.get("source", {}).get("path", ""))
-        wanted = [(self._at(str(int(each["line"])), each), {"line": each["line"]}) for each in lines]
+        wanted = [(self._breakpoint_at(str(int(each["line"])), each), {"line": each["line"]}) for each in lines]
         return self._replace(f"lines of {name}", wanted)
 
     def on_setFunctionBreakpoints(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return self._replace("labels", [(self._at(str(each["name"]), each), {}) for each in arguments["breakpoints"]])
+        return self._replace("labels", [(self._breakpoint_at(str(each["name"]), each), {}) for each in arguments["breakpoints"]])
 
     def on_setInstructionBreakpoints(self, arguments: dict[str, Any]) -> dict[str, Any]:
         held = self._debugger()
@@ -236,7 +236,7 @@ class Adapter:
         for each in arguments["breakpoints"]:
             entry = held.code.virtual(held.replay.launch.entry)
             offset = int(str(each["instructionReference"]), 16) + int(each.get("offset", 0)) - entry
-            wanted.append((self._at(f"{offset:#x}", each), {"instructionReference": each["instructionReference"]}))
+            wanted.append((self._breakpoint_at(f"{offset:#x}", each), {"instructionReference": each["instructionReference"]}))
         return self._replace("instructions", wanted)
 
     def on_dataBreakpointInfo(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class Adapter:
         kinds = [name.removeprefix("finding ") for name in names if name.startswith("finding ")]
         together = f"finding {' '.join(kinds)}"  # the workgroup runs once in checked mode for all of them
         wanted = [together if name.startswith("finding ") else name for name in names]
-        made = self._replace("exceptions", [(self._at(name, {}), {}) for name in dict.fromkeys(wanted)])["breakpoints"]
+        made = self._replace("exceptions", [(self._breakpoint_at(name, {}), {}) for name in dict.fromkeys(wanted)])["breakpoints"]
         answers = dict(zip(dict.fromkeys(wanted), made, strict=True))
         return {"breakpoints": [answers[name] for name in wanted]}
 
@@ -305,30 +305,30 @@ class Adapter:
         held = self._debugger()
         snapshot = held.snapshot(wave)
 
-        def one(name: str, value: str, children: int = 0) -> dict[str, Any]:
+        def variable(name: str, value: str, children: int = 0) -> dict[str, Any]:
             return {"name": name, "value": value, "variablesReference": children, **({} if children else {"evaluateName": name})}
 
         if scope == "Locals":
             from simgpu.debugger.locals import local_values
 
-            return [one(each.name, views.summary(each, snapshot.exec)) for each in local_values(held, wave)]
+            return [variable(each.name, views.summary(each, snapshot.exec)) for each in local_values(held, wave)]
         if scope in ("VGPR", "AGPR"):
             file, rows = ("v", snapshot.vgprs) if scope == "VGPR" else ("a", snapshot.agprs)
             if register >= 0:
                 values = (f"{bits:#010x}  {bits.view(np.float32):.7g}" for bits in rows[register])
-                return [one(f"{file}{register}[{lane}]", value) for lane, value in enumerate(values)]
+                return [variable(f"{file}{register}[{lane}]", value) for lane, value in enumerate(values)]
             resources = held.kernel.resources
             count = max(1, min(256, resources["vgprs"] if file == "v" else resources["agprs"] or 1))
-            return [one(f"{file}{at}", f"{rows[at, 0]:#010x} ...", reference + LANES_OF * (at + 1)) for at in range(count)]
+            return [variable(f"{file}{at}", f"{rows[at, 0]:#010x} ...", reference + LANES_OF * (at + 1)) for at in range(count)]
         if scope == "SGPR":
-            return [one(f"s{number}", f"{snapshot.scalars[number]:#010x}") for number in range(102)]
+            return [variable(f"s{number}", f"{snapshot.scalars[number]:#010x}") for number in range(102)]
         if scope == "State":
-            masks = [one("exec", f"{snapshot.exec:#018x}"), one("vcc", f"{snapshot.vcc:#018x}")]
-            rest = [one("scc", str(snapshot.scc)), one("m0", f"{snapshot.scalars[124]:#010x}")]
-            return [one("place", str(held.wave_place(wave))), *masks, *rest]
+            masks = [variable("exec", f"{snapshot.exec:#018x}"), variable("vcc", f"{snapshot.vcc:#018x}")]
+            rest = [variable("scc", str(snapshot.scc)), variable("m0", f"{snapshot.scalars[124]:#010x}")]
+            return [variable("place", str(held.wave_place(wave))), *masks, *rest]
         if scope == "Arrays":
             return [
-                {**one(name, f"{array.dtype} {'x'.join(map(str, array.shape))}"), "memoryReference": f"{array.address:#x}"}
+                {**variable(name, f"{array.dtype} {'x'.join(map(str, array.shape))}"), "memoryReference": f"{array.address:#x}"}
                 for name, array in held.names.items()
             ]
         from simgpu.hardware.isa.code.operands import register_text
@@ -336,7 +336,7 @@ class Adapter:
 
         own = dict.fromkeys(reg for reg in snapshot.instruction.args.values() if isinstance(reg, Reg))
         held_by = {reg: snapshot.registers(reg).reshape(-1)[:4] for reg in own}
-        return [one(register_text(reg), " ".join(f"{value:#010x}" for value in values)) for reg, values in held_by.items()]
+        return [variable(register_text(reg), " ".join(f"{value:#010x}" for value in values)) for reg, values in held_by.items()]
 
     def on_evaluate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         held, text = self._debugger(), str(arguments["expression"]).strip()
@@ -350,7 +350,7 @@ class Adapter:
             before = held.stop
             Prompt(held, self._subject, lines.append).onecmd(text)
             if held.stop is not before:
-                self._stopped(held.stop)
+                self._send_stop(held.stop)
             return {"result": "\n".join(lines), "variablesReference": 0}
         if text.split("[")[0] in held.names:
             return {"result": str(held.element(text)[1]), "variablesReference": 0}

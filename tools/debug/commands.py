@@ -40,7 +40,7 @@ class Commands(cmd.Cmd):
 
     def run(self) -> None:
         """Reads commands until `quit` or the end of the input. Ctrl-C at the prompt discards the line."""
-        self.intro = "\n".join(views.stopped(self.debugger, self.debugger.stop))
+        self.intro = "\n".join(views.stop_lines(self.debugger, self.debugger.stop))
         while True:
             try:
                 self.cmdloop(self.intro)
@@ -90,9 +90,9 @@ class Commands(cmd.Cmd):
         for line in lines:
             self.output(line)
 
-    def _stopped(self, stop: Stop) -> None:
+    def _print_stop(self, stop: Stop) -> None:
         """Prints a stop and the displays, and deletes the temporary breakpoints that it hit."""
-        self._lines(views.stopped(self.debugger, stop))
+        self._lines(views.stop_lines(self.debugger, stop))
         for each in stop.breakpoints:
             if each.number in self.temporary:
                 self.temporary.discard(each.number)

@@ -30,7 +30,7 @@ class Looking(Commands):
 
     def do_where(self, text: str) -> None:
         """where: the place, the instruction, the line."""
-        self.output(views.standing(self.debugger))
+        self.output(views.position_line(self.debugger))
 
     def do_backtrace(self, text: str) -> None:
         """backtrace: the functions that the instruction is inlined from, innermost first."""
@@ -87,13 +87,13 @@ class Looking(Commands):
     def do_waves(self, text: str) -> None:
         """waves: where each wave of the workgroup stands; * the one that commands are about."""
         for wave in range(self.debugger.waves):
-            self.output(f"{'*' if wave == self.debugger.wave else ' '} {views.standing(self.debugger, wave)}")
+            self.output(f"{'*' if wave == self.debugger.wave else ' '} {views.position_line(self.debugger, wave)}")
 
     def do_wave(self, text: str) -> None:
         """wave N: have commands be about another wave (gdb: thread)."""
         if text:
             self.debugger.select(self._count(text))
-        self.output(views.standing(self.debugger))
+        self.output(views.position_line(self.debugger))
 
     def do_lanes(self, text: str) -> None:
         """lanes: the active lanes (EXEC), VCC and SCC."""
@@ -107,8 +107,8 @@ class Looking(Commands):
         """info breakpoints | waves | lanes | locals | registers [NAMES] | operands | display | line | wave."""
         what, _, rest = text.partition(" ")
         actions: dict[str, Callable[[], None]] = {
-            "breakpoints": lambda: self._lines(views.listed(self.debugger)),
-            "watchpoints": lambda: self._lines(views.listed(self.debugger)),
+            "breakpoints": lambda: self._lines(views.breakpoint_lines(self.debugger)),
+            "watchpoints": lambda: self._lines(views.breakpoint_lines(self.debugger)),
             "waves": lambda: self.do_waves(""),
             "threads": lambda: self.do_waves(""),
             "lanes": lambda: self.do_lanes(""),
@@ -139,10 +139,10 @@ class Looking(Commands):
     def _locals(self) -> None:
         from simgpu.debugger.locals import local_values
         from simgpu.debugger.marks import marks
-        from simgpu.debugger.variables import assigned
+        from simgpu.debugger.variables import assigned_variables
 
         if marks(self.debugger.kernel.module.code):
-            for found in assigned(self.debugger):
+            for found in assigned_variables(self.debugger):
                 self._lines(views.variable(found))
             return
         active, every = self.debugger.snapshot().exec, local_values(self.debugger)
@@ -264,7 +264,7 @@ class Looking(Commands):
         words = text.split()
         if not 1 <= len(words) <= 3:
             raise LaunchError("lds OFFSET [TYPE [SHAPE]], as `lds 0x2000 f16 64x32`")
-        self._lines(views.shared(self.debugger, _address(words[0]), *(words[1:] + ["u32", "16"][len(words) - 1 :])))
+        self._lines(views.shared_array(self.debugger, _address(words[0]), *(words[1:] + ["u32", "16"][len(words) - 1 :])))
 
     def do_x(self, text: str) -> None:
         """x ADDRESS|ELEMENT [TYPE [SHAPE]]: device memory, as `x C[3,0] f32 8` or `x 0x1000000000 u32 64`."""

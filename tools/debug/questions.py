@@ -12,7 +12,7 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.tools.shared.console import progress
 
 if TYPE_CHECKING:
-    from simgpu.debugger.named import Named
+    from simgpu.debugger.named import NamedArray
     from simgpu.tools.cases.subject import Subject
 
 
@@ -30,7 +30,7 @@ def result_of(subject: Subject, name: str | None = None) -> tuple[str, np.ndarra
     return name, values_of(array, held)
 
 
-def values_of(array: Named, raw: np.ndarray) -> np.ndarray:
+def values_of(array: NamedArray, raw: np.ndarray) -> np.ndarray:
     """Returns the elements of an array as float64, from its bytes."""
     size = array.dtype.itemsize
     view = np.lib.stride_tricks.as_strided(raw, (*array.shape, size), (*array.strides, 1))

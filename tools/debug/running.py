@@ -18,31 +18,31 @@ class RunningCommands(Commands):
 
     def do_step(self, text: str) -> None:
         """step [N]: the wave executes one instruction, or N."""
-        self._stopped(self.debugger.step(self._count(text)))
+        self._print_stop(self.debugger.step(self._count(text)))
 
     def do_next(self, text: str) -> None:
         """next: the wave goes on to another source line, calls included."""
-        self._stopped(self.debugger.next())
+        self._print_stop(self.debugger.next())
 
     def do_continue(self, text: str) -> None:
         """continue: on to the next breakpoint or watchpoint, or the end. Ctrl-C stops at the next jump."""
-        self._stopped(self.debugger.go_on())
+        self._print_stop(self.debugger.go_on())
 
     def do_finish(self, text: str) -> None:
         """finish: the wave goes on until the function that it is in has returned; in the kernel itself, to its s_endpgm."""
-        self._stopped(self.debugger.finish())
+        self._print_stop(self.debugger.finish())
 
     def do_goto(self, text: str) -> None:
         """goto PLACE: to a place in the run, forward or back: wg(7,0,0) w0 #52311, or w0 #52311, or #52311 of this wave."""
-        self._stopped(self.debugger.goto(WavePlace.parse(text, self.debugger.replay.group, self.debugger.wave)))
+        self._print_stop(self.debugger.goto(WavePlace.parse(text, self.debugger.replay.group, self.debugger.wave)))
 
     def do_reverse_step(self, text: str) -> None:
         """reverse-step [N]: to where the wave had executed one instruction fewer, or N."""
-        self._stopped(self.debugger.reverse_step(self._count(text)))
+        self._print_stop(self.debugger.reverse_step(self._count(text)))
 
     def do_reverse_continue(self, text: str) -> None:
         """reverse-continue: back to the last stop at a breakpoint or watchpoint, or the beginning."""
-        self._stopped(self.debugger.reverse_go_on())
+        self._print_stop(self.debugger.reverse_go_on())
 
     def do_workgroup(self, text: str) -> None:
         """workgroup [X,Y,Z]: which one this is and how it gets its memory; or another one, at its beginning."""
@@ -51,8 +51,8 @@ class RunningCommands(Commands):
                 group = [int(part) for part in text.strip("()").split(",")]
             except ValueError:
                 raise LaunchError(f"{text!r} is no workgroup: give 7,0,0") from None
-            self._stopped(self.debugger.focus(group))
-        self.output(f"workgroup {','.join(map(str, self.debugger.replay.group))}: {self.debugger.how}")
+            self._print_stop(self.debugger.focus(group))
+        self.output(f"workgroup {','.join(map(str, self.debugger.replay.group))}: {self.debugger.initial_memory}")
 
     # -- breakpoints ---------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class RunningCommands(Commands):
         where = match[1] if match else where
         if not where.strip():
             raise LaunchError("break WHERE: an address, a label, a source line, a place, barrier or nan")
-        self._made(self.debugger.breakpoint(where, condition, wave))
+        self._announce(self.debugger.breakpoint(where, condition, wave))
 
     def do_tbreak(self, text: str) -> None:
         """tbreak WHERE [wave N] [if CONDITION]: a breakpoint that stops once."""
@@ -76,7 +76,7 @@ class RunningCommands(Commands):
         self.do_break(text)
         self.temporary |= set(self.debugger.breakpoints) - known
 
-    def _made(self, made: Breakpoint) -> None:
+    def _announce(self, made: Breakpoint) -> None:
         """Prints a new breakpoint: its instruction, and its line if that is not the one that was asked for."""
         records = sorted({record for record, _ in made.points})
         if made.what.startswith("finding"):

@@ -59,7 +59,7 @@ class Tree:
         self._told, self._constant = set(), _constants(root)
         yield self._words(root)
         left = 0
-        for number, line in enumerate(self._below(root, "")):
+        for number, line in enumerate(self._lines_below(root, "")):
             if number < LINES or self._full:
                 yield line
             else:
@@ -87,7 +87,7 @@ class Tree:
             "sources": [self._words(source) for source in self._sources(root)],
         }  # fmt: skip
 
-    def _below(self, node: FlowNode, indent: str) -> Iterator[str]:
+    def _lines_below(self, node: FlowNode, indent: str) -> Iterator[str]:
         if len(indent) > 2 * DEPTH:
             yield f"{indent}└ and so on: ask at its place"
             return
@@ -103,19 +103,19 @@ class Tree:
             last = at == len(shown) - 1 and not left
             yield f"{indent}{'└ ' if last else '├ '}{self._words(source)}"
             if source.kind != "product" or self._full:
-                yield from self._below(source, indent + ("  " if last else "│ "))
+                yield from self._lines_below(source, indent + ("  " if last else "│ "))
         if left:
             yield f"{indent}└ {left} more" + (", smaller" if node.kind == "sum" else "")
 
     def _sources(self, node: FlowNode) -> list[FlowNode]:
-        found = [self._folded(source) for source in node.sources]
+        found = [self._fold(source) for source in node.sources]
         if node.kind == "sum":
             found = sorted(found, key=lambda source: -abs(self._size(source, node)))
             if not self._full:
                 found = [source for source in found if id(source) not in self._constant or source.value]
         return list({id(source): source for source in found}.values())
 
-    def _folded(self, node: FlowNode) -> FlowNode:
+    def _fold(self, node: FlowNode) -> FlowNode:
         """Skips moves, conversions, placing of bits, and round trips through LDS and memory."""
         while not self._full and (node.kind == "stored" or (node.kind == "instruction" and node.text.startswith(MOVES))):
             sources = [source for source in node.sources if id(source) not in self._constant]
@@ -200,7 +200,7 @@ class Tree:
         return f"{a * b * scale_of(node):.7g} = {first} * {second}{scale}"
 
     def _short(self, node: FlowNode, value: float) -> str:
-        folded = self._folded(node)
+        folded = self._fold(node)
         name = folded.text if folded.kind in ("memory", "constant", "initial") else ""
         if not name and folded.word:
             file, number, lane = folded.word

@@ -29,7 +29,7 @@ LISTED = 10  # lines of source that one `list` shows
 LIMIT = 4096  # words in one command's output
 
 
-def standing(debugger: Debugger, wave: int | None = None) -> str:
+def position_line(debugger: Debugger, wave: int | None = None) -> str:
     """Returns one line: the wave, its place, its instruction, its source line."""
     place, record = debugger.wave_place(wave), debugger.record(wave)
     line = debugger.code.line(record)
@@ -39,11 +39,11 @@ def standing(debugger: Debugger, wave: int | None = None) -> str:
     )
 
 
-def stopped(debugger: Debugger, stop: Stop) -> Iterator[str]:
+def stop_lines(debugger: Debugger, stop: Stop) -> Iterator[str]:
     """Yields the reason of a stop, and its place."""
     if stop.message:
         yield stop.message
-    yield standing(debugger, stop.place.wave)
+    yield position_line(debugger, stop.place.wave)
 
 
 def number(value: Any, form: str) -> str:
@@ -57,7 +57,7 @@ def number(value: Any, form: str) -> str:
     return f"{float(value):.7g}"
 
 
-def listed(debugger: Debugger) -> Iterator[str]:
+def breakpoint_lines(debugger: Debugger) -> Iterator[str]:
     """Yields the breakpoints and watchpoints."""
     for each in debugger.breakpoints.values():
         condition = f" if {each.condition}" if each.condition else ""
@@ -86,7 +86,7 @@ def registers(debugger: Debugger, name: str, form: str) -> Iterator[str]:
 
 def all_registers(debugger: Debugger) -> Iterator[str]:
     """Yields a line for each register that the kernel declares: a scalar's value, or a vector's first lanes."""
-    snapshot, declared = debugger.snapshot(), debugger.kernel.info.declared
+    snapshot, declared = debugger.snapshot(), debugger.kernel.info.declared_resources
     yield f"exec  {snapshot.exec:#018x}"
     yield f"vcc   {snapshot.vcc:#018x}"
     yield f"m0    {int(snapshot.scalars[M0]):#010x}"
@@ -176,7 +176,7 @@ def extents(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("x"))
 
 
-def shared(debugger: Debugger, offset: int, kind: str, shape: str) -> Iterator[str]:
+def shared_array(debugger: Debugger, offset: int, kind: str, shape: str) -> Iterator[str]:
     """Yields a part of LDS as an array."""
     values = debugger.lds(offset, array_type(kind, debugger.kernel.module.device.arch), extents(shape))
     yield from array(values, offset)
@@ -252,11 +252,11 @@ def _elements(values: Any, form: Callable[[Any], str] | None) -> str:
         values = values.astype(np.float32)
     whole = not np.ma.getmaskarray(values).any()
 
-    def shown(one: Any) -> str:
+    def show(one: Any) -> str:
         return "--" if one is np.ma.masked else form(one) if form else number(one, "")
 
-    with np.printoptions(linewidth=128, formatter={} if whole and not form else {"all": shown}):
-        return str(values.data if whole else values) if values.ndim else shown(values[()])
+    with np.printoptions(linewidth=128, formatter={} if whole and not form else {"all": show}):
+        return str(values.data if whole else values) if values.ndim else show(values[()])
 
 
 def _part(found: Variable, part: str) -> tuple[int | slice, ...]:

@@ -23,7 +23,7 @@ from simgpu.tools.litmus.form import NEEDED, LitmusStep, LitmusTest, Result
 Pairs = set[tuple[int, int]]
 
 
-class Event(NamedTuple):
+class AccessEvent(NamedTuple):
     """A step in a thread. Locations' initial writes are in thread -1."""
 
     number: int
@@ -43,11 +43,11 @@ class Event(NamedTuple):
         return self.step.order is not None
 
 
-def allowed(test: LitmusTest) -> set[Result]:
+def allowed_results(test: LitmusTest) -> set[Result]:
     """Returns all results that the model allows."""
     start = [LitmusStep("store", location) for location in test.locations]
     steps = [(-1, step) for step in start] + [(number, step) for number, thread in enumerate(test.threads) for step in thread]
-    events = [Event(number, thread, step) for number, (thread, step) in enumerate(steps)]
+    events = [AccessEvent(number, thread, step) for number, (thread, step) in enumerate(steps)]
     before = {
         (a.number, b.number) for a in events for b in events
         if a.number < b.number and (a.thread == b.thread or a.thread == -1 != b.thread)
@@ -57,7 +57,7 @@ def allowed(test: LitmusTest) -> set[Result]:
 
 
 class _Model:
-    def __init__(self, test: LitmusTest, events: list[Event], before: Pairs) -> None:
+    def __init__(self, test: LitmusTest, events: list[AccessEvent], before: Pairs) -> None:
         self.test, self.events, self.before = test, events, before
         self.needed = NEEDED[test.place]
 
@@ -80,11 +80,11 @@ class _Model:
                 found.add(sorted_result)
         return found
 
-    def _orders(self, location: str) -> list[tuple[Event, ...]]:
+    def _orders(self, location: str) -> list[tuple[AccessEvent, ...]]:
         writes = [event for event in self.events if event.writes and event.step.location == location]
         return [(writes[0], *rest) for rest in permutations(writes[1:])]
 
-    def _values(self, source: dict[int, Event]) -> dict[int, tuple[int, int]] | None:
+    def _values(self, source: dict[int, AccessEvent]) -> dict[int, tuple[int, int]] | None:
         """Returns the values that each event reads and writes; None if a value would come out of thin air."""
         values: dict[int, tuple[int, int]] = {}
         left = list(self.events)
@@ -98,12 +98,12 @@ class _Model:
                 left.remove(event)
         return values
 
-    def _inclusive(self, *events: Event) -> bool:
+    def _inclusive(self, *events: AccessEvent) -> bool:
         """True if the scopes of events of two threads include the other, or if they are of one thread."""
         others = [event for event in events if event.thread >= 0]
         return len({event.thread for event in others}) <= 1 or all(event.step.scope >= self.needed for event in others)
 
-    def _synchronises(self, source: dict[int, Event]) -> Pairs:
+    def _synchronises(self, source: dict[int, AccessEvent]) -> Pairs:
         """Returns pairs of a release and an acquire that reads from it, or from its release sequence."""
         found: Pairs = set()
         for number, first in source.items():
@@ -119,15 +119,15 @@ class _Model:
                 write = source[write.number]
         return found
 
-    def _side(self, access: Event, orders: tuple[str, ...], ahead: bool) -> Iterator[Event]:
+    def _side(self, access: AccessEvent, orders: tuple[str, ...], ahead: bool) -> Iterator[AccessEvent]:
         """Yields the access itself and its thread's fences ahead of it or after it, if they have one of `orders`."""
         for event in self.events:
             fence = event.step.kind == "fence" and event.thread == access.thread and (event.number < access.number) == ahead
             if (event == access or fence) and event.step.order in orders:
                 yield event
 
-    def _stands(self, source: dict[int, Event], orders: tuple[tuple[Event, ...], ...]) -> bool:
-        happens = closed(self.before | self._synchronises(source))
+    def _stands(self, source: dict[int, AccessEvent], orders: tuple[tuple[AccessEvent, ...], ...]) -> bool:
+        happens = transitive_closure(self.before | self._synchronises(source))
         if any(a == b for a, b in happens):
             return False
         place = {event.number: at for order in orders for at, event in enumerate(order)}
@@ -148,7 +148,7 @@ class _Model:
             return False
         return self._one_order(happens, coherent)
 
-    def _coherence(self, source: dict[int, Event], place: dict[int, int], writes: list[Event]) -> Pairs:
+    def _coherence(self, source: dict[int, AccessEvent], place: dict[int, int], writes: list[AccessEvent]) -> Pairs:
         """Returns ordered pairs of one location's atomics, at inclusive scopes: its order of writes and the reads order them."""
         pairs: Pairs = set()
         for a in writes:
@@ -183,10 +183,10 @@ class _Model:
                 behind = {b.number} | ({x for x, y in happens if y == b.number} if b.step.kind == "fence" else set())
                 if a != b and any((x, y) in related for x in ahead for y in behind):
                     pairs.add((a.number, b.number))
-        return not any(a == b for a, b in closed(pairs))
+        return not any(a == b for a, b in transitive_closure(pairs))
 
 
-def closed(pairs: Pairs) -> Pairs:
+def transitive_closure(pairs: Pairs) -> Pairs:
     """Returns the transitive closure."""
     found = set(pairs)
     while True:

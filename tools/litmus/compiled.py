@@ -11,7 +11,7 @@ from simgpu.hardware.isa import decode_all, text
 from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.memory_model import BITS, Kind, Scope, cache_operation, scope_of
-from simgpu.hardware.timing_rules.waits import VM, queue_of, waited
+from simgpu.hardware.timing_rules.waits import VM, awaited_counters, queue_of
 from simgpu.tools.litmus.form import LitmusStep, LitmusTest
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.hiprtc import compiler, link
@@ -114,7 +114,7 @@ def _machine_step(
     bits = tuple(bit for bit in BITS if inst.mods.get(bit))
     immediate = inst.args.get("simm16")
     if inst.spec.control is ControlKind.WAITCNT and isinstance(immediate, Imm):
-        counts = waited(immediate.value)
+        counts = awaited_counters(immediate.value)
         return MachineStep("wait", text(inst), left=counts["vmcnt"]) if "vmcnt" in counts else None
     if inst.spec.control is ControlKind.CACHE:
         row = cache_operation(target, inst.mnemonic, bits)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-from simgpu.tools.litmus.axioms import allowed
+from simgpu.tools.litmus.axioms import allowed_results
 from simgpu.tools.litmus.compiled import MachineStep
-from simgpu.tools.litmus.form import LitmusTest, Result, matches, shown
+from simgpu.tools.litmus.form import LitmusTest, Result, format_result, matches
 from simgpu.tools.litmus.memory import CacheModel, MemoryState
 
 STATES = 200_000  # states that are explored without another bound
@@ -37,13 +37,15 @@ class LitmusReport(NamedTuple):
         seen = [one.result for one in self.outcomes]
         said = list(self.narrow)
         said += [
-            f"{shown(one.result)} is forbidden, and {one.schedules} schedules end with it"
+            f"{format_result(one.result)} is forbidden, and {one.schedules} schedules end with it"
             for one in self.outcomes if not one.allowed
         ]
-        said += [f"never {shown(want)}, but it was seen" for want in self.test.never if any(matches(one, want) for one in seen)]
+        said += [
+            f"never {format_result(want)}, but it was seen" for want in self.test.never if any(matches(one, want) for one in seen)
+        ]
         if self.whole:
             missing = [want for want in self.test.sometimes if not any(matches(one, want) for one in seen)]
-            said += [f"sometimes {shown(want)}, but it was not seen" for want in missing]
+            said += [f"sometimes {format_result(want)}, but it was not seen" for want in missing]
         return said
 
 
@@ -57,7 +59,7 @@ class LitmusReport(NamedTuple):
         bound = "" if self.whole else ", and more that the bound left out"
         lines = [f"{self.test.name} on {self.target}: {self.states} states{bound}"]
         lines += [
-            f"  {one.schedules:>10}  {shown(one.result)}" + ("" if one.allowed else "  forbidden") for one in self.outcomes
+            f"  {one.schedules:>10}  {format_result(one.result)}" + ("" if one.allowed else "  forbidden") for one in self.outcomes
         ]
         return "\n".join([*lines, *(f"  wrong: {what}" for what in self.wrong)])
 
@@ -65,16 +67,16 @@ class LitmusReport(NamedTuple):
 def explore(test: LitmusTest, target: str, threads: list[list[MachineStep]], bound: int = STATES) -> LitmusReport:
     """Follows every schedule, as far as `bound` states allow."""
     model = CacheModel(target, threads, test.place, test.locations)
-    order, edges, whole = _reached(model, bound)
+    order, edges, whole = _reachable_states(model, bound)
     ways: dict[MemoryState, int] = Counter({model.first: 1})
     ends: Counter[Result] = Counter()
     for state in order:
-        if model.ended(state):
+        if model.is_final(state):
             result = tuple(sorted(state.registers, key=lambda one: int(one[0][1:])))
             ends[result] += ways[state]
         for following in edges[state]:
             ways[following] += ways[state]
-    fine = allowed(test)
+    fine = allowed_results(test)
     outcomes = tuple(Outcome(result, count, result in fine) for result, count in sorted(ends.items()))
     narrow = tuple(
         f"thread {number}: `{step.text}` has scope {step.scope.words}, {step.asked.words} is asked for"
@@ -83,7 +85,7 @@ def explore(test: LitmusTest, target: str, threads: list[list[MachineStep]], bou
     return LitmusReport(test, target, outcomes, len(order), whole, narrow)
 
 
-def _reached(model: CacheModel, bound: int) -> tuple[list[MemoryState], dict[MemoryState, list[MemoryState]], bool]:
+def _reachable_states(model: CacheModel, bound: int) -> tuple[list[MemoryState], dict[MemoryState, list[MemoryState]], bool]:
     """Returns the states, each after all that lead to it; the successors of each; and whether these are all states."""
     edges: dict[MemoryState, list[MemoryState]] = {}
     done: list[MemoryState] = []

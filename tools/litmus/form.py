@@ -86,11 +86,13 @@ class LitmusTest(NamedTuple):
         lines = [f"name {self.name}", f"place {self.place}"]
         for thread in self.threads:
             lines += ["thread", *(f"  {step}" for step in thread)]
-        lines += [f"never {shown(result)}" for result in self.never] + [f"sometimes {shown(result)}" for result in self.sometimes]
+        lines += [f"never {format_result(result)}" for result in self.never] + [
+            f"sometimes {format_result(result)}" for result in self.sometimes
+        ]
         return "\n".join(lines) + "\n"
 
 
-def shown(result: Result) -> str:
+def format_result(result: Result) -> str:
     return " ".join(f"{name}={value}" for name, value in result)
 
 

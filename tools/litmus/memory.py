@@ -22,7 +22,7 @@ from simgpu.tools.litmus.form import DEVICES, NEEDED, TOGETHER
 Copies = tuple[tuple[tuple[int, str], int], ...]  # values by cache and location, sorted
 
 
-class Outstanding(NamedTuple):
+class OutstandingAccess(NamedTuple):
     """An operation that was issued and is not done."""
 
     thread: int
@@ -35,7 +35,7 @@ class MemoryState(NamedTuple):
 
     steps: tuple[int, ...]  # instructions issued, by thread
     issued: tuple[int, ...]  # issued operations that vmcnt counts, by thread
-    outstanding: tuple[Outstanding, ...]  # in order of issue
+    outstanding: tuple[OutstandingAccess, ...]  # in order of issue
     memory: Copies  # values in memory; the cache number is 0
     near: Copies  # by CU: L1
     clean: Copies  # by XCD: L2 lines that loads filled
@@ -63,7 +63,7 @@ class CacheModel:
             tuple(sorted(old)), tuple(sorted(old)) if self.apart else (), (), (),
         )  # fmt: skip
 
-    def ended(self, state: MemoryState) -> bool:
+    def is_final(self, state: MemoryState) -> bool:
         return all(at == len(steps) for at, steps in zip(state.steps, self.threads, strict=True)) and not state.outstanding
 
     def following(self, state: MemoryState) -> Iterator[MemoryState]:
@@ -101,7 +101,7 @@ class CacheModel:
         if step.kind == "invalidate":
             yield self._invalidate(after, group, step)
             return
-        operation = Outstanding(thread, state.issued[thread], step)
+        operation = OutstandingAccess(thread, state.issued[thread], step)
         after = after._replace(issued=_plus(state.issued, thread))
         if len(set(self.places)) == 1:  # all threads share one L1, which sees operations in the order of issue
             yield from self._do(after, operation)
@@ -110,12 +110,12 @@ class CacheModel:
 
     def _invalidate(self, state: MemoryState, group: int, step: MachineStep) -> MemoryState:
         only_far = step.text.startswith(L2_ONLY)
-        near = state.near if only_far or step.scope < Scope.AGENT else _without(state.near, group)
-        return state._replace(near=near, clean=_without(state.clean, group) if step.scope >= self.far else state.clean)
+        near = state.near if only_far or step.scope < Scope.AGENT else _drop_cache(state.near, group)
+        return state._replace(near=near, clean=_drop_cache(state.clean, group) if step.scope >= self.far else state.clean)
 
     # -- operations ------------------------------------------------------------------------------
 
-    def _may_be_done(self, state: MemoryState, at: int, operation: Outstanding) -> bool:
+    def _may_be_done(self, state: MemoryState, at: int, operation: OutstandingAccess) -> bool:
         """True unless an earlier operation must be done first: of its CU at its location, or one that a write-back covers."""
         for earlier in state.outstanding[:at]:
             if self.places[earlier.thread] != self.places[operation.thread]:
@@ -127,7 +127,7 @@ class CacheModel:
                 return False
         return True
 
-    def _do(self, state: MemoryState, operation: Outstanding) -> Iterator[MemoryState]:
+    def _do(self, state: MemoryState, operation: OutstandingAccess) -> Iterator[MemoryState]:
         step, group = operation.step, self.places[operation.thread]
         if step.kind == "write back":
             yield self._written_back(state, group) if step.scope >= self.far else state
@@ -139,7 +139,7 @@ class CacheModel:
                 memory = dict(reached.memory) | {(0, step.location): old + step.value}
                 keys = (group, step.location)
                 yield reached._replace(
-                    memory=_sorted(memory), near=_but(reached.near, keys), clean=_but(reached.clean, keys),
+                    memory=_sort(memory), near=_drop_key(reached.near, keys), clean=_drop_key(reached.clean, keys),
                     registers=_with(reached.registers, step.register, old),
                 )  # fmt: skip
         else:
@@ -147,12 +147,12 @@ class CacheModel:
 
     def _store(self, state: MemoryState, group: int, step: MachineStep) -> MemoryState:
         key = group, step.location
-        state = state._replace(near=_sorted(dict(state.near) | {key: step.value}))  # written through the L1
+        state = state._replace(near=_sort(dict(state.near) | {key: step.value}))  # written through the L1
         if self.apart and (step.scope < self.far or (step.asked is None and self.far == Scope.SYSTEM)):
-            return state._replace(dirty=_sorted(dict(state.dirty) | {key: step.value}), clean=_but(state.clean, key))
-        memory = _sorted(dict(state.memory) | {(0, step.location): step.value})
-        clean = _sorted(dict(state.clean) | {key: step.value}) if self.apart else ()
-        return state._replace(memory=memory, clean=clean, dirty=_but(state.dirty, key))
+            return state._replace(dirty=_sort(dict(state.dirty) | {key: step.value}), clean=_drop_key(state.clean, key))
+        memory = _sort(dict(state.memory) | {(0, step.location): step.value})
+        clean = _sort(dict(state.clean) | {key: step.value}) if self.apart else ()
+        return state._replace(memory=memory, clean=clean, dirty=_drop_key(state.dirty, key))
 
     def _load(self, state: MemoryState, group: int, step: MachineStep) -> Iterator[MemoryState]:
         key = group, step.location
@@ -160,20 +160,20 @@ class CacheModel:
         if step.scope < Scope.AGENT and key in near:
             yield state._replace(registers=_with(state.registers, step.register, near[key]))
         if key in dirty:
-            yield self._filled(state, key, step, dirty[key])
+            yield self._fill(state, key, step, dirty[key])
             return
         if step.scope < self.far and key in clean:
-            yield self._filled(state, key, step, clean[key])
+            yield self._fill(state, key, step, clean[key])
         for reached in self._memory_as_seen(state, group, step.location):
-            yield self._filled(reached, key, step, dict(reached.memory)[0, step.location])
+            yield self._fill(reached, key, step, dict(reached.memory)[0, step.location])
 
-    def _filled(self, state: MemoryState, key: tuple[int, str], step: MachineStep, value: int) -> MemoryState:
+    def _fill(self, state: MemoryState, key: tuple[int, str], step: MachineStep, value: int) -> MemoryState:
         """Returns the state with a loaded value, and copies of it in the caches that the load goes through."""
         after = state._replace(registers=_with(state.registers, step.register, value))
         if step.scope >= self.far:
             return after
-        clean = after.clean if not self.apart or key in dict(after.dirty) else _sorted(dict(after.clean) | {key: value})
-        near = _sorted(dict(after.near) | {key: value}) if step.scope < Scope.AGENT else after.near
+        clean = after.clean if not self.apart or key in dict(after.dirty) else _sort(dict(after.clean) | {key: value})
+        near = _sort(dict(after.near) | {key: value}) if step.scope < Scope.AGENT else after.near
         return after._replace(near=near, clean=clean)
 
     def _memory_as_seen(self, state: MemoryState, group: int, location: str) -> Iterator[MemoryState]:
@@ -186,22 +186,22 @@ class CacheModel:
         memory, dirty, clean = dict(state.memory), dict(state.dirty), dict(state.clean)
         for key in [key for key in dirty if key[0] == group and location in (None, key[1])]:
             memory[0, key[1]] = clean[key] = dirty.pop(key)
-        return state._replace(memory=_sorted(memory), dirty=_sorted(dirty), clean=_sorted(clean))
+        return state._replace(memory=_sort(memory), dirty=_sort(dirty), clean=_sort(clean))
 
 
 def _plus(counts: tuple[int, ...], at: int) -> tuple[int, ...]:
     return (*counts[:at], counts[at] + 1, *counts[at + 1 :])
 
 
-def _sorted(copies: dict[tuple[int, str], int]) -> Copies:
+def _sort(copies: dict[tuple[int, str], int]) -> Copies:
     return tuple(sorted(copies.items()))
 
 
-def _without(copies: Copies, cache: int) -> Copies:
+def _drop_cache(copies: Copies, cache: int) -> Copies:
     return tuple(item for item in copies if item[0][0] != cache)
 
 
-def _but(copies: Copies, key: tuple[int, str]) -> Copies:
+def _drop_key(copies: Copies, key: tuple[int, str]) -> Copies:
     return tuple(item for item in copies if item[0] != key)
 
 

@@ -62,22 +62,22 @@ def right(shape: Shape, scope: Scope) -> LitmusTest:
     return parse(head + text.replace("SCOPE", scope.words) + never, shape.name)
 
 
-def weakened(test: LitmusTest) -> Iterator[LitmusTest]:
+def weaken(test: LitmusTest) -> Iterator[LitmusTest]:
     """Yields the test without one fence, or without one access's order, or with all scopes narrower than between its
     workgroups."""
     for number, thread in enumerate(test.threads):
         for at, step in enumerate(thread):
             if step.kind == "fence":
-                yield _changed(test, number, (*thread[:at], *thread[at + 1 :]), f"no-{step.order}{number}")
+                yield _with_thread(test, number, (*thread[:at], *thread[at + 1 :]), f"no-{step.order}{number}")
             elif step.order not in (None, "monotonic"):
                 relaxed = (*thread[:at], step._replace(order="monotonic"), *thread[at + 1 :])
-                yield _changed(test, number, relaxed, f"relaxed{number}")
+                yield _with_thread(test, number, relaxed, f"relaxed{number}")
     if test.place != TOGETHER:
         threads = tuple(tuple(_narrow(step) for step in thread) for thread in test.threads)
         yield test._replace(name=f"{test.name}.narrow", threads=threads, never=())
 
 
-def _changed(test: LitmusTest, number: int, thread: tuple[LitmusStep, ...], name: str) -> LitmusTest:
+def _with_thread(test: LitmusTest, number: int, thread: tuple[LitmusStep, ...], name: str) -> LitmusTest:
     threads = (*test.threads[:number], thread, *test.threads[number + 1 :])
     return test._replace(name=f"{test.name}.{name}", threads=threads, never=())
 
@@ -92,4 +92,4 @@ def suite() -> Iterator[LitmusTest]:
         for scope in (Scope.WORKGROUP, Scope.AGENT, Scope.SYSTEM):
             test = right(shape, scope)
             yield test
-            yield from weakened(test)
+            yield from weaken(test)

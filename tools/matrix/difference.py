@@ -50,7 +50,7 @@ def explanation(got: np.ndarray, want: np.ndarray, tolerance: float) -> str:
         return f" It is {factor:.6g} times what it should be."
     if np.array_equal(np.sort(got, axis=None), np.sort(want, axis=None)):
         return " The same elements in another order."
-    return _where(wrong_elements(got, want, tolerance))
+    return _difference_span(wrong_elements(got, want, tolerance))
 
 
 def _factor(got: np.ndarray, want: np.ndarray, tolerance: float) -> float:
@@ -62,7 +62,7 @@ def _factor(got: np.ndarray, want: np.ndarray, tolerance: float) -> float:
     return 0.0 if wrong_elements(got / factor, want, tolerance).any() else factor
 
 
-def _where(wrong: np.ndarray) -> str:
+def _difference_span(wrong: np.ndarray) -> str:
     """Names the rows or columns that hold all differences, if they are a run of few."""
     for axis, name in list(enumerate(("row", "column")))[: wrong.ndim] if wrong.ndim <= 2 else []:
         others = tuple(other for other in range(wrong.ndim) if other != axis)

@@ -77,7 +77,7 @@ def product(row: MatrixInstruction, gpu: Device | hip.Device, seed: int = 0) -> 
     if row.sparse:
         dense = np.zeros((row.blocks, row.m, row.k), a.dtype)
         dense[:, :, 0::4], dense[:, :, 1::4] = a[:, :, 0::2], a[:, :, 1::2]
-    parts = [_bits(row, "A", a), _bits(row, "B", b), *_beside(row, KEPT)]
+    parts = [_bits(row, "A", a), _bits(row, "B", b), *_extra_operands(row, KEPT)]
     wrong = _matrices(row, _launch(row, [parts], gpu)) != dense @ b
     return int(wrong.sum()), wrong.size
 
@@ -116,11 +116,11 @@ def _fragments(row: MatrixInstruction, rows: np.ndarray) -> list[list[np.ndarray
             identity[k, start + k] = 1
         for index in (KEPT, 0b1110) if row.sparse else (0,):
             a = np.repeat(rows[:, None], stored_shape(row, "A")[1], axis=1)
-            steps.append([_bits(row, "A", a), _bits(row, "B", identity), *_beside(row, index)])
+            steps.append([_bits(row, "A", a), _bits(row, "B", identity), *_extra_operands(row, index)])
     return steps
 
 
-def _beside(row: MatrixInstruction, index: int) -> list[np.ndarray]:
+def _extra_operands(row: MatrixInstruction, index: int) -> list[np.ndarray]:
     """Returns the registers of a sparse instruction's indices, the same everywhere, and of a scaled one's scales, 1."""
     parts = [_raw(row, "IDX", index)] if row.sparse else []
     return parts + ([_raw(row, "SCALE_A", ONE_E8M0), _raw(row, "SCALE_B", ONE_E8M0)] if row.scaled else [])

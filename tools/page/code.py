@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_LINES = 20_000  # of a source file in a page
 
 
-def listed(code: CodeObject, info: KernelInfo) -> list[tuple[int, Instruction | None, str]]:
+def listing_rows(code: CodeObject, info: KernelInfo) -> list[tuple[int, Instruction | None, str]]:
     """Returns (offset from the kernel's first instruction, instruction, text) without the padding after the last one.
 
     Instructions before the first load arguments on GPUs that do not preload them (LLVM AMDGPUUsage, "Preloaded Kernel
@@ -46,7 +46,7 @@ def code_document(
 ) -> dict[str, Any]:  # fmt: skip
     """Returns the kernel's instructions in columns, a row each.
 
-    rows: from `listed`; run: its counts are shown; origins: Python lines by line of the assembly (`EmittedKernel.origins`);
+    rows: from `listing_rows`; run: its counts are shown; origins: Python lines by line of the assembly (`EmittedKernel.origins`);
     timed: the time model's lines; folders: where source files may be; distinct: bytes of device memory that each instruction
     touched, each once, by offset.
     """

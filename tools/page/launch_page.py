@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from simgpu.tools.page.launched import launches_document
-from simgpu.tools.page.page import Page, compared, read_document
+from simgpu.tools.page.page import Page, comparison_document, read_document
 from simgpu.tools.page.watching import Watching
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.launching import Watch
@@ -48,7 +48,7 @@ class LaunchPage:
             one.origins, one.widths = self.origins, self.widths
         document = {**launches_document(self._watching.launches, self.folders), **self.parts, "verdict": self.verdict}
         if self._options.against:
-            document["against"] = compared(document, self._options.against)
+            document["against"] = comparison_document(document, self._options.against)
         command = shlex.join(["simgpu", *getattr(self._options, "words", [])])
         said = (note for one in self.launches for note in (one.uncounted, *(one.run.notes if one.run else ())) if note)
         Page(self.title, document, command, list(dict.fromkeys(said))).save(self._options.html, self._options.force)

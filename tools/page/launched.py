@@ -19,7 +19,7 @@ from simgpu.tools.page.code import code_document
 from simgpu.tools.page.fragments import instruction
 from simgpu.tools.page.lds import accesses, lds_document
 from simgpu.tools.page.traffic import Outside, traffic_document
-from simgpu.tools.page.watching import Watched, Watching
+from simgpu.tools.page.watching import WatchedLaunch, Watching
 from simgpu.tools.page.waves import waves_document
 
 if TYPE_CHECKING:
@@ -32,36 +32,36 @@ MOST_VISITS = 16  # visits of one matrix instruction whose values a page holds
 MOST_VALUES = 1_500_000  # bytes of registers in all visits
 
 
-def launches_document(launches: Sequence[Watched], folders: Sequence[Path] = ()) -> dict[str, Any]:
+def launches_document(launches: Sequence[WatchedLaunch], folders: Sequence[Path] = ()) -> dict[str, Any]:
     """Returns `kernels`, a document a launch, and `fragments`, one for each of their matrix instructions. folders: may hold
     sources."""
     fragments: dict[str, dict[str, Any]] = {}
     return {"kernels": [_kernel(one, folders, fragments) for one in launches], "fragments": list(fragments.values())}
 
 
-def observed(kernel: Kernel, **call: Any) -> tuple[Run, dict[str, Any]]:
+def observe(kernel: Kernel, **call: Any) -> tuple[Run, dict[str, Any]]:
     """Launches a kernel and returns the run and the document of its page. Raises as `Kernel.launch`."""
     watching = Watching()
     run = watching.launch(kernel, **call)
     return run, launches_document(watching.launches, [Path.cwd()])
 
 
-def joined(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def join_documents(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Joins the documents of several pages."""
     fragments = {one["name"]: one for document in documents for one in document["fragments"]}
     return {"kernels": [one for document in documents for one in document["kernels"]], "fragments": list(fragments.values())}
 
 
-def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _kernel(one: WatchedLaunch, folders: Sequence[Path], fragments: dict[str, dict[str, Any]]) -> dict[str, Any]:
     kernel, run = one.kernel, one.run
     code, info = kernel.module.code, kernel.info
-    extents = {name: _listed(one.call[name]) for name in ("grid", "global_size", "block") if one.call.get(name) is not None}
+    extents = {name: _int_list(one.call[name]) for name in ("grid", "global_size", "block") if one.call.get(name) is not None}
     rows = one.rows
     matrix = _matrix(rows, code.target, fragments)
     numbers = {offset: number for number, (offset, _, _) in enumerate(rows)}
     in_lds = accesses(one.visits)
     return {
-        "name": info.title, "target": code.target, **extents, "resources": info.declared, "error": one.error,
+        "name": info.title, "target": code.target, **extents, "resources": info.declared_resources, "error": one.error,
         "instructions": run.instructions if run else 0, "seconds": run.seconds if run else 0,
         "counters": dict(run.counters) if run else {}, "fidelity": dict(run.fidelity) if run else {},
         "inexact": [[entry.mnemonic, entry.fidelity.kind, entry.count, entry.fidelity.why] for entry in run.inexact] if run else [],
@@ -70,7 +70,7 @@ def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str
             one.touches.distinct if one.touches else None,
         ),
         "matrix": matrix,
-        **({"traffic": traffic_document(one.touched, *_arguments(one), _outside(one, numbers))} if one.touched else {}),
+        **({"traffic": traffic_document(one.touched, *_arguments(one), _outside_accesses(one, numbers))} if one.touched else {}),
         **({"waves": waves_document(one.timed, numbers)} if one.timed and len(one.timed.result.log) else {}),
         **({"lds": lds_document(code.target, in_lds, numbers)} if in_lds else {}),
         **({"stops": list(one.stops)} if one.stops else {}),
@@ -78,7 +78,7 @@ def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str
     }  # fmt: skip
 
 
-def _arguments(one: Watched) -> tuple[dict[int, str], dict[int, tuple[int, int]]]:
+def _arguments(one: WatchedLaunch) -> tuple[dict[int, str], dict[int, tuple[int, int]]]:
     """Returns names of the launch's buffers by address, and for matrices the rows and the bytes of a row."""
     names, shapes = {}, {}
     for number, (argument, value) in enumerate(zip(one.kernel.info.named_arguments, one.call.get("args", ()), strict=False)):
@@ -93,7 +93,7 @@ def _arguments(one: Watched) -> tuple[dict[int, str], dict[int, tuple[int, int]]
     return names, shapes
 
 
-def _outside(one: Watched, rows: Mapping[int, int]) -> list[Outside]:
+def _outside_accesses(one: WatchedLaunch, rows: Mapping[int, int]) -> list[Outside]:
     """Returns accesses beyond a buffer: those that a buffer resource clips, and those that checked mode found."""
     touches, start = one.touches, one.kernel.info.start
     clipped = [
@@ -107,7 +107,7 @@ def _outside(one: Watched, rows: Mapping[int, int]) -> list[Outside]:
     return clipped + found
 
 
-def _listed(extents: Any) -> list[int]:
+def _int_list(extents: Any) -> list[int]:
     return [int(extent) for extent in (extents if isinstance(extents, (tuple, list)) else [extents])]
 
 

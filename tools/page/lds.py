@@ -36,9 +36,9 @@ class LdsAccess:
     part: int
     addresses: np.ndarray  # int64 (visits, 64), bytes from the start of the workgroup's LDS; INACTIVE for inactive lanes
 
-    def lost(self, target: str) -> int:
+    def lost_clocks(self, target: str) -> int:
         """Clocks that all visits lose to bank conflicts."""
-        return int(lost(target, self.kind, self.nbytes, self.addresses).sum())
+        return int(lost_clocks(target, self.kind, self.nbytes, self.addresses).sum())
 
     @property
     def span(self) -> tuple[int, int]:
@@ -61,7 +61,7 @@ def accesses(snapshots: Sequence[Snapshot]) -> list[LdsAccess]:
     ]
 
 
-def joined(waves: Sequence[Sequence[LdsAccess]]) -> list[LdsAccess]:
+def join_waves(waves: Sequence[Sequence[LdsAccess]]) -> list[LdsAccess]:
     """Joins the accesses of several waves by instruction."""
     found: dict[tuple[int, int], list[LdsAccess]] = {}
     for access in (access for wave in waves for access in wave):
@@ -99,7 +99,7 @@ def _kind(inst: Instruction) -> str:
     return "read" if inst.spec.memory.op == "load" else "write"
 
 
-def lost(target: str, kind: str, nbytes: int, addresses: np.ndarray) -> np.ndarray:
+def lost_clocks(target: str, kind: str, nbytes: int, addresses: np.ndarray) -> np.ndarray:
     """Clocks (visits,) that accesses lose to bank conflicts: `lds_banks.conflicts` of each row of `addresses`, all at once."""
     rule = lds_banks.phases(target, kind, nbytes)
     dwords = max(1, nbytes // lds_banks.BANK_BYTES)
@@ -130,7 +130,7 @@ class Layout:
     bits: int = 0  # lowest bits of the row's number
     unit: int = 4  # bytes that the XOR moves as one
 
-    def moved(self, addresses: np.ndarray, base: int) -> np.ndarray:
+    def move(self, addresses: np.ndarray, base: int) -> np.ndarray:
         """Returns the new places of addresses of a buffer that begins at `base`; INACTIVE stays."""
         rows, within = np.divmod(addresses - base, self.row)
         within ^= (rows & (1 << self.bits) - 1) * self.unit
@@ -171,25 +171,25 @@ class LdsBuffer:
         fitting = [step for step, _ in steps.most_common() if ROWS[0] <= step <= ROWS[-1] and step % self.unit == 0]
         return sorted({*ROWS, *fitting[:MOST_STRIDES]})
 
-    def lost(self, target: str, layout: Layout | None = None) -> int:
+    def lost_clocks(self, target: str, layout: Layout | None = None) -> int:
         """Clocks that all visits lose, in the present layout or another."""
         return sum(
-            int(lost(target, a.kind, a.nbytes, layout.moved(a.addresses, self.first) if layout else a.addresses).sum())
+            int(lost_clocks(target, a.kind, a.nbytes, layout.move(a.addresses, self.first) if layout else a.addresses).sum())
             for a in self.accesses
         )
 
     def clears(self, target: str, layout: Layout) -> bool:
         """True if no visit loses a clock in a layout."""
-        return not any(lost(target, a.kind, a.nbytes, layout.moved(a.addresses, self.first)).any() for a in self.accesses)
+        return not any(lost_clocks(target, a.kind, a.nbytes, layout.move(a.addresses, self.first)).any() for a in self.accesses)
 
     def layouts(self) -> Iterator[Layout]:
         """Yields the layouts to try: paddings by the bytes that they add, then swizzles by their bits."""
         paddings = [Layout(row, padding) for row in self.rows for padding in range(self.unit, MOST_PADDING + 1, self.unit)]
-        yield from sorted(paddings, key=lambda layout: (self.added(layout), layout.padding))
+        yield from sorted(paddings, key=lambda layout: (self.added_bytes(layout), layout.padding))
         for bits in range(1, MOST_BITS + 1):
             yield from (Layout(row, 0, bits, self.unit) for row in ROWS if self.unit << bits <= row)
 
-    def added(self, layout: Layout) -> int:
+    def added_bytes(self, layout: Layout) -> int:
         """Bytes of LDS that a layout adds."""
         return (self.end - self.first - 1) // layout.row * layout.padding
 
@@ -198,7 +198,7 @@ class LdsBuffer:
 
         It returns neither, either or both; nothing if no clock is lost.
         """
-        if not self.lost(target):
+        if not self.lost_clocks(target):
             return []
         found: dict[bool, Layout] = {}
         for layout in self.layouts():
@@ -230,12 +230,13 @@ def lds_document(target: str, found: Sequence[LdsAccess], rows: Mapping[int, int
         "rules": {f"{kind}{nbytes}": _rule(target, kind, nbytes) for kind, nbytes in sorted(rules)},
         "accesses": [
             {"row": rows[access.offset], "kind": access.kind, "bytes": access.nbytes, "part": access.part, "buffer": of[id(access)],
-             "visits": access.addresses.tolist(), "lost": lost(target, access.kind, access.nbytes, access.addresses).tolist()}
+             "visits": access.addresses.tolist(),
+             "lost": lost_clocks(target, access.kind, access.nbytes, access.addresses).tolist()}
             for access in found if id(access) in of
         ],
         "buffers": [
             {"first": buffer.first, "end": buffer.end, "unit": buffer.unit, "rows": buffer.rows,
-             "suggest": [{**s.document(), "text": str(s), "added": buffer.added(s)} for s in buffer.suggest(target)]}
+             "suggest": [{**s.document(), "text": str(s), "added": buffer.added_bytes(s)} for s in buffer.suggest(target)]}
             for buffer in grouped
         ],
     }  # fmt: skip

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from simgpu.hardware.code_object.names import shown
+from simgpu.hardware.code_object.names import printable_name
 from simgpu.tools.shared.console import plain
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, write
@@ -69,12 +69,12 @@ class Page:
                     continue
                 document[part] = [{name: value for name, value in entry.items() if name != key} for entry in document[part]]
                 notes.append(f"left out, as the page would be larger than {MOST_BYTES / 1e6:g} MB: {what}")
-            made = self._filled(document, notes)
+            made = self._fill(document, notes)
             if len(made.encode()) <= MOST_BYTES:
                 return made
         raise UsageError(f"{self.title}: its page would be larger than {MOST_BYTES / 1e6:g} MB; choose a smaller kernel")
 
-    def _filled(self, document: dict[str, Any], notes: list[str]) -> str:
+    def _fill(self, document: dict[str, Any], notes: list[str]) -> str:
         head = {"format": FORMAT, "simgpu": VERSION, "title": self.title, "command": self.command, "notes": notes}
         whole = {**head, **document}
         try:
@@ -109,7 +109,7 @@ LARGEST = 256 << 20  # bytes of a page's file, and of its expanded data
 COMPARED = ("executions", "bytes", "distinct", "idle", "lds_lost", "stall")  # columns of a kernel's code
 
 
-def compared(document: dict[str, Any], path: str) -> dict[str, Any]:
+def comparison_document(document: dict[str, Any], path: str) -> dict[str, Any]:
     """Returns another run's figures of the same kernels, for the part `against` of a document.
 
     Raises UsageError for a file that is no page of this version, and for a page of other kernels.
@@ -119,7 +119,7 @@ def compared(document: dict[str, Any], path: str) -> dict[str, Any]:
         raise UsageError(f"--against {path}: its data is not what --html writes: make it again")
     names, others = ([kernel["name"] for kernel in one.get("kernels", [])] for one in (document, other))
     if names != others:
-        listed = shown(", ".join(others) or "no kernel")
+        listed = printable_name(", ".join(others) or "no kernel")
         raise UsageError(f"--against {path}: a page of {listed}, this is one of {', '.join(names)}")
     for mine, theirs in zip(document["kernels"], other["kernels"], strict=True):
         if mine["code"]["columns"]["text"] != theirs["code"]["columns"]["text"]:
@@ -135,7 +135,7 @@ def compared(document: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _comparable(document: dict[str, Any]) -> bool:
-    """True if a document that was read has the parts that `compared` needs, each of its type."""
+    """True if a document that was read has the parts that `comparison_document` needs, each of its type."""
     try:
         columns = [kernel["code"]["columns"] for kernel in document.get("kernels", [])]
         counted = [[kernel["instructions"], *kernel["counters"].values()] for kernel in document.get("kernels", [])]
@@ -166,6 +166,6 @@ def read_document(path: str) -> dict[str, Any]:
     if not found or not isinstance(document, dict):
         raise UsageError(f"{path}: no page of simgpu: give a file that --html wrote")
     if document.get("format") != FORMAT:
-        made = shown(str(document.get("simgpu")))
+        made = printable_name(str(document.get("simgpu")))
         raise UsageError(f"{path}: a page of simgpu {made}: make it again with this version, {VERSION}")
     return document

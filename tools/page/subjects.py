@@ -12,7 +12,7 @@ from simgpu.tools.page.fragments import instruction
 from simgpu.tools.page.launched import launches_document
 from simgpu.tools.page.page import Page
 from simgpu.tools.page.plans import plan_point, roofline_document, tree_document
-from simgpu.tools.page.watching import Watched
+from simgpu.tools.page.watching import WatchedLaunch
 
 
 def page(subject: Run | MatrixInstruction | Root) -> Page:
@@ -41,6 +41,6 @@ def _of_run(run: Run) -> Page:
     if run.kernel is None:
         raise LaunchError("this run cannot be shown: it is not one of simgpu.Device's launches")
     kernel: Any = run.kernel
-    one = Watched(kernel, run.call, run=run, findings=run.findings, origins=kernel.module.origins).look()
+    one = WatchedLaunch(kernel, run.call, run=run, findings=run.findings, origins=kernel.module.origins).look()
     note = "recorded after the launch: registers are those of a wave that ran anew"
     return Page(kernel.title, launches_document([one]), notes=[note])

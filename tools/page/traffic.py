@@ -65,11 +65,11 @@ def _picture(one: TouchedAllocation, name: str, shape: tuple[int, int] | None) -
         "written": totals[1] + totals[2], "both": totals[2], "never": one.nbytes - sum(totals),
         "behind": sum(totals) - sum(int(each.sum(dtype=np.int64)) for each in counts),
         "cells": cells.reshape(-1).tolist(), "across": cells.shape[1], "down": cells.shape[0],
-        **({} if one.times is None else _again(one.times, shape, unit, sums[0] + sums[2])),
+        **({} if one.times is None else _rereads(one.times, shape, unit, sums[0] + sums[2])),
     }  # fmt: skip
 
 
-def _again(times: np.ndarray, shape: tuple[int, int], unit: int, read: np.ndarray) -> dict[str, Any]:
+def _rereads(times: np.ndarray, shape: tuple[int, int], unit: int, read: np.ndarray) -> dict[str, Any]:
     """Returns how often bytes were read: the most, the number read more than once, and the average of each cell in tenths.
 
     read: bytes by cell.

@@ -12,9 +12,9 @@ import numpy as np
 
 from simgpu.debugger.native.touching import MOST_BYTES, Touches, Touching
 from simgpu.debugger.snapshot import Snapshot, trace
-from simgpu.engine.allocations import Saved
+from simgpu.engine.allocations import SavedMemory
 from simgpu.hardware.errors import InstructionLimit, SimError
-from simgpu.tools.page.code import Rows, listed
+from simgpu.tools.page.code import Rows, listing_rows
 from simgpu.tools.page.lds import has_addresses
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class TouchedAllocation:
 
 
 @dataclass
-class Watched:
+class WatchedLaunch:
     """A launch and its records."""
 
     kernel: Kernel
@@ -68,9 +68,9 @@ class Watched:
     @cached_property
     def rows(self) -> Rows:
         """Instructions of the kernel."""
-        return listed(self.kernel.module.code, self.kernel.info)
+        return listing_rows(self.kernel.module.code, self.kernel.info)
 
-    def look(self, wave: int = 0) -> Watched:
+    def look(self, wave: int = 0) -> WatchedLaunch:
         """Fills in `visits`, of a wave of the first workgroup, and returns itself."""
         self.visits = visits_of(self.kernel, self.call, self.rows, wave)
         return self
@@ -80,11 +80,11 @@ class Watching:
     """Launches kernels as `Kernel.launch` does and keeps their records in `launches`."""
 
     def __init__(self) -> None:
-        self.launches: list[Watched] = []
+        self.launches: list[WatchedLaunch] = []
 
     def launch(self, kernel: Kernel, **call: Any) -> Run:
         """Launches and returns the run. Raises as `Kernel.launch`, and keeps what was found until then."""
-        watched = Watched(kernel, call).look()
+        watched = WatchedLaunch(kernel, call).look()
         watched.touches, watched.uncounted = touches_of(kernel, call, watched.rows)
         self.launches.append(watched)
         device = kernel.module.device
@@ -94,7 +94,9 @@ class Watching:
         except SimError as error:
             watched.error, watched.findings = f"{type(error).__name__}: {error}", error.findings
             if watched.touches is not None:
-                watched.touched = _touched(device.memory, watched.touches.read, watched.touches.written, watched.touches)
+                watched.touched = _touched_allocations(
+                    device.memory, watched.touches.read, watched.touches.written, watched.touches
+                )
             raise
         finally:
             device.profiler = before
@@ -112,7 +114,7 @@ def touches_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows) -> tuple[Tou
     if not memory:
         return None, ""
     touching = Touching(memory)
-    saved = Saved.of(kernel.module.device.memory)
+    saved = SavedMemory.of(kernel.module.device.memory)
     counting = _sharing(kernel, [touching])
     device = counting.module.device
     device.shown = kernel.module.device.shown
@@ -134,12 +136,12 @@ def touches_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows) -> tuple[Tou
 class _Listener:
     """Keeps the bytes that a launch touched, while its bitmaps exist."""
 
-    watched: Watched
+    watched: WatchedLaunch
 
     def working(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def finished(self, launch: Dispatch, run: Run) -> None:
+    def after_launch(self, launch: Dispatch, run: Run) -> None:
         self.watched.touched = touched_of(launch, self.watched.touches)
 
 
@@ -148,10 +150,10 @@ def touched_of(launch: Dispatch, touches: Touches | None = None) -> list[Touched
     if launch.table.bitmaps is None:
         return []
     read, written = (launch.table.touched_bits(which) for which in (0, 1))
-    return _touched(launch.memory, read, written, touches)
+    return _touched_allocations(launch.memory, read, written, touches)
 
 
-def _touched(memory: DeviceMemory, read: Bits, written: Bits, touches: Touches | None) -> list[TouchedAllocation]:
+def _touched_allocations(memory: DeviceMemory, read: Bits, written: Bits, touches: Touches | None) -> list[TouchedAllocation]:
     times = touches.reads if touches is not None else {}
     found = []
     for one in memory.allocations:
@@ -178,7 +180,7 @@ def visits_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows, wave: int = 0
     places = stops(rows)
     if not places:
         return []
-    saved = Saved.of(kernel.module.device.memory)
+    saved = SavedMemory.of(kernel.module.device.memory)
     try:
         return trace(_sharing(kernel, []), places, **extents(call), wave=wave, hits=MOST_STOPS, alone=True)
     except SimError:

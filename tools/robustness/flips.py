@@ -33,7 +33,7 @@ MORE = {2: (b"\x00\x80", b"\x00\x3c", b"\xff\x03"), 4: (b"\x00\x00\x00\x80", b"\
 KERNELS = 20
 
 
-class Flipped:
+class BitFlips:
     """A launch's result with bits of one input element changed at a time. Memory is restored after each change."""
 
     def __init__(self, asked: Subject) -> None:
@@ -44,9 +44,9 @@ class Flipped:
         assert out is not None
         self._out = out
         self._before = [(one, one.data.copy()) for one in self.memory.allocations if one.tracked]
-        self._usual = self._launched()
+        self._usual = self._launch()
 
-    def _launched(self) -> np.ndarray:
+    def _launch(self) -> np.ndarray:
         self.asked.kernel.launch(**self.asked.call)
         after = self._out.data.copy()
         for one, data in self._before:
@@ -62,7 +62,7 @@ class Flipped:
         found: set[int] = set()
         for bits in patterns[size]:
             held.data[address - held.base :][:size] ^= np.frombuffer(bits, np.uint8)
-            found |= set((np.flatnonzero(self._launched() != self._usual) + self._out.base).tolist())
+            found |= set((np.flatnonzero(self._launch() != self._usual) + self._out.base).tolist())
         return found
 
     def all(self) -> dict[str, set[int]]:
@@ -84,14 +84,14 @@ def element_of(text: str) -> tuple[str, list[int]]:
     return name, [int(part) for part in index.split(",")]
 
 
-def compared(line: str, count: int, seed: int) -> tuple[int, list[str], list[str]]:
+def compare(line: str, count: int, seed: int) -> tuple[int, list[str], list[str]]:
     """Compares one operator's `why` with flips.
 
     It returns the number of elements, inputs that `why` left out, and inputs that it names but no flip shows.
     """
     what, *rest = line.split()
     asked = subject("why", what, [*rest, "--threads", "1"], last=True)
-    flipped = Flipped(asked)
+    flipped = BitFlips(asked)
     changes = flipped.all()
     array = flipped.names[flipped.result]
     elements = list(np.ndindex(*array.shape))
@@ -150,7 +150,7 @@ def digest(debugger: Debugger, device: simgpu.Device) -> str:
     return made.hexdigest()
 
 
-def forward(debugger: Debugger, device: simgpu.Device, wave: int, places: Iterable[int]) -> dict[int, str]:
+def digests_forward(debugger: Debugger, device: simgpu.Device, wave: int, places: Iterable[int]) -> dict[int, str]:
     """Returns digests by the wave's retired count: one walk from its place to the last of `places`, with a stop at each."""
     found = {}
     for retired in sorted(set(places)):
@@ -169,7 +169,7 @@ def reversed_places(debugger: Debugger, gpu: simgpu.Device, seed: int, count: in
     wave = rng.randrange(debugger.waves)
     places = [rng.randrange(ends[wave]) for _ in range(count)]
     debugger.goto(WavePlace(debugger.replay.group, wave, 0))
-    found, wrong = forward(debugger, gpu, wave, places), []
+    found, wrong = digests_forward(debugger, gpu, wave, places), []
     for place in places:
         ahead = min(place + rng.randrange(1, 9), ends[wave])
         debugger.goto(WavePlace(debugger.replay.group, wave, ahead))
@@ -205,7 +205,7 @@ def main() -> int:
     for number, line in enumerate(lines(options.seed)):
         if seen >= options.elements:
             break
-        count, missing, lost = compared(line, min(25, options.elements - seen), number)
+        count, missing, lost = compare(line, min(25, options.elements - seen), number)
         seen, named, failed = seen + count, named + len(lost), failed or bool(missing)
         show(f"{seen} elements; {line}: {len(missing)} left out, {len(lost)} named of which no flip shows", *missing[:5])
     if options.elements:

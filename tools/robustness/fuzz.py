@@ -124,7 +124,7 @@ def serve(objects: Sequence[str]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_CAP, MEMORY_CAP))
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # keeps other output from between the answers
-    before = _reserved()
+    before = _reserved_bytes()
     for line in sys.stdin:
         kind, seed, number = line.split()
         if kind not in LAUNCHED:
@@ -140,7 +140,7 @@ def _peak() -> int:
     return int(line.split()[1]) * 1024
 
 
-def _reserved() -> int:
+def _reserved_bytes() -> int:
     """Bytes of this process's address space, with the modules that cases need."""
     from simgpu.tools.robustness import fuzz_cases, fuzz_host_calls
 
@@ -194,7 +194,7 @@ class FuzzWorker:
         return CASE_SECONDS if self.case is None or self.case.kind in LAUNCHED or self.cases == 1 else READING_SECONDS
 
     @property
-    def worn(self) -> bool:
+    def needs_replacement(self) -> bool:
         gone = self.process.poll() is not None
         return gone or self.cases >= CASES_PER_WORKER or self.resident > WORKER_RESIDENT
 
@@ -224,7 +224,7 @@ def run_all(
                     case = next(cases, None)
                     if case is None:
                         continue
-                    if worker is not None and worker.worn:
+                    if worker is not None and worker.needs_replacement:
                         worker.close()
                         worker = None
                     worker = worker or FuzzWorker(objects)
@@ -263,13 +263,13 @@ def run_on(
 ) -> Iterator[tuple[FuzzCase, FuzzOutcome, int]]:
     """Runs the cases on the cluster `where` and yields as `run_all`: tasks of CASES_PER_TASK, whose workers have a process for
     the cases."""
-    from simgpu.tools.cases.cluster import HERE, finished, processes_of
+    from simgpu.tools.cases.cluster import HERE, processes_of, run_tasks
 
     if where == HERE or processes_of(where):
         yield from run_all(iter(cases), processes_of(where) or 1, objects)
         return
     tasks = [cases[first : first + CASES_PER_TASK] for first in range(0, len(cases), CASES_PER_TASK)]
-    for _, future in finished(where, functools.partial(run_task, objects=objects), tasks, "tasks"):
+    for _, future in run_tasks(where, functools.partial(run_task, objects=objects), tasks, "tasks"):
         yield from future.result()
 
 
@@ -308,7 +308,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             outcome = run_case(FuzzCase(kind, options.seed, options.only), objects, strict=True)
             print(f"{kind}: {outcome.name}: {outcome.detail}")
         return 0
-    from simgpu.tools.shared.console import counted
+    from simgpu.tools.shared.console import count_progress
 
     numbers = range(options.first, options.first + options.count)
     cases = [FuzzCase(kind, options.seed, number) for kind in kinds for number in numbers]
@@ -316,7 +316,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     seen: collections.Counter[str] = collections.Counter()
     resident, begun = 0, time.monotonic()
     try:
-        with counted(len(cases), "cases") as done:
+        with count_progress(len(cases), "cases") as done:
             for case, outcome, bytes_used in run_on(options.cluster, cases, objects):
                 done()
                 summary[case.kind][outcome.name] += 1

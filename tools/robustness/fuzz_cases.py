@@ -316,7 +316,7 @@ def instruction(rng: random.Random, target: str) -> bytes:
             low = rng.getrandbits(32) & ~mask | bits
             high = rng.getrandbits(32)
             if rng.random() < 0.85:
-                low, high = tamed(rng, encoding, low, high)
+                low, high = tame(rng, encoding, low, high)
                 low = low & ~mask | bits
             raw = struct.pack("<II", low, high)
             if encoding == "scaled":
@@ -329,33 +329,33 @@ def instruction(rng: random.Random, target: str) -> bytes:
             return raw[: found.size]
 
 
-def tamed(rng: random.Random, encoding: str, low: int, high: int) -> tuple[int, int]:
+def tame(rng: random.Random, encoding: str, low: int, high: int) -> tuple[int, int]:
     """Changes the free bits so that addresses and jumps stay inside the kernel's set-up."""
-    def put(word: int, shift: int, count: int, value: int) -> int:
+    def put_field(word: int, shift: int, count: int, value: int) -> int:
         return word & ~(((1 << count) - 1) << shift) | value << shift
 
     small = rng.choice((0, 4, 8, 16, 60))
     if encoding in ("sopp", "sopk"):
-        return put(low, 0, 16, rng.choice((0, 1, 2, 3, 8, 0xFFFF, 0xFFFE, 0xFFFC))), high
+        return put_field(low, 0, 16, rng.choice((0, 1, 2, 3, 8, 0xFFFF, 0xFFFE, 0xFFFC))), high
     if encoding == "smem":
-        low = put(low, 0, 6, rng.choice((4, 6, 8, 10)))
-        return put(low, 14, 4, 0b1000), put(high, 0, 32, small)
+        low = put_field(low, 0, 6, rng.choice((4, 6, 8, 10)))
+        return put_field(low, 14, 4, 0b1000), put_field(high, 0, 32, small)
     if encoding in ("flat", "global", "scratch"):
         wide = encoding == "flat" or (encoding == "global" and rng.random() < 0.5)
         saddr = 0x7F if wide or encoding == "scratch" else 12
-        high = put(high, 16, 7, saddr)
-        return put(low, 0, 14, small), put(high, 0, 8, 4 if wide else 3)
+        high = put_field(high, 16, 7, saddr)
+        return put_field(low, 0, 14, small), put_field(high, 0, 8, 4 if wide else 3)
     if encoding == "ds":
-        return put(low, 0, 17, small), put(high, 0, 8, rng.choice((0, 3)))  # no gds
+        return put_field(low, 0, 17, small), put_field(high, 0, 8, rng.choice((0, 3)))  # no gds
     if encoding in ("mubuf", "mtbuf"):
-        high = put(put(high, 0, 8, rng.choice((0, 2, 3))), 16, 5, rng.choice((2, 2, 4, 8)))
-        return put(low, 0, 12, small), put(high, 24, 8, 128)
+        high = put_field(put_field(high, 0, 8, rng.choice((0, 2, 3))), 16, 5, rng.choice((2, 2, 4, 8)))
+        return put_field(low, 0, 12, small), put_field(high, 24, 8, 128)
     if encoding in ("vop3", "vop3p", "scaled"):
         for shift in (0, 9, 18):
             code = rng.choice((256 + 2 * rng.randrange(8), 128 + rng.randrange(65), 240, 4 * rng.randrange(24)))
-            high = put(high, shift, 9, code)
+            high = put_field(high, shift, 9, code)
         if rng.random() < 0.5:  # no modifiers; 3 in op_sel_hi is their default
-            low = put(low, 8, 8, 0)
-            high = put(high, 27, 5, 3 if encoding == "vop3p" else 0)
-        return put(low, 0, 8, 4 * rng.randrange(24)), high
+            low = put_field(low, 8, 8, 0)
+            high = put_field(high, 27, 5, 3 if encoding == "vop3p" else 0)
+        return put_field(low, 0, 8, 4 * rng.randrange(24)), high
     return low, high

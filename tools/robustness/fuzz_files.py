@@ -23,7 +23,7 @@ from simgpu.tools import cli
 from simgpu.tools.cases.sweep import SweepRows, shapes
 from simgpu.tools.debug.adapter import Adapter
 from simgpu.tools.debug.messages import Channel
-from simgpu.tools.page.page import Page, compared
+from simgpu.tools.page.page import Page, comparison_document
 from simgpu.tools.robustness import hostile
 
 MEMORY = 0x7F0000200000  # address of a capture's region
@@ -65,7 +65,7 @@ def capture(rng: random.Random, good: bytes) -> None:
         for name, document in documents.items():
             Path(place, name).write_bytes(_document(rng, document) if name in damaged else json.dumps(document).encode())
         for name, content in binaries.items():
-            Path(place, name).write_bytes(hostile.scarred(rng, content) if name in damaged else content)
+            Path(place, name).write_bytes(hostile.scar(rng, content) if name in damaged else content)
         if rng.random() < 0.1:
             Path(place, rng.choice(sorted(binaries))).unlink()
         _command("exec", place, "--max-instructions", "20000")
@@ -76,12 +76,12 @@ def page(rng: random.Random, good: bytes) -> None:
     columns: dict[str, Any] = {"text": ["s_nop 0", "s_endpgm"], **{name: [1, 2] for name in COLUMNS}}
     kernel = {"name": "k", "code": {"columns": columns}, "counters": {"mfma_flops": 3}, "instructions": 2}
     document = {"kernels": [kernel]}
-    made = Page("k", _other(rng, document) if rng.random() < 0.7 else document, "simgpu exec k.s").html()
+    made = Page("k", _mutate_document(rng, document) if rng.random() < 0.7 else document, "simgpu exec k.s").html()
     with tempfile.TemporaryDirectory() as place:
         file = Path(place, "page.html")
         head, script, rest = made.partition("<body>")
-        file.write_bytes(hostile.scarred(rng, made.encode()) if rng.random() < 0.3 else (head + script + rest).encode())
-        json.dumps(compared(document, str(file)))
+        file.write_bytes(hostile.scar(rng, made.encode()) if rng.random() < 0.3 else (head + script + rest).encode())
+        json.dumps(comparison_document(document, str(file)))
 
 
 def text(rng: random.Random, good: bytes) -> None:
@@ -95,7 +95,7 @@ def text(rng: random.Random, good: bytes) -> None:
             *(each + "\n" for each in hostile.TEXTS),
         ))  # fmt: skip
     data = "".join(lines).encode()
-    data = hostile.scarred(rng, data) if rng.random() < 0.5 else data
+    data = hostile.scar(rng, data) if rng.random() < 0.5 else data
     with tempfile.TemporaryDirectory() as place:
         file = Path(place, "table.csv.cases")
         file.write_bytes(data)
@@ -113,7 +113,7 @@ def program(rng: random.Random, good: bytes) -> None:
     struct.pack_into("<H", made, 18, rng.choice((62, 62, 62, 183, 224)))
     if rng.random() < 0.5:  # a header of the dynamic section anywhere
         struct.pack_into("<I", made, 64 + 56 * rng.randrange(4), 2)
-    data = hostile.scarred(rng, bytes(made))
+    data = hostile.scar(rng, bytes(made))
     with tempfile.TemporaryDirectory() as place:
         file = Path(place, "a.out")
         file.write_bytes(data[: rng.choice((len(data), len(data), rng.randrange(80)))])
@@ -139,7 +139,7 @@ def messages(rng: random.Random, good: bytes) -> None:
             body = request.encode() if isinstance(request, str) else _document(rng, request)
             said = len(body) if rng.random() < 0.98 else rng.choice(hostile.NUMBERS)
             stream.write(b"Content-Length: %d\r\n\r\n%s" % (said, body))
-        data = hostile.scarred(rng, stream.getvalue()) if rng.random() < 0.1 else stream.getvalue()
+        data = hostile.scar(rng, stream.getvalue()) if rng.random() < 0.1 else stream.getvalue()
         sink = io.BytesIO()
         Adapter(Channel(io.BytesIO(data), sink)).serve()
     answers = Channel(io.BytesIO(sink.getvalue()), io.BytesIO())
@@ -165,14 +165,14 @@ def _document(rng: random.Random, document: dict[str, Any]) -> bytes:
     """Returns JSON of the document with other values, with damaged bytes, or with more brackets than can be read."""
     if rng.random() < 0.05:
         return rng.choice((b"[", b'{"a":')) * DEEP
-    made = json.dumps(_other(rng, document) if rng.random() < 0.8 else document, default=str).encode()
-    return hostile.scarred(rng, made) if rng.random() < 0.2 else made
+    made = json.dumps(_mutate_document(rng, document) if rng.random() < 0.8 else document, default=str).encode()
+    return hostile.scar(rng, made) if rng.random() < 0.2 else made
 
 
-def _other(rng: random.Random, document: dict[str, Any]) -> dict[str, Any]:
+def _mutate_document(rng: random.Random, document: dict[str, Any]) -> dict[str, Any]:
     """Replaces some of the document's values and drops some of its keys."""
     share, missing = rng.choice((0.02, 0.1, 0.3)), rng.choice((0, 0, 0.2))
-    return {key: hostile.other(rng, value, share) for key, value in document.items() if rng.random() >= missing}
+    return {key: hostile.mutate(rng, value, share) for key, value in document.items() if rng.random() >= missing}
 
 
 def _command(*words: str) -> None:

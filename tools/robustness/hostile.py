@@ -50,7 +50,7 @@ class NewSection(NamedTuple):
     entry_size: int = 0
 
 
-def rebuilt(
+def rebuild(
     data: bytes, sections: Sequence[NewSection] = (), headers: Sequence[tuple[int, ...]] = (), note: bytes | None = None,
     replace: bool = False,
 ) -> bytes:  # fmt: skip
@@ -113,7 +113,7 @@ def _size(rng: random.Random) -> int:
     return LARGE if rng.random() < 0.02 else rng.choice(SIZES)
 
 
-def _filled(rng: random.Random, size: int) -> bytes:
+def _fill(rng: random.Random, size: int) -> bytes:
     """Returns bytes of one value, of few values, or of any."""
     kind = rng.randrange(3)
     if kind == 0:
@@ -130,7 +130,7 @@ def _leb(value: int) -> bytes:
     return bytes((*out, value))
 
 
-def scarred(rng: random.Random, data: bytes) -> bytes:
+def scar(rng: random.Random, data: bytes) -> bytes:
     """Changes some bytes of the data, and perhaps cuts off its end."""
     made = bytearray(data)
     for _ in range(rng.choice((0, 0, 1, 1, 2, 8))):
@@ -146,7 +146,7 @@ def scarred(rng: random.Random, data: bytes) -> bytes:
 
 def bundle(rng: random.Random, good: bytes, target: str) -> bytes:
     """Makes an offload bundle: entries that overlap, many tables, enormous names and counts."""
-    body = good if rng.random() < 0.5 else _filled(rng, _size(rng))
+    body = good if rng.random() < 0.5 else _fill(rng, _size(rng))
     if rng.random() < 0.3:  # every entry is the same good file, for more targets than there are
         names = [f"hipv4-amdgcn-amd-amdhsa--{target}{':xnack+' * (n > 0)}".encode() for n in range(rng.choice((1, 3, 3000)))]
         place = len(BUNDLE_MAGIC) + 8 + sum(24 + len(name) for name in names)
@@ -184,12 +184,12 @@ def compressed_bundle(rng: random.Random, good: bytes, target: str) -> bytes:
         sizes = (size,) if version == 1 else (total, size)
         numbers = b"".join((number % (1 << 8 * wide)).to_bytes(wide, "little") for number in sizes)
         made += MAGIC + struct.pack("<HH", version, method) + numbers + bytes(8) + body
-    return scarred(rng, bytes(made)) if rng.random() < 0.3 else bytes(made)
+    return scar(rng, bytes(made)) if rng.random() < 0.3 else bytes(made)
 
 
 def tables(rng: random.Random, good: bytes, target: str) -> bytes:
     """Makes an ELF file whose sections and program headers overlap."""
-    spare = _filled(rng, _size(rng))
+    spare = _fill(rng, _size(rng))
     size = len(good) + len(spare)
     places = ((0, size), (len(good), len(spare)), (rng.choice(NUMBERS), rng.choice(NUMBERS)), (0, len(good)))
     kinds = (SHT_SYMTAB, SHT_DYNSYM, SHT_RELA, 3, 8, rng.getrandbits(32))
@@ -205,7 +205,7 @@ def tables(rng: random.Random, good: bytes, target: str) -> bytes:
          rng.choice((size, 0, rng.choice(NUMBERS))), rng.choice((size, 1 << 27, rng.choice(NUMBERS))), 1)
         for _ in range(rng.choice((0, 0, 1, 3, 200)))
     ]  # fmt: skip
-    made = bytearray(rebuilt(good + spare, sections, headers, replace=rng.random() < 0.2))
+    made = bytearray(rebuild(good + spare, sections, headers, replace=rng.random() < 0.2))
     if rng.random() < 0.3:  # counts and entry sizes of the tables
         struct.pack_into("<H", made, rng.choice((54, 56, 58, 60, 62)), rng.choice((0, 1, 56, 64, 0xFFFF)))
     if rng.random() < 0.1:  # the count of sections in the first of them
@@ -213,7 +213,7 @@ def tables(rng: random.Random, good: bytes, target: str) -> bytes:
         at = struct.unpack_from("<Q", made, 40)[0] + 32
         if at + 8 <= len(made):
             struct.pack_into("<Q", made, at, rng.choice(NUMBERS))
-    return scarred(rng, bytes(made)) if rng.random() < 0.3 else bytes(made)
+    return scar(rng, bytes(made)) if rng.random() < 0.3 else bytes(made)
 
 
 def debug(rng: random.Random, good: bytes, target: str) -> bytes:
@@ -221,8 +221,8 @@ def debug(rng: random.Random, good: bytes, target: str) -> bytes:
     kernel = next(iter(CodeObject.parse(good).kernels)).encode() + b"\0"  # entries may name it, and its parameters are read
     parts = {
         b".debug_line": _line_program(rng), b".debug_info": _units(rng), b".debug_abbrev": _abbreviations(rng),
-        b".debug_str": rng.choice((kernel, b"")) + _filled(rng, _size(rng)), b".debug_line_str": _filled(rng, _size(rng)),
-        b".debug_ranges": _filled(rng, _size(rng)), b".debug_rnglists": _filled(rng, _size(rng)), b".debug_addr": _filled(rng, 64),
+        b".debug_str": rng.choice((kernel, b"")) + _fill(rng, _size(rng)), b".debug_line_str": _fill(rng, _size(rng)),
+        b".debug_ranges": _fill(rng, _size(rng)), b".debug_rnglists": _fill(rng, _size(rng)), b".debug_addr": _fill(rng, 64),
     }  # fmt: skip
     if rng.random() < 0.3:
         parts |= {b".debug_info": _functions(rng, kernel), b".debug_abbrev": FUNCTIONS}
@@ -237,7 +237,7 @@ def debug(rng: random.Random, good: bytes, target: str) -> bytes:
             sections.append(NewSection(b".z" + name[1:], 1, b"ZLIB" + bytes(8) + zlib.compress(content)))
         else:
             sections.append(NewSection(name, 1, content))
-    return rebuilt(good, sections, replace=False)
+    return rebuild(good, sections, replace=False)
 
 
 def _line_program(rng: random.Random) -> bytes:
@@ -254,7 +254,7 @@ def _line_program(rng: random.Random) -> bytes:
     else:
         files = b"dir\0\0" + b"a.c\0\x01\0\0" * rng.choice((1, 3, 500)) + b"\0"
     start = b"\0\x09\x02" + struct.pack("<Q", rng.choice((0, 0x1000, 0x1900, rng.choice(NUMBERS))))
-    program = start + _filled(rng, _size(rng)) + rng.choice((b"", b"\0\x01\x01"))
+    program = start + _fill(rng, _size(rng)) + rng.choice((b"", b"\0\x01\x01"))
     head = begin[:1] + (b"\1" if version >= 4 else b"") + begin[1:] + operands + files
     body = struct.pack("<H", version) + (b"\x08\0" if version >= 5 else b"") + struct.pack("<I", len(head)) + head + program
     length = len(body) if rng.random() < 0.9 else rng.choice(NUMBERS) & 0xFFFFFFFF
@@ -284,7 +284,7 @@ def _units(rng: random.Random) -> bytes:
         place = rng.choice((0, 0, 0, 1, 7))
         head = struct.pack("<BBI", rng.randrange(1, 7), 8, place) if version == 5 else struct.pack("<IB", place, 8)
         entries = bytes(rng.choice((1, 2, 3)) for _ in range(rng.randrange(9)))
-        entries += rng.choice((b"", bytes(99), _filled(rng, _size(rng))))
+        entries += rng.choice((b"", bytes(99), _fill(rng, _size(rng))))
         body = struct.pack("<H", version) + head + entries
         made += struct.pack("<I", len(body) if rng.random() < 0.95 else rng.getrandbits(32)) + body
     return bytes(made)
@@ -316,17 +316,17 @@ def metadata(rng: random.Random, good: bytes, target: str) -> bytes:
     document: Any = dict(CodeObject.parse(good).metadata)
     drawn = rng.random()
     if drawn < 0.7:
-        document = other(rng, document, rng.choice((0.02, 0.1, 0.3)))
+        document = mutate(rng, document, rng.choice((0.02, 0.1, 0.3)))
         note = msgpack.packb(document, strict_types=False)
-        return rebuilt(good, note=scarred(rng, note) if rng.random() < 0.3 else note)
+        return rebuild(good, note=scar(rng, note) if rng.random() < 0.3 else note)
     count = _size(rng)
     deep, wide = (b"\x81\xa0", b"\x91", b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff"), (b"\x80", b"\xa1k", b"\x81\xa0\x80")
     one, counted = rng.choice((*deep, *wide)), b"\xdd" + struct.pack(">I", count)
     head = rng.choice((b"", counted, b"\x81\xaeamdhsa.kernels" + counted))
-    return rebuilt(good, note=head + one * count)
+    return rebuild(good, note=head + one * count)
 
 
-def other(rng: random.Random, value: Any, share: float) -> Any:
+def mutate(rng: random.Random, value: Any, share: float) -> Any:
     """Replaces a fraction of the document's values."""
     if rng.random() < share:
         return rng.choice((
@@ -334,9 +334,9 @@ def other(rng: random.Random, value: Any, share: float) -> Any:
             {text: value for text in TEXTS}, rng.choice(TEXTS) * rng.choice((1, 100)), b"\xff",
         ))  # fmt: skip
     if isinstance(value, dict):
-        return {key: other(rng, entry, share) for key, entry in value.items()}
+        return {key: mutate(rng, entry, share) for key, entry in value.items()}
     if isinstance(value, list):
-        return [other(rng, entry, share) for entry in value] * rng.choice((1, 1, 1, 1, 30))
+        return [mutate(rng, entry, share) for entry in value] * rng.choice((1, 1, 1, 1, 30))
     return value
 
 
@@ -350,12 +350,12 @@ GENERATORS: dict[str, Callable[[random.Random, bytes, str], bytes]] = {
 
 def damage_cache(rng: random.Random) -> None:
     """Damages a file of the cache. Raises AssertionError if it is believed, or is not replaced."""
-    content = _filled(rng, rng.choice((0, 1, 100, 5000)))
+    content = _fill(rng, rng.choice((0, 1, 100, 5000)))
     with tempfile.TemporaryDirectory() as place, mock.patch.dict(os.environ, SIMGPU_CACHE_DIR=place):
         folder, path = Folder("handlers"), Path(place, "handlers", "name")
         folder.store("name", content)
         before = path.read_bytes()
-        after = scarred(rng, before) if rng.random() < 0.8 else _filled(rng, len(before))
+        after = scar(rng, before) if rng.random() < 0.8 else _fill(rng, len(before))
         path.write_bytes(after)
         found = folder.load("name")
         assert found == (content if after == before else None), "a damaged file of the cache was believed"
@@ -378,5 +378,5 @@ def read_array(rng: random.Random) -> None:
         data = head + said.encode() + data[128:]
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "in.npy")
-        path.write_bytes(scarred(rng, data))
+        path.write_bytes(scar(rng, data))
         load_array(str(path))

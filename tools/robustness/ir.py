@@ -21,9 +21,9 @@ from typing import TypeVar
 
 from simgpu import Device
 from simgpu.hardware.errors import SimError
-from simgpu.tools.robustness.ir_programs import Program, program
-from simgpu.tools.robustness.ir_reduce import reduced
-from simgpu.tools.robustness.ir_runs import Memory, Rejected, Setting, code_object, difference, gpu_result, host_results
+from simgpu.tools.robustness.ir_programs import IrProgram, program
+from simgpu.tools.robustness.ir_reduce import reduce_program
+from simgpu.tools.robustness.ir_runs import MemoryImage, ProgramRejected, Setting, code_object, difference, gpu_result, host_results
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 LEVELS = ("-O0", "-O1", "-O2", "-O3")
@@ -33,18 +33,18 @@ TRIALS = 300  # trials in a reduction
 Made = TypeVar("Made")
 
 
-def host_memory(programs: Sequence[Program], seed: int) -> dict[int, Memory]:
+def host_memory(programs: Sequence[IrProgram], seed: int) -> dict[int, MemoryImage]:
     """Returns memory after each program that x86's clang accepts, by its number."""
-    results = _compiled(programs, lambda some: host_results(some, seed))
+    results = _compile(programs, lambda some: host_results(some, seed))
     return {one.number: after for some, memories in results for one, after in zip(some, memories, strict=True)}
 
 
 def differences(
-    programs: Sequence[Program], expected: dict[int, Memory], setting: Setting, seed: int
-) -> Iterator[tuple[Program, str]]:
+    programs: Sequence[IrProgram], expected: dict[int, MemoryImage], setting: Setting, seed: int
+) -> Iterator[tuple[IrProgram, str]]:
     """Yields the programs whose memory differs under a setting, and where. It skips programs that its clang rejects."""
     gpu = Device(setting.target, threads=1)
-    for some, code in _compiled(programs, lambda some: code_object(some, setting)):
+    for some, code in _compile(programs, lambda some: code_object(some, setting)):
         module = gpu.load(code)
         for one in some:
             try:
@@ -55,37 +55,37 @@ def differences(
                 yield one, where
 
 
-def _compiled(
-    programs: Sequence[Program], compile_: Callable[[Sequence[Program]], Made]
-) -> Iterator[tuple[Sequence[Program], Made]]:
+def _compile(
+    programs: Sequence[IrProgram], compile_: Callable[[Sequence[IrProgram]], Made]
+) -> Iterator[tuple[Sequence[IrProgram], Made]]:
     """Yields programs with the result of `compile_`, as many at once as it accepts."""
     try:
         result = compile_(programs)
-    except Rejected as error:
+    except ProgramRejected as error:
         if len(programs) == 1:
             print(f"p{programs[0].number} is rejected: {error}", file=sys.stderr, flush=True)
             return
         middle = len(programs) // 2
-        yield from _compiled(programs[:middle], compile_)
-        yield from _compiled(programs[middle:], compile_)
+        yield from _compile(programs[:middle], compile_)
+        yield from _compile(programs[middle:], compile_)
     else:
         yield programs, result
 
 
-def smaller(one: Program, setting: Setting, seed: int) -> Program:
+def smaller(one: IrProgram, setting: Setting, seed: int) -> IrProgram:
     """Reduces a program that still differs under the setting."""
     trials = itertools.count()
 
-    def differs(candidate: Program) -> bool:
+    def differs(candidate: IrProgram) -> bool:
         if next(trials) >= TRIALS:
             return False
         try:
             expected = {candidate.number: host_results([candidate], seed)[0]}
-        except Rejected:
+        except ProgramRejected:
             return False
         return any(differences([candidate], expected, setting, seed))
 
-    return reduced(one, differs)
+    return reduce_program(one, differs)
 
 
 def run(numbers: Sequence[int], seed: int, settings: Sequence[Setting], reduce: bool) -> dict[int, list[Setting]]:

@@ -67,7 +67,7 @@ class Operands:
             return self.rng.choice(same[-6:] if self.rng.random() < 0.6 else same)
         if self.rng.random() < 0.2 or not self.pool:
             return Value(literal(self.rng, type), type)
-        return self.converted(self.rng.choice(self.pool[-24:]), type)
+        return self.convert(self.rng.choice(self.pool[-24:]), type)
 
     def integer(self) -> Type:
         """Draws an integer type, often one from the pool."""
@@ -82,16 +82,16 @@ class Operands:
             return self.rng.choice(mine)
         return Type(self.rng.choice(tuple(FLOATS)), self.rng.choice((0, 0, 0, 2, 3, 4)))
 
-    def converted(self, given: Value, type: Type) -> Value:
+    def convert(self, given: Value, type: Type) -> Value:
         """Converts `given` to `type`: as an integer of its bits, or element by element if the shapes agree."""
         if given.type == type:
             return given
         if given.type.count == type.count and self.rng.random() < 0.6:
             return self.element_conversion(given, type)
-        bits = self.resized(self.bits(given), type.bits)
+        bits = self.resize(self.bits(given), type.bits)
         return self.from_bits(bits, type)
 
-    def resized(self, given: Value, width: int) -> Value:
+    def resize(self, given: Value, width: int) -> Value:
         have = given.type.width
         if have == width:
             return given
@@ -124,16 +124,16 @@ class Operands:
     def element_conversion(self, given: Value, type: Type) -> Value:
         a, b = given.type, type
         if not a.floating and not b.floating:
-            return self.resized(given, b.width)
+            return self.resize(given, b.width)
         if a.floating and b.floating:
             return self.float_conversion(given, b)
         if a.floating:
             to = b if b.width <= 64 else b.of("i64")
             made = self.emit(f"call {to} @llvm.fpto{self.rng.choice('su')}i.sat.{to.suffix}.{a.suffix}({a} {given.text})", to)
-            return self.resized(made, b.width)
+            return self.resize(made, b.width)
         # Wide integers to narrow floats round twice on some machines, so they go through a width that the next format holds.
         most = {"half": 16, "bfloat": 16, "float": 64, "double": 64}[b.element]
-        narrow = self.resized(given, most) if a.width > most else given
+        narrow = self.resize(given, most) if a.width > most else given
         return self.emit(f"{self.rng.choice('su')}itofp {narrow.type} {narrow.text} to {b}", b)
 
     def float_conversion(self, given: Value, type: Type) -> Value:
@@ -150,5 +150,5 @@ class Operands:
             source = Value("%lane", I32)
         return self.emit(f"and i32 {source.text}, {mask}", I32, keep=True)
 
-    def selected(self, test: Value, yes: Value, no: Value) -> Value:
+    def select(self, test: Value, yes: Value, no: Value) -> Value:
         return self.emit(f"select {test.type} {test.text}, {yes.type} {yes.text}, {no.type} {no.text}", yes.type)

@@ -22,7 +22,7 @@ SPACES = {"G": 1, "L": 3, "P": 5, "F": 0}
 
 
 @dataclass(frozen=True)
-class Program:
+class IrProgram:
     """Bodies of the two phases, and how each is inlined."""
 
     number: int
@@ -37,7 +37,7 @@ class Program:
             parts.append("\n".join((head, *lines, "}")))
         if gpu:
             parts.append(KERNEL.format(number=self.number, lds=LANES * (LDS_STRIDE + 4)))
-        return _spelled("\n".join(parts), gpu) + "\n"
+        return _spell("\n".join(parts), gpu) + "\n"
 
 
 # Phases are not internal: LLVM would pass LDS itself for their argument, and GlobalISel traps in a function that is no kernel and
@@ -55,7 +55,7 @@ define amdgpu_kernel void @p{number}(§G noalias %in, §G %out, §G %atom, i64 %
 }}"""
 
 
-def _spelled(text: str, gpu: bool) -> str:
+def _spell(text: str, gpu: bool) -> str:
     """Replaces the marks by one machine's pointers and casts."""
     cast = r"addrspacecast \1 to ptr" if gpu else r"getelementptr i8, \1, i32 0"
     text = re.sub(r"§cast[GLP] (.*?) §to", cast, text)
@@ -64,13 +64,13 @@ def _spelled(text: str, gpu: bool) -> str:
     return re.sub(r"§([GLPF])", lambda found: f"ptr addrspace({SPACES[found[1]]})" if gpu and found[1] != "F" else "ptr", text)
 
 
-def program(seed: int, number: int) -> Program:
+def program(seed: int, number: int) -> IrProgram:
     """Makes the program of a seed and a number, whatever was made before."""
     rng = random.Random(f"ir:{seed}:{number}")
     extra = {"in": rng.choice((0, 1, 4)), "out": rng.choice((0, 1, 2, 4, 8)), "lds": rng.choice((0, 1, 2, 4))}
     length, accesses = rng.choice((8, 15, 30, 60)), rng.random() < 0.5
     bodies = tuple(_body(Phase(rng, phase, accesses), extra, length) for phase in range(2))
-    return Program(number, bodies, tuple(rng.choice(("alwaysinline", "noinline")) for _ in bodies))
+    return IrProgram(number, bodies, tuple(rng.choice(("alwaysinline", "noinline")) for _ in bodies))
 
 
 def _body(phase: Phase, extra: dict[str, int], length: int) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def _body(phase: Phase, extra: dict[str, int], length: int) -> tuple[str, ...]:
     phase.statements(length, 0)
     for given in phase.pool[-24:]:
         width = -(-given.type.bits // 8) * 8
-        bits = phase.resized(phase.bits(given), width)
+        bits = phase.resize(phase.bits(given), width)
         phase.store_value(bits, out)
     phase.effect("ret void", keep=True)
     return tuple(phase.lines)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from simgpu.tools.robustness.ir_programs import Program
+from simgpu.tools.robustness.ir_programs import IrProgram
 from simgpu.tools.robustness.ir_values import neutral
 
 _RESULT = re.compile(r"  (%\w+) = ")
@@ -14,7 +14,7 @@ _NAME = re.compile(r"%\w+")
 _TEST = re.compile(r"br i1 %\w+, ")
 
 
-def reduced(program: Program, fails: Callable[[Program], bool]) -> Program:
+def reduce_program(program: IrProgram, fails: Callable[[IrProgram], bool]) -> IrProgram:
     """Removes the parts that `fails` does not need; halves of its lines first, single lines last."""
     size = 1 << 20
     while size:
@@ -22,7 +22,7 @@ def reduced(program: Program, fails: Callable[[Program], bool]) -> Program:
         size = min(size, count)
         first = 0
         while first < len(places := _places(program)):
-            smaller = _without(program, places[first : first + size])
+            smaller = _drop_places(program, places[first : first + size])
             if fails(smaller):
                 program = smaller
             else:
@@ -32,7 +32,7 @@ def reduced(program: Program, fails: Callable[[Program], bool]) -> Program:
     return program
 
 
-def _places(program: Program) -> list[tuple[int, int]]:
+def _places(program: IrProgram) -> list[tuple[int, int]]:
     """Returns phase and index of the removable lines."""
     return [(phase, at) for phase, body in enumerate(program.bodies) for at, line in enumerate(body) if _may_go(line)]
 
@@ -41,7 +41,7 @@ def _may_go(line: str) -> bool:
     return "; T=" in line or (line.startswith("  ") and "; keep" not in line) or bool(_TEST.search(line))
 
 
-def _without(program: Program, places: Collection[tuple[int, int]]) -> Program:
+def _drop_places(program: IrProgram, places: Collection[tuple[int, int]]) -> IrProgram:
     dropped = set(places)
     return replace(
         program,

@@ -16,7 +16,7 @@ import numpy as np
 from simgpu import Device
 from simgpu.asm.builder import toolchain
 from simgpu.hardware.errors import ToolchainError
-from simgpu.tools.robustness.ir_programs import IN_STRIDE, LANES, OUT_STRIDE, SHARED, Program
+from simgpu.tools.robustness.ir_programs import IN_STRIDE, LANES, OUT_STRIDE, SHARED, IrProgram
 from simgpu.tools.robustness.ir_statements import ATOM_STRIDE
 
 TIMEOUT_SECONDS = 300
@@ -67,16 +67,16 @@ define bfloat @__truncdfbf2(double %x) {
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryImage:
     """A program's buffers as bytes, before or after its run."""
 
     given: np.ndarray
     out: np.ndarray
     atom: np.ndarray
 
-    def copy(self) -> Memory:
+    def copy(self) -> MemoryImage:
         """Returns a copy of the buffers, aligned as a GPU's are."""
-        return Memory(*(_aligned(buffer) for buffer in (self.given, self.out, self.atom)))
+        return MemoryImage(*(_align(buffer) for buffer in (self.given, self.out, self.atom)))
 
 
 @dataclass(frozen=True)
@@ -96,25 +96,25 @@ class Setting:
         return (*GPU_OPTIONS, f"-mcpu={self.target}", self.level, *chosen)
 
 
-class Rejected(Exception):
+class ProgramRejected(Exception):
     """Raised with the first lines of an error of clang or the linker."""
 
 
-def _aligned(bytes_of: np.ndarray) -> np.ndarray:
+def _align(bytes_of: np.ndarray) -> np.ndarray:
     room = np.empty(len(bytes_of) + 64, np.uint8)
     start = -room.ctypes.data % 64
     room[start : start + len(bytes_of)] = bytes_of
     return room[start : start + len(bytes_of)]
 
 
-def memory(seed: int, number: int) -> Memory:
+def memory(seed: int, number: int) -> MemoryImage:
     """Draws random bytes; some of the input are small or zero."""
     rng = np.random.default_rng((seed, number))
     given = rng.integers(0, 256, LANES * (IN_STRIDE + 8), np.uint8)
     given[rng.random(len(given)) < 0.15] = 0
     out = rng.integers(0, 256, LANES * (OUT_STRIDE + 8), np.uint8)
     atom = rng.integers(0, 256, LANES * ATOM_STRIDE + SHARED, np.uint8)
-    return Memory(given, out, atom)
+    return MemoryImage(given, out, atom)
 
 
 @cache
@@ -129,14 +129,14 @@ def _run(command: Sequence[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
-        raise Rejected("timeout") from None
+        raise ProgramRejected("timeout") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line or "UNREACHABLE" in line or "Assertion" in line]
-        raise Rejected("; ".join(lines[:3])[:500] or f"exit status {done.returncode}: {done.stderr[:200]}")
+        raise ProgramRejected("; ".join(lines[:3])[:500] or f"exit status {done.returncode}: {done.stderr[:200]}")
 
 
-def _built(text: str, options: Sequence[str], folder: str) -> Path:
-    """Compiles the IR to a shared object. Raises Rejected."""
+def _build(text: str, options: Sequence[str], folder: str) -> Path:
+    """Compiles the IR to a shared object. Raises ProgramRejected."""
     source, made, linked = Path(folder, "program.ll"), Path(folder, "program.o"), Path(folder, "program.so")
     source.write_text(text)
     _run([*_tools().clang, *options, "-c", str(source), "-o", str(made)])
@@ -144,15 +144,15 @@ def _built(text: str, options: Sequence[str], folder: str) -> Path:
     return linked
 
 
-def host_results(programs: Sequence[Program], seed: int, level: str = "-O0") -> list[Memory]:
-    """Runs the programs on x86: phase 0 lane after lane, then phase 1. Raises Rejected."""
+def host_results(programs: Sequence[IrProgram], seed: int, level: str = "-O0") -> list[MemoryImage]:
+    """Runs the programs on x86: phase 0 lane after lane, then phase 1. Raises ProgramRejected."""
     text = HOST_HELPERS + "".join(program.text(gpu=False) for program in programs)
     results = []
     with tempfile.TemporaryDirectory(prefix="simgpu-ir-") as folder:
-        library = ctypes.CDLL(str(_built(text, (*HOST_OPTIONS, level), folder)))
+        library = ctypes.CDLL(str(_build(text, (*HOST_OPTIONS, level), folder)))
         for program in programs:
             after = memory(seed, program.number).copy()
-            lds = _aligned(np.zeros(1 << 16, np.uint8))
+            lds = _align(np.zeros(1 << 16, np.uint8))
             places = [ctypes.c_void_p(buffer.ctypes.data) for buffer in (after.given, after.out, after.atom)]
             for phase in range(2):
                 function = library[f"p{program.number}_{phase}"]
@@ -162,25 +162,25 @@ def host_results(programs: Sequence[Program], seed: int, level: str = "-O0") -> 
     return results
 
 
-def code_object(programs: Sequence[Program], setting: Setting) -> bytes:
-    """Compiles the programs' kernels. Raises Rejected."""
+def code_object(programs: Sequence[IrProgram], setting: Setting) -> bytes:
+    """Compiles the programs' kernels. Raises ProgramRejected."""
     with tempfile.TemporaryDirectory(prefix="simgpu-ir-") as folder:
-        return _built("".join(program.text(gpu=True) for program in programs), setting.options, folder).read_bytes()
+        return _build("".join(program.text(gpu=True) for program in programs), setting.options, folder).read_bytes()
 
 
-def gpu_result(gpu: Device, module: Any, program: Program, seed: int) -> Memory:
+def gpu_result(gpu: Device, module: Any, program: IrProgram, seed: int) -> MemoryImage:
     """Runs one program on the simulated GPU. Raises SimError."""
     before = memory(seed, program.number)
     buffers = [gpu.upload(data) for data in (before.given, before.out, before.atom)]
     try:
         module[f"p{program.number}"].launch(grid=1, block=LANES, args=[*buffers, SCALAR])
-        return Memory(*(buffer.download(np.uint8) for buffer in buffers))
+        return MemoryImage(*(buffer.download(np.uint8) for buffer in buffers))
     finally:
         for buffer in buffers:
             gpu.free(buffer)
 
 
-def difference(expected: Memory, got: Memory) -> str | None:
+def difference(expected: MemoryImage, got: MemoryImage) -> str | None:
     """Describes the first differing bytes; None if all agree."""
     for name in ("given", "out", "atom"):
         a, b = getattr(expected, name), getattr(got, name)

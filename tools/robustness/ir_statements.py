@@ -45,7 +45,7 @@ class Phase(Operands):
         elif draw < 0.62:
             made = self.vector_operation()
         elif draw < 0.68:
-            made = self.converted(self.rng.choice(self.pool), random_type(self.rng))
+            made = self.convert(self.rng.choice(self.pool), random_type(self.rng))
         elif draw < 0.80:
             made = self.load()
         elif draw < 0.92:
@@ -74,7 +74,7 @@ class Phase(Operands):
             return self.emit(f"{rng.choice(DIVISIONS)} {type} {a.text}, {odd.text}", type)
         if kind == 6:
             test = self.emit(f"icmp {rng.choice(INTEGER_TESTS)} {type} {a.text}, {b.text}", type.of("i1"))
-            return test if rng.random() < 0.5 else self.selected(test, b, a)
+            return test if rng.random() < 0.5 else self.select(test, b, a)
         if kind == 7 and width > 1:
             return self.call(f"{rng.choice(INTEGER_PAIRS)}.{type.suffix}", type, f"{type} {a.text}", f"{type} {b.text}")
         if kind == 8 and width in (8, 16, 32, 64, 128):  # LLVM has no remainder of other wide types
@@ -109,7 +109,7 @@ class Phase(Operands):
             test = self.emit(f"fcmp {rng.choice(FLOAT_TESTS)} {type} {a.text}, {b.text}", type.of("i1"))
             # Not of a and b: SelectionDAG turns such a selection into a maximum with max(0, -0) = 0, as if zeros had no sign.
             c, d = self.value(type), Value(literal(rng, type), type)
-            return test if rng.random() < 0.4 else self.selected(test, c, d)
+            return test if rng.random() < 0.4 else self.select(test, c, d)
         if kind == 6:
             return self.emit(f"fneg {type} {a.text}", type)
         if kind == 7 and MANTISSA[type.element] > 10:

@@ -52,7 +52,7 @@ class ReadyLaunch:
     call: dict[str, Any]
     buffers: Sequence[Any]
 
-    def ended(self, act: Callable[[], object]) -> str:
+    def end_digest(self, act: Callable[[], object]) -> str:
         """Returns a digest of memory after an action, with the error that ended it."""
         try:
             act()
@@ -65,7 +65,7 @@ class ReadyLaunch:
         return f"{said} {made.hexdigest()[:16]}".strip()
 
     def launch(self) -> str:
-        return self.ended(lambda: self.kernel.launch(**self.call))
+        return self.end_digest(lambda: self.kernel.launch(**self.call))
 
     def replay(self) -> str:
         """Runs the only workgroup by a debugger that stops on the way.
@@ -76,11 +76,11 @@ class ReadyLaunch:
             debugger.step(7, 0)
             while debugger.stop.kind not in ("ended", "fault"):
                 debugger.go_on()
-            return self.ended(lambda: None)
+            return self.end_digest(lambda: None)
 
     def slices(self) -> str:
         with ThreadPoolExecutor(2) as executor:
-            return self.ended(lambda: self.kernel.launch(**self.call, executor=executor, slices=SLICES))
+            return self.end_digest(lambda: self.kernel.launch(**self.call, executor=executor, slices=SLICES))
 
 
 def stream(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
@@ -99,7 +99,7 @@ def stream(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
     return ready
 
 
-def compiled(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
+def compile_random(seed: int, number: int) -> Callable[[dict[str, Any]], ReadyLaunch]:
     """Compiles a random program of LLVM IR. Raises `Rejected` if clang rejects it."""
     rng = random.Random(f"modes:{seed}:{number}")
     one, target = program(seed, number), rng.choice(TARGETS)
@@ -143,7 +143,7 @@ def _wide(rng: random.Random) -> str:
     ))  # fmt: skip
 
 
-KINDS = {"streams": stream, "programs": compiled, "operators": operator}
+KINDS = {"streams": stream, "programs": compile_random, "operators": operator}
 
 
 def endings(kind: str, seed: int, number: int) -> dict[str, str]:
@@ -157,7 +157,7 @@ def endings(kind: str, seed: int, number: int) -> dict[str, str]:
     return found
 
 
-def alike(found: dict[str, str]) -> bool:
+def modes_agree(found: dict[str, str]) -> bool:
     """True if every mode ended as plain mode did; for the debugger only the bytes are compared."""
     plain = found["plain"]
     return all(ending in (plain, plain.split()[-1] if mode == "replayed" else plain) for mode, ending in found.items())
@@ -176,11 +176,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         for number in range(options.first, options.first + options.count):
             try:
                 found = endings(kind, options.seed, number)
-            except ir_runs.Rejected:
+            except ir_runs.ProgramRejected:
                 counts["rejected by clang"] += 1
                 continue
             counts["failed alike" if " " in found["plain"] else "ran"] += 1
-            if not alike(found):
+            if not modes_agree(found):
                 differing += 1
                 print(f"{kind} {number}: " + "; ".join(f"{name}: {ending}" for name, ending in found.items()), flush=True)
         print(f"{kind}: " + ", ".join(f"{count} {what}" for what, count in counts.items()), flush=True)

@@ -17,7 +17,7 @@ from simgpu.hardware.isa.code.flow import branch_target
 from simgpu.hardware.isa.code.immediates import WAIT_COUNTERS
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
-from simgpu.hardware.timing_rules.waits import waited
+from simgpu.hardware.timing_rules.waits import awaited_counters
 
 S_NOP = 0xBF800000  # s_nop 0
 S_WAITCNT = 0xBF8C0000
@@ -65,17 +65,17 @@ def _word(value: int) -> bytes:
 
 
 def _waits(index: int, inst: Instruction, value: int) -> Iterator[Mutant]:
-    counts = waited(value)
+    counts = awaited_counters(value)
     if not counts:
         return
     yield Mutant("wait", "removed", 4 * index, _word(S_NOP), text(inst))
     for name, count in counts.items():
         if name != "expcnt":
-            weaker = S_WAITCNT | encoded(value, name, count + 1)
+            weaker = S_WAITCNT | encode_wait(value, name, count + 1)
             yield Mutant("wait", f"{name}({count + 1})", 4 * index, _word(weaker), text(inst))
 
 
-def encoded(simm16: int, counter: str, count: int) -> int:
+def encode_wait(simm16: int, counter: str, count: int) -> int:
     """Returns s_waitcnt's immediate with another count."""
     for shift, width in dict(WAIT_COUNTERS)[counter]:
         mask = (1 << width) - 1

@@ -35,7 +35,7 @@ from simgpu.checks.waits.late_arrival import LateArrival
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import effect_of
-from simgpu.tools.cases.cluster import add_cluster_option, finished
+from simgpu.tools.cases.cluster import add_cluster_option, run_tasks
 from simgpu.tools.robustness.corpus import CorpusCase, cases
 from simgpu.tools.robustness.mutants import Mutant, declarations, mutants
 from simgpu.tools.shared.console import print_json, show, table
@@ -76,7 +76,7 @@ class MutatedCase:
         self.start = self.kernels[self.checked].info.start
         self.executed = {offset // 4 for offset in run.profile}
         self.code, self.first = self._segment()
-        self.instructions = self._reached()
+        self.instructions = self._reached_instructions()
         self.linted = {_place(finding) for finding in self._lint(None)}
 
     def _segment(self) -> tuple[bytes, int]:
@@ -85,7 +85,7 @@ class MutatedCase:
         segment = next(s for s in segments if s.executable and s.address <= self.start < s.end)
         return segment.data, self.start - segment.address
 
-    def _reached(self) -> dict[int, Instruction]:
+    def _reached_instructions(self) -> dict[int, Instruction]:
         """Returns all instructions that lowering reached, by record of the segment."""
         module = self.kernels[self.checked].module
         found: dict[int, Instruction] = {}
@@ -142,7 +142,7 @@ class MutatedCase:
             reason, missing = self._harmless(mutant, linted)
             if not reason:
                 return MutantOutcome(self.case.name, mutant, MISSED, missing)
-            if self._unchanged(mutant, results):
+            if self._is_unchanged(mutant, results):
                 return MutantOutcome(self.case.name, mutant, HARMLESS, reason)
             return MutantOutcome(self.case.name, mutant, MISSED, f"not so: {reason}; late loads change the results")
         finally:
@@ -159,7 +159,7 @@ class MutatedCase:
         new = [f for f in findings if f.severity == "error" and _place(f) not in self.known]
         return new, failure, results
 
-    def _unchanged(self, mutant: Mutant, wanted: list[np.ndarray]) -> bool:
+    def _is_unchanged(self, mutant: Mutant, wanted: list[np.ndarray]) -> bool:
         """True if the adversarial completion order gives these bytes."""
         try:
             _, results = self.case.launch(self.late, self.kernel(self.late, mutant))
@@ -211,8 +211,8 @@ def main() -> int:
     add_cluster_option(parser)
     options = parser.parse_args()
     outcomes: list[MutantOutcome] = []
-    each = functools.partial(judged, threads=options.threads, limit=options.limit, seed=options.seed)
-    for _, future in finished(options.cluster, each, cases(options.folder, options.only), "kernels"):
+    each = functools.partial(judge, threads=options.threads, limit=options.limit, seed=options.seed)
+    for _, future in run_tasks(options.cluster, each, cases(options.folder, options.only), "kernels"):
         mine, line = future.result()
         outcomes += mine
         print(line, file=sys.stderr, flush=True)
@@ -224,7 +224,7 @@ def main() -> int:
     return 0 if share(outcomes) >= WANTED else 1
 
 
-def judged(case: CorpusCase, threads: int | None, limit: int | None, seed: int) -> tuple[list[MutantOutcome], str]:
+def judge(case: CorpusCase, threads: int | None, limit: int | None, seed: int) -> tuple[list[MutantOutcome], str]:
     """Judges a case's mutants, at most `limit` of them; returns the outcomes and a line about them."""
     began = time.perf_counter()
     subject = MutatedCase(case, threads)

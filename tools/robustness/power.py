@@ -36,7 +36,7 @@ from simgpu.operators import (
 )
 from simgpu.operators.error_model import as_read
 from simgpu.operators.tree import Root
-from simgpu.tools.cases.cluster import add_cluster_option, finished
+from simgpu.tools.cases.cluster import add_cluster_option, run_tasks
 from simgpu.tools.cases.execute import execute
 from simgpu.tools.cases.operators import workload
 from simgpu.tools.cases.workload import Workload
@@ -69,16 +69,16 @@ class PowerCase:
     @property
     def result(self) -> np.ndarray:
         """Elements of the result, in its type."""
-        return self._held.view
+        return self._result_array.view
 
     @property
-    def _held(self) -> Any:
+    def _result_array(self) -> Any:
         return replace(self.work.operands[self.work.result], flat=self.after)
 
     def passes(self, result: np.ndarray) -> bool:
         """True if other elements would pass as the result."""
         with np.errstate(over="ignore"):
-            return self.work.compare(self._held.filled(result.astype(self.result.dtype)).flat, "result").passed
+            return self.work.compare(self._result_array.fill(result.astype(self.result.dtype)).flat, "result").passed
 
     def wide(self) -> np.ndarray:
         """Returns the result in float64."""
@@ -133,7 +133,7 @@ def _weights(subject: PowerCase) -> tuple[np.ndarray, np.ndarray] | None:
     return weights / weights.sum(), v
 
 
-def _without(subject: PowerCase, dropped: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
+def _drop_keys(subject: PowerCase, dropped: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
     """Removes some keys from the first row; dropped: their indices, from P."""
     found = _weights(subject)
     if found is None:
@@ -149,14 +149,14 @@ def _without(subject: PowerCase, dropped: Callable[[np.ndarray], np.ndarray]) ->
 
 
 def _largest_dropped(subject: PowerCase) -> np.ndarray | None:
-    return _without(subject, lambda weights: np.array([int(weights.argmax())]))
+    return _drop_keys(subject, lambda weights: np.array([int(weights.argmax())]))
 
 
 def _step_dropped(subject: PowerCase) -> np.ndarray | None:
     """Removes 16 terms of the sum in the first row."""
     tree = subject.tree
     if not isinstance(tree, TiledComputation):
-        return _without(subject, lambda weights: np.arange(min(16, len(weights) // 2)))
+        return _drop_keys(subject, lambda weights: np.arange(min(16, len(weights) // 2)))
     a, b = (as_read(operand.view, tree.problem.dtype, tree.descriptor.arch) for operand in subject.work.operands[:2])
     x = subject.wide()
     x[0] -= a[0, :16] @ b[:16]
@@ -217,7 +217,7 @@ def _has(target: str, kind: str) -> bool:
     return any(atom.dtype_in == kind for atom in find_target(target).atoms)
 
 
-def ran(tree: Any, seed: int, distribution: str, kernel: Any = None) -> PowerCase:
+def run_case(tree: Any, seed: int, distribution: str, kernel: Any = None) -> PowerCase:
     """Runs a tree's kernel on random operands."""
     device = simgpu.Device(tree.descriptor.name)
     work = workload(tree, device.arch, seed, distribution)
@@ -232,30 +232,30 @@ class Mistake:
     what: str  # the fault that passed, or the distribution on which a faithful result failed
 
 
-Told = tuple[str, int, list[Mistake]]  # of a problem: its title, the number of verdicts, and the wrong ones
-Spoilt = tuple[str, str, str, int]  # operator, target, type and length of a problem
+CaseVerdicts = tuple[str, int, list[Mistake]]  # of a problem: its title, the number of verdicts, and the wrong ones
+SpoiltCase = tuple[str, str, str, int]  # operator, target, type and length of a problem
 
 
-def spoilt(ops: list[str], targets: list[str], longest: int) -> list[Spoilt]:
+def spoil(ops: list[str], targets: list[str], longest: int) -> list[SpoiltCase]:
     """Returns the problems whose results are spoilt."""
     pairs = product(ops, targets)
     lengths = [length for length in LENGTHS if length <= longest]
     return [(op, target, kind, length) for op, target in pairs for kind in KINDS[op] if _has(target, kind) for length in lengths]
 
 
-def power(of: Spoilt, seed: int) -> list[Told]:
+def power(of: SpoiltCase, seed: int) -> list[CaseVerdicts]:
     """Returns the verdicts on one problem."""
     with quiet():
-        return [judged(ran(problem(*of), seed, "normal"))]
+        return [judge(run_case(problem(*of), seed, "normal"))]
 
 
-def faithful_share(share: tuple[int, np.random.SeedSequence]) -> list[Told]:
+def faithful_share(share: tuple[int, np.random.SeedSequence]) -> list[CaseVerdicts]:
     """Runs `faithful` for one task."""
     with quiet():
         return list(faithful(*share))
 
 
-def judged(subject: PowerCase) -> Told:
+def judge(subject: PowerCase) -> CaseVerdicts:
     """Returns the verdicts on a subject and on its spoilt results."""
     title = subject.tree.derivation.title
     mistakes, asked = [], 1
@@ -271,7 +271,7 @@ def judged(subject: PowerCase) -> Told:
     return title, asked, mistakes
 
 
-def faithful(count: int, seed: int | np.random.SeedSequence) -> Iterator[Told]:
+def faithful(count: int, seed: int | np.random.SeedSequence) -> Iterator[CaseVerdicts]:
     """Yields the verdicts on random problems, each on every distribution."""
     rng = np.random.default_rng(seed)
     while count > 0:
@@ -282,7 +282,7 @@ def faithful(count: int, seed: int | np.random.SeedSequence) -> Iterator[Told]:
             continue
         mistakes, asked = [], 0
         for distribution in DISTRIBUTIONS[:count]:
-            subject = ran(tree, int(rng.integers(1 << 31)), distribution, kernel)
+            subject = run_case(tree, int(rng.integers(1 << 31)), distribution, kernel)
             asked += 1
             if not subject.passes(subject.result):
                 mistakes.append(Mistake(tree.derivation.title, distribution))
@@ -290,15 +290,15 @@ def faithful(count: int, seed: int | np.random.SeedSequence) -> Iterator[Told]:
         yield tree.derivation.title, asked, mistakes
 
 
-def _told(options: argparse.Namespace, ops: list[str]) -> Iterator[list[Told]]:
+def _verdicts(options: argparse.Namespace, ops: list[str]) -> Iterator[list[CaseVerdicts]]:
     if options.faithful:
         counts = [min(SHARE, options.faithful - first) for first in range(0, options.faithful, SHARE)]
         shares = list(zip(counts, np.random.SeedSequence(options.seed).spawn(len(counts)), strict=True))
-        for _, future in finished(options.cluster, faithful_share, shares, f"times {SHARE} verdicts"):
+        for _, future in run_tasks(options.cluster, faithful_share, shares, f"times {SHARE} verdicts"):
             yield future.result()
         return
     each = partial(power, seed=options.seed)
-    for _, future in finished(options.cluster, each, spoilt(ops, options.target, options.longest), "problems"):
+    for _, future in run_tasks(options.cluster, each, spoil(ops, options.target, options.longest), "problems"):
         yield future.result()
 
 
@@ -316,7 +316,7 @@ def main(arguments: list[str] | None = None) -> int:
     ops = [options.only] if options.only else list(KINDS)
     mistakes: list[Mistake] = []
     total = 0
-    for told in _told(options, ops):
+    for told in _verdicts(options, ops):
         for _, asked, found in told:
             total += asked
             mistakes += found

@@ -42,7 +42,7 @@ def random_array(rng: Generator, kind: np.dtype, shape: Sequence[int]) -> np.nda
     return values.astype(kind, copy=False)
 
 
-def _counted(rng: Generator, kind: np.dtype, shape: Sequence[int]) -> np.ndarray:
+def _counting_array(rng: Generator, kind: np.dtype, shape: Sequence[int]) -> np.ndarray:
     total = int(np.prod(shape, dtype=np.int64))
     return (np.arange(total) % (INTEGERS_UP_TO + 1)).astype(kind).reshape(shape)
 
@@ -50,7 +50,7 @@ def _counted(rng: Generator, kind: np.dtype, shape: Sequence[int]) -> np.ndarray
 FILLS: dict[str, Callable[[Generator, np.dtype, Sequence[int]], np.ndarray]] = {
     "zeros": lambda rng, kind, shape: np.zeros(shape, kind),
     "ones": lambda rng, kind, shape: np.ones(shape, kind),
-    "count": _counted,
+    "count": _counting_array,
     "random": random_array,
 }
 

@@ -22,7 +22,7 @@ def completion(shell: str, verbs: Verbs) -> str:
 
 
 @dataclass(frozen=True)
-class Known:
+class VerbOptions:
     """Words that may follow a verb."""
 
     options: list[str]  # options
@@ -30,13 +30,13 @@ class Known:
     values: dict[str, list[str]]  # by option: its values, if they are a fixed list
 
 
-def known(verb: str, verbs: Verbs) -> Known:
+def known_options(verb: str, verbs: Verbs) -> VerbOptions:
     """Collects the words of a verb's parser and its sub-parsers. A verb that leaves the rest of its line to `run` or `exec`
     also gets theirs."""
     parsers = list(_parsers(verbs[verb][1]))
     if any(action.nargs == argparse.REMAINDER for one in parsers for action in one._actions):
         parsers += [one for other in TAKES_ANY for one in _parsers(verbs[other][1])]
-    found = Known(list(EVERYWHERE), [], {})
+    found = VerbOptions(list(EVERYWHERE), [], {})
     for one in parsers:
         for action in one._actions:
             choices = list(map(str, action.choices or ())) or VALUES.get(action.dest, list)()
@@ -79,7 +79,7 @@ def _cases(verbs: Verbs, assigned: str) -> str:
     """Returns a `case` line a verb, for bash and zsh. assigned: the shell's syntax for assigning a list."""
     lines = []
     for verb in verbs:
-        it = known(verb, verbs)
+        it = known_options(verb, verbs)
         values = "".join(f" {option}) values={assigned % ' '.join(words)} ;;" for option, words in it.values.items())
         picked = f' case "$previous" in{values} esac;' if values else ""
         lines.append(f"    {verb}) words_={assigned % ' '.join(it.words)}; options={assigned % ' '.join(it.options)};{picked} ;;")
@@ -118,7 +118,7 @@ complete -o filenames -F _simgpu simgpu
 
 
 def _zsh(verbs: Verbs) -> str:
-    listed = "\n".join(f"    {_quoted(f'{verb}:{_plain(text)}')}" for verb, (text, _) in verbs.items())
+    listed = "\n".join(f"    {_quote(f'{verb}:{_plain(text)}')}" for verb, (text, _) in verbs.items())
     return f"""# {HOW["zsh"]}
 _simgpu() {{
   local -a verbs words_ options values
@@ -157,16 +157,16 @@ compdef _simgpu simgpu
 def _fish(verbs: Verbs) -> str:
     lines = [f"# {HOW['fish']}"]
     for option in BEFORE:
-        value = f" -x -a {_quoted(' '.join(SHELLS))}" if option == "--completion" else ""
+        value = f" -x -a {_quote(' '.join(SHELLS))}" if option == "--completion" else ""
         lines.append(f"complete -c simgpu -n __fish_use_subcommand {_switch(option)}{value}")
     for verb, (text, _) in verbs.items():
-        lines.append(f"complete -c simgpu -n __fish_use_subcommand -f -a {verb} -d {_quoted(_plain(text))}")
-        it = known(verb, verbs)
+        lines.append(f"complete -c simgpu -n __fish_use_subcommand -f -a {verb} -d {_quote(_plain(text))}")
+        it = known_options(verb, verbs)
         seen = f"-n '__fish_seen_subcommand_from {verb}'"
         if it.words:
-            lines.append(f"complete -c simgpu {seen} -a {_quoted(' '.join(it.words))}")
+            lines.append(f"complete -c simgpu {seen} -a {_quote(' '.join(it.words))}")
         for option in it.options:
-            value = f" -x -a {_quoted(' '.join(it.values[option]))}" if option in it.values else ""
+            value = f" -x -a {_quote(' '.join(it.values[option]))}" if option in it.values else ""
             lines.append(f"complete -c simgpu {seen} {_switch(option)}{value}")
     return "\n".join(lines) + "\n"
 
@@ -180,6 +180,6 @@ def _plain(text: str) -> str:
     return text.replace("`", "")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Quotes text as one word in single quotes, for zsh and fish."""
     return "'" + text.replace("\\", "\\\\").replace("'", "’") + "'"

@@ -194,7 +194,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def counted(total: int, noun: str) -> Iterator[Callable[[], None]]:
+def count_progress(total: int, noun: str) -> Iterator[Callable[[], None]]:
     """Shows how many of `total` are done and an estimate of the time left; yields a function to call after each one."""
     begun, done = time.perf_counter(), 0
     with progress(f"0 of {total:,} {noun}") as said:

@@ -75,7 +75,7 @@ def likeness(got: np.ndarray, typical: TypicalError) -> Likeness:
     deviation, n = np.where(counts, deviation, 1.0), counts.sum(-1, keepdims=True)
     beyond = np.maximum(np.abs(error) - drift, 0.0) / np.hypot(deviation, shared * want)
     worst = int(np.argmax(beyond))
-    weight = _once(given, counts)
+    weight = _unique_weights(given, counts)
 
     # Fits weigh an element by all its uncertainty; `own` is the fraction of it that is noise.
     total = np.hypot(deviation, drift)
@@ -94,11 +94,11 @@ def likeness(got: np.ndarray, typical: TypicalError) -> Likeness:
     factor = _ratio((weight * z_error * z_want).sum(-1, keepdims=True), power)
     factor_drift = _ratio((weight * z_drift * np.abs(z_want)).sum(-1, keepdims=True), power)
     noise = _ratio((weight * (own * z_want) ** 2).sum(-1, keepdims=True), power**2)
-    scale = _beyond(factor, factor_drift, noise + shared**2, power > 0)
+    scale = _mean_excess(factor, factor_drift, noise + shared**2, power > 0)
     mean, mean_drift, mean_want, noise = (
         _ratio((weight * x).sum(-1, keepdims=True), n) for x in (z_error, z_drift, z_want, own**2)
     )
-    offset = _beyond(mean, mean_drift, _ratio(noise, n) + (shared * mean_want) ** 2, n > 0)
+    offset = _mean_excess(mean, mean_drift, _ratio(noise, n) + (shared * mean_want) ** 2, n > 0)
     return Likeness(
         float(beyond.flat[worst]) / ELEMENT_LIMIT, float(rows.flat[worst_row]), scale, offset,
         tuple(int(i) for i in np.unravel_index(worst, shape)),
@@ -106,7 +106,7 @@ def likeness(got: np.ndarray, typical: TypicalError) -> Likeness:
     )  # fmt: skip
 
 
-def _once(given: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def _unique_weights(given: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Returns weights that count elements of one size once, since they have equal errors; 0 outside `counts`."""
     weights = counts.astype(np.float64)
     _, place, number = np.unique(np.abs(given[counts]), return_inverse=True, return_counts=True)
@@ -114,7 +114,7 @@ def _once(given: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return weights
 
 
-def _beyond(values: np.ndarray, drift: np.ndarray, variance: np.ndarray, has: np.ndarray) -> float:
+def _mean_excess(values: np.ndarray, drift: np.ndarray, variance: np.ndarray, has: np.ndarray) -> float:
     """Returns how far the weighted mean of values exceeds the drifts', as a fraction of MEAN_LIMIT deviations."""
     trust = _ratio(has.astype(np.float64), variance)
     total = float(trust.sum())

@@ -50,7 +50,7 @@ def compile_source(source: HipSource) -> tuple[bytes | None, str]:
     except ToolchainError as error:
         return None, str(error)
     with tempfile.TemporaryDirectory(prefix="simgpu-hiprtc-") as scratch:
-        return (_linked_parts if source.parts else _compiled)(tool, source, Path(scratch))
+        return (_linked_parts if source.parts else _compile)(tool, source, Path(scratch))
 
 
 def device_library() -> Path | None:
@@ -97,7 +97,7 @@ def _linked_parts(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[by
     return link([[*tool.lld, *options, *names, "-o", "program.co"]], scratch / "program.co")
 
 
-def _compiled(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[bytes | None, str]:
+def _compile(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[bytes | None, str]:
     for name, text in source.headers:
         place = (scratch / name).resolve()
         if scratch.resolve() not in place.parents:
@@ -112,15 +112,15 @@ def _compiled(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[bytes 
     uses = "".join(f"\n__device__ __attribute__((used)) auto {USE}{i} = &{name};" for i, name in _kernels(source))
     (scratch / source.file).write_text(f"{source.text}\n{uses}\n")
     if BITCODE in source.options:  # bitcode: its needs are known only when it is linked
-        return _built(tool, source, scratch, device_library())
-    code, log = _built(tool, source, scratch, None)
+        return _build(tool, source, scratch, device_library())
+    code, log = _build(tool, source, scratch, None)
     if code is None and NEEDS_LIBRARY.search(log):  # sources compile without it if they can
         library = device_library()
-        return _built(tool, source, scratch, library) if library else (None, _advice(log) + log)
+        return _build(tool, source, scratch, library) if library else (None, _advice(log) + log)
     return code, log
 
 
-def _built(tool: Toolchain, source: HipSource, scratch: Path, library: Path | None) -> tuple[bytes | None, str]:
+def _build(tool: Toolchain, source: HipSource, scratch: Path, library: Path | None) -> tuple[bytes | None, str]:
     """Compiles the files in `scratch` to a code object, with their functions from a device library."""
     options = [option for option in _with_places(source) if PASSED.match(option)]
     version = f"-mcode-object-version={CODE_OBJECT_VERSION}"
@@ -128,7 +128,7 @@ def _built(tool: Toolchain, source: HipSource, scratch: Path, library: Path | No
     ir = [
         *tool.clang, *LANGUAGE, version, f"--offload-arch={source.target}", "-O3", "-include", str(HEADER), "-I.", *options,
         "-fgpu-rdc", f"-cuid={unit}", "-emit-llvm", "-g", "-fdebug-compilation-dir=.",
-        *(_linked(library) if library else ()), "-c", source.file, "-o", "program.bc",
+        *(_link_options(library) if library else ()), "-c", source.file, "-o", "program.bc",
     ]  # fmt: skip
     amdgcn = [*tool.clang, "-target", "amdgcn-amd-amdhsa", f"-mcpu={source.target}", version, "-nogpulib", "-O3"]
     commands = [
@@ -151,7 +151,7 @@ def _with_places(source: HipSource) -> list[str]:
     return [f"-I{Path(source.folder, option[2:]).absolute()}" if option.startswith("-I") else option for option in joined]
 
 
-def _linked(library: Path) -> list[str]:
+def _link_options(library: Path) -> list[str]:
     """Returns options that link the needed functions of the device library, and the constants that control it."""
     files = [*(str(library / name) for name in LIBRARIES), "oclc.bc"]
     return [word for file in files for word in ("-Xclang", "-mlink-builtin-bitcode", "-Xclang", file)]

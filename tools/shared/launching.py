@@ -115,7 +115,7 @@ class HowFar:
         self._ended = 0
 
     def __rich__(self) -> str:
-        name, (ended, every) = self._launch.info.title, self._launch.ended
+        name, (ended, every) = self._launch.info.title, self._launch.progress
         # `ended` misses workgroups taken between its two readings, so it may fall below the last message.
         self._ended = ended = max(ended, self._ended)
         if time.perf_counter() - self._begun < COUNTED_AFTER:
@@ -144,7 +144,7 @@ def launch(kernel: Any, watch: Watch | None, **call: Any) -> Any:
     return watch.launch(kernel, **call) if watch is not None and watch.launch is not None else kernel.launch(**call)
 
 
-def launched(what: str, work: Callable[[], T], watch: Watch | None = None) -> T:
+def launch_work(what: str, work: Callable[[], T], watch: Watch | None = None) -> T:
     """Returns the result of `work`, a run or several, and keeps the runs in `watch`. The kernel's errors become KernelFailed;
     LaunchError and HipError pass through."""
     watch = watch or Watch()
@@ -163,15 +163,15 @@ def launched(what: str, work: Callable[[], T], watch: Watch | None = None) -> T:
     return outcome
 
 
-def together(runs: Sequence[Any]) -> Any:
+def combine_runs(runs: Sequence[Any]) -> Any:
     """Adds several launches on one device: counts, times and findings; unique bytes stay each launch's own."""
     if len(runs) == 1:
         return runs[0]
     if not is_simulated(runs[0]):
         return replace(runs[0], seconds=sum(run.seconds for run in runs))
-    from simgpu.engine.result import Run, merged
+    from simgpu.engine.result import Run, merge_inexact
 
-    def added(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    def add_counts(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
         total: dict[str, int] = {}
         for counts in maps:
             for name, value in counts.items():
@@ -181,10 +181,10 @@ def together(runs: Sequence[Any]) -> Any:
     return Run(
         sum(run.instructions for run in runs),
         sum(run.seconds for run in runs),
-        added(run.counters for run in runs),
+        add_counts(run.counters for run in runs),
         [finding for run in runs for finding in run.findings],
-        added(run.fidelity for run in runs),
-        inexact=merged(entry for run in runs for entry in run.inexact),
+        add_counts(run.fidelity for run in runs),
+        inexact=merge_inexact(entry for run in runs for entry in run.inexact),
     )
 
 

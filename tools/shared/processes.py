@@ -56,7 +56,7 @@ def output_of(arguments: Sequence[str], variables: Mapping[str, str] | None = No
     return done.stdout
 
 
-def supervised(arguments: Sequence[str]) -> int:
+def supervise(arguments: Sequence[str]) -> int:
     """Runs `simgpu ARGUMENTS` on a GPU and returns its status.
 
     Raises HipKernelError with the last line of its stderr if a signal ended it.

@@ -41,7 +41,7 @@ class ListingLine:
         return line
 
 
-def listed(kernel: EmittedKernel, code: CodeObject) -> list[ListingLine]:
+def listing_lines(kernel: EmittedKernel, code: CodeObject) -> list[ListingLine]:
     """Returns the lines of one kernel, with its code object.
 
     Raises ToolchainError if the code object's instructions differ from the emitted ones.

@@ -101,7 +101,7 @@ def _intensities(plan: GemmPlan, counters: Mapping[str, int]) -> list[ResourceRo
     peak, size = matrix_tflops(p, d), p.element_bytes
     flops = counters.get("mfma_flops", 0)
 
-    def counted(work: int, *names: str) -> float | None:
+    def intensity(work: int, *names: str) -> float | None:
         total = sum(counters.get(name, 0) for name in names)
         return work / total if total else None
 
@@ -112,8 +112,8 @@ def _intensities(plan: GemmPlan, counters: Mapping[str, int]) -> list[ResourceRo
         unit = "FLOP/byte"
         return ResourceRow(node, "arithmetic intensity", derived, actual, limit, unit, note, floor=True)
 
-    once = counted(p.flops, "unique_read_bytes", "unique_write_bytes")
-    loaded, read = counted(flops, "global_read_bytes"), counted(flops, "lds_read_bytes")
+    once = intensity(p.flops, "unique_read_bytes", "unique_write_bytes")
+    loaded, read = intensity(flops, "global_read_bytes"), intensity(flops, "lds_read_bytes")
     block, warp = tile(plan.tile_m, plan.tile_n), tile(plan.warp_m, plan.warp_n)
     lds_limit = matrix_flops_per_clock(p, d) / d.lds_bytes_per_clock
     hbm = "HBM, every byte once; the limit is peak over bandwidth"

@@ -53,13 +53,13 @@ def predictions(tree: Root, matrix_only: bool = False) -> dict[str, Prediction]:
             continue
         with progress(f"modelling the time of {step.name}"):
             try:
-                answers[step.name] = _timed(kernel, step, tree, ROOM[0])
+                answers[step.name] = _time_kernel(kernel, step, tree, ROOM[0])
             except MemoryFault:
-                answers[step.name] = _timed(kernel, step, tree, ROOM[1])
+                answers[step.name] = _time_kernel(kernel, step, tree, ROOM[1])
     return answers
 
 
-def _timed(kernel: EmittedKernel, step: EmittedKernel, tree: Root, room: int) -> Prediction:
+def _time_kernel(kernel: EmittedKernel, step: EmittedKernel, tree: Root, room: int) -> Prediction:
     """Models one of the computation's kernels on zeros, with `room` bytes for each pointer."""
     import simgpu
     from simgpu.sampling.samples import sample
@@ -80,18 +80,18 @@ def loop_of(one: Prediction) -> Schedule | None:
     steps = trace.steps[trace.starts[0] : trace.starts[1]].astype(int)
     backward = {(int(after), int(before)) for before, after in itertools.pairwise(steps) if after <= before}
 
-    def inside(span: tuple[int, int]) -> list[TimedLine]:
+    def rows_inside(span: tuple[int, int]) -> list[TimedLine]:
         return [row for row in rows if span[0] <= row.number <= span[1]]
 
     def matrix(span: tuple[int, int]) -> tuple[int, int]:
-        return sum(row.hits for row in inside(span) if kinds[row.number].spec.kind == "matrix"), span[0] - span[1]
+        return sum(row.hits for row in rows_inside(span) if kinds[row.number].spec.kind == "matrix"), span[0] - span[1]
 
     best = max(backward, key=matrix, default=None)
     if best is None or matrix(best)[0] == 0:
         return None
     one = predict(one.sampled, watched=(best[0], best[1] + 1))
     rows = lines(one)
-    loop = inside(best)
+    loop = rows_inside(best)
     passes = next(row.hits for row in loop if row.number == best[1])
     latency = sum(row.latency for row in loop)
     waves = max(1.0, latency / max(1.0, float(one.result.tally[Tally.WATCHED])))

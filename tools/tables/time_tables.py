@@ -35,13 +35,13 @@ def time_text(name: str, one: Prediction, most: int) -> list[str]:
         "", f"{name} on {chip.name}",
         f"  {one.cycles:,.0f} cycles",
         f"  {micro[0]} us at {one.clock.mhz:,.0f} MHz; {micro[1]} to {micro[2]} us",
-        *_wrapped(f"clock: {one.clock.source}"),
-        *_wrapped(f"limited by: {one.limit}"),
-        *_wrapped(f"of the peaks: {shares}"),
-        *_wrapped(f"{one.groups:,} workgroups on {one.active} CUs, {one.resident} at a time on each, {one.per_cu} on the busiest"),
+        *_wrap(f"clock: {one.clock.source}"),
+        *_wrap(f"limited by: {one.limit}"),
+        *_wrap(f"of the peaks: {shares}"),
+        *_wrap(f"{one.groups:,} workgroups on {one.active} CUs, {one.resident} at a time on each, {one.per_cu} on the busiest"),
     ]  # fmt: skip
     for note in one.notes:
-        said += _wrapped(f"note: {note}")
+        said += _wrap(f"note: {note}")
     worst = sorted(lines(one), key=lambda line: (-line.stall - line.idle, line.offset))[: max(0, most)]
     if worst:
         said += ["", "  Where waves of a CU stall (clocks, all its waves)", _HEAD]
@@ -60,7 +60,7 @@ def _row(line: TimedLine) -> list[str]:
     return made
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap(text: str) -> list[str]:
     lines, now = [], " "
     for word in text.split():
         if len(now) + 1 + len(word) > WIDTH:

@@ -33,8 +33,8 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree
 
 from simgpu.tools.torch.cuda import autocast
-from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, on_host, within
-from simgpu.tools.torch.places import device_at, here, on_gpu, place_of
+from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, on_host, run_pretended
+from simgpu.tools.torch.places import current_place, device_at, on_gpu, place_of
 from simgpu.triton.driver import active_driver
 
 _CPU = torch.device("cpu")
@@ -47,26 +47,26 @@ _CUDA, _META = 1, 14
 _begin = SymbolicTorchFunctionState.__init__
 
 
-def _compiled(choice: Any, model: GraphModule, inputs: Sequence[Any], *, config_patches: Any = None) -> Callable[..., Any]:
+def _compile_graph(choice: Any, model: GraphModule, inputs: Sequence[Any], *, config_patches: Any = None) -> Callable[..., Any]:
     """Replaces the call of Inductor in `torch.compile`: returns a graph of Dynamo's as a function."""
     given = [value for value in inputs if isinstance(value, torch.Tensor)]
     named = [value for node in _nodes(model) for value in (*node.args, *node.kwargs.values()) if is_gpu(value)]
-    apart = autocast.enabled() or any(_to_host(node) or node.target is _enter_autocast for node in _nodes(model))
+    apart = autocast.is_enabled() or any(_to_host(node) or node.target is _enter_autocast for node in _nodes(model))
     if apart or not (named or any(on_gpu(place_of(value)) for value in given)):
-        return within(model.forward)
-    _changed(model, on_host)
+        return run_pretended(model.forward)
+    _change_arguments(model, on_host)
     patches = {**choice.config, **(config_patches or {}), **_CONFIG}
     with torch._functorch.config.patch(enable_autograd_cache=False):
         return compile_fx.compile_fx(model, inputs, inner_compile=_on_the_gpu, config_patches=patches)
 
 
-def _numbered(device: torch.device) -> torch.device:
+def _with_number(device: torch.device) -> torch.device:
     """Returns a device; a GPU gets its number."""
-    return device_at(here()) if device.type == "cuda" and device.index is None else device
+    return device_at(current_place()) if device.type == "cuda" and device.index is None else device
 
 
 @contextlib.contextmanager
-def _unpretended() -> Iterator[None]:
+def _without_pretence() -> Iterator[None]:
     """Hides the pretended GPU from PyTorch's functions for a block, as when a backward pass is compiled at its first run."""
     before = get_torch_function_mode_stack()
     set_torch_function_mode_stack([mode for mode in before if not isinstance(mode, CudaOnHost)])
@@ -91,7 +91,7 @@ def _nodes(model: GraphModule) -> Iterator[Node]:
     return (node for part in _graphs(model) for node in part.graph.nodes)
 
 
-def _changed(model: GraphModule, change: Callable[[Any], Any]) -> None:
+def _change_arguments(model: GraphModule, change: Callable[[Any], Any]) -> None:
     """Changes the arguments of a graph's operators."""
     for node in _nodes(model):
         node.args, node.kwargs = _pytree.tree_map(change, node.args), _pytree.tree_map(change, node.kwargs)
@@ -101,7 +101,7 @@ def _changed(model: GraphModule, change: Callable[[Any], Any]) -> None:
 
 def _on_the_gpu(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
     """Calls `compile_fx_inner` for a GPU's graph."""
-    fake_mode, gpu = detect_fake_mode(inputs), device_at(here())
+    fake_mode, gpu = detect_fake_mode(inputs), device_at(current_place())
 
     def there(value: Any) -> Any:
         if not isinstance(value, FakeTensor):
@@ -109,13 +109,13 @@ def _on_the_gpu(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> An
         with fake_mode:
             return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=gpu)
 
-    with _unpretended(), mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(_numbered)):
-        _changed(graph, lambda value: gpu if value == _CPU else value)
+    with _without_pretence(), mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(_with_number)):
+        _change_arguments(graph, lambda value: gpu if value == _CPU else value)
         for node in _nodes(graph):
             if "val" in node.meta:
                 node.meta["val"] = _pytree.tree_map(there, node.meta["val"])
         made = compile_fx.compile_fx_inner(graph, list(map(there, inputs)), **options)
-    made.current_callable = within(made.current_callable)
+    made.current_callable = run_pretended(made.current_callable)
     return made
 
 
@@ -124,14 +124,14 @@ def _without_ours(state: SymbolicTorchFunctionState, py_stack: Sequence[Any], *a
     _begin(state, [mode for mode in py_stack if not isinstance(mode, CudaOnHost)], *args, **options)
 
 
-def _told(variable: TensorVariable) -> torch.device:
+def _traced_device(variable: TensorVariable) -> torch.device:
     """Device that a traced tensor reports: a GPU, unless the tensor, or all of its graph's inputs, are on the host."""
     device: torch.device = vars(variable)["device"]
     node = variable.proxy.node
     inputs = [node] if node.op == "placeholder" else [one for one in node.graph.nodes if one.op == "placeholder"]
     given = [tensor for tensor in map(_example, inputs) if isinstance(tensor, torch.Tensor)]
     hosts = bool(given) and not any(on_gpu(place_of(tensor)) for tensor in given)
-    return device if device != _CPU or hosts else device_at(here())
+    return device if device != _CPU or hosts else device_at(current_place())
 
 
 def _example(placeholder: Node) -> Any:
@@ -143,7 +143,7 @@ def _keep(variable: TensorVariable, device: torch.device) -> None:
     vars(variable)["device"] = device  # Dynamo looks here to make a copy
 
 
-def _modelled(function: Callable[[], Any], *_args: Any, **_options: Any) -> float:
+def _modelled_ms(function: Callable[[], Any], *_args: Any, **_options: Any) -> float:
     """Replaces Inductor's timer of candidates: milliseconds of the model."""
     return active_driver().session.clock.do_bench(function)
 
@@ -188,12 +188,12 @@ def inductor() -> Iterator[None]:
             *_of_cuda(),
             # Dynamo's tensors of a GPU are on the CPU, so that PyTorch's C++ converts gradients and types for them.
             (FakeTensor, "_normalize_fake_device", staticmethod(on_host)),
-            (torch._TorchCompileInductorWrapper, "__call__", _compiled),
+            (torch._TorchCompileInductorWrapper, "__call__", _compile_graph),
             (SymbolicTorchFunctionState, "__init__", functools.wraps(_begin)(_without_ours)),
-            (type(benchmarker), "benchmark_gpu", staticmethod(_modelled)),
-            (AlgorithmSelectorCache, _TIMED, staticmethod(within(getattr(AlgorithmSelectorCache, _TIMED)))),
-            *((TritonScheduling, name, within(getattr(TritonScheduling, name))) for name in _FUSED),
+            (type(benchmarker), "benchmark_gpu", staticmethod(_modelled_ms)),
+            (AlgorithmSelectorCache, _TIMED, staticmethod(run_pretended(getattr(AlgorithmSelectorCache, _TIMED)))),
+            *((TritonScheduling, name, run_pretended(getattr(TritonScheduling, name))) for name in _FUSED),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))
-        stack.enter_context(mock.patch.object(TensorVariable, "device", property(_told, _keep), create=True))
+        stack.enter_context(mock.patch.object(TensorVariable, "device", property(_traced_device, _keep), create=True))
         yield

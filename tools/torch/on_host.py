@@ -25,11 +25,11 @@ from simgpu.tools.torch.places import (
     PINNED,
     Place,
     common,
+    current_place,
     device_at,
     gpu,
-    here,
     mark,
-    marked,
+    mark_of,
     on_gpu,
     place_of,
     storage_of,
@@ -71,7 +71,7 @@ def gpu_named(value: Any) -> Place | None:
             f"CUDA error: invalid device ordinal: cuda:{index} was asked for, and the number of GPUs of {session.name} is "
             f"{len(session.gpus)}; SIMGPU={session.board}:{max(2, index + 1)} would have it"
         )
-    return here() if index is None else gpu(index)
+    return current_place() if index is None else gpu(index)
 
 
 def _is_host(value: Any) -> bool:
@@ -85,7 +85,7 @@ def _device(tensor: torch.Tensor) -> torch.device:
 
 def _repr(tensor: torch.Tensor, **options: Any) -> str:
     """Replaces `repr`, in which PyTorch asks the tensor for its device."""
-    with pretended():
+    with pretend_gpu():
         return torch._tensor_str._str(tensor, **options)
 
 
@@ -93,13 +93,13 @@ def _format(tensor: torch.Tensor, spec: str) -> str:
     """Replaces `format`: a number's own, for other tensors `repr`."""
     if tensor.dim() == 0:
         return tensor.__format__(spec)
-    with pretended():
+    with pretend_gpu():
         return object.__format__(tensor, spec)
 
 
 def _numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
     """Replaces `Tensor.numpy`: TypeError for a tensor that was made on the GPU or moved there; a copy if it is forced."""
-    place = marked(tensor)
+    place = mark_of(tensor)
     if place is None or not on_gpu(place):
         return tensor.numpy(force=force)
     if force:
@@ -122,7 +122,7 @@ def _type(tensor: torch.Tensor, dtype: Any = None, *args: Any, **options: Any) -
     named = f"{dtype}".startswith("torch.cuda.")
     if dtype is not None:
         converted = tensor.type(f"{dtype}".replace(".cuda", "") if named else dtype, *args, **options)
-        return _copied(converted.clone(), tensor, here()) if named and marked(converted) != here() else converted
+        return _copy(converted.clone(), tensor, current_place()) if named and mark_of(converted) != current_place() else converted
     name = tensor.type()
     return name.replace("torch.", "torch.cuda.", 1) if on_gpu(place_of(tensor)) else name
 
@@ -154,7 +154,7 @@ _MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin
 _DESTINATION: dict[Any, Place] = {torch.Tensor.cpu: HOST, torch.Tensor.pin_memory: PINNED}
 
 
-def _named(args: Sequence[Any]) -> Sequence[Any]:
+def _with_device(args: Sequence[Any]) -> Sequence[Any]:
     """Normalizes a device function's arguments: a GPU's number becomes a device, a tensor its device and dtype."""
     first, *rest = args or (None,)
     if type(first) is int:
@@ -172,10 +172,10 @@ class CudaOnHost(TorchFunctionMode):
         if func in _ANSWERS:
             return _ANSWERS[func](*args, **given)
         if func in _DEVICES:
-            return func(*_named(args), **given)
+            return func(*_with_device(args), **given)
         if traced.tracing():
-            return _traced(func, args, given)
-        place = _asked(func, args, given)
+            return _call_traced(func, args, given)
+        place = _requested_place(func, args, given)
         sent = {name: on_host(value) for name, value in given.items() if name != "pin_memory"}
         positions = [on_host(arg) for arg in args]
         if type(sent.get("device")) is int:
@@ -184,25 +184,25 @@ class CudaOnHost(TorchFunctionMode):
             positions[1] = _CPU
         if func in default_device._device_constructors() and sent.get("device") is None and _default_is_gpu():
             sent["device"] = _CPU
-        narrows = autocast.enabled()
+        narrows = autocast.is_enabled()
         if narrows:
-            positions, sent = autocast.widened(func, positions, sent)
-        with kernels_of_the_gpu(func, place, positions, pretended, narrows):
+            positions, sent = autocast.widen(func, positions, sent)
+        with kernels_of_the_gpu(func, place, positions, pretend_gpu, narrows):
             if func in _MOVES and place is not None:
-                return _moved(func, positions, sent, place)
+                return _move(func, positions, sent, place)
             result = func(*positions, **sent)
         for tensor in tensors_in((result,)):
-            if marked(tensor) is None:
+            if mark_of(tensor) is None:
                 place = common((*args, *given.values())) if place is None else place
                 mark(tensor, place)
         return result
 
 
-def _traced(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+def _call_traced(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
     """Calls a function under a tracer, which makes tensors on the GPU itself. Devices get their number, which PyTorch's C++
     would ask for."""
     if func is torch.Tensor.cuda:
-        return args[0].to(device_at(_asked(func, args, given) or GPU))
+        return args[0].to(device_at(_requested_place(func, args, given) or GPU))
     if func is torch.tensor and is_gpu(given.get("device")):  # C++ would make its elements there before the tracer sees it
         made = func(*args, **{**given, "device": _CPU})
         made.constant, elements = None, made.constant  # else the tracer would move it, too
@@ -218,13 +218,13 @@ def _by_number(value: Any) -> Any:
     return device_at(gpu_named(value) or GPU) if is_gpu(value) else value
 
 
-def _asked(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Place | None:
+def _requested_place(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Place | None:
     """Place that a call names; None if its result is where its arguments are."""
     if func in _DESTINATION:
         return _DESTINATION[func]
     named = given.get("device")
     if func is torch.Tensor.cuda:
-        return gpu_named(named if named is not None or len(args) < 2 else args[1]) or here()
+        return gpu_named(named if named is not None or len(args) < 2 else args[1]) or current_place()
     if func is torch.Tensor.to:
         other = given.get("other", args[1] if len(args) > 1 else None)
         if isinstance(other, torch.Tensor):
@@ -241,29 +241,29 @@ def _asked(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, An
     return HOST if _is_host(named) else None
 
 
-def _moved(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
+def _move(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
     """Returns a tensor at a place: a copy, unless it is already there."""
     if isinstance(args[0], torch.Tensor) and wraps(args[0]) and place != place_of(args[0]):
         dtypes = [value for value in (*args[1:], given.get("dtype")) if isinstance(value, torch.dtype)]
         return args[0].to(_CPU, *dtypes, copy=True)
     if func in _DESTINATION or func is torch.Tensor.cuda:
         layout = {name: value for name, value in given.items() if name == "memory_format"}
-        return args[0] if marked(args[0]) == place else _copied(args[0].clone(**layout), args[0], place)
+        return args[0] if mark_of(args[0]) == place else _copy(args[0].clone(**layout), args[0], place)
     source = args[0] if isinstance(args[0], torch.Tensor) else None
-    there = source is not None and marked(source) == place
+    there = source is not None and mark_of(source) == place
     result = func(*args, **given)
-    shared = source is None or _shared(result, source)
+    shared = source is None or _shares_memory(result, source)
     result = result.clone() if shared and not there else result
-    return mark(result, place) if source is None or there else _copied(result, source, place)
+    return mark(result, place) if source is None or there else _copy(result, source, place)
 
 
-def _shared(result: torch.Tensor, source: torch.Tensor) -> bool:
+def _shares_memory(result: torch.Tensor, source: torch.Tensor) -> bool:
     """True if a move returned the tensor itself, or another in its memory."""
     one, other = storage_of(result), storage_of(source)
     return result is source or (one is not None and other is not None and one.data_ptr() == other.data_ptr())
 
 
-class _Arrived(torch.autograd.Function):
+class _MovedCopy(torch.autograd.Function):
     """Copies a tensor from another place; its gradient goes back there."""
 
     generate_vmap_rule = True
@@ -278,14 +278,14 @@ class _Arrived(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return _copied(grad.clone(), grad, ctx.before), None, None
+        return _copy(grad.clone(), grad, ctx.before), None, None
 
 
-def _copied(copy: torch.Tensor, source: torch.Tensor, place: Place) -> torch.Tensor:
+def _copy(copy: torch.Tensor, source: torch.Tensor, place: Place) -> torch.Tensor:
     """Marks a tensor's copy; its gradient is copied back."""
     if not (torch.is_grad_enabled() and copy.requires_grad):
         return mark(copy, place)
-    arrived: torch.Tensor = _Arrived.apply(copy, place, place_of(source))
+    arrived: torch.Tensor = _MovedCopy.apply(copy, place, place_of(source))
     return arrived
 
 
@@ -302,7 +302,7 @@ def is_pretended() -> bool:
 
 
 @contextlib.contextmanager
-def pretended() -> Iterator[None]:
+def pretend_gpu() -> Iterator[None]:
     """Shows the pretended GPU to PyTorch's functions for a block, in this thread.
 
     This includes PyTorch's own operators: one that it decomposes calls a library's kernel.
@@ -315,12 +315,12 @@ def pretended() -> Iterator[None]:
                 yield
 
 
-def within(function: Callable[..., Any]) -> Callable[..., Any]:
+def run_pretended(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function: it runs where PyTorch's functions see the pretended GPU, whatever thread or code calls it."""
 
     @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with pretended(), KernelsOfTheGpu(GPU, pretended):
+    def run_inside(*args: Any, **kwargs: Any) -> Any:
+        with pretend_gpu(), KernelsOfTheGpu(GPU, pretend_gpu):
             return function(*args, **kwargs)
 
-    return wrapped
+    return run_inside

@@ -35,24 +35,24 @@ def gpu(index: int) -> Place:
     return f"{GPU}:{index}"
 
 
-def here() -> Place:
+def current_place() -> Place:
     """Returns the memory of this thread's GPU."""
     return gpu(active_driver().session.current)
 
 
-def several() -> bool:
+def has_several_gpus() -> bool:
     """True if there is more than one GPU."""
     return len(active_driver().session.gpus) > 1
 
 
 @functools.cache
-def _numbered(place: Place) -> torch.device:
+def _device_of(place: Place) -> torch.device:
     return torch.device(place)
 
 
 def device_at(place: Place) -> torch.device:
     """Device that tensors at a GPU's place report."""
-    return _numbered(here() if place == GPU else place)
+    return _device_of(current_place() if place == GPU else place)
 
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
@@ -70,7 +70,7 @@ def marked_storage(storage: Any) -> Place | None:
     return getattr(storage, MARK, None)
 
 
-def marked(tensor: torch.Tensor) -> Place | None:
+def mark_of(tensor: torch.Tensor) -> Place | None:
     """Place that a tensor's storage is marked with; for a tracer's tensor, its own."""
     if isinstance(tensor, FakeTensor):
         return HOST if tensor.fake_device.type == "cpu" else str(tensor.fake_device)
@@ -79,13 +79,13 @@ def marked(tensor: torch.Tensor) -> Place | None:
 
 def place_of(tensor: torch.Tensor) -> Place:
     """Place of a tensor."""
-    return marked(tensor) or GPU
+    return mark_of(tensor) or GPU
 
 
 def common(values: Iterable[Any]) -> Place:
     """Place of a function's result: the GPU of the first argument that is on one."""
     places = [place for place in map(place_of, tensors_in(values)) if on_gpu(place)]
-    return next((place for place in places if place != GPU), here()) if places else HOST
+    return next((place for place in places if place != GPU), current_place()) if places else HOST
 
 
 def _has_memory(storage: torch.UntypedStorage) -> bool:

@@ -26,13 +26,13 @@ from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
 from simgpu.tools.torch.cuda.devices import Guard
 from simgpu.tools.torch.cuda.generators import GpuGenerator
-from simgpu.tools.torch.on_host import gpu_named, is_gpu, is_pretended, on_host, pretended, within
+from simgpu.tools.torch.on_host import gpu_named, is_gpu, is_pretended, on_host, pretend_gpu, run_pretended
 from simgpu.tools.torch.operators.registered import REGISTERED
 from simgpu.tools.torch.places import (
     HOST,
     common,
+    current_place,
     device_at,
-    here,
     mark,
     mark_storage,
     marked_storage,
@@ -77,7 +77,7 @@ def _place_tag(storage: Any) -> str | None:
     return str(device_at(place)) if place is not None and on_gpu(place) else None
 
 
-def _restored(storage: Any, location: str) -> Any:
+def _restore(storage: Any, location: str) -> Any:
     """Marks a file's storage with the place that it was saved from or is loaded to; None for an unknown place."""
     place = gpu_named(location) or (HOST if location.partition(":")[0] == "cpu" else None)
     return None if place is None else mark_storage(storage, place)
@@ -86,7 +86,7 @@ def _restored(storage: Any, location: str) -> Any:
 @contextlib.contextmanager
 def _saved_by_place() -> Iterator[None]:
     """Makes `torch.save` and `torch.load` know places, ahead of PyTorch's own devices, for a block."""
-    entry = (0, _place_tag, _restored)
+    entry = (0, _place_tag, _restore)
     torch.serialization._package_registry.insert(0, entry)
     try:
         yield
@@ -113,7 +113,7 @@ def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., An
     elif _AS_CPU[key] == "CPU":
         library._registration_handles.append(REGISTERED.add(operator, fn))
     else:
-        _impl(library, op_name, within(fn), _AS_CPU[key], **options)
+        _impl(library, op_name, run_pretended(fn), _AS_CPU[key], **options)
 
 
 def _is_composite(operator: str) -> bool:
@@ -126,14 +126,14 @@ def _is_composite(operator: str) -> bool:
 
 def _or_else(fn: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a kernel that runs `fn` for the GPU's tensors, where PyTorch's functions see the GPU, and `own` for the host's."""
-    kernel = within(fn)
+    kernel = run_pretended(fn)
 
     @functools.wraps(fn)
-    def chosen(*args: Any, **kwargs: Any) -> Any:
+    def choose(*args: Any, **kwargs: Any) -> Any:
         there = any(on_gpu(place_of(tensor)) for tensor in tensors_in((*args, *kwargs.values())))
         return (kernel if there else own)(*args, **kwargs)
 
-    return chosen
+    return choose
 
 
 def _backward_there(node: Any, *grads: Any) -> Any:
@@ -145,7 +145,7 @@ def _backward_there(node: Any, *grads: Any) -> Any:
 
 def _start_within(thread: threading.Thread) -> None:
     """Replaces `threading.Thread.start`: the thread sees the pretended GPU."""
-    thread.run = within(thread.run)  # type: ignore[method-assign]
+    thread.run = run_pretended(thread.run)  # type: ignore[method-assign]
     _start(thread)
 
 
@@ -182,12 +182,12 @@ def _each_its_own(answers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, answer in answers.items():
         if isinstance(answer, FunctionType):
             if answer in functions:
-                answer = _another(answer)
+                answer = _function_copy(answer)
             functions.add(answer)
         yield name, answer
 
 
-def _another(function: Callable[..., Any]) -> Callable[..., Any]:
+def _function_copy(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a new function with the same effect."""
     return functools.wraps(function)(lambda *args, **options: function(*args, **options))
 
@@ -212,7 +212,7 @@ def _compile() -> contextlib.AbstractContextManager[Any]:
 @contextlib.contextmanager
 def _not_compiled() -> Iterator[None]:
     """Makes `torch.compile` compile nothing for a block; tracers' tensors are on the GPU."""
-    with mock.patch.object(torch, "compile", _eager), traced.lying_where_they_would(pretended):
+    with mock.patch.object(torch, "compile", _eager), traced.lying_where_they_would(pretend_gpu):
         yield
 
 
@@ -231,9 +231,10 @@ def pretended_gpu() -> Iterator[None]:
             (unittest.TestCase, "run", _run_case),
             (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
             (_Backward, "apply", _backward_there),
-            (torch.autograd, "_engine_run_backward", within(torch.autograd._engine_run_backward)),
-            (torch.autograd.graph, "_engine_run_backward", within(torch.autograd.graph._engine_run_backward)),
-            (SimDriver, "get_active_torch_device", lambda _driver: device_at(here())), (amd.hipblas, "HipblasLt", HipblasLt),
+            (torch.autograd, "_engine_run_backward", run_pretended(torch.autograd._engine_run_backward)),
+            (torch.autograd.graph, "_engine_run_backward", run_pretended(torch.autograd.graph._engine_run_backward)),
+            (SimDriver, "get_active_torch_device", lambda _driver: device_at(current_place())),
+            (amd.hipblas, "HipblasLt", HipblasLt),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))
         stack.enter_context(mock.patch.dict(_COMPARED, default=_told_by_host))
@@ -241,5 +242,5 @@ def pretended_gpu() -> Iterator[None]:
         stack.enter_context(_saved_by_place())
         stack.enter_context(on_path(active_driver().session.name))
         stack.enter_context(amdsmi.importable())
-        stack.enter_context(pretended())
+        stack.enter_context(pretend_gpu())
         yield

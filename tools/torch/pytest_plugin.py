@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from simgpu.tools.torch.environment import CHECK, CHECKS, SUPPRESSIONS, TARGET
-from simgpu.tools.torch.results import LAUNCHES, Written
+from simgpu.tools.torch.results import LAUNCHES, ResultWriter
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,7 +55,7 @@ def targets_of(given: Iterable[str]) -> list[str]:
 
         for name in names:
             try:
-                hardware.counted(name)
+                hardware.target_count(name)
             except hardware.errors.TargetError as error:
                 raise pytest.UsageError(f"--simgpu: {error}") from None
     return names
@@ -94,7 +94,7 @@ def _begin(config: pytest.Config, options: Any) -> None:
     plugin = OnTargets(targets, options.simgpu_check, options.simgpu_suppressions, sample_of(options.simgpu_sample))
     config.pluginmanager.register(plugin, "simgpu-targets")
     if options.simgpu_results and not hasattr(config, "workerinput"):  # xdist's workers report to the process that started them
-        config.pluginmanager.register(Written(Path(options.simgpu_results)), "simgpu-results")
+        config.pluginmanager.register(ResultWriter(Path(options.simgpu_results)), "simgpu-results")
     plugin.begin()
     config.add_cleanup(plugin.end)
 

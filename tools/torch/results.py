@@ -40,12 +40,12 @@ class UnfinishedTest:
     begun: float  # seconds since 1970
 
 
-class Written:
+class ResultWriter:
     """A plugin of pytest: writes the results of a run to a file, and skips tests that are already there."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known = _over(_tests(path))
+        self._known = _ended_tests(_tests(path))
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -94,7 +94,7 @@ def _tests(path: Path) -> dict[str, list[dict[str, Any]]]:
     return tests
 
 
-def _over(tests: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+def _ended_tests(tests: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
     """Returns the tests that ended."""
     return {name: said for name, said in tests.items() if said[-1].get("phase") in _LAST}
 
@@ -102,9 +102,9 @@ def _over(tests: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, An
 def read(path: Path) -> tuple[list[SuiteOutcome], list[UnfinishedTest]]:
     """Returns the tests that ended and were not skipped, and the unfinished ones."""
     tests = _tests(path)
-    over = _over(tests)
+    over = _ended_tests(tests)
     running = [UnfinishedTest(name, said[0]["begun"]) for name, said in tests.items() if name not in over]
-    return [_outcome(name, said) for name, said in over.items() if not _skipped(said)], running
+    return [_outcome(name, said) for name, said in over.items() if not _was_skipped(said)], running
 
 
 def note_crash(path: Path, error: str) -> bool:
@@ -117,7 +117,7 @@ def note_crash(path: Path, error: str) -> bool:
     return bool(running)
 
 
-def _skipped(said: Iterable[dict[str, Any]]) -> bool:
+def _was_skipped(said: Iterable[dict[str, Any]]) -> bool:
     return any(phase.get("outcome") == "skipped" for phase in said) and not any(phase.get("error") for phase in said)
 
 

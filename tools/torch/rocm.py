@@ -21,7 +21,7 @@ _FEATURES = ":sramecc+:xnack-"
 
 def rocminfo(target: str) -> str:
     """Prints boards as agents, in the lines that programs look for."""
-    board, count = hardware.counted(target)
+    board, count = hardware.target_count(target)
     agents = "\n".join(_agent(board, number) for number in range(1, count + 1))
     return f"""\
 =====================
@@ -53,7 +53,7 @@ Agent {number}
 
 def rocm_smi(target: str) -> str:
     """Prints the devices, for any options."""
-    board, count = hardware.counted(target)
+    board, count = hardware.target_count(target)
     chip = hardware.target(board)
     lines = {
         "Card Series": f"simgpu {board}", "Card Vendor": "Advanced Micro Devices, Inc. [AMD/ATI]", "GFX Version": chip.arch,

@@ -32,14 +32,14 @@ def status_of(command: Sequence[str], module: bool = False) -> int:
         print(stop.code, file=sys.stderr)
         return 1
     except Exception as error:
-        print(told(error), end="", file=sys.stderr)
+        print(format_error(error), end="", file=sys.stderr)
         return 1
     finally:
         sys.argv, sys.path[:] = arguments, path
     return 0
 
 
-def told(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """Formats an error as Python does, from the program's first frame on. A SimError's traceback leaves out frames of Triton
     and simgpu."""
     shown = traceback.TracebackException.from_exception(error)

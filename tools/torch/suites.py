@@ -116,7 +116,7 @@ def run_tests(name: str, checkout: Path, options: Namespace) -> SampleResult:
         while left > 0:
             status = _status(command, checkout / suite.folder, variables, left, subprocess.DEVNULL)
             left = begun + options.seconds - time.monotonic()
-            if status is None or not note_crash(results, f"pytest ended with it, by {_named(status)}"):
+            if status is None or not note_crash(results, f"pytest ended with it, by {_status_name(status)}"):
                 break
         seconds = time.monotonic() - begun
         outcomes, running = read(results)
@@ -125,7 +125,7 @@ def run_tests(name: str, checkout: Path, options: Namespace) -> SampleResult:
         ended = f"ended after {seconds:.0f} s"
         ended += "".join(f"; {test.name} was running, for {time.time() - test.begun:.0f} s" for test in running)
     elif status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
-        ended = f"pytest ended with {_named(status)}"
+        ended = f"pytest ended with {_status_name(status)}"
     return SampleResult(name, version_of(checkout), outcomes, seconds, ended)
 
 
@@ -146,7 +146,7 @@ def run_scripts(name: str, checkout: Path, options: Namespace) -> SampleResult:
     return SampleResult(name, version_of(checkout), outcomes, sum(outcome.seconds for outcome in outcomes), "")
 
 
-def _named(status: int) -> str:
+def _status_name(status: int) -> str:
     """Names a process's exit status, or the signal that ended it."""
     return f"status {status}" if status >= 0 else signal.Signals(-status).name
 
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = made.parse_args(arguments)
     named = [text.partition("=") for text in options.checkouts]
     try:
-        hardware.counted(options.target)
+        hardware.target_count(options.target)
         sample_of(options.sample)
     except (SimError, pytest.UsageError) as error:
         made.error(str(error))

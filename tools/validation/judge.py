@@ -15,10 +15,10 @@ from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.rates.pipelines import pipelines
-from simgpu.hardware.rates.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.sampling.samples import sample
 from simgpu.timing.gpu import Mechanisms
-from simgpu.timing.predict import Sampled, predict
+from simgpu.timing.predict import SampledLaunch, predict
 from simgpu.tools.validation import aiter, measured, tensile, tile_kernel
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Measurement, read
@@ -29,7 +29,7 @@ LATENCY_US = 12.0  # below it, AITER's rows are a class of their own
 
 
 @dataclass(frozen=True)
-class Judged:
+class RowVerdict:
     """A row with the model's prediction."""
 
     rows: str  # name of the set
@@ -50,17 +50,17 @@ class Judged:
 class Findings:
     """Judged rows, and reasons why the others were not judged."""
 
-    judged: list[Judged] = field(default_factory=list)
+    judged: list[RowVerdict] = field(default_factory=list)
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)  # by set and reason
 
 
 # Judges a row under some mechanisms, so that an ablation need not sample again.
-Judge = Callable[[Mechanisms], Judged]
+Judge = Callable[[Mechanisms], RowVerdict]
 
 
 def judges(folder: Path, checkout: Path | None, sets: Sequence[str], limit: int | None, found: Findings) -> Iterable[Judge]:
     """Judges the rows of the sets into `found`, and yields each one's judge; limit: rows of AITER, and of Tensile, by hash."""
-    makers = {"measured": _measured, "tensile": _tensile, "aiter": _aiter}
+    makers = {"measured": _judge_measured, "tensile": _tensile, "aiter": _aiter}
     for name in sets:
         rows = read(folder, f"{name}*.csv.gz")
         if name != "measured":
@@ -84,12 +84,14 @@ def judges(folder: Path, checkout: Path | None, sets: Sequence[str], limit: int 
             yield judge
 
 
-def _measured(row: Measurement, _checkout: Path | None) -> Judge:
+def _judge_measured(row: Measurement, _checkout: Path | None) -> Judge:
     chip = measured.chip_of(row)
 
-    def judge(on: Mechanisms) -> Judged:
-        got = measured.predicted(row, on)
-        return Judged("measured", row.kernel.split()[0], chip.name, row.dtype, f"{row.kernel} {row.shape}", row.value, got, True)
+    def judge(on: Mechanisms) -> RowVerdict:
+        got = measured.predict_row(row, on)
+        return RowVerdict(
+            "measured", row.kernel.split()[0], chip.name, row.dtype, f"{row.kernel} {row.shape}", row.value, got, True
+        )
 
     return judge
 
@@ -100,14 +102,14 @@ def _tensile(row: Measurement, _checkout: Path | None) -> Judge:
     cycles = tensile.cycles_of(row, kernel, chip)
     m, n, batch, k = tensile.shape_of(row)
 
-    def judge(on: Mechanisms) -> Judged:
+    def judge(on: Mechanisms) -> RowVerdict:
         found = (
             tile_kernel.at_its_clock(kernel, chip, m, n, k, batch, on=on)[0] if tensile.split_is_told(row, chip)
-            else tile_kernel.tuned(kernel, chip, m, n, k, batch, on=on)
+            else tile_kernel.tuned_time(kernel, chip, m, n, k, batch, on=on)
         )  # fmt: skip
         got = found.cycles + tensile.overhead(kernel, chip) * on.launch
         name = f"{row.kernel.split()[-1]} {row.shape}"
-        return Judged("tensile", "long", chip.name, kernel.atom.a_type, name, cycles, got, row.fits)
+        return RowVerdict("tensile", "long", chip.name, kernel.atom.a_type, name, cycles, got, row.fits)
 
     return judge
 
@@ -120,9 +122,9 @@ def _aiter(row: Measurement, checkout: Path | None) -> Judge:
     group = "latency" if row.value < LATENCY_US else row.group
     warm = sum(call.buffers[name] for name in ("A", "B")) < WARM_BYTES
 
-    def judge(on: Mechanisms) -> Judged:
+    def judge(on: Mechanisms) -> RowVerdict:
         got = 1e6 * (predict(sampled, warm=warm, on=on).seconds + zeroing(call))
-        return Judged("aiter", group, call.board, row.dtype, f"{call.path.name} {row.shape}", row.value, got)
+        return RowVerdict("aiter", group, call.board, row.dtype, f"{call.path.name} {row.shape}", row.value, got)
 
     return judge
 
@@ -132,7 +134,7 @@ def zeroing(call: aiter.ShippedLaunch) -> float:
     if not call.zeroed:
         return 0.0
     chip = board(call.board)
-    return pipelines(chip.arch).launch_us * 1e-6 + call.zeroed / sustained(chip).hbm
+    return pipelines(chip.arch).launch_us * 1e-6 + call.zeroed / sustained_rates(chip).hbm
 
 
 def board(name: str) -> HardwareDescriptor:
@@ -142,7 +144,7 @@ def board(name: str) -> HardwareDescriptor:
     return hardware.target(name)
 
 
-def sampled_call(call: aiter.ShippedLaunch) -> Sampled:
+def sampled_call(call: aiter.ShippedLaunch) -> SampledLaunch:
     """Samples a shipped kernel's launch, on zeros."""
     import simgpu
 
@@ -170,7 +172,7 @@ class ErrorLine:
     bias: float
 
 
-def table(judged: Sequence[Judged]) -> list[ErrorLine]:
+def table(judged: Sequence[RowVerdict]) -> list[ErrorLine]:
     """Groups errors by set, class, board and type, and all of each set; Tensile's tenth that may calibrate is separate."""
     kept: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for one in judged:

@@ -22,7 +22,7 @@ from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing import state
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
-from simgpu.timing.gpu import Gpu, Load, Mechanisms, settled
+from simgpu.timing.gpu import Gpu, Load, Mechanisms, settle
 from simgpu.tools.validation import own_kernels
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Measurement
@@ -67,7 +67,7 @@ def clocks_of(
             result = gpu.run(resident, min(groups, chip.num_cus))
             return result, gpu.load_of(result), 0.0
 
-        return float(settled(at).clocks)
+        return float(settle(at).clocks)
 
     return (run(3 * TIMES) - run(TIMES)) / (2 * TIMES)
 
@@ -80,9 +80,9 @@ def chip_of(row: Measurement) -> HardwareDescriptor:
     return hardware.target(name)
 
 
-def predicted(row: Measurement, on: Mechanisms | None = None) -> float:
+def predict_row(row: Measurement, on: Mechanisms | None = None) -> float:
     """Returns the model's figure in the row's unit. NotJudged says why there is none."""
-    if (found := own_kernels.predicted(row, chip_of(row), on)) is not None:
+    if (found := own_kernels.predict_row(row, chip_of(row), on)) is not None:
         return found
     for pattern, judge in JUDGES:
         if re.match(pattern, row.kernel) and (found := judge(row, chip_of(row), on)) is not None:

@@ -18,7 +18,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import ToolchainError
 from simgpu.sampling.samples import sample
 from simgpu.timing.gpu import Mechanisms
-from simgpu.timing.predict import Sampled, predict
+from simgpu.timing.predict import SampledLaunch, predict
 from simgpu.tools.cases.opencl import compile_opencl
 from simgpu.tools.validation.rows import Measurement
 
@@ -115,17 +115,17 @@ def _two_a_unit(name: str, block: int, chip: HardwareDescriptor) -> OwnLaunch | 
 UNITS: Mapping[str, float] = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
 
-def predicted(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+def predict_row(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
     """Returns the model's figure in the row's unit; None for a kernel that is not here."""
     launch = launch_of(row, chip)
     if launch is None:
         return None
-    seconds = predict(_sampled(launch, chip.name), on=on).seconds
+    seconds = predict(_sample_launch(launch, chip.name), on=on).seconds
     return launch.nbytes / seconds / 1e9 if launch.nbytes else seconds * UNITS[row.unit]
 
 
 @cache
-def _sampled(launch: OwnLaunch, board: str) -> Sampled:
+def _sample_launch(launch: OwnLaunch, board: str) -> SampledLaunch:
     import simgpu
 
     device = simgpu.Device(board, threads=1)

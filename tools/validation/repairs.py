@@ -51,9 +51,9 @@ def repairs(repository: str, commits: Iterable[str], jobs: int = 1, most: int | 
 
     jobs: processes; most: number of a commit's objects to lint, drawn at random.
     """
-    changes = {commit: drawn(list(changed(repository, commit)), most) for commit in commits}
+    changes = {commit: draw(list(changed_objects(repository, commit)), most) for commit in commits}
     blobs = {blob for pairs in changes.values() for pair in pairs for blob in pair}
-    tallies = linted(repository, blobs, jobs)
+    tallies = lint_blobs(repository, blobs, jobs)
     for commit, pairs in changes.items():
         before, after = (sum((tallies[pair[at]] for pair in pairs), Tally()) for at in (0, 1))
         subject = git(repository, "log", "-1", "--format=%s", commit).decode(errors="replace").strip()
@@ -66,7 +66,7 @@ def repairing(repository: str) -> list[str]:
     return [line.split(" ", 1)[0] for line in lines if WORDS.search(line.split(" ", 1)[1])]
 
 
-def changed(repository: str, commit: str) -> Iterator[tuple[str, str]]:
+def changed_objects(repository: str, commit: str) -> Iterator[tuple[str, str]]:
     """Yields the blobs, before and after, of each code object that a commit modified or renamed."""
     lines = git(repository, "diff", "--raw", "-M", "--abbrev=40", f"{commit}^", commit, "--", "*.co").decode().splitlines()
     for line in lines:
@@ -82,14 +82,14 @@ def objects(repository: str) -> dict[str, str]:
     return {path: words.split()[2] for words, path in rows}
 
 
-def drawn(items: list[T], most: int | None) -> list[T]:
+def draw(items: list[T], most: int | None) -> list[T]:
     """Draws at most `most` items and keeps their order; None keeps all."""
     if most is None or len(items) <= most:
         return items
     return [items[at] for at in sorted(random.Random(SEED).sample(range(len(items)), most))]
 
 
-def linted(repository: str, blobs: Iterable[str], jobs: int = 1) -> dict[str, Tally]:
+def lint_blobs(repository: str, blobs: Iterable[str], jobs: int = 1) -> dict[str, Tally]:
     """Counts the errors of each blob, in `jobs` processes."""
     names = sorted(blobs)
     if jobs == 1:
@@ -124,7 +124,7 @@ def drawn_by_family(paths: Mapping[str, str], most: int | None) -> dict[str, str
     families: dict[str, list[str]] = {}
     for path in sorted(paths):
         families.setdefault(family(path), []).append(path)
-    return {path: paths[path] for members in families.values() for path in drawn(members, most)}
+    return {path: paths[path] for members in families.values() for path in draw(members, most)}
 
 
 def of_rules(tally: Tally, *, certain: bool = False) -> Counter[str]:
@@ -178,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _report(options)
     elif options.today:
         paths = drawn_by_family(objects(options.repository), options.most)
-        tallies = linted(options.repository, set(paths.values()), options.jobs)
+        tallies = lint_blobs(options.repository, set(paths.values()), options.jobs)
         if options.json:
             print_json({path: [[*key, count] for key, count in tallies[blob].items()] for path, blob in paths.items()})
         else:
@@ -188,12 +188,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.json:
             keys = ("commit", "subject", "objects")
             lists = [({key: vars(one)[key] for key in keys}, one.before, one.after) for one in found]
-            print_json([row | {"before": _listed(before), "after": _listed(after)} for row, before, after in lists])
+            print_json([row | {"before": _tally_rows(before), "after": _tally_rows(after)} for row, before, after in lists])
         else:
             show_repairs(found)
 
 
-def _listed(tally: Tally) -> list[list[object]]:
+def _tally_rows(tally: Tally) -> list[list[object]]:
     return [[*key, count] for key, count in tally.items()]
 
 

@@ -22,12 +22,12 @@ def report(code: CodeObject, path: str, commit: str) -> str:
         found = [f for f in lint_causes(code, kernel) if f.severity == "error" and f.certain and f.rule not in TOLERATED]
         parts.append(f"Kernel `{kernel.title}`: {sum(f.pairs for f in found)} certain errors of {len(found)} causes.")
         for number, finding in enumerate(found[:CAUSES], 1):
-            parts += ["", f"## {number}. {finding.kind}: {finding.rule}", "", *_described(code, kernel, finding)]
+            parts += ["", f"## {number}. {finding.kind}: {finding.rule}", "", *_describe(code, kernel, finding)]
     parts += ["", "## To see it", "", f"    git show {commit[:12]}:{path} > k.co", "    simgpu lint k.co", ""]
     return "\n".join(parts)
 
 
-def _described(code: CodeObject, kernel: KernelInfo, finding: Finding) -> Iterator[str]:
+def _describe(code: CodeObject, kernel: KernelInfo, finding: Finding) -> Iterator[str]:
     yield finding.message + "."
     if finding.pairs > 1:
         yield f"The same holds of {finding.pairs} pairs of instructions of this loop or of straight code; the first:"

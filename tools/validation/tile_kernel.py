@@ -14,14 +14,14 @@ import numpy as np
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS, HardwareDescriptor
 from simgpu.hardware.rates.clocks import sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
-from simgpu.hardware.rates.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing import state
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import STORE, CodeColumns, columns
-from simgpu.timing.gpu import STEADY_CLOCK, Gpu, Load, Mechanisms, settled
+from simgpu.timing.gpu import STEADY_CLOCK, Gpu, Load, Mechanisms, settle
 from simgpu.timing.predict import GroupResources
-from simgpu.tools.validation.tile_loop import WAVE, TileKernel, before, behind, step
+from simgpu.tools.validation.tile_loop import WAVE, TileKernel, epilogue_issues, prologue_issues, step
 
 STEPS = 40_000  # wave-instructions of a workgroup that are modelled at most; longer loops are extrapolated
 
@@ -31,7 +31,7 @@ def resources(kernel: TileKernel) -> GroupResources:
     acc = kernel.results * max(1, kernel.out // 4 if kernel.out > 4 else 1)
     depth = kernel.k if kernel.direct else kernel.atom.k * min(kernel.parts, kernel.parts_ahead + 1)
     parts = (kernel.wave_m + kernel.wave_n) * depth * kernel.element // WAVE // 4
-    loaded = 0 if kernel.direct else sum(load.lane_bytes for load in kernel.loaded) // 4
+    loaded = 0 if kernel.direct else sum(load.lane_bytes for load in kernel.load_issues) // 4
     lds = kernel.stages * (kernel.m + kernel.n) * kernel.k * kernel.element
     return GroupResources(min(256, 48 + parts + loaded), min(256, acc), 80, lds, kernel.waves)
 
@@ -57,7 +57,7 @@ def at_its_clock(
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
-def tuned(
+def tuned_time(
     kernel: TileKernel, chip: HardwareDescriptor, m: int, n: int, k: int, batch: int = 1, *, on: Mechanisms | None = None
 ) -> TileTime:
     """Models a product with the fastest split of K, as tuning left it: partial sums in f32 that a second kernel adds."""
@@ -68,7 +68,7 @@ def tuned(
             break
         part = replace(kernel, split=split, out=4)
         found, mhz = at_its_clock(part, chip, m, n, k, batch, on=on)
-        adding = (split * 4 + kernel.out) * m * n * batch / sustained(chip).mall + pipelines(chip.arch).launch_us * 1e-6
+        adding = (split * 4 + kernel.out) * m * n * batch / sustained_rates(chip).mall + pipelines(chip.arch).launch_us * 1e-6
         cycles = found.cycles + adding * mhz * 1e6
         if cycles < best.cycles:
             best = replace(found, cycles=cycles)
@@ -99,9 +99,9 @@ def model(
     traffic = _traffic(kernel, chip, tiles, groups, resident, warm, on)
 
     def cycles(count: int) -> tuple[float, state.CuResult]:
-        code, work = _built(kernel, row, count, on, min(math.ceil(groups / chip.num_cus), 4 * resident))
+        code, work = _build(kernel, row, count, on, min(math.ceil(groups / chip.num_cus), 4 * resident))
         past, late = (np.repeat(np.array(part)[:, None], len(code.unit), 1) for part in traffic)
-        past[:, code.flags & STORE != 0] = [[_whole(kernel)], [1.0]]
+        past[:, code.flags & STORE != 0] = [[_line_fraction(kernel)], [1.0]]
         shares = Shares(past, late)
 
         def run(load: Load) -> tuple[tuple[Gpu, state.CuResult], Load, float]:
@@ -109,7 +109,7 @@ def model(
             result = gpu.steady()
             return (gpu, result), gpu.load_of(result), 0.0
 
-        gpu, result = settled(run)
+        gpu, result = settle(run)
         return gpu.cycles(result), result
 
     whole, longer = cycles(most)
@@ -152,9 +152,9 @@ def _distinct(*columns: np.ndarray) -> int:
     return len({*zip(*columns, strict=True)})
 
 
-def _built(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, groups: int) -> tuple[CodeColumns, state.Work]:
-    start, loop = before(kernel), step(kernel)
-    issues = [*start, *loop, *behind(kernel), Issue(Unit.NONE, Kind.END)]
+def _build(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, groups: int) -> tuple[CodeColumns, state.Work]:
+    start, loop = prologue_issues(kernel), step(kernel)
+    issues = [*start, *loop, *epilogue_issues(kernel), Issue(Unit.NONE, Kind.END)]
     code = columns({number: (issue, 1) for number, issue in enumerate(issues)}, len(issues), row)
     first, last = len(start), len(start) + len(loop)
     trace = np.array([*range(first), *list(range(first, last)) * steps, *range(last, len(issues))], np.int64)
@@ -165,7 +165,7 @@ def _built(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, group
             rate = 256 if row.lds_port_overhead == 0 and not issue.store else 128
             rows[number, 0] = math.ceil(WAVE * issue.lane_bytes / rate)
         elif issue.kind is Kind.VMEM:
-            rows[number] = _stored(kernel, issue) if issue.store else _loaded(issue, row)
+            rows[number] = _store_cost(kernel, issue) if issue.store else _load_cost(issue, row)
     if not on.lds:
         rows[code.kind == Kind.LDS, 0] = 0
     accesses = rows[trace[kinds[trace]]]
@@ -173,19 +173,19 @@ def _built(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, group
     return code, state.Work(trace, zeros, zeros + len(trace), accesses, zeros, kernel.waves, np.zeros(groups, np.int64))
 
 
-def _whole(kernel: TileKernel) -> float:
+def _line_fraction(kernel: TileKernel) -> float:
     """Fraction of a line that a store of results fills: L2 joins the parts before it writes them back."""
-    store = next(issue for issue in behind(kernel) if issue.store)
-    return WAVE * store.lane_bytes / (64 * _stored(kernel, store)[1])
+    store = next(issue for issue in epilogue_issues(kernel) if issue.store)
+    return WAVE * store.lane_bytes / (64 * _store_cost(kernel, store)[1])
 
 
-def _loaded(issue: Issue, row: Pipelines) -> tuple[int, int, int]:
+def _load_cost(issue: Issue, row: Pipelines) -> tuple[int, int, int]:
     """Clocks of the coalescer and lines of a load with adjacent lanes."""
     lines = math.ceil(WAVE * issue.lane_bytes / row.cache_line)
     return WAVE * issue.lane_bytes // 64, lines, lines
 
 
-def _stored(kernel: TileKernel, issue: Issue) -> tuple[int, int, int]:
+def _store_cost(kernel: TileKernel, issue: Issue) -> tuple[int, int, int]:
     """Clocks of the coalescer and lines of a store of results, in the layout of matrix instructions.
 
     A store writes columns, or rows, as many as the instruction has. Lanes pass 16 a clock, and a line a clock.

@@ -83,7 +83,7 @@ class TileKernel:
         return a, b
 
     @property
-    def loaded(self) -> Sequence[Issue]:
+    def load_issues(self) -> Sequence[Issue]:
         """Loads of a wave's step."""
         return [
             Issue(Unit.VMEM, Kind.VMEM, lane_bytes=nbytes, counts_vm=True, dma=self.direct)
@@ -130,20 +130,20 @@ def store_of(load: Issue) -> Issue:
 
 def step(kernel: TileKernel) -> list[Issue]:
     """Returns a wave's step."""
-    return [*(_direct(kernel) if kernel.direct else _staged(kernel)), SCALAR, Issue(Unit.BRANCH, Kind.BRANCH)]
+    return [*(_direct(kernel) if kernel.direct else _staged_issues(kernel)), SCALAR, Issue(Unit.BRANCH, Kind.BRANCH)]
 
 
-def before(kernel: TileKernel) -> list[Issue]:
+def prologue_issues(kernel: TileKernel) -> list[Issue]:
     """Returns the instructions before the loop."""
     count = DIRECT_SET_UP if kernel.direct else SET_UP
-    made = [*[VALU] * count, *[SCALAR] * count, *list(kernel.loaded) * kernel.ahead]
+    made = [*[VALU] * count, *[SCALAR] * count, *list(kernel.load_issues) * kernel.ahead]
     if kernel.direct:
         return [*made, wait(vm=0)]
-    made += [wait(vm=len(kernel.loaded) * (kernel.ahead - 1)), *map(store_of, kernel.loaded), wait(lgkm=0), BARRIER]
+    made += [wait(vm=len(kernel.load_issues) * (kernel.ahead - 1)), *map(store_of, kernel.load_issues), wait(lgkm=0), BARRIER]
     return [*made, *kernel.reading(0), wait(lgkm=0), *[VALU] * kernel.packs]
 
 
-def behind(kernel: TileKernel) -> list[Issue]:
+def epilogue_issues(kernel: TileKernel) -> list[Issue]:
     """Returns the end: results scaled, rounded and stored."""
     store = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=min(16, kernel.stored * kernel.out), store=True, counts_vm=True)
     together = max(1, store.lane_bytes // kernel.out)
@@ -155,8 +155,8 @@ def behind(kernel: TileKernel) -> list[Issue]:
 ROUNDING = {("bf16", 2): 7, ("f16", 2): 3}
 
 
-def _staged(kernel: TileKernel) -> list[Issue]:
-    count, parts, loaded = kernel.atoms, min(kernel.parts, kernel.atoms), kernel.loaded
+def _staged_issues(kernel: TileKernel) -> list[Issue]:
+    count, parts, loaded = kernel.atoms, min(kernel.parts, kernel.atoms), kernel.load_issues
     last = count * (parts - 1) // parts if parts > 1 else count // 2  # where the last part begins
     slots: list[list[Issue]] = [[] for _ in range(count)]
     first = max(0, last - len(loaded))  # where stores to LDS begin
@@ -205,17 +205,17 @@ def _since_read(made: Sequence[Issue]) -> int:
 def _direct(kernel: TileKernel) -> list[Issue]:
     matrix, loaded, reads = (
         matrix_of(kernel),
-        kernel.loaded,
+        kernel.load_issues,
         [read for part in range(kernel.parts) for read in kernel.reading(part)],
     )
     early = len(reads) - max(1, len(reads) // PARTS)  # reads of the tile's later parts; the others are ahead of their step
     first, second = round(FIRST * kernel.atoms), round(SECOND * kernel.atoms)
-    made = _spread([matrix] * first, [*_merged(loaded, reads[:early]), SCALAR, SCALAR])
+    made = _spread([matrix] * first, [*_merge(loaded, reads[:early]), SCALAR, SCALAR])
     made += [wait(vm=len(loaded) * (kernel.ahead - 1)), *[matrix] * (second - first), wait(lgkm=0), BARRIER]
     return [*made, *_spread([matrix] * (kernel.atoms - second), reads[early:]), wait(lgkm=0)]
 
 
-def _merged(one: Sequence[Issue], other: Sequence[Issue]) -> list[Issue]:
+def _merge(one: Sequence[Issue], other: Sequence[Issue]) -> list[Issue]:
     """Mixes both evenly."""
     keyed = [((at + 0.5) / len(part), issue) for part in (one, other) for at, issue in enumerate(part)]
     return [issue for _, issue in sorted(keyed, key=lambda pair: pair[0])]

@@ -32,10 +32,10 @@ def run(options: Namespace) -> int:
     code = CodeObject.parse(data)
     write(output, data, options.force)
     if options.json:
-        kernels = [{"name": kernel.name, "resources": kernel.declared} for kernel in code.kernels.values()]
+        kernels = [{"name": kernel.name, "resources": kernel.declared_resources} for kernel in code.kernels.values()]
         print_json({"file": options.file, "output": output, "target": code.target, "bytes": len(data), "kernels": kernels})
     elif output != STDOUT:
         show(f"{options.file} -> {output}: {code.target}, {len(data):,} bytes")
         for kernel in code.kernels.values():
-            show(f"{kernel.title}: " + ", ".join(f"{value:,} {name}" for name, value in kernel.declared.items()))
+            show(f"{kernel.title}: " + ", ".join(f"{value:,} {name}" for name, value in kernel.declared_resources.items()))
     return 0

@@ -28,7 +28,7 @@ def configure(parser: ArgumentParser) -> None:
     text = "a kernel of any code object, as `simgpu exec` takes it; its result is not validated"
     sub = operators.add_parser("exec", help=text, description=text)
     exec.configure(sub)
-    _both(sub)
+    _add_shared_options(sub)
     sub.add_argument("--json", action="store_true", default=SUPPRESS, help="print one JSON document instead of text")
 
 
@@ -37,10 +37,10 @@ PROFILE = "the time by opcode, sampled (Linux)"
 
 def _of_operator(parser: ArgumentParser) -> None:
     operator.add_options(parser)
-    _both(parser)
+    _add_shared_options(parser)
 
 
-def _both(parser: ArgumentParser) -> None:
+def _add_shared_options(parser: ArgumentParser) -> None:
     """Adds options that may come before or after OP."""
     parser.add_argument("--profile", action="store_true", default=SUPPRESS, help=PROFILE)
     for action in parser._actions:

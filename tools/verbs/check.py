@@ -76,7 +76,7 @@ def run(options: Namespace) -> int:
     claim([wanted.sarif], wanted.force)
     inner = Parser(prog="simgpu check")
     module.configure(inner)
-    outputs = [*_given("html", wanted), *_given("against", wanted), *(["--force"] if wanted.force else [])]
+    outputs = [*_option_words("html", wanted), *_option_words("against", wanted), *(["--force"] if wanted.force else [])]
     known = read_suppressions(wanted.suppressions)
     watch = Watch(check=_check(wanted), shadow=wanted.shadow is not None, suppressions=known)
     if wanted.shadow and not (wanted.numerics and verb == "run"):
@@ -116,7 +116,7 @@ def run(options: Namespace) -> int:
     return status
 
 
-def _given(name: str, options: Namespace) -> list[str]:
+def _option_words(name: str, options: Namespace) -> list[str]:
     """Returns an option as given on the command line, for run or exec."""
     value = getattr(options, name)
     return [f"--{name}", value] if value else []

@@ -28,12 +28,12 @@ def run(options: Namespace) -> int:
             Adapter(Channel(sys.stdin.buffer, sink)).serve()
         return 0
     gone = contextlib.suppress(ConnectionError)  # a client need not wait for the answer to its last request
-    with gone, _accepted(options.socket) as connection, connection.makefile("rwb") as stream:
+    with gone, _accept(options.socket) as connection, connection.makefile("rwb") as stream:
         Adapter(Channel(stream, stream)).serve()  # type: ignore[arg-type]
     return 0
 
 
-def _accepted(path: str) -> socket.socket:
+def _accept(path: str) -> socket.socket:
     """Returns the connection of the first client of a new socket, and removes the socket's name. Raises UsageError if a file
     has it."""
     if not hasattr(socket, "AF_UNIX"):

@@ -37,7 +37,7 @@ def run(options: Namespace) -> int:
     operator = OPERATORS[options.op]
     tree = operator.tree(options)
     with progress("emitting"):
-        kernel = operator.chosen(options).emit(tree)
+        kernel = operator.choose_kernels(options).emit(tree)
         code = kernel.assemble() if options.object or options.listing else b""
         text = _listing(kernel, code) if options.listing else kernel.source
     if options.output:
@@ -73,8 +73,8 @@ def run(options: Namespace) -> int:
 
 def _listing(kernel: EmittedKernel, code: bytes) -> str:
     from simgpu.hardware.code_object.code_object import CodeObject
-    from simgpu.tools.tables.listing import listed
+    from simgpu.tools.tables.listing import listing_lines
 
     parsed = CodeObject.parse(code)
-    lines = [f"{step.name}:\n" + "\n".join(line.render() for line in listed(step, parsed)) for step in kernel.steps]
+    lines = [f"{step.name}:\n" + "\n".join(line.render() for line in listing_lines(step, parsed)) for step in kernel.steps]
     return "\n\n".join(lines) + "\n"

@@ -73,7 +73,7 @@ def _run(options: Namespace, watch: Watch | None) -> int:
         if entry.array is not None
     ]
     if watch is not None:
-        watch.unusual += [text for result in results if (text := result.unusual)]
+        watch.unusual += [text for result in results if (text := result.nonfinite_note)]
     for result in results:
         if result.path is not None:
             write(result.path, _npy(result.after), options.force)
@@ -81,14 +81,14 @@ def _run(options: Namespace, watch: Watch | None) -> int:
         print_json({
             "file": options.file, "target": device.arch, "kernel": info.name,
             **{name: list(value) if isinstance(value, tuple) else value for name, value in wanted.extents.items()},
-            "resources": info.declared, "buffers": [result.document() for result in results],
+            "resources": info.declared_resources, "buffers": [result.document() for result in results],
             "against_sim": [agreement.document() for agreement in agreements],
             "expected": [asdict(expectation) for expectation in expectations],
             **run_document(outcome),
         })  # fmt: skip
     else:
         show(f"{info.title} of {options.file} on {device.arch}")
-        show(table("Resources", ("resource", "value"), info.declared.items()))
+        show(table("Resources", ("resource", "value"), info.declared_resources.items()))
         if results:
             shown = [result.document() for result in results]
             unusual = [name for name in ("nan", "infinite") if any(row[name] for row in shown)]

@@ -135,25 +135,27 @@ def _options(options: Namespace) -> Options:
     return Options(
         boards * options.devices, check=check, pad=options.pad, kernels=kernels, skip=options.skip, only=options.only,
         threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout, time=options.times,
-        observe=_observed if options.html else None, suppressions=read_suppressions(options.suppressions),
+        observe=_observe if options.html else None, suppressions=read_suppressions(options.suppressions),
     )  # fmt: skip
 
 
-def _observed(kernel: Kernel, **call: Any) -> tuple[Run, dict[str, Any]]:
-    from simgpu.tools.page.launched import observed
+def _observe(kernel: Kernel, **call: Any) -> tuple[Run, dict[str, Any]]:
+    from simgpu.tools.page.launched import observe
 
-    return observed(kernel, **call)
+    return observe(kernel, **call)
 
 
 def _page(outcome: launcher.ProgramOutcome, options: Namespace) -> None:
     """Writes the page of the launches of the program's processes."""
-    from simgpu.tools.page.launched import joined
+    from simgpu.tools.page.launched import join_documents
     from simgpu.tools.page.page import Page
 
     documents = [document for process in outcome.processes for document in process["observed"]]
     tables = [list(_table(process, options.times)) for process in outcome.processes]
     title = shlex.join(options.command)
-    Page(title, {**joined(documents), "tables": tables}, shlex.join(["simgpu", *options.words])).save(options.html, options.force)
+    Page(title, {**join_documents(documents), "tables": tables}, shlex.join(["simgpu", *options.words])).save(
+        options.html, options.force
+    )
 
 
 def _serve(descriptor: int, options: Options) -> int:
@@ -197,7 +199,7 @@ def _table(process: dict[str, Any], timed: bool) -> tuple[str, Sequence[str], li
     rows, columns = [_row(kernel) for kernel in process["kernels"]], COLUMNS
     if timed:
         columns += ("modelled us",)
-        rows = [(*row, _modelled(kernel)) for row, kernel in zip(rows, process["kernels"], strict=True)]
+        rows = [(*row, _modelled_text(kernel)) for row, kernel in zip(rows, process["kernels"], strict=True)]
     return f"{os.path.basename(process['program'])} on {boards}", columns, rows
 
 
@@ -210,7 +212,7 @@ def _row(kernel: dict[str, Any]) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _modelled(kernel: dict[str, Any]) -> str:
+def _modelled_text(kernel: dict[str, Any]) -> str:
     """Formats the time of all launches together, and the number of launches without a modelled time."""
     said = f"{1e6 * kernel['modelled']:,.1f}"
     return f"{said}, and {kernel['untimed']} untold" if kernel["untimed"] else said

@@ -74,13 +74,13 @@ def run(options: Namespace) -> int:
     if options.element:
         return _element(row, fragments, options)
     _limits(row, fragments, options)
-    chosen = [_filtered(fragment.documents(), options) for fragment in fragments]
+    chosen = [_filter(fragment.documents(), options) for fragment in fragments]
     if options.json:
         print_json({
             **instruction_document(row),
             "applied": {name: value for name, value in modifiers.items() if value},
             "operands": {
-                f.operand: {"registers": f.registers, "width": row.width(f.operand), "verified": row.verified(f.operand),
+                f.operand: {"registers": f.registers, "width": row.width(f.operand), "verified": row.is_verified(f.operand),
                             "doubt": row.doubt(f.operand), "formula": formula(row, f.operand), "elements": records}
                 for f, records in zip(fragments, chosen, strict=True)
             },
@@ -124,7 +124,7 @@ def _operands(row: MatrixInstruction, options: Namespace) -> list[str]:
     return ["A", "B"] + ["IDX"] * row.sparse + ["SCALE_A", "SCALE_B"] * row.scaled + ["D"]
 
 
-def _filtered(records: list[dict[str, Any]], options: Namespace) -> list[dict[str, Any]]:
+def _filter(records: list[dict[str, Any]], options: Namespace) -> list[dict[str, Any]]:
     return [
         record
         for record in records
@@ -220,7 +220,7 @@ def _list(options: Namespace) -> int:
             row.mnemonic, row.m, row.n, row.k, row.blocks, row.a_type, row.b_type, row.cd_type, row.passes,
             4 * 2 * row.m * row.n * row.k * row.blocks // (4 * row.passes),
             " ".join(sorted(row.modifiers)),
-            "verified" if row.verified("A") and row.verified("B") else "unverified",
+            "verified" if row.is_verified("A") and row.is_verified("B") else "unverified",
             row.fidelity(),
         )
         for row in rows
@@ -313,7 +313,7 @@ def _chain_lines(link: Chain) -> list[str]:
         lines.append(f"  The order is natural: load {other} as usual.")
     else:
         lines.append(f"  Load {other} with its k renamed: k = 0, 1, ... of each step is this row of D:")
-        lines += [f"    s = {step}: {_shortened(rows)}" for step, rows in enumerate(_chain_rows(link)[:8])]
+        lines += [f"    s = {step}: {_shorten(rows)}" for step, rows in enumerate(_chain_rows(link)[:8])]
         lines += [f"    ... {link.steps} steps"] if link.steps > 8 else []
     if link.row_blocks:
         sums = "; ".join(" + ".join(str(block) for block in part) for part in link.parts)
@@ -321,6 +321,6 @@ def _chain_lines(link: Chain) -> list[str]:
     return lines + convert
 
 
-def _shortened(rows: list[int]) -> str:
+def _shorten(rows: list[int]) -> str:
     text = " ".join(str(row) for row in rows[:32])
     return text + (" ..." if len(rows) > 32 else "")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.cases.subject import Subject, subjects
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
-from simgpu.tools.shared.launching import launched
+from simgpu.tools.shared.launching import launch_work
 from simgpu.tools.shared.parser import own_options
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Looked:
+class LdsAccesses:
     """A kernel's accesses to LDS, by all waves of a workgroup, and the buffers that they share."""
 
     name: str
@@ -46,7 +46,7 @@ class Looked:
 def run(options: Namespace) -> int:
     """Prints the accesses and suggestions of each launched kernel; raises as run or exec."""
     wanted, rest = own_options(add_json_option, options)
-    found = [launched(one.kernel.title, partial(looked, one)) for one in subjects("lds", options.what, rest, compares=False)]
+    found = [launch_work(one.kernel.title, partial(look, one)) for one in subjects("lds", options.what, rest, compares=False)]
     if wanted.json:
         print_json([_document(one) for one in found])
     else:
@@ -55,54 +55,60 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def looked(subject: Subject) -> Looked:
+def look(subject: Subject) -> LdsAccesses:
     """Launches the kernel, and returns the accesses of the first workgroup's waves."""
-    from simgpu.tools.page.lds import accesses, buffers, joined
-    from simgpu.tools.page.watching import Watched
+    from simgpu.tools.page.lds import accesses, buffers, join_waves
+    from simgpu.tools.page.watching import WatchedLaunch
 
     kernel = subject.kernel
     waves = -(-math.prod(subject.geometry.block) // 64)
-    watched = Watched(kernel, subject.call)
-    every = joined([accesses(watched.look(wave).visits) for wave in range(waves)])
+    watched = WatchedLaunch(kernel, subject.call)
+    every = join_waves([accesses(watched.look(wave).visits) for wave in range(waves)])
     kernel.launch(**subject.call)  # later kernels may read its results
-    return Looked(kernel.title, kernel.module.code.target, every, buffers(every))
+    return LdsAccesses(kernel.title, kernel.module.code.target, every, buffers(every))
 
 
-def _document(one: Looked) -> dict[str, Any]:
+def _document(one: LdsAccesses) -> dict[str, Any]:
     numbers = {id(access): at for at, buffer in enumerate(one.buffers) for access in buffer.accesses}
     return {
         "kernel": one.name, "target": one.target,
         "accesses": [
             {"offset": a.offset, "text": a.text, "part": a.part, "kind": a.kind, "bytes": a.nbytes, "buffer": numbers.get(id(a)),
-             "visits": len(a.addresses), "clocks_lost": a.lost(one.target)}
+             "visits": len(a.addresses), "clocks_lost": a.lost_clocks(one.target)}
             for a in one.accesses
         ],
         "buffers": [
-            {"first": b.first, "end": b.end, "clocks_lost": b.lost(one.target),
-             "suggestions": [{**s.document(), "text": str(s), "bytes_more": b.added(s)} for s in b.suggest(one.target)]}
+            {"first": b.first, "end": b.end, "clocks_lost": b.lost_clocks(one.target),
+             "suggestions": [{**s.document(), "text": str(s), "bytes_more": b.added_bytes(s)} for s in b.suggest(one.target)]}
             for b in one.buffers
         ],
     }  # fmt: skip
 
 
-def _show(one: Looked) -> None:
+def _show(one: LdsAccesses) -> None:
     if not one.accesses:
         show(f"{one.name} on {one.target}: no access to LDS in the first workgroup")
         return
     numbers = {id(access): at for at, buffer in enumerate(one.buffers) for access in buffer.accesses}
     rows = [
-        (f"{a.offset:#x}", a.text + (" (second)" if a.part else ""), numbers.get(id(a)), len(a.addresses), a.lost(one.target))
+        (
+            f"{a.offset:#x}",
+            a.text + (" (second)" if a.part else ""),
+            numbers.get(id(a)),
+            len(a.addresses),
+            a.lost_clocks(one.target),
+        )
         for a in one.accesses
     ]
     show(table(f"{one.name} on {one.target}", ("offset", "access", "buffer", "visits", "clocks lost"), rows, left=2))
     for number, buffer in enumerate(one.buffers):
         where = f"\nbuffer {number}, bytes {buffer.first:#x} to {buffer.end:#x}:"
-        clocks = buffer.lost(one.target)
+        clocks = buffer.lost_clocks(one.target)
         if not clocks:
             show(f"{where} no conflict")
             continue
         suggestions = buffer.suggest(one.target)
         show(f"{where} {clocks:,} clocks lost; {'these clear all of it:' if suggestions else 'nothing tried clears all of it'}")
         for suggestion in suggestions:
-            added = buffer.added(suggestion)
+            added = buffer.added_bytes(suggestion)
             show(f"  {suggestion}{f'  ({added:,} bytes more)' if added else ''}")

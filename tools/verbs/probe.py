@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu import hardware
 from simgpu.hardware.mfma import MatrixInstruction, find, instructions
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
-from simgpu.tools.shared.launching import add_device_options, device_of, launched
+from simgpu.tools.shared.launching import add_device_options, device_of, launch_work
 
 if TYPE_CHECKING:
     from simgpu import Device
@@ -19,7 +19,7 @@ DEFAULT_TARGET = "mi100"
 
 
 @dataclass(frozen=True)
-class Tested:
+class ProbeResult:
     """Results of the two tests of an instruction."""
 
     row: MatrixInstruction
@@ -60,7 +60,7 @@ def run(options: Namespace) -> int:
     rows = [find(name, arch) for name in options.mnemonic] or list(instructions(arch))
     device = device_of(options, options.target)
     where = getattr(device, "name", f"the simulated {arch}")
-    results = [_tested(row, device, options.seed) for row in rows]
+    results = [_test(row, device, options.seed) for row in rows]
     agree = sum(result.agrees for result in results)
     if options.json:
         print_json({
@@ -74,10 +74,10 @@ def run(options: Namespace) -> int:
     return 0 if agree == len(results) else 1
 
 
-def _tested(row: MatrixInstruction, device: Device | hip.Device, seed: int) -> Tested:
+def _test(row: MatrixInstruction, device: Device | hip.Device, seed: int) -> ProbeResult:
     from simgpu.tools.matrix.structured_test import probe, product
 
     with progress(f"testing {row.mnemonic}"):
-        structured = launched(row.mnemonic, lambda: probe(row, device))
-        wrong, total = launched(row.mnemonic, lambda: product(row, device, seed))
-    return Tested(row, structured.agrees, wrong, total)
+        structured = launch_work(row.mnemonic, lambda: probe(row, device))
+        wrong, total = launch_work(row.mnemonic, lambda: product(row, device, seed))
+    return ProbeResult(row, structured.agrees, wrong, total)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from simgpu.tools.cases.cluster import add_cluster_option, finished
-from simgpu.tools.shared.console import add_json_option, counted, print_json, show, table
+from simgpu.tools.cases.cluster import add_cluster_option, run_tasks
+from simgpu.tools.shared.console import add_json_option, count_progress, print_json, show, table
 
 if TYPE_CHECKING:
     from simgpu.tools.cost.ranking import Ranking
@@ -41,7 +41,7 @@ def run(options: Namespace) -> int:
     if options.all:
         return _every_row(options)
     problems = _problems(options.op, options.dtype, options.seed)
-    with counted(len(problems), "problems") as done:
+    with count_progress(len(problems), "problems") as done:
         rows = []
         for kind, problem in problems:
             rows.append(rank(options.op, problem, target(options.target), kind))
@@ -71,9 +71,9 @@ def run(options: Namespace) -> int:
 
 def _problems(op: str, dtype: str, seed: int | None) -> list[tuple[str, Any]]:
     """Returns the listed problems, or random ones with a seed, each after its kind."""
-    from simgpu.tools.cost.problems import drawn, listed
+    from simgpu.tools.cost.problems import draw_problems, listed_problems
 
-    return list(listed(op, dtype) if seed is None else drawn(op, dtype, seed, DRAWN))
+    return list(listed_problems(op, dtype) if seed is None else draw_problems(op, dtype, seed, DRAWN))
 
 
 def _ranking(search: tuple[str, str, str, int | None]) -> list[Ranking]:
@@ -94,7 +94,7 @@ def _every_row(options: Namespace) -> int:
     boards = [name for name in targets() if not name.startswith("gpu")]
     pairs = [(name, kind) for name in boards for kind in target(name).dtypes() if kind in TYPES.get(options.op, (kind,))]
     every = [(options.op, name, kind, options.seed) for name, kind in pairs]
-    found = {task: future.result() for task, future in finished(options.cluster, _ranking, every, "searches")}
+    found = {task: future.result() for task, future in run_tasks(options.cluster, _ranking, every, "searches")}
     for _, name, kind, _ in every:
         rows = found[options.op, name, kind, options.seed]
         worst = max(rows, key=lambda row: row.regret)

@@ -22,12 +22,12 @@ from simgpu.tools.shared.inputs import Inputs, add_inputs_option
 from simgpu.tools.shared.launching import (
     Watch,
     add_device_options,
+    combine_runs,
     device_of,
     has_errors,
     is_simulated,
     run_document,
     show_run,
-    together,
 )
 from simgpu.tools.shared.verdict import WAITS, Verdict
 from simgpu.tools.tables.kernel_use import KernelUse, linked_use
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
     from simgpu.operators.tree import Root
     from simgpu.tools.page.launch_page import LaunchPage
-    from simgpu.tools.page.watching import Watched
+    from simgpu.tools.page.watching import WatchedLaunch
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -140,7 +140,7 @@ def run(options: Namespace, watch: Watch | None = None) -> int:
 
 def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None) -> int:
     operator = OPERATORS[options.op]
-    tree, chosen = operator.tree(options), operator.chosen(options)
+    tree, chosen = operator.tree(options), operator.choose_kernels(options)
     kernel = chosen.emit(tree)
     require_memory(operator.host_bytes(tree.problem), tree.derivation.title)
     device = device_of(options, options.target, watch)
@@ -158,7 +158,7 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
     compares = options.against_sim and not is_simulated(runs[0])
     agreement = against_sim(options, kernel, work, after) if compares else None
     kernels = [KernelRun(*each, _resources(*each)) for each in zip(kernel.steps, uses, runs, strict=True)]
-    result = RunResult(tree, kernels, together(runs), tree.problem.flops if chosen.whole else 0, verdict, others, agreement)
+    result = RunResult(tree, kernels, combine_runs(runs), tree.problem.flops if chosen.whole else 0, verdict, others, agreement)
     if page:
         page.widths = {
             name: operand.strides[-2] * operand.flat.itemsize
@@ -173,7 +173,7 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
     return 0 if result.passed else 1
 
 
-def _plan_parts(tree: Root, launches: Sequence[Watched], flops: int) -> dict[str, Any]:
+def _plan_parts(tree: Root, launches: Sequence[WatchedLaunch], flops: int) -> dict[str, Any]:
     """Returns a page's parts on the operator: its tree, and the launches below the roof."""
     from simgpu.tools.page.plans import plan_point, roofline_document, run_point, tree_document
 

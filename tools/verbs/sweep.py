@@ -17,9 +17,9 @@ from typing import Any
 
 from simgpu.hardware.errors import SimError
 from simgpu.slices.worker import version
-from simgpu.tools.cases.cluster import add_cluster_option, finished
+from simgpu.tools.cases.cluster import add_cluster_option, run_tasks
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.cases.sweep import ERROR, FAIL, FORMATS, LOST, PASS, SweepCase, SweepRows, flattened, shapes, written
+from simgpu.tools.cases.sweep import ERROR, FAIL, FORMATS, LOST, PASS, SweepCase, SweepRows, flatten, shapes, write_table
 from simgpu.tools.shared.console import add_json_option, print_json, quiet, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, claim, write
@@ -51,17 +51,17 @@ def run(options: Namespace) -> int:
     suffix = next((known for known in FORMATS if options.output.endswith(known)), None)
     if suffix is None:
         raise UsageError(f"-o {options.output}: name a table that ends in {', '.join(FORMATS)}")
-    written([], suffix)  # reports a missing package before anything runs
+    write_table([], suffix)  # reports a missing package before anything runs
     rows = SweepRows(options.output)
     claim([options.output], options.force or rows.path.exists())
     wanted = product(options.targets.split(","), options.dtypes.split(","), shapes(options.shapes))
     cases = [SweepCase(options.verb, options.op, target, dtype, shape, version()) for target, dtype, shape in wanted]
     left = [case for case in cases if case.key not in rows.finished]
     begun = time.perf_counter()
-    for case, future in finished(options.cluster, row_of, left, "cases"):
+    for case, future in run_tasks(options.cluster, row_of, left, "cases"):
         rows.add(case, _row(case, future))
     found = rows.of(cases)
-    write(options.output, written(found, suffix), force=True)
+    write(options.output, write_table(found, suffix), force=True)
     _show(options, found, len(cases) - len(left), time.perf_counter() - begun)
     return int(any(row["status"] != PASS for row in found))
 
@@ -71,10 +71,10 @@ def _row(case: SweepCase, future: Future[dict[str, Any]]) -> dict[str, Any]:
     try:
         return future.result()
     except Exception as error:  # whatever an executor raises for a worker that died
-        return {**_named(case), "status": LOST, "error": f"{type(error).__name__}: {error}"}
+        return {**_case_fields(case), "status": LOST, "error": f"{type(error).__name__}: {error}"}
 
 
-def _named(case: SweepCase) -> dict[str, Any]:
+def _case_fields(case: SweepCase) -> dict[str, Any]:
     return {"operator": case.operator, "target": case.target, "dtype": case.dtype, "options": case.options}
 
 
@@ -88,7 +88,7 @@ def row_of(case: SweepCase) -> dict[str, Any]:
     verb = importlib.import_module(f"simgpu.tools.verbs.{case.verb}")
     parser, printed = Parser(prog=f"simgpu {case.verb}"), io.StringIO()
     verb.configure(parser)
-    row = _named(case)
+    row = _case_fields(case)
     with _turn(), quiet(), contextlib.redirect_stdout(printed):  # an executor may have threads, which share standard output
         try:
             status = verb.run(parser.parse_args([*case.words(), "--json"], Namespace(words=[case.verb, *case.words()])))
@@ -100,7 +100,7 @@ def row_of(case: SweepCase) -> dict[str, Any]:
         document |= {name: sum(kernel[name] for kernel in kernels) for name in SUMS}
         document["limit"] = max(kernels, key=lambda kernel: kernel["seconds"])["limit"]
     row |= {"status": PASS if status == 0 else FAIL, "error": ""}
-    return row | {name: value for name, value in flattened(document).items() if name not in row}
+    return row | {name: value for name, value in flatten(document).items() if name not in row}
 
 
 def _show(options: Namespace, rows: list[dict[str, Any]], before: int, seconds: float) -> None:

@@ -16,7 +16,7 @@ from simgpu.tools.cases.subject import Subject, subjects
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.launching import launched
+from simgpu.tools.shared.launching import launch_work
 from simgpu.tools.shared.outputs import claim, write
 from simgpu.tools.shared.parser import own_options
 from simgpu.tools.tables.time_tables import time_document, time_text
@@ -62,7 +62,7 @@ def run(options: Namespace) -> int:
         "mhz": wanted.clock, "warm": wanted.warm, "events": EVENTS if wanted.perfetto or wanted.att or wanted.html else 0
     }
     timed = [
-        Timed(one, launched(one.kernel.title, partial(one.kernel.time, **one.call, **how)))
+        TimedLaunch(one, launch_work(one.kernel.title, partial(one.kernel.time, **one.call, **how)))
         for one in subjects("time", options.what, rest, compares=False)
     ]
     found = [(one.subject.kernel.title, one.prediction) for one in timed]
@@ -92,7 +92,7 @@ def run(options: Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedLaunch:
     """A launch, and the model's prediction."""
 
     subject: Subject
@@ -108,14 +108,15 @@ class Timed:
         return lines
 
 
-def _save_page(options: Namespace, timed: Sequence[Timed]) -> None:
+def _save_page(options: Namespace, timed: Sequence[TimedLaunch]) -> None:
     """Writes the file of --html."""
     from simgpu.tools.page.launched import launches_document
     from simgpu.tools.page.page import Page
-    from simgpu.tools.page.watching import Watched
+    from simgpu.tools.page.watching import WatchedLaunch
 
     launches = [
-        Watched(one.subject.kernel, one.subject.call, origins=one.subject.origins, timed=one.prediction).look() for one in timed
+        WatchedLaunch(one.subject.kernel, one.subject.call, origins=one.subject.origins, timed=one.prediction).look()
+        for one in timed
     ]
     document = launches_document(launches, timed[0].subject.folders)
     note = "counts, clocks and stalls are those of the modelled compute unit, not of the whole launch"

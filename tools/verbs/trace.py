@@ -97,7 +97,7 @@ def run(options: Namespace) -> int:
     chosen = _registers(options.show)
     lanes = _lanes(options.lanes)
     offsets = places(options.at, module.code, subject.kernel.name, subject.source)
-    snapshots = _traced(options, subject, offsets)
+    snapshots = _trace(options, subject, offsets)
     compared = [
         [Comparison.of(declaration, snapshot, reference, options.tolerance) for declaration in declarations]
         for snapshot in snapshots
@@ -125,10 +125,10 @@ def _save_page(
     """Writes the file of --html: the code, the registers at each visit, and the wave's matrix and LDS instructions."""
     from simgpu.tools.page.launched import launches_document
     from simgpu.tools.page.page import Page
-    from simgpu.tools.page.watching import Watched
+    from simgpu.tools.page.watching import WatchedLaunch
 
     kernel = subject.kernel
-    watched = Watched(kernel, subject.call, origins=subject.origins).look(options.wave)
+    watched = WatchedLaunch(kernel, subject.call, origins=subject.origins).look(options.wave)
     rows = {offset: row for row, (offset, _, _) in enumerate(watched.rows)}
     watched.stops = [
         {"row": rows.get(one.pc, 0), "text": one.text, "who": _lines(kernel.title, one)[1].plain,
@@ -143,7 +143,7 @@ def _save_page(
     )
 
 
-def _traced(options: Namespace, subject: Subject, offsets: list[int]) -> list[Snapshot]:
+def _trace(options: Namespace, subject: Subject, offsets: list[int]) -> list[Snapshot]:
     from simgpu.debugger.snapshot import trace
     from simgpu.hardware.errors import LaunchError, SimError
 
@@ -226,7 +226,7 @@ def _lanes(text: str | None) -> range:
     return lanes
 
 
-def _chosen(snapshot: Snapshot, chosen: list[Reg] | None) -> list[Reg]:
+def _choose_registers(snapshot: Snapshot, chosen: list[Reg] | None) -> list[Reg]:
     """Returns the chosen registers, or the instruction's own."""
     from simgpu.hardware.isa.instruction import Reg
 
@@ -253,7 +253,7 @@ def _tables(snapshot: Snapshot, chosen: list[Reg] | None, view: str, lanes: rang
     from simgpu.hardware.isa.code.operands import register_text
 
     parts: list[Any] = []
-    scalar = [reg for reg in _chosen(snapshot, chosen) if reg.file == "s"]
+    scalar = [reg for reg in _choose_registers(snapshot, chosen) if reg.file == "s"]
     if scalar:
         rows = [
             (register_text(reg[i]), f"{int(value):#010x}", int(value.view(np.int32)), float(value.view(np.float32)))
@@ -261,10 +261,10 @@ def _tables(snapshot: Snapshot, chosen: list[Reg] | None, view: str, lanes: rang
             for i, value in enumerate(snapshot.registers(reg))
         ]
         parts.append(table("Scalar registers", ("register", "raw", "i32", "f32"), rows))
-    for reg in _chosen(snapshot, chosen):
+    for reg in _choose_registers(snapshot, chosen):
         if reg.file == "s":
             continue
-        values = _viewed(snapshot.registers(reg), view)
+        values = _view(snapshot.registers(reg), view)
         body = [
             (str(lane) if snapshot.exec >> lane & 1 else f"({lane})", *(Text(v) for v in values[:, lane]))
             for lane in lanes
@@ -273,7 +273,7 @@ def _tables(snapshot: Snapshot, chosen: list[Reg] | None, view: str, lanes: rang
     return parts
 
 
-def _viewed(registers: np.ndarray, view: str) -> np.ndarray:
+def _view(registers: np.ndarray, view: str) -> np.ndarray:
     """Returns cells of text: (registers, 64)."""
     if view == "raw":
         return np.array([[f"{value:08x}" for value in row] for row in registers])
@@ -302,5 +302,5 @@ def _document(snapshot: Snapshot, chosen: list[Reg] | None, view: str, lanes: ra
         "pc": snapshot.pc, "text": snapshot.text, "line": snapshot.line, "group": list(snapshot.group),
         "wave": snapshot.wave, "visit": snapshot.hit, "exec": snapshot.exec, "vcc": snapshot.vcc, "scc": snapshot.scc,
         "lanes": list(lanes), "view": view,
-        "registers": {register_text(reg): values(reg) for reg in _chosen(snapshot, chosen)},
+        "registers": {register_text(reg): values(reg) for reg in _choose_registers(snapshot, chosen)},
     }  # fmt: skip

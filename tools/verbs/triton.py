@@ -52,7 +52,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Runs the program; returns its status, or 1 if it is 0 and there are findings."""
-    hardware.counted(options.target)
+    hardware.target_count(options.target)
     if not options.command:
         raise UsageError("name the program to run: simgpu triton script.py; see `simgpu triton --help`")
     if importlib.util.find_spec("triton") is None:
@@ -62,7 +62,7 @@ def run(options: Namespace) -> int:
     claim([options.json], options.force)
     with _gpu(options) as session:
         if options.times:
-            session.clock.now()
+            session.clock.modelled_ms()
         status = status_of(options.command, options.module)
     for finding in session.findings:
         print(finding, file=sys.stderr)

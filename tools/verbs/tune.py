@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
-from simgpu.tools.cases.cluster import HERE, add_cluster_option, finished
+from simgpu.tools.cases.cluster import HERE, add_cluster_option, run_tasks
 from simgpu.tools.cases.operator_options import operator_tree
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.shared.console import add_json_option, counted, print_json, show, table
+from simgpu.tools.shared.console import add_json_option, count_progress, print_json, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.launching import real_device
 from simgpu.tools.shared.outputs import claim, write
@@ -85,7 +85,7 @@ def run(options: Namespace) -> int:
         Search(op, problem, descriptor, starts, options.budget, options.seed + number)
         for number, problem in enumerate(_problems(options))
     ]
-    for found in _found(searches, options.cluster) if device is None else _found_on(searches, device):
+    for found in _find(searches, options.cluster) if device is None else _found_on(searches, device):
         for start in starts:
             traces[start].append(found[start])
     rows: list[tuple[Any, ...]] = []
@@ -114,11 +114,11 @@ def run(options: Namespace) -> int:
 def _problems(options: Namespace) -> list[Any]:
     """Returns the problem of the sizes, once for each search; without sizes, random ones. Raises UsageError if some sizes are
     missing."""
-    from simgpu.tools.cost.problems import drawn
+    from simgpu.tools.cost.problems import draw_problems
 
     lacking = [option for name, option in options.sizes.items() if getattr(options, name) is None]
     if len(lacking) == len(options.sizes):
-        return [problem for _, problem in drawn(options.op, options.dtype, options.seed, options.problems)]
+        return [problem for _, problem in draw_problems(options.op, options.dtype, options.seed, options.problems)]
     if lacking:
         raise UsageError(f"{', '.join(lacking)} must be given, too, or no size at all: problems are drawn then")
     return [operator_tree(options).problem] * options.problems
@@ -136,23 +136,23 @@ class Search:
     seed: int
 
 
-def _found(searches: list[Search], cluster: str) -> list[Ratios]:
+def _find(searches: list[Search], cluster: str) -> list[Ratios]:
     """Returns the searches' results by the cost model, in their order."""
-    found = {task.seed: future.result() for task, future in finished(cluster, modelled, searches, "searches")}
+    found = {task.seed: future.result() for task, future in run_tasks(cluster, search_modelled, searches, "searches")}
     return [found[search.seed] for search in searches]
 
 
 def _found_on(searches: list[Search], device: hip.Device) -> Iterator[Ratios]:
     """Yields the searches' results on a GPU."""
-    with counted(len(searches), "searches") as done:
+    with count_progress(len(searches), "searches") as done:
         for search in searches:
-            yield _ratios(search, _on(device), known=False)
+            yield _ratios(search, _measure_on(device), known=False)
             done()
 
 
-def modelled(search: Search) -> Ratios:
+def search_modelled(search: Search) -> Ratios:
     """Returns a search's result by the cost model."""
-    return _ratios(search, _modelled, known=True)
+    return _ratios(search, _model, known=True)
 
 
 def _ratios(search: Search, measures: Measures, known: bool) -> Ratios:
@@ -168,19 +168,19 @@ def _ratios(search: Search, measures: Measures, known: bool) -> Ratios:
     return {start: [seconds / least for seconds in (*best, *spent[start] * best[-1:])] for start, best in found.items()}
 
 
-def _modelled(space: Space) -> Callable[[Tile], float]:
+def _model(space: Space) -> Callable[[Tile], float]:
     """Returns a function from a tile to its seconds by the cost model."""
     rows = {row: number for number, row in enumerate(space.rows)}
     columns = {split: number for number, split in enumerate(space.splits)}
     return lambda tile: float(space.seconds[rows[tile[:-1]], columns[tile[-1]]])
 
 
-def _on(device: hip.Device) -> Measures:
+def _measure_on(device: hip.Device) -> Measures:
     """Returns a measure on a GPU: the median seconds of LAUNCHES, after a warm-up, of all of a tile's kernels."""
     from simgpu import asm
     from simgpu.tools.cases.operators import workload
     from simgpu.tools.cases.timing import Timer
-    from simgpu.tools.shared.launching import launched
+    from simgpu.tools.shared.launching import launch_work
 
     def measures(space: Space) -> Callable[[Tile], float]:
         def seconds(tile: Tile) -> float:
@@ -188,7 +188,7 @@ def _on(device: hip.Device) -> Measures:
             kernel = asm.emit(tree)
             timer = Timer(device, kernel, workload(tree, device.arch, 0), True, LAUNCHES)
             try:
-                _, times, _ = launched(kernel.name, timer.measure)
+                _, times, _ = launch_work(kernel.name, timer.measure)
             finally:
                 timer.free()
             return median(times)

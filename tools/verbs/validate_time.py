@@ -39,7 +39,7 @@ def run(options: Namespace) -> int:
         raise UsageError(f"--aiter {checkout}: no hsa/ in there; give a checkout of github.com/ROCm/aiter")
     found = judge.Findings()
     off = [replace(Mechanisms(), **{part.name: False}) for part in fields(Mechanisms)] if options.ablate else []
-    without: dict[str, list[judge.Judged]] = {part.name: [] for part in fields(Mechanisms)} if options.ablate else {}
+    without: dict[str, list[judge.RowVerdict]] = {part.name: [] for part in fields(Mechanisms)} if options.ablate else {}
     with progress("judging"):
         for one in judge.judges(folder, checkout, sets, options.limit, found):
             for name, on in zip(without, off, strict=True):
@@ -69,7 +69,7 @@ def _cells(line: judge.ErrorLine) -> tuple[object, ...]:
     return line.rows, line.group, line.board, line.type, line.count, *figures
 
 
-def _by_set(judged: list[judge.Judged]) -> list[float | None]:
+def _by_set(judged: list[judge.RowVerdict]) -> list[float | None]:
     """Returns the mean absolute error of each set, in percent."""
     made: list[float | None] = []
     for name in SETS:

@@ -18,7 +18,7 @@ from simgpu.asm.attention.merge import LN_2, store_columns
 from simgpu.asm.attention.shape import GROUPS, QUAD
 from simgpu.asm.attention.shared.softmax import FORMS
 from simgpu.asm.attention.shared.wave import LdsFragment, SharedWave
-from simgpu.asm.attention.softmax import Ahead, SoftmaxUpdate
+from simgpu.asm.attention.softmax import HiddenReads, SoftmaxUpdate
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE
@@ -144,7 +144,7 @@ class SharedEmitter(FusedEmitter):
         wave.flip(wave.key_read, *(() if first else (wave.value_read,)))
         k.comment("softmax; V's first fragments")
         following = self._fragments()
-        self.softmax.update(range(self.shape.nq), Ahead(self._values_come, lambda: wave.read_ahead(following)))
+        self.softmax.update(range(self.shape.nq), HiddenReads(self._values_come, lambda: wave.read_ahead(following)))
         k.s_add_u32(self.block.first_key, self.block.first_key, self.plan.tile_KV)
 
     def _reads_end(self) -> None:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Sequence
 
 from simgpu.asm.attention.shape import QUAD
-from simgpu.asm.attention.softmax import FLOOR, Ahead, SoftmaxUpdate
+from simgpu.asm.attention.softmax import FLOOR, HiddenReads, SoftmaxUpdate
 from simgpu.hardware.isa.instruction import Reg
 
 ONES = {"bf16": 0x3F803F80, "f16": 0x3C003C00}
@@ -38,7 +38,7 @@ class StepSums(SoftmaxUpdate):
             self.ones = k.s.alloc("two ones")
             k.s_mov_b32(self.ones, ONES[wave.shape.half])
 
-    def update(self, half: Sequence[int], ahead: Ahead | None = None) -> None:
+    def update(self, half: Sequence[int], ahead: HiddenReads | None = None) -> None:
         """Emits P of these query atoms from their S, and the updates of m, the sums and O."""
         self._exponents_of(half)
         for q in half:
@@ -47,11 +47,11 @@ class StepSums(SoftmaxUpdate):
             self._raise(q, x)
             self.k.v_add_f32(self.sums[q], self.sums[q], self.total)
 
-    def _weights(self, q: int, x: Sequence[Reg], ahead: Ahead | None) -> None:
+    def _weights(self, q: int, x: Sequence[Reg], ahead: HiddenReads | None) -> None:
         """Emits P from the exponents, and its sum."""
         for first in range(0, len(x), BATCH):
             last = ahead is not None and first + BATCH == len(x)
-            with ahead.beside(self.k) if ahead is not None and last else contextlib.nullcontext():
+            with ahead.interleave_block(self.k) if ahead is not None and last else contextlib.nullcontext():
                 self._batch(q, first, x[first : first + BATCH])
 
     def _batch(self, q: int, first: int, exponents: Sequence[Reg]) -> None:

@@ -212,11 +212,11 @@ class SharedWave(WaveRegisters):
         for u in range(self.value_units):
             for row in range(self.rows):
                 soffset, immediate = self.value_rows[row - 1] if row else 0, u * 128 * self.shape.e
-                target, note = self._staged(u, row), f"V row {row} to be staged"
+                target, note = self._staging_registers(u, row), f"V row {row} to be staged"
                 self.load(target, self.value_offset, self.value_buffer, soffset, immediate, 8, note)
         self._advance(self.value_buffer, self.value_step)
 
-    def _staged(self, unit: int, row: int) -> Reg:
+    def _staging_registers(self, unit: int, row: int) -> Reg:
         start = (unit * self.rows + row) * VALUE_WORDS
         return self.ranges["V staging"][start : start + VALUE_WORDS]
 
@@ -236,7 +236,7 @@ class SharedWave(WaveRegisters):
         """Writes staged V to LDS, the lane's keys of a column together."""
         k, place, halves = self.k, self.ranges["temporaries"][7], self.ranges["V halves"]
         for u in range(self.value_units):
-            rows = [self._staged(u, row) for row in range(self.rows)]
+            rows = [self._staging_registers(u, row) for row in range(self.rows)]
             for w in range(2 * VALUE_WORDS):
                 for pair in range(self.rows // 2):
                     k.v_perm_b32(halves[pair], rows[2 * pair + 1][w // 2], rows[2 * pair][w // 2], self.pack[w % 2])

@@ -26,10 +26,10 @@ from simgpu.hardware.isa.lane import (
     isnan,
     negate,
     quiet,
-    rarely,
     rint,
     shl,
     sqrt,
+    unlikely,
     where,
 )
 
@@ -86,10 +86,10 @@ def exp2_f32(x: Value) -> Value:
     power = as_unsigned(shl(cast(whole, t.i32), 23))
     value = bits(as_unsigned(fma(f, _polynomial(f, EXP2), const(x, 1.0))) + power, t.f32)
 
-    def outside() -> Value:
+    def out_of_range() -> Value:
         return where(isnan(x), quiet(x), where(x < 0.0, const(x, 0.0), float("inf")))
 
-    return rarely(negate(both(x >= -126.0, x < 128.0)), value, outside)
+    return unlikely(negate(both(x >= -126.0, x < 128.0)), value, out_of_range)
 
 
 def log2_f32(x: Value) -> Value:
@@ -101,12 +101,12 @@ def log2_f32(x: Value) -> Value:
     tail = fma(f, const(x, LOG2E_LOW), f * f * _polynomial(f, LOG2))
     value = cast(whole, t.f32) + fma(f, const(x, LOG2E), tail)
 
-    def outside() -> Value:
+    def out_of_range() -> Value:
         zeroed = flush(x)
         special = where(zeroed == 0.0, float("-inf"), where(zeroed < 0.0, invalid_nan(x, t.f32), x))
         return where(isnan(x), quiet(x), special)
 
-    return rarely(negate(both(x >= SMALLEST_NORMAL, x < float("inf"))), value, outside)
+    return unlikely(negate(both(x >= SMALLEST_NORMAL, x < float("inf"))), value, out_of_range)
 
 
 def rcp_f32(x: Value) -> Value:
@@ -151,7 +151,7 @@ def _octant(x: Value) -> tuple[Value, Value, Value]:
     return cast(quarter, t.i32), sine, cosine
 
 
-def _turned(quarter: Value, even: Value, odd: Value) -> Value:
+def _pick_by_quarter(quarter: Value, even: Value, odd: Value) -> Value:
     """Selects `even` or `odd` by the quarter's parity, negated in the second half turn."""
     value = where((quarter & 1) == 0, even, odd)
     value = where((quarter & 2) == 0, value, -value)
@@ -165,13 +165,13 @@ def _trig_specials(x: Value, value: Value) -> Value:
 def sin_f32(x: Value) -> Value:
     """Returns sin(2πx) for x in revolutions, within 1 ulp; NaN for infinities."""
     quarter, sine, cosine = _octant(x)
-    return _trig_specials(x, where(x == 0.0, x, _turned(quarter, sine, cosine)))
+    return _trig_specials(x, where(x == 0.0, x, _pick_by_quarter(quarter, sine, cosine)))
 
 
 def cos_f32(x: Value) -> Value:
     """Returns cos(2πx) for x in revolutions, within 1 ulp; NaN for infinities."""
     quarter, sine, cosine = _octant(x)
-    return _trig_specials(x, _turned(quarter + 1, sine, cosine))
+    return _trig_specials(x, _pick_by_quarter(quarter + 1, sine, cosine))
 
 
 def within_trig_range(x: Value, value: Value, beyond: float) -> Value:

@@ -42,7 +42,7 @@ from simgpu.hardware.isa.lane import (
     isnan,
     negate,
     quiet,
-    rarely,
+    unlikely,
     where,
 )
 
@@ -76,11 +76,11 @@ def scale(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
     usual_n = both(of_n > rule.tiny, of_n < fields.max_field)
     usual_d = both(of_d > 0, of_d < 2 * fields.bias - 2)
     unusual = negate(both(both(usual_n, usual_d), both(spread < rule.spread, spread > 4 - fields.bias)))
-    result = rarely(either(unusual, isnan(a)), a, lambda: _scaled(a, d, n)[0])
-    return result, rarely(unusual, const(unusual, 0), lambda: _scaled(a, d, n)[1])
+    result = unlikely(either(unusual, isnan(a)), a, lambda: _scale(a, d, n)[0])
+    return result, unlikely(unusual, const(unusual, 0), lambda: _scale(a, d, n)[1])
 
 
-def _scaled(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
+def _scale(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
     """Scales any numbers, see `scale`."""
     rule = SCALINGS[a.type.name]
     i32 = const(a, 0, t.i32)
@@ -136,13 +136,13 @@ def fmas(a: Value, b: Value, c: Value, undo: Value) -> Value:
     factor, bias = SCALINGS[a.type.name].factor, format_of(a).bias
     rounded = fma(a, b, c)
 
-    def scaled() -> Value:
+    def scale_result() -> Value:
         smallest_normal = 2.0 ** (1 - bias + factor)  # the smallest number that stays normal when scaled down
         fine = _rounded_to_denormal(a, b, c, smallest_normal)
         down = where(abs(rounded) < smallest_normal, fine, rounded) * 2.0**-factor
         return where(exponent_field(c) > bias, rounded * 2.0**factor, down)
 
-    return rarely(undo, rounded, scaled)
+    return unlikely(undo, rounded, scale_result)
 
 
 def fixup(a: Value, d: Value, n: Value) -> Value:
@@ -158,7 +158,7 @@ def fixup(a: Value, d: Value, n: Value) -> Value:
         unusual = either(unusual, either(magnitude(operand) == 0, exponent_field(operand) == fields.max_field))
     if a.type is not t.f16:
         unusual = either(unusual, _spread(n, d) < SCALINGS[a.type.name].underflow)
-    return rarely(unusual, with_sign_of(a, sign), lambda: _special_quotient(a, d, n, sign))
+    return unlikely(unusual, with_sign_of(a, sign), lambda: _special_quotient(a, d, n, sign))
 
 
 def _special_quotient(a: Value, d: Value, n: Value, sign: Value) -> Value:

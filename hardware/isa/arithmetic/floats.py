@@ -24,8 +24,8 @@ from simgpu.hardware.isa.lane import (
     lshr,
     negate,
     quiet,
-    rarely,
     shl,
+    unlikely,
     where,
 )
 from simgpu.hardware.isa.types import Type
@@ -136,7 +136,7 @@ def _extreme(a: Value, b: Value, ordered: Value, zeros: Value, ieee: int) -> Val
             result = where(is_signaling(a), quiet(a), result)
         return result
 
-    return rarely(either(_unclear(a, b), isnan(a)), ordered, special)
+    return unlikely(either(_unclear(a, b), isnan(a)), ordered, special)
 
 
 def _unclear(a: Value, b: Value) -> Value:
@@ -169,7 +169,7 @@ def median(a: Value, b: Value, c: Value, ieee: int = 1) -> Value:
     low, high = where(a < b, a, b), where(a < b, b, a)
     upper = where(high < c, high, c)
     unclear = either(either(_unclear(a, b), _unclear(b, c)), either(_unclear(a, c), isnan(a)))
-    return rarely(unclear, where(low > upper, low, upper), special)
+    return unlikely(unclear, where(low > upper, low, upper), special)
 
 
 def minimum(a: Value, b: Value) -> Value:
@@ -209,7 +209,7 @@ def _as_wide(n: Value, type_: Type) -> Value:
     return cast(n, t.i64) if type_ is t.f64 else n
 
 
-def _normalized(a: Value) -> tuple[Value, Value]:
+def _normalize(a: Value) -> tuple[Value, Value]:
     """Returns a, scaled up by 2**(fraction + 1) if it is denormal, and True if it is."""
     small = is_denormal_or_zero(a)
     return where(small, a * float(2 << format_of(a).fraction), a), small
@@ -218,7 +218,7 @@ def _normalized(a: Value) -> tuple[Value, Value]:
 def frexp_mantissa(a: Value) -> Value:
     """Returns V_FREXP_MANT: the significand in [0.5, 1) with a's sign; zero, infinity, NaN: itself."""
     fields = format_of(a)
-    scaled, _ = _normalized(a)
+    scaled, _ = _normalize(a)
     word = as_unsigned(scaled) & (sign_mask(a) | (fields.implicit - 1))
     half = bits(word | ((fields.bias - 1) << fields.fraction), a.type)
     special = either(a == 0.0, magnitude(a) >= fields.max_field << fields.fraction)
@@ -231,7 +231,7 @@ def frexp_exponent(a: Value) -> Value:
     Zero, infinity and NaN give 0.
     """
     fields = format_of(a)
-    scaled, small = _normalized(a)
+    scaled, small = _normalize(a)
     bias = where(small, const(magnitude(a), fields.bias + fields.fraction), fields.bias - 1)
     special = either(a == 0.0, magnitude(a) >= fields.max_field << fields.fraction)
     return where(special, 0, exponent_field(scaled) - bias)

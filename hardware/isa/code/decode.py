@@ -12,14 +12,14 @@ from functools import cache
 from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, TargetError
 from simgpu.hardware.isa.code import formats, vector_formats
-from simgpu.hardware.isa.code.formats import Decoded
+from simgpu.hardware.isa.code.formats import DecodedFields
 from simgpu.hardware.isa.code.operands import UndefinedBits
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.instructions.mai import LOAD_SCALE
 from simgpu.hardware.isa.kinds import Encoding, Flag
 from simgpu.hardware.isa.spec import REGISTRY, Spec
 
-Reader = Callable[[Spec, int, str], Decoded]
+Reader = Callable[[Spec, int, str], DecodedFields]
 Key = tuple[str, int]
 
 READERS: dict[Encoding, Reader] = {
@@ -136,7 +136,7 @@ def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
             raise UndefinedBits("no such opcode")
         spec, reader = found
         if opcode == LOAD_SCALE and encoding == "vop3p":
-            spec, read = _scaled(code, offset, word, target, spec, reader)
+            spec, read = _decode_scaled(code, offset, word, target, spec, reader)
         else:
             read = reader(spec, word, target)
         if offset < 0 or offset + read.size > len(code):
@@ -146,7 +146,7 @@ def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
         if foreign:
             name, what = foreign
             raise ForeignInstruction(
-                f"{target}: {name} at offset 0x{offset:x}: {_shown(code, offset)} "
+                f"{target}: {name} at offset 0x{offset:x}: {_hex_words(code, offset)} "
                 f"({what} is not for compute kernels)"
             ) from None
         raise DecodeError(_complaint(code, offset, target, encoding, error)) from None
@@ -156,9 +156,9 @@ def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
     )  # fmt: skip
 
 
-def _scaled(
+def _decode_scaled(
     code: bytes | memoryview, offset: int, word: int, target: str, spec: Spec, reader: Reader
-) -> tuple[Spec, Decoded]:
+) -> tuple[Spec, DecodedFields]:
     """Reads the instruction that begins with a scale load: with the matrix instruction after it, or the scale load only."""
     second = int.from_bytes(code[offset + 8 : offset + 16], "little")
     if second >> 23 & 0x1FF == 0x1A7:
@@ -168,12 +168,12 @@ def _scaled(
     return spec, reader(spec, word, target)
 
 
-def _shown(code: bytes | memoryview, offset: int) -> str:
+def _hex_words(code: bytes | memoryview, offset: int) -> str:
     return bytes(code[offset : offset + 8]).hex(" ", -4) or "nothing"
 
 
 def _complaint(code: bytes | memoryview, offset: int, target: str, encoding: str, error: UndefinedBits) -> str:
-    shown = _shown(code, offset)
+    shown = _hex_words(code, offset)
     kind = f"{encoding.upper()}: " if encoding else ""
     return f"{target}: no instruction at offset 0x{offset:x}: {shown} ({kind}{error})"
 

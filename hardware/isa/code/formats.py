@@ -1,7 +1,7 @@
 """Scalar and memory encodings: the fields of a word to the operands of an instruction.
 
 A reader takes the spec, 64 bits of code (the literal or second dword in the high half) and the target, and returns a
-`Decoded`. Field positions: ISA guides, "Microcode formats". gfx90a moves the AccVGPR bit to TFE's place and adds SCC;
+`DecodedFields`. Field positions: ISA guides, "Microcode formats". gfx90a moves the AccVGPR bit to TFE's place and adds SCC;
 gfx942 calls the cache bits SC0, SC1 and NT.
 """
 
@@ -28,7 +28,7 @@ CACHE_NAMES = {
 }
 
 
-class Decoded(NamedTuple):
+class DecodedFields(NamedTuple):
     """Operands of a word; the fields are those of `Instruction`."""
 
     form: str
@@ -71,7 +71,7 @@ def _pair(element: Type) -> Type:
 PAIRS = {"f32": f32x2, "u32": u32x2, "f16": f16x2, "i16": i16x2, "u16": u16x2}
 
 
-def read_sop1(spec: Spec, word: int, target: str) -> Decoded:
+def read_sop1(spec: Spec, word: int, target: str) -> DecodedFields:
     shape = operand_types(spec)
     args: dict[str, Operand] = {}
     if shape.result:
@@ -81,10 +81,10 @@ def read_sop1(spec: Spec, word: int, target: str) -> Decoded:
         code = word & 255
         args["src0"] = source_or_literal(code, shape.sources[0].dwords, word)
         size += 4 * (code == 255)
-    return Decoded("e32", args, {}, NO_MODIFIERS, size)
+    return DecodedFields("e32", args, {}, NO_MODIFIERS, size)
 
 
-def read_sop2(spec: Spec, word: int, target: str) -> Decoded:
+def read_sop2(spec: Spec, word: int, target: str) -> DecodedFields:
     shape = operand_types(spec)
     first, second = word & 255, word >> 8 & 255
     args: dict[str, Operand] = {}
@@ -92,46 +92,46 @@ def read_sop2(spec: Spec, word: int, target: str) -> Decoded:
         args["sdst"] = scalar(word >> 16 & 127, shape.result.dwords)
     args["src0"] = source_or_literal(first, shape.sources[0].dwords, word)
     args["src1"] = source_or_literal(second, shape.sources[1].dwords, word)
-    return Decoded("e32", args, {}, NO_MODIFIERS, 8 if 255 in (first, second) else 4)
+    return DecodedFields("e32", args, {}, NO_MODIFIERS, 8 if 255 in (first, second) else 4)
 
 
-def read_sopc(spec: Spec, word: int, target: str) -> Decoded:
+def read_sopc(spec: Spec, word: int, target: str) -> DecodedFields:
     shape = operand_types(spec)
     first, second = word & 255, word >> 8 & 255
     args: dict[str, Operand] = {"src0": source_or_literal(first, shape.sources[0].dwords, word)}
     if Flag.IMMEDIATE_SRC1 in spec.flags:
         args["src1"] = Imm(second)
-        return Decoded("e32", args, {}, NO_MODIFIERS, 8 if first == 255 else 4)
+        return DecodedFields("e32", args, {}, NO_MODIFIERS, 8 if first == 255 else 4)
     args["src1"] = source_or_literal(second, shape.sources[1].dwords, word)
-    return Decoded("e32", args, {}, NO_MODIFIERS, 8 if 255 in (first, second) else 4)
+    return DecodedFields("e32", args, {}, NO_MODIFIERS, 8 if 255 in (first, second) else 4)
 
 
-def read_sopk(spec: Spec, word: int, target: str) -> Decoded:
+def read_sopk(spec: Spec, word: int, target: str) -> DecodedFields:
     shape = operand_types(spec)
     immediate = Imm(word & 0xFFFF)
     if Flag.LITERAL_SOURCE in spec.flags:
         args: dict[str, Operand] = {"simm16": immediate, "src0": Literal(word >> 32)}
-        return Decoded("e32", args, {}, NO_MODIFIERS, 8)
+        return DecodedFields("e32", args, {}, NO_MODIFIERS, 8)
     count = next((p.type.dwords for p in spec.params if p.name == "sdst"), 1)
     if shape.result:
         count = shape.result.dwords
     register = scalar(word >> 16 & 127, count)
     if spec.control is ControlKind.SETREG:
-        return Decoded("e32", {"simm16": immediate, "sdst": register}, {})
-    return Decoded("e32", {"sdst": register, "simm16": immediate}, {})
+        return DecodedFields("e32", {"simm16": immediate, "sdst": register}, {})
+    return DecodedFields("e32", {"sdst": register, "simm16": immediate}, {})
 
 
-def read_sopp(spec: Spec, word: int, target: str) -> Decoded:
-    return Decoded("e32", {"simm16": Imm(word & 0xFFFF)} if spec.params else {}, {})
+def read_sopp(spec: Spec, word: int, target: str) -> DecodedFields:
+    return DecodedFields("e32", {"simm16": Imm(word & 0xFFFF)} if spec.params else {}, {})
 
 
-def read_smem(spec: Spec, word: int, target: str) -> Decoded:
+def read_smem(spec: Spec, word: int, target: str) -> DecodedFields:
     flags = spec.flags
     if Flag.BARE in flags:
-        return Decoded("e32", {}, {}, NO_MODIFIERS, 8)
+        return DecodedFields("e32", {}, {}, NO_MODIFIERS, 8)
     data = word >> 6 & 127
     if Flag.CLOCK in flags:
-        return Decoded("e32", {"sdst": scalar(data, 2)}, {}, NO_MODIFIERS, 8)
+        return DecodedFields("e32", {"sdst": scalar(data, 2)}, {}, NO_MODIFIERS, 8)
     memory = spec.memory
     args: dict[str, Operand] = {}
     if Flag.PROBE in flags:
@@ -155,7 +155,7 @@ def read_smem(spec: Spec, word: int, target: str) -> Decoded:
         args["soffset"] = scalar(offset & 127, 1)
     if word >> 16 & 1:
         mods["glc"] = True
-    return Decoded("e32", args, mods, NO_MODIFIERS, 8)
+    return DecodedFields("e32", args, mods, NO_MODIFIERS, 8)
 
 
 def data_dwords(spec: Spec, memory: Memory) -> int:
@@ -177,7 +177,7 @@ def _cache_bits(target: str, glc: int, slc: int, scc: int) -> dict[str, Any]:
     return {name: True for name, bit in zip(names, (glc, slc, scc), strict=False) if bit}
 
 
-def read_ds(spec: Spec, word: int, target: str) -> Decoded:
+def read_ds(spec: Spec, word: int, target: str) -> DecodedFields:
     if word >> 25 & 1 and target not in UNIFIED:
         raise UndefinedBits("this target has no AccVGPR data for DS")
     file = _data_file(word, target, 25)
@@ -196,7 +196,7 @@ def read_ds(spec: Spec, word: int, target: str) -> Decoded:
         name: vector(fields[number], count, "v" if name == "addr" else file)
         for name, number, count in ds_operands(spec)
     }
-    return Decoded("e32", args, mods, NO_MODIFIERS, 8)
+    return DecodedFields("e32", args, mods, NO_MODIFIERS, 8)
 
 
 @cache
@@ -226,7 +226,7 @@ def ds_operands(spec: Spec) -> tuple[tuple[str, int, int], ...]:
     return tuple(operands)
 
 
-def read_flat(spec: Spec, word: int, target: str) -> Decoded:
+def read_flat(spec: Spec, word: int, target: str) -> DecodedFields:
     memory = spec.memory
     assert memory is not None
     modern = target in SINCE_GFX942
@@ -263,7 +263,7 @@ def read_flat(spec: Spec, word: int, target: str) -> Decoded:
     mods |= cache_bits
     if to_lds:
         mods["lds"] = True
-    return Decoded("e32", args, mods, NO_MODIFIERS, 8)
+    return DecodedFields("e32", args, mods, NO_MODIFIERS, 8)
 
 
 def _buffer_address(word: int, args: dict[str, Operand], mods: dict[str, Any]) -> None:
@@ -279,19 +279,19 @@ def _buffer_address(word: int, args: dict[str, Operand], mods: dict[str, Any]) -
         mods["offset"] = word & 0xFFF
 
 
-def read_mubuf(spec: Spec, word: int, target: str) -> Decoded:
+def read_mubuf(spec: Spec, word: int, target: str) -> DecodedFields:
     memory = spec.memory
     cache_bits = _cache_bits(target, word >> 14 & 1, word >> 17 & 1, word >> 15 & 1)
     if memory is None:
         prints = spec.mnemonic in ("buffer_wbl2", "buffer_inv") and target in SINCE_GFX942
-        return Decoded("e32", {}, cache_bits if prints else {}, NO_MODIFIERS, 8)
+        return DecodedFields("e32", {}, cache_bits if prints else {}, NO_MODIFIERS, 8)
     lds = word >> 16 & 1
     mods: dict[str, Any] = {}
     args: dict[str, Operand] = {}
     if memory.lds:
         _buffer_address(word, args, mods)
         del args["vaddr"]
-        return Decoded("e32", args, {**mods, "lds": True, **cache_bits}, NO_MODIFIERS, 8)
+        return DecodedFields("e32", args, {**mods, "lds": True, **cache_bits}, NO_MODIFIERS, 8)
     if lds and not (Flag.LDS_FORM in spec.flags or (Flag.LDS_FORM_GFX950 in spec.flags and target == "gfx950")):
         raise UndefinedBits(f"{spec.mnemonic} has no LDS form")
     if not lds:
@@ -303,7 +303,7 @@ def read_mubuf(spec: Spec, word: int, target: str) -> Decoded:
         mods["tfe"] = True
     if lds:
         mods["lds"] = True
-    return Decoded("e32", args, mods, NO_MODIFIERS, 8)
+    return DecodedFields("e32", args, mods, NO_MODIFIERS, 8)
 
 
 def _buffer_data(spec: Spec, memory: Memory, word: int, target: str, mods: dict[str, Any]) -> Reg:
@@ -315,7 +315,7 @@ def _buffer_data(spec: Spec, memory: Memory, word: int, target: str, mods: dict[
     return vector(word >> 40 & 255, count, _data_file(word, target, 55))
 
 
-def read_mtbuf(spec: Spec, word: int, target: str) -> Decoded:
+def read_mtbuf(spec: Spec, word: int, target: str) -> DecodedFields:
     memory = spec.memory
     assert memory is not None
     mods: dict[str, Any] = {}
@@ -326,4 +326,4 @@ def read_mtbuf(spec: Spec, word: int, target: str) -> Decoded:
     mods |= _cache_bits(target, word >> 14 & 1, word >> 54 & 1, word >> 53 & 1)
     if tfe:
         mods["tfe"] = True
-    return Decoded("e32", args, mods, NO_MODIFIERS, 8)
+    return DecodedFields("e32", args, mods, NO_MODIFIERS, 8)

@@ -172,13 +172,13 @@ def _operands(inst: Instruction) -> list[str]:
         if name.startswith("src"):
             number = int(name[3])
             shown = operand_text(operand, None if spec.mnemonic == "v_ldexp_f16" else types[number])
-            parts.append(_modified(inst, number, operand, shown))
+            parts.append(_with_modifiers(inst, number, operand, shown))
         else:
             parts.append(operand_text(operand))
     return parts
 
 
-def _modified(inst: Instruction, number: int, operand: Operand, shown: str) -> str:
+def _with_modifiers(inst: Instruction, number: int, operand: Operand, shown: str) -> str:
     """Returns the text of a source with its sext, abs and neg."""
     modifiers = inst.src_mods
     if modifiers.sext >> number & 1:
@@ -198,11 +198,11 @@ def _interpolation(inst: Instruction) -> str:
         names = ("p10", "p20", "p0")
         first = names[source.value] if source.value < 3 else f"invalid_param_{source.value}"
     else:
-        first = _modified(inst, 0, source, operand_text(source))
+        first = _with_modifiers(inst, 0, source, operand_text(source))
     attribute = f"attr{mods['attribute']}.{'xyzw'[mods['channel']]}"
     parts = [operand_text(inst.args["vdst"]), first, attribute]
     if "src2" in inst.args:
-        parts.append(_modified(inst, 2, inst.args["src2"], operand_text(inst.args["src2"])))
+        parts.append(_with_modifiers(inst, 2, inst.args["src2"], operand_text(inst.args["src2"])))
     modifiers = ["high"] if "high" in mods else []
     modifiers += _output(inst)
     if inst.mnemonic == "v_interp_p2_f16":
@@ -210,7 +210,7 @@ def _interpolation(inst: Instruction) -> str:
     return _join(inst.mnemonic, parts, modifiers)
 
 
-def _packed(inst: Instruction) -> str:
+def _packed_modifiers(inst: Instruction) -> str:
     mods, types = inst.mods, operand_types(inst.spec).sources
     count = len(types)
     every = (1 << count) - 1
@@ -223,7 +223,7 @@ def _packed(inst: Instruction) -> str:
         operand = inst.args[f"src{i}"]
         shown = operand_text(operand, type_)
         if mixed:
-            shown = _mixed(mods.get("neg_lo", 0) >> i & 1, mods.get("neg_hi", 0) >> i & 1, operand, shown)
+            shown = _mixed_source(mods.get("neg_lo", 0) >> i & 1, mods.get("neg_hi", 0) >> i & 1, operand, shown)
         parts.append(shown)
     if not mixed:
         modifiers += _select_bits("neg_lo", mods.get("neg_lo", 0), count)
@@ -231,7 +231,7 @@ def _packed(inst: Instruction) -> str:
     return _join(inst.mnemonic, parts, modifiers + _output(inst))
 
 
-def _mixed(negative: int, absolute: int, operand: Operand, shown: str) -> str:
+def _mixed_source(negative: int, absolute: int, operand: Operand, shown: str) -> str:
     """Returns the text of a source of mad_mix or fma_mix: neg_lo negates, neg_hi takes the magnitude."""
     if absolute:
         return f"-|{shown}|" if negative else f"|{shown}|"
@@ -269,6 +269,6 @@ PRINTERS: dict[Encoding, Callable[[Instruction], str]] = {
     "vop2": _vector,
     "vopc": _vector,
     "vop3": _vector,
-    "vop3p": _packed,
+    "vop3p": _packed_modifiers,
     "mai": _matrix,
 }

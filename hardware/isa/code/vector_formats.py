@@ -10,7 +10,7 @@ from typing import Any
 
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.isa import instruction as isa
-from simgpu.hardware.isa.code.formats import UNIFIED, Decoded, operand_types
+from simgpu.hardware.isa.code.formats import UNIFIED, DecodedFields, operand_types
 from simgpu.hardware.isa.code.operands import VCC_PAIR, UndefinedBits, mask_destination, scalar, source, source_or_literal, vector
 from simgpu.hardware.isa.constants import is_inline
 from simgpu.hardware.isa.instruction import Imm, Literal, Modifiers, Operand
@@ -49,7 +49,7 @@ def _result(spec: Spec, code: int) -> dict[str, Operand]:
     return {"vdst": vector(code, type_.dwords, "a" if Flag.ACC in spec.flags else "v")}
 
 
-def _named(spec: Spec, sources: list[Operand], literal: Operand | None) -> dict[str, Operand]:
+def _named_sources(spec: Spec, sources: list[Operand], literal: Operand | None) -> dict[str, Operand]:
     """Returns the operands src0, src1, src2, with the literal k at its place among them."""
     args: dict[str, Operand] = {}
     at = operand_types(spec).literal
@@ -73,7 +73,7 @@ def _vector_sources(spec: Spec, first: Operand, word: int) -> list[Operand]:
     return sources
 
 
-def read_vop(spec: Spec, word: int, target: str) -> Decoded:
+def read_vop(spec: Spec, word: int, target: str) -> DecodedFields:
     """Reads VOP1, VOP2 or VOPC: 32 bits, with a literal, or with an SDWA or DPP dword."""
     shape = operand_types(spec)
     code = word & 511
@@ -90,9 +90,9 @@ def read_vop(spec: Spec, word: int, target: str) -> Decoded:
     literal = Literal(word >> 32) if shape.literal >= 0 else None
     if shape.sources:
         first = _first(spec, code, shape.sources[0], word)
-        args |= _named(spec, _vector_sources(spec, first, word), literal)
+        args |= _named_sources(spec, _vector_sources(spec, first, word), literal)
     size = 8 if literal or (code == isa.LITERAL and shape.sources) else 4
-    return Decoded("e32", args, {}, Modifiers(), size)
+    return DecodedFields("e32", args, {}, Modifiers(), size)
 
 
 def _first(spec: Spec, code: int, type_: Type, word: int) -> Operand:
@@ -103,7 +103,7 @@ def _first(spec: Spec, code: int, type_: Type, word: int) -> Operand:
     return vector(code - 256, type_.dwords, "a" if Flag.ACC in spec.flags else "v")
 
 
-def _sdwa(spec: Spec, word: int, target: str) -> Decoded:
+def _sdwa(spec: Spec, word: int, target: str) -> DecodedFields:
     if Flag.NO_SDWA in spec.flags:
         raise UndefinedBits(f"{spec.mnemonic} has no SDWA form")
     shape = operand_types(spec)
@@ -137,14 +137,14 @@ def _sdwa(spec: Spec, word: int, target: str) -> Decoded:
         sext |= (control >> 3 & 1) << i
         neg |= (control >> 4 & 1) << i
         absolute |= (control >> 5 & 1) << i
-    args |= _named(spec, sources, None)
+    args |= _named_sources(spec, sources, None)
     floats = signed_sources(spec)
     if any(type_.kind == "pair" for type_ in shape.sources):
         floats = 0
-    return Decoded("sdwa", args, mods, Modifiers(neg & floats, absolute & floats, sext), 8)
+    return DecodedFields("sdwa", args, mods, Modifiers(neg & floats, absolute & floats, sext), 8)
 
 
-def _dpp(spec: Spec, word: int, target: str) -> Decoded:
+def _dpp(spec: Spec, word: int, target: str) -> DecodedFields:
     if Flag.NO_DPP in spec.flags or spec.encoding == "vopc":
         raise UndefinedBits(f"{spec.mnemonic} has no DPP form")
     shape = operand_types(spec)
@@ -154,7 +154,7 @@ def _dpp(spec: Spec, word: int, target: str) -> Decoded:
     if shape.mask:
         args["sdst"] = VCC_PAIR
     first = vector(word >> 32 & 255, shape.sources[0].dwords)
-    args |= _named(spec, _vector_sources(spec, first, word), None)
+    args |= _named_sources(spec, _vector_sources(spec, first, word), None)
     mods: dict[str, Any] = {
         "dpp_ctrl": control,
         "row_mask": word >> 60,
@@ -165,7 +165,7 @@ def _dpp(spec: Spec, word: int, target: str) -> Decoded:
     neg = word >> 52 & 1 | (word >> 54 & 1) << 1
     absolute = word >> 53 & 1 | (word >> 55 & 1) << 1
     floats = signed_sources(spec)
-    return Decoded("dpp", args, mods, Modifiers(neg & floats, absolute & floats), 8)
+    return DecodedFields("dpp", args, mods, Modifiers(neg & floats, absolute & floats), 8)
 
 
 def _check_control(spec: Spec, control: int, target: str) -> None:
@@ -204,7 +204,7 @@ def _output(clamp: int, omod: int) -> dict[str, Any]:
     return mods
 
 
-def read_vop3(spec: Spec, word: int, target: str) -> Decoded:
+def read_vop3(spec: Spec, word: int, target: str) -> DecodedFields:
     """Reads VOP3 and the e64 forms of VOP1, VOP2 and VOPC; the form is VOP3B if a mask is written in addition to vdst."""
     if Flag.INTERP in spec.flags:
         return _interpolation(word)
@@ -235,7 +235,7 @@ def read_vop3(spec: Spec, word: int, target: str) -> Decoded:
         mods |= {name: 1 for name, bit in (("bound_ctrl", 12), ("fi", 11)) if word >> bit & 1}
     elif not beside and word >> 11 & 15 and spec.mnemonic not in WITHOUT_OP_SEL:
         mods["op_sel"] = word >> 11 & 15
-    return Decoded("e64", args, mods, Modifiers(neg, absolute), 8)
+    return DecodedFields("e64", args, mods, Modifiers(neg, absolute), 8)
 
 
 def _check_file(spec: Spec, type_: Type, code: int, number: int) -> None:
@@ -256,7 +256,7 @@ def _reads_row(spec: Spec) -> bool:
     return result is not None and result.state == "sgpr"
 
 
-def _interpolation(word: int) -> Decoded:
+def _interpolation(word: int) -> DecodedFields:
     """Reads v_interp_* of gfx908: an attribute and channel in src0, the VGPR in src1's field."""
     mods = _output(word >> 15 & 1, word >> 59 & 3)
     mods["attribute"] = word >> 32 & 63
@@ -276,7 +276,7 @@ def _interpolation(word: int) -> Decoded:
     neg, absolute = word >> 61, word >> 8 & 7
     # Bit 1 belongs to the VGPR in src1's field.
     swap = {0: 0, 2: 1, 4: 4, 6: 5}
-    return Decoded("e64", args, mods, Modifiers(swap[neg & 6], swap[absolute & 6]), 8)
+    return DecodedFields("e64", args, mods, Modifiers(swap[neg & 6], swap[absolute & 6]), 8)
 
 
 INTERP_MOV = 626
@@ -289,7 +289,7 @@ def _vgpr_only(code: int) -> Operand:
     return vector(code - 256, 1)
 
 
-def read_vop3p(spec: Spec, word: int, target: str) -> Decoded:
+def read_vop3p(spec: Spec, word: int, target: str) -> DecodedFields:
     shape = operand_types(spec)
     count = len(shape.sources)
     every = (1 << count) - 1
@@ -307,10 +307,10 @@ def read_vop3p(spec: Spec, word: int, target: str) -> Decoded:
         mods["neg_lo"] = word >> 61 & every
     if word >> 8 & every:
         mods["neg_hi"] = word >> 8 & every
-    return Decoded("e64", args, mods, Modifiers(), 8)
+    return DecodedFields("e64", args, mods, Modifiers(), 8)
 
 
-def read_mai(spec: Spec, word: int, target: str) -> Decoded:
+def read_mai(spec: Spec, word: int, target: str) -> DecodedFields:
     """Reads matrix instructions and AccVGPR moves; ACC bits choose the file of each operand."""
     if spec.kind != "matrix":
         return _acc_move(spec, word, target)
@@ -340,10 +340,10 @@ def read_mai(spec: Spec, word: int, target: str) -> Decoded:
         mods["abid"] = abid
     if blgp:
         mods["neg" if Flag.F64 in spec.flags and target in SINCE_GFX942 else "blgp"] = blgp
-    return Decoded("e64", args, mods, Modifiers(), 8)
+    return DecodedFields("e64", args, mods, Modifiers(), 8)
 
 
-def _acc_move(spec: Spec, word: int, target: str) -> Decoded:
+def _acc_move(spec: Spec, word: int, target: str) -> DecodedFields:
     """Reads an AccVGPR move; v_accvgpr_write_b32 takes scalar registers from gfx90a on (LLVM)."""
     code = word >> 32 & 511
     reading = Flag.ACC_SOURCE in spec.flags
@@ -354,10 +354,10 @@ def _acc_move(spec: Spec, word: int, target: str) -> Decoded:
         args["src0"] = source(code, 1)
     else:
         raise UndefinedBits(f"{spec.mnemonic}: not a source that it takes")
-    return Decoded("e64", args, {}, Modifiers(), 8)
+    return DecodedFields("e64", args, {}, Modifiers(), 8)
 
 
-def read_scaled(spec: Spec, scale: int, word: int, target: str) -> Decoded:
+def read_scaled(spec: Spec, scale: int, word: int, target: str) -> DecodedFields:
     """Reads a pair of 16 bytes: `scale` is v_mfma_ld_scale_b32, `word` the matrix instruction."""
     matrix = read_mai(spec, word, target)
     args = dict(matrix.args)
@@ -369,4 +369,4 @@ def read_scaled(spec: Spec, scale: int, word: int, target: str) -> Decoded:
     if scale >> 11 & 3:
         mods["op_sel"] = scale >> 11 & 3
     mods["op_sel_hi"] = scale >> 59 & 3
-    return Decoded("e64", args, mods, Modifiers(), 16)
+    return DecodedFields("e64", args, mods, Modifiers(), 16)

@@ -92,7 +92,7 @@ def s_subb_u32(a: u32, b: u32, scc: SCC) -> (u32, SCC):
     return difference, either(a < b, both(a == b, scc))
 
 
-def _least(kind: Type, pick: Callable[[Value, Value], Value], first: Callable[[Value, Value], Value]):
+def _minmax(kind: Type, pick: Callable[[Value, Value], Value], first: Callable[[Value, Value], Value]):
     def body(a: kind, b: kind) -> (kind, SCC):
         """SCC is set when the first operand is taken."""
         return pick(a, b), first(a, b)
@@ -100,10 +100,10 @@ def _least(kind: Type, pick: Callable[[Value, Value], Value], first: Callable[[V
     return body
 
 
-sop2(6, name="s_min_i32")(_least(i32, imin, operator.lt))
-sop2(7, name="s_min_u32")(_least(u32, imin, operator.lt))
-sop2(8, name="s_max_i32")(_least(i32, imax, operator.gt))
-sop2(9, name="s_max_u32")(_least(u32, imax, operator.gt))
+sop2(6, name="s_min_i32")(_minmax(i32, imin, operator.lt))
+sop2(7, name="s_min_u32")(_minmax(u32, imin, operator.lt))
+sop2(8, name="s_max_i32")(_minmax(i32, imax, operator.gt))
+sop2(9, name="s_max_u32")(_minmax(u32, imax, operator.gt))
 
 
 def _select(kind: Type):

@@ -59,12 +59,12 @@ def _with_immediate(simm16: i16) -> None:
     """Acts by its 16-bit immediate."""
 
 
-def _alone() -> None:
+def _no_operand() -> None:
     """Has no operand."""
 
 
 for _op, _control in PROGRAM.items():
-    sopp(_op, control=_control, name=f"s_{_control}")(_alone if _control in BARE else _with_immediate)
+    sopp(_op, control=_control, name=f"s_{_control}")(_no_operand if _control in BARE else _with_immediate)
 
 
 @sop1(28, control=ControlKind.GETPC)

@@ -193,7 +193,7 @@ _FROM_FP8 = (
 
 def _define_from_fp8(opcode: int, packed: int, form: small.SmallFloat, target: str) -> None:
     @vop1(opcode, targets=(target,), name=f"v_cvt_f32_{form.name}")
-    def one(a: u32) -> f32:
+    def convert_one(a: u32) -> f32:
         """Converts the low byte (SDWA selects another); exact."""
         return small.decode(a & 0xFF, form)
 

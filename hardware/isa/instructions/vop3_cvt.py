@@ -124,13 +124,13 @@ def destination_byte(op_sel: int) -> int:
 
 def _define_to_fp8(form: SmallFloat, target: str, pack: int, stochastic: int) -> None:
     @vop3(pack, targets=(target,), flags=KEEP, name=f"v_cvt_pk_{form.name}_f32")
-    def packed(a: f32, b: f32, fp16_ovfl: modifier = 0) -> u16:
+    def pack_pair(a: f32, b: f32, fp16_ovfl: modifier = 0) -> u16:
         """a low, b high, to nearest even; op_sel[3] selects the half of vdst."""
         low, high = (small.encode(v, form, fp16_ovfl=fp16_ovfl) for v in (a, b))
         return cast(low | shl(high, 8), u16)
 
     @vop3(stochastic, targets=(target,), flags=(Flag.UNVERIFIED,), name=f"v_cvt_sr_{form.name}_f32")
-    def rounded(a: f32, b: u32, vdst: u32, op_sel: modifier = 0, fp16_ovfl: modifier = 0) -> u32:
+    def round_stochastic(a: f32, b: u32, vdst: u32, op_sel: modifier = 0, fp16_ovfl: modifier = 0) -> u32:
         """Stochastic rounding with random bits b into byte op_sel[3:2] of vdst."""
         code = small.encode(a, form, seed=b, fp16_ovfl=fp16_ovfl)
         return insert_byte(vdst, code, const(vdst, destination_byte(op_sel)))

@@ -29,8 +29,8 @@ from simgpu.hardware.isa.lane import (
     lane_id,
     lshr,
     mul_hi,
-    rarely,
     shl,
+    unlikely,
     where,
 )
 from simgpu.hardware.isa.types import i32, i64, u32, u64
@@ -233,7 +233,7 @@ def _bytes_by(c: Value, one: Callable[[Value], Value]) -> Value:
 def v_perm_b32(a: u32, b: u32, c: u32) -> u32:
     """Selects a byte of {a, b} for each byte of c; see `_permuted_byte`."""
     usual = _bytes_by(c, lambda selector: _of_eight(a, b, selector))
-    return rarely((c & 0xF8F8F8F8) != 0, usual, lambda: _bytes_by(c, lambda selector: _permuted_byte(a, b, selector)))
+    return unlikely((c & 0xF8F8F8F8) != 0, usual, lambda: _bytes_by(c, lambda selector: _permuted_byte(a, b, selector)))
 
 
 @vop3(499)

@@ -37,7 +37,7 @@ def _codes(
     return codes
 
 
-def _decoded(code: Value, form: SmallFloat, scale: Value, type_: Type) -> Value:
+def _decode(code: Value, form: SmallFloat, scale: Value, type_: Type) -> Value:
     return small.decode_scaled(code, form, scale_exponent(scale), type_)
 
 
@@ -105,7 +105,7 @@ def _fp8_to_pair(form: SmallFloat, type_: Type, opcode: int) -> None:
         """Converts the two codes in the half of a that op_sel[0] selects."""
         half = lshr(a, 16 * (op_sel & 1))
         codes = (half & 0xFF, lshr(half, 8) & 0xFF)
-        return tuple(_decoded(code, form, scale, type_) for code in codes)
+        return tuple(_decode(code, form, scale, type_) for code in codes)
 
 
 def _fp8_to_one(form: SmallFloat, type_: Type, opcode: int) -> None:
@@ -114,7 +114,7 @@ def _fp8_to_one(form: SmallFloat, type_: Type, opcode: int) -> None:
     @vop3(opcode, targets=GFX950, flags=flags, name=f"v_cvt_scalef32_{type_.name}_{form.name}")
     def body(a: u32, scale: f32, op_sel: modifier = 0) -> type_:
         """Converts the code in byte op_sel[1:0] of a; an f16 goes to the half that op_sel[3] selects."""
-        return _decoded(_source_byte(a, op_sel), form, scale, type_)
+        return _decode(_source_byte(a, op_sel), form, scale, type_)
 
 
 def _into_byte(vdst: Value, codes: list[Value], op_sel: int) -> Value:
@@ -154,7 +154,7 @@ def _fp4_to_pair(type_: Type, opcode: int) -> None:
     def body(a: u32, scale: f32, op_sel: modifier = 0) -> pair:
         """Converts the two codes in byte op_sel[1:0] of a."""
         codes = _source_byte(a, op_sel)
-        return tuple(_decoded(code, FP4, scale, type_) for code in (codes & 15, lshr(codes, 4)))
+        return tuple(_decode(code, FP4, scale, type_) for code in (codes & 15, lshr(codes, 4)))
 
 
 def _interleaved_to_fp6(form: SmallFloat, opcode: int) -> None:
@@ -189,7 +189,7 @@ def _fp6_to_block(form: SmallFloat, type_: Type, opcode: int) -> None:
     @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_pk32_{type_.name}_{form.name}")
     def body(a: u32x6, scale: f32) -> block:
         """32 packed codes to elements."""
-        return tuple(_decoded(code, form, scale, type_) for code in _unpack(a, 6))
+        return tuple(_decode(code, form, scale, type_) for code in _unpack(a, 6))
 
 
 for _step, _form in enumerate((FP8, BF8)):

@@ -23,7 +23,7 @@ def _always(a: Value, b: Value) -> Value:
     return const(a, 1, t.u1)
 
 
-def _unordered(a: Value, b: Value) -> Value:
+def _is_unordered(a: Value, b: Value) -> Value:
     return either(isnan(a), isnan(b))
 
 
@@ -43,8 +43,8 @@ _ORDERED: dict[str, Predicate] = {
 FLOAT_PREDICATES: dict[str, Predicate] = {
     "f": _never,
     **_ORDERED,
-    "o": _not(_unordered),
-    "u": _unordered,
+    "o": _not(_is_unordered),
+    "u": _is_unordered,
     "nge": _not(_ORDERED["ge"]),
     "nlg": _not(_ORDERED["lg"]),
     "ngt": _not(_ORDERED["gt"]),

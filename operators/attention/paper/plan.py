@@ -20,12 +20,12 @@ from simgpu.operators.attention.paper import registers
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.tiles import STEP, AttentionTiles, alignment_row, soft_rows
 from simgpu.operators.levels import Level
-from simgpu.operators.resources import Constraint, freed, limit_rows, mark_binding
+from simgpu.operators.resources import Constraint, freeing_remedy, limit_rows, mark_binding
 
 _ROWS = ("SGPR", "waves per SIMD", "workgroup size")  # rows of `limit_rows`; LDS and VGPR are the paper's own
 
 
-def published(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> AttentionTiles:
+def published_tiles(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> AttentionTiles:
     """Returns tiles by the formulas as printed or, for the kernel that `values` names, tiles that fit it."""
     d = p.d
     tile_kv = max(STEP, desc.lds_bytes // 2 // (4 * d) // STEP * STEP)
@@ -33,10 +33,10 @@ def published(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> Att
     tile_q_max = max(0, (budget - registers.OVERHEAD) * 64 // (2 * d + tile_kv + 8) // STEP * STEP)
     largest = min(max(STEP, tile_q_max), -(-p.lq // STEP) * STEP)
 
-    def occupied(queries: int) -> bool:
+    def fills_cus(queries: int) -> bool:
         return p.batch * p.heads * -(-p.lq // queries) >= desc.num_cus
 
-    tile_q = next((queries for queries in range(largest, STEP, -STEP) if occupied(queries)), STEP)
+    tile_q = next((queries for queries in range(largest, STEP, -STEP) if fills_cus(queries)), STEP)
     if values:
         return _paper_kernel(AttentionTiles(p, desc, "published", tile_q, tile_kv, tile_q_max, 1, (), values=values))
     vgprs = registers.published_vgprs(tile_q, tile_kv, d)
@@ -58,7 +58,7 @@ def published(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> Att
             vgprs,
             "registers",
             "Q, S, O live between the two products (E14)",
-            freed(vgprs, budget, how="lower d"),
+            freeing_remedy(vgprs, budget, how="lower d"),
         ),
         *(row for row in limit_rows(desc, vgprs, 0, plan.resources.sgprs, 0, 1, 1, {}) if row.name in _ROWS),
         alignment_row(plan),
@@ -70,7 +70,7 @@ def published(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> Att
 def _paper_kernel(published: AttentionTiles) -> AttentionTiles:
     """Returns the published tiles, or the tiles that fit the kernel."""
     p, desc, asked = published.problem, published.descriptor, (published.tile_Q, published.tile_KV)
-    tile_q, tile_kv = registers.fitted(p.d, p.dtype, desc, published.values, *asked)
+    tile_q, tile_kv = registers.fit_tile(p.d, p.dtype, desc, published.values, *asked)
     plan = replace(published, tile_Q=tile_q, tile_KV=tile_kv, tile_Q_max=min(published.tile_Q_max, tile_q))
     use, lower = plan.resources, "lower d, or use policy corrected"
     notes = {

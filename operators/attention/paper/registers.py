@@ -11,7 +11,7 @@ in 32-bit registers:
 
 LDS: K or V, k*d*e, and E, k*q*e (4 bytes an element for v_fmac_f32, and q corrections).
 
-The published tiles ignore O's padding and E. If they do not fit, `fitted` chooses the largest q that leaves at least 16 keys,
+The published tiles ignore O's padding and E. If they do not fit, `fit_tile` chooses the largest q that leaves at least 16 keys,
 and as many keys as possible, at most the published ones:
 
 k = floor16(min(k published, (arch - fixed(q))*64/q, (acc - O - zero)*64/q, (LDS - corrections)/(d*e + q*eE)))
@@ -102,7 +102,7 @@ def lds(d: int, dtype: str, values: str, queries: int, keys: int) -> tuple[LdsAr
     return (tile, e) if values == "mfma" else (tile, e, LdsArray("corrections", queries * 4))
 
 
-def fitted(d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queries: int, keys: int) -> tuple[int, int]:
+def fit_tile(d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queries: int, keys: int) -> tuple[int, int]:
     """Returns (q, k) of a kernel whose published tile is `queries` by `keys`: at least 16 keys, whether they fit or not."""
     for q in range(queries, 0, -ATOM):
         k = _keys(d, dtype, descriptor, values, q, keys)

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from simgpu.checks.lint.flow import Lines
+from simgpu.checks.lint.flow import StraightBlocks
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 
@@ -26,7 +26,7 @@ class Uneven:
     taken: bool  # True if that way is the branch taken
 
 
-def uneven(blocks: Lines, taken: Collection[tuple[int, bool]]) -> list[Uneven]:
+def uneven(blocks: StraightBlocks, taken: Collection[tuple[int, bool]]) -> list[Uneven]:
     """Returns all such barriers. taken: the branches (address, taken or not) that some path takes."""
     holding = {
         block: step for block in range(len(blocks.nodes)) for step in blocks.steps(block) if _is_barrier(step)
@@ -41,7 +41,7 @@ def uneven(blocks: Lines, taken: Collection[tuple[int, bool]]) -> list[Uneven]:
             continue
         if not {(last.pc, True), (last.pc, False)} <= set(taken):
             continue
-        between = [_reached(blocks, way, meeting[block]) for way in ways]
+        between = [_reachable_blocks(blocks, way, meeting[block]) for way in ways]
         barriers = [[holding[at] for at in sorted(reached) if at in holding] for reached in between]
         for mine, others, way in zip(barriers, reversed(barriers), ways, strict=True):
             if mine and not others:
@@ -49,7 +49,7 @@ def uneven(blocks: Lines, taken: Collection[tuple[int, bool]]) -> list[Uneven]:
     return found
 
 
-def _reached(blocks: Lines, start: int, end: int) -> set[int]:
+def _reachable_blocks(blocks: StraightBlocks, start: int, end: int) -> set[int]:
     """Returns the blocks on the paths from `start` to `end`, without `end`."""
     seen: set[int] = set()
     pending = [start]
@@ -61,7 +61,7 @@ def _reached(blocks: Lines, start: int, end: int) -> set[int]:
     return seen
 
 
-def _meeting(blocks: Lines) -> list[int]:
+def _meeting(blocks: StraightBlocks) -> list[int]:
     """Returns for each block the first other block that every path from it to the end passes; END if that is only the end.
 
     Finds immediate post-dominators by the algorithm of Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm", 2001)
@@ -116,7 +116,7 @@ def _common(one: int, other: int, meeting: Mapping[int, int], rank: Mapping[int,
 USES = ("read", "write", "atomic")
 
 
-def lds_behind(blocks: Lines) -> dict[int, frozenset[str]]:
+def lds_behind(blocks: StraightBlocks) -> dict[int, frozenset[str]]:
     """Uses of LDS, of `USES`, that may follow each barrier up to the next ones, by the barrier's address.
 
     Waves may meet at two different barriers if no path leads from one to the other. The uses that follow either then count for
@@ -132,10 +132,10 @@ def lds_behind(blocks: Lines) -> dict[int, frozenset[str]]:
     while changed:
         changed = False
         for block in reversed(range(len(blocks.nodes))):
-            found = _from(blocks, block, 0, uses), _reached_from(blocks, block, 0, reached, number)
+            found = _lds_uses(blocks, block, 0, uses), _reached_from(blocks, block, 0, reached, number)
             changed |= found != (uses[block], reached[block])
             uses[block], reached[block] = found
-    near = [_from(blocks, block, at + 1, uses) for block, at in barriers]
+    near = [_lds_uses(blocks, block, at + 1, uses) for block, at in barriers]
     far = [_reached_from(blocks, block, at + 1, reached, number) for block, at in barriers]
     behind: dict[int, int] = {}
     for one, (block, at) in enumerate(barriers):
@@ -149,7 +149,7 @@ def _is_barrier(step: LintStep) -> bool:
     return step.control is ControlKind.BARRIER
 
 
-def _from(blocks: Lines, block: int, at: int, behind: list[int]) -> int:
+def _lds_uses(blocks: StraightBlocks, block: int, at: int, behind: list[int]) -> int:
     """Returns the uses of LDS from a place in a block to the next barriers."""
     found = 0
     for step in blocks.steps(block)[at:]:
@@ -160,7 +160,7 @@ def _from(blocks: Lines, block: int, at: int, behind: list[int]) -> int:
     return functools.reduce(int.__or__, (behind[other] for other in blocks.following[block]), found)
 
 
-def _reached_from(blocks: Lines, block: int, at: int, behind: list[int], number: Mapping[tuple[int, int], int]) -> int:
+def _reached_from(blocks: StraightBlocks, block: int, at: int, behind: list[int], number: Mapping[tuple[int, int], int]) -> int:
     """Returns the barriers to which a path leads from a place in a block."""
     own = (number.get((block, place), 0) for place in range(at, len(blocks.nodes[block])))
     return functools.reduce(int.__or__, (behind[other] for other in blocks.following[block]), sum(own))

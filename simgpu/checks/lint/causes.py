@@ -14,9 +14,9 @@ from typing import Any
 from simgpu.checks.lint.certainty import PathProof
 from simgpu.checks.lint.clocks import clocks_of
 from simgpu.checks.lint.distances import TooClose
-from simgpu.checks.lint.flow import Lines
+from simgpu.checks.lint.flow import StraightBlocks
 from simgpu.checks.lint.lds_addresses import LdsAddresses
-from simgpu.checks.lint.outstanding import Unwaited
+from simgpu.checks.lint.outstanding import UnwaitedAccess
 from simgpu.checks.lint.search import PathSearch
 from simgpu.engine.finding import CERTAIN, Certainty, Finding, of_one_cause
 from simgpu.hardware.timing_rules.hazards import RULES
@@ -32,12 +32,12 @@ class Case:
     """A finding with its context."""
 
     finding: Finding
-    pair: Unwaited | TooClose | None  # the two instructions that it is about
+    pair: UnwaitedAccess | TooClose | None  # the two instructions that it is about
     loop: int = -1  # first block of the loop around the later instruction, -1 if none
 
 
-def judged(
-    cases: Iterable[Case], blocks: Lines, search: PathSearch, addresses: LdsAddresses, arch: str, waves: int
+def judge(
+    cases: Iterable[Case], blocks: StraightBlocks, search: PathSearch, addresses: LdsAddresses, arch: str, waves: int
 ) -> list[Case]:  # fmt: skip
     """Returns the cases with certainty, clocks and loops. waves: number of waves in a workgroup."""
     proof = PathProof(blocks)
@@ -51,7 +51,7 @@ def judged(
         loop = -1 if around is None else min(around)
         if pair is not None:
             certainty = _certainty(proof, pair, laters[finding.rule, finding.other_pc])
-            if isinstance(pair, Unwaited) and pair.what == "shared" and certainty in CERTAIN:
+            if isinstance(pair, UnwaitedAccess) and pair.what == "shared" and certainty in CERTAIN:
                 same = addresses.overlap(pair.earlier.pc, pair.step.pc)
                 certainty = certainty if same else "addresses"
                 finding = replace(finding, severity="error" if same else finding.severity)
@@ -60,7 +60,7 @@ def judged(
     return _with_clocks(made, search, arch, waves)
 
 
-def _certainty(proof: PathProof, pair: Unwaited | TooClose, laters: Collection[int]) -> Certainty:
+def _certainty(proof: PathProof, pair: UnwaitedAccess | TooClose, laters: Collection[int]) -> Certainty:
     if isinstance(pair, TooClose) and (pair.rule.between or pair.rule.relation in ("same_c", "overlap_c")):
         within = proof.blocks.precedes(pair.earlier.pc, pair.step.pc)  # the instructions between them matter, too
         return "every path" if within else "some path"
@@ -71,7 +71,7 @@ def _with_clocks(cases: Sequence[Case], search: PathSearch, arch: str, waves: in
     """Returns the cases; errors about missing waits get the clocks of the shortest path."""
     ways = {}
     for at, case in enumerate(cases):
-        if isinstance(case.pair, Unwaited) and case.finding.severity == "error":
+        if isinstance(case.pair, UnwaitedAccess) and case.finding.severity == "error":
             way = search.way(case.pair.earlier, case.pair.step, case.pair.gap)
             if way:
                 ways[at] = search.before_it(case.pair.earlier), way
@@ -99,7 +99,7 @@ def order(case: Case) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def grouped(cases: Iterable[Case]) -> list[Finding]:
+def group_by_cause(cases: Iterable[Case]) -> list[Finding]:
     """Returns the most important finding of each cause, with the number of findings and the next two.
 
     Findings share a cause if they break the same tolerated rule. Other findings share a cause if their kind, rule, instruction

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from simgpu.checks.lint.flow import Lines
+from simgpu.checks.lint.flow import StraightBlocks
 from simgpu.checks.lint.gaps import Gap
 from simgpu.checks.lint.steps import LintStep
 from simgpu.engine.finding import Certainty
@@ -25,7 +25,7 @@ LIMIT = 20_000  # instructions that one walk passes; a finding with a longer wal
 class PathProof:
     """Proves that two instructions of a graph meet on every path."""
 
-    def __init__(self, blocks: Lines) -> None:
+    def __init__(self, blocks: StraightBlocks) -> None:
         self.blocks, self.graph = blocks, blocks.graph
         self._ends = {node for node, after in enumerate(self.graph.following) if not after} | self.graph.unknown
 
@@ -36,10 +36,10 @@ class PathProof:
         """
         if self.blocks.precedes(earlier.pc, later.pc) or self._on_every_path_to(earlier, later, gap):
             return "every path"
-        if self._after(earlier, laters, gap, None):
+        if self._holds_after(earlier, laters, gap, None):
             return "every path"
         around = self.blocks.loop_around(earlier.pc, later.pc)
-        if around is not None and self._after(earlier, laters, gap, around):
+        if around is not None and self._holds_after(earlier, laters, gap, around):
             return "every round"
         return "some path"
 
@@ -59,7 +59,7 @@ class PathProof:
                 if step.pc in (earlier.pc, later.pc):
                     continue
                 bound = gap.bound(step)
-                rest = min(room, gap.most if bound is None else bound - 1) - gap.passed(step)
+                rest = min(room, gap.most if bound is None else bound - 1) - gap.advance(step)
                 if rest < 0 or other in graph.unknown:
                     return False
                 if rest < left.get(other, rest + 1):
@@ -67,7 +67,7 @@ class PathProof:
                     work.append((other, rest))
         return False
 
-    def _after(self, earlier: LintStep, laters: Collection[int], gap: Gap, loop: Collection[int] | None) -> bool:
+    def _holds_after(self, earlier: LintStep, laters: Collection[int], gap: Gap, loop: Collection[int] | None) -> bool:
         """Walks forwards, within the loop's blocks if `loop` is passed. The largest distance decides."""
         graph = self.graph
         since: dict[int, int] = {}
@@ -87,7 +87,7 @@ class PathProof:
                     met |= step.pc in laters
                     continue
                 bound = gap.bound(step)
-                more = count + gap.passed(step)
+                more = count + gap.advance(step)
                 if more > gap.most or (bound is not None and count >= bound) or step.control is ControlKind.ENDPGM:
                     return False
                 if more > since.get(other, -1):

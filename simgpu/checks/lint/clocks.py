@@ -34,7 +34,7 @@ def clocks_of(ways: Sequence[tuple[Sequence[LintStep], Sequence[LintStep]]], arc
         if number not in issues:
             issues[number] = issue_of(step.inst)
         found = issues[number]
-        falls_through = found.kind is Kind.BRANCH and following is not None and following.pc == step.after
+        falls_through = found.kind is Kind.BRANCH and following is not None and following.pc == step.next_address
         return replace(found, kind=Kind.PLAIN) if falls_through else found
 
     stretches, firsts = [], []

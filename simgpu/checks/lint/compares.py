@@ -126,7 +126,7 @@ class Values:
     high: int = HIGHEST  # the highest value
     without: frozenset[int] = frozenset()  # values in between that are excluded
 
-    def narrowed(self, low: int, high: int) -> Values | None:
+    def narrow(self, low: int, high: int) -> Values | None:
         """Returns the values within bounds, None if there are none."""
         low, high = max(low, self.low), min(high, self.high)
         while low in self.without:
@@ -135,16 +135,16 @@ class Values:
             high -= 1
         return Values(low, high, frozenset(value for value in self.without if low < value < high)) if low <= high else None
 
-    def but(self, value: int) -> Values | None:
+    def exclude(self, value: int) -> Values | None:
         """Returns all other values, None if there are none."""
-        return Values(self.low, self.high, self.without | {value}).narrowed(LOWEST, HIGHEST) if len(self.without) < MOST else self
+        return Values(self.low, self.high, self.without | {value}).narrow(LOWEST, HIGHEST) if len(self.without) < MOST else self
 
 
 MOST = 16  # values that are excluded one by one
 ANY = Values()
 
 
-def decided(test: BranchTest, one: Values, other: Values) -> bool | None:
+def decide(test: BranchTest, one: Values, other: Values) -> bool | None:
     """Returns the outcome of an eq, lt or ltu test, None if these values do not decide it."""
     if test.relation == "eq":
         if one.high < other.low or other.high < one.low:
@@ -165,21 +165,21 @@ def decided(test: BranchTest, one: Values, other: Values) -> bool | None:
     return False if one.low >= other.high else None
 
 
-def limited(test: BranchTest, outcome: bool, values: Values) -> Values | None:
+def limit(test: BranchTest, outcome: bool, values: Values) -> Values | None:
     """Returns the values that the test's register may hold after `outcome`, None if that is impossible. See
     `BranchTest.register`."""
     first = single(test.one) is not None
     number = test.other if first else test.one
     assert isinstance(number, int)
     if test.relation == "eq":
-        return values.narrowed(number, number) if outcome else values.but(number)
+        return values.narrow(number, number) if outcome else values.exclude(number)
     if test.relation == "ltu":
         if number < 0:
             return values
         below = outcome == first  # True for below the number, or below or equal to it
         if below:
-            return values.narrowed(0, number - 1 if first else number)
-        return values if values.low < 0 else values.narrowed(number if first else number + 1, HIGHEST)
+            return values.narrow(0, number - 1 if first else number)
+        return values if values.low < 0 else values.narrow(number if first else number + 1, HIGHEST)
     if first:
-        return values.narrowed(LOWEST, number - 1) if outcome else values.narrowed(number, HIGHEST)
-    return values.narrowed(number + 1, HIGHEST) if outcome else values.narrowed(LOWEST, number)
+        return values.narrow(LOWEST, number - 1) if outcome else values.narrow(number, HIGHEST)
+    return values.narrow(number + 1, HIGHEST) if outcome else values.narrow(LOWEST, number)

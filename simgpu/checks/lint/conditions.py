@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from simgpu.checks.lint.compares import ANY, BranchTest, Compare, Values, compare_of, decided, limited, registers, single
+from simgpu.checks.lint.compares import ANY, BranchTest, Compare, Values, compare_of, decide, limit, registers, single
 from simgpu.checks.lint.registers import EXEC, FILES, M0, VCC, span
 from simgpu.checks.lint.registers import SCC as SCC_BIT
 from simgpu.checks.lint.steps import LintStep
@@ -42,7 +42,7 @@ SCALARS = span("s", 0, 128) | VCC | EXEC | M0 | SCC_BIT
 ADDS = {"s_add_u32": 1, "s_add_i32": 1, "s_addk_i32": 1, "s_sub_u32": -1, "s_sub_i32": -1}
 
 
-def remembered(steps: Iterable[LintStep]) -> frozenset[int]:
+def condition_registers(steps: Iterable[LintStep]) -> frozenset[int]:
     """Returns the SGPRs that hold conditions: compared with a number, masked by EXEC, or a source of moves into such SGPRs."""
     steps = [step for step in steps if step.inst.mnemonic.startswith("s_")]
     found: set[int] = set()
@@ -80,7 +80,7 @@ class Conditions:
         counts = Counter(test.register for test in tests.elements())
         self.tests = frozenset(test for test, count in tests.items() if count > 1 and test.register is None)
         self.ranged = frozenset(register for register, count in counts.items() if register is not None and count > 1)
-        self.flags = remembered(steps)
+        self.flags = condition_registers(steps)
         self.vectors = vectors_of(steps, self.ranged)
         self.watched = SCALARS
         for number in self.vectors:
@@ -97,7 +97,7 @@ class Conditions:
         numbers = IDS if packed else Values(0, self.work_items - 1)
         return frozenset({(EXEC_ANY, 1), *([(VECTORS_FROM, numbers)] if 0 in self.vectors else [])})
 
-    def through(self, facts: Facts, steps: Sequence[LintStep]) -> list[Facts]:
+    def transfer(self, facts: Facts, steps: Sequence[LintStep]) -> list[Facts]:
         """Returns the facts after instructions: several sets if the instructions keep an unknown condition."""
         if not steps:
             return [facts]
@@ -106,7 +106,7 @@ class Conditions:
             ways = [dict(facts)]
             for step in steps:
                 if step.writes & self.watched or step.pc in self.compares:
-                    ways = [after for known in ways for after in self._behind(step, known)]
+                    ways = [after for known in ways for after in self._after_step(step, known)]
             self._after[place] = list(dict.fromkeys(frozenset(known.items()) for known in ways))
         return self._after[place]
 
@@ -127,24 +127,24 @@ class Conditions:
             if register is None or self.every:
                 known[test.test] = outcome
             if register is not None:
-                values = limited(test.test, outcome, self._values(Reg("s", register), known))
+                values = limit(test.test, outcome, self._values(Reg("s", register), known))
                 if values is None:
                     return None
                 known[VALUES + register] = values
         return frozenset(known.items())
 
-    def _behind(self, step: LintStep, known: dict[Cell, Any]) -> list[dict[Cell, Any]]:
+    def _after_step(self, step: LintStep, known: dict[Cell, Any]) -> list[dict[Cell, Any]]:
         name = step.inst.mnemonic
         if name in ("s_cselect_b32", "s_cselect_b64") and SCC not in known:
             target = self.flags.intersection(_cells(step.inst.args.get("sdst")))
             one, other = (_value(step.inst.args.get(source), known) for source in ("src0", "src1"))
             if target and one is not None and other is not None and one != other:
-                return [self._changed(step, known | {SCC: way}) for way in (0, 1)]
-        return [self._changed(step, known)]
+                return [self._after_change(step, known | {SCC: way}) for way in (0, 1)]
+        return [self._after_change(step, known)]
 
-    def _changed(self, step: LintStep, known: dict[Cell, Any]) -> dict[Cell, Any]:
+    def _after_change(self, step: LintStep, known: dict[Cell, Any]) -> dict[Cell, Any]:
         results = self._results(step, known)
-        writes = step.writes | _named(step)
+        writes = step.writes | _result_registers(step)
         after = {cell: value for cell, value in known.items() if not _bits(cell) & writes}
         for cell, value in results.items():
             if not isinstance(cell, int) or cell < 0 or cell >= VALUES or self.every or (cell in self.flags and value in FLAGS):
@@ -155,7 +155,7 @@ class Conditions:
         """Returns the cells that get a known value."""
         compare = self.compares.get(step.pc)
         if compare is not None:
-            return self._compared(compare, known)
+            return self._after_compare(compare, known)
         if step.inst.mnemonic.startswith("v_"):
             return vector_values(step, known, self.work_items, VALUES)
         found = _flag_results(step, known)
@@ -168,11 +168,11 @@ class Conditions:
                 found[VALUES + target] = values
         return found
 
-    def _compared(self, compare: Compare, known: dict[Cell, Any]) -> dict[Cell, Any]:
+    def _after_compare(self, compare: Compare, known: dict[Cell, Any]) -> dict[Cell, Any]:
         test, vector = compare.test, compare.test.relation.startswith("v_")
         outcome = known.get(test)
         if outcome is None and test.relation in ("eq", "lt", "ltu"):
-            outcome = decided(test, self._values(test.one, known), self._values(test.other, known))
+            outcome = decide(test, self._values(test.one, known), self._values(test.other, known))
         if outcome is not None:
             return {VCC_ANY if vector else SCC: int(outcome == compare.holds)}
         if self.every or test in self.tests or test.register in self.ranged:
@@ -202,7 +202,7 @@ class Conditions:
             first, second = self._values(args[one], known), self._values(_immediate(args[other]), known)
             low = first.low + (second.low if ADDS[name] > 0 else -second.high)
             high = first.high + (second.high if ADDS[name] > 0 else -second.low)
-            return ANY.narrowed(low, high) if ANY.low <= low and high <= ANY.high else None
+            return ANY.narrow(low, high) if ANY.low <= low and high <= ANY.high else None
         return None
 
     def needs(self, blocks: Sequence[Sequence[LintStep]], following: Sequence[Sequence[int]]) -> list[frozenset[Cell]]:
@@ -242,7 +242,7 @@ def _union(sets: Sequence[int], members: Iterable[int]) -> int:
     return found
 
 
-def without(facts: Facts, needed: frozenset[Cell]) -> Facts:
+def drop_unneeded(facts: Facts, needed: frozenset[Cell]) -> Facts:
     """Returns the facts without tests and values that nothing needs any more."""
     return frozenset(
         (cell, value) for cell, value in facts
@@ -252,7 +252,7 @@ def without(facts: Facts, needed: frozenset[Cell]) -> Facts:
 
 def flags_only(facts: Facts) -> Facts:
     """Returns the facts without tests and values: contents of SGPRs, SCC, VCC and EXEC."""
-    return without(facts, frozenset())
+    return drop_unneeded(facts, frozenset())
 
 
 def _immediate(operand: Any) -> Any:
@@ -282,7 +282,7 @@ def _of_cell(cell: int) -> int:
     return {isa.VCC: VCC, isa.VCC + 1: VCC, isa.EXEC: EXEC, isa.EXEC + 1: EXEC, isa.M0: M0}.get(number) or 1 << FILES["s"] + number
 
 
-def _named(step: LintStep) -> int:
+def _result_registers(step: LintStep) -> int:
     """Returns the SGPRs that an instruction names as its result, as bits."""
     found = 0
     for number in _cells(step.inst.args.get("sdst")) if step.inst.mnemonic.startswith("s_") and not _keeps(step) else ():

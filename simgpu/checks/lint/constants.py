@@ -32,10 +32,10 @@ def flow(steps: Sequence[LintStep], following: Sequence[Sequence[int]], entries:
         node = work.pop()
         known = before[node]
         assert known is not None
-        after = _after(steps[node], known, read)
+        after = _transfer(steps[node], known, read)
         for other in following[node]:
             had = before[other]
-            joined = after if had is None else _agreed(had, after)
+            joined = after if had is None else _meet(had, after)
             if had is None or len(joined) < len(had):
                 before[other] = joined
                 work.append(other)
@@ -50,22 +50,22 @@ def address(known: Known, operand: Operand | None) -> int | None:
     return None if low is None or high is None else low | high << 32
 
 
-def _agreed(one: Known, other: Known) -> Known:
+def _meet(one: Known, other: Known) -> Known:
     if one is other or one == other:
         return one
     return {cell: value for cell, value in one.items() if other.get(cell) == value}
 
 
-def _after(step: LintStep, known: Known, read: Read) -> Known:
+def _transfer(step: LintStep, known: Known, read: Read) -> Known:
     results = _results(step, known, read)
-    changed = _written(step)
+    changed = _written_cells(step)
     if not results and not any(cell in known for cell in changed):
         return known
     kept = {cell: value for cell, value in known.items() if cell not in changed}
     return kept | results
 
 
-def _written(step: LintStep) -> list[int]:
+def _written_cells(step: LintStep) -> list[int]:
     """Returns the cells that an instruction writes."""
     cells = [SCC_CELL] if step.writes & SCC else []
     for state, first, count in STATE_CELLS:
@@ -101,7 +101,7 @@ def _results(step: LintStep, known: Known, read: Read) -> dict[int, int]:
         return {}
     at = target.index
     if step.control is ControlKind.GETPC:
-        return {at: step.after & WORD, at + 1: step.after >> 32}
+        return {at: step.next_address & WORD, at + 1: step.next_address >> 32}
     if name in ("s_mov_b32", "s_mov_b64"):
         words = range(1 if name == "s_mov_b32" else 2)
         moved = {at + word: _value(args.get("src0"), known, word) for word in words}

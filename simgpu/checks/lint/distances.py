@@ -15,7 +15,7 @@ from simgpu.checks.lint.flow import PathAnalysis
 from simgpu.checks.lint.gaps import ClauseGap, StatesGap
 from simgpu.checks.lint.registers import bits
 from simgpu.checks.lint.steps import LintStep
-from simgpu.hardware.timing_rules.clauses import KINDS, LONGEST, continued
+from simgpu.hardware.timing_rules.clauses import KINDS, LONGEST, continue_clause
 from simgpu.hardware.timing_rules.hazards import RULES, HazardRule, clash, max_states, reach
 from simgpu.hardware.timing_rules.register_use import Register, RegisterUse
 
@@ -58,7 +58,7 @@ class Distances:
     def __init__(self, born: dict[Key, int], clause: dict[int, int]) -> None:
         self.born, self.clause = born, clause
 
-    def joined(self, other: Distances) -> Distances | None:
+    def join(self, other: Distances) -> Distances | None:
         """Returns the fewest wait states by either path, None if that is this state."""
         born = self.born | {key: at for key, at in other.born.items() if at > self.born.get(key, at - 1)}
         clause = self.clause | {pc: n for pc, n in other.clause.items() if n < self.clause.get(pc, n + 1)}
@@ -109,11 +109,11 @@ class Hazards(PathAnalysis[Distances, TooClose]):
         return len(state.born) + len(state.clause)
 
     def join(self, state: Distances, other: Distances) -> Distances | None:
-        return state.joined(other)
+        return state.join(other)
 
-    def through(self, state: Distances, steps: Sequence[LintStep], tell: Callable[[TooClose], None]) -> Distances:
+    def transfer(self, state: Distances, steps: Sequence[LintStep], tell: Callable[[TooClose], None]) -> Distances:
         """Passes a block. Its part far from the start is examined once, because it does not depend on the code before the block."""
-        far = self._far(steps)
+        far = self._far_count(steps)
         window = HazardWindow(state)
         for step in steps[:far]:
             self._pass_by(window, step, tell)
@@ -130,7 +130,7 @@ class Hazards(PathAnalysis[Distances, TooClose]):
             tell(seen)
         return end
 
-    def _far(self, steps: Sequence[LintStep]) -> int:
+    def _far_count(self, steps: Sequence[LintStep]) -> int:
         """Returns how many of a block's first instructions the code before it can affect.
 
         Instructions before the block bind for as long as the longest rule. Wait states that they lack count as inserted and so
@@ -179,10 +179,19 @@ class Hazards(PathAnalysis[Distances, TooClose]):
             window.ordered |= step.effect.ordered
         if self.xnack not in LONGEST:
             return
-        window.clause, overwrite = continued(window.clause, step.pc, self._use, self.target, self.xnack)
+        window.clause, overwrite = continue_clause(window.clause, step.pc, self._use, self.target, self.xnack)
         if overwrite is not None and (overwrite.earlier, step.pc) not in self.apart:
             earlier, rule = self.steps[overwrite.earlier], overwrite.rule
-            tell(TooClose(step, earlier, rule, bits(rule.shared(earlier.effect.access, later)), overwrite.needed, overwrite.found))
+            tell(
+                TooClose(
+                    step,
+                    earlier,
+                    rule,
+                    bits(rule.shared_registers(earlier.effect.access, later)),
+                    overwrite.needed,
+                    overwrite.found,
+                )
+            )
 
     def _worst(self, window: HazardWindow, step: LintStep) -> TooClose | None:
         """Returns the rule with the most lacking wait states before an instruction."""
@@ -196,7 +205,7 @@ class Hazards(PathAnalysis[Distances, TooClose]):
         if found is None:
             return None
         earlier, rule, needed = found
-        shared = bits(rule.shared(earlier.effect.access, step.effect.access))
+        shared = bits(rule.shared_registers(earlier.effect.access, step.effect.access))
         return TooClose(step, earlier, rule, shared, needed, needed - most)
 
     def _use(self, pc: int) -> RegisterUse:
@@ -207,7 +216,7 @@ class Hazards(PathAnalysis[Distances, TooClose]):
         effect = self.steps[pc].effect
         pair = id(effect), classes, anew, id(later.effect)
         if pair not in self._rules:
-            between = [_something(classes)] if classes else []
+            between = [_any_instruction(classes)] if classes else []
             if anew:
                 between.append(RegisterUse("", frozenset({"mfma"}), writes=anew))
             self._rules[pair] = clash(effect.access, later.effect.access, self.target, between)
@@ -235,6 +244,6 @@ class Hazards(PathAnalysis[Distances, TooClose]):
 
 
 @cache
-def _something(classes: frozenset[str]) -> RegisterUse:
+def _any_instruction(classes: frozenset[str]) -> RegisterUse:
     """Returns an instruction of these classes that touches nothing."""
     return RegisterUse("", classes)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 BUDGET = 20_000_000  # budget of one analysis, in instructions passed and parts of states joined: a minute at most
 
 
-class Lines(Blocks):
+class StraightBlocks(Blocks):
     """Basic blocks of a graph, with their instructions."""
 
     def __init__(self, graph: Graph) -> None:
@@ -103,7 +103,7 @@ class PathAnalysis(Generic[S, T]):
         """Returns the state after code that was not followed."""
         raise NotImplementedError
 
-    def through(self, state: S, steps: Sequence[LintStep], tell: Callable[[T], None]) -> S:
+    def transfer(self, state: S, steps: Sequence[LintStep], tell: Callable[[T], None]) -> S:
         """Returns the state after the instructions of a block or part of one. Leaves `state` unchanged and passes reports to
         `tell`."""
         raise NotImplementedError
@@ -122,14 +122,14 @@ class PathAnalysis(Generic[S, T]):
 
 
 @dataclass(frozen=True)
-class Flowed(Generic[S, T]):
+class FixedPoint(Generic[S, T]):
     """Fixed point of an analysis."""
 
     before: list[S | None]  # the state before each block, None if no path comes there
     found: list[T]  # the reports
 
 
-def examine(blocks: Lines, flow: PathAnalysis[S, T], budget: int = BUDGET) -> Flowed[S, T] | None:
+def examine(blocks: StraightBlocks, flow: PathAnalysis[S, T], budget: int = BUDGET) -> FixedPoint[S, T] | None:
     """Carries an analysis to its fixed point. Returns None if the budget does not suffice."""
     before: list[S | None] = [None] * len(blocks.nodes)
     told: list[list[T]] = [[] for _ in blocks.nodes]
@@ -154,7 +154,7 @@ def examine(blocks: Lines, flow: PathAnalysis[S, T], budget: int = BUDGET) -> Fl
         assert state is not None
         told[block] = []  # the last pass of a block uses its final state, so only its reports count
         for steps, followed in blocks.parts[block]:
-            state = flow.through(state, steps, told[block].append)
+            state = flow.transfer(state, steps, told[block].append)
             state = state if followed else flow.forget(state)
         budget -= len(blocks.nodes[block]) + flow.size(state) * (1 + len(blocks.following[block]))
         if budget < 0:
@@ -164,4 +164,4 @@ def examine(blocks: Lines, flow: PathAnalysis[S, T], budget: int = BUDGET) -> Fl
             there = flow.along(block, last, blocks.steps(other)[0].pc == last.target, state)
             if there is not None:
                 arrive(other, there)
-    return Flowed(before, [one for found in told for one in found])
+    return FixedPoint(before, [one for found in told for one in found])

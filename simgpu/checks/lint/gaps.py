@@ -18,7 +18,7 @@ class Gap:
     most = 0  # largest number at which something still lacks
     exact = True  # False if a walk may see the gap closed while something still lacks
 
-    def passed(self, step: LintStep) -> int:
+    def advance(self, step: LintStep) -> int:
         """Returns how much an instruction adds to the number."""
         raise NotImplementedError
 
@@ -45,7 +45,7 @@ class OperationGap(Gap):
         queue = self.operation.effect.queue
         return queue is not None and len(queue.counters) == 1
 
-    def passed(self, step: LintStep) -> int:
+    def advance(self, step: LintStep) -> int:
         return int(step.effect.queue is self.operation.effect.queue)
 
     def bound(self, step: LintStep) -> int | None:
@@ -69,7 +69,7 @@ class StatesGap(Gap):
     def most(self) -> int:  # type: ignore[override]
         return self.needed - 1
 
-    def passed(self, step: LintStep) -> int:
+    def advance(self, step: LintStep) -> int:
         return step.effect.access.states
 
 
@@ -77,11 +77,11 @@ class StatesGap(Gap):
 class ClauseGap(Gap):
     """Gap between two instructions of a clause of memory instructions: any other instruction closes it."""
 
-    def passed(self, step: LintStep) -> int:
+    def advance(self, step: LintStep) -> int:
         return int(not KINDS & step.effect.access.classes)
 
 
-def between(steps: Sequence[LintStep], count: int, earlier: LintStep, later: LintStep, gap: Gap) -> int:
+def distance_between(steps: Sequence[LintStep], count: int, earlier: LintStep, later: LintStep, gap: Gap) -> int:
     """Returns the gap from the earlier instruction to the end of these steps; MET at the later one, CLOSED if nothing lacks.
 
     count: the gap before these steps.
@@ -94,7 +94,7 @@ def between(steps: Sequence[LintStep], count: int, earlier: LintStep, later: Lin
         bound = gap.bound(step)
         if bound is not None and count >= bound:
             return CLOSED
-        count += gap.passed(step)
+        count += gap.advance(step)
         if count > gap.most:
             return CLOSED
     return count

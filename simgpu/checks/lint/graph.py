@@ -168,12 +168,12 @@ class Graph:
                 return
             callee = call.made[step.pc, entry] = CallPath(entry, call)
         self._edge(node, callee, entry)
-        if (call, step.after) not in callee.places:
-            callee.places.append((call, step.after))
+        if (call, step.next_address) not in callee.places:
+            callee.places.append((call, step.next_address))
             for exit_ in callee.exits:
-                self._edge(exit_, call, step.after)
+                self._edge(exit_, call, step.next_address)
 
     def _pass_over(self, node: int, why: str) -> None:
         self._remark(NOT_FOLLOWED, self.steps[node].pc, why)
         self.unknown.add(node)
-        self._edge(node, self.calls[node], self.steps[node].after)
+        self._edge(node, self.calls[node], self.steps[node].next_address)

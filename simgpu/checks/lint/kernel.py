@@ -7,15 +7,15 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from simgpu.checks.declared import excesses, used
+from simgpu.checks.declared import excesses, registers_used
 from simgpu.checks.lint.barriers import Uneven, lds_behind, uneven
-from simgpu.checks.lint.causes import Case, grouped, judged, order
+from simgpu.checks.lint.causes import Case, group_by_cause, judge, order
 from simgpu.checks.lint.conditions import Conditions
 from simgpu.checks.lint.distances import Hazards, TooClose
-from simgpu.checks.lint.flow import Lines, PathAnalysis, examine
+from simgpu.checks.lint.flow import PathAnalysis, StraightBlocks, examine
 from simgpu.checks.lint.graph import NO_INSTRUCTION, NOT_FOLLOWED, Graph
 from simgpu.checks.lint.lds_addresses import LdsAddresses
-from simgpu.checks.lint.outstanding import Unwaited, Waits
+from simgpu.checks.lint.outstanding import UnwaitedAccess, Waits
 from simgpu.checks.lint.registers import first
 from simgpu.checks.lint.search import PathSearch
 from simgpu.checks.lint.steps import LintStep
@@ -51,14 +51,14 @@ def lint_kernel(code: CodeObject, kernel: KernelInfo) -> list[Finding]:
 
 
 def lint_causes(code: CodeObject, kernel: KernelInfo) -> list[Finding]:
-    """Returns the findings of one kernel, one for each cause: `causes.grouped`."""
-    return grouped(_cases(code, kernel))
+    """Returns the findings of one kernel, one for each cause: `causes.group_by_cause`."""
+    return group_by_cause(_cases(code, kernel))
 
 
 def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
     """Returns the cases of a kernel, unsorted."""
     graph = graph_of(code, kernel)
-    blocks, steps = Lines(graph), graph.known.values()
+    blocks, steps = StraightBlocks(graph), graph.known.values()
     told = FindingList(code, kernel)
     several = kernel.max_flat_workgroup_size > WAVE
     work_items = kernel.max_flat_workgroup_size
@@ -71,7 +71,7 @@ def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
     unwaited = {one.step.pc for one in waits or () if one.sure and blocks.precedes(one.earlier.pc, one.step.pc)}
     hazards = _possible(blocks, search, lambda apart: Hazards(graph.known, code.target, code.xnack, unwaited, apart))
     for unwritten in defined.found if defined else ():
-        told.undefined(unwritten)
+        told.add_undefined(unwritten)
     for late in waits or ():
         told.wait(late)
     for close in hazards or ():
@@ -82,14 +82,14 @@ def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
         for barrier in uneven(blocks, definedness.taken):
             told.barrier(barrier)
     _add_remarks(told, code, kernel, graph)
-    return judged(told.found.values(), blocks, search, addresses, code.target, -(-work_items // WAVE))
+    return judge(told.found.values(), blocks, search, addresses, code.target, -(-work_items // WAVE))
 
 
-Pair = TypeVar("Pair", Unwaited, TooClose)
+Pair = TypeVar("Pair", UnwaitedAccess, TooClose)
 
 
 def _possible(
-    blocks: Lines, search: PathSearch, analysis: Callable[[set[tuple[int, int]]], PathAnalysis[Any, Pair]]
+    blocks: StraightBlocks, search: PathSearch, analysis: Callable[[set[tuple[int, int]]], PathAnalysis[Any, Pair]]
 ) -> list[Pair] | None:  # fmt: skip
     """Returns the reports of an analysis without pairs of instructions that no path joins; None if it was given up.
 
@@ -118,7 +118,7 @@ def _add_remarks(told: FindingList, code: CodeObject, kernel: KernelInfo, graph:
     places: dict[int, tuple[int, Effect]] = {}  # an effect at its first place
     for pc in sorted(graph.known):
         places.setdefault(id(graph.known[pc].effect), (pc, graph.known[pc].effect))
-    for excess in excesses(kernel, used(places.values())):
+    for excess in excesses(kernel, registers_used(places.values())):
         place = kernel.start if excess.place is None else excess.place
         told.add("resource", graph.known.get(place), excess.message, place=excess.what, certainty="every path")
     if graph.complete:
@@ -135,13 +135,13 @@ def graph_of(code: CodeObject, kernel: KernelInfo) -> Graph:
     places = {relocation.place for relocation in code.relocations}
     loaded = functools.cache(code.image)
 
-    def relocated(address: int, size: int) -> bytes | None:
+    def relocated_bytes(address: int, size: int) -> bytes | None:
         if address not in places:
             return None
         image, base = loaded()
         return bytes(image[address - base : address - base + size])
 
-    return Graph(segment.data, segment.address, code.target, list(dict.fromkeys((kernel.start, kernel.entry))), relocated)
+    return Graph(segment.data, segment.address, code.target, list(dict.fromkeys((kernel.start, kernel.entry))), relocated_bytes)
 
 
 class FindingList:
@@ -152,7 +152,7 @@ class FindingList:
         self.found: dict[tuple[Any, ...], Case] = {}
 
     def add(
-        self, kind: str, step: LintStep | None, message: str, pair: Unwaited | TooClose | None = None,
+        self, kind: str, step: LintStep | None, message: str, pair: UnwaitedAccess | TooClose | None = None,
         other: LintStep | None = None, error: bool = True, **fields: Any,
     ) -> None:  # fmt: skip
         """Adds a case. Of several with one pair of places, the one that lacks most stays."""
@@ -171,7 +171,7 @@ class FindingList:
         if had is None or _lacking(finding) > _lacking(had.finding):
             self.found[key] = Case(finding, pair)
 
-    def wait(self, seen: Unwaited) -> None:
+    def wait(self, seen: UnwaitedAccess) -> None:
         waits = " ".join(f"{counter}({count})" for counter, count in seen.waits)
         place, needed = first(seen.registers), min(count for _, count in seen.waits)
         if seen.what == "shared":
@@ -186,7 +186,7 @@ class FindingList:
         message = hazard_message(rule, place, text(seen.earlier.inst), seen.needed, seen.found)
         self.add("hazard", seen.step, message, seen, place=place, needed=seen.needed, found=seen.found, rule=rule)
 
-    def undefined(self, seen: Unwritten) -> None:
+    def add_undefined(self, seen: Unwritten) -> None:
         place = first(seen.registers)
         message = f"{seen.use} depends on {place}, which holds what nothing defined"
         certainty = "every path" if seen.sure else "some path"

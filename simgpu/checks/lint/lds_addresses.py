@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.checks.lint.flow import Lines
+from simgpu.checks.lint.flow import StraightBlocks
 from simgpu.checks.lint.registers import EXEC, FILES, span
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.code_object.code_object import KernelInfo
@@ -36,14 +36,14 @@ CONFLICTS = {"read": ("write", "atomic"), "write": ("read", "write", "atomic"), 
 
 
 @dataclass(frozen=True)
-class LdsAccess:
+class LdsFootprint:
     """Words of 4 bytes that an access touches."""
 
     first: np.ndarray  # number of the first word of each work-item
     words: int  # number of words
     whole: bool  # True if all lanes are active
 
-    def same(self, other: LdsAccess) -> bool:
+    def same(self, other: LdsFootprint) -> bool:
         """True if both accesses touch the same words."""
         return self.words == other.words and self.whole == other.whole and np.array_equal(self.first, other.first)
 
@@ -51,7 +51,7 @@ class LdsAccess:
 class LdsAddresses:
     """LDS accesses of one kernel."""
 
-    def __init__(self, blocks: Lines, kernel: KernelInfo) -> None:
+    def __init__(self, blocks: StraightBlocks, kernel: KernelInfo) -> None:
         self.blocks, self.kernel = blocks, kernel
         size = kernel.required_workgroup_size
         self.work_items = size[0] if len(size) == 3 and size[1:] == (1, 1) and size[0] % WAVEFRONT == 0 else 0
@@ -60,7 +60,7 @@ class LdsAddresses:
 
     def disjoint(self, operation: int, barrier: int) -> bool:
         """True if no conflicting access of another wave after a barrier touches the words of an operation."""
-        mine, others = self._words(operation), self.behind(barrier)
+        mine, others = self._words(operation), self.accesses_after(barrier)
         if mine is None or others is None:
             return False
         uses = CONFLICTS[self.blocks.graph.known[operation].lds]
@@ -81,16 +81,16 @@ class LdsAddresses:
                     return True
         return False
 
-    def behind(self, barrier: int) -> list[LintStep] | None:
+    def accesses_after(self, barrier: int) -> list[LintStep] | None:
         """Returns the LDS accesses from a barrier to the next ones, None if waves may also meet at another barrier."""
         if barrier not in self._behind:
-            self._behind[barrier] = self._followed(barrier)
+            self._behind[barrier] = self._find_accesses(barrier)
         return self._behind[barrier]
 
-    def _followed(self, barrier: int) -> list[LintStep] | None:
+    def _find_accesses(self, barrier: int) -> list[LintStep] | None:
         found: dict[int, LintStep] = {}
         work = [node for place in self.blocks.places[barrier] for node in self.blocks.graph.following[place]]
-        if self.blocks.places[barrier][0] in self._apart or self.blocks.graph.unknown:
+        if self.blocks.places[barrier][0] in self._unordered_barriers or self.blocks.graph.unknown:
             return None
         seen = set(work)
         while work:
@@ -106,16 +106,16 @@ class LdsAddresses:
         return list(found.values())
 
     @functools.cached_property
-    def _apart(self) -> frozenset[int]:
+    def _unordered_barriers(self) -> frozenset[int]:
         """Barriers of which neither leads to the other: waves may meet at both."""
         barriers = [node for node, step in enumerate(self.blocks.graph.steps) if step.control is ControlKind.BARRIER]
-        reached = {node: self._reached(node) for node in barriers}
+        reached = {node: self._reachable_nodes(node) for node in barriers}
         return frozenset(
             one for one in barriers
             if any(other not in reached[one] and one not in reached[other] for other in barriers if other != one)
         )  # fmt: skip
 
-    def _reached(self, start: int) -> set[int]:
+    def _reachable_nodes(self, start: int) -> set[int]:
         """Returns the nodes to which a path leads from `start`."""
         block, at = self.blocks.spots[start]
         seen: set[int] = set()
@@ -130,14 +130,14 @@ class LdsAddresses:
     # -- addresses ---------------------------------------------------------------------------------
 
     @functools.cached_property
-    def _accesses(self) -> dict[int, LdsAccess]:
+    def _accesses(self) -> dict[int, LdsFootprint]:
         """Accesses with known addresses, by the address of the instruction."""
         steps = self.blocks.graph.known.values()
         accesses = [step for step in steps if step.lds and "ds" in step.effect.access.classes]
         if not self.work_items or not accesses:
             return {}
         before = self._flow(_slice(steps, accesses))
-        found: dict[int, LdsAccess] = {}
+        found: dict[int, LdsFootprint] = {}
         for step in accesses:
             ways = [self._access(step, before[node]) for node in self.blocks.places.get(step.pc, ()) if node in before]
             first = ways[0] if ways else None
@@ -145,7 +145,7 @@ class LdsAddresses:
                 found[step.pc] = first
         return found
 
-    def _access(self, step: LintStep, known: Known) -> LdsAccess | None:
+    def _access(self, step: LintStep, known: Known) -> LdsFootprint | None:
         memory, mods = step.inst.spec.memory, step.inst.mods
         base = _value(step.inst.args.get("addr"), known, self.work_items)
         if memory is None or memory.stride or Flag.ADDTID in step.inst.spec.flags or base is None or mods.get("gds"):
@@ -153,7 +153,7 @@ class LdsAddresses:
         first, words = base.astype(np.int64) + int(mods.get("offset", 0)), memory.bits * memory.count // 32
         if words == 0 or (first % 4).any() or int(first.max()) // 4 + words > MOST_WORDS:
             return None
-        return LdsAccess(first // 4, words, ALL_LANES in known)
+        return LdsFootprint(first // 4, words, ALL_LANES in known)
 
     def _words(self, pc: int) -> np.ndarray | None:
         """Returns for each 4 bytes of LDS the waves that an access touches them in, a bit each; None if unknown."""
@@ -180,18 +180,18 @@ class LdsAddresses:
             block = work.pop()
             known = before[block]
             assert known is not None
-            held = _held(known)
+            held = _known_registers(known)
             for node in blocks.nodes[block]:
                 step = blocks.graph.steps[node]
                 if step.lds:
                     found[node] = known
                 # An instruction with an unknown source can only make its result unknown.
                 if step.writes & relevant and (step.writes & held or not step.reads & ~held):
-                    known = self._after(step, known)
-                    held = _held(known)
+                    known = self._transfer(step, known)
+                    held = _known_registers(known)
             for other in blocks.following[block]:
                 had = before[other]
-                joined = known if had is None else _agreed(had, known)
+                joined = known if had is None else _common(had, known)
                 if had is None or len(joined) < len(had):
                     before[other] = joined
                     work.append(other)
@@ -201,7 +201,7 @@ class LdsAddresses:
         numbers = np.arange(self.work_items, dtype=np.uint32)
         return {FILES["v"]: numbers, ALL_LANES: numbers}
 
-    def _after(self, step: LintStep, known: Known) -> Known:
+    def _transfer(self, step: LintStep, known: Known) -> Known:
         kept = {bit: value for bit, value in known.items() if not step.writes >> bit & 1}
         inst = step.inst
         if step.writes & EXEC and inst.mnemonic == "s_mov_b64" and inst.args.get("src0") == Const(193):  # -1
@@ -222,7 +222,7 @@ class LdsAddresses:
         if inst.mnemonic == "v_readfirstlane_b32" and sources[0] is not None:
             return np.repeat(sources[0][::WAVEFRONT], WAVEFRONT)
         if inst.mnemonic == "v_cndmask_b32":
-            return _selected(inst.args.get("src2"), sources, known)
+            return _select_lanes(inst.args.get("src2"), sources, known)
         packed = self.kernel.target != "gfx908" and self.kernel.descriptor.workitem_id_mode > 0
         if packed and step.reads & 1 and known.get(FILES["v"]) is not None and not _masks(step):
             return None  # v0 holds more than the number along x
@@ -238,7 +238,7 @@ class LdsAddresses:
         return np.broadcast_to(value.view(np.uint32) if value.dtype.itemsize == 4 else value.astype(np.uint32), (self.work_items,))
 
 
-def _held(known: Known) -> int:
+def _known_registers(known: Known) -> int:
     """Returns the known registers and EXEC, as bits."""
     found = EXEC
     for bit in known:
@@ -261,7 +261,7 @@ def _value(operand: Operand | None, known: Known, count: int) -> np.ndarray | No
     return None if number is None else np.full(count, number & WORD, np.uint32)
 
 
-def _selected(mask: Operand | None, sources: list[np.ndarray | None], known: Known) -> np.ndarray | None:
+def _select_lanes(mask: Operand | None, sources: list[np.ndarray | None], known: Known) -> np.ndarray | None:
     """Returns the result of v_cndmask_b32 for a known mask, a bit a lane."""
     if not isinstance(mask, Reg) or mask.count != 2 or sources[0] is None or sources[1] is None:
         return None
@@ -291,7 +291,7 @@ def _slice(steps: Iterable[LintStep], accesses: Iterable[LintStep]) -> int:
     return wanted
 
 
-def _agreed(one: Known, other: Known) -> Known:
+def _common(one: Known, other: Known) -> Known:
     if one is other:
         return one
     return {

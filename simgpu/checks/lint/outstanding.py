@@ -25,7 +25,7 @@ BESIDE = {"read": frozenset({"read"}), "write": frozenset(), "atomic": frozenset
 
 
 @dataclass(frozen=True)
-class Unwaited:
+class UnwaitedAccess:
     """An instruction that touches registers or LDS of an operation that is not complete."""
 
     step: LintStep
@@ -41,7 +41,7 @@ class Unwaited:
         return OperationGap(self.earlier, whole=bool(self.registers))
 
 
-class Outstanding:
+class OutstandingQueues:
     """Operations that may be out at one place, by the address of their instruction.
 
     queues: issue time of each operation of the in-order queues, on a clock that counts a queue's operations and is 0 here
@@ -59,14 +59,14 @@ class Outstanding:
     ) -> None:  # fmt: skip
         self.queues, self.scalar, self.flat, self.lds, self.registers = queues, scalar, flat, lds, registers
 
-    def joined(self, other: Outstanding) -> Outstanding | None:
+    def join(self, other: OutstandingQueues) -> OutstandingQueues | None:
         """Returns the operations out by either path, None if that is this state."""
         one, two = (_latest(mine, theirs) for mine, theirs in zip(self.queues, other.queues, strict=True))
         flat = self.flat | {pc: counters | self.flat.get(pc, 0) for pc, counters in other.flat.items()}
         lds, scalar = _latest(self.lds, other.lds), self.scalar | other.scalar
         if ((one, two), scalar, flat, lds) == (self.queues, self.scalar, self.flat, self.lds):
             return None
-        return Outstanding((one, two), scalar, flat, lds, self.registers | other.registers)
+        return OutstandingQueues((one, two), scalar, flat, lds, self.registers | other.registers)
 
 
 def _latest(mine: dict[int, int], theirs: dict[int, int]) -> dict[int, int]:
@@ -78,15 +78,15 @@ class WaitWalk:
 
     __slots__ = ("flat", "given", "lds", "queues", "registers", "scalar")
 
-    def __init__(self, state: Outstanding) -> None:
+    def __init__(self, state: OutstandingQueues) -> None:
         self.queues, self.given = [dict(queue) for queue in state.queues], [0, 0]
         self.scalar, self.flat, self.lds, self.registers = set(state.scalar), dict(state.flat), dict(state.lds), state.registers
 
-    def state(self) -> Outstanding:
+    def state(self) -> OutstandingQueues:
         """Returns the operations that may be out at the walk's place."""
         one, two = ({pc: at - given for pc, at in queue.items()} for queue, given in zip(self.queues, self.given, strict=True))
         lds = {pc: at - self.given[1] for pc, at in self.lds.items()}
-        return Outstanding((one, two), frozenset(self.scalar), dict(self.flat), lds, self.registers)
+        return OutstandingQueues((one, two), frozenset(self.scalar), dict(self.flat), lds, self.registers)
 
     def wait(self, counts: Mapping[str, int]) -> None:
         """Passes an s_waitcnt."""
@@ -112,7 +112,7 @@ class WaitWalk:
         self.scalar.discard(pc)
 
 
-class Waits(PathAnalysis[Outstanding, Unwaited]):
+class Waits(PathAnalysis[OutstandingQueues, UnwaitedAccess]):
     """Data flow over the steps of a kernel, by address.
 
     behind: uses of LDS (read, write) from each barrier to the next ones, by address; empty if a workgroup has one wave
@@ -129,26 +129,28 @@ class Waits(PathAnalysis[Outstanding, Unwaited]):
         for operation, later in apart:
             self.apart.setdefault(later, []).append(operation)
 
-    def begin(self, step: LintStep) -> Outstanding:
-        return Outstanding(({}, {}), frozenset(), {}, {}, 0)
+    def begin(self, step: LintStep) -> OutstandingQueues:
+        return OutstandingQueues(({}, {}), frozenset(), {}, {}, 0)
 
-    def forget(self, state: Outstanding) -> Outstanding:
-        return Outstanding(({}, {}), frozenset(), {}, {}, 0)
+    def forget(self, state: OutstandingQueues) -> OutstandingQueues:
+        return OutstandingQueues(({}, {}), frozenset(), {}, {}, 0)
 
-    def size(self, state: Outstanding) -> int:
+    def size(self, state: OutstandingQueues) -> int:
         return sum(map(len, (*state.queues, state.scalar, state.flat, state.lds)))
 
-    def join(self, state: Outstanding, other: Outstanding) -> Outstanding | None:
-        return state.joined(other)
+    def join(self, state: OutstandingQueues, other: OutstandingQueues) -> OutstandingQueues | None:
+        return state.join(other)
 
-    def through(self, state: Outstanding, steps: Sequence[LintStep], tell: Callable[[Unwaited], None]) -> Outstanding:
+    def transfer(
+        self, state: OutstandingQueues, steps: Sequence[LintStep], tell: Callable[[UnwaitedAccess], None]
+    ) -> OutstandingQueues:
         walk = WaitWalk(state)
         for step in steps:
             if not step.plain or walk.registers & step.touched:
                 self._pass_by(walk, step, tell)
         return walk.state()
 
-    def _pass_by(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
+    def _pass_by(self, walk: WaitWalk, step: LintStep, tell: Callable[[UnwaitedAccess], None]) -> None:
         """Passes one instruction. Lacking waits are reported, then counted as inserted."""
         effect, queue = step.effect, step.effect.queue
         if effect.waits is not None:
@@ -170,7 +172,7 @@ class Waits(PathAnalysis[Outstanding, Unwaited]):
         if queue is not None:
             self._issue(walk, step)
 
-    def _touch(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
+    def _touch(self, walk: WaitWalk, step: LintStep, tell: Callable[[UnwaitedAccess], None]) -> None:
         registers = 0
         for at, counter in enumerate(COUNTERS):
             # Operations of the same queue complete in order, so a later one may write the registers of an earlier one.
@@ -198,15 +200,15 @@ class Waits(PathAnalysis[Outstanding, Unwaited]):
 
     def _tell(
         self, walk: WaitWalk, step: LintStep, operation: LintStep, touched: int, counts: dict[str, int],
-        tell: Callable[[Unwaited], None], what: str = "",
+        tell: Callable[[UnwaitedAccess], None], what: str = "",
     ) -> None:  # fmt: skip
         """Reports an operation that these counts complete, and counts it as waited for."""
         shared = operation.pending & touched
         read = shared & step.reads
-        tell(Unwaited(step, operation, what or ("read" if read else "overwritten"), read or shared, tuple(counts.items())))
+        tell(UnwaitedAccess(step, operation, what or ("read" if read else "overwritten"), read or shared, tuple(counts.items())))
         walk.wait(counts)
 
-    def _barrier(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
+    def _barrier(self, walk: WaitWalk, step: LintStep, tell: Callable[[UnwaitedAccess], None]) -> None:
         """Reports LDS operations that are out when other waves go on, if those may touch the same bytes.
 
         Other waves may not see an incomplete write after the barrier. Whether an incomplete read clashes with their writes
@@ -224,10 +226,10 @@ class Waits(PathAnalysis[Outstanding, Unwaited]):
         reads = [(since, pc) for since, pc in hits if pc in walk.lds and self.steps[pc].lds == "read"]
         if reads:
             since, pc = min(reads)
-            tell(Unwaited(step, self.steps[pc], "shared", 0, (("lgkmcnt", since),), sure=False))
+            tell(UnwaitedAccess(step, self.steps[pc], "shared", 0, (("lgkmcnt", since),), sure=False))
         walk.lds = {pc: given for pc, given in walk.lds.items() if self.steps[pc].lds != "read"}
 
-    def _end(self, walk: WaitWalk, step: LintStep, tell: Callable[[Unwaited], None]) -> None:
+    def _end(self, walk: WaitWalk, step: LintStep, tell: Callable[[UnwaitedAccess], None]) -> None:
         """Reports a load to LDS that is out when the wave ends: the LDS may belong to another workgroup by then."""
         hits = [(walk.given[0] - given, pc) for pc, given in walk.queues[0].items() if self.steps[pc].effect.dma]
         if hits:

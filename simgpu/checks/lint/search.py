@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simgpu.checks.lint.conditions import NO_FACTS, Conditions, Facts
-from simgpu.checks.lint.flow import Lines
-from simgpu.checks.lint.gaps import CLOSED, MET, Gap, between
+from simgpu.checks.lint.flow import StraightBlocks
+from simgpu.checks.lint.gaps import CLOSED, MET, Gap, distance_between
 from simgpu.checks.lint.steps import LintStep
 from simgpu.checks.lint.undefined import Ways
 
@@ -34,7 +34,7 @@ class Visit:
 class PathSearch:
     """Searches for paths in one kernel. Results are kept."""
 
-    def __init__(self, blocks: Lines, facts: Callable[[], Conditions], before: Sequence[Ways | None] | None) -> None:
+    def __init__(self, blocks: StraightBlocks, facts: Callable[[], Conditions], before: Sequence[Ways | None] | None) -> None:
         """Takes the kernel's blocks.
 
         facts: makes conditions that track all scalar values that can be known. before: the facts before each block, None if their
@@ -70,8 +70,8 @@ class PathSearch:
         for node in self.blocks.places[earlier.pc]:
             block, at = self.blocks.spots[node]
             steps = self.blocks.steps(block)[at + 1 :]
-            if between(steps, 0, earlier, later, gap) == MET:
-                return [earlier, *_until(steps, later)]
+            if distance_between(steps, 0, earlier, later, gap) == MET:
+                return [earlier, *_steps_until(steps, later)]
         return []
 
     def _search(self, earlier: LintStep, later: LintStep, gap: Gap) -> Way | None:
@@ -79,7 +79,7 @@ class PathSearch:
         work: list[tuple[int, int, Visit, Facts, int]] = []  # length, a number that breaks ties, visit, facts there, gap so far
         for node in self.blocks.places[earlier.pc]:
             block, at = self.blocks.spots[node]
-            known = {way for facts in self._ways(block) for way in self.facts.through(facts, self.blocks.steps(block)[: at + 1])}
+            known = {way for facts in self._ways(block) for way in self.facts.transfer(facts, self.blocks.steps(block)[: at + 1])}
             work += [(0, number, Visit(block, at + 1, -1), way, 0) for number, way in enumerate(known, len(work))]
         seen: dict[tuple[int, Facts], int] = {}
         number = len(work)
@@ -89,10 +89,10 @@ class PathSearch:
             if len(visits) > LIMIT:
                 return []
             steps = self.blocks.steps(visit.block)[visit.at :]
-            count = between(steps, count, earlier, later, gap)
+            count = distance_between(steps, count, earlier, later, gap)
             if count == MET:
                 return [earlier, *self._steps(visits, later)]
-            ways = [] if count == CLOSED else self.facts.through(facts, steps)
+            ways = [] if count == CLOSED else self.facts.transfer(facts, steps)
             last = self.blocks.steps(visit.block)[-1]
             for other in self.blocks.following[visit.block]:
                 taken = self.blocks.steps(other)[0].pc == last.target
@@ -106,7 +106,7 @@ class PathSearch:
     def _steps(self, visits: Sequence[Visit], later: LintStep) -> Way:
         """Returns the instructions of the visits that lead to the last one, up to the later instruction there."""
         visit = visits[-1]
-        parts = [_until(self.blocks.steps(visit.block)[visit.at :], later)]
+        parts = [_steps_until(self.blocks.steps(visit.block)[visit.at :], later)]
         while visit.before >= 0:
             visit = visits[visit.before]
             parts.append(self.blocks.steps(visit.block)[visit.at :])
@@ -123,11 +123,11 @@ class PathSearch:
         steps = self.blocks.steps(before[0])
         last = steps[-1]
         taken = self.blocks.steps(block)[0].pc == last.target
-        known = {way for facts in self._ways(before[0], chain - 1) for way in self.facts.through(facts, steps)}
+        known = {way for facts in self._ways(before[0], chain - 1) for way in self.facts.transfer(facts, steps)}
         return {way for facts in known if (way := self.facts.along(last, taken, facts)) is not None}
 
 
-def _until(steps: Sequence[LintStep], later: LintStep) -> Way:
+def _steps_until(steps: Sequence[LintStep], later: LintStep) -> Way:
     """Returns the steps up to and including an instruction."""
     end = next(at for at, step in enumerate(steps) if step.pc == later.pc)
     return list(steps[: end + 1])

@@ -36,7 +36,7 @@ class LintStep:
         memory = inst.spec.memory
         self.lds = "atomic" if effect.lds and memory is not None and memory.op == "atomic" else effect.lds
 
-    def moved(self, pc: int) -> LintStep:
+    def at_address(self, pc: int) -> LintStep:
         """Returns the same instruction at another address."""
         other = LintStep.__new__(LintStep)
         other.pc, other.inst, other.control, other.effect = pc, self.inst, self.control, self.effect
@@ -45,7 +45,7 @@ class LintStep:
         return other
 
     @property
-    def after(self) -> int:
+    def next_address(self) -> int:
         """Address of the next instruction."""
         return self.pc + self.inst.size
 
@@ -71,7 +71,7 @@ class Decoder:
         for size in SIZES:
             made = self._made.get(self.code[at : at + size])
             if made is not None:
-                return made.moved(pc)
+                return made.at_address(pc)
         made = LintStep(pc, decode(self.code, at, self.target))
         if made.control is not ControlKind.LD_SCALE:  # elsewhere, its other half may follow
             self._made[self.code[at : at + made.inst.size]] = made

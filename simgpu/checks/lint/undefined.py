@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from simgpu.checks.lint import conditions
 from simgpu.checks.lint.conditions import NO_FACTS, Conditions, Facts
-from simgpu.checks.lint.flow import Lines, PathAnalysis
+from simgpu.checks.lint.flow import PathAnalysis, StraightBlocks
 from simgpu.checks.lint.registers import EXEC, M0, SCC, VCC, VECTORS, bits, span
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.architectures import SINCE_GFX942
@@ -57,7 +57,7 @@ class Contents:
     surely: int  # registers that nothing defined on every path
     private: int  # SGPRs that hold words of the private segment's resource
 
-    def joined(self, other: Contents) -> Contents:
+    def join(self, other: Contents) -> Contents:
         """Returns the contents by either path."""
         return Contents(self.undefined | other.undefined, self.surely & other.surely, self.private & other.private)
 
@@ -95,7 +95,7 @@ class Ways:
             for facts, contents in ways:
                 facts = facts if coarse == 0 else conditions.flags_only(facts) if coarse == 1 else NO_FACTS
                 had = made.get(facts)
-                made[facts] = contents if had is None else had.joined(contents)
+                made[facts] = contents if had is None else had.join(contents)
             if len(made) <= MOST_WAYS or coarse > 1:
                 return cls(made, coarse)
             coarse += 1
@@ -104,7 +104,7 @@ class Ways:
 class Definedness(PathAnalysis[Ways, Unwritten]):
     """Data flow over the blocks of a kernel. taken: the branches (address, taken or not) that some path takes."""
 
-    def __init__(self, kernel: KernelInfo, blocks: Lines, facts: Conditions) -> None:
+    def __init__(self, kernel: KernelInfo, blocks: StraightBlocks, facts: Conditions) -> None:
         self.kernel, self.steps, self.facts = kernel, blocks.graph.known, facts
         self.taken: set[tuple[int, bool]] = set()
         self._needs = facts.needs(blocks.all_steps, blocks.following)
@@ -137,19 +137,19 @@ class Definedness(PathAnalysis[Ways, Unwritten]):
             way = self.facts.along(last, taken, facts)
             if way is not None:
                 passed = Contents(contents.undefined & ~skipped, contents.surely & ~skipped, contents.private)
-                found.append((conditions.without(way, needed), passed))
+                found.append((conditions.drop_unneeded(way, needed), passed))
         if not found:
             return None
         self.taken.add((last.pc, taken))
         return Ways.of(found, state.coarse)
 
-    def through(self, state: Ways, steps: Sequence[LintStep], tell: Callable[[Unwritten], None]) -> Ways:
+    def transfer(self, state: Ways, steps: Sequence[LintStep], tell: Callable[[Unwritten], None]) -> Ways:
         found: list[tuple[Facts, Contents]] = []
         told: dict[tuple[int, str], list[Unwritten]] = {}
         for facts, contents in state.by_facts.items():
             missed: list[Unwritten] = []
             after = self._contents(contents, steps, missed.append)
-            found += [(way, after) for way in self.facts.through(facts, steps)]
+            found += [(way, after) for way in self.facts.transfer(facts, steps)]
             for one in missed:
                 told.setdefault((one.step.pc, one.use), []).append(one)
         for ones in told.values():
@@ -202,7 +202,7 @@ def pass_by(state: Contents, step: LintStep, tell: Callable[[Unwritten], None]) 
                 tell(Unwritten(step, missed & surely or missed, use, bool(missed & surely)))
                 undefined, surely = undefined & ~missed, surely & ~missed
     return Contents(
-        undefined & ~step.writes | _carried(step, undefined), surely & ~step.writes | _carried(step, surely),
+        undefined & ~step.writes | _carried_registers(step, undefined), surely & ~step.writes | _carried_registers(step, surely),
         _private(step, state.private),
     )  # fmt: skip
 
@@ -222,7 +222,7 @@ def _uses(step: LintStep, private: int) -> list[tuple[str, int]]:
         return [("a branch", step.reads)]
     if effect.control in (ControlKind.SETPC, ControlKind.SWAPPC):
         return [("a jump's address", step.reads)]
-    if step.writes & EXEC and not _decided(step, 0):
+    if step.writes & EXEC and not _is_decided(step, 0):
         return [("EXEC", step.reads)]
     return []
 
@@ -249,11 +249,11 @@ def _private(step: LintStep, private: int) -> int:
     return private & ~step.writes | kept & ~SCC
 
 
-def _carried(step: LintStep, undefined: int) -> int:
+def _carried_registers(step: LintStep, undefined: int) -> int:
     """Returns the registers that an instruction leaves undefined because of its sources."""
     if step.pending and not step.effect.lds and "ds" in step.effect.access.classes:  # a permutation: from lane to lane
         return step.writes if bits(step.effect.access.read(("data",))) & undefined else 0
-    if not undefined & step.reads or step.pending or _decided(step, undefined):
+    if not undefined & step.reads or step.pending or _is_decided(step, undefined):
         return 0
     if step.inst.mnemonic.startswith("v_writelane"):
         return 0
@@ -264,7 +264,7 @@ def _carried(step: LintStep, undefined: int) -> int:
     return step.writes & ALL
 
 
-def _decided(step: LintStep, undefined: int) -> bool:
+def _is_decided(step: LintStep, undefined: int) -> bool:
     """True if a defined source may decide the result: a register, or a constant to select."""
     name, args = step.inst.mnemonic, step.inst.args
     if name.startswith(SELECTS):

@@ -39,7 +39,7 @@ def vector_values(step: LintStep, known: Mapping[Any, Any], work_items: int, sca
     if inst.form not in ("e32", "e64") or inst.mods:
         return {}
     if inst.mnemonic == "v_readfirstlane_b32":
-        number, values = single(inst.args["sdst"]), _held(inst.args["src0"], known)
+        number, values = single(inst.args["sdst"]), _known_value(inst.args["src0"], known)
         return {scalars_from + number: values} if number is not None and isinstance(values, Values) else {}
     target = _vector(inst.args.get("vdst"))
     if inst.mnemonic not in PASS_ON or target is None:
@@ -49,7 +49,7 @@ def vector_values(step: LintStep, known: Mapping[Any, Any], work_items: int, sca
 
 
 def _result(name: str, sources: list[Operand | None], known: Mapping[Any, Any], work_items: int) -> Any:
-    numbers, held = [constant(source) for source in sources], [_held(source, known) for source in sources]
+    numbers, held = [constant(source) for source in sources], [_known_value(source, known) for source in sources]
     if name == "v_mov_b32":
         return held[0]
     if name == "v_lshrrev_b32" and numbers[0] is not None and isinstance(held[1], Values) and held[1].low >= 0:
@@ -65,7 +65,7 @@ def _result(name: str, sources: list[Operand | None], known: Mapping[Any, Any], 
     return None
 
 
-def _held(operand: Operand | None, known: Mapping[Any, Any]) -> Any:
+def _known_value(operand: Operand | None, known: Mapping[Any, Any]) -> Any:
     number = _vector(operand)
     return None if number is None else known.get(VECTORS_FROM + number)
 

@@ -12,7 +12,7 @@ from simgpu.checks.numerics import findings, matrix, stores, table, vector
 from simgpu.checks.numerics.matrix import Matrix
 from simgpu.checks.numerics.stored_types import writes_memory
 from simgpu.checks.numerics.vector import Look, Vector
-from simgpu.checks.numerics.wanted import Wanted
+from simgpu.checks.numerics.wanted import NumericsOptions
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding
 from simgpu.hardware.isa.instruction import Instruction
@@ -31,33 +31,33 @@ class Numerics(Check):
 
     sums = True
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: NumericsOptions) -> None:
         self.wanted = wanted
 
     def concerns(self, inst: Instruction) -> bool:
         spec = inst.spec
         if spec.kind == "matrix":
             return matrix.row_of(inst).cd_type != "i32"
-        return writes_memory(inst) if spec.memory is not None else vector.planned(inst, self.wanted) is not None
+        return writes_memory(inst) if spec.memory is not None else vector.plan_vector(inst, self.wanted) is not None
 
     def plan(self, inst: Instruction, plan: Plan) -> Matrix | Vector | OperandPlace | None:
         if inst.spec.kind == "matrix":
-            return matrix.planned(inst, plan.operands)
+            return matrix.plan_matrix(inst, plan.operands)
         if inst.spec.memory is not None:
             found: OperandPlace = plan.operands["vdata"]
             return found
         plan.note(self.wanted.denormals, self.wanted.cancellation)
-        return vector.planned(inst, self.wanted)
+        return vector.plan_vector(inst, self.wanted)
 
-    def evaluated(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
-        Look(frame, frame.planned[Numerics]).evaluated(mode, arguments, results)
+    def on_result(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        Look(frame, frame.planned[Numerics]).on_result(mode, arguments, results)
 
-    def flushed(self, frame: Frame, value: Any, tiny: Any) -> None:
+    def on_flush(self, frame: Frame, value: Any, tiny: Any) -> None:
         if self.wanted.denormals:
-            Look(frame, frame.planned[Numerics]).flushed(value, tiny)
+            Look(frame, frame.planned[Numerics]).on_flush(value, tiny)
 
-    def summed(self, frame: Frame, sums: Sums) -> None:
-        matrix.summed(frame, frame.planned[Numerics], sums)
+    def on_sums(self, frame: Frame, sums: Sums) -> None:
+        matrix.emit_sum_notes(frame, frame.planned[Numerics], sums)
 
     def access(self, frame: Frame, access: Access) -> None:
         if access.space == "global" and access.writes and access.lanes is not None:

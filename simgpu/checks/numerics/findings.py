@@ -9,9 +9,9 @@ import numpy as np
 from simgpu.checks.numerics import division, formats
 from simgpu.checks.numerics.conversions import range_of
 from simgpu.checks.numerics.stored_types import writes_memory
-from simgpu.checks.numerics.table import ENTRIES, NumericKind, NumericNote, lost, noted
-from simgpu.checks.numerics.vector import float_parameters, unpacked
-from simgpu.checks.numerics.wanted import Wanted
+from simgpu.checks.numerics.table import ENTRIES, NumericKind, NumericNote, lost_notes, merge_notes
+from simgpu.checks.numerics.vector import float_parameters, unpack_types
+from simgpu.checks.numerics.wanted import NumericsOptions
 from simgpu.engine import faults
 from simgpu.engine.finding import Finding, lanes_of, moment
 from simgpu.engine.positions import Location, finding_at, location_of
@@ -34,26 +34,26 @@ KIND = {
 SERIOUS = (NumericKind.NAN, NumericKind.INFINITY, NumericKind.OVERFLOW)
 
 
-def findings(launch: Dispatch, workers: list[Worker], wanted: Wanted) -> list[Finding]:
+def findings(launch: Dispatch, workers: list[Worker], wanted: NumericsOptions) -> list[Finding]:
     """Returns all findings of a launch."""
-    seen = noted(workers)
+    seen = merge_notes(workers)
     if any(one.kind in SERIOUS for one in seen):
         steps = division.steps(launch.program)
         seen = [one for one in seen if one.kind not in SERIOUS or one.record not in steps]
-    reached = Reached(launch, [one for one in seen if one.kind in (NumericKind.STORED_NAN, NumericKind.STORED_INFINITY)])
+    reached = ReachedMemory(launch, [one for one in seen if one.kind in (NumericKind.STORED_NAN, NumericKind.STORED_INFINITY)])
     found = []
     for one in seen:
         serious, said = reached.of(one.kind) if one.kind in SERIOUS else (one.kind is NumericKind.NAN_CODE, "")
         if one.kind in KIND and (serious or wanted.discarded or one.kind not in SERIOUS):
             found.append(_finding(launch, one, serious, said))
     found += formats.findings(launch)
-    if missing := lost(workers):
+    if missing := lost_notes(workers):
         full = f"{missing} more notes of other instructions were not kept: {ENTRIES} a thread are"
         found.append(finding_at(launch, launch.entry, "resource", full, severity="note"))
     return found
 
 
-class Reached:
+class ReachedMemory:
     """NaN and infinities of a launch that reached memory."""
 
     def __init__(self, launch: Dispatch, seen: list[NumericNote]) -> None:
@@ -91,7 +91,7 @@ def _place(where: Location) -> str:
 def _finding(launch: Dispatch, one: NumericNote, serious: bool, reached: str) -> Finding:
     inst = launch.instruction(one.record)
     assert inst is not None
-    what, place = _what(inst, one)
+    what, place = _description(inst, one)
     parts = [what, f"{one.values:,} such results" if one.values > 1 else "", reached]
     return finding_at(
         launch, one.record, KIND[one.kind], "; ".join(part for part in parts if part),
@@ -101,14 +101,14 @@ def _finding(launch: Dispatch, one: NumericNote, serious: bool, reached: str) ->
     )  # fmt: skip
 
 
-def _what(inst: Instruction, one: NumericNote) -> tuple[str, str]:
+def _description(inst: Instruction, one: NumericNote) -> tuple[str, str]:
     """Describes the first lane, and names the register of a matrix instruction's result."""
     if one.kind is NumericKind.NAN_CODE:
         return formats.nan_code(inst, "AB"[one.extra], one.bits[0]), ""
     if inst.spec.kind == "matrix":
         return _of_matrix(inst, one)
-    types, has_result = unpacked(one.extra)
-    values = [shown(type_, bits) for type_, bits in zip(types, one.bits, strict=False)]
+    types, has_result = unpack_types(one.extra)
+    values = [format_number(type_, bits) for type_, bits in zip(types, one.bits, strict=False)]
     operands, result = (values[:-1], values[-1]) if has_result else (values, "")
     given = f"{inst.mnemonic}({', '.join(operands)})"
     lane = lanes_of(one.lanes)[0]
@@ -156,7 +156,7 @@ def _element(row: MatrixInstruction, register: int, lane: int) -> str:
     return f"D[{i},{j}]" + (f" of block {block}" if row.blocks > 1 else "")
 
 
-def shown(type_: Type, bits: int) -> str:
+def format_number(type_: Type, bits: int) -> str:
     """Returns a number, by its bits, as people write it."""
     if type_.name == "bf16":
         return number(bits << 16, 32)

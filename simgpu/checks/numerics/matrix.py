@@ -54,7 +54,7 @@ class Matrix:
     operands: tuple[PackedOperand, ...]  # A and B; empty if `Sums.spoilt` has the details
 
 
-def planned(inst: Instruction, operands: Any) -> Matrix | None:
+def plan_matrix(inst: Instruction, operands: Any) -> Matrix | None:
     """Returns how to check a matrix instruction's sums, None for integers."""
     row = row_of(inst)
     if row.cd_type == "i32":
@@ -81,8 +81,8 @@ def _top(form: NumberFormat) -> tuple[int, int]:
     return field, field
 
 
-def summed(frame: Frame, matrix: Matrix, sums: Sums) -> None:
-    """Emits notes of the lanes with new NaN or infinities; see `Hooks.summed`."""
+def emit_sum_notes(frame: Frame, matrix: Matrix, sums: Sums) -> None:
+    """Emits notes of the lanes with new NaN or infinities; see `Hooks.on_sums`."""
     new, old = sums.new, sums.old
     lanes = new.lanes
     fresh_nan = new.is_nan() & ~old.is_nan()
@@ -135,7 +135,7 @@ def note_sums(wave: int, record: int, kind: int, mask: int, lanes: int, group: i
     enter_sums(wave, record, kind, mask, lanes, group, rows)
 
 
-class Packed(Structure):
+class PackedStructure(Structure):
     """A or B of a packed type, on the stack of a handler."""
 
     _fields_ = (
@@ -148,7 +148,7 @@ class Packed(Structure):
     )
 
 
-PACKED, PACKED_BYTES = np.dtype(Packed), sizeof(Packed)
+PACKED, PACKED_BYTES = np.dtype(PackedStructure), sizeof(PackedStructure)
 
 
 @part
@@ -161,7 +161,7 @@ def not_finite(operand: Any) -> int:
 def note_packed(wave: int, record: int, nan: int, inf: int, lanes: int, group: int, rows: int, operands: int) -> None:
     """Notes elements of D if A and B are finite; otherwise the NaN codes of 8-bit types.
 
-    operands: address of two `Packed`, A and B.
+    operands: address of two `PackedStructure`, A and B.
     """
     if (nan | inf) == 0:
         return

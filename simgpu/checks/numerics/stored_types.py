@@ -31,7 +31,7 @@ HALVES = {"f16": 0x7C00, "f16x2": 0x7C00, "bf16": 0x7F80, "bf16x2": 0x7F80}
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredType:
     """Exponent fields of the elements in the dwords of a store's data."""
 
     low: int  # low element of each dword
@@ -39,7 +39,7 @@ class Stored:
     wide: bool  # True for f64, for which only each second dword counts
 
 
-def stored(program: Program) -> dict[int, Stored | None]:
+def stored_types(program: Program) -> dict[int, StoredType | None]:
     """Returns the contents of all lowered stores and atomics, by record; None if unknown."""
     return StoredTypes(program).stores()
 
@@ -52,10 +52,10 @@ class StoredTypes:
         self.definitions = Definitions(program)
         self.in_lds: str | None = None  # type of all writes to LDS, once needed
 
-    def stores(self) -> dict[int, Stored | None]:
+    def stores(self) -> dict[int, StoredType | None]:
         return {index: self._store(index, inst) for index, inst in self.program.instructions.items() if writes_memory(inst)}
 
-    def _store(self, index: int, inst: Instruction) -> Stored | None:
+    def _store(self, index: int, inst: Instruction) -> StoredType | None:
         memory = inst.spec.memory
         assert memory is not None
         kinds = {self.type_at(index, register) for register in self._data(index)}
@@ -67,18 +67,18 @@ class StoredTypes:
                 field = {"f32": 0x7F800000, "bf16x2": 0x7F800000, "f16x2": 0x7C000000}.get(kind, 0)
             else:
                 field = HALVES.get(kind, 0)
-            return Stored(field, field, False) if field else None
-        return Stored(*FIELDS[kind], kind == "f64") if kind in FIELDS else None
+            return StoredType(field, field, False) if field else None
+        return StoredType(*FIELDS[kind], kind == "f64") if kind in FIELDS else None
 
     def _data(self, index: int) -> list[Register]:
         return [r for r in self.program.effect(index).access.read(["data"]) if isinstance(r, tuple)]
 
     def type_at(self, index: int, register: Register, depth: int = 0) -> str:
         """Returns the type in a register before an instruction."""
-        kinds = {self._written(at, depth) for at in self.definitions.of(index, register) or ()}
+        kinds = {self._written_type(at, depth) for at in self.definitions.of(index, register) or ()}
         return kinds.pop() if len(kinds) == 1 else UNKNOWN
 
-    def _written(self, index: int, depth: int) -> str:
+    def _written_type(self, index: int, depth: int) -> str:
         """Returns the type that an instruction writes to vector registers."""
         inst = self.program.instructions[index]
         spec = inst.spec

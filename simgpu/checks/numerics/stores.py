@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from simgpu.checks.numerics.stored_types import Stored, stored
+from simgpu.checks.numerics.stored_types import StoredType, stored_types
 from simgpu.checks.numerics.table import BLOCK, NumericKind, NumericsBlock, enter, keep
 from simgpu.engine.program import Program
 from simgpu.machine import layout
@@ -20,16 +20,16 @@ WIDE = 1 << 63  # marks the fields of an f64
 NAN, INFINITY = int(NumericKind.STORED_NAN), int(NumericKind.STORED_INFINITY)
 
 
-def types_of(program: Program) -> dict[int, Stored | None]:
-    """Returns `stored_types.stored`, cached with the program."""
+def types_of(program: Program) -> dict[int, StoredType | None]:
+    """Returns `stored_types.stored_types`, cached with the program."""
     key = "numerics stores", program.version
     if key not in program.kept:
-        program.kept[key] = stored(program)
-    found: dict[int, Stored | None] = program.kept[key]
+        program.kept[key] = stored_types(program)
+    found: dict[int, StoredType | None] = program.kept[key]
     return found
 
 
-def table_of(program: Program, types: dict[int, Stored | None]) -> np.ndarray:
+def table_of(program: Program, types: dict[int, StoredType | None]) -> np.ndarray:
     """Returns u64 by record: the low field, the high one << 32, and `WIDE`; 0 if unknown."""
     table = np.zeros(program.count + 1, np.uint64)
     for index, one in types.items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.engine.events import AXIS_BITS, retired
+from simgpu.engine.events import AXIS_BITS, retired_until
 from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.machine import layout
@@ -118,7 +118,7 @@ def enter(wave: int, record: int, kind: int, lanes: int, values: int, extra: int
         entry.group[axis] = group[axis]
     entry.lanes = lanes
     entry.extra = extra
-    entry.retired = retired(wave, record)
+    entry.retired = retired_until(wave, record)
     return place
 
 
@@ -206,7 +206,7 @@ def prepare(worker: Worker, records: int, stored: np.ndarray) -> None:
     worker.set_context(BLOCK, addressof(block))
 
 
-def noted(workers: list[Worker]) -> list[NumericNote]:
+def merge_notes(workers: list[Worker]) -> list[NumericNote]:
     """Returns the notes of all workers by record and kind: counts added, details of the lowest workgroup."""
     merged: dict[tuple[int, int], np.void] = {}
     for worker in workers:
@@ -221,10 +221,10 @@ def noted(workers: list[Worker]) -> list[NumericNote]:
             for name in ("times", "values"):
                 first[name] = entry[name] + held[name]
             merged[key] = first
-    return [_noted(entry) for entry in merged.values()]
+    return [_note_of(entry) for entry in merged.values()]
 
 
-def _noted(entry: np.void) -> NumericNote:
+def _note_of(entry: np.void) -> NumericNote:
     held = {name: int(entry[name]) for name in ("record", "times", "values", "rank", "wave", "extra", "retired")}
     x, y, z = entry["group"].tolist()
     bits = tuple(entry["bits"].view(np.uint64).tolist())
@@ -233,6 +233,6 @@ def _noted(entry: np.void) -> NumericNote:
     )  # fmt: skip
 
 
-def lost(workers: list[Worker]) -> int:
+def lost_notes(workers: list[Worker]) -> int:
     """Returns the number of notes without room."""
     return sum(int(worker.checks["numerics"][0].block.lost) for worker in workers)

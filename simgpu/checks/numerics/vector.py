@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from simgpu.checks.numerics.conversions import NumberRange, range_of
 from simgpu.checks.numerics.table import OPERANDS, NumericKind, note
-from simgpu.checks.numerics.wanted import Wanted
+from simgpu.checks.numerics.wanted import NumericsOptions
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import Flag
@@ -45,7 +45,7 @@ SUMS = re.compile(r"v_(pk_)?(add|sub|subrev|fma|fmac|fmamk|fmaak|mad|madmk|madak
 class Vector:
     """Facts that the hooks use about an instruction."""
 
-    wanted: Wanted
+    wanted: NumericsOptions
     ignored: int  # leading float operands whose special values are replaced
     sums: bool  # True if it adds, so that a result may have cancelled
     range: NumberRange | None  # of a conversion to integers or small floats
@@ -64,7 +64,7 @@ def float_results(spec: Spec) -> list[Type]:
     return [element_of(type_) for type_ in spec.results if element_of(type_).is_float]
 
 
-def planned(inst: Instruction, wanted: Wanted) -> Vector | None:
+def plan_vector(inst: Instruction, wanted: NumericsOptions) -> Vector | None:
     """Returns how to check an instruction's results, None if they can contain nothing new."""
     spec = inst.spec
     sources = float_parameters(spec)
@@ -97,20 +97,20 @@ class Look:
         self.build = frame.build
         self.vector = vector
 
-    def evaluated(self, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
-        """Implements `Hooks.evaluated`."""
+    def on_result(self, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        """Implements `Hooks.on_result`."""
         operands, made = floats(arguments)[self.vector.ignored :], floats(results)
         inst = self.frame.inst
         assert inst is not None
         if self.vector.range is not None:
-            self._converted(self.vector.range, bool(mode.fp16_ovfl), operands, arguments)
+            self._check_conversion(self.vector.range, bool(mode.fp16_ovfl), operands, arguments)
             return
         if made and not SELECTS.match(inst.mnemonic) and not DIVISION_STEPS.match(inst.mnemonic):
             with self.build.if_then(self._any_special(made), likely=False):
                 for result in made:
                     self._new(operands, result, mode)
         if self.vector.wanted.cancellation and self.vector.sums and made:
-            self._cancelled(operands, made[0])
+            self._check_cancellation(operands, made[0])
 
     # -- NaN and infinities ------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class Look:
                 field = self._exponent(value.type)
                 parts.setdefault("special", []).append((raw & field) == field)
             else:
-                pieces = [raw.shuffled(range(start, start + GROUP)) for start in range(0, LANES, GROUP)]
+                pieces = [raw.shuffle(range(start, start + GROUP)) for start in range(0, LANES, GROUP)]
                 parts.setdefault(value.type.name, []).extend(pieces)
         tests = []
         for name, found in parts.items():
@@ -151,7 +151,7 @@ class Look:
 
     # -- conversions -------------------------------------------------------------------------------
 
-    def _converted(self, held: NumberRange, saturating: bool, operands: Sequence[Value], arguments: Sequence[Any]) -> None:
+    def _check_conversion(self, held: NumberRange, saturating: bool, operands: Sequence[Value], arguments: Sequence[Any]) -> None:
         inst = self.frame.inst
         assert inst is not None
         scale = None
@@ -159,7 +159,7 @@ class Look:
             scale, operands = operands[-1], operands[:-1]
         kind = NumericKind.SATURATION if held.saturates or saturating else NumericKind.OVERFLOW
         for operand in operands:
-            outside = self._outside(held, operand, scale)
+            outside = self._is_outside(held, operand, scale)
             nan = None if held.small else isnan(operand)
             test = outside if nan is None else either(outside, nan)
             with self.build.if_then(self._lanes(test).bitcast(I64) != 0, likely=False):
@@ -168,7 +168,7 @@ class Look:
                 if nan is not None:
                     self._note(NumericKind.NAN_TO_INTEGER, self._lanes(nan), [operand], None)
 
-    def _outside(self, held: NumberRange, operand: Value, scale: Value | None) -> Value:
+    def _is_outside(self, held: NumberRange, operand: Value, scale: Value | None) -> Value:
         if scale is None:
             above = operand > held.high if held.high_is_held else operand >= held.high
             return either(above, operand < held.low if held.low_is_held else operand <= held.low)
@@ -180,7 +180,7 @@ class Look:
 
     # -- on request --------------------------------------------------------------------------------
 
-    def _cancelled(self, operands: Sequence[Value], result: Value) -> None:
+    def _check_cancellation(self, operands: Sequence[Value], result: Value) -> None:
         """Notes a sum far smaller than its last addend, except exact zeros: the other term was nearly its opposite."""
         addend = operands[-1]
         wide = t.f64 if result.type is t.f64 else t.f32
@@ -190,8 +190,8 @@ class Look:
         with self.build.if_then(lanes.bitcast(I64) != 0, likely=False):
             self._note(NumericKind.CANCELLATION, lanes, operands, result)
 
-    def flushed(self, value: Value, tiny: Any) -> None:
-        """Implements `Hooks.flushed`."""
+    def on_flush(self, value: Value, tiny: Any) -> None:
+        """Implements `Hooks.on_flush`."""
         lanes = self._lanes(Value(value.ops, t.u1, tiny)) & ~self._lanes(value == 0.0)
         with self.build.if_then(lanes.bitcast(I64) != 0, likely=False):
             self._note(NumericKind.DENORMAL, lanes, [value], None)
@@ -226,7 +226,7 @@ class Look:
         return self._size(value) == self._exponent(value.type)
 
     def _note(self, kind: NumericKind, lanes: Any, operands: Sequence[Value], result: Value | None) -> None:
-        """Emits a note of active lanes, with the types of the kept values in `extra`; see `unpacked`."""
+        """Emits a note of active lanes, with the types of the kept values in `extra`; see `unpack_types`."""
         inst = self.frame.inst
         assert inst is not None
         active = self.frame.value(lanes).bitcast(I64)
@@ -238,7 +238,7 @@ class Look:
             for number, value in enumerate(kept):
                 wide = self._bits(value)
                 rows.at(8 * LANES * number).store(wide.zext(I64) if value.type.bits < 64 else wide, 64)
-            extra = packed([value.type for value in kept], result is not None)
+            extra = pack_types([value.type for value in kept], result is not None)
             record = self.frame.slot(SLOT_INDEX).zext(I64)
             note.call(self.build, self.frame.wave, record, int(kind), active, rows, len(kept), extra)
 
@@ -246,7 +246,7 @@ class Look:
 TYPES = (t.f16, t.bf16, t.f32, t.f64)
 
 
-def packed(types: Sequence[Type], result: bool) -> int:
+def pack_types(types: Sequence[Type], result: bool) -> int:
     """Encodes types as a number: the count, whether the last is the result's, then two bits each."""
     number = len(types) | result << 4
     for place, type_ in enumerate(types):
@@ -254,6 +254,6 @@ def packed(types: Sequence[Type], result: bool) -> int:
     return number
 
 
-def unpacked(number: int) -> tuple[list[Type], bool]:
-    """Decodes the number that `packed` returns."""
+def unpack_types(number: int) -> tuple[list[Type], bool]:
+    """Decodes the number that `pack_types` returns."""
     return [TYPES[number >> 8 + 2 * place & 3] for place in range(number & 15)], bool(number >> 4 & 1)

@@ -11,7 +11,7 @@ MOST_BITS = 52  # most bits of a cancellation: the fraction of f64
 
 
 @dataclass(frozen=True)
-class Wanted:
+class NumericsOptions:
     """Extras that are reported, in addition to NaN and infinities that reach memory."""
 
     discarded: bool = False  # NaN and infinities that do not reach memory
@@ -19,7 +19,7 @@ class Wanted:
     cancellation: int = 0  # fewest cancelled bits of a sum that are reported, 0 for none
 
     @classmethod
-    def of(cls, text: str) -> Wanted:
+    def of(cls, text: str) -> NumericsOptions:
         """Parses "numerics", which ",discarded", ",denormals" and ",cancellation=BITS" may follow. Raises LaunchError for other
         text."""
         first, *others = text.split(",")

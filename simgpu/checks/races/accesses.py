@@ -19,7 +19,7 @@ from simgpu.checks.races.cells import (  # fmt: skip
     split,
     whole_lines,
 )
-from simgpu.checks.races.knowledge import NOTHING, SCALAR_STALE, ClashCause, new_link, spent, swapped
+from simgpu.checks.races.knowledge import NOTHING, SCALAR_STALE, ClashCause, compare_and_swap, is_full, new_link
 from simgpu.checks.races.lds.carried import ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, WRITES
 from simgpu.checks.races.lds.clashes import BOTH_WRITE, OTHER_SHIFT, SWAPPED, WROTE
 from simgpu.checks.races.lds.look import look_lds
@@ -34,7 +34,7 @@ from simgpu.checks.races.order import (  # fmt: skip
     order_of,
     state_of,
 )
-from simgpu.checks.races.pending import SWAP, elsewhere, exchange, pending_of, wait_for_swap
+from simgpu.checks.races.pending import SWAP, exchange, lanes_displaced, pending_of, wait_for_swap
 from simgpu.checks.races.releases import (  # fmt: skip
     ORDERED_BEFORE,
     begin_segment,
@@ -48,20 +48,20 @@ from simgpu.checks.races.releases import (  # fmt: skip
     says_again,
     scope_at,
     segment_of,
-    settled,
     stale_scalar,
+    stores_complete,
     who_of,
     write_back,
 )
 from simgpu.checks.races.scattered import all_without_clash
-from simgpu.checks.races.uses import displaced, raced, unseen
+from simgpu.checks.races.uses import note_displaced, note_race, note_unseen
 from simgpu.checks.waits.in_flight import VM_ISSUED
 from simgpu.engine.events import enter_ranked, event
 from simgpu.engine.workgroup import number_of, slot_of
 from simgpu.hardware.code_object.arguments import dispatch_number
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import load32, load64, octets, part, runtime, seldom, store64, structure, words
+from simgpu.machine.runtime import cold_part, load32, load64, octets, part, runtime, store64, structure, words
 
 # Above the record, `extra` of an event holds the records that should have ordered the accesses, and the lack.
 RACE = event("race on device memory")
@@ -150,9 +150,9 @@ def report_first_clash(
         if cause.lack == ORDERED_BEFORE:
             continue
         if who == 0:
-            raced(access.wave, access.area, tag, cell)
+            note_race(access.wave, access.area, tag, cell)
         elif who == WROTE:
-            raced(access.wave, access.area, cell, tag)
+            note_race(access.wave, access.area, cell, tag)
         if told:
             continue
         told = True
@@ -161,7 +161,7 @@ def report_first_clash(
             return
 
 
-@seldom
+@cold_part
 def report(access: CellAccess, cell: int, at: int, who: int, cover: Cover, cause: ClashCause) -> None:
     """Reports a cell that clashes."""
     tag = access.tag
@@ -178,7 +178,7 @@ def report(access: CellAccess, cell: int, at: int, who: int, cover: Cover, cause
     enter_ranked(access.wave, here, RACE, seen | other << OTHER_SHIFT, address, extra, rank, access.record)
 
 
-@seldom
+@cold_part
 def look_scalar(access: CellAccess, cells: np.ndarray, cover: Cover) -> None:
     """Reports a scalar load of a value that its own workgroup stored in order: the scalar cache may be older."""
     for at in range(cells.size):
@@ -203,7 +203,7 @@ def compare_with_cells(access: CellAccess, cells: int, first: int, count: int, c
                 look_scalar(access, writers, cover)
         elif not block.stores_release:
             report_first_clash(access, writers, 0 if block.narrow else c.ATOMIC, 0, 0, cover, True)
-        if block.synchronises and flags & COHERENT and not flags & WRITES and block.stores_release and not spent(block):
+        if block.synchronises and flags & COHERENT and not flags & WRITES and block.stores_release and not is_full(block):
             for at in range(count):
                 cell = writers[at]
                 if clashes(cell, tag, access.floor, c.ATOMIC, 0):
@@ -239,10 +239,10 @@ def record_access(access: CellAccess, cells: int, first: int, count: int) -> Non
         seconds = words(area.maps[cells + 2] + 8 * first, count)
         came = note_first(readers, tag, access.floor)
         if came & c.AGAIN:
-            unseen(wave, area, tag)
+            note_unseen(wave, area, tag)
         if came & c.OTHERS:
             if area.read2:
-                displaced(wave, area, readers, seconds, tag)
+                note_displaced(wave, area, readers, seconds, tag)
             note_second(readers, seconds, tag)
             area.read2 = 1
             if per == 1:
@@ -287,7 +287,7 @@ def place_of(flags: int, offsets: np.ndarray, lane: int) -> int:
     return offsets[0 if flags & SCALAR else lane] >> 2
 
 
-@seldom
+@cold_part
 def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, block: Any, state: Any, order: Any, who: int) -> None:
     """Records the observations of the lanes of an atomic, or of a load past the caches."""
     offsets = words(wave + layout.ADDRESSES, LANES)
@@ -304,7 +304,7 @@ def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, blo
         while not flags & SCALAR and lanes >> at & 1 == 0:
             at += 1
         note_lock(state, (area.address >> 2) + place_of(flags, offsets, at))
-    if last == 0 or spent(block) or observed_lately(order, -last if not many else number | 1 << 62):
+    if last == 0 or is_full(block) or observed_lately(order, -last if not many else number | 1 << 62):
         return
     if not many:
         observe(wave, block, order, who, record, -last)
@@ -319,13 +319,13 @@ def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, blo
     observe(wave, block, order, who, record, -cell)
 
 
-@seldom
+@cold_part
 def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
     """Records the releases of the lanes of an atomic, or of a store past the caches. whole: True if all earlier stores of the
     wave are complete."""
     wave, block, heads, record = access.wave, access.block, access.area.heads, access.record
     offsets, continues = words(wave + layout.ADDRESSES, LANES), access.flags & ATOMIC
-    if spent(block):
+    if is_full(block):
         return
     who, node, link, before = who_of(block, access.tag), 0, 0, 0
     if lanes & (lanes - 1) == 0:
@@ -347,13 +347,13 @@ def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
                     link = new_link(block, node, before)
                 if not continues:
                     store64(head_at, link)
-                elif swapped(head_at, head, link) != head:
+                elif compare_and_swap(head_at, head, link) != head:
                     continue
                 break
 
 
 @runtime
-def saw(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int) -> None:
+def note_atomic(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int) -> None:
     """Handles a finished atomic of the lanes at the offsets in the wave's ADDRESSES."""
     block, slot, me = block_of(wave), number_of(wave), load32(wave + layout.WAVE_ID)
     if block.synchronises:
@@ -386,7 +386,7 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area_at: in
             for number in range(block.loads):
                 if expects >> number & 1:
                     held = pending_of(block, slot, wave, number)
-                    wrong = elsewhere(wave, lanes, size, area_at, held)
+                    wrong = lanes_displaced(wave, lanes, size, area_at, held)
                     if wrong:
                         exchange(wave, held)
                         look(wave, held.record, wrong, held.size, held.flags, held.area, block, slot)
@@ -419,7 +419,7 @@ def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int
         if holds(state, (area.address + offsets[at]) >> 2):
             kind = c.ATOMIC
     if block.synchronises:
-        whole = settled(wave, order)
+        whole = stores_complete(wave, order)
         if kind == 0 and flags & WRITES and block.stores_release:
             begin_segment(wave, block, state, order, group * block.waves + me, record)
     # After the last epoch, cells of a workgroup's own waves could not be distinguished from stale ones.

@@ -12,7 +12,7 @@ from simgpu.checks.races.releases import forget_order, meet
 from simgpu.engine.events import enter, event
 from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
-from simgpu.machine.runtime import clear, load32, part, runtime, seldom, store32
+from simgpu.machine.runtime import clear, cold_part, load32, part, runtime, store32
 
 BARRIER = event("barrier")  # in `extra`, one of these is above the record:
 ELSEWHERE, ENDED = range(2)
@@ -28,7 +28,7 @@ def pass_barrier(wave: int, block: Any, slot: int, state: Any) -> None:
         meet(block, slot, state)
 
 
-@seldom
+@cold_part
 def miss(wave: int, record: int, block: Any) -> None:
     """Reports a barrier that ended waves did not come to."""
     clock_of(block).missed = 1

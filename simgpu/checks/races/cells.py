@@ -22,7 +22,7 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import builtin, load32, load64, octets, part, seldom, words
+from simgpu.machine.runtime import builtin, cold_part, load32, load64, octets, part, words
 from simgpu.machine.values import I64, Builder, IrValue
 
 # Fields of a cell. 0 is an untouched one, since epochs begin with 1.
@@ -116,7 +116,7 @@ def note_first(first: np.ndarray, tag: int, floor: int) -> int:
     return (OTHERS if others < 0 else 0) | (AGAIN if again < 0 else 0)
 
 
-@seldom
+@cold_part
 def note_second(first: np.ndarray, second: np.ndarray, tag: int) -> None:
     """Enters a reader as the second if the first is another wave's."""
     for i in range(first.size):
@@ -127,7 +127,7 @@ def note_second(first: np.ndarray, second: np.ndarray, tag: int) -> None:
         second[i] = tag if put < 0 else held
 
 
-@seldom
+@cold_part
 def mark_shared(first: np.ndarray, second: np.ndarray, marks: np.ndarray) -> None:
     """Marks the dwords that plain loads of different workgroups read."""
     for i in range(first.size):
@@ -156,7 +156,7 @@ def whole_lines(area: Any, first: int, count: int) -> bool:
     return not has_mark(octets(area.maps[LINE_MARKS] + first, count), SPLIT_MARK)
 
 
-@seldom
+@cold_part
 def split_line(area: Any, line: int) -> None:
     """Gives the dwords of a line cells of their own.
 
@@ -190,9 +190,9 @@ def _lines(each: int) -> Callable[..., Any]:
         lines = row >> LINE_SHIFT
         begun = 1 << (row & LINE_BYTES - 1)  # bytes of the line where lanes begin
         for bit in range(each.bit_length() - 1):
-            begun |= begun.shuffled([lane ^ 1 << bit for lane in range(LANES)])
+            begun |= begun.shuffle([lane ^ 1 << bit for lane in range(LANES)])
         whole = sum(1 << place for place in range(0, LINE_BYTES, LINE_BYTES // each))
-        apart = (begun ^ whole) | (lines ^ lines.shuffled([lane - lane % each for lane in range(LANES)]))
+        apart = (begun ^ whole) | (lines ^ lines.shuffle([lane - lane % each for lane in range(LANES)]))
         return (apart != 0).bitcast(I64) == 0
 
     return cover

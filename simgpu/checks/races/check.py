@@ -49,11 +49,11 @@ class Races(Check):
 
     def plan(self, inst: Instruction, plan: Plan) -> None:
         # Instructions of a kind share handlers, so the kind includes everything that `flags_of` depends on.
-        plan.note("past the caches" if is_coherent(inst) else "", kept(inst))
+        plan.note("past the caches" if is_coherent(inst) else "", cache_operation(inst))
 
     def access(self, frame: Frame, access: Access) -> None:
         if access.space == "global" and access.atomic:
-            self._call(frame, access, accesses.saw)
+            self._call(frame, access, accesses.note_atomic)
         elif access.space == "scalar" or access.reads:
             self._watch(frame, access)
 
@@ -69,19 +69,19 @@ class Races(Check):
         assert frame.inst is not None and frame.inst.spec.memory is not None
         writes = frame.inst.spec.memory.op == "store"
         if writes:
-            uses.wrote(frame, index_of(frame))
+            uses.emit_write(frame, index_of(frame))
         flags = carried.STRAIGHT | carried.QUEUED | (carried.WRITES if writes else 0)
 
-        def alone() -> IrValue:
+        def check_lanes() -> IrValue:
             return frame.value(accesses.row.call(frame.build, frame.wave, index_of(frame), first, flags)) != 0
 
-        return frame.chosen(frame.context(WAVES).signed > 1, alone, lambda: ir.Constant(I1, 1))
+        return frame.emit_choice(frame.context(WAVES).signed > 1, check_lanes, lambda: ir.Constant(I1, 1))
 
     def _watch(self, frame: Frame, access: Access) -> None:
         if access.writes:
             lanes = constant(1) if access.lanes is None else access.lanes
             with frame.build.if_then(frame.build.icmp_unsigned("!=", lanes, constant(0))):
-                uses.wrote(frame, index_of(frame))
+                uses.emit_write(frame, index_of(frame))
         self._call(frame, access, accesses.watch)
 
     def _call(self, frame: Frame, access: Access, function: Any) -> None:
@@ -107,7 +107,7 @@ class Races(Check):
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         build = frame.build
-        if (what := kept(inst)) is not None:
+        if (what := cache_operation(inst)) is not None:
             accesses.keep_caches.call(build, frame.wave, constant(what))
         if inst.spec.control is not ControlKind.BARRIER:
             return
@@ -191,7 +191,7 @@ def index_of(frame: Frame) -> Any:
     return frame.build.zext(frame.slot(layout.SLOT_INDEX, I32), I64)
 
 
-def kept(inst: Instruction) -> int | None:
+def cache_operation(inst: Instruction) -> int | None:
     """Returns the cache operation of `accesses` that an instruction is, None if it does not affect other workgroups."""
     if inst.spec.control not in (ControlKind.CACHE, ControlKind.DCACHE):
         return None

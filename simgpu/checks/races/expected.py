@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from simgpu.alu.control import ENDS
-from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, narrows, overwritten
+from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, narrows, overwritten_registers
 from simgpu.engine.program import Program
 from simgpu.hardware.isa.code.flow import INDIRECT
 from simgpu.hardware.isa.instruction import Instruction, Reg
@@ -140,21 +140,21 @@ class _Value:
         taken = {register for register, kind in known if kind < RETURNED} & reads
         made: Marks = NOTHING
         if is_swap(inst):
-            made = self._swapped(at, inst, effect, known, taken)
+            made = self._after_swap(at, inst, effect, known, taken)
             if self.uniform and at in self.swaps:
                 return NOTHING, NOTHING
         elif taken:
-            made = self._computed(inst, effect, known)
+            made = self._after_computation(inst, effect, known)
         elif any(register in reads for register, _ in known):
-            made = _moved(inst, known)  # of a swap's result
-        gone = overwritten(inst, effect)
+            made = _after_move(inst, known)  # of a swap's result
+        gone = overwritten_registers(inst, effect)
         active = frozenset(mark for mark in active if mark[0] not in gone) | made
         other = frozenset(mark for mark in other if is_vector(mark[0]) or mark[0] not in gone)
         if "exec" in writes:
             active, other = (active, other | active) if narrows(inst) else (active | other, active | other)
         return active, other
 
-    def _swapped(self, at: int, inst: Instruction, effect: Effect, known: Marks, taken: set[Register]) -> Marks:
+    def _after_swap(self, at: int, inst: Instruction, effect: Effect, known: Marks, taken: set[Register]) -> Marks:
         """Handles a compare-and-swap: its result is no longer the load's value."""
         if effect.access.read(("address", "soffset")) & taken:
             raise _UsedOtherwise
@@ -170,14 +170,14 @@ class _Value:
         returned = result[: self.words]
         return frozenset((register, RETURNED + word) for word in range(self.words) for register in registers_of(returned[word]))
 
-    def _computed(self, inst: Instruction, effect: Effect, known: Marks) -> Marks:
+    def _after_computation(self, inst: Instruction, effect: Effect, known: Marks) -> Marks:
         """Handles an instruction that reads the value: its result is derived from it, or a copy."""
         across = effect.access.classes & ACROSS_LANES
         if inst.spec.memory is not None or inst.spec.kind in ("control", "matrix") or across or "exec" in effect.access.writes:
             raise _UsedOtherwise
         if inst.mnemonic.startswith(("v_cmp_eq_", "v_cmp_ne_")) and self._is_of_the_loop(inst, known):
             return NOTHING
-        copied = _moved(inst, known)
+        copied = _after_move(inst, known)
         return copied or frozenset((register, DERIVED) for register in effect.access.writes)
 
     def _is_of_the_loop(self, inst: Instruction, known: Marks) -> bool:
@@ -197,7 +197,7 @@ class _Value:
         )
 
 
-def _moved(inst: Instruction, known: Marks) -> Marks:
+def _after_move(inst: Instruction, known: Marks) -> Marks:
     """Returns the facts about a move's result, copied from its source; none for other instructions."""
     target, source = inst.args.get("vdst") or inst.args.get("sdst"), inst.args.get("src0")
     if not isinstance(target, Reg):

@@ -85,7 +85,7 @@ def _race_global(launch: Dispatch, event: Event) -> Finding:
 
 
 @finding_of(carried.CARRIED)
-def _carried(launch: Dispatch, event: Event) -> Finding:
+def _carried_finding(launch: Dispatch, event: Event) -> Finding:
     def tell(earlier: str, left: int, writes: bool) -> str:
         return (
             f"{'overwritten' if writes else 'read'} behind a barrier that another wave's `{earlier}` is not sure to have "

@@ -19,7 +19,7 @@ import numpy as np
 from simgpu.checks.races.order import ORDERED, VIEWS, VISITED
 from simgpu.engine.workers.scheduler_loop import fetch_add
 from simgpu.hardware.memory_model import Scope
-from simgpu.machine.runtime import builtin, load64, part, seldom, structure, words
+from simgpu.machine.runtime import builtin, cold_part, load64, part, structure, words
 from simgpu.machine.values import Builder, IrValue
 
 NODES, LINKS = 1 << 20, 1 << 22  # of a launch, all workers together
@@ -81,7 +81,7 @@ NOTHING, SCOPE, WAIT, WRITE_BACK, INVALIDATE, SCALAR_STALE = range(6)  # NOTHING
 
 
 @builtin
-def swapped(build: Builder, address: IrValue, old: IrValue, new: IrValue) -> IrValue:
+def compare_and_swap(build: Builder, address: IrValue, old: IrValue, new: IrValue) -> IrValue:
     """Compares and swaps atomically. Returns the old value."""
     pair = build.cmpxchg(address.pointer(), old, new, "seq_cst", "seq_cst")
     found: IrValue = build.extract_value(pair, 0)
@@ -99,7 +99,7 @@ def link_at(block: Any, number: int) -> Any:
 
 
 @part
-def spent(block: Any) -> bool:
+def is_full(block: Any) -> bool:
     """True if there is no room for more: from here on, unordered accesses are not reported."""
     return (load64(block.counts) >= NODES - MARGIN) | (load64(block.counts + 8) >= LINKS - MARGIN)
 
@@ -120,7 +120,7 @@ def new_link(block: Any, node: int, before: int) -> int:
     return number
 
 
-class Chain(NamedTuple):
+class ReleaseChain(NamedTuple):
     """A place among observations: a link, and the cell of the list of chains that contains it; 0: none."""
 
     cell: int
@@ -128,17 +128,17 @@ class Chain(NamedTuple):
 
 
 @part
-def chain_of(block: Any, first: int) -> Chain:
+def chain_of(block: Any, first: int) -> ReleaseChain:
     """Returns the first place of an observation: of a link, or of the first cell of a list of chains."""
     inner = link_at(block, first).node
-    return Chain(first, -inner) if inner < 0 else Chain(0, first)
+    return ReleaseChain(first, -inner) if inner < 0 else ReleaseChain(0, first)
 
 
 @part
-def next_chain(block: Any, cell: int) -> Chain:
+def next_chain(block: Any, cell: int) -> ReleaseChain:
     """Returns the first place in the next cell of a list of chains."""
     rest = link_at(block, cell).before if cell else 0
-    return Chain(rest, -link_at(block, rest).node if rest else 0)
+    return ReleaseChain(rest, -link_at(block, rest).node if rest else 0)
 
 
 @part
@@ -180,7 +180,7 @@ def learn_release(block: Any, slot: int, wave: int, order: Any, view: int, numbe
 
 
 @part
-def unvisited(order: Any, view: int, what: int) -> bool:
+def visit_first(order: Any, view: int, what: int) -> bool:
     """True if something was not followed yet, as far as the table remembers. Marks it as followed."""
     at = view * VISITED + ((what ^ what >> 9) & (VISITED - 1))
     if order.visited[at] == what:
@@ -189,7 +189,7 @@ def unvisited(order: Any, view: int, what: int) -> bool:
     return True
 
 
-@seldom
+@cold_part
 def explore(block: Any, slot: int, wave: int, order: Any, view: int) -> bool:
     """Follows the new part of a wave's list. Returns False if it gave up."""
     stack = words(block.stack, STACK)
@@ -201,7 +201,7 @@ def explore(block: Any, slot: int, wave: int, order: Any, view: int) -> bool:
         steps += 1
         if steps > STEPS or count + 4 > STACK:
             return False
-        if number == 0 or not unvisited(order, view, number):
+        if number == 0 or not visit_first(order, view, number):
             continue
         node = node_at(block, number)
         stack[count] = node.before
@@ -225,7 +225,7 @@ def explore(block: Any, slot: int, wave: int, order: Any, view: int) -> bool:
                         return False
                     stack[count] = node_at(block, entry.node).before
                     count += 1
-                    if not unvisited(order, view, -1 - link):
+                    if not visit_first(order, view, -1 - link):
                         link = 0
                 if link == 0:
                     chain = next_chain(block, cell)
@@ -246,7 +246,7 @@ def knows(block: Any, slot: int, wave: int, order: Any, view: int, who: int, epo
     return (known.available if what == STORE_BACK else known.complete) >= epoch
 
 
-@seldom
+@cold_part
 def find_release(block: Any, order: Any, who: int, epoch: int, what: int) -> ClashCause:
     """Returns the reason why an access is unknown: the first observed release after it, and the lack."""
     stack = words(block.stack, STACK)
@@ -265,7 +265,7 @@ def find_release(block: Any, order: Any, who: int, epoch: int, what: int) -> Cla
             stack[count] = node.other
             count += 1
             continue
-        chain = chain_of(block, -node.other) if node.other < 0 else Chain(0, 0)
+        chain = chain_of(block, -node.other) if node.other < 0 else ReleaseChain(0, 0)
         cell, link = chain.cell, chain.link
         released = link_at(block, link).node if link else node.other
         while released:

@@ -18,7 +18,7 @@ def is_vector(register: Register) -> bool:
     return isinstance(register, tuple) and register[0] in ("v", "a")
 
 
-def overwritten(inst: Instruction, effect: Effect) -> frozenset[Register]:
+def overwritten_registers(inst: Instruction, effect: Effect) -> frozenset[Register]:
     """Returns the registers that an instruction overwrites completely, in active lanes."""
     keeps = "partial_write" in effect.access.classes or "writelane" in effect.access.classes or "_d16" in inst.mnemonic
     return frozenset() if keeps else effect.access.writes - _half(inst)

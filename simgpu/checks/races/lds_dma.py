@@ -180,5 +180,5 @@ def _read(launch: Dispatch, event: Event) -> Finding:
 
 
 @finding_of(OVERWRITTEN)
-def _overwritten(launch: Dispatch, event: Event) -> Finding:
+def _overwritten_finding(launch: Dispatch, event: Event) -> Finding:
     return _finding(launch, event, "overwritten")

@@ -14,7 +14,7 @@ from simgpu.checks.races.lds.carried import SCALAR
 from simgpu.checks.races.lds.order import WAVES
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import load32, part, seldom, structure, words
+from simgpu.machine.runtime import cold_part, load32, part, structure, words
 
 SWAP = 0x80  # flag of a role: the rest is a swap's number, else a load's + 1; 0 for any other record
 
@@ -42,7 +42,7 @@ def pending_of(block: Any, slot: int, wave: int, number: int) -> Any:
     return structure(block.pending + (of_wave + number) * PENDING_BYTES, PENDING)
 
 
-@seldom
+@cold_part
 def wait_for_swap(wave: int, record: int, lanes: int, size: int, flags: int, area: int, block: Any, slot: int, number: int) -> None:
     """Records a load that may race with nothing."""
     for other in range(block.loads):
@@ -60,8 +60,8 @@ def wait_for_swap(wave: int, record: int, lanes: int, size: int, flags: int, are
             held.offsets[lane] = offsets[lane]
 
 
-@seldom
-def elsewhere(wave: int, lanes: int, size: int, area: int, held: Any) -> int:
+@cold_part
+def lanes_displaced(wave: int, lanes: int, size: int, area: int, held: Any) -> int:
     """Returns the lanes of a load for which a swap of other bytes came instead. Lanes that swap no longer wait."""
     offsets = words(wave + layout.ADDRESSES, LANES)
     wrong = 0
@@ -75,7 +75,7 @@ def elsewhere(wave: int, lanes: int, size: int, area: int, held: Any) -> int:
     return wrong & held.lanes if held.flags & SCALAR else wrong
 
 
-@seldom
+@cold_part
 def exchange(wave: int, held: Any) -> None:
     """Exchanges the load's offsets with those that `watch` reads. A second call restores both."""
     offsets = words(wave + layout.ADDRESSES, LANES)
@@ -83,7 +83,7 @@ def exchange(wave: int, held: Any) -> None:
         offsets[lane], held.offsets[lane] = held.offsets[lane], offsets[lane]
 
 
-@seldom
+@cold_part
 def forget_pending(wave: int, block: Any, slot: int) -> None:
     """Drops all waiting loads of a wave that ends: their values are unused."""
     for number in range(block.loads):

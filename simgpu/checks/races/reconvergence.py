@@ -114,15 +114,15 @@ def _restores(program: Program, order: list[int], end: int) -> bool:
     before: dict[int, Masks] = {order[0]: {}}
     first = _unknown(EXEC_MASK, START, numbers)
     for at in order:
-        masks = _behind(program, at, before[at], numbers)
+        masks = _masks_after(program, at, before[at], numbers)
         if masks is None or len(numbers) > SYMBOLS or masks.get(EXEC_MASK, first) & ~first:
             return False
         for to in program.following(at):
-            before[to] = _met(before.get(to), masks, to)
+            before[to] = _meet(before.get(to), masks, to)
     return before[end].get(EXEC_MASK, first) == first
 
 
-def _met(known: Masks | None, masks: Masks, at: int) -> Masks:
+def _meet(known: Masks | None, masks: Masks, at: int) -> Masks:
     """Returns the masks where paths meet at a record."""
     if known is None:
         return masks
@@ -157,7 +157,7 @@ def _unknown(mask: Reg, origin: int, numbers: dict[tuple[Reg, int], int]) -> int
     return sum(((1 << half) - 1) << low for low in range(half, 1 << SYMBOLS, 2 * half))
 
 
-def _behind(program: Program, at: int, before: Masks, numbers: dict[tuple[Reg, int], int]) -> Masks | None:
+def _masks_after(program: Program, at: int, before: Masks, numbers: dict[tuple[Reg, int], int]) -> Masks | None:
     """Returns the masks after an instruction, None if EXEC is unknown."""
     inst, writes = program.instructions[at], program.effect(at).access.writes
     masks = dict(before)
@@ -166,7 +166,7 @@ def _behind(program: Program, at: int, before: Masks, numbers: dict[tuple[Reg, i
             masks[Reg("s", register[1] & ~1, 2)] = _made_at(at)
         elif register == "vcc":
             masks[VCC_MASK] = _made_at(at)
-    table = _made(inst, before, numbers)
+    table = _result_mask(inst, before, numbers)
     target = inst.args.get("sdst")
     if table is None or not isinstance(target, Reg):
         return None if "exec" in writes else masks
@@ -177,7 +177,7 @@ def _behind(program: Program, at: int, before: Masks, numbers: dict[tuple[Reg, i
     return masks
 
 
-def _made(inst: Instruction, masks: Masks, numbers: dict[tuple[Reg, int], int]) -> int | None:
+def _result_mask(inst: Instruction, masks: Masks, numbers: dict[tuple[Reg, int], int]) -> int | None:
     """Returns the mask that an instruction makes of others, None if it is no relation of masks."""
     words = inst.mnemonic.split("_")
     if words[0] != "s" or words[-1] != "b64":

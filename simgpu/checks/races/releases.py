@@ -17,12 +17,12 @@ from simgpu.checks.races.knowledge import (  # fmt: skip
     STORE_BACK,
     ClashCause,
     find_release,
+    is_full,
     known_at,
     knows,
     link_at,
     new_node,
     node_at,
-    spent,
 )
 from simgpu.checks.races.lds.carried import SCALAR, WRITES
 from simgpu.checks.races.order import (  # fmt: skip
@@ -37,7 +37,7 @@ from simgpu.checks.races.order import (  # fmt: skip
 )
 from simgpu.checks.waits.in_flight import VM_DONE, VM_ISSUED
 from simgpu.hardware.memory_model import Scope
-from simgpu.machine.runtime import address_of, clear, load64, octets, part, seldom, words
+from simgpu.machine.runtime import address_of, clear, cold_part, load64, octets, part, words
 
 ORDERED_BEFORE = -1  # instead of a lack
 
@@ -55,12 +55,12 @@ def who_of(block: Any, tag: int) -> int:
 
 
 @part
-def settled(wave: int, order: Any) -> bool:
+def stores_complete(wave: int, order: Any) -> bool:
     """True if all stores of the wave are certainly complete."""
     return order.issued <= load64(wave + VM_DONE)
 
 
-@seldom
+@cold_part
 def new_release(wave: int, block: Any, state: Any, order: Any, who: int, record: int, complete: bool) -> int:
     """Makes a node for all accesses of the wave so far; later ones have a later epoch. complete: True if all its stores are."""
     epoch = epoch_now(state)
@@ -85,12 +85,12 @@ def new_release(wave: int, block: Any, state: Any, order: Any, who: int, record:
     return number
 
 
-@seldom
+@cold_part
 def begin_segment(wave: int, block: Any, state: Any, order: Any, who: int, record: int) -> None:
     """Handles a plain store that may be atomic. If it releases anything new, the accesses so far get epochs of their own."""
-    if spent(block):
+    if is_full(block):
         return
-    segment, whole = order.segment, settled(wave, order)
+    segment, whole = order.segment, stores_complete(wave, order)
     if segment:
         held = node_at(block, segment)
         news = whole and order.epoch > held.complete
@@ -105,7 +105,7 @@ def begin_segment(wave: int, block: Any, state: Any, order: Any, who: int, recor
     words(block.segments + 8 * who, 1)[0] = number
 
 
-@seldom
+@cold_part
 def says_again(state: Any, order: Any, block: Any, head_at: int) -> bool:
     """True if the wave's last release was at this location, the location is unchanged, and the wave has nothing new to release."""
     last, head = order.release, load64(head_at)
@@ -115,7 +115,7 @@ def says_again(state: Any, order: Any, block: Any, head_at: int) -> bool:
     return order.epoch <= held.time and held.before == order.lists[ORDERED] and held.floor == state.floor + 1
 
 
-@seldom
+@cold_part
 def observed_lately(order: Any, what: int) -> bool:
     """True if the wave observed something lately, by a number for it. Records it as observed."""
     for at in range(min(RECENT, order.acquired)):
@@ -126,7 +126,7 @@ def observed_lately(order: Any, what: int) -> bool:
     return False
 
 
-@seldom
+@cold_part
 def observe(wave: int, block: Any, order: Any, who: int, record: int, what: int) -> None:
     """Records that the wave read a release: a node, or minus a link or cell."""
     number = new_node(block, OBSERVED, who, record, order.lists[ORDERED], what)
@@ -136,7 +136,7 @@ def observe(wave: int, block: Any, order: Any, who: int, record: int, what: int)
     order.lists[ORDERED] = number
 
 
-@seldom
+@cold_part
 def segment_of(block: Any, cell: int) -> int:
     """Returns the node of the segment that contains the plain store of a cell, 0 if none."""
     number, epoch = words(block.segments + 8 * who_of(block, cell), 1)[0], cell >> c.EPOCH_SHIFT & c.EPOCHS
@@ -148,15 +148,15 @@ def segment_of(block: Any, cell: int) -> int:
 # -- cache operations and barriers ---------------------------------------------------------------------
 
 
-@seldom
+@cold_part
 def write_back(wave: int, state: Any, order: Any) -> None:
     """Handles a write-back of the L2: accesses so far of the wave and its workgroup will be available to the device."""
     order.written, order.written_floor = epoch_now(state), state.floor
-    order.written_issued, order.written_settled = load64(wave + VM_ISSUED), settled(wave, order)
+    order.written_issued, order.written_settled = load64(wave + VM_ISSUED), stores_complete(wave, order)
     state.clock += 1
 
 
-@seldom
+@cold_part
 def invalidate(wave: int, block: Any, order: Any, who: int) -> None:
     """Handles an invalidate: later loads see the wave's observations, as far as it waited for its own observing loads."""
     number, done, waiting = order.lists[ORDERED], load64(wave + VM_DONE), True
@@ -168,7 +168,7 @@ def invalidate(wave: int, block: Any, order: Any, who: int) -> None:
     order.lists[VISIBLE] = number
 
 
-@seldom
+@cold_part
 def invalidate_scalar(state: Any, order: Any) -> None:
     """Handles s_dcache_inv: later scalar loads see the wave's observations, and the accesses of its workgroup."""
     order.lists[SCALAR_VISIBLE] = order.lists[ORDERED]
@@ -176,7 +176,7 @@ def invalidate_scalar(state: Any, order: Any) -> None:
     state.clock += 1
 
 
-@seldom
+@cold_part
 def join_lists(block: Any, slot: int, view: int) -> None:
     """Joins the lists of all waves at a barrier: each wave gets all of them."""
     joined = 0
@@ -189,7 +189,7 @@ def join_lists(block: Any, slot: int, view: int) -> None:
         order_of(block, slot, wave).lists[view] = joined
 
 
-@seldom
+@cold_part
 def meet(block: Any, slot: int, state: Any) -> None:
     """Updates the order when all waves are at a barrier. The clock has advanced already."""
     back = True
@@ -203,11 +203,11 @@ def meet(block: Any, slot: int, state: Any) -> None:
         differs = False
         for wave in range(1, block.waves):
             differs = differs or order_of(block, slot, wave).lists[view] != first.lists[view]
-        if differs and not spent(block):
+        if differs and not is_full(block):
             join_lists(block, slot, view)
 
 
-@seldom
+@cold_part
 def forget_order(block: Any, slot: int) -> None:
     """Clears the order of a slot whose workgroup has ended."""
     for wave in range(block.waves):
@@ -235,7 +235,7 @@ def stale_scalar(order: Any, tag: int, cell: int) -> bool:
     return (order.scalar_epoch < epoch) if own else (order.scalar_floor <= epoch)
 
 
-@seldom
+@cold_part
 def lack_of(block: Any, slot: int, order: Any, tag: int, cell: int, flags: int, written: bool) -> ClashCause:
     """Returns why the access in `cell` is not ordered before that of `tag`, or not visible to it; ORDERED_BEFORE if it is both.
 
@@ -243,7 +243,7 @@ def lack_of(block: Any, slot: int, order: Any, tag: int, cell: int, flags: int, 
     """
     who, epoch = who_of(block, cell), cell >> c.EPOCH_SHIFT & c.EPOCHS
     within = (cell ^ tag) < c.GROUP_UNIT
-    if spent(block):
+    if is_full(block):
         return ClashCause(ORDERED_BEFORE, 0, 0)
     view = ORDERED
     if flags & WRITES == 0 and flags & SCALAR:

@@ -39,7 +39,7 @@ def remedy_of(launch: Dispatch, lack: int, release: int, observed: int) -> Remed
         return Remedy("race", "")
     if lack == SCALAR_STALE:
         return Remedy("stale-read", _scalar(launch, release, observed))
-    let, saw = _named(launch, release), _named(launch, observed)
+    let, saw = _instruction_name(launch, release), _instruction_name(launch, observed)
     releases, acquires, device = _words(launch, release)
     fence = lowering(launch.arch, "fence", "acq_rel", Scope.AGENT)
     back = " and ".join((*fence.before, "s_waitcnt vmcnt(0)"))
@@ -71,11 +71,11 @@ def _scalar(launch: Dispatch, release: int, observed: int) -> str:
     """Returns the text about a scalar load that may find an older copy."""
     if not observed:
         return "no store reaches the scalar cache, which may hold an older copy: s_dcache_inv needed after the store's wait"
-    let, saw = _named(launch, release), _named(launch, observed)
+    let, saw = _instruction_name(launch, release), _instruction_name(launch, observed)
     return f"ordered by {let} and {saw}, but the scalar cache may hold an older copy: s_dcache_inv needed after the acquire"
 
 
-def _named(launch: Dispatch, record: int) -> str:
+def _instruction_name(launch: Dispatch, record: int) -> str:
     """Returns an instruction with its place in the source."""
     at = location_of(launch, record)
     return f"`{at.text}`" + (f" ({at.source})" if at.source else f" at {at.name}")

@@ -13,7 +13,7 @@ import numpy as np
 from simgpu.checks.races import cells as c
 from simgpu.checks.races.cells import clashes, lanes_of_a_line, split_line, widely_read
 from simgpu.checks.races.lds.carried import WRITES
-from simgpu.checks.races.uses import unseen
+from simgpu.checks.races.uses import note_unseen
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import octets, part, words
 
@@ -144,7 +144,7 @@ def enter_reader(
     second = seconds[at]
     if second != tag and ((second == 0) | ((second ^ cell) < c.GROUP_UNIT)):
         if second:
-            unseen(wave, area, second)
+            note_unseen(wave, area, second)
         seconds[at] = tag
         if (cell ^ tag) >= c.GROUP_UNIT and cell & (c.ATOMIC | c.COHERENT) == 0:
             marks[at] |= c.SHARED_MARK
@@ -155,7 +155,7 @@ def enter_reader(
 def tell_of_reader(wave: int, area: Any, tag: int, came: int, writes: int) -> None:
     """Updates the area's flags after a plain access."""
     if came & c.AGAIN:
-        unseen(wave, area, tag)
+        note_unseen(wave, area, tag)
     if came & c.OTHERS:
         area.read2 = 1
     if writes:

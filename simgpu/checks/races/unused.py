@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, narrows, overwritten
+from simgpu.checks.races.lanes import ACROSS_LANES, is_vector, narrows, overwritten_registers
 from simgpu.checks.races.reconvergence import region
 from simgpu.checks.races.uses import SEVERAL, USE
 from simgpu.engine.program import Program
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
 
 Stores = frozenset[int] | None  # records; None if the value also goes elsewhere
-Held = tuple[frozenset[Register], frozenset[Register]]  # registers that depend on the value: in active lanes, in others
+DependentRegisters = tuple[
+    frozenset[Register], frozenset[Register]
+]  # registers that depend on the value: in active lanes, in others
 ALL_WAVES = (1 << 16) - 1  # waves of a workgroup, as bits
 SCRATCH = "scratch_"  # no other wave sees a spilled value, but it comes back
 PLAIN = frozenset(("vcc", "scc"))  # registers without a number that are data
@@ -49,12 +51,12 @@ def is_unused(launch: Dispatch, load: int) -> bool:
             not use["crossed"]
             and _users(launch, table, load, ALL_WAVES) not in (0, ALL_WAVES)
             and not _users(launch, table, load, use["raced"])
-            and not _unseen(launch, table, use)
+            and not _is_unseen(launch, table, use)
         )
     return bool(kept[load])
 
 
-def _unseen(launch: Dispatch, table: np.ndarray, use: np.ndarray) -> bool:
+def _is_unseen(launch: Dispatch, table: np.ndarray, use: np.ndarray) -> bool:
     """True if an unseen reader may have raced at the same place and time as a load, and use its value."""
     writers = int(use["writers"])
     alone = writers if writers & (writers - 1) == 0 else 0  # a wave does not race with itself
@@ -100,8 +102,8 @@ def stores_of(program: Program, load: int) -> Stores:
         return None
     if any(inst.mods.get(bit) for bit in ("glc", "sc0", "sc1")):  # loads that order others
         return None
-    first: Held = program.effect(load).access.writes, frozenset()
-    held: dict[int, Held] = {}
+    first: DependentRegisters = program.effect(load).access.writes, frozenset()
+    held: dict[int, DependentRegisters] = {}
     pending = [(at, first) for at in program.following(load)]
     stores: set[int] = set()
     while pending:
@@ -120,7 +122,7 @@ def stores_of(program: Program, load: int) -> Stores:
                 return None
             pending.append((ways.end, (active | ways.writes, other)))
             continue
-        behind = _after(inst, program.effect(at), active, other)
+        behind = _dependents_after(inst, program.effect(at), active, other)
         if behind is None:
             return None
         if inst.spec.memory is not None and program.effect(at).access.read(("data",)) & active:
@@ -129,7 +131,7 @@ def stores_of(program: Program, load: int) -> Stores:
     return frozenset(stores)
 
 
-def _known(effect: Effect, active: frozenset[Register], other: frozenset[Register]) -> frozenset[Register]:
+def _dependents(effect: Effect, active: frozenset[Register], other: frozenset[Register]) -> frozenset[Register]:
     """Returns the registers that depend on the value, as an instruction sees them."""
     across = bool(effect.access.classes & ACROSS_LANES) or "ds" in effect.access.classes
     return active | frozenset(register for register in other if across or not is_vector(register))
@@ -138,13 +140,15 @@ def _known(effect: Effect, active: frozenset[Register], other: frozenset[Registe
 def _decides(inst: Instruction, effect: Effect, active: frozenset[Register], other: frozenset[Register]) -> bool:
     """True if the wave's path or its active lanes depend on the value."""
     moves = inst.spec.control in STATE_BRANCHES or "exec" in effect.access.writes
-    return moves and bool(_known(effect, active, other) & effect.access.read())
+    return moves and bool(_dependents(effect, active, other) & effect.access.read())
 
 
-def _after(inst: Instruction, effect: Effect, active: frozenset[Register], other: frozenset[Register]) -> Held | None:
+def _dependents_after(
+    inst: Instruction, effect: Effect, active: frozenset[Register], other: frozenset[Register]
+) -> DependentRegisters | None:
     """Returns the registers that depend on the value after an instruction, None if more than registers and stores do."""
     access = effect.access
-    known = _known(effect, active, other)
+    known = _dependents(effect, active, other)
     made: frozenset[Register] = frozenset()
     if known & access.read():
         if inst.spec.kind == "control" or access.classes & {"movrel", "setreg", "sendmsg"}:
@@ -156,7 +160,7 @@ def _after(inst: Instruction, effect: Effect, active: frozenset[Register], other
             return None
     if inst.spec.control in INDIRECT and active | other:
         return None
-    gone = overwritten(inst, effect)
+    gone = overwritten_registers(inst, effect)
     active = (active - gone) | made
     other = frozenset(register for register in other if is_vector(register) or register not in gone)
     if "exec" in access.writes:

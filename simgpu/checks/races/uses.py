@@ -16,7 +16,7 @@ from simgpu.checks.races import cells as c
 from simgpu.checks.races.order import BLOCK_AT, RaceBlock, block_of
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.runtime import part, seldom, structure
+from simgpu.machine.runtime import cold_part, part, structure
 from simgpu.machine.values import I64
 
 SEVERAL = -1  # several areas
@@ -63,18 +63,18 @@ def epoch_of(tag: int) -> int:
 
 
 @part
-def among(held: int, number: int) -> int:
+def merge_area(held: int, number: int) -> int:
     """Returns the area of two uses, SEVERAL if they differ; 0: none yet."""
     return number if (held == 0) | (held == number) else SEVERAL
 
 
 @part
-def earlier(held: int, epoch: int) -> int:
+def first_epoch(held: int, epoch: int) -> int:
     """Returns the earlier of two epochs; 0: none yet."""
     return min(held, epoch) if held else epoch
 
 
-def wrote(frame: Frame, record: Any) -> None:
+def emit_write(frame: Frame, record: Any) -> None:
     """Emits that lanes of the wave write by a record's instruction. Inline, because a call would save the handler's registers."""
     table = frame.context(BLOCK_AT).pointer().at(RaceBlock.uses.offset).load(I64, align=8).pointer()
     waves = table.at(record * USE_BYTES).at(RecordUse.wrote.offset)
@@ -82,33 +82,33 @@ def wrote(frame: Frame, record: Any) -> None:
     waves.store(waves.load(I64, align=8) | frame.build.shl(ir.Constant(I64, 1), wave), align=8)
 
 
-@seldom
-def raced(wave: int, area: Any, reader: int, writer: int) -> None:
+@cold_part
+def note_race(wave: int, area: Any, reader: int, writer: int) -> None:
     """Records that two accesses race, by their tags."""
     use = use_of(wave, reader & c.SITES)
     use.raced |= bit_of(reader)
     use.writers |= bit_of(writer)
     epoch = epoch_of(reader)
-    use.raced_in = among(use.raced_in, area.number)
-    use.raced_first = earlier(use.raced_first, epoch)
+    use.raced_in = merge_area(use.raced_in, area.number)
+    use.raced_first = first_epoch(use.raced_first, epoch)
     use.raced_last = max(use.raced_last, epoch)
     if (reader ^ writer) >= c.GROUP_UNIT:
         use.crossed = 1
 
 
-@seldom
-def unseen(wave: int, area: Any, reader: int) -> None:
+@cold_part
+def note_unseen(wave: int, area: Any, reader: int) -> None:
     """Records that the cells leave out a reader."""
     use = use_of(wave, reader & c.SITES)
     use.unseen |= bit_of(reader)
     epoch = epoch_of(reader)
-    use.unseen_in = among(use.unseen_in, area.number)
-    use.unseen_first = earlier(use.unseen_first, epoch)
+    use.unseen_in = merge_area(use.unseen_in, area.number)
+    use.unseen_first = first_epoch(use.unseen_first, epoch)
     use.unseen_last = max(use.unseen_last, epoch)
 
 
-@seldom
-def displaced(wave: int, area: Any, first: np.ndarray, second: np.ndarray, tag: int) -> None:
+@cold_part
+def note_displaced(wave: int, area: Any, first: np.ndarray, second: np.ndarray, tag: int) -> None:
     """Records second readers as unseen if `cells.note_second` is about to give their place to another."""
     some = 0
     for i in range(second.size):
@@ -120,4 +120,4 @@ def displaced(wave: int, area: Any, first: np.ndarray, second: np.ndarray, tag: 
         for i in range(second.size):
             cell, held = first[i], second[i]
             if held != 0 and held != tag and (held ^ cell) < c.GROUP_UNIT and (cell ^ tag) >= c.WAVE_UNIT:
-                unseen(wave, area, held)
+                note_unseen(wave, area, held)

@@ -28,10 +28,10 @@ from simgpu.checks.uninitialized import (
     shadow_layout,
     whole_wave,
 )
-from simgpu.checks.uninitialized.flags import STATES, registers_of, undefined, undefined_state, wholly_undefined
+from simgpu.checks.uninitialized.flags import STATES, any_undefined, registers_of, undefined_state, wholly_undefined
 from simgpu.checks.uninitialized.instrument import DryFrame, instrument
 from simgpu.checks.uninitialized.origins import OperandStates
-from simgpu.checks.uninitialized.runtime import Undefined
+from simgpu.checks.uninitialized.runtime import UndefinedUse
 from simgpu.engine.check import Check
 from simgpu.engine.events import report
 from simgpu.hardware.isa import instruction as isa
@@ -70,7 +70,7 @@ CONTROL = frozenset((
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedHooks:
     """Facts that the hooks use about an instruction; see `Plan`."""
 
     places: tuple[OperandPlace, ...]
@@ -87,16 +87,16 @@ class Uninitialized(Check):
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.kind != "control" or inst.spec.control in CONTROL
 
-    def plan(self, inst: Instruction, plan: Plan) -> Planned:
+    def plan(self, inst: Instruction, plan: Plan) -> PlannedHooks:
         indexed = plan.indexed and inst.spec.encoding.startswith("vop")  # s_set_gpr_idx_on is for vector operands
-        return Planned(tuple(plan.places), plan.operands, indexed)
+        return PlannedHooks(tuple(plan.places), plan.operands, indexed)
 
-    def leans(self, inst: Instruction, planned: Planned) -> bool:
+    def leans(self, inst: Instruction, planned: PlannedHooks) -> bool:
         spec = inst.spec
         arithmetic = spec.kind not in ("matrix", "control") and spec.memory is None
-        return arithmetic and not planned.indexed and flags.tested(inst, planned.places)
+        return arithmetic and not planned.indexed and flags.may_be_undefined(inst, planned.places)
 
-    def before(self, frame: Frame, inst: Instruction, planned: Planned) -> None:
+    def before(self, frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
         spec = inst.spec
         if spec.kind == "matrix":
             matrix.emit(frame, inst, planned.operands)
@@ -111,9 +111,9 @@ class Uninitialized(Check):
         initial_state.prepare(launch, worker)
 
 
-def guard(frame: Frame, inst: Instruction, planned: Planned) -> Any | None:
+def guard(frame: Frame, inst: Instruction, planned: PlannedHooks) -> Any | None:
     """Returns i1: true if any operand, source or result, may be undefined."""
-    tests = [undefined(frame, place) for place in planned.places]
+    tests = [any_undefined(frame, place) for place in planned.places]
     tests += [undefined_state(frame, *STATES[name]) for name in flags.states_of(inst)]
     result = None
     for test in tests:
@@ -125,7 +125,7 @@ def guard(frame: Frame, inst: Instruction, planned: Planned) -> Any | None:
 # -- the slow path --------------------------------------------------------------------------------
 
 
-def propagate(frame: Frame, planned: Planned, moves: bool = False) -> None:
+def propagate(frame: Frame, planned: PlannedHooks, moves: bool = False) -> None:
     """Emits a call of the instruction's shadow. moves: see `instrument`."""
     dry = DryFrame(frame.module, f"{frame.function.name}_shadow")
     dry.function.linkage = "internal"
@@ -138,7 +138,7 @@ def propagate(frame: Frame, planned: Planned, moves: bool = False) -> None:
     frame.build.call(dry.function, [frame.wave, frame.record])
 
 
-def operands_of(inst: Instruction, planned: Planned) -> OperandStates:
+def operands_of(inst: Instruction, planned: PlannedHooks) -> OperandStates:
     """Returns the operands and state that an arithmetic instruction reads and writes."""
     if isinstance(planned.operands, SourcePlaces):
         sources, results = planned.operands.sources, [*planned.operands.result]
@@ -153,12 +153,12 @@ def operands_of(inst: Instruction, planned: Planned) -> OperandStates:
     )
 
 
-def _arithmetic(frame: Frame, inst: Instruction, planned: Planned) -> None:
+def _arithmetic(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
     test = guard(frame, inst, planned)
     if test is None:
         return
     if planned.indexed:  # M0 chooses the registers: the named operands' flags are not theirs
-        _demand_state(frame, Undefined.ADDRESS, "m0", INDEX_BITS)
+        _demand_state(frame, UndefinedUse.ADDRESS, "m0", INDEX_BITS)
         propagate(frame, planned)
         _settle_exec(frame, ir.Constant(I32, 0))
         return
@@ -166,7 +166,7 @@ def _arithmetic(frame: Frame, inst: Instruction, planned: Planned) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(build.if_then(test, likely=False))
         if absorbs(inst):
-            stack.enter_context(build.if_then(build.not_(absorbed(frame, planned.operands))))
+            stack.enter_context(build.if_then(build.not_(is_absorbed(frame, planned.operands))))
         if lanewise(inst):
             stack.enter_context(build.if_then(build.not_(quiet(frame, inst, planned))))
         if frame.lean:
@@ -175,10 +175,10 @@ def _arithmetic(frame: Frame, inst: Instruction, planned: Planned) -> None:
             _settle_exec(frame, _slowly(frame, inst, planned))
 
 
-def _slowly(frame: Frame, inst: Instruction, planned: Planned) -> Any:
+def _slowly(frame: Frame, inst: Instruction, planned: PlannedHooks) -> Any:
     """Runs the shadow. Returns the origin of the results' undefined bits."""
     operands = operands_of(inst, planned)
-    origin = origins.picked(frame, operands)
+    origin = origins.pick_origin(frame, operands)
     propagate(frame, planned)
     origins.store(frame, operands, origin)
     return origin
@@ -188,7 +188,7 @@ def absorbs(inst: Instruction) -> bool:
     return bool(ABSORBING.fullmatch(inst.mnemonic)) and inst.form in ("e32", "e64")
 
 
-def absorbed(frame: Frame, places: SourcePlaces) -> Any:
+def is_absorbed(frame: Frame, places: SourcePlaces) -> Any:
     """Returns i1: true if a source and the result are wholly undefined already, so the result cannot change."""
     build = frame.build
     source = ir.Constant(I1, 0)
@@ -205,7 +205,7 @@ def lanewise(inst: Instruction) -> bool:
     return vector and inst.form != "dpp" and Flag.IGNORE_EXEC not in spec.flags
 
 
-def quiet(frame: Frame, inst: Instruction, planned: Planned) -> Any:
+def quiet(frame: Frame, inst: Instruction, planned: PlannedHooks) -> Any:
     """Returns i1: true if only inactive lanes are undefined, in registers that some lane wrote. The shadow is then unneeded."""
     build = frame.build
     unknown, rows = ir.Constant(I1, 0), ir.Constant(ROW32, None)
@@ -218,7 +218,7 @@ def quiet(frame: Frame, inst: Instruction, planned: Planned) -> Any:
             for number in range(registers_of(place)):
                 rows = build.or_(rows, frame.row(shadow, number))
         else:
-            test = undefined(frame, place)
+            test = any_undefined(frame, place)
             unknown = unknown if test is None else build.or_(unknown, test)
     lanes = build.bitcast(build.icmp_unsigned("!=", rows, ir.Constant(ROW32, None)), I64)
     idle = build.icmp_unsigned("==", build.and_(lanes, frame.exec_bits()), ir.Constant(I64, 0))
@@ -232,7 +232,7 @@ def _settle_exec(frame: Frame, origin: Any) -> None:
     lanes = frame.load(place, I64)
     with build.if_then(build.icmp_unsigned("!=", lanes, ir.Constant(I64, 0)), likely=False):
         shifted = build.shl(build.zext(origin, I64), ir.Constant(I64, runtime.ORIGIN_SHIFT))
-        report(frame, Undefined.EXEC, lanes, 0, build.or_(shifted, ir.Constant(I64, 4 * isa.EXEC)))
+        report(frame, UndefinedUse.EXEC, lanes, 0, build.or_(shifted, ir.Constant(I64, 4 * isa.EXEC)))
         frame.store(ir.Constant(I64, 0), place)
 
 
@@ -246,7 +246,7 @@ def _demand(frame: Frame, event: int, offset: Any, registers: int, lanes: Any = 
 
 def _demand_place(frame: Frame, event: int, place: OperandPlace) -> None:
     """Reports an operand's undefined bits of active lanes."""
-    test = undefined(frame, place)
+    test = any_undefined(frame, place)
     if test is None:
         return
     with frame.build.if_then(test, likely=False):
@@ -260,24 +260,24 @@ def _demand_state(frame: Frame, event: int, name: str, bits: int = ALL_BITS) -> 
         _demand(frame, event, ir.Constant(I64, offset), type_.width // 32, bits=bits)
 
 
-def _memory(frame: Frame, inst: Instruction, planned: Planned) -> None:
+def _memory(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
     memory = inst.spec.memory
     assert memory is not None
     places: dict[str, OperandPlace] = planned.operands
     for name in ADDRESS_FIELDS:
         if name in places:
-            _demand_place(frame, Undefined.ADDRESS, places[name])
+            _demand_place(frame, UndefinedUse.ADDRESS, places[name])
     for name in sorted(flags.states_read(inst)):
-        _demand_state(frame, Undefined.ADDRESS, name, 0xFFFF if memory.space == "ds" else ALL_BITS)
+        _demand_state(frame, UndefinedUse.ADDRESS, name, 0xFFFF if memory.space == "ds" else ALL_BITS)
     if memory.space == "scratch" and inst.spec.encoding != "smem":
         offset = 4 * isa.FLAT_SCRATCH
         with frame.build.if_then(undefined_state(frame, offset, I64), likely=False):
-            _demand(frame, Undefined.ADDRESS, ir.Constant(I64, offset), 2)
+            _demand(frame, UndefinedUse.ADDRESS, ir.Constant(I64, offset), 2)
     if whole_wave.LDSMove.serves(inst, places):
         straight = whole_wave.LDSMove(frame, inst, places)
-        with frame.build.if_else(straight.whole()) as (whole, apart):
+        with frame.build.if_else(straight.is_whole()) as (whole, apart):
             with whole:
-                straight.run(lambda place: _loaded(frame, place, ""))
+                straight.run(lambda place: _check_loaded(frame, place, ""))
             with apart:
                 _move(frame, inst, planned)
         return
@@ -289,7 +289,7 @@ def _memory(frame: Frame, inst: Instruction, planned: Planned) -> None:
         _move(frame, inst, planned)
 
 
-def _move(frame: Frame, inst: Instruction, planned: Planned) -> None:
+def _move(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
     """Moves undefined bits with a load, store or atomic."""
     memory = inst.spec.memory
     assert memory is not None
@@ -301,16 +301,16 @@ def _move(frame: Frame, inst: Instruction, planned: Planned) -> None:
     propagate(frame, planned, moves=memory.op != "atomic" and not memory.format)
     if stores:
         with frame.build.if_then(flags.nonzero(frame, noted, I32, 4), likely=False):
-            _stored(frame, inst, places)
+            _check_stored(frame, inst, places)
     for name in LOADED_FIELDS if memory.op != "store" else ():
         if name in places:
-            _loaded(frame, places[name], memory.d16)
+            _check_loaded(frame, places[name], memory.d16)
 
 
-def _loaded(frame: Frame, place: OperandPlace, d16: str) -> None:
+def _check_loaded(frame: Frame, place: OperandPlace, d16: str) -> None:
     """Sets the load as the origin of undefined bits in active lanes of a loaded register."""
     build = frame.build
-    with build.if_then(undefined(frame, place), likely=False):
+    with build.if_then(any_undefined(frame, place), likely=False):
         fresh: Any = ir.Constant(I1, 1)
         if place.kind == "row":
             shadow = frame.at(frame.at(frame.wave, shadow_layout.DELTA), frame.slot(place.slot))
@@ -322,10 +322,10 @@ def _loaded(frame: Frame, place: OperandPlace, d16: str) -> None:
             lanes = build.bitcast(build.icmp_unsigned("!=", rows, ir.Constant(rows.type, None)), I64)
             fresh = build.icmp_unsigned("!=", build.and_(lanes, frame.exec_bits()), ir.Constant(I64, 0))
         with build.if_then(fresh):
-            origins.store(frame, OperandStates((), (place,), (), ()), origins.this(frame))
+            origins.store(frame, OperandStates((), (place,), (), ()), origins.own_origin(frame))
 
 
-def _stored(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
+def _check_stored(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
     """Reports undefined bits that reached device memory: from the data registers, or an atomic's old value."""
     memory = inst.spec.memory
     assert memory is not None
@@ -338,25 +338,25 @@ def _stored(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) ->
     if field in places:
         place = places[field]
         offset = build.zext(frame.slot(place.slot), I64)
-        found = _demand(frame, Undefined.STORE, offset, registers_of(place), frame.exec_bits(), bits)
+        found = _demand(frame, UndefinedUse.STORE, offset, registers_of(place), frame.exec_bits(), bits)
     with build.if_then(build.icmp_unsigned("==", found, ir.Constant(I64, 0))):
-        report(frame, Undefined.MEMORY, frame.exec_bits(), 0, 0)
+        report(frame, UndefinedUse.MEMORY, frame.exec_bits(), 0, 0)
 
 
-def _control(frame: Frame, inst: Instruction, planned: Planned) -> None:
+def _control(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
     control = inst.spec.control
     tested, _ = STATE_BRANCHES.get(control, ("", False))
     if tested == "scc":
-        _demand_state(frame, Undefined.BRANCH, "scc")
+        _demand_state(frame, UndefinedUse.BRANCH, "scc")
     elif tested == "vcc":
         _vcc_branch(frame)
     elif planned.places or control in (ControlKind.APPEND, ControlKind.CONSUME):
         if control in M0_BITS:
-            _demand_state(frame, Undefined.ADDRESS, "m0", M0_BITS[control])
+            _demand_state(frame, UndefinedUse.ADDRESS, "m0", M0_BITS[control])
         if control in (ControlKind.SETPC, ControlKind.SWAPPC):
             source = planned.places[0]
-            with frame.build.if_then(undefined(frame, source), likely=False):
-                _demand(frame, Undefined.BRANCH, frame.build.zext(frame.slot(source.slot), I64), 2)
+            with frame.build.if_then(any_undefined(frame, source), likely=False):
+                _demand(frame, UndefinedUse.BRANCH, frame.build.zext(frame.slot(source.slot), I64), 2)
         test = guard(frame, inst, planned)
         if control in (ControlKind.APPEND, ControlKind.CONSUME):
             propagate(frame, planned)
@@ -374,4 +374,4 @@ def _vcc_branch(frame: Frame) -> None:
     known = build.and_(frame.state(4 * isa.VCC, I64), build.not_(bits))
     some, none = (build.icmp_unsigned(op, value, ir.Constant(I64, 0)) for op, value in (("!=", bits), ("==", known)))
     with build.if_then(build.and_(some, none), likely=False):
-        _demand(frame, Undefined.BRANCH, ir.Constant(I64, 4 * isa.VCC), 2)
+        _demand(frame, UndefinedUse.BRANCH, ir.Constant(I64, 4 * isa.VCC), 2)

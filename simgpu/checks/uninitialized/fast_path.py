@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simgpu.checks.uninitialized.flags import undefined
+from simgpu.checks.uninitialized.flags import any_undefined
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
@@ -17,7 +17,7 @@ from simgpu.machine.values import I32, I64
 from simgpu.machine.wave_frame import PTR
 from simgpu.memory.buffers import read_resource
 from simgpu.memory.flat import global_addresses
-from simgpu.memory.lane_copy import constant, inside, rows_of
+from simgpu.memory.lane_copy import constant, is_inside, rows_of
 
 
 def needless(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> Any | None:
@@ -35,7 +35,7 @@ def needless(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -
     reached = within(frame, inst, places, entry)
     unknown = frame.load(frame.at(entry, layout.ALLOC_UNDEFINED), I64, 8)
     known = build.and_(reached, build.icmp_unsigned("==", unknown, constant(0)))
-    return build.and_(known, build.not_(undefined(frame, data)))
+    return build.and_(known, build.not_(any_undefined(frame, data)))
 
 
 def _last_allocation(frame: Frame) -> Any:
@@ -52,7 +52,7 @@ def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, OperandPlac
     build = frame.build
     base, size = (frame.load(frame.at(entry, field), I64, 8) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
     offsets = build.sub(global_addresses(frame, places), frame.splat(base))
-    fits = inside(offsets, size, rows_of(inst).lane_bytes).bitcast(I64)
+    fits = is_inside(offsets, size, rows_of(inst).lane_bytes).bitcast(I64)
     return build.icmp_unsigned("==", build.and_(frame.exec_bits(), build.not_(fits)), constant(0))
 
 

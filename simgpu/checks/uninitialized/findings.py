@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simgpu.checks.uninitialized.matrix import ROLES
-from simgpu.checks.uninitialized.runtime import NEVER, ORIGIN_SHIFT, PARTIAL, ROLE_SHIFT, Undefined
+from simgpu.checks.uninitialized.runtime import NEVER, ORIGIN_SHIFT, PARTIAL, ROLE_SHIFT, UndefinedUse
 from simgpu.engine.events import finding_of
 from simgpu.engine.finding import Finding, Severity
 from simgpu.engine.positions import Event, finding_at
@@ -38,7 +38,7 @@ def _finding(launch: Dispatch, event: Event, what: str, place: str = "", severit
     return finding_at(launch, event.record, "uninitialized", what, earlier=earlier, event=event, place=place, severity=severity)
 
 
-def _described(event: Event, used: str) -> tuple[str, str]:
+def _describe(event: Event, used: str) -> tuple[str, str]:
     """Returns the message for a register's use, and the register."""
     name = register_name(event.extra & (1 << ROLE_SHIFT) - 1)
     if event.extra & NEVER:
@@ -51,24 +51,24 @@ def _described(event: Event, used: str) -> tuple[str, str]:
     return f"{used.format(name=name)}, {state}", name
 
 
-@finding_of(Undefined.ADDRESS)
+@finding_of(UndefinedUse.ADDRESS)
 def _address(launch: Dispatch, event: Event) -> Finding:
-    return _finding(launch, event, *_described(event, "the address depends on {name}"))
+    return _finding(launch, event, *_describe(event, "the address depends on {name}"))
 
 
-@finding_of(Undefined.BRANCH)
+@finding_of(UndefinedUse.BRANCH)
 def _branch(launch: Dispatch, event: Event) -> Finding:
-    return _finding(launch, event, *_described(event, "the branch depends on {name}"))
+    return _finding(launch, event, *_describe(event, "the branch depends on {name}"))
 
 
-@finding_of(Undefined.EXEC)
+@finding_of(UndefinedUse.EXEC)
 def _exec(launch: Dispatch, event: Event) -> Finding:
     return _finding(launch, event, "EXEC gets bits that nothing defined", "exec")
 
 
-@finding_of(Undefined.STORE)
+@finding_of(UndefinedUse.STORE)
 def _store(launch: Dispatch, event: Event) -> Finding:
-    what, place = _described(event, "device memory gets {name}")
+    what, place = _describe(event, "device memory gets {name}")
     return _finding(launch, event, what, place, "note" if _padding(launch, event) else "error")
 
 
@@ -86,12 +86,12 @@ def _padding(launch: Dispatch, event: Event) -> bool:
     return memory.space in STRUCTS or (memory.op == "load" and launch.info.name.startswith(MANGLED))
 
 
-@finding_of(Undefined.MEMORY)
+@finding_of(UndefinedUse.MEMORY)
 def _memory(launch: Dispatch, event: Event) -> Finding:
     return _finding(launch, event, "device memory gets a value made of bytes that nothing wrote")
 
 
-@finding_of(Undefined.MATRIX)
+@finding_of(UndefinedUse.MATRIX)
 def _matrix(launch: Dispatch, event: Event) -> Finding:
     role = ROLES[event.extra >> ROLE_SHIFT & 15]
-    return _finding(launch, event, *_described(event, "the product takes " + role + " from {name}"))
+    return _finding(launch, event, *_describe(event, "the product takes " + role + " from {name}"))

@@ -10,7 +10,7 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.checks.uninitialized import origins, runtime, shadow_layout
-from simgpu.checks.uninitialized.flags import STATES, undefined, undefined_state
+from simgpu.checks.uninitialized.flags import STATES, any_undefined, undefined_state
 from simgpu.checks.uninitialized.origins import OperandStates
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import Flag
@@ -30,7 +30,7 @@ def emit(frame: Frame, inst: Instruction, operands: OperandStates) -> None:
         return
     with frame.build.if_then(_unknown(frame, operands), likely=False):
         frame.ask_for_whole()
-    origin = origins.picked(frame, OperandStates((), operands.results, (), ()))
+    origin = origins.pick_origin(frame, OperandStates((), operands.results, (), ()))
     for place in operands.results:
         _define(frame, place)
     for name in operands.states_written:
@@ -52,7 +52,7 @@ def replaces(inst: Instruction, operands: OperandStates) -> bool:
 
 def _unknown(frame: Frame, operands: OperandStates) -> Any:
     """Returns i1: true if any source may be undefined."""
-    tests = [undefined(frame, place) for place in operands.sources]
+    tests = [any_undefined(frame, place) for place in operands.sources]
     tests += [undefined_state(frame, *STATES[name]) for name in operands.states_read]
     unknown: Any = ir.Constant(I1, 0)
     for test in tests:

@@ -27,7 +27,7 @@ def registers_of(place: OperandPlace) -> int:
     return max(1, place.bits // 32)
 
 
-def undefined(frame: Frame, place: OperandPlace) -> Any | None:
+def any_undefined(frame: Frame, place: OperandPlace) -> Any | None:
     """Returns i1: true if any part of an operand may be undefined; None for constants."""
     if place.kind == "row":
         return nonzero(frame, flag_pointer(frame, place), ir.IntType(8 * registers_of(place)), 1)
@@ -96,6 +96,6 @@ def states_of(inst: Instruction) -> list[State]:
     return sorted(states_read(inst) | states_written(inst))
 
 
-def tested(inst: Instruction, places: Iterable[OperandPlace]) -> bool:
+def may_be_undefined(inst: Instruction, places: Iterable[OperandPlace]) -> bool:
     """True if any operand of an instruction may be undefined: not if it has only constants."""
     return bool(states_of(inst)) or any(place.kind in ("row", "sgpr", *SPECIAL) for place in places)

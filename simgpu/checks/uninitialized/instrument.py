@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from simgpu.checks.uninitialized import runtime, shadow_layout
 from simgpu.checks.uninitialized.pointers import Pointer, Pointers
-from simgpu.checks.uninitialized.rules import RULES, Shadow, anywhere, either, filled, integer, intrinsic, spread, strict
+from simgpu.checks.uninitialized.rules import RULES, Shadow, any_bit, either, integer, intrinsic, shadow_value, spread, strict
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.values import I1, I32, I64, Builder, IrValue
@@ -75,18 +75,18 @@ class Instrument:
             block.instructions.append(terminator)
             block.terminator = terminator
         for real, shadow in self.phis:
-            real.incomings = [(self._now(value), block) for value, block in real.incomings]
+            real.incomings = [(self._replacement(value), block) for value, block in real.incomings]
             for value, block in real.incomings:
-                shadow.add_incoming(filled(value, self._of(value)), block)
+                shadow.add_incoming(shadow_value(value, self._shadow_of(value)), block)
 
     def _settle_operands(self, inst: Any) -> None:
         if self.replaced and inst.opname != "phi":
-            inst.operands = [self._now(operand) for operand in inst.operands]
+            inst.operands = [self._replacement(operand) for operand in inst.operands]
 
-    def _now(self, value: Any) -> Any:
+    def _replacement(self, value: Any) -> Any:
         return value if isinstance(value, ir.Constant) else self.replaced.get(value, value)
 
-    def _of(self, value: Any) -> Shadow:
+    def _shadow_of(self, value: Any) -> Shadow:
         return None if isinstance(value, ir.Constant) else self.shadows.get(value)
 
     def _keep(self, inst: Any) -> None:
@@ -97,7 +97,7 @@ class Instrument:
     def _visit(self, inst: Any) -> None:
         build = self.build
         name = inst.opname
-        shadows = [self._of(operand) for operand in inst.operands]
+        shadows = [self._shadow_of(operand) for operand in inst.operands]
         if name == "store":
             self._store(inst)
         elif name == "load":
@@ -149,7 +149,7 @@ class Instrument:
     def _store_shadow(self, pointer: Pointer, value: Any, align: int) -> None:
         if pointer.shadow is None or isinstance(value.type, ir.PointerType):
             return
-        shadow = IrValue(self.build, filled(value, self._of(value)))
+        shadow = IrValue(self.build, shadow_value(value, self._shadow_of(value)))
         if pointer.index is not None:
             shadow = either(shadow, spread(pointer.index, value.type))
         if pointer.region == "global":
@@ -160,7 +160,7 @@ class Instrument:
     def _to_device(self, pointer: Pointer, shadow: Any) -> Any:
         """Handles a store that others may read: undefined bits are noted, and count as defined from there."""
         private = pointer.entry.at(layout.ALLOC_PRIVATE).load(I64, 8) != 0
-        bad = anywhere(shadow) & ~private
+        bad = any_bit(shadow) & ~private
         noted = IrValue(self.build, self.frame.wave).at(shadow_layout.STORED)
         noted.store(noted.load(I32) | bad.zext(I32))
         return shadow & spread(private, shadow.type)
@@ -173,7 +173,7 @@ class Instrument:
             if pointer.shadow is None:
                 return
             self._fill(pointer, value.type)
-            shadow = filled(value, self._of(value))
+            shadow = shadow_value(value, self._shadow_of(value))
             self.build.call(inst.callee, [shadow, pointer.shadow, align, mask])
             self._settle_flag(pointer, value.type)
         elif not isinstance(inst.type, ir.VoidType):

@@ -12,8 +12,8 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.checks.uninitialized import runtime
-from simgpu.checks.uninitialized.flags import registers_of, undefined
-from simgpu.checks.uninitialized.runtime import Undefined
+from simgpu.checks.uninitialized.flags import any_undefined, registers_of
+from simgpu.checks.uninitialized.runtime import UndefinedUse
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
@@ -61,7 +61,7 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     if places.scales:
         operands += list(zip(("SCALE_A", "SCALE_B"), places.scales, strict=True))
     for name, place in operands:
-        test = undefined(frame, place) if place is not None else None
+        test = any_undefined(frame, place) if place is not None else None
         if place is None or test is None:
             continue
         registers = registers_of(place)
@@ -71,8 +71,8 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
             bits = 0xFF << scale_shift(inst, name) if name.startswith("SCALE") else ALL_BITS
             role = ROLES.index(name) << runtime.ROLE_SHIFT
             offset = frame.build.or_(frame.build.zext(frame.slot(place.slot), I64), ir.Constant(I64, role))
-            runtime.demand(frame, index, Undefined.MATRIX, offset, registers, ALL_LANES, bits, masks)
-    with frame.build.if_then(undefined(frame, places.d), likely=False):
+            runtime.demand(frame, index, UndefinedUse.MATRIX, offset, registers, ALL_LANES, bits, masks)
+    with frame.build.if_then(any_undefined(frame, places.d), likely=False):
         runtime.define.call(frame.build, frame.wave, frame.build.zext(frame.slot(places.d.slot), I64), places.d.bits // 32)
 
 

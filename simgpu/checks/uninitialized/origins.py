@@ -43,7 +43,7 @@ def _state_pointer(frame: Frame, name: str) -> Any:
     return frame.at(frame.wave, shadow_layout.ORIGINS + 4 * shadow_layout.REGISTERS + STATES[name][0])
 
 
-def picked(frame: Frame, operands: OperandStates) -> Any:
+def pick_origin(frame: Frame, operands: OperandStates) -> Any:
     """Returns i32: the origin that the results will have. Call it before they are written."""
     build = frame.build
     origin: Any = ir.Constant(I32, 0)
@@ -52,7 +52,7 @@ def picked(frame: Frame, operands: OperandStates) -> Any:
             never = flags.wholly_undefined(frame, place)
             origin = build.select(never, ir.Constant(I32, 0), frame.load(_pointer(frame, place), I32))
     for place in operands.sources:
-        test = flags.undefined(frame, place) if place.kind in ("row", "sgpr") else None
+        test = flags.any_undefined(frame, place) if place.kind in ("row", "sgpr") else None
         if test is not None:
             fresh = frame.load(_pointer(frame, place), I32)
             if place.kind == "row":
@@ -74,6 +74,6 @@ def store(frame: Frame, operands: OperandStates, origin: Any) -> None:
             frame.store(origin, frame.at(_state_pointer(frame, name), 4 * number))
 
 
-def this(frame: Frame) -> Any:
+def own_origin(frame: Frame) -> Any:
     """Returns the frame's own record as an origin."""
     return frame.build.add(frame.slot(layout.SLOT_INDEX), ir.Constant(I32, 1))

@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.checks.uninitialized import shadow_layout
-from simgpu.checks.uninitialized.rules import Shadow, anywhere, either
+from simgpu.checks.uninitialized.rules import Shadow, any_bit, either
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.values import I64, Builder, IrValue
@@ -88,7 +88,7 @@ class Pointers:
             return replace(base, offset=known)
         taint = base.index
         if base.region == "stack" and index is not None:
-            taint = either(taint, anywhere(index))
+            taint = either(taint, any_bit(index))
         shadow = None
         if base.shadow is not None:
             shadow = build.gep(base.shadow, [offset], source_etype=inst.source_etype)

@@ -51,12 +51,12 @@ def raw(value: IrValue) -> IrValue:
     return value.bitcast(integer(value.type))
 
 
-def anywhere(shadow: IrValue) -> IrValue:
+def any_bit(shadow: IrValue) -> IrValue:
     """Returns i1: true if any bit of any lane is undefined."""
     if shadow.lanes:
         packed = ir.IntType(shadow.lanes * shadow.type.element.width)
         if shadow.type.element != I1 and packed.width > 512:
-            return anywhere(shadow != 0)
+            return any_bit(shadow != 0)
         shadow = shadow.bitcast(packed)
     return shadow != 0
 
@@ -75,7 +75,7 @@ def either(a: Shadow, b: Shadow) -> Shadow:
     return a | b
 
 
-def filled(value: Any, shadow: Shadow) -> Any:
+def shadow_value(value: Any, shadow: Shadow) -> Any:
     """Returns the shadow as an IR value."""
     return constant(integer(value.type), 0) if shadow is None else shadow
 
@@ -86,7 +86,7 @@ def strict(type_: ir.Type, shadows: Sequence[Shadow]) -> Shadow:
     result = None
     for shadow in shadows:
         if shadow is not None:
-            undefined = shadow != 0 if lanes and shadow.lanes == lanes else anywhere(shadow)
+            undefined = shadow != 0 if lanes and shadow.lanes == lanes else any_bit(shadow)
             result = either(result, spread(undefined, type_))
     return result
 
@@ -98,17 +98,17 @@ def strict(type_: ir.Type, shadows: Sequence[Shadow]) -> Shadow:
 def _and(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
     """A defined 0 decides."""
     a, b = operands(build, inst)
-    return _undecided(shadows, a, b)
+    return _undecided_bits(shadows, a, b)
 
 
 @rule("or")
 def _or(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
     """A defined 1 decides."""
     a, b = operands(build, inst)
-    return _undecided(shadows, ~a, ~b)
+    return _undecided_bits(shadows, ~a, ~b)
 
 
-def _undecided(shadows: Sequence[Shadow], a: IrValue, b: IrValue) -> Shadow:
+def _undecided_bits(shadows: Sequence[Shadow], a: IrValue, b: IrValue) -> Shadow:
     """Returns the bits that a or b leave open. a, b: bits of an operand that let the other one through."""
     sa, sb = shadows
     if sa is None or sb is None:
@@ -123,7 +123,7 @@ def _xor(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
 
 
 @rule("add", "sub", "mul")
-def _carried(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
+def _carry(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
     """Keeps bits below the lowest undefined one defined: carries go up."""
     undefined = either(*shadows)
     return None if undefined is None else undefined | -undefined
@@ -143,7 +143,7 @@ def _compare(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
     if shadows[0] is None and shadows[1] is None:
         return None
     a, b = operands(build, inst)
-    sa, sb = (IrValue(build, filled(v, s)) for v, s in zip((a, b), shadows, strict=True))
+    sa, sb = (IrValue(build, shadow_value(v, s)) for v, s in zip((a, b), shadows, strict=True))
     if inst.op in ("eq", "ne"):
         undefined = sa | sb
         decided = (a ^ b) & ~undefined
@@ -178,7 +178,7 @@ def _select(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
         return None
     result = None
     if sa is not None or sb is not None:
-        result = build.select(condition, filled(a, sa), filled(b, sb))
+        result = build.select(condition, shadow_value(a, sa), shadow_value(b, sb))
     if sc is None:
         return result
     differ = either(either(raw(a) ^ raw(b), sa), sb)
@@ -197,8 +197,8 @@ def _insert(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
     row, value, index = shadows
     result = None
     if row is not None or value is not None:
-        old = filled(inst.operands[0], row)
-        result = build.insert_element(old, filled(inst.operands[1], value), inst.operands[2])
+        old = shadow_value(inst.operands[0], row)
+        result = build.insert_element(old, shadow_value(inst.operands[1], value), inst.operands[2])
     return either(result, strict(inst.type, [index]))
 
 
@@ -208,7 +208,7 @@ def _shuffle(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
     sa, sb = shadows[0], shadows[1]
     if sa is None and sb is None:
         return None
-    return build.shuffle_vector(filled(a, sa), filled(b, sb), mask)
+    return build.shuffle_vector(shadow_value(a, sa), shadow_value(b, sb), mask)
 
 
 # Intrinsics by the beginning of their names.
@@ -223,7 +223,7 @@ def intrinsic(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
     if name.startswith(MOVES):
         return build.call(inst.callee, [shadows[0]])
     if name.startswith(("llvm.fshl.", "llvm.fshr.")):
-        parts = [filled(value, shadow) for value, shadow in zip(inst.args[:2], shadows[:2], strict=True)]
+        parts = [shadow_value(value, shadow) for value, shadow in zip(inst.args[:2], shadows[:2], strict=True)]
         moved = build.call(inst.callee, [*parts, inst.args[2]])
         return either(moved, strict(inst.type, [shadows[2]]))
     return strict(inst.type, shadows)

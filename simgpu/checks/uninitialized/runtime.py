@@ -16,7 +16,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.runtime import fill, load8, load32, part, runtime, store8, store32, words
 
 
-class Undefined(IntEnum):
+class UndefinedUse(IntEnum):
     """Places where undefined bits matter."""
 
     ADDRESS = event("undefined address")

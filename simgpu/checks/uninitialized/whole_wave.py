@@ -42,18 +42,18 @@ class LDSMove:
         shadow = frame.state(layout.LDS_BASE, I64) + frame.context(shadow_layout.LDS_SHADOW)
         self.spans = lds.spans_of(frame, inst, places, shadow.pointer())
 
-    def whole(self) -> IrValue:
+    def is_whole(self) -> IrValue:
         """Returns i1: true if all lanes are active and in bounds, at defined addresses."""
-        known = ~self.frame.value(flags.undefined(self.frame, self.places["addr"]))
+        known = ~self.frame.value(flags.any_undefined(self.frame, self.places["addr"]))
         some = (self.frame.exec_bits() == ALL_LANES) & known
-        return self.frame.both(some, lambda: functools.reduce(operator.and_, map(direct.within, self.spans)))
+        return self.frame.emit_and(some, lambda: functools.reduce(operator.and_, map(direct.all_in_bounds, self.spans)))
 
     def run(self, loaded: Callable[[OperandPlace], None]) -> None:
-        """Emits the move for the case `whole`. loaded: emits code for a register that may have got undefined bits."""
-        unknown = functools.reduce(operator.or_, (self.frame.value(flags.undefined(self.frame, place)) for place in self.data))
+        """Emits the move for the case `is_whole`. loaded: emits code for a register that may have got undefined bits."""
+        unknown = functools.reduce(operator.or_, (self.frame.value(flags.any_undefined(self.frame, place)) for place in self.data))
         idle = ~unknown
         for span in self.spans:
-            idle = self.frame.both(idle, functools.partial(direct.all_zero, span))
+            idle = self.frame.emit_and(idle, functools.partial(direct.all_zero, span))
         with self.frame.build.if_then(~idle):
             if "vdst" in self.places:
                 self._load(self.places["vdst"])

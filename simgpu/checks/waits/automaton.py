@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
-from simgpu.hardware.timing_rules.clauses import continued
+from simgpu.hardware.timing_rules.clauses import continue_clause
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.hardware.timing_rules.hazards import clash, reach
 from simgpu.hardware.timing_rules.register_use import Register
@@ -146,8 +146,8 @@ class StateWalk:
             self.wait(effect.waits)
         elif effect.control is ControlKind.ENDPGM:
             self._at_end(record)
-        elif not self.pending.isdisjoint(effect.touched):
-            self._unwaited(record, effect)
+        elif not self.pending.isdisjoint(effect.registers):
+            self._report_unwaited(record, effect)
         self._hazards(record, effect)
         self._issue(record, effect)
 
@@ -173,26 +173,26 @@ class StateWalk:
                 self.flat = {r: bits for r, held in self.flat.items() if (bits := held & ~(1 << bit))}
         self._collect()
 
-    def _unwaited(self, record: int, effect: Effect) -> None:
+    def _report_unwaited(self, record: int, effect: Effect) -> None:
         """Reports an instruction that touches registers of operations in flight."""
         read = effect.access.read()
         for queue in (VM, DS):
             # In order, a later operation of the queue may write the same registers.
-            touched = read | (effect.touched - effect.pending if effect.queue is queue else effect.touched)
+            touched = read | (effect.registers - effect.pending if effect.queue is queue else effect.registers)
             hits = [(age, r) for r, age in self.ages[queue.name] if not touched.isdisjoint(self.effect(r).pending)]
             if hits:
                 age, other = min(hits)
                 self._missing(record, other, effect, {queue.counters[0]: age})
         for other in sorted(self.smem):
-            if other in self.smem and not effect.touched.isdisjoint(self.effect(other).pending):
+            if other in self.smem and not effect.registers.isdisjoint(self.effect(other).pending):
                 self._missing(record, other, effect, {"lgkmcnt": 0})
         for other, held in sorted(self.flat.items()):
-            if other in self.flat and not effect.touched.isdisjoint(self.effect(other).pending):
+            if other in self.flat and not effect.registers.isdisjoint(self.effect(other).pending):
                 counters = [counter for bit, counter in enumerate(FLAT.counters) if held >> bit & 1]
                 self._missing(record, other, effect, dict.fromkeys(counters, 0))
 
     def _missing(self, record: int, other: int, effect: Effect, counts: dict[str, int]) -> None:
-        shared = effect.touched & self.effect(other).pending
+        shared = effect.registers & self.effect(other).pending
         what = "read" if shared & effect.access.read() else "overwritten"
         self._report_wait(record, other, what, shared & effect.access.read() or shared, counts)
 
@@ -248,7 +248,7 @@ class StateWalk:
             between = [self.effect(r).access for r, _ in self.window[position + 1 :]]
             rule, needed = clash(earlier, later, target, between)
             if rule is not None and needed > since and (short is None or needed - since > short[0]):
-                shared = rule.shared(earlier, later)
+                shared = rule.shared_registers(earlier, later)
                 short = needed - since, other
                 worst = Sighting("hazard", record, other, rule.name, name_of(shared), needed, since)
         if short is not None:
@@ -256,12 +256,12 @@ class StateWalk:
         self._age((short[0] if short else 0) + later.states)
         if reach(later, target):
             self.window.append((record, 0))
-        self.clause, overwrite = continued(
+        self.clause, overwrite = continue_clause(
             self.clause, record, lambda number: self.effect(number).access, target, self.automaton.xnack
         )
         if overwrite is not None:
             other, rule = overwrite.earlier, overwrite.rule
-            place = name_of(rule.shared(self.effect(other).access, later))
+            place = name_of(rule.shared_registers(self.effect(other).access, later))
             self.sightings.append(Sighting("hazard", record, other, rule.name, place, overwrite.needed, overwrite.found))
 
     def _age(self, states: int) -> None:

@@ -16,7 +16,7 @@ from simgpu.engine.workers.fields import wave_fields
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
-from simgpu.hardware.timing_rules.waits import DS, ROOM, VM, waited
+from simgpu.hardware.timing_rules.waits import DS, ROOM, VM, awaited_counters
 from simgpu.machine.frame import Frame
 from simgpu.machine.operands import Plan
 from simgpu.machine.values import I64, IrValue
@@ -57,7 +57,7 @@ class InFlight(Check):
         immediate = inst.args.get("simm16")
         if inst.spec.control is not ControlKind.WAITCNT or not isinstance(immediate, Imm):
             return {}
-        counts = waited(immediate.value)
+        counts = awaited_counters(immediate.value)
         slots = {name: plan.immediate(counts[row[0]]).slot for name, row in FIELDS.items() if row[0] in counts}
         plan.note("outstanding", *slots)
         return slots
@@ -65,14 +65,14 @@ class InFlight(Check):
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         build = frame.build
         for name, slot in planned.items():
-            self._left(frame, name, build.zext(frame.slot(slot), I64))
+            self._limit_left(frame, name, build.zext(frame.slot(slot), I64))
         queue = effect_of(inst).queue
         if queue is not None and queue.name in FIELDS:
             counter, issued, _ = FIELDS[queue.name]
-            self._left(frame, queue.name, constant(ROOM[queue.name][counter]))
+            self._limit_left(frame, queue.name, constant(ROOM[queue.name][counter]))
             frame.set_state(issued, build.add(frame.state(issued, I64), constant(1)))
 
-    def _left(self, frame: Frame, name: str, count: IrValue) -> None:
+    def _limit_left(self, frame: Frame, name: str, count: IrValue) -> None:
         """Records that at most `count` operations of a queue are left."""
         _, issued, done = FIELDS[name]
         certain, known = frame.build.sub(frame.state(issued, I64), count), frame.state(done, I64)

@@ -20,7 +20,7 @@ from simgpu.engine.workgroup import context
 from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of, registers_of
-from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM, waited
+from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM, awaited_counters
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
@@ -213,7 +213,7 @@ class LateArrival(Check):
         """Returns (queue, slot of the registers, count, bits) for an operation, or the slots of a wait's counts."""
         immediate = inst.args.get("simm16")
         if inst.spec.control is ControlKind.WAITCNT and isinstance(immediate, Imm):
-            counts = LIMITS | waited(immediate.value)
+            counts = LIMITS | awaited_counters(immediate.value)
             return [plan.immediate(counts[name]).slot for name in ("vmcnt", "lgkmcnt")]
         effect = effect_of(inst)
         if effect.queue is None or effect.queue.name not in NUMBER:

@@ -110,7 +110,7 @@ class Paths(Check):
         automaton = automaton_of(launch)
         counts: dict[tuple[str, int, int], int] = {}
         best: dict[tuple[str, int, int], Sighting] = {}
-        first: dict[tuple[str, int, int], Taken] = {}
+        first: dict[tuple[str, int, int], FirstPassage] = {}
         branched: set[tuple[str, int, int]] = set()  # pairs that are not always joined by straight code
         for worker in workers:
             table: TransitionTable = worker.checks["paths"]
@@ -140,7 +140,7 @@ class Paths(Check):
             made = automaton_of(launch).step(state, last, target, launch.instruction)
         # A wave that ends is before its s_endpgm and looks the transition up again.
         ahead = retired_before(launch, raw, last if target == END else target)  # a jump is counted already
-        taken = Taken(current_wave(worker), last, ahead + (target == END and ahead >= 0))
+        taken = FirstPassage(current_wave(worker), last, ahead + (target == END and ahead >= 0))
         worker.checks["paths"].insert(state, last, target, int(target != END), made, taken)
         if target != END:
             fields[0] = made.following
@@ -149,7 +149,7 @@ class Paths(Check):
 
 
 @dataclass(frozen=True)
-class Taken:
+class FirstPassage:
     """First wave that took a transition."""
 
     wave: WaveState
@@ -161,7 +161,7 @@ class Taken:
         """Sort key: the lowest workgroup's lowest wave is reported."""
         return self.wave.group[::-1], self.wave.wave, self.retired
 
-    def when(self, launch: Dispatch, record: int) -> str:
+    def moment_at(self, launch: Dispatch, record: int) -> str:
         """Returns the moment at which the wave was at a record on its way, "" if nothing counts."""
         if self.retired < 0:
             return ""
@@ -177,7 +177,7 @@ class TransitionTable:
     size: int
     entries: np.ndarray = field(init=False)
     transitions: list[Transition] = field(default_factory=list)  # by number of an entry
-    first: list[Taken] = field(default_factory=list)  # by number of an entry: the wave that took it first
+    first: list[FirstPassage] = field(default_factory=list)  # by number of an entry: the wave that took it first
 
     def __post_init__(self) -> None:
         self._place(self.size)
@@ -188,8 +188,8 @@ class TransitionTable:
         self.worker.set_context(TABLE, self.entries.ctypes.data)
         self.worker.set_context(TABLE_MASK, size - 1)
 
-    def insert(self, state: int, last: int, target: int, taken: int, made: Transition, wave: Taken) -> None:
-        """Adds a transition that was taken `taken` times so far."""
+    def insert(self, state: int, last: int, target: int, taken: int, made: Transition, wave: FirstPassage) -> None:
+        """Adds a transition that was taken `taken_transitions` times so far."""
         if 2 * len(self.transitions) >= self.size:
             old = self.entries
             self._place(2 * self.size)
@@ -215,7 +215,7 @@ class TransitionTable:
         used = self.entries[self.entries[:, STATES] != 0]
         return [(int(number), int(taken)) for number, taken in used[:, [NUMBER, COUNT]] if taken]
 
-    def taken(self) -> list[tuple[int, int, int, int, int]]:
+    def taken_transitions(self) -> list[tuple[int, int, int, int, int]]:
         """Returns (state, last record, target, following state, times) of every transition that was taken."""
         used = self.entries[(self.entries[:, STATES] != 0) & (self.entries[:, COUNT] != 0)]
         halves = np.ascontiguousarray(used[:, [KEY, STATES]]).view(np.int32).reshape(-1, 4)
@@ -236,7 +236,7 @@ def automaton_of(launch: Dispatch) -> Automaton:
     return kept[key]
 
 
-def _finding(launch: Dispatch, seen: Sighting, first: Taken, count: int, straight: bool) -> Finding:
+def _finding(launch: Dispatch, seen: Sighting, first: FirstPassage, count: int, straight: bool) -> Finding:
     earlier = location_of(launch, seen.other).text
     if seen.kind == "hazard":
         message = hazard_message(seen.what, seen.place, earlier, seen.needed, seen.found)
@@ -244,6 +244,6 @@ def _finding(launch: Dispatch, seen: Sighting, first: Taken, count: int, straigh
         message = wait_message(seen.place, seen.what, earlier, seen.wait)
     return finding_at(
         launch, seen.record, seen.kind, message, earlier=seen.other, wave=first.wave.wave, workgroup=first.wave.group,
-        count=count, place=seen.place, needed=seen.needed, found=seen.found, when=first.when(launch, seen.record),
+        count=count, place=seen.place, needed=seen.needed, found=seen.found, when=first.moment_at(launch, seen.record),
         rule=seen.what, certainty="every path" if straight else "some path",
     )  # fmt: skip

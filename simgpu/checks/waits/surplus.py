@@ -149,10 +149,10 @@ class Survey:
         for record in self._records(block):
             effect = self.effect(record)
             if effect.waits is not None:
-                items = {self._waited(item, record, effect) for item in items}
+                items = {self._wait_item(item, record, effect) for item in items}
             else:
-                items = self._issued(self._used(items, record, effect), record, effect)
-            windows = {self._passed(window, record, effect) for window in windows}
+                items = self._issue(self._unused_items(items, record, effect), record, effect)
+            windows = {self._advance(window, record, effect) for window in windows}
         return items, windows
 
     def _keep_clauses(self, block: Passage) -> None:
@@ -182,7 +182,7 @@ class Survey:
 
     # -- waits -------------------------------------------------------------------------------------
 
-    def _waited(self, item: WaitItem, record: int, effect: Effect) -> WaitItem:
+    def _wait_item(self, item: WaitItem, record: int, effect: Effect) -> WaitItem:
         assert effect.waits is not None
         key = record, item.counter
         count = effect.waits.get(item.counter) if self.counts is None else self.counts.get(key)
@@ -192,7 +192,7 @@ class Survey:
             self.held[key] = min(item.age, self.held.get(key, item.age))
         return replace(item, wait=record, asked=item.age if item.ordered else 0)
 
-    def _used(self, items: set[WaitItem], record: int, effect: Effect) -> set[WaitItem]:
+    def _unused_items(self, items: set[WaitItem], record: int, effect: Effect) -> set[WaitItem]:
         """Returns the items that the instruction does not need. Records the uses of the others."""
         left = set()
         for item in items:
@@ -208,7 +208,7 @@ class Survey:
     def _needs(self, record: int, effect: Effect, item: WaitItem) -> bool:
         other = self.effect(item.record)
         same_queue = effect.queue is other.queue and item.ordered
-        touched = effect.access.read() | (effect.touched - effect.pending if same_queue else effect.touched)
+        touched = effect.access.read() | (effect.registers - effect.pending if same_queue else effect.registers)
         if record in self.syncs or not touched.isdisjoint(other.pending):
             return True
         stores = _stores(other)
@@ -226,7 +226,7 @@ class Survey:
             return True
         return _stores(effect) and effect.queue is VM and (stores or self.signals) and self.target in PLAIN_RELEASE
 
-    def _issued(self, items: set[WaitItem], record: int, effect: Effect) -> set[WaitItem]:
+    def _issue(self, items: set[WaitItem], record: int, effect: Effect) -> set[WaitItem]:
         queue = effect.queue
         if queue is VM or queue is DS:
             most = LIMITS[queue.counters[0]] - 1
@@ -242,7 +242,7 @@ class Survey:
 
     # -- nops --------------------------------------------------------------------------------------
 
-    def _passed(self, window: Window, record: int, effect: Effect) -> Window:
+    def _advance(self, window: Window, record: int, effect: Effect) -> Window:
         later = effect.access
         for position, (other, since, between) in enumerate(window):
             if between:
@@ -309,7 +309,7 @@ class Surplus(Check):
             return []  # later code was not examined
         blocks: dict[Passage, int] = {}
         for table in tables:
-            for state, last, target, following, taken in table.taken():
+            for state, last, target, following, taken in table.taken_transitions():
                 block = Passage(state, last, None if target == END else following)
                 blocks[block] = blocks.get(block, 0) + taken
         first = Survey(launch, list(blocks))

@@ -34,7 +34,7 @@ class FlowNode:
     scales: list[FlowNode] = field(default_factory=list)  # for a product of a scaled instruction: A's and B's
 
 
-def every(root: FlowNode) -> Iterator[FlowNode]:
+def walk(root: FlowNode) -> Iterator[FlowNode]:
     """Yields a node and all its direct and indirect sources, each once."""
     seen = {id(root)}
     pending = [root]
@@ -49,4 +49,4 @@ def every(root: FlowNode) -> Iterator[FlowNode]:
 
 def leaves(root: FlowNode) -> Iterator[FlowNode]:
     """Returns the final sources of a node: arguments, memory, constants, unwritten registers."""
-    return (node for node in every(root) if not node.sources and node.kind != "product")
+    return (node for node in walk(root) if not node.sources and node.kind != "product")

@@ -43,7 +43,7 @@ class Stores:
         first = one.addresses[lane]
         return (one, lane) if first <= address and address + nbytes <= first + one.size else True
 
-    def before(self, address: int, order: int) -> tuple[AccessNote, int] | None:
+    def last_store(self, address: int, order: int) -> tuple[AccessNote, int] | None:
         """Returns the last store of a byte before an access, and the lane that wrote it."""
         dword = int(np.searchsorted(self._dwords, address >> 2))
         if dword == len(self._dwords) or self._dwords[dword] != address >> 2:

@@ -83,7 +83,7 @@ def _trace(replay: Replay, wave: int, stream: np.ndarray, lanes: int) -> WaveTra
             ))  # fmt: skip
             at += LANES
         at += HEAD
-    rest = replay.retired(wave) - retired
+    rest = replay.retired_count(wave) - retired
     pieces.append(ordinals.order[before[entry] : before[entry] + rest])
     made.records = np.concatenate(pieces)
     return made

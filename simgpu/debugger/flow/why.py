@@ -14,7 +14,7 @@ import numpy as np
 
 from simgpu.debugger.flow import matrix
 from simgpu.debugger.flow.influence import SCC, Alone, Word, place_of
-from simgpu.debugger.flow.nodes import WHOLE, FlowNode, every
+from simgpu.debugger.flow.nodes import WHOLE, FlowNode, walk
 from simgpu.debugger.flow.stores import Stores
 from simgpu.debugger.flow.traces import AccessNote, WaveTrace, traces
 from simgpu.debugger.named import name_of
@@ -40,7 +40,7 @@ class Why:
 
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
-        with debugger.elsewhere():
+        with debugger.excursion():
             debugger.replay.restart()
             writes = self._follow(debugger)
         self._writes: dict[Any, list[int]] = {}
@@ -70,7 +70,7 @@ class Why:
             programs = tuple(replay.launch.programs.values())
             self.instructions = {at: inst for program in programs for at, inst in program.instructions.items()}
             self._mode = replay.launch.program.mode
-            self._shared = list(replay.launch.table.written()) if replay.whole else []  # memory that others may have written
+            self._shared = list(replay.launch.table.written_ranges()) if replay.whole else []  # memory that others may have written
             self._kernarg = replay.worker.given.kernarg, replay.worker.given.arguments
             return {at: program.effect(at).access.writes for program in programs for at in program.instructions}
         finally:
@@ -80,17 +80,17 @@ class Why:
 
     def register(self, word: Word, wave: int, retired: int, mask: int = WHOLE) -> FlowNode:
         """Returns the origin of the bits of a wave's register after `retired` instructions."""
-        return self._answered(lambda: self.word(wave, retired, word, mask))
+        return self._answer(lambda: self.word(wave, retired, word, mask))
 
     def memory(self, address: int, nbytes: int) -> FlowNode:
         """Returns the origin of bytes of device memory, as the workgroup leaves them."""
         root = FlowNode("stored", name_of(self._debugger.names, address) or f"memory at {address:#x}", address=address, size=nbytes)
 
-        def asked() -> FlowNode:
+        def ask() -> FlowNode:
             root.sources = self._bytes(False, address, nbytes, 1 << 31)
             return root
 
-        return self._answered(asked)
+        return self._answer(ask)
 
     def writer(self, word: Word, wave: int, retired: int) -> WavePlace | None:
         """Returns the place of the last instruction that wrote a register's word before `retired` instructions, None if none
@@ -102,7 +102,7 @@ class Why:
         """Returns the record of the instruction that a wave executed at a place."""
         return int(self.traces[place.wave].records[place.retired])
 
-    def _answered(self, ask: Callable[[], FlowNode]) -> FlowNode:
+    def _answer(self, ask: Callable[[], FlowNode]) -> FlowNode:
         try:
             return self._complete(ask())
         except RecursionError:
@@ -117,7 +117,7 @@ class Why:
             if len(self._nodes) > MOST:
                 raise LaunchError(f"more than {MOST} values lead there: ask for one that fewer make up")
         self._fill(root)
-        for node in every(root):
+        for node in walk(root):
             if node.kind == "product":
                 matrix.settle(node, self.instructions[node.record])
         return root
@@ -169,7 +169,7 @@ class Why:
             else:
                 matrix.follow(self, node, inst)
         elif inst.spec.kind == "memory":
-            self._loaded(node, inst)
+            self._follow_load(node, inst)
         elif inst.mnemonic in COPIES and inst.form in ("e32", "e64", "vop3p", "mai") and isinstance(inst.args["src0"], Reg):
             source = inst.args["src0"]
             lane = word[2] if source.file != "s" else 0
@@ -180,7 +180,7 @@ class Why:
 
     # -- memory --------------------------------------------------------------------------------
 
-    def _loaded(self, node: FlowNode, inst: Instruction) -> None:
+    def _follow_load(self, node: FlowNode, inst: Instruction) -> None:
         assert node.place and node.word and inst.spec.memory
         memory = inst.spec.memory
         file, number, lane = node.word
@@ -229,7 +229,7 @@ class Why:
             key = one.wave, one.retired, lane, away // 4, self.traces[one.wave].accesses[one.retired].index(one)
             masks[key] = masks.get(key, 0) | 0xFF << 8 * (away % 4)
         for (wave, retired, lane, part, number), mask in masks.items():
-            for node in self._stored(wave, retired, lane, part, number, mask, order):
+            for node in self._follow_store(wave, retired, lane, part, number, mask, order):
                 found[id(node),] = node
         nodes = list(found.values())
         if bare:
@@ -243,7 +243,7 @@ class Why:
             here = min(4 - at % 4, address + nbytes - at)
             found = stores.whole_before(at, here, order)
             for byte in range(at, at + here):
-                yield byte, stores.before(byte, order) if found is True else found or None
+                yield byte, stores.last_store(byte, order) if found is True else found or None
             at += here
 
     def _bare(self, lds: bool, address: int, nbytes: int) -> FlowNode:
@@ -271,7 +271,7 @@ class Why:
                 return f"argument {argument.name}"
         return f"byte {offset} of the kernel arguments"
 
-    def _stored(self, wave: int, retired: int, lane: int, part: int, number: int, mask: int, order: int) -> list[FlowNode]:
+    def _follow_store(self, wave: int, retired: int, lane: int, part: int, number: int, mask: int, order: int) -> list[FlowNode]:
         """Returns the nodes of a store's data."""
         record = int(self.traces[wave].records[retired])
         inst = self.instructions[record]
@@ -353,7 +353,7 @@ class Why:
         replay = self._debugger.replay
         queues = {wave: sorted(n for w, n in wanted if w == wave) for wave in {w for w, _ in wanted}}
         found: dict[tuple[int, int], tuple[np.ndarray, dict[int, np.ndarray]]] = {}
-        with self._debugger.elsewhere():
+        with self._debugger.excursion():
             replay.restart()
             for wave, queue in queues.items():
                 replay.aim(wave, queue[0])
@@ -375,7 +375,7 @@ class Why:
         """Fills in the values of all nodes with a register: after the instruction that wrote it."""
         wanted: dict[tuple[int, int], list[int]] = {}
         nodes: list[tuple[FlowNode, tuple[int, int]]] = []
-        for node in every(root):
+        for node in walk(root):
             if node.word and node.place and node.value is None:
                 after = 0 if node.kind == "initial" else 1
                 key = node.place.wave, node.place.retired + after

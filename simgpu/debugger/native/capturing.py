@@ -21,7 +21,7 @@ BLOCKS, STRIDE, WANTED, LEFT, RECORD, ENTRY, VALUE, INDEX = range(8)
 VISITS, RETIRED, LANES_ON, ROWS = 0, 8, 16, 64
 
 
-def captured(compiler: Compiler, rows: int, indexed: bool) -> int:
+def capture_test(compiler: Compiler, rows: int, indexed: bool) -> int:
     """Returns the test that keeps a visit. It stops the wave that makes the last wanted one. rows: of the value, 1 or 2."""
 
     def emit(frame: Frame) -> Any:

@@ -89,13 +89,13 @@ class Ordinals:
             after = at
         return cls(order, table)
 
-    def further(self, record: int, count: int) -> int:
+    def record_after(self, record: int, count: int) -> int:
         """Returns the record `count` instructions later in the same straight-line code."""
         return int(self.order[int(self.table[record, 0]) + count])
 
 
 @part
-def focused(wave: int) -> int:
+def is_focused(wave: int) -> int:
     """Returns 1 if the wave is of the workgroup in focus."""
     block = structure(context(wave, BLOCK), FOCUS_BLOCK)
     if block.sole == 0:
@@ -106,8 +106,8 @@ def focused(wave: int) -> int:
 
 @runtime
 def in_focus(wave: int) -> int:
-    """Calls `focused`, for handlers."""
-    return focused(wave)
+    """Calls `is_focused`, for handlers."""
+    return is_focused(wave)
 
 
 def focus_on(worker: Worker, waves: int) -> np.ndarray:

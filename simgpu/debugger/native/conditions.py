@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.debugger.native.emitted import Emitted
+from simgpu.debugger.native.emitted import MachineCode
 from simgpu.debugger.native.evaluated import OnArrays
 from simgpu.debugger.native.points import STOPS, test_of
-from simgpu.debugger.native.typed import BOOL, FLOAT, INT, Backend, ExpressionTypes, Typed
+from simgpu.debugger.native.typed import BOOL, FLOAT, INT, Backend, ExpressionTypes, TypedValue
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import EXEC, M0, VCC
 from simgpu.machine import layout
@@ -60,7 +60,7 @@ class Expression:
         """Returns the address of a point's test that stops if the expression is true."""
 
         def emit(frame: Frame) -> Any:
-            backend = Emitted(frame)
+            backend = MachineCode(frame)
             return backend.truth(self._walk(self._tree, backend)).value.zext(I64) * STOPS
 
         if self._walk(self._tree, ExpressionTypes()).lanes:
@@ -72,7 +72,7 @@ class Expression:
     def _fail(self, why: str) -> LaunchError:
         return LaunchError(f"condition {self.text!r}: {why}")
 
-    def _walk(self, node: ast.AST, to: Backend) -> Typed:
+    def _walk(self, node: ast.AST, to: Backend) -> TypedValue:
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
             if isinstance(node.value, int) and not -(1 << 63) <= node.value < 1 << 64:
                 raise self._fail(f"{node.value} has more than 64 bits")
@@ -95,25 +95,25 @@ class Expression:
             if isinstance(node.op, ast.Not):
                 return to.binary("^", to.truth(value), to.constant(BOOL, True))
             if isinstance(node.op, ast.USub):
-                return to.binary("-", *self._alike(to.constant(INT, 0), value, to))
+                return to.binary("-", *self._unify(to.constant(INT, 0), value, to))
             if isinstance(node.op, ast.Invert) and value.kind == INT:
                 return to.binary("^", value, to.constant(INT, -1))
         if isinstance(node, ast.BinOp):
             return self._binary(node, to)
         if isinstance(node, ast.Compare):
             left = self._walk(node.left, to)
-            found: list[Typed] = []
+            found: list[TypedValue] = []
             for operator, right_node in zip(node.ops, node.comparators, strict=True):
                 if type(operator) not in COMPARISONS:
                     break
                 right = self._walk(right_node, to)
-                found.append(to.compare(COMPARISONS[type(operator)], *self._alike(left, right, to)))
+                found.append(to.compare(COMPARISONS[type(operator)], *self._unify(left, right, to)))
                 left = right
             else:
                 return functools.reduce(functools.partial(to.binary, "&"), found)
         raise self._fail(f"`{ast.unparse(node)}` is nothing that it may have: registers, numbers, arithmetic, any, all, f32 ...")
 
-    def _binary(self, node: ast.BinOp, to: Backend) -> Typed:
+    def _binary(self, node: ast.BinOp, to: Backend) -> TypedValue:
         left, right = to.number(self._walk(node.left, to)), to.number(self._walk(node.right, to))
         if type(node.op) in BITWISE:
             if FLOAT in (left.kind, right.kind):
@@ -121,18 +121,18 @@ class Expression:
             return to.binary(BITWISE[type(node.op)], left, right)
         if type(node.op) not in ARITHMETIC:
             raise self._fail(f"`{ast.unparse(node)}`: only + - * / % & | ^ << >> are known")
-        left, right = self._alike(left, right, to)
+        left, right = self._unify(left, right, to)
         if isinstance(node.op, ast.Mod) and left.kind == FLOAT:
             raise self._fail(f"`{ast.unparse(node)}`: % is of integers")
         return to.binary(ARITHMETIC[type(node.op)], left, right)
 
-    def _alike(self, left: Typed, right: Typed, to: Backend) -> tuple[Typed, Typed]:
+    def _unify(self, left: TypedValue, right: TypedValue, to: Backend) -> tuple[TypedValue, TypedValue]:
         left, right = to.number(left), to.number(right)
         if FLOAT in (left.kind, right.kind):
             return to.floating(left), to.floating(right)
         return left, right
 
-    def _name(self, name: str, to: Backend) -> Typed:
+    def _name(self, name: str, to: Backend) -> TypedValue:
         if name in PAIRS:
             return to.scalar(PAIRS[name], 2)
         if name == "m0":
@@ -143,19 +143,19 @@ class Expression:
         if not match:
             raise self._fail(f"{name!r} is no register: s4, v17[3], a0, vcc, exec, m0, scc, wave")
         file, number = match[1], int(match[2])
-        self._within(file, number)
+        self._check_register(file, number)
         return to.scalar(number, 1) if file == "s" else to.vector(file, number)
 
-    def _within(self, file: str, number: int) -> None:
+    def _check_register(self, file: str, number: int) -> None:
         if number >= FILES[file]:
             raise self._fail(f"{file}{number} is past the file: {file}0 to {file}{FILES[file] - 1}")
 
-    def _subscript(self, node: ast.Subscript, to: Backend) -> Typed:
+    def _subscript(self, node: ast.Subscript, to: Backend) -> TypedValue:
         base, index = node.value, node.slice
         if isinstance(base, ast.Name) and base.id == "s" and isinstance(index, ast.Slice):
             low, high = getattr(index.lower, "value", None), getattr(index.upper, "value", None)
             if isinstance(low, int) and high == low + 1:
-                self._within("s", high)
+                self._check_register("s", high)
                 return to.scalar(low, 2)
             raise self._fail(f"`{ast.unparse(node)}`: a pair is s[4:5]")
         value = self._walk(base, to)
@@ -164,7 +164,7 @@ class Expression:
             raise self._fail(f"`{ast.unparse(node)}`: a lane is v17[0] to v17[{LANES - 1}]")
         return to.lane(value, lane)
 
-    def _call(self, node: ast.Call, to: Backend) -> Typed:
+    def _call(self, node: ast.Call, to: Backend) -> TypedValue:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if len(node.args) != 1 or node.keywords or name not in (*CASTS, "any", "all", "isnan", "abs"):
             raise self._fail(f"`{ast.unparse(node)}`: the functions are {', '.join(CASTS)}, isnan, abs, any and all, of one value")

@@ -6,7 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu.debugger.native.typed import BOOL, FLOAT, INT, Backend, Typed, result_kind
+from simgpu.debugger.native.typed import BOOL, FLOAT, INT, Backend, TypedValue, result_kind
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
@@ -14,14 +14,14 @@ from simgpu.machine.values import F32, F64, I1, I32, I64, where
 from simgpu.machine.wave_frame import ROW32
 
 
-class Emitted(Backend):
+class MachineCode(Backend):
     """Emits machine code."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.build = frame.build
 
-    def _both(self, a: Typed, b: Typed) -> tuple[Any, Any]:
+    def _broadcast(self, a: TypedValue, b: TypedValue) -> tuple[Any, Any]:
         x, y = a.value, b.value
         if a.lanes and not b.lanes:
             y = y.splat(LANES)
@@ -29,39 +29,39 @@ class Emitted(Backend):
             x = x.splat(LANES)
         return x, y
 
-    def constant(self, kind: str, value: float) -> Typed:
+    def constant(self, kind: str, value: float) -> TypedValue:
         type_ = {INT: I64, FLOAT: F64, BOOL: I1}[kind]
-        return Typed(kind, False, self.frame.value(ir.Constant(type_, value if kind == FLOAT else int(value))))
+        return TypedValue(kind, False, self.frame.value(ir.Constant(type_, value if kind == FLOAT else int(value))))
 
-    def scalar(self, number: int, count: int) -> Typed:
+    def scalar(self, number: int, count: int) -> TypedValue:
         offset = self.frame.scalar(number)
         if count == 2:
             low, high = self.frame.state(offset).zext(I64), self.frame.state(offset + 4).zext(I64)
-            return Typed(INT, False, low | high << 32)
-        return Typed(INT, False, self.frame.state(offset).zext(I64))
+            return TypedValue(INT, False, low | high << 32)
+        return TypedValue(INT, False, self.frame.state(offset).zext(I64))
 
-    def field(self, offset: int) -> Typed:
-        return Typed(INT, False, self.frame.state(offset).zext(I64))
+    def field(self, offset: int) -> TypedValue:
+        return TypedValue(INT, False, self.frame.state(offset).zext(I64))
 
-    def vector(self, file: str, number: int) -> Typed:
+    def vector(self, file: str, number: int) -> TypedValue:
         row = self.frame.at(self.frame.wave, layout.vector_register(file, number)).load(ROW32, align=64)
-        return Typed(INT, True, row.zext(I64))
+        return TypedValue(INT, True, row.zext(I64))
 
-    def lane(self, value: Typed, lane: int) -> Typed:
-        return Typed(value.kind, False, value.value[lane])
+    def lane(self, value: TypedValue, lane: int) -> TypedValue:
+        return TypedValue(value.kind, False, value.value[lane])
 
-    def cast(self, name: str, value: Typed) -> Typed:
+    def cast(self, name: str, value: TypedValue) -> TypedValue:
         bits = value.value.trunc(I32)
         if name == "u32":
-            return Typed(INT, value.lanes, bits.zext(I64))
+            return TypedValue(INT, value.lanes, bits.zext(I64))
         if name == "i32":
-            return Typed(INT, value.lanes, bits.sext(I64))
+            return TypedValue(INT, value.lanes, bits.sext(I64))
         if name == "f16":
-            return Typed(FLOAT, value.lanes, self._half(bits))
+            return TypedValue(FLOAT, value.lanes, self._widen_half(bits))
         single = ir.VectorType(F32, LANES) if value.lanes else F32
-        return Typed(FLOAT, value.lanes, (bits << 16 if name == "bf16" else bits).bitcast(single).fpext(F64))
+        return TypedValue(FLOAT, value.lanes, (bits << 16 if name == "bf16" else bits).bitcast(single).fpext(F64))
 
-    def _half(self, bits: Any) -> Any:
+    def _widen_half(self, bits: Any) -> Any:
         """Returns the double of an f16's bits, by arithmetic: some hosts would call a library."""
         exponent, fraction, sign = (bits >> 10) & 31, bits & 1023, (bits >> 15) & 1
         wide = ((exponent + 1008).zext(I64) << 52 | fraction.zext(I64) << 42)
@@ -71,25 +71,25 @@ class Emitted(Backend):
         size = where(exponent == 0, small, wide.bitcast(double))
         return where(sign != 0, -size, size)
 
-    def floating(self, value: Typed) -> Typed:
-        return value if value.kind == FLOAT else Typed(FLOAT, value.lanes, value.value.sitofp(F64))
+    def floating(self, value: TypedValue) -> TypedValue:
+        return value if value.kind == FLOAT else TypedValue(FLOAT, value.lanes, value.value.sitofp(F64))
 
-    def number(self, value: Typed) -> Typed:
-        return Typed(INT, value.lanes, value.value.zext(I64)) if value.kind == BOOL else value
+    def number(self, value: TypedValue) -> TypedValue:
+        return TypedValue(INT, value.lanes, value.value.zext(I64)) if value.kind == BOOL else value
 
-    def truth(self, value: Typed) -> Typed:
-        return value if value.kind == BOOL else Typed(BOOL, value.lanes, value.value != 0)
+    def truth(self, value: TypedValue) -> TypedValue:
+        return value if value.kind == BOOL else TypedValue(BOOL, value.lanes, value.value != 0)
 
-    def absolute(self, value: Typed) -> Typed:
+    def absolute(self, value: TypedValue) -> TypedValue:
         held = value.value
         negative = held.ordered < 0.0 if value.kind == FLOAT else held.signed < 0
-        return Typed(value.kind, value.lanes, where(negative, -held, held))
+        return TypedValue(value.kind, value.lanes, where(negative, -held, held))
 
-    def binary(self, operator: str, a: Typed, b: Typed) -> Typed:
-        x, y = self._both(a, b)
+    def binary(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
+        x, y = self._broadcast(a, b)
         kind = result_kind(operator, a, b)
         if operator in "/%" and kind == INT:
-            made = self._divided(operator, x, y)
+            made = self._divide(operator, x, y)
         elif operator == "/":
             zero = y == 0.0
             made = where(zero, 0.0, x / where(zero, 1.0, y))
@@ -98,9 +98,9 @@ class Emitted(Backend):
         else:
             made = {"+": lambda: x + y, "-": lambda: x - y, "*": lambda: x * y, "&": lambda: x & y, "|": lambda: x | y,
                     "^": lambda: x ^ y}[operator]()  # fmt: skip
-        return Typed(kind, a.lanes or b.lanes, made)
+        return TypedValue(kind, a.lanes or b.lanes, made)
 
-    def _divided(self, operator: str, x: Any, y: Any) -> Any:
+    def _divide(self, operator: str, x: Any, y: Any) -> Any:
         """Divides towards minus infinity, as Python does. Division by -1 avoids the host's overflow."""
         zero, minus = y == 0, y == -1
         safe = where(zero | minus, 1, y)
@@ -110,14 +110,14 @@ class Emitted(Backend):
             return where(zero, 0, where(minus, 0, where(down, rest + safe, rest)))
         return where(zero, 0, where(minus, -x, where(down, quotient - 1, quotient)))
 
-    def compare(self, operator: str, a: Typed, b: Typed) -> Typed:
-        x, y = self._both(a, b)
+    def compare(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
+        x, y = self._broadcast(a, b)
         compare = self.build.icmp_signed
         if a.kind == FLOAT:
             compare = self.build.fcmp_unordered if operator == "!=" else self.build.fcmp_ordered
-        return Typed(BOOL, a.lanes or b.lanes, compare(operator, x, y))
+        return TypedValue(BOOL, a.lanes or b.lanes, compare(operator, x, y))
 
-    def over_lanes(self, name: str, value: Typed) -> Typed:
+    def over_lanes(self, name: str, value: TypedValue) -> TypedValue:
         bits = self.build.bitcast(value.value, I64)
         active = self.frame.exec_bits()
-        return Typed(BOOL, False, (bits & active) != 0 if name == "any" else (bits & active) == active)
+        return TypedValue(BOOL, False, (bits & active) != 0 if name == "any" else (bits & active) == active)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.debugger.native.typed import BOOL, FLOAT, INT, Backend, Typed, result_kind
+from simgpu.debugger.native.typed import BOOL, FLOAT, INT, Backend, TypedValue, result_kind
 from simgpu.hardware.isa.instruction import EXEC
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
@@ -30,25 +30,25 @@ class OnArrays(Backend):
     def _words(self, offset: int, count: int) -> np.ndarray:
         return self.wave[offset : offset + 4 * count].view(np.uint32)
 
-    def constant(self, kind: str, value: float) -> Typed:
+    def constant(self, kind: str, value: float) -> TypedValue:
         if kind == INT:
-            return Typed(INT, False, np.array(int(value) & (1 << 64) - 1, np.uint64).view(np.int64)[()])
-        return Typed(kind, False, np.float64(value) if kind == FLOAT else np.bool_(value))
+            return TypedValue(INT, False, np.array(int(value) & (1 << 64) - 1, np.uint64).view(np.int64)[()])
+        return TypedValue(kind, False, np.float64(value) if kind == FLOAT else np.bool_(value))
 
-    def scalar(self, number: int, count: int) -> Typed:
+    def scalar(self, number: int, count: int) -> TypedValue:
         words = self._words(4 * number, count).astype(np.int64)
-        return Typed(INT, False, words[0] if count == 1 else words[0] | words[1] << 32)
+        return TypedValue(INT, False, words[0] if count == 1 else words[0] | words[1] << 32)
 
-    def field(self, offset: int) -> Typed:
-        return Typed(INT, False, self._words(offset, 1).astype(np.int64)[0])
+    def field(self, offset: int) -> TypedValue:
+        return TypedValue(INT, False, self._words(offset, 1).astype(np.int64)[0])
 
-    def vector(self, file: str, number: int) -> Typed:
-        return Typed(INT, True, self._words(layout.vector_register(file, number), LANES).astype(np.int64))
+    def vector(self, file: str, number: int) -> TypedValue:
+        return TypedValue(INT, True, self._words(layout.vector_register(file, number), LANES).astype(np.int64))
 
-    def lane(self, value: Typed, lane: int) -> Typed:
-        return Typed(value.kind, False, value.value[lane])
+    def lane(self, value: TypedValue, lane: int) -> TypedValue:
+        return TypedValue(value.kind, False, value.value[lane])
 
-    def cast(self, name: str, value: Typed) -> Typed:
+    def cast(self, name: str, value: TypedValue) -> TypedValue:
         bits: Any = np.asarray(value.value).astype(np.uint32)
         if name == "bf16":
             bits = bits << 16
@@ -59,34 +59,34 @@ class OnArrays(Backend):
             made = bits.view(np.float32).astype(np.float64)
         else:
             made = bits.view(np.int32).astype(np.int64) if name == "i32" else bits.astype(np.int64)
-        return Typed(INT if name in ("i32", "u32") else FLOAT, value.lanes, made if value.lanes else made[()])
+        return TypedValue(INT if name in ("i32", "u32") else FLOAT, value.lanes, made if value.lanes else made[()])
 
-    def floating(self, value: Typed) -> Typed:
-        return Typed(FLOAT, value.lanes, np.asarray(value.value, np.float64)[()])
+    def floating(self, value: TypedValue) -> TypedValue:
+        return TypedValue(FLOAT, value.lanes, np.asarray(value.value, np.float64)[()])
 
-    def number(self, value: Typed) -> Typed:
-        return Typed(INT, value.lanes, np.asarray(value.value, np.int64)[()]) if value.kind == BOOL else value
+    def number(self, value: TypedValue) -> TypedValue:
+        return TypedValue(INT, value.lanes, np.asarray(value.value, np.int64)[()]) if value.kind == BOOL else value
 
-    def truth(self, value: Typed) -> Typed:
-        return value if value.kind == BOOL else Typed(BOOL, value.lanes, value.value != 0)
+    def truth(self, value: TypedValue) -> TypedValue:
+        return value if value.kind == BOOL else TypedValue(BOOL, value.lanes, value.value != 0)
 
-    def absolute(self, value: Typed) -> Typed:
-        return Typed(value.kind, value.lanes, np.abs(value.value))
+    def absolute(self, value: TypedValue) -> TypedValue:
+        return TypedValue(value.kind, value.lanes, np.abs(value.value))
 
-    def binary(self, operator: str, a: Typed, b: Typed) -> Typed:
+    def binary(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
         x, y, kind = a.value, b.value, result_kind(operator, a, b)
         if operator not in "/%":
             made = self.BINARY[operator](x, y)
         else:
             divide = np.remainder if operator == "%" else np.floor_divide if kind == INT else np.divide
             made = np.where(np.equal(y, 0), 0, divide(x, np.where(np.equal(y, 0), 1, y)))[()]
-        return Typed(kind, a.lanes or b.lanes, made)
+        return TypedValue(kind, a.lanes or b.lanes, made)
 
-    def compare(self, operator: str, a: Typed, b: Typed) -> Typed:
-        return Typed(BOOL, a.lanes or b.lanes, self.COMPARE[operator](a.value, b.value))
+    def compare(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
+        return TypedValue(BOOL, a.lanes or b.lanes, self.COMPARE[operator](a.value, b.value))
 
-    def over_lanes(self, name: str, value: Typed) -> Typed:
+    def over_lanes(self, name: str, value: TypedValue) -> TypedValue:
         words = self._words(4 * EXEC, 2)
         active = np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool)
         held = value.value[active]
-        return Typed(BOOL, False, bool(held.any() if name == "any" else held.all()))
+        return TypedValue(BOOL, False, bool(held.any() if name == "any" else held.all()))

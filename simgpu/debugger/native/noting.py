@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.debugger.native.clock import focused
+from simgpu.debugger.native.clock import is_focused
 from simgpu.engine.check import Check
 from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context
@@ -55,7 +55,7 @@ def block_of(wave: int) -> Any:
 @part
 def put(wave: int, first: int, second: int, third: int, addresses: int) -> None:
     """Appends an event to the stream of a wave in focus."""
-    if focused(wave) == 0:
+    if is_focused(wave) == 0:
         return
     stream = structure(block_of(wave).streams + STREAM_BYTES * load32(wave + layout.WAVE_ID), TRACE_BUFFER)
     at = reserve(stream, 8 * (HEAD + LANES * addresses))

@@ -89,7 +89,7 @@ def word(frame: Frame, number: int) -> Any:
     return frame.at(frame.record, 8 * (OWN + number)).load(I64, 8)
 
 
-def always(compiler: Compiler) -> int:
+def always_test(compiler: Compiler) -> int:
     """Returns the test that always stops."""
     return compiler.address("debugger always", test_of(lambda frame: ir.Constant(I64, STOPS)))
 
@@ -111,12 +111,12 @@ def place_words(record: int, entry: int, retired: int) -> tuple[int, int, int]:
 
 
 FROM_WAVE, FROM_LDS, FROM_HOST = range(3)
-# Own words of `changed`: bytes; address of a block for each wave, or for all; bytes from one to the next; place of the value.
+# Own words of `changed_test`: bytes; address of a block for each wave, or for all; bytes from one to the next; place of the value.
 CHANGED_BYTES, CHANGED_BLOCKS, CHANGED_STRIDE, CHANGED_AT = range(4)
 BLOCK_HEADER = 8  # header of a block: nonzero if the value is known; the value and the previous one follow
 
 
-def changed(compiler: Compiler, space: int, whole: bool) -> int:
+def changed_test(compiler: Compiler, space: int, whole: bool) -> int:
     """Returns the test that a value of a wave's state, its LDS, or the host's memory has changed. whole: compare dwords."""
 
     def emit(frame: Frame) -> Any:

@@ -195,7 +195,7 @@ class Touching(Check):
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         counts = [worker.checks["touching"] for worker in workers if "touching" in worker.checks]
         if counts:
-            self.touches = _joined(launch, counts, self.offsets)
+            self.touches = _join(launch, counts, self.offsets)
         return []
 
 
@@ -215,7 +215,7 @@ def _record(frame: Frame) -> Any:
     return frame.build.zext(frame.slot(layout.SLOT_INDEX), I64)
 
 
-def _joined(launch: Dispatch, counts: list[TouchCounts], offsets: list[int]) -> Touches:
+def _join(launch: Dispatch, counts: list[TouchCounts], offsets: list[int]) -> Touches:
     distinct, beyond = {}, {}
     asked, served = (np.sum([one.lanes[name] for one in counts], axis=0) for name in ("asked", "served"))
     for number, offset in enumerate(offsets, 1):

@@ -9,7 +9,7 @@ INT, FLOAT, BOOL = "int", "float", "bool"
 
 
 @dataclass(frozen=True)
-class Typed:
+class TypedValue:
     """A value under evaluation."""
 
     kind: str  # INT, FLOAT or BOOL
@@ -20,63 +20,63 @@ class Typed:
 class Backend:
     """Interface of a walk over an expression: results of its parts."""
 
-    def constant(self, kind: str, value: float) -> Typed: ...  # type: ignore[empty-body]
-    def scalar(self, number: int, count: int) -> Typed: ...  # type: ignore[empty-body]
-    def field(self, offset: int) -> Typed: ...  # type: ignore[empty-body]
-    def vector(self, file: str, number: int) -> Typed: ...  # type: ignore[empty-body]
-    def lane(self, value: Typed, lane: int) -> Typed: ...  # type: ignore[empty-body]
-    def cast(self, name: str, value: Typed) -> Typed: ...  # type: ignore[empty-body]
-    def floating(self, value: Typed) -> Typed: ...  # type: ignore[empty-body]
-    def number(self, value: Typed) -> Typed: ...  # type: ignore[empty-body]
-    def truth(self, value: Typed) -> Typed: ...  # type: ignore[empty-body]
-    def absolute(self, value: Typed) -> Typed: ...  # type: ignore[empty-body]
-    def binary(self, operator: str, a: Typed, b: Typed) -> Typed: ...  # type: ignore[empty-body]
-    def compare(self, operator: str, a: Typed, b: Typed) -> Typed: ...  # type: ignore[empty-body]
-    def over_lanes(self, name: str, value: Typed) -> Typed: ...  # type: ignore[empty-body]
+    def constant(self, kind: str, value: float) -> TypedValue: ...  # type: ignore[empty-body]
+    def scalar(self, number: int, count: int) -> TypedValue: ...  # type: ignore[empty-body]
+    def field(self, offset: int) -> TypedValue: ...  # type: ignore[empty-body]
+    def vector(self, file: str, number: int) -> TypedValue: ...  # type: ignore[empty-body]
+    def lane(self, value: TypedValue, lane: int) -> TypedValue: ...  # type: ignore[empty-body]
+    def cast(self, name: str, value: TypedValue) -> TypedValue: ...  # type: ignore[empty-body]
+    def floating(self, value: TypedValue) -> TypedValue: ...  # type: ignore[empty-body]
+    def number(self, value: TypedValue) -> TypedValue: ...  # type: ignore[empty-body]
+    def truth(self, value: TypedValue) -> TypedValue: ...  # type: ignore[empty-body]
+    def absolute(self, value: TypedValue) -> TypedValue: ...  # type: ignore[empty-body]
+    def binary(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue: ...  # type: ignore[empty-body]
+    def compare(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue: ...  # type: ignore[empty-body]
+    def over_lanes(self, name: str, value: TypedValue) -> TypedValue: ...  # type: ignore[empty-body]
 
 
-def result_kind(operator: str, a: Typed, b: Typed) -> str:
+def result_kind(operator: str, a: TypedValue, b: TypedValue) -> str:
     return a.kind if a.kind == b.kind else FLOAT if FLOAT in (a.kind, b.kind) else INT
 
 
 class ExpressionTypes(Backend):
     """Evaluates only types, to report errors when the expression is parsed."""
 
-    def constant(self, kind: str, value: float) -> Typed:
-        return Typed(kind, False, None)
+    def constant(self, kind: str, value: float) -> TypedValue:
+        return TypedValue(kind, False, None)
 
-    def scalar(self, number: int, count: int) -> Typed:
-        return Typed(INT, False, None)
+    def scalar(self, number: int, count: int) -> TypedValue:
+        return TypedValue(INT, False, None)
 
-    def field(self, offset: int) -> Typed:
-        return Typed(INT, False, None)
+    def field(self, offset: int) -> TypedValue:
+        return TypedValue(INT, False, None)
 
-    def vector(self, file: str, number: int) -> Typed:
-        return Typed(INT, True, None)
+    def vector(self, file: str, number: int) -> TypedValue:
+        return TypedValue(INT, True, None)
 
-    def lane(self, value: Typed, lane: int) -> Typed:
-        return Typed(value.kind, False, None)
+    def lane(self, value: TypedValue, lane: int) -> TypedValue:
+        return TypedValue(value.kind, False, None)
 
-    def cast(self, name: str, value: Typed) -> Typed:
-        return Typed(INT if name in ("i32", "u32") else FLOAT, value.lanes, None)
+    def cast(self, name: str, value: TypedValue) -> TypedValue:
+        return TypedValue(INT if name in ("i32", "u32") else FLOAT, value.lanes, None)
 
-    def floating(self, value: Typed) -> Typed:
-        return Typed(FLOAT, value.lanes, None)
+    def floating(self, value: TypedValue) -> TypedValue:
+        return TypedValue(FLOAT, value.lanes, None)
 
-    def number(self, value: Typed) -> Typed:
-        return Typed(INT, value.lanes, None) if value.kind == BOOL else value
+    def number(self, value: TypedValue) -> TypedValue:
+        return TypedValue(INT, value.lanes, None) if value.kind == BOOL else value
 
-    def truth(self, value: Typed) -> Typed:
-        return Typed(BOOL, value.lanes, None)
+    def truth(self, value: TypedValue) -> TypedValue:
+        return TypedValue(BOOL, value.lanes, None)
 
-    def absolute(self, value: Typed) -> Typed:
+    def absolute(self, value: TypedValue) -> TypedValue:
         return value
 
-    def binary(self, operator: str, a: Typed, b: Typed) -> Typed:
-        return Typed(result_kind(operator, a, b), a.lanes or b.lanes, None)
+    def binary(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
+        return TypedValue(result_kind(operator, a, b), a.lanes or b.lanes, None)
 
-    def compare(self, operator: str, a: Typed, b: Typed) -> Typed:
-        return Typed(BOOL, a.lanes or b.lanes, None)
+    def compare(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
+        return TypedValue(BOOL, a.lanes or b.lanes, None)
 
-    def over_lanes(self, name: str, value: Typed) -> Typed:
-        return Typed(BOOL, False, None)
+    def over_lanes(self, name: str, value: TypedValue) -> TypedValue:
+        return TypedValue(BOOL, False, None)

@@ -26,16 +26,16 @@ class Heap:
     def __init__(self, memory: DeviceMemory, nbytes: int) -> None:
         self._lock = threading.Lock()
         self._nbytes = nbytes // SLAB * SLAB
-        self.structure = self._placed(memory, *memory.reserve(STRUCTURE_BYTES), "the account of the device's heap")
+        self.structure = self._place(memory, *memory.reserve(STRUCTURE_BYTES), "the account of the device's heap")
         address, data = memory.reserve(self._nbytes + SLAB)
         lead = -address % SLAB
         base = address + lead
-        self.blocks = self._placed(memory, base, data[lead : lead + self._nbytes], "the device's heap")
+        self.blocks = self._place(memory, base, data[lead : lead + self._nbytes], "the device's heap")
         self._free: list[tuple[int, int]] = [(base, base + self._nbytes)]  # ranges in order
         self._given: dict[int, int] = {}  # address to end
 
     @staticmethod
-    def _placed(memory: DeviceMemory, address: int, data: np.ndarray, label: str) -> Allocation:
+    def _place(memory: DeviceMemory, address: int, data: np.ndarray, label: str) -> Allocation:
         placed = memory.place(address, data, True, label)
         placed.whole = True  # the library writes before it reads; kernels' reads of their blocks are not checked
         return placed
@@ -70,7 +70,7 @@ class Heap:
         self._free.insert(at, (address, end))
         return 0
 
-    def used(self) -> int:
+    def used_bytes(self) -> int:
         """Returns the number of bytes that kernels hold."""
         return sum(end - start for start, end in self._given.items())
 

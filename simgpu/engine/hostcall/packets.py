@@ -19,7 +19,7 @@ import numpy as np
 from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.heap import Heap
 from simgpu.engine.hostcall.output import Output
-from simgpu.engine.hostcall.printf import formatted
+from simgpu.engine.hostcall.printf import format_message
 from simgpu.hardware.errors import HostCallError, UnsupportedInstruction
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import LANES
@@ -160,7 +160,7 @@ class HostCalls:
 
     def _print(self, message: list[int], group: int) -> int:
         """Prints a whole message; its first word gives the destination. Returns its length in bytes, as printf does."""
-        text = formatted(message[1:])
+        text = format_message(message[1:])
         if message and message[0] & 1:
             self.output.complain(text)
         else:

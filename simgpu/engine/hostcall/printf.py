@@ -30,7 +30,7 @@ class _Words:
         self._at = 0
 
     @property
-    def left(self) -> bool:
+    def has_more(self) -> bool:
         return self._at < len(self._raw)
 
     def number(self) -> int:
@@ -54,7 +54,7 @@ class _Layout:
     width: int
     precision: int | None  # None if it has none
 
-    def padded(self, text: bytes) -> bytes:
+    def pad(self, text: bytes) -> bytes:
         """Pads with blanks to the width."""
         return text.ljust(self.width) if "-" in self.flags else text.rjust(self.width)
 
@@ -63,26 +63,26 @@ class _Layout:
         front = sign + prefix
         if zeros and "0" in self.flags and "-" not in self.flags:
             digits = digits.rjust(self.width - len(front), "0")
-        return self.padded((front + digits).encode())
+        return self.pad((front + digits).encode())
 
     def sign(self, negative: bool) -> str:
         """Returns the sign of a signed conversion."""
         return "-" if negative else "+" if "+" in self.flags else " " if " " in self.flags else ""
 
 
-def formatted(words: Sequence[int]) -> str:
+def format_message(words: Sequence[int]) -> str:
     """Returns a message's text from its format string and arguments. The text ends where arguments are missing.
 
     Raises HostCallError for a width, a precision or a text past its limit.
     """
     rest = _Words(words)
-    text = rest.string() if rest.left else b""
+    text = rest.string() if rest.has_more else b""
     done = bytearray()
     at = 0
     for spec in _SPEC.finditer(text):
         done += text[at : spec.start()]
         at = spec.end()
-        shown = b"%" if spec["kind"] == b"%" else _converted(spec, rest)
+        shown = b"%" if spec["kind"] == b"%" else _convert(spec, rest)
         if shown is None:
             return done.decode(errors="replace")
         done += shown
@@ -104,9 +104,9 @@ def _layout(spec: re.Match[bytes], rest: _Words) -> _Layout | None:
     for given in (spec["width"], spec["precision"]):
         digits = given.removeprefix(b".") if given else b""
         if digits == b"*":
-            if not rest.left:
+            if not rest.has_more:
                 return None
-            found.append(_signed(rest.number(), 32))
+            found.append(_sign_extend(rest.number(), 32))
         elif len(digits) > 19:
             raise HostCallError(f"printf: an extent of {len(digits)} digits; the limit is {FIELD_LIMIT:,}")
         else:
@@ -118,27 +118,27 @@ def _layout(spec: re.Match[bytes], rest: _Words) -> _Layout | None:
     return _Layout(frozenset(flags), _extent("width", abs(width or 0)), precision)
 
 
-def _converted(spec: re.Match[bytes], rest: _Words) -> bytes | None:
+def _convert(spec: re.Match[bytes], rest: _Words) -> bytes | None:
     """Returns one conversion, None without a word for it."""
     layout = _layout(spec, rest)
-    if layout is None or not rest.left:
+    if layout is None or not rest.has_more:
         return None
     kind = spec["kind"].decode()
     if kind == "s":
-        return layout.padded(rest.string()[: layout.precision])
+        return layout.pad(rest.string()[: layout.precision])
     word = rest.number()
     if kind in "eEfFgGaA":
         (value,) = struct.unpack("<d", struct.pack("<Q", word))
         return _real(layout, kind, value)
     if kind == "p":
         if not word:
-            return layout.padded(b"(nil)")
+            return layout.pad(b"(nil)")
         return _integer(layout, "x", word, layout.sign(False), "0x")
     if kind == "c":
-        return layout.padded(bytes([word & 0xFF]))
+        return layout.pad(bytes([word & 0xFF]))
     bits = _BITS.get(spec["length"] or b"", 64)
     if kind in "di":
-        value = _signed(word, bits)
+        value = _sign_extend(word, bits)
         return _integer(layout, "d", abs(value), layout.sign(value < 0))
     if kind in "uxXo":
         value = word & (1 << bits) - 1
@@ -189,6 +189,6 @@ def _hexadecimal(value: float, precision: int | None, point: bool) -> str:
     return f"{whole}{'.' if digits or point else ''}{digits}p{power:+d}"
 
 
-def _signed(word: int, bits: int) -> int:
+def _sign_extend(word: int, bits: int) -> int:
     value = word & (1 << bits) - 1
     return value - (1 << bits) if value >> bits - 1 else value

@@ -35,7 +35,9 @@ def falling_through(inst: Instruction, mode: Mode, checks: Sequence[Hooks], turn
     return Handler(inst, plan, emitter, checks, turns), plan.slots
 
 
-def compiled(inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Hooks] = ()) -> int:
+def compile_handler(
+    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Hooks] = ()
+) -> int:
     """Returns the handler's address, or a batch's placeholder for it, compiled if it is new.
 
     Those of `checks` that concern the instruction emit around the body.
@@ -87,7 +89,7 @@ class Handler:
 
 
 def mnemonic_of(key: str) -> str | None:
-    """Returns the mnemonic in a key of `compiled`, None for other functions' keys."""
+    """Returns the mnemonic in a key of `compile_handler`, None for other functions' keys."""
     parts = key.split("|")
     target = next((at for at, part in enumerate(parts) if part.startswith("gfx")), -1)
     return parts[target + 1] if target >= 0 else None

@@ -14,7 +14,7 @@ from typing import Literal
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import LdsUse, effect_of
-from simgpu.hardware.timing_rules.waits import waited
+from simgpu.hardware.timing_rules.waits import awaited_counters
 
 AHEAD = 64  # instructions that are examined
 PASSED = (ControlKind.NONE, ControlKind.NOP, ControlKind.SETPRIO)
@@ -24,8 +24,8 @@ MEETS = (ControlKind.BARRIER, ControlKind.ENDPGM)
 def lets_others_on(inst: Instruction, behind: Iterable[Instruction]) -> bool:
     """True if the other waves have their turns after an instruction. behind: the instructions after it in the code."""
     if waits(inst):
-        return _next(behind) != "meets"
-    return lds_use(inst) == "read" and _next(behind) == "write"
+        return _next_lds_use(behind) != "meets"
+    return lds_use(inst) == "read" and _next_lds_use(behind) == "write"
 
 
 def waits(inst: Instruction) -> bool:
@@ -34,7 +34,7 @@ def waits(inst: Instruction) -> bool:
         return False
     counts = inst.args["simm16"]
     assert isinstance(counts, Imm)
-    return bool(waited(counts.value))
+    return bool(awaited_counters(counts.value))
 
 
 def lds_use(inst: Instruction) -> LdsUse:
@@ -45,7 +45,7 @@ def lds_use(inst: Instruction) -> LdsUse:
     return effect_of(inst).lds if memory is not None or inst.spec.encoding == "ds" else ""
 
 
-def _next(behind: Iterable[Instruction]) -> Literal["read", "write", "meets", "else"]:
+def _next_lds_use(behind: Iterable[Instruction]) -> Literal["read", "write", "meets", "else"]:
     """Returns the first event: "read" or "write" of LDS, "meets" (the wave waits, meets others or ends), or "else", such as a
     jump."""
     for inst in islice(behind, AHEAD):

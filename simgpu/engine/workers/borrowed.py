@@ -6,23 +6,23 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from simgpu.engine.allocations import Allocation, DeviceMemory
-from simgpu.engine.workers.kept import Kept, nothing
+from simgpu.engine.workers.kept import ReusePool, no_release
 from simgpu.machine.host_memory import Room, aligned_room
 
 T = TypeVar("T")
 
 
-class Borrowed:
+class LaunchLoan:
     """Things for one launch: those that an earlier launch left in `kept`, or new ones. With None, all are new and for this
     launch only."""
 
-    def __init__(self, memory: DeviceMemory, kept: Kept | None) -> None:
+    def __init__(self, memory: DeviceMemory, kept: ReusePool | None) -> None:
         self._memory, self._kept = memory, kept
         self.allocations: list[Allocation] = []  # device memory
         self._taken: list[tuple[Hashable, Any, int, Callable[[Any], None]]] = []  # as for `Kept.give_back`
         self._returns: list[Callable[[], None]] = []
 
-    def take(self, key: Hashable, nbytes: int, make: Callable[[], T], drop: Callable[[T], None] = nothing) -> T:
+    def take(self, key: Hashable, nbytes: int, make: Callable[[], T], drop: Callable[[T], None] = no_release) -> T:
         """Returns a thing of the key and size, or a new one from `make`. drop: frees it."""
         kept = self._kept
         thing = make() if kept is None else kept.take(key, make)
@@ -47,7 +47,7 @@ class Borrowed:
         self.allocations.append(allocation)
         return allocation.address
 
-    def also(self, give_back: Callable[[], None]) -> None:
+    def add_return(self, give_back: Callable[[], None]) -> None:
         """Registers a function that runs when the launch ended without an error."""
         self._returns.append(give_back)
 

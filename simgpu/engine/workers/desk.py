@@ -20,7 +20,7 @@ from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import Context, Wave
 
 if TYPE_CHECKING:
-    from simgpu.engine.workers.initial_state import Given
+    from simgpu.engine.workers.initial_state import LaunchInputs
     from simgpu.hardware.code_object.arguments import Geometry
     from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
 
@@ -66,7 +66,7 @@ class Desk:
         self._job = WorkerJob()
         self._known: object = None  # inputs of the job
 
-    def begin(self, info: KernelInfo, given: Given, lds_bytes: int, entry: int, records: int) -> None:
+    def begin(self, info: KernelInfo, given: LaunchInputs, lds_bytes: int, entry: int, records: int) -> None:
         """Makes the state that every wave begins with; see `initial_state.template`."""
         wanted = entry, records, lds_bytes, info, given
         if self._written != wanted:

@@ -50,14 +50,14 @@ class GlobalSync:
         what = inst.mnemonic.removeprefix("ds_gws_")
         with self._changed:
             resource = self._resources[(base + int(inst.mods.get("offset", 0))) % RESOURCES]
-            goes_on = self._done(resource, what, _data(worker, slot, number, inst, exec_mask))
+            goes_on = self._execute(resource, what, _data(worker, slot, number, inst, exec_mask))
             if goes_on:
                 wave.status = Status.RUNNING
             else:
                 wave.status = Status.WAITING
                 resource.waiting.append((wave, what))
 
-    def _done(self, resource: GlobalCounter, what: str, data: int) -> bool:
+    def _execute(self, resource: GlobalCounter, what: str, data: int) -> bool:
         """Applies the instruction's effect. Returns True if its wave continues."""
         if what == "init":
             resource.counter = data

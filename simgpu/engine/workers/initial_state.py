@@ -25,7 +25,7 @@ GRID_SYNC = "hidden_multigrid_sync_arg"
 
 
 @dataclass(frozen=True)
-class Given:
+class LaunchInputs:
     """Memory that a launch gives its waves."""
 
     kernarg: int  # device address of the kernel arguments
@@ -72,7 +72,7 @@ def grid_sync(groups: int) -> bytes:
     return struct.pack("<QIIQQQI", 0, 0, 0, 0, 0, 0, groups).ljust(64, b"\0")
 
 
-def user_sgprs(info: KernelInfo, given: Given) -> list[int]:
+def user_sgprs(info: KernelInfo, given: LaunchInputs) -> list[int]:
     """Returns the words of the user SGPRs. Raises LaunchError if the descriptor requests more than fit."""
     words: list[int] = []
     descriptor = info.descriptor
@@ -106,7 +106,7 @@ def user_sgprs(info: KernelInfo, given: Given) -> list[int]:
     return words
 
 
-def template(wave: Wave, info: KernelInfo, given: Given, lds_bytes: int, entry: int, records: int, context: int) -> None:
+def template(wave: Wave, info: KernelInfo, given: LaunchInputs, lds_bytes: int, entry: int, records: int, context: int) -> None:
     """Fills zeros with the state that every wave of a worker begins with: scalar file and constant fields."""
     for at, word in enumerate(user_sgprs(info, given)):
         wave.sgprs[at] = word & 0xFFFFFFFF

@@ -14,7 +14,7 @@ KEPT_BYTES = 1 << 28  # most bytes that a device keeps; the least recently used 
 KEPT_THINGS = 256
 
 
-def nothing(thing: object) -> None:
+def no_release(thing: object) -> None:
     """Drops a thing that needs no action."""
 
 
@@ -28,7 +28,7 @@ class _Thing:
     drop: Callable[[Any], None]  # frees it
 
 
-class Kept:
+class ReusePool:
     """Things by key, as many of each as were used at the same time.
 
     An exception of a signal's handler may come between any two steps. Then a number may be in only one of the tables; later
@@ -53,7 +53,7 @@ class Kept:
                     return content
         return make()
 
-    def give_back(self, key: Hashable, content: T, nbytes: int, drop: Callable[[T], None] = nothing) -> None:
+    def give_back(self, key: Hashable, content: T, nbytes: int, drop: Callable[[T], None] = no_release) -> None:
         """Keeps a thing for the next taker of the key. drop: frees it, once there is no room."""
         dropped = []
         with self._lock:

@@ -23,7 +23,7 @@ FEWEST, MOST, SECONDS = layout.PIECE, 1 << 17, 0.01
 UNBOUNDED = 1 << 62
 
 
-class Cancelled(Exception):
+class TeamCancelled(Exception):
     """Raised when the team must stop; never leaves it."""
 
 
@@ -49,9 +49,9 @@ class Team:
         return not self._stopping and time.monotonic() < self._deadline
 
     def check(self) -> None:
-        """Raises Cancelled if the team must stop, TimeOver if its time is over."""
+        """Raises TeamCancelled if the team must stop, TimeOver if its time is over."""
         if self._stopping:
-            raise Cancelled
+            raise TeamCancelled
         if time.monotonic() >= self._deadline:
             raise TimeOver
 
@@ -92,7 +92,7 @@ class Team:
             self._end()
 
     def advance(self, worker: Worker) -> None:
-        """Runs a worker until its `status` is not PAUSED. Raises Cancelled and TimeOver, after which it may continue.
+        """Runs a worker until its `status` is not PAUSED. Raises TeamCancelled and TimeOver, after which it may continue.
 
         A single worker returns to Python now and then, so that signals are handled.
         """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.engine.workers.initial_state import Given
+from simgpu.engine.workers.initial_state import LaunchInputs
 from simgpu.engine.workers.scheduler import BUSY, PAUSED, Slot, WorkerJob
 from simgpu.machine import layout
 from simgpu.machine.layout import Status, Wave
@@ -32,7 +32,7 @@ class Worker:
     # (3, records + 1) int64, by record: entered (control transfers to it), exited (those from it), lanes (active, in memory
     # instructions)
     counts: np.ndarray
-    given: Given  # memory that its waves find
+    given: LaunchInputs  # memory that its waves find
     host: HostCalls | None  # its buffer for calls of the host
     storage: list[np.ndarray]  # bytes of its waves and of their LDS
     checks: dict[str, Any] = field(default_factory=dict)  # data that each check keeps
@@ -40,11 +40,11 @@ class Worker:
     error: BaseException | None = None  # error that ended its thread
 
     @property
-    def entered(self) -> np.ndarray:
+    def entries(self) -> np.ndarray:
         return self.counts[0]
 
     @property
-    def exited(self) -> np.ndarray:
+    def exits(self) -> np.ndarray:
         return self.counts[1]
 
     def set_context(self, offset: int, value: int) -> None:

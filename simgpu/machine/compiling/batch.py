@@ -12,7 +12,7 @@ from llvmlite import ir
 from simgpu.hardware.errors import SimError
 from simgpu.machine.compiling.helpers import MOST, WORTH, CompileJob, CompileQueue, Helper, hardware_threads
 from simgpu.machine.compiling.object_file import ModuleSource
-from simgpu.machine.jit import CALLED, Compiler, rejected
+from simgpu.machine.jit import CALLED, Compiler, rejection
 
 LOOK = 0.02  # seconds between checks if it should continue
 # Seconds without progress after which helpers and other processes are given up: LLVM takes 12 for a host's slowest function.
@@ -39,7 +39,7 @@ class Batch:
 
     def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
         """Returns the address of the function for `key`, or a negative number that represents a new one until `finish`
-        (`settled`)."""
+        (`settle`)."""
         return self.address_of_source(key, lambda name: self._compiler.source(build, name))
 
     def address_of_source(self, key: str, make: Callable[[str], ModuleSource]) -> int:
@@ -52,7 +52,7 @@ class Batch:
         self._promised.append(key)
         return -len(self._promised)
 
-    def settled(self, address: int) -> int | None:
+    def settle(self, address: int) -> int | None:
         """Resolves an address or a promise to an address, or to None if `finish` did not get that far.
 
         Raises SimError if LLVM rejects the function.
@@ -71,7 +71,7 @@ class Batch:
         calls = DECLARED.findall(source.text)
         self._queue.put(CompileJob(key, compiler.name(key), source, alone=bool(calls) or key in CALLED))
         for name in calls:
-            called = compiler.called(name)
+            called = compiler.called_source(name)
             if called is not None and called[0] not in self._wanted and compiler.find(called[0]) is None:
                 self._want(*called)
         self._begin_helpers()
@@ -80,7 +80,7 @@ class Batch:
         count = min(hardware_threads() - 1, MOST, self._queue.size // WORTH)
         while len(self._helpers) < count:
             try:
-                self._helpers.append(Helper(self._compiler.machine, self._queue, self._begin, self._made, self._back))
+                self._helpers.append(Helper(self._compiler.machine, self._queue, self._begin, self._keep_result, self._requeue))
             except OSError:  # the host starts no more processes
                 return
 
@@ -91,20 +91,20 @@ class Batch:
             while self._wanted and goes_on():
                 taken = self._queue.take()
                 if not taken:
-                    if self._waited():
+                    if self._wait():
                         came = time.monotonic()
                     elif time.monotonic() > came + PATIENCE:
                         self._end_helpers()  # this process compiles their functions
                         self._patient = False  # and those of other processes
                 elif begun := [job for job in taken if self._begin(job)]:
                     for job, code in zip(begun, self._compiler.object_codes([job.source for job in begun]), strict=True):
-                        self._made(job, code)
+                        self._keep_result(job, code)
                     came = time.monotonic()
         finally:
             self._end_helpers()
             self._queue.settle()
 
-    def _waited(self) -> bool:
+    def _wait(self) -> bool:
         """Waits for helpers and for other processes, whose files are looked up again; True if something came."""
         with self._queue.changed:
             before = len(self._wanted)
@@ -127,25 +127,25 @@ class Batch:
             return False
         self._claims[job.key] = claim
         if self._compiler.is_kept(job.key):
-            self._done(job)
+            self._finish_job(job)
             return False
         return True
 
-    def _made(self, job: CompileJob, code: bytes | str) -> None:
+    def _keep_result(self, job: CompileJob, code: bytes | str) -> None:
         """Keeps the result of a job: the object file, or LLVM's error message."""
         if isinstance(code, bytes):
             self._compiler.keep(job.name, code)
         else:
-            self._failed[job.key] = rejected(job.name, code)
-        self._done(job)
+            self._failed[job.key] = rejection(job.name, code)
+        self._finish_job(job)
 
-    def _done(self, job: CompileJob) -> None:
+    def _finish_job(self, job: CompileJob) -> None:
         self._claims.pop(job.key).close()
         with self._queue.changed:
             self._wanted.discard(job.key)
             self._queue.changed.notify_all()
 
-    def _back(self, job: CompileJob) -> None:
+    def _requeue(self, job: CompileJob) -> None:
         """Puts a helper's unfinished job back, so that another thread compiles it."""
         self._claims.pop(job.key).close()
         self._queue.put(job)

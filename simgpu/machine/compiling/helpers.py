@@ -138,7 +138,7 @@ class Helper:
     def _give(self) -> bool:
         """Sends the process as many jobs as it can take; waits for one while it has none. Returns False at the end."""
         while not self._given or sum(job.size for job in self._given) < AHEAD:
-            taken = self._next()
+            taken = self._next_jobs()
             if not taken:
                 break
             begun = [job for job in taken if self._begin(job)]
@@ -147,7 +147,7 @@ class Helper:
                 object_file.request(self._process.stdin, [job.source for job in begun])  # type: ignore[arg-type]
         return bool(self._given)
 
-    def _next(self) -> list[CompileJob]:
+    def _next_jobs(self) -> list[CompileJob]:
         """Returns the next jobs to send, none if nothing waits and it has some; waits while it has none."""
         with self._queue.changed:
             while not (taken := self._queue.take()) and not self._given and not self._ending:

@@ -1,6 +1,6 @@
 """Functions in Python that become machine code, for handlers to call by name: the scheduler's loop, and parts of checks.
 
-    functions.py  `runtime`, `part` and `seldom`, the decorators; a function's object file
+    functions.py  `runtime`, `part` and `cold_part`, the decorators; a function's object file
     source.py     a function's syntax tree, and the values of its names
     translate.py  the tree to LLVM IR, statement by statement
     expressions.py  the values of expressions
@@ -12,7 +12,7 @@ NamedTuples of these, if, while, for, return. Names from outside a function are 
 different types, and is translated for each.
 """
 
-from simgpu.machine.runtime.functions import part, runtime, seldom
+from simgpu.machine.runtime.functions import cold_part, part, runtime
 from simgpu.machine.runtime.memory import (  # fmt: skip
     address_of,
     clear,
@@ -32,6 +32,22 @@ from simgpu.machine.runtime.memory import (  # fmt: skip
 from simgpu.machine.runtime.places import builtin
 
 __all__ = (
-    "address_of", "builtin", "clear", "copy", "fill", "load8", "load32", "load64", "octets", "part", "records", "runtime", "seldom",
-    "store8", "store32", "store64", "structure", "words",
+    "address_of",
+    "builtin",
+    "clear",
+    "cold_part",
+    "copy",
+    "fill",
+    "load8",
+    "load32",
+    "load64",
+    "octets",
+    "part",
+    "records",
+    "runtime",
+    "store8",
+    "store32",
+    "store64",
+    "structure",
+    "words",
 )  # fmt: skip

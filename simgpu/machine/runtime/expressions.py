@@ -130,10 +130,10 @@ class Expressions:
             return SAME[type(op)](a, b)
         a, b = number(self.build, a), number(self.build, b)
         if isinstance(op, (ast.FloorDiv, ast.Mod)):
-            return self.divided(a, b, isinstance(op, ast.Mod))
+            return self.divide(a, b, isinstance(op, ast.Mod))
         return a.ashr(b) if isinstance(op, ast.RShift) else SAME[type(op)](a, b)
 
-    def divided(self, a: IrValue, b: IrValue, rest: bool) -> IrValue:
+    def divide(self, a: IrValue, b: IrValue, rest: bool) -> IrValue:
         """Divides, rounding down, or returns the remainder; 0 for a divisor of 0."""
         build = self.build
         divisor = where((b + 1).unsigned <= 1, 1, b)  # division by 0, or of the lowest number by -1, traps on a host
@@ -146,21 +146,21 @@ class Expressions:
     def of_BoolOp(self, node: ast.BoolOp) -> Any:
         found: Any = self.truth(node.values[0])
         for following in node.values[1:]:
-            found = self.joined(found, isinstance(node.op, ast.And), following)
+            found = self.short_circuit(found, isinstance(node.op, ast.And), following)
         return found
 
-    def joined(self, first: Any, both: bool, second: ast.expr) -> Any:
+    def short_circuit(self, first: Any, both: bool, second: ast.expr) -> Any:
         """Evaluates `and` or `or` of two expressions; `second` only if the first does not decide."""
         if isinstance(first, bool):
             return self.truth(second) if first == both else first
         if both:
-            return truth(self.build, self.chosen(first, lambda: self.truth(second), lambda: False))
-        return truth(self.build, self.chosen(first, lambda: True, lambda: self.truth(second)))
+            return truth(self.build, self.choose_value(first, lambda: self.truth(second), lambda: False))
+        return truth(self.build, self.choose_value(first, lambda: True, lambda: self.truth(second)))
 
     def of_IfExp(self, node: ast.IfExp) -> Any:
-        return self.chosen(self.truth(node.test), lambda: self.value(node.body), lambda: self.value(node.orelse))
+        return self.choose_value(self.truth(node.test), lambda: self.value(node.body), lambda: self.value(node.orelse))
 
-    def chosen(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    def choose_value(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Returns the value of one of two functions, by a truth."""
         if isinstance(test, bool):
             return then() if test else otherwise()
@@ -173,12 +173,12 @@ class Expressions:
         left = self.value(node.left)
         for op, following in zip(node.ops, node.comparators, strict=True):
             right = self.value(following)
-            tested = self.compared(op, left, right)
+            tested = self.compare(op, left, right)
             found = tested if found is True else found & tested
             left = right
         return found
 
-    def compared(self, op: ast.cmpop, a: Any, b: Any) -> Any:
+    def compare(self, op: ast.cmpop, a: Any, b: Any) -> Any:
         if type(op) not in COMPARED:
             raise NotTranslated(f"no comparison {type(op).__name__}")
         how, known = COMPARED[type(op)]
@@ -201,7 +201,7 @@ class Expressions:
         if called is int:
             return number(self.build, given[0])
         if isinstance(called, type) and issubclass(called, tuple):  # a NamedTuple
-            return places.together(called, given)
+            return places.make_tuple(called, given)
         if inspect.ismethod(called) and isinstance(called.__self__, Array):
             return called(*given)
         raise NotTranslated(f"`{ast.unparse(node.func)}` cannot be called")

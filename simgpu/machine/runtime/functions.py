@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from simgpu.machine import intrinsics
 from simgpu.machine.compiling.object_file import ModuleSource
-from simgpu.machine.jit import CALLED, compiler, uncollected
+from simgpu.machine.jit import CALLED, compiler, pause_gc
 from simgpu.machine.runtime.source import Part
 from simgpu.machine.runtime.translate import Translation
 from simgpu.machine.values import I64
@@ -49,7 +49,7 @@ class Runtime:
 
     def text(self, name: str) -> str:
         """Returns the module's IR."""
-        with uncollected():
+        with pause_gc():
             return self._text(name)
 
     def _text(self, name: str) -> str:
@@ -70,6 +70,6 @@ def part(function: F) -> F:
     return Part(function)  # type: ignore[return-value]
 
 
-def seldom(function: F) -> F:
+def cold_part(function: F) -> F:
     """Decorates a `part` that is rarely called: LLVM compiles it once, small, and inlines it nowhere."""
     return Part(function, seldom=True)  # type: ignore[return-value]

@@ -124,7 +124,7 @@ def _is_tuple(form: Any) -> bool:
     return isinstance(form[0], type) and issubclass(form[0], tuple)
 
 
-def together(kind: type[tuple[Any, ...]], values: Iterable[Any]) -> Any:
+def make_tuple(kind: type[tuple[Any, ...]], values: Iterable[Any]) -> Any:
     """Returns a tuple or a NamedTuple of values."""
     return tuple(values) if kind is tuple else kind(*values)
 
@@ -138,7 +138,7 @@ def types(form: Any) -> list[ir.Type]:
     return {StructRecord: [PTR], Array: [PTR, I64]}.get(form[0], [])
 
 
-def whole(form: Any, parts: Iterator[IrValue]) -> Any:
+def assemble(form: Any, parts: Iterator[IrValue]) -> Any:
     """Builds a value with this form from the next pieces."""
     if form is int:
         return next(parts)
@@ -146,7 +146,7 @@ def whole(form: Any, parts: Iterator[IrValue]) -> Any:
         return StructRecord(form[1], next(parts))
     if form[0] is Array:
         return Array(form[1], next(parts), next(parts))
-    return together(form[0], (whole(each, parts) for each in form[1:])) if _is_tuple(form) else form[1]
+    return make_tuple(form[0], (assemble(each, parts) for each in form[1:])) if _is_tuple(form) else form[1]
 
 
 @dataclass(frozen=True)

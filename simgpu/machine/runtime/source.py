@@ -42,7 +42,7 @@ class Part:
             raise NotTranslated(f"{code.co_filename}:{code.co_firstlineno}: the source of {self.function.__name__} is not there")
         return found
 
-    def outside(self, name: str) -> Any:
+    def global_value(self, name: str) -> Any:
         """Returns the value of a name that is no variable."""
         function = self.function
         enclosing = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))

@@ -65,7 +65,7 @@ class Translation:
         slots = [entry.alloca(kind) for kind in kinds]
         build.call(function, [*given, *slots])
         loaded = [build.load(slot, typ=kind) for slot, kind in zip(slots, kinds, strict=True)]
-        return places.whole(form, iter(loaded)) if form is not None else None
+        return places.assemble(form, iter(loaded)) if form is not None else None
 
     def function(self, part: Part, kinds: Sequence[ir.Type]) -> ir.Function:
         """Creates an internal function with these parameters."""
@@ -92,7 +92,7 @@ class _Body(Expressions):
     def emit(self) -> tuple[ir.Function, Any]:
         """Returns the function, and the form of its result, None for nothing."""
         try:
-            return self._emitted()
+            return self._emit()
         except (NotTranslated, TypeError, AttributeError, ValueError) as error:
             if getattr(error, "placed", False):
                 raise
@@ -101,7 +101,7 @@ class _Body(Expressions):
             told.placed = True  # type: ignore[attr-defined]
             raise told from error
 
-    def _emitted(self) -> tuple[ir.Function, Any]:
+    def _emit(self) -> tuple[ir.Function, Any]:
         tree = self.part.tree
         made = self.translation.function(self.part, [kind for one in self.forms for kind in places.types(one)])
         self.made = made
@@ -111,7 +111,7 @@ class _Body(Expressions):
         self.build = Builder(made.append_basic_block("body"))
         arguments = iter([IrValue(self.build, argument) for argument in made.args])
         for argument, one in zip(tree.args.args, self.forms, strict=True):
-            self.assign(argument.arg, places.whole(one, arguments))
+            self.assign(argument.arg, places.assemble(one, arguments))
         self.block(tree.body)
         if not self.build.block.is_terminated:
             self.build.ret_void()
@@ -143,10 +143,10 @@ class _Body(Expressions):
 
     def read(self, name: str) -> Any:
         if name not in self.variables:
-            return self.part.outside(name)
+            return self.part.global_value(name)
         form, slots = self.variables[name]
         loaded = (self.build.load(slot, typ=kind) for slot, kind in zip(slots, places.types(form), strict=True))
-        return places.whole(form, loaded)
+        return places.assemble(form, loaded)
 
     # -- statements --------------------------------------------------------------------------------
 
@@ -240,9 +240,9 @@ class _Body(Expressions):
         build.position_at_end(head)
         test = self.truth(node.test)
         build.cbranch(ir.Constant(I1, int(test)) if isinstance(test, bool) else test, body, after)
-        self.looped(body, head, after, lambda: self.block(node.body))
+        self.emit_loop_body(body, head, after, lambda: self.block(node.body))
 
-    def looped(self, body: ir.Block, again: ir.Block, after: ir.Block, emit: Callable[[], Any]) -> None:
+    def emit_loop_body(self, body: ir.Block, again: ir.Block, after: ir.Block, emit: Callable[[], Any]) -> None:
         """Emits the body of a loop; `again` is the target of continue, `after` of break."""
         self.loops.append((again, after))
         self.build.position_at_end(body)
@@ -270,11 +270,11 @@ class _Body(Expressions):
                 first, end, step = (0, *given, 1) if len(given) == 1 else (*given, 1)[:3]
                 self.count(number(self.build, first), end, step, body)
             else:
-                self.each(given[0], lambda at, value: body((at, value)))
+                self.for_each(given[0], lambda at, value: body((at, value)))
         else:
-            self.each(self.value(node.iter), lambda at, value: body(value))
+            self.for_each(self.value(node.iter), lambda at, value: body(value))
 
-    def each(self, values: Any, body: Callable[[Any, Any], None]) -> None:
+    def for_each(self, values: Any, body: Callable[[Any, Any], None]) -> None:
         """Calls body(number, value) for each element of an array or a tuple."""
         if isinstance(values, Array):
             self.count(number(self.build, 0), values.size, 1, lambda at: body(at, places.load(*values.at(at))))
@@ -286,7 +286,7 @@ class _Body(Expressions):
             following = self.build.append_basic_block("next")
             here = self.build.append_basic_block("each")
             self.build.branch(here)
-            self.looped(here, following, after, functools.partial(body, at, value))
+            self.emit_loop_body(here, following, after, functools.partial(body, at, value))
             self.build.position_at_end(following)
         self.build.branch(after)
         self.build.position_at_end(after)
@@ -301,7 +301,7 @@ class _Body(Expressions):
         build.position_at_end(head)
         at = build.load(counter, typ=I64)
         build.cbranch(at.signed > limit if isinstance(step, int) and step < 0 else at.signed < limit, each, after)
-        self.looped(each, again, after, lambda: body(at))
+        self.emit_loop_body(each, again, after, lambda: body(at))
         build.position_at_end(again)
         build.store(at + step, counter)
         build.branch(head)

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from simgpu.machine.intrinsics import uadd_sat, umin
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import I8, I32, IrValue, joined
+from simgpu.machine.values import I8, I32, IrValue, join_vectors
 from simgpu.matrix.fragments import GROUP
 from simgpu.matrix.sums import Groups
 
@@ -35,7 +35,7 @@ class Exponents:
     def serves(groups: Groups) -> bool:
         return groups.walk.groups % PER_ROW == 0 and (groups.walk.index is not None or _distinct(groups) > 0)
 
-    def least(self, row: Any, steps: list[int]) -> IrValue:
+    def least_fields(self, row: Any, steps: list[int]) -> IrValue:
         """Returns <64 x i8>: fields of 2^(24 − E) of these steps, by lane of register `row` (i64, its first group) of D."""
         return functools.reduce(umin, [uadd_sat(self._of_a(row, step), self._of_b(row, step)) for step in steps])
 
@@ -45,7 +45,7 @@ class Exponents:
         if self.groups.moved is not None:
             place = place + self.groups.moved[2]
         words = self.a.at(place).load(I32).splat(GROUP).bitcast(BYTES)
-        return words.shuffled([lane // GROUP * (GROUP + 1) for lane in range(LANES)])
+        return words.shuffle([lane // GROUP * (GROUP + 1) for lane in range(LANES)])
 
     def _of_b(self, row: Any, step: int) -> IrValue:
         """Loads each group's 16 bytes; neighbouring and repeated groups share a load."""
@@ -55,8 +55,8 @@ class Exponents:
         apart = range(PER_ROW if groups.walk.index is not None else 1)
         values = [self.b.at(groups.b_offset(row + group, step).ashr(2)).load(of_group, 1) for group in apart]
         if len(values) == 1:
-            return values[0].shuffled([lane % near for lane in range(LANES)])
-        return joined(values, LANES)[0]
+            return values[0].shuffle([lane % near for lane in range(LANES)])
+        return join_vectors(values, LANES)[0]
 
 
 def _distinct(groups: Groups) -> int:

@@ -22,14 +22,14 @@ from simgpu.machine.values import F32, I8, I32, I64, Builder, IrValue
 from simgpu.matrix import i8
 from simgpu.matrix.cdna3.exponents import BYTES, PER_ROW, Exponents
 from simgpu.matrix.cdna3.operand import BIAS, GRID, LEAST, NONE, FastOperand
-from simgpu.matrix.cdna3.rounding import FINITE, NEAR, MatrixRounding, shifted
+from simgpu.matrix.cdna3.rounding import FINITE, NEAR, MatrixRounding, shift
 from simgpu.matrix.cdna3.scales import HIGHEST, LOWEST, Scales
 from simgpu.matrix.fragments import GROUP, Spread, stack
 from simgpu.matrix.sums import V32, VI, Accumulator, Groups, first_of_chunks
 
 FLOOR = (BIAS + 2 * LEAST) << 23  # in place: the least E
 QUARTER = ir.VectorType(I8, GROUP)
-Summed = Callable[[Any, list[int], Any], Any]  # (group, steps, bits of 2^(24 − E)) to the sum in units of 2^(E − 24)
+SumFunction = Callable[[Any, list[int], Any], Any]  # (group, steps, bits of 2^(24 − E)) to the sum in units of 2^(E − 24)
 
 
 class Continuation:
@@ -109,7 +109,7 @@ class FastSum:
     def _dots(self, group: Any, steps: list[int], scale: IrValue) -> IrValue:
         left, right = (operand.pairs for operand in self.operands)
         assert left is not None and right is not None
-        return shifted("shl", i8.dot(self.groups, group, steps, left, right), self.unit + (scale >> 23))
+        return shift("shl", i8.dot(self.groups, group, steps, left, right), self.unit + (scale >> 23))
 
     def _products(self, group: Any, steps: list[int], scale: IrValue) -> Any:
         """Sums products, each cut toward 0."""
@@ -117,15 +117,15 @@ class FastSum:
         products = (self.groups.product(left, right, F32, group, step) for step in steps)
         return sum((product * scale.bitcast(V32)).fptosi(I32) for product in products)
 
-    def _joined(self, totals: list[IrValue], scales: list[IrValue], least: IrValue) -> Any:
+    def _join(self, totals: list[IrValue], scales: list[IrValue], least: IrValue) -> Any:
         """Joins the sums of both parts (FP8), each cut toward −∞ at the larger E, whose scale is the least."""
         if len(totals) == 1:
             return totals[0]
-        return sum(shifted("ashr", total, scale - least >> 23) for total, scale in zip(totals, scales, strict=True))
+        return sum(shift("ashr", total, scale - least >> 23) for total, scale in zip(totals, scales, strict=True))
 
     # -- the registers of D --------------------------------------------------------------------
 
-    def _registers(self, parts: list[list[int]], summed: Summed) -> None:
+    def _registers(self, parts: list[list[int]], summed: SumFunction) -> None:
         """Emits all of D; parts: the steps of a chunk, grouped by a shared E.
 
         The shorter rounding serves up to the first register whose C is not near, the longer one from there on. A hint
@@ -142,11 +142,11 @@ class FastSum:
         build.branch(done)
         build.position_at_end(far.block)
         frame.loop(count, lambda row: self._register(row, parts, summed, None), first=far.row, step=PER_ROW)
-        hint.store(_any(self.highest.load(VI, 64).unsigned > NEAR).zext(I32))
+        hint.store(_any_lane(self.highest.load(VI, 64).unsigned > NEAR).zext(I32))
         build.branch(done)
         build.position_at_end(done)
 
-    def _register(self, row: Any, parts: list[list[int]], summed: Summed, far: Continuation | None) -> tuple[()]:
+    def _register(self, row: Any, parts: list[list[int]], summed: SumFunction, far: Continuation | None) -> tuple[()]:
         """Emits D's register `row` (i64, its first group of lanes); far: where the shorter rounding continues; None for
         the longer one."""
         groups = self.groups
@@ -160,21 +160,21 @@ class FastSum:
         places = [row + g for g in range(PER_ROW)]
         cs = [self.c.load(place, V32) for place in places]
 
-        def added(cs: list[Any]) -> list[Any]:
+        def add_register(cs: list[Any]) -> list[Any]:
             scales = [self._scales(slots, number) for number in range(PER_ROW)]
             least = [functools.reduce(umin, of_parts) for of_parts in scales]
             units = [self._unit(place, scale) for place, scale in zip(places, least, strict=True)]
-            scaled = [self.rounding.scaled(c, unit) for c, unit in zip(cs, units, strict=True)]
+            scaled = [self.rounding.scale_c(c, unit) for c, unit in zip(cs, units, strict=True)]
             self._leave_by_exponent(self.rounding.highest(scaled), far, row)
-            rounded = self.rounding.far if far is None else self.rounding.near
+            rounded = self.rounding.round_far if far is None else self.rounding.round_near
             result = []
             for place, c, of_parts, scale, unit in zip(places, scaled, scales, least, units, strict=True):
                 totals = [summed(place, part, of_part) for part, of_part in zip(parts, of_parts, strict=True)]
-                result.append(rounded(self._joined(totals, of_parts, scale), c, unit))
+                result.append(rounded(self._join(totals, of_parts, scale), c, unit))
             return result
 
-        groups.chunked(moves, lambda _: self._store_fields(row, parts, slots, cs), [])
-        for place, total in zip(places, groups.chunked(moves, added, cs), strict=True):
+        groups.run_chunks(moves, lambda _: self._store_fields(row, parts, slots, cs), [])
+        for place, total in zip(places, groups.run_chunks(moves, add_register, cs), strict=True):
             self.c.store(place, total)
         return ()
 
@@ -189,23 +189,23 @@ class FastSum:
     def _leave_by_exponent(self, highest: IrValue, far: Continuation | None, row: Any) -> None:
         """Continues elsewhere from this register on if a scaled C is too large for this rounding."""
         if far is None:
-            self._leave_if(_any(highest.unsigned > FINITE), self.rest, row)
+            self._leave_if(_any_lane(highest.unsigned > FINITE), self.rest, row)
             self.highest.store(highest, 64)
         else:
-            self._leave_if(_any(highest.unsigned > NEAR), far, row)
+            self._leave_if(_any_lane(highest.unsigned > NEAR), far, row)
 
     def _store_fields(self, row: Any, parts: list[list[int]], slots: list[Any], cs: list[Any]) -> list[Any]:
         """Stores fields of 2^(24 − E) of a chunk, by part; continues elsewhere if C is tiny and all products are 0."""
         build = self.build
-        fields = [self.exponents.least(row, part) for part in parts]
+        fields = [self.exponents.least_fields(row, part) for part in parts]
         empty = [field.unsigned > NONE for field in fields]
         before = build.block
-        with build.if_then(_any(functools.reduce(operator.or_, empty)), likely=False):
+        with build.if_then(_any_lane(functools.reduce(operator.or_, empty)), likely=False):
             limited = [umin(field, NONE) for field in fields]
             nothing = functools.reduce(operator.and_, empty)
             sizes = [(c.bitcast(VI) & 0x7FFFFFFF) - 1 for c in cs]  # less 1, so that a zero is the greatest
             tiny = functools.reduce(umin, sizes).unsigned < self._floor() - 1
-            self._leave_if(_any(nothing) & _any(tiny), self.rest, row)
+            self._leave_if(_any_lane(nothing) & _any_lane(tiny), self.rest, row)
             after = build.block
         values = [build.phi(BYTES) for _ in parts]
         for value, field, less, slot in zip(values, fields, limited, slots, strict=True):
@@ -236,6 +236,6 @@ class FastSum:
         self.build.position_at_end(stay)
 
 
-def _any(mask: IrValue) -> IrValue:
+def _any_lane(mask: IrValue) -> IrValue:
     """True if any of a vector's lanes is set."""
     return mask.bitcast(ir.IntType(mask.lanes)) != 0

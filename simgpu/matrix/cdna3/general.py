@@ -46,9 +46,9 @@ class GeneralSum:
         for steps, offsets in self._parts():
 
             def add(state: list[Any], steps: list[int] = steps) -> list[Any]:
-                return [self._added(group, steps, state[0])]
+                return [self._add(group, steps, state[0])]
 
-            total = self.groups.chunked(offsets, add, [total])[0]
+            total = self.groups.run_chunks(offsets, add, [total])[0]
         self.c.store(group, default_nan(total))
 
     def _parts(self) -> list[tuple[list[int], tuple[np.ndarray, ...]]]:
@@ -63,17 +63,17 @@ class GeneralSum:
         once = np.zeros(1, np.int64), np.zeros(1, np.int64)
         return [(list(range(start, min(start + size, steps))), once) for start in range(0, steps, size)]
 
-    def _added(self, group: Any, steps: list[int], c: IrValue) -> IrValue:
+    def _add(self, group: Any, steps: list[int], c: IrValue) -> IrValue:
         if self.narrow:
-            total, top = self._joined(*(self._products(group, steps[half::2]) for half in (0, 1)))
+            total, top = self._join(*(self._products(group, steps[half::2]) for half in (0, 1)))
         else:
             cut, top = self._products(group, steps)
             total = cut.sitofp(F64)
         if self.scales is None:
-            return self._with_special(group, steps, c, self._accumulated(total, top, c))
+            return self._with_special(group, steps, c, self._accumulate(total, top, c))
         moved = self._moved_scales()
         top = top + self.scales.exponent(group, moved)
-        result = self._with_special(group, steps, c, self._accumulated(total, top, c))
+        result = self._with_special(group, steps, c, self._accumulate(total, top, c))
         return where(self.scales.is_nan(group, moved), math.nan, result)
 
     def _moved_scales(self) -> list[Any]:
@@ -87,21 +87,21 @@ class GeneralSum:
         top = functools.reduce(smax, exponents)
         bias = 127 + 24 - self.fraction - top
 
-        def cut(k: int, exponent: IrValue) -> IrValue:
+        def cut_product(k: int, exponent: IrValue) -> IrValue:
             product = groups.product(left.significands, right.significands, F32, group, k)
             scale = (smax(exponent + bias, 1) << 23).bitcast(V32)  # 2^(e − E + 24 − fraction)
             return (product * scale).fptosi(I32)
 
-        total: Any = sum(cut(k, exponent) for k, exponent in zip(steps, exponents, strict=True))
+        total: Any = sum(cut_product(k, exponent) for k, exponent in zip(steps, exponents, strict=True))
         return total, top
 
-    def _joined(self, even: tuple[IrValue, IrValue], odd: tuple[IrValue, IrValue]) -> tuple[IrValue, IrValue]:
+    def _join(self, even: tuple[IrValue, IrValue], odd: tuple[IrValue, IrValue]) -> tuple[IrValue, IrValue]:
         """Joins both sums (FP8), cut toward −∞ at the larger exponent; returns their sum (f64) and that exponent."""
         top = smax(even[1], odd[1])
         low, high = (_scaled_down(part.sitofp(F64), exponent - top) for part, exponent in (even, odd))
         return low + high, top
 
-    def _accumulated(self, total: IrValue, top: IrValue, c: IrValue) -> IrValue:
+    def _accumulate(self, total: IrValue, top: IrValue, c: IrValue) -> IrValue:
         """Adds C. F is the larger of E and C's exponent: S is cut at 2^(F − 31), C at 2^(F − 24), their sum rounded once to f32."""
         own = smax(c.bitcast(VI) >> 23 & 255, 1) - 127
         both = smax(top, own)

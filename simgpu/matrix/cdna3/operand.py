@@ -11,7 +11,7 @@ from simgpu.machine.intrinsics import umax, umin
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import F32, I1, I8, I32, I64, IrValue, constant, where
 from simgpu.machine.wave_frame import MASK, ROW32
-from simgpu.matrix.fragments import FROW, Spread, reduced
+from simgpu.matrix.fragments import FROW, Spread, reduce_row
 from simgpu.matrix.i8 import Pairs
 from simgpu.matrix.operand_cache import CacheEntry
 
@@ -45,7 +45,7 @@ class FastOperand:
         # Pointer to an i32 that the sum uses: it outlives the operand, and is 0 at first.
         self.hint = entry.header.at(20)
         with entry.if_stale():
-            for fact, place in zip(self._decoded(order), facts, strict=True):
+            for fact, place in zip(self._decode(order), facts, strict=True):
                 place.store(fact.zext(I32))
         # i1: exponents are in range.
         self.in_range = in_range.load(I32) != 0
@@ -54,13 +54,13 @@ class FastOperand:
         # The greatest element's exponent as a field of f32 (i32).
         self.leading = leading.load(I32)
 
-    def _decoded(self, order: np.ndarray) -> tuple[IrValue, IrValue, IrValue]:
+    def _decode(self, order: np.ndarray) -> tuple[IrValue, IrValue, IrValue]:
         """Fills the cache entry; returns `in_range`, `whole` and `leading`."""
         self.spread.store(self.values, self.spread.finite_float)
         greatest, smallest = self._extremes()
         self._store_exponents(order)
         leading = umax(greatest >> 23, BIAS + self.least)
-        return self._in_range(greatest, smallest), self._whole(leading), leading
+        return self._in_range(greatest, smallest), self._store_integers(leading), leading
 
     def _size(self, row: IrValue) -> IrValue:
         """Returns the bits of the magnitudes of a row (i64)."""
@@ -69,13 +69,13 @@ class FastOperand:
     def _extremes(self) -> tuple[IrValue, IrValue]:
         """Returns the bits of the greatest magnitude, and of the smallest nonzero one less 1 (i32)."""
 
-        def one(row: IrValue, greatest: IrValue, smallest: IrValue) -> list[IrValue]:
+        def extremes_of_row(row: IrValue, greatest: IrValue, smallest: IrValue) -> list[IrValue]:
             size = self._size(row)
             less = size - 1  # so that a zero is the greatest
             return [umax(greatest, size), umin(smallest, less)]
 
-        greatest, smallest = self.frame.loop(self.spread.rows, one, [constant(ROW32, 0), constant(ROW32, 0xFFFFFFFF)])
-        return reduced("umax", greatest), reduced("umin", smallest)
+        greatest, smallest = self.frame.loop(self.spread.rows, extremes_of_row, [constant(ROW32, 0), constant(ROW32, 0xFFFFFFFF)])
+        return reduce_row("umax", greatest), reduce_row("umin", smallest)
 
     def _in_range(self, greatest: IrValue, smallest: IrValue) -> IrValue:
         """Returns i1: the elements are finite and their exponents between LEAST and MOST."""
@@ -85,12 +85,12 @@ class FastOperand:
         return below & (smallest.unsigned >= ((BIAS + LEAST) << 23) - 1)
 
     def _store_exponents(self, order: np.ndarray) -> None:
-        def one(row: IrValue) -> tuple[()]:
-            ordered = self._exponent(row).trunc(I8).shuffled(order.tolist())
+        def store_row(row: IrValue) -> tuple[()]:
+            ordered = self._exponent(row).trunc(I8).shuffle(order.tolist())
             self.exponents.at(row * len(order)).store(ordered, 64)
             return ()
 
-        self.frame.loop(self.spread.rows, one)
+        self.frame.loop(self.spread.rows, store_row)
 
     def _exponent(self, row: IrValue) -> IrValue:
         """Returns <64 x i32> of a row's exponents as bytes (CENTERS, ZERO); denormals have the format's least."""
@@ -100,13 +100,13 @@ class FastOperand:
 
     # -- integers ------------------------------------------------------------------------------
 
-    def _whole(self, leading: IrValue) -> IrValue:
+    def _store_integers(self, leading: IrValue) -> IrValue:
         """Returns i1: all elements are integers in units of 2^-GRID times the greatest's exponent. Stores them if so."""
         if self.pairs is None:
             return self.frame.value(ir.Constant(I1, 0))
         first = self.frame.value(ir.Constant(I64, 0))
-        fits = self._none(self._integer(first, leading)[0])  # one row mostly decides
-        found: IrValue = self.frame.both(fits, lambda: self._store_pairs(leading))
+        fits = self._no_lane(self._integer(first, leading)[0])  # one row mostly decides
+        found: IrValue = self.frame.emit_and(fits, lambda: self._store_pairs(leading))
         return found
 
     def _store_pairs(self, leading: IrValue) -> IrValue:
@@ -114,14 +114,14 @@ class FastOperand:
         pairs = self.pairs
         assert pairs is not None
 
-        def one(number: IrValue, found: IrValue) -> list[IrValue]:
+        def store_pair(number: IrValue, found: IrValue) -> list[IrValue]:
             row = number << 1
             wrong, low = self._integer(row, leading)
             other, high = self._integer(row + 1, leading)
             pairs.store(row, low, high)
             return [found | (wrong | other)]
 
-        return self._none(self.frame.loop(self.spread.rows // 2, one, [constant(MASK, 0)])[0])
+        return self._no_lane(self.frame.loop(self.spread.rows // 2, store_pair, [constant(MASK, 0)])[0])
 
     def _integer(self, row: IrValue, leading: IrValue) -> tuple[IrValue, IrValue]:
         """Returns which of a row's elements are no integers (<64 x i1>), and the integers (<64 x i32>)."""
@@ -130,5 +130,5 @@ class FastOperand:
         integers = scaled.fptosi(I32)
         return integers.sitofp(F32) != scaled, integers
 
-    def _none(self, mask: Any) -> IrValue:
+    def _no_lane(self, mask: Any) -> IrValue:
         return mask.bitcast(I64) == 0

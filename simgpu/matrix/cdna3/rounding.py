@@ -24,14 +24,14 @@ HALVES = ir.VectorType(I16, 2 * GROUP)
 
 
 class MatrixRounding:
-    """`_accumulated` of hardware.mfma.arithmetic; a `scale` is the bits of 2^(24 − E)."""
+    """`_accumulate` of hardware.mfma.arithmetic; a `scale` is the bits of 2^(24 − E)."""
 
     def __init__(self, build: Builder, narrow: bool) -> None:
         """narrow: FP8, whose small C count as 0."""
         self.build = build
         self.narrow = narrow
 
-    def scaled(self, c: IrValue, scale: IrValue) -> IrValue:
+    def scale_c(self, c: IrValue, scale: IrValue) -> IrValue:
         """Returns C in units of 2^(E − 24) (f32); exact if finite, except far below the last place."""
         if host().has_wide_masks:
             return _avx512("mul.ps.512", V32, c, scale.bitcast(V32), ROUND_DOWN)
@@ -43,11 +43,11 @@ class MatrixRounding:
         """Returns, by lane, the largest exponent of several scaled C, in place."""
         return functools.reduce(umax, [_exponent(value) for value in scaled])
 
-    def near(self, total: IrValue, scaled: IrValue, scale: IrValue) -> IrValue:
+    def round_near(self, total: IrValue, scaled: IrValue, scale: IrValue) -> IrValue:
         """Returns D of a sum and a C that is not above NEAR."""
-        return _counted(total + self._cut(scaled), _unit(scale))
+        return _times_unit(total + self._cut_c(scaled), _unit(scale))
 
-    def far(self, total: IrValue, scaled: IrValue, scale: IrValue) -> IrValue:
+    def round_far(self, total: IrValue, scaled: IrValue, scale: IrValue) -> IrValue:
         """Returns D of a sum and any C.
 
         Units are 2^(G − 24). G is the larger of E and C's exponent less MARGIN, so that the sum fits 32 bits. The bits
@@ -57,12 +57,12 @@ class MatrixRounding:
         apart = _over_near(_exponent(scaled))
         distance = apart >> 23
         lower = (scaled.bitcast(VI) - apart).bitcast(V32)
-        units = shifted("ashr", total, distance) + self._cut(lower)
-        lost = shifted("shl", IrValue(self.build, constant(VI, 3)), distance) >> 2
+        units = shift("ashr", total, distance) + self._cut_c(lower)
+        lost = shift("shl", IrValue(self.build, constant(VI, 3)), distance) >> 2
         units = where((total & lost) != 0, _odd(units), units)
-        return _counted(units, _unit(scale) + apart)
+        return _times_unit(units, _unit(scale) + apart)
 
-    def _cut(self, scaled: IrValue) -> IrValue:
+    def _cut_c(self, scaled: IrValue) -> IrValue:
         """Cuts toward −∞ (i32); FP8: 0 if C is below 2^(E − 25)."""
         counts = IrValue(self.build, constant(ir.VectorType(I1, GROUP), True))
         if self.narrow:  # except values between -1/2 and 0: only these are below -1/2's bits as integers
@@ -72,7 +72,7 @@ class MatrixRounding:
         return where(counts, floor(scaled).fptosi(I32), 0)
 
 
-def shifted(how: str, value: IrValue, distance: IrValue) -> IrValue:
+def shift(how: str, value: IrValue, distance: IrValue) -> IrValue:
     """Shifts <16 x i32> by any distance; 31 and more give the same."""
     if host().has_wide_masks:
         return _avx512({"ashr": "psrav.d.512", "shl": "psllv.d.512"}[how], VI, value, distance)
@@ -96,7 +96,7 @@ def _unit(scale: IrValue) -> IrValue:
     return (2 * BIAS << 23) - scale
 
 
-def _counted(units: IrValue, unit: IrValue) -> IrValue:
+def _times_unit(units: IrValue, unit: IrValue) -> IrValue:
     """Returns a count (i32) times a unit (the bits of a power of two), in f32."""
     return units.sitofp(F32) * unit.bitcast(V32)
 

@@ -11,7 +11,7 @@ from simgpu.hardware.mfma.instruction import SCALE_BLOCK
 from simgpu.machine.frame import Frame
 from simgpu.machine.values import I32, IrValue
 from simgpu.machine.wave_frame import ROW32
-from simgpu.matrix.fragments import GROUP, FragmentWalk, reduced, scale_places, stack
+from simgpu.matrix.fragments import GROUP, FragmentWalk, reduce_row, scale_places, stack
 from simgpu.matrix.sums import Groups
 
 ONE = 254  # the sum of the two bytes whose scales multiply to 1
@@ -60,5 +60,5 @@ class Scales:
     def extremes(self) -> tuple[IrValue, IrValue]:
         """Returns bounds of the exponents that the scales add (i32); the fast path serves LOWEST to HIGHEST."""
         rows = [row.load(ROW32, 64) >> 23 for row in self.rows]
-        least, most = (reduced(how, rows[0]) + reduced(how, rows[1]) - ONE for how in ("umin", "umax"))
+        least, most = (reduce_row(how, rows[0]) + reduce_row(how, rows[1]) - ONE for how in ("umin", "umax"))
         return least, most

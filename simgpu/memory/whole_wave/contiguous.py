@@ -28,14 +28,14 @@ def is_one_range(span: LaneSpan) -> IrValue:
     end = first.zext(I64) + length
     near = end.unsigned <= direct.FARTHEST  # otherwise a lane's 32 bits may have wrapped
 
-    def exactly() -> IrValue:
+    def check_steps() -> IrValue:
         wrong = []
         for group in range(LANES // GROUP):
             steps = ir.Constant(BLOCK, [size * (group * GROUP + lane) for lane in range(GROUP)])
             wrong.append(span.block(group) - steps ^ first)
-        return direct.none(wrong)
+        return direct.no_bit(wrong)
 
-    return span.frame.both(seems & near & (end.signed <= span.room), exactly)
+    return span.frame.emit_and(seems & near & (end.signed <= span.room), check_steps)
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from llvmlite import ir
 from simgpu.machine import intrinsics
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I1, I16, I32, I64, IrValue, joined, where
+from simgpu.machine.values import I1, I16, I32, I64, IrValue, join_vectors, where
 from simgpu.machine.wave_frame import PTR
-from simgpu.memory.lane_copy import GROUP, StagedRows, each_group, transposed
+from simgpu.memory.lane_copy import GROUP, StagedRows, each_group, load_transposed
 
 BLOCK = ir.VectorType(I32, GROUP)
 LINE = 64  # bytes of a vector, and of a host's cache line
@@ -69,12 +69,12 @@ class LaneSpan:
         return replace(self, distances=self.distances.at(number * LINE))
 
 
-def within(span: LaneSpan) -> IrValue:
+def all_in_bounds(span: LaneSpan) -> IrValue:
     """Returns i1: all lanes are in bounds."""
     blocks = [span.block(group) for group in range(LANES // GROUP)]
     if span.offset is not None:
         blocks = [block + span.offset for block in blocks]
-    largest = intrinsics.folded(span.frame.build, f"llvm.umax.v{GROUP}i32", blocks)
+    largest = intrinsics.fold(span.frame.build, f"llvm.umax.v{GROUP}i32", blocks)
     some = span.room.signed >= 0
     limit = where(span.room.signed < FARTHEST, span.room, FARTHEST).trunc(I32)
     return some & _all(largest.unsigned <= limit)
@@ -85,14 +85,14 @@ def _all(condition: IrValue) -> IrValue:
     return condition.bitcast(I16) == 0xFFFF
 
 
-def none(words: Sequence[IrValue]) -> IrValue:
+def no_bit(words: Sequence[IrValue]) -> IrValue:
     """Returns i1: no bit is set in any of the <16 x i32>."""
     return _all(functools.reduce(operator.or_, words) == 0)
 
 
 def first_of_each(block: IrValue, sharing: int) -> IrValue:
     """Copies the value of the first of `sharing` neighbours to all of them."""
-    return block.shuffled([lane - lane % sharing for lane in range(GROUP)])
+    return block.shuffle([lane - lane % sharing for lane in range(GROUP)])
 
 
 def in_runs(span: LaneSpan, nbytes: int = LINE) -> IrValue:
@@ -100,14 +100,14 @@ def in_runs(span: LaneSpan, nbytes: int = LINE) -> IrValue:
     lanes = nbytes // span.lane_bytes
     steps = ir.Constant(BLOCK, [lane % lanes * span.lane_bytes for lane in range(GROUP)])
     blocks = (span.block(group) for group in range(LANES // GROUP))
-    return none([block ^ (first_of_each(block, lanes) + steps) for block in blocks])
+    return no_bit([block ^ (first_of_each(block, lanes) + steps) for block in blocks])
 
 
 def in_a_row(span: LaneSpan) -> IrValue:
     """Returns i1: each lane's bytes follow the previous lane's."""
     start, size = span.distances.load(I32), span.lane_bytes
     steps = [ir.Constant(BLOCK, [lane * size for lane in range(group, group + GROUP)]) for group in range(0, LANES, GROUP)]
-    return none([span.block(group) ^ (span.frame.value(step) + start) for group, step in enumerate(steps)])
+    return no_bit([span.block(group) ^ (span.frame.value(step) + start) for group, step in enumerate(steps)])
 
 
 def first_offset(span: LaneSpan) -> IrValue:
@@ -158,23 +158,23 @@ def _of_runs(span: LaneSpan, nbytes: int = LINE) -> list[IrValue]:
     """Returns the dwords of the first 16 lanes, loaded `nbytes` at a time: neighbours that share them are consecutive."""
     kind = ir.VectorType(I32, nbytes // 4)
     lanes = range(0, GROUP, nbytes // span.lane_bytes)
-    return _columns(joined([span.place(lane).load(kind, align=1) for lane in lanes], GROUP))
+    return _columns(join_vectors([span.place(lane).load(kind, align=1) for lane in lanes], GROUP))
 
 
 def _of_places(span: LaneSpan) -> list[IrValue]:
     if span.lane_bytes == 4:
-        return [_gathered(span)]
+        return [_gather_first(span)]
     if span.lane_bytes == 16:
-        return transposed([span.place(lane) for lane in range(GROUP)])
+        return load_transposed([span.place(lane) for lane in range(GROUP)])
     return _of_runs(span, span.lane_bytes)
 
 
-def _gathered(span: LaneSpan) -> IrValue:
+def _gather_first(span: LaneSpan) -> IrValue:
     """Loads the dwords of the first 16 lanes."""
-    return gathered(span.start.address() + span.step(span.block(0)))
+    return gather(span.start.address() + span.step(span.block(0)))
 
 
-def gathered(addresses: IrValue) -> IrValue:
+def gather(addresses: IrValue) -> IrValue:
     """Loads dwords at 16 host addresses (<16 x i64>)."""
     places = addresses.build.inttoptr(addresses, ir.VectorType(PTR, GROUP))
     mask = ir.VectorType(I1, GROUP)
@@ -187,17 +187,17 @@ def _columns(lines: list[IrValue]) -> list[IrValue]:
     if len(lines) == 1:
         return lines
     if len(lines) == 2:
-        return [_picked(lines, [2 * lane + part for lane in range(GROUP)]) for part in (0, 1)]
+        return [_pick(lines, [2 * lane + part for lane in range(GROUP)]) for part in (0, 1)]
     # Take eight lanes' dwords 0 and 1, or 2 and 3, from two lines; then take their halves.
     pairs = [[4 * lane + part + p for p in (0, 1) for lane in range(8)] for part in (0, 2)]
-    halves = [[_picked(lines[at : at + 2], pair) for at in (0, 2)] for pair in pairs]
+    halves = [[_pick(lines[at : at + 2], pair) for at in (0, 2)] for pair in pairs]
     sides = ([*range(8), *range(16, 24)], [*range(8, 16), *range(24, 32)])
-    return [_picked(half, side) for half in halves for side in sides]
+    return [_pick(half, side) for half in halves for side in sides]
 
 
-def _picked(two: Sequence[IrValue], picks: Sequence[int]) -> IrValue:
+def _pick(two: Sequence[IrValue], picks: Sequence[int]) -> IrValue:
     """Returns dwords of two vectors, numbered through."""
-    return two[0].shuffled(picks, two[1])
+    return two[0].shuffle(picks, two[1])
 
 
 def copy(span: LaneSpan, target: IrValue) -> None:
@@ -206,15 +206,15 @@ def copy(span: LaneSpan, target: IrValue) -> None:
         with lines:
             copy_lines(span, target)
         with apart:
-            _copied(span, target, span.lane_bytes)
+            _copy(span, target, span.lane_bytes)
 
 
 def copy_lines(span: LaneSpan, target: IrValue) -> None:
     """Copies if the lanes that share a line are consecutive."""
-    _copied(span, target, LINE)
+    _copy(span, target, LINE)
 
 
-def _copied(span: LaneSpan, target: IrValue, nbytes: int) -> None:
+def _copy(span: LaneSpan, target: IrValue, nbytes: int) -> None:
     kind = ir.VectorType(I32, nbytes // 4)
 
     def copy(group: Any) -> None:
@@ -239,7 +239,7 @@ def all_zero(span: LaneSpan) -> IrValue:
         (found,) = span.frame.loop(LANES // GROUP, gather, [ir.Constant(kind, None if nbytes > 4 else 0)])
         return span.frame.value(found).bitcast(ir.IntType(8 * nbytes)) == 0
 
-    return span.frame.chosen(in_runs(span), lambda: zero(LINE), lambda: zero(span.lane_bytes))
+    return span.frame.emit_choice(in_runs(span), lambda: zero(LINE), lambda: zero(span.lane_bytes))
 
 
 # -- stores ----------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def _spread(span: LaneSpan, source: IrValue, lanes: int) -> None:
             pieces = [first.at(4 * lane).load(I32) for lane in range(GROUP)]
         else:
             lines = _lines([first.at(part * ROW).load(BLOCK, align=64) for part in range(dwords)])
-            pieces = [line.shuffled(range(at, at + size), line) for line in lines for at in range(0, GROUP, size)]
+            pieces = [line.shuffle(range(at, at + size), line) for line in lines for at in range(0, GROUP, size)]
         for number, piece in enumerate(pieces):
             here.place(number * lanes).store(piece, align=1)
 
@@ -283,7 +283,7 @@ def _lines(blocks: list[IrValue]) -> list[IrValue]:
         return blocks
     low, high = ([at + half for lane in range(8) for at in (lane, GROUP + lane)] for half in (0, 8))
     if len(blocks) == 2:
-        return [_picked(blocks, side) for side in (low, high)]
-    pairs = [[_picked(blocks[at : at + 2], side) for at in (0, 2)] for side in (low, high)]
+        return [_pick(blocks, side) for side in (low, high)]
+    pairs = [[_pick(blocks[at : at + 2], side) for at in (0, 2)] for side in (low, high)]
     quads = [[at + half + p for lane in range(4) for at in (2 * lane, GROUP + 2 * lane) for p in (0, 1)] for half in (0, 8)]
-    return [_picked(pair, quad) for pair in pairs for quad in quads]
+    return [_pick(pair, quad) for pair in pairs for quad in quads]

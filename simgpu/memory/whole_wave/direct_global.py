@@ -17,7 +17,7 @@ from simgpu.machine.hooks import observe, overwrites
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
-from simgpu.memory.any_lanes import field, hinted, mark_lane, note_page
+from simgpu.memory.any_lanes import field, hinted_entry, mark_lane, note_page
 from simgpu.memory.lane_copy import constant, each_lane
 from simgpu.memory.whole_wave import contiguous, direct
 from simgpu.memory.whole_wave.direct import BLOCK, GROUP, LINE, LaneSpan
@@ -45,7 +45,7 @@ class DirectGlobal:
         self.start = start
         self.to_memory = to_memory
         self.streams = streams
-        self.entry = hinted(frame)
+        self.entry = hinted_entry(frame)
         base, size, delta = (field(self.entry, which) for which in (layout.ALLOC_BASE, layout.ALLOC_SIZE, layout.ALLOC_DELTA))
         self.offset = start - base  # of distance 0 in the allocation
         here = self.offset.unsigned < size
@@ -60,21 +60,21 @@ class DirectGlobal:
         """Moves the registers if the access fits and the i1 `active` holds; otherwise runs the code that `otherwise` emits."""
         frame = self.frame
         aligned = (self._first() & 7) == 0
-        run = frame.both(active & aligned, lambda: contiguous.is_one_range(self.span))
+        run = frame.emit_and(active & aligned, lambda: contiguous.is_one_range(self.span))
         offsets = self._offsets() if frame.hooks else None  # a load may overwrite the distances
 
-        def whole() -> ir.Constant:
+        def run_whole() -> ir.Constant:
             self._run_whole(registers)
             return ir.Constant(I1, 1)
 
-        def apart() -> IrValue:
-            return frame.chosen(active & direct.within(self.span), lambda: self._run_apart(registers), general)
+        def run_apart() -> IrValue:
+            return frame.emit_choice(active & direct.all_in_bounds(self.span), lambda: self._run_apart(registers), general)
 
         def general() -> ir.Constant:
             otherwise()
             return ir.Constant(I1, 0)
 
-        served = frame.chosen(run, whole, apart)
+        served = frame.emit_choice(run, run_whole, run_apart)
         if frame.hooks:
             with frame.build.if_then(served):
                 access = Access(
@@ -155,7 +155,7 @@ class DirectGlobal:
     def _fourth(self, turn: IrValue) -> IrValue:
         """Returns distances of lanes `turn` (i64, below 4), `turn` + 4 and so on (<16 x i32>)."""
         part = self.span.distances.at(turn << 2).load(ir.VectorType(I32, LANES - 3))
-        return part.shuffled(range(0, LANES, 4))
+        return part.shuffle(range(0, LANES, 4))
 
     # -- bytes touched -----------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ def of_addresses(
 
     The distances from there are stored in the wave's area of addresses.
     """
-    base = field(hinted(frame), layout.ALLOC_BASE)
+    base = field(hinted_entry(frame), layout.ALLOC_BASE)
     origin = base - offset
     low = origin.trunc(I32).splat(GROUP)
     high = (origin >> 32).trunc(I32).splat(GROUP)
@@ -203,7 +203,7 @@ def of_addresses(
         distances.at(group * LINE).store(ours - low, align=64)
         borrow = (ours.unsigned < low).zext(I32)
         far.append(theirs - high - borrow)
-    return DirectGlobal(frame, base, distances, lane_bytes, to_memory, streams=False), direct.none(far)
+    return DirectGlobal(frame, base, distances, lane_bytes, to_memory, streams=False), direct.no_bit(far)
 
 
 class Marks:
@@ -223,15 +223,17 @@ class Marks:
         straddles = [block & span.lane_bytes - 1 for block in self.bits]
         rows = [block ^ direct.first_of_each(block, span.sharing) for block in self.bits]
         columns = [block ^ self.bits[0] for block in self.bits[1:]]
-        return self.frame.chosen(
+        return self.frame.emit_choice(
             self._of_one_line(rows, straddles),
             lambda: self._words(range(0, LANES, span.sharing)),
-            lambda: self.frame.chosen(self._of_one_line(columns, straddles), lambda: self._words(range(GROUP)), self._exactly),
+            lambda: self.frame.emit_choice(
+                self._of_one_line(columns, straddles), lambda: self._words(range(GROUP)), self._all_marked
+            ),
         )
 
     def _of_one_line(self, differences: Sequence[IrValue], straddles: Sequence[IrValue]) -> IrValue:
         """Returns i1: no difference reaches beyond a line, and no lane's bytes are in two."""
-        return direct.none([*(block & 0x1_0000_0000 - LINE for block in differences), *straddles])
+        return direct.no_bit([*(block & 0x1_0000_0000 - LINE for block in differences), *straddles])
 
     def _bit(self, lane: int | IrValue) -> IrValue:
         """Returns i64: a lane's first bit."""
@@ -241,39 +243,39 @@ class Marks:
     def _words(self, lanes: range) -> IrValue:
         """Returns i1: all bits of the lines with the lanes' bytes are set."""
 
-        def both(lane: IrValue, every: IrValue) -> list[IrValue]:
+        def and_words(lane: IrValue, every: IrValue) -> list[IrValue]:
             return [every & self.words.at(self._bit(lane) >> 6 << 3).load(I64, 8)]
 
-        (every,) = self.frame.loop(lanes.stop, both, [constant(-1)], step=lanes.step)
+        (every,) = self.frame.loop(lanes.stop, and_words, [constant(-1)], step=lanes.step)
         return self.frame.value(every) == -1
 
-    def _exactly(self) -> IrValue:
+    def _all_marked(self) -> IrValue:
         start = self.words.address().splat(GROUP)
 
         def look(group: IrValue, missing: IrValue) -> list[IrValue]:
             block = self.span.group(group).block(0) + self.inner
-            have = direct.gathered(start + (block >> 3).zext(I64)) >> (block & 7)
+            have = direct.gather(start + (block >> 3).zext(I64)) >> (block & 7)
             return [missing | ~have & (1 << self.span.lane_bytes) - 1]
 
         (missing,) = self.frame.loop(LANES // GROUP, look, [ir.Constant(BLOCK, None)])
-        return direct.none([self.frame.value(missing)])
+        return direct.no_bit([self.frame.value(missing)])
 
     def write(self) -> None:
         """Sets the bits. Other threads may set neighbours at once, so only whole bytes are simply stored."""
         span = self.span
         firsts = ir.Constant(BLOCK, [7 if lane % span.sharing == 0 else 0 for lane in range(GROUP)])
-        even = direct.none([block & firsts for block in self.bits])
+        even = direct.no_bit([block & firsts for block in self.bits])
         with self.build.if_else(even & direct.in_runs(span)) as (together, apart):
             with together:
                 self.frame.loop(LANES, self._line, step=span.sharing)
             with apart:
-                each_lane(self.frame, constant(ALL_LANES), self._one)
+                each_lane(self.frame, constant(ALL_LANES), self._mark_one)
 
     def _line(self, lane: IrValue) -> tuple[()]:
         self._store_ones(self._bit(lane), LINE)
         return ()
 
-    def _one(self, lane: IrValue) -> None:
+    def _mark_one(self, lane: IrValue) -> None:
         size, bit = self.span.lane_bytes, self._bit(lane)
         if size < 8:
             mark_lane(self.frame, self.words, bit, size)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from simgpu.hardware.code_object import bundle, dwarf, elf
 from simgpu.hardware.code_object.code_object import CodeObject
-from simgpu.hardware.code_object.names import TEXT_LIMIT, original, printable, shown
+from simgpu.hardware.code_object.names import TEXT_LIMIT, original, printable, printable_name
 from simgpu.hardware.errors import DecodeError
-from simgpu.tools.robustness.hostile import NewSection, rebuilt
+from simgpu.tools.robustness.hostile import NewSection, rebuild
 from tests.support.kernels import KernelText, assemble
 
 MIB = 1 << 20
@@ -84,24 +84,24 @@ def test_sections_over_the_same_bytes(good: bytes) -> None:
     everything = (0, len(good) + MIB)
     data = good + bytes(MIB)
     tables = [NewSection(b"", elf.SHT_SYMTAB, everything)] * 1000
-    refused(rebuilt(data, tables), "symbol tables of type 2: an ELF file has at most one")
+    refused(rebuild(data, tables), "symbol tables of type 2: an ELF file has at most one")
     again = [NewSection(b"", elf.SHT_RELA, everything, elf.SHF_ALLOC)] * 1000
-    refused(rebuilt(data, again), r"relocation sections of \d+ bytes together .* overlap")
+    refused(rebuild(data, again), r"relocation sections of \d+ bytes together .* overlap")
     names = b"a" * (1 << 17) + b"\0"
     many = struct.pack("<IBBHQQ", 0, 2, 0, 1, 0, 0) * 5000
     last = len(elf.ElfFile(good).sections)
     sections = [NewSection(b".strtab", 3, names), NewSection(b".symtab", elf.SHT_SYMTAB, many, link=last)]
-    refused(rebuilt(good, sections, replace=True), "a name of 131072 characters, the limit is 65536")
+    refused(rebuild(good, sections, replace=True), "a name of 131072 characters, the limit is 65536")
     sections[0] = NewSection(b".strtab", 3, b"a" * 60_000 + b"\0")
-    refused(rebuilt(good, sections, replace=True), "symbols' names have over .* overlap")
+    refused(rebuild(good, sections, replace=True), "symbols' names have over .* overlap")
 
 
 def test_headers_that_count_or_claim_too_much(good: bytes) -> None:
     size = len(good)
-    refused(rebuilt(good, headers=[(elf.PT_LOAD, 4, 0, 0, 0, size, size, 1)] * 200), "program headers, the limit is 128")
-    refused(rebuilt(good, headers=[(elf.PT_NOTE, 4, 0, 0, 0, size, size, 1)] * 100), "note segments of .* overlap")
-    refused(rebuilt(good, headers=[(elf.PT_LOAD, 4, 0, 1 << 40, 0, 0, 1 << 62, 1)]), "span .* more than the limit of 268435456")
-    refused(rebuilt(good, headers=[(elf.PT_LOAD, 5, 0, 1 << 20, 0, 0, 1 << 27, 1)]), "134217728 bytes of code are not in the file")
+    refused(rebuild(good, headers=[(elf.PT_LOAD, 4, 0, 0, 0, size, size, 1)] * 200), "program headers, the limit is 128")
+    refused(rebuild(good, headers=[(elf.PT_NOTE, 4, 0, 0, 0, size, size, 1)] * 100), "note segments of .* overlap")
+    refused(rebuild(good, headers=[(elf.PT_LOAD, 4, 0, 1 << 40, 0, 0, 1 << 62, 1)]), "span .* more than the limit of 268435456")
+    refused(rebuild(good, headers=[(elf.PT_LOAD, 5, 0, 1 << 20, 0, 0, 1 << 27, 1)]), "134217728 bytes of code are not in the file")
     for at, name in ((54, "program"), (58, "section")):
         entry = bytearray(good)
         struct.pack_into("<H", entry, at, 0)
@@ -114,7 +114,7 @@ def test_headers_that_count_or_claim_too_much(good: bytes) -> None:
 
 def test_zeros_that_only_memory_holds_stay_possible(good: bytes) -> None:
     """Device arrays are such zeros: no file contains them."""
-    code = CodeObject.parse(rebuilt(good, headers=[(elf.PT_LOAD, 6, 0, 1 << 20, 0, 0, 1 << 24, 1)]))
+    code = CodeObject.parse(rebuild(good, headers=[(elf.PT_LOAD, 6, 0, 1 << 20, 0, 0, 1 << 24, 1)]))
     image, base = code.image()
     assert base == 0 and len(image) == (1 << 20) + (1 << 24) and not any(image[1 << 20 :: 4096])
 
@@ -136,7 +136,7 @@ def test_zeros_that_only_memory_holds_stay_possible(good: bytes) -> None:
     ids=["bytes", "maps", "entries", "lists in lists", "maps in maps", "name", "workgroup size"],
 )  # fmt: skip
 def test_metadata_that_asks_for_too_much(good: bytes, note: bytes, match: str) -> None:
-    data = rebuilt(good, note=note)
+    data = rebuild(good, note=note)
     with pytest.raises(DecodeError, match=match):
         CodeObject.parse(data)
 
@@ -161,13 +161,13 @@ def compressed(content: bytes) -> bytes:
 
 def test_sections_that_grow_when_they_are_expanded(good: bytes) -> None:
     one = NewSection(b".debug_str", 1, compressed(bytes(dwarf.SECTION_LIMIT + 1)), dwarf.SHF_COMPRESSED)
-    data = rebuilt(good, [one], replace=True)
+    data = rebuild(good, [one], replace=True)
     assert len(data) < MIB
     assert "source lines are left out: debug sections have over 67108864 bytes, the limit" in warned(data)
     old = NewSection(b".zdebug_str", 1, b"ZLIB" + bytes(8) + zlib.compress(bytes(dwarf.SECTION_LIMIT + 1)))
-    assert "left out" in warned(rebuilt(good, [old], replace=True))
+    assert "left out" in warned(rebuild(good, [old], replace=True))
     zstd = NewSection(b".debug_str", 1, struct.pack("<IIQQ", 2, 0, 1, 1) + b"?", dwarf.SHF_COMPRESSED)
-    assert "section .debug_str is compressed by method 2" in warned(rebuilt(good, [zstd], replace=True))
+    assert "section .debug_str is compressed by method 2" in warned(rebuild(good, [zstd], replace=True))
 
 
 def line_table(program: bytes, tables: bytes = b"\0a.c\0\0\0\0\0", version: int = 4) -> bytes:
@@ -178,18 +178,18 @@ def line_table(program: bytes, tables: bytes = b"\0a.c\0\0\0\0\0", version: int 
 
 def test_tables_that_take_too_many_steps(good: bytes) -> None:
     rows = line_table(b"\x01" * (dwarf.STEP_LIMIT + 1))
-    assert "over 2097152 steps" in warned(rebuilt(good, [NewSection(b".debug_line", 1, compressed(rows), 0x800)], replace=True))
+    assert "over 2097152 steps" in warned(rebuild(good, [NewSection(b".debug_line", 1, compressed(rows), 0x800)], replace=True))
     unit = struct.pack("<IHIB", 7 + 3 * MIB, 4, 0, 8) + b"\x01" * (3 * MIB)
     for abbreviation in (b"\x01\x1d\x01\0\0\0", b"\x01\x1d\x01" + b"\x59\x21\x05" * 5000 + b"\0\0\0"):
         sections = [NewSection(b".debug_info", 1, compressed(unit), 0x800), NewSection(b".debug_abbrev", 1, abbreviation)]
-        assert "over 2097152 steps" in warned(rebuilt(good, [*sections, NewSection(b".debug_line", 1, b"")], replace=True))
+        assert "over 2097152 steps" in warned(rebuild(good, [*sections, NewSection(b".debug_line", 1, b"")], replace=True))
 
 
 def test_tables_without_an_end_count_as_absent(good: bytes) -> None:
     endless = line_table(b"", bytes((0,)) + b"\xff" * 9 + b"\x01", 5)  # entries of no bytes, 2^63 of them
     forms = line_table(b"", b"\x01\x01\x19" + b"\xff" * 8 + b"\x7f", 5)  # a form that uses no bytes
     for section in (endless, forms):
-        assert warned(rebuilt(good, [NewSection(b".debug_line", 1, section)], replace=True)) == ""
+        assert warned(rebuild(good, [NewSection(b".debug_line", 1, section)], replace=True)) == ""
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -203,6 +203,6 @@ def test_names_are_printable_and_never_the_same(text: str) -> None:
 
 
 def test_long_names_are_cut_in_messages() -> None:
-    assert shown("k" * 1000) == f"{'k' * 200}… (1000 characters)" and shown("\x1b" * 2) == r"\x1b\x1b"
+    assert printable_name("k" * 1000) == f"{'k' * 200}… (1000 characters)" and printable_name("\x1b" * 2) == r"\x1b\x1b"
     with pytest.raises(DecodeError, match="a name of 65537"):
         printable("\x1b" * (TEXT_LIMIT + 1))

@@ -16,7 +16,7 @@ from simgpu.hardware.code_object.elf import ElfFile
 from simgpu.hardware.code_object.mangled import parameter_types
 from simgpu.hardware.code_object.references import CHAIN_LIMIT
 from simgpu.hardware.errors import LaunchError
-from simgpu.tools.robustness.hostile import NewSection, rebuilt
+from simgpu.tools.robustness.hostile import NewSection, rebuild
 from tests.support.clang import linked
 from tests.support.kernels import KernelText, assemble
 
@@ -167,7 +167,7 @@ def good() -> bytes:
 def told(good: bytes, info: bytes, abbreviations: bytes = ABBREVIATIONS) -> str:
     """Returns the argument's type according to .debug_info."""
     sections = [NewSection(b".debug_info", 1, info), NewSection(b".debug_abbrev", 1, abbreviations)]
-    kernel = CodeObject.parse(rebuilt(good, sections, replace=True)).kernels["k"]
+    kernel = CodeObject.parse(rebuild(good, sections, replace=True)).kernels["k"]
     assert kernel.arguments[0].value_type == ""
     assert len(pack(kernel, [2], ONE)) == kernel.kernarg_size
     assert bool(assumptions(kernel, [2])) == (kernel.typed_arguments[0].value_type == "")
@@ -234,7 +234,7 @@ def test_too_much_of_it_tells_nothing(good: bytes) -> None:
     packed = struct.pack("<IIQQ", 1, 0, len(large), 1) + zlib.compress(large)
     wide = struct.pack("<IIQQ", 1, 0, 0, 1) + zlib.compress(bytes(dwarf.SECTION_LIMIT + 1))
     for section in (NewSection(b".debug_info", 1, packed, 0x800), NewSection(b".debug_info", 1, wide, 0x800)):
-        code = CodeObject.parse(rebuilt(good, [section, NewSection(b".debug_abbrev", 1, ABBREVIATIONS)], replace=True))
+        code = CodeObject.parse(rebuild(good, [section, NewSection(b".debug_abbrev", 1, ABBREVIATIONS)], replace=True))
         assert code.kernels["k"].typed_arguments == code.kernels["k"].explicit_arguments
         assert assumptions(code.kernels["k"], [2])
 
@@ -253,7 +253,9 @@ def test_damage_ends_in_types_or_in_none(version: int) -> None:
     """Random bytes of debug sections are replaced: no exception, and packed values are numbers of some type."""
     data = linked(TYPES.format(name="k"), "-O2", f"-gdwarf-{version}")
     elf = ElfFile(data)
-    places = [range(s.offset, s.offset + s.size) for s in elf.named((b".debug_info", b".debug_abbrev", b".debug_str")).values()]
+    places = [
+        range(s.offset, s.offset + s.size) for s in elf.sections_named((b".debug_info", b".debug_abbrev", b".debug_str")).values()
+    ]
     rng, outcomes = random.Random(version), set[str]()
     for _ in range(600):
         damaged = bytearray(data)

@@ -8,7 +8,7 @@ from simgpu.hardware import mfma
 from simgpu.hardware.isa import REGISTRY, TARGETS
 from simgpu.hardware.isa.fidelity import BOUNDS, OPEN, fidelity_of
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.tools.shared.launching import run_document, show_run, together
+from simgpu.tools.shared.launching import combine_runs, run_document, show_run
 from tests.support.engine_kernel import execute
 
 
@@ -50,5 +50,5 @@ def test_commands_print_it(capsys: pytest.CaptureFixture[str]) -> None:
     show_run(run)
     printed = " ".join(capsys.readouterr().out.split())
     assert "v_sin_f32 bounded 1 within 1 ulp" in printed
-    [entry] = run_document(together([run, run]))["inexact"]
+    [entry] = run_document(combine_runs([run, run]))["inexact"]
     assert (entry["instruction"], entry["fidelity"], entry["count"]) == ("v_sin_f32", "bounded", 2)

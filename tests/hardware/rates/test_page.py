@@ -8,7 +8,7 @@ from dataclasses import fields
 from simgpu import hardware
 from simgpu.hardware.rates.clocks import clock_line
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
-from simgpu.hardware.rates.sustained import Rates, sustained
+from simgpu.hardware.rates.sustained import Rates, sustained_rates
 from tests.support.places import ROOT
 
 ARCHITECTURES = ("gfx908", "gfx90a", "gfx942", "gfx950")
@@ -18,7 +18,7 @@ ROWS = {name: re.split(r" *\| *", cells) for name, cells in re.findall(r"^\| `(\
 
 def test_every_constant_is_listed() -> None:
     for arch, column in zip(ARCHITECTURES, range(1, 5), strict=True):
-        for figures in (pipelines(arch), sustained(hardware.target(arch)).rates):
+        for figures in (pipelines(arch), sustained_rates(hardware.target(arch)).rates):
             listed = {field.name: float(ROWS[field.name][column]) for field in fields(figures)}
             assert listed == {field.name: getattr(figures, field.name) for field in fields(figures)}, arch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simgpu.hardware.timing_rules.clauses import LONGEST, continued
+from simgpu.hardware.timing_rules.clauses import LONGEST, continue_clause
 from simgpu.hardware.timing_rules.register_use import RegisterUse, register_use
 from simgpu.hardware.timing_rules.waits import DS, ROOM, VM, held_up
 
@@ -51,7 +51,7 @@ def test_a_walk_finds_what_pairs_show(sequence: list[RegisterUse], xnack: str, t
     clause: dict[int, int] = {}
     found = []
     for later in range(len(sequence)):
-        clause, overwrite = continued(clause, later, sequence.__getitem__, target, xnack)
+        clause, overwrite = continue_clause(clause, later, sequence.__getitem__, target, xnack)
         if overwrite is not None:
             assert (overwrite.rule.relation, overwrite.needed) == ("clause", overwrite.found + 1)
             found.append((overwrite.earlier, later, overwrite.found))
@@ -68,11 +68,11 @@ def test_paths_that_meet(one: list[RegisterUse], other: list[RegisterUse], last:
     for numbers in (range(len(one)), range(len(one), len(one) + len(other))):
         clause: dict[int, int] = {}
         for number in numbers:
-            clause, _ = continued(clause, number, sequence.__getitem__, "gfx90a", xnack)
+            clause, _ = continue_clause(clause, number, sequence.__getitem__, "gfx90a", xnack)
         ways.append(clause)
     at = len(sequence) - 1
-    alone = [continued(way, at, sequence.__getitem__, "gfx90a", xnack)[1] is not None for way in ways]
-    together = continued(ways[0] | ways[1], at, sequence.__getitem__, "gfx90a", xnack)[1] is not None
+    alone = [continue_clause(way, at, sequence.__getitem__, "gfx90a", xnack)[1] is not None for way in ways]
+    together = continue_clause(ways[0] | ways[1], at, sequence.__getitem__, "gfx90a", xnack)[1] is not None
     assert together >= any(alone)
     if xnack == "on":
         assert together == any(alone)
@@ -80,8 +80,8 @@ def test_paths_that_meet(one: list[RegisterUse], other: list[RegisterUse], last:
 
 def test_nothing_where_nothing_is_replayed() -> None:
     load = register_use("s_load_dword", {"smem"}, {"address": [("s", 4)]}, [("s", 4)])
-    assert continued({0: 0}, 1, [load, load].__getitem__, "gfx90a", "off") == ({}, None)
-    assert continued({0: 0}, 1, [load, load].__getitem__, "gfx950", "on")[1] is None  # it has no such rule
+    assert continue_clause({0: 0}, 1, [load, load].__getitem__, "gfx90a", "off") == ({}, None)
+    assert continue_clause({0: 0}, 1, [load, load].__getitem__, "gfx950", "on")[1] is None  # it has no such rule
 
 
 def test_a_full_counter() -> None:

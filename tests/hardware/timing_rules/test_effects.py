@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simgpu import asm
-from simgpu.asm.builder.instruction import Instr, built
+from simgpu.asm.builder.instruction import Instr, set_instruction
 from simgpu.hardware import target as board
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import DecodeError
@@ -108,7 +108,7 @@ def test_what_the_emitter_builds_is_what_its_bytes_decode_to(target: str) -> Non
                 assert instr.effect == effect_of(inst), instr.text()
                 if instr.target or instr.mnemonic == "s_waitcnt":  # their operands are words
                     continue
-                made = built(instr, target)
+                made = set_instruction(instr, target)
                 mods = {**made.mods, "offset": inst.mods["offset"]} if instr.mnemonic == "ds_swizzle_b32" else made.mods
                 assert (made.spec, made.args, mods) == (inst.spec, inst.args, inst.mods), instr.text()
                 assert (made.form == "dpp") == (inst.form == "dpp") and inst.src_mods == made.src_mods, instr.text()

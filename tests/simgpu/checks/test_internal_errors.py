@@ -11,7 +11,7 @@ import simgpu
 from simgpu.checks.bounds import Bounds
 from simgpu.checks.performance import Performance
 from simgpu.checks.uninitialized import findings as uninitialized
-from simgpu.checks.uninitialized.runtime import Undefined
+from simgpu.checks.uninitialized.runtime import UndefinedUse
 from simgpu.engine.check import Check
 from simgpu.engine.events import FORMATTERS, event, finding_of, report
 from simgpu.engine.failures import CheckFailed
@@ -104,7 +104,7 @@ def test_a_formatter_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyError("no such register")
 
     told.__module__ = uninitialized.__name__
-    monkeypatch.setitem(FORMATTERS, Undefined.STORE, told)
+    monkeypatch.setitem(FORMATTERS, UndefinedUse.STORE, told)
     (finding,) = Kernel("gfx90a", "global_store_dword v60, v9, s[4:5]", check=True).run().run.findings
     assert finding.kind == "internal-error" and "KeyError" in finding.message
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from simgpu.engine.finding import Finding, FindingPlace, grouped
+from simgpu.engine.finding import Finding, FindingPlace, group
 from simgpu.tools.shared.sarif import sarif
 from tests.support.checked import findings, line_of
 
@@ -42,19 +42,19 @@ def made(kind: str, pc: int, other: int | None, count: int = 1, severity: str = 
 
 
 def test_what_is_grouped() -> None:
-    assert [f.pairs for f in grouped([made("race", 1, 2), made("race", 3, 4), made("race", 2, 3)])] == [3]
-    assert [f.pairs for f in grouped([made("race", 1, 2), made("hazard", 1, 2), made("race", 1, 2, severity="note")])] == [1, 1, 1]
+    assert [f.pairs for f in group([made("race", 1, 2), made("race", 3, 4), made("race", 2, 3)])] == [3]
+    assert [f.pairs for f in group([made("race", 1, 2), made("hazard", 1, 2), made("race", 1, 2, severity="note")])] == [1, 1, 1]
     # A load without a wait may itself be a load that others do not wait for.
-    assert [f.pairs for f in grouped([made("missing-wait", 2, 1), made("missing-wait", 3, 2)])] == [1, 1]
-    assert [f.pairs for f in grouped([made("missing-wait", 2, 1), made("missing-wait", 3, 1), made("missing-wait", 3, 0)])] == [3]
+    assert [f.pairs for f in group([made("missing-wait", 2, 1), made("missing-wait", 3, 2)])] == [1, 1]
+    assert [f.pairs for f in group([made("missing-wait", 2, 1), made("missing-wait", 3, 1), made("missing-wait", 3, 0)])] == [3]
     others = [made("uninitialized", 1, 2), made("uninitialized", 3, 2), made("race", 1, None)]
-    assert grouped(others) == others
+    assert group(others) == others
 
 
 def test_the_most_often_seen_comes_first_and_nothing_is_lost() -> None:
     rng = random.Random(1)
     found = [made("race", rng.randrange(40), rng.randrange(40), rng.randrange(1, 99)) for _ in range(60)]
-    groups = grouped(found)
+    groups = group(found)
     assert sum(f.pairs for f in groups) == len(found) and len(groups) < len(found)
     for finding in groups:
         counts = [finding.count, *(place.count for place in finding.places)]
@@ -69,10 +69,10 @@ def test_copies_of_a_pair_are_one_finding() -> None:
         return Finding("race", "", at, text, other_pc=at + 1, other_text="ds_write_b32 v1, v2", source=source, other_source=other)
 
     same = [copy(at, "ds_read_b32 v3, v1") for at in range(0, 80, 2)]
-    assert [f.pairs for f in grouped([*same, copy(90, "ds_read_b32 v4, v1")])] == [40, 1]
+    assert [f.pairs for f in group([*same, copy(90, "ds_read_b32 v4, v1")])] == [40, 1]
     lines = [copy(at, f"ds_read_b32 v{at}, v1", "k.hip:7") for at in range(0, 80, 2)]
     others = [copy(90, "ds_read_b64 v[2:3], v1", "k.hip:7"), copy(92, "ds_read_b32 v3, v1", "k.hip:8")]
-    (first, *rest) = grouped([*lines, *others])
+    (first, *rest) = group([*lines, *others])
     assert (first.pairs, [f.pairs for f in rest]) == (40, [1, 1])
     (result,) = sarif([first], "k.co")["runs"][0]["results"]
     assert result["properties"]["pairs"] == 40 and len(result["relatedLocations"]) == 1 + len(first.places) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simgpu.hardware.timing_rules.waits import waited
+from simgpu.hardware.timing_rules.waits import awaited_counters
 from tests.support.checked import findings, line_of
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
@@ -299,8 +299,8 @@ def test_all_workgroups_count() -> None:
 
 
 def test_what_waitcnt_says() -> None:
-    assert waited(0x0F70) == {"vmcnt": 0}
-    assert waited(0xCF7F) == {}
-    assert waited(0xC07F) == {"lgkmcnt": 0}
-    assert waited(0x8F71) == {"vmcnt": 33}
-    assert np.all([waited(0)[name] == 0 for name in ("vmcnt", "expcnt", "lgkmcnt")])
+    assert awaited_counters(0x0F70) == {"vmcnt": 0}
+    assert awaited_counters(0xCF7F) == {}
+    assert awaited_counters(0xC07F) == {"lgkmcnt": 0}
+    assert awaited_counters(0x8F71) == {"vmcnt": 33}
+    assert np.all([awaited_counters(0)[name] == 0 for name in ("vmcnt", "expcnt", "lgkmcnt")])

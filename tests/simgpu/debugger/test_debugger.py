@@ -9,7 +9,7 @@ import pytest
 
 import simgpu
 from simgpu.debugger.debugger import Debugger
-from simgpu.debugger.named import Named
+from simgpu.debugger.named import NamedArray
 from simgpu.debugger.place import WavePlace
 from simgpu.hardware.errors import LaunchError
 from tests.support.kernels import loaded_kernel
@@ -46,7 +46,7 @@ def debugger() -> Iterator[Debugger]:
     gpu = simgpu.Device("gfx90a", threads=1)
     out = gpu.upload(np.zeros(128, np.uint32))
     kernel = loaded_kernel(gpu, LOOP, "buffer", group_segment_fixed_size=512)
-    names = {"out": Named.row_major(out.address, np.dtype("u4"), (2, 64))}
+    names = {"out": NamedArray.row_major(out.address, np.dtype("u4"), (2, 64))}
     with simgpu.debug(kernel, grid=2, block=128, args=[out], names=names) as made:
         yield made
 

@@ -96,7 +96,7 @@ def test_stops_do_not_change_what_runs() -> None:
 
     def by_steps(debugger: Debugger) -> None:
         rng = random.Random(1)
-        while debugger.stop.kind != "ended" and debugger.replay.left == 4:
+        while debugger.stop.kind != "ended" and debugger.replay.waves_left == 4:
             debugger.step(rng.randrange(1, 20_000), rng.randrange(4))
 
     assert alone == raced(by_steps)
@@ -123,11 +123,11 @@ def test_which_memory_a_workgroup_begins_from() -> None:
         out = gpu.upload(np.zeros(8, np.uint32))
         kernel = loaded_kernel(gpu, chain.format(read=read, write=write), "buffer")
         with simgpu.debug(kernel, grid=8, args=[out], group=(5,)) as debugger:
-            assert words in debugger.how
+            assert words in debugger.initial_memory
             debugger.finish()
             assert int(debugger.registers("v2[0]")[0]) == (15 if read.startswith("global") else 5)
             debugger.focus((0,))
-            assert "first workgroup" in debugger.how and int(out.download()[0]) == 0
+            assert "first workgroup" in debugger.initial_memory and int(out.download()[0]) == 0
         assert (out.download() == 0).all()
 
 
@@ -158,7 +158,7 @@ def test_workgroups_that_wait_for_later_ones_run_together() -> None:
     ends = []
     for group in range(4):
         with simgpu.debug(kernel, grid=4, block=128, args=[out], group=(group,)) as debugger:
-            assert "wait for later ones" in debugger.how and debugger.place == WavePlace((group, 0, 0), 0, 0)
+            assert "wait for later ones" in debugger.initial_memory and debugger.place == WavePlace((group, 0, 0), 0, 0)
             debugger.breakpoint("last" if group == 3 else "0x2c", "s6 != 0" if group < 3 else "", wave=1)
             stop = debugger.go_on()
             assert stop.kind == "breakpoint" and stop.place.group == (group, 0, 0) and stop.place.wave == 1

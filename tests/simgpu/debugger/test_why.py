@@ -8,7 +8,7 @@ import pytest
 import simgpu
 from simgpu.debugger.flow.nodes import leaves
 from simgpu.debugger.flow.why import Why
-from simgpu.tools.robustness.flips import compared
+from simgpu.tools.robustness.flips import compare
 from tests.support.kernels import loaded_kernel
 
 
@@ -18,7 +18,7 @@ from tests.support.kernels import loaded_kernel
 ])  # fmt: skip
 def test_why_is_what_bit_flips_say(line: str) -> None:
     """A few elements; `simgpu.tools.robustness.flips` does 500."""
-    count, missing, lost = compared(line, 3, len(line))
+    count, missing, lost = compare(line, 3, len(line))
     assert count == 3 and not missing and not lost
 
 

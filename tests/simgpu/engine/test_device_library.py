@@ -73,10 +73,10 @@ def test_memory_of_kernels(target: str, size: int) -> None:
         assert places[0] > 0 and (np.diff(places) >= size).all()
         module["look"].launch(grid=4, args=[out, sums, size])
         assert (sums.download("u4") == 0xFFFFFFFF).all()
-        held = gpu.heap.used()
+        held = gpu.heap.used_bytes()
         module["release"].launch(grid=4, args=[out])
     assert held >= 256 * size if size > 3072 else held >= SLAB
-    assert gpu.heap.used() <= held - 256 * size if size > 3072 else gpu.heap.used() == held
+    assert gpu.heap.used_bytes() <= held - 256 * size if size > 3072 else gpu.heap.used_bytes() == held
 
 
 def test_a_heap_that_is_used_up_gives_null() -> None:
@@ -104,13 +104,13 @@ def test_the_heap_s_pages() -> None:
     assert small == [base, base + 8192, base + 16384]
     slab = heap.request(0, SLAB)
     assert slab == base + SLAB and heap.request(0, 3 * SLAB) == 0
-    assert heap.request(small[1], 0) == heap.request(12, 0) == 0 and heap.used() == 2 * 8192 + SLAB
+    assert heap.request(small[1], 0) == heap.request(12, 0) == 0 and heap.used_bytes() == 2 * 8192 + SLAB
     assert heap.request(0, 8192) == small[1]
     for place in (*small, slab):
         heap.request(place, 0)
     assert heap.request(0, 4 * SLAB) == base
     heap.clear()
-    assert heap.used() == 0 and heap.request(0, 4 * SLAB) == base
+    assert heap.used_bytes() == 0 and heap.request(0, 4 * SLAB) == base
 
 
 # -- grids -------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import simgpu
 from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.packets import HostCalls
-from simgpu.engine.hostcall.printf import formatted
+from simgpu.engine.hostcall.printf import format_message
 from simgpu.hardware.errors import HostCallError, KernelTrap, UnsupportedInstruction
 from tests.support.kernels import KernelText, assemble
 
@@ -41,12 +41,12 @@ def shown(spec: str, value: int | float | str) -> tuple[str, str]:
     """Returns our text and libc's for a conversion between other text."""
     text = f"<{spec}> 100%%\n"
     if isinstance(value, str):
-        return formatted([*words_of(text), *words_of(value)]), libc_printf(text, value.encode())
+        return format_message([*words_of(text), *words_of(value)]), libc_printf(text, value.encode())
     if isinstance(value, float):
         (word,) = struct.unpack("<Q", struct.pack("<d", value))
-        return formatted([*words_of(text), word]), libc_printf(text, ctypes.c_double(value))
+        return format_message([*words_of(text), word]), libc_printf(text, ctypes.c_double(value))
     word = value & (1 << 64) - 1
-    return formatted([*words_of(text), word]), libc_printf(text, ctypes.c_uint64(word))
+    return format_message([*words_of(text), word]), libc_printf(text, ctypes.c_uint64(word))
 
 
 FLAGS = st.lists(st.sampled_from("-+ #0"), unique=True).map("".join)
@@ -98,9 +98,9 @@ def test_strings_and_pointers_are_libc_s(spec: str, value: Any) -> None:
 
 
 def test_stars_take_arguments_and_missing_ones_end_the_text() -> None:
-    assert formatted([*words_of("%*d|%.*f|"), 5, 7, 2, struct.unpack("<Q", struct.pack("<d", 1.5))[0]]) == "    7|1.50|"
-    assert formatted([*words_of("a %d b %d c"), 1]) == "a 1 b "
-    assert formatted([]) == ""
+    assert format_message([*words_of("%*d|%.*f|"), 5, 7, 2, struct.unpack("<Q", struct.pack("<d", 1.5))[0]]) == "    7|1.50|"
+    assert format_message([*words_of("a %d b %d c"), 1]) == "a 1 b "
+    assert format_message([]) == ""
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_stars_take_arguments_and_missing_ones_end_the_text() -> None:
 )  # fmt: skip
 def test_what_printf_may_ask_for_is_limited(text: str, words: list[int], told: str) -> None:
     with pytest.raises(HostCallError, match=told):
-        formatted([*words_of(text), *words])
+        format_message([*words_of(text), *words])
 
 
 def packet(host: HostCalls, number: int, following: int, text: str = "", flags: int = 3, stream: int = 0, more: Any = ()) -> None:

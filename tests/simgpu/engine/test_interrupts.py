@@ -18,7 +18,7 @@ import simgpu
 from simgpu.debugger.snapshot import trace
 from simgpu.hardware.errors import Deadlock, TimeLimit
 from simgpu.machine import shield
-from simgpu.machine.shield import unbroken
+from simgpu.machine.shield import run_shielded
 from simgpu.tools.cli import main
 from tests.support.kernels import KernelText, assemble, loaded_kernel
 
@@ -314,10 +314,10 @@ def test_what_is_shielded_ends_before_an_exception_does():
         done.append(True)
 
     with pytest.raises(Interrupt), interrupted_when(lambda: True):
-        unbroken(slow)
+        run_shielded(slow)
     assert done
     with pytest.raises(ZeroDivisionError):
-        unbroken(lambda: 1 // 0)
-    assert unbroken(lambda: unbroken(lambda: 5)) == 5
+        run_shielded(lambda: 1 // 0)
+    assert run_shielded(lambda: run_shielded(lambda: 5)) == 5
 
 

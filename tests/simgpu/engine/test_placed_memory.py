@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.engine.workers.kept import KEPT_BYTES, Kept
+from simgpu.engine.workers.kept import KEPT_BYTES, ReusePool
 from simgpu.hardware.errors import LaunchError, MemoryFault
 from tests.support.kernels import KernelText, assemble, loaded_kernel
 
@@ -246,7 +246,7 @@ s_swappc_b64 s[6:7], s[4:5]
 
 
 def test_what_is_kept_has_a_limit() -> None:
-    kept, dropped = Kept(), list[int]()
+    kept, dropped = ReusePool(), list[int]()
     for number in range(10):
         kept.give_back("a", number, KEPT_BYTES // 4, dropped.append)
     assert dropped == [0, 1, 2, 3, 4, 5]

@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 from llvmlite import ir
 
 from simgpu.alu.control import Control
-from simgpu.engine.lowering.handlers import compiled, handler_of
+from simgpu.engine.lowering.handlers import compile_handler, handler_of
 from simgpu.hardware.isa import decode
 from simgpu.machine import jit
 from simgpu.machine.compiling.object_file import ModuleSource, object_code
@@ -107,7 +107,7 @@ def build(where: Elsewhere, mode: Mode) -> set[str]:
         found.add(inst.mnemonic)
         if inst.spec.kind == "control":
             plan = Plan(inst)
-            compiled(inst, plan, Control(inst, plan).emit, where)  # type: ignore[arg-type]
+            compile_handler(inst, plan, Control(inst, plan).emit, where)  # type: ignore[arg-type]
         else:
             handler_of(inst, mode, where)  # type: ignore[arg-type]
     return found
@@ -163,6 +163,6 @@ def test_waiting_orders_memory_on_weakly_ordered_hosts(elsewhere: Callable[[str,
     inst = decode((0xBF8C0000).to_bytes(4, "little"), 0, "gfx942")
     assert inst.mnemonic == "s_waitcnt"
     plan = Plan(inst)
-    compiled(inst, plan, Control(inst, plan).emit, where)  # type: ignore[arg-type]
+    compile_handler(inst, plan, Control(inst, plan).emit, where)  # type: ignore[arg-type]
     ((text, _),) = where.code.values()
     assert "dmb\tish" in where.host.machine.emit_assembly(llvm.parse_assembly(text))

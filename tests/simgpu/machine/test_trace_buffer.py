@@ -30,7 +30,7 @@ def test_appends_are_drained_in_order_and_the_rest_counted() -> None:
     places = [put(headers[1:].ctypes.data, word) for word in (1, 2, 3)]
     assert [place - memory.words[1].ctypes.data for place in places[:2]] == [0, 8] and places[2] == 0
     assert memory.drain(1).tolist() == [1, 1, 2, 2, 7]
-    assert memory.wanted.tolist() == [0, 6, 0] and memory.overflows
+    assert memory.requested_words.tolist() == [0, 6, 0] and memory.overflows
     assert (memory.words[[0, 2]] == 7).all() and len(memory.drain(0)) == 0
     memory.clear()
     assert not memory.overflows and put(headers[1:].ctypes.data, 4) == places[0]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simgpu.engine.allocations import DeviceMemory
-from simgpu.slices.touched import TouchedBytes, count, meet, put, taken
+from simgpu.slices.touched import TouchedBytes, count, gather_bytes, meet, scatter_bytes
 
 sizes = st.integers(1, 70).map(lambda words: 4 * words)
 
@@ -27,9 +27,9 @@ def test_what_is_taken_is_put_back_where_it_was(made):
     mask, bits = made
     source = np.random.default_rng(mask.size).integers(1, 256, mask.size).astype(np.uint8)
     target = np.zeros(mask.size, np.uint8)
-    values = taken(bits, source)
+    values = gather_bytes(bits, source)
     assert len(values) == mask.sum()
-    put(bits, target, values)
+    scatter_bytes(bits, target, values)
     assert (target == np.where(mask, source, 0)).all()
 
 
@@ -42,7 +42,7 @@ def test_two_meet_where_a_byte_has_both_bits(data):
     either = TouchedBytes({256: first}, {}) | TouchedBytes({256: second}, {512: first})
     assert (np.unpackbits(either.read[256], count=size, bitorder="little") == (one | other)).all()
     assert either.written[512] is first
-    again = TouchedBytes.unpacked(either.packed())
+    again = TouchedBytes.unpack(either.pack())
     assert (again.read[256] == either.read[256]).all() and (again.written[512] == first).all()
 
 

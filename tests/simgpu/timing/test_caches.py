@@ -12,7 +12,7 @@ from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing.caches import Shares, shares, vector_cache
 from simgpu.timing.code import columns
-from simgpu.timing.gpu import MOST_LOAD, STEADY_LOAD, Load, settled
+from simgpu.timing.gpu import MOST_LOAD, STEADY_LOAD, Load, settle
 from simgpu.timing.trace import Trace
 
 LOAD = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=16, counts_vm=True)
@@ -104,7 +104,7 @@ def test_loads_settle_where_they_make_themselves(wanted: float) -> None:
         made = min(MOST_LOAD, wanted / (1 + load[1] / (1 - load[1])))
         return load[1], (0.0, made), 0.0
 
-    found = settled(run)
+    found = settle(run)
     assert found == pytest.approx(min(MOST_LOAD, wanted * (1 - found)), abs=2 * STEADY_LOAD)
 
 

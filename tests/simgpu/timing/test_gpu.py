@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.hardware.rates.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained_rates
 from tests.support.kernels import loaded_kernel
 from tests.support.timed_kernels import kernel_on_words
 
@@ -87,7 +87,7 @@ def test_memory_gives_a_last_round_that_is_not_full_no_more_than_its_rate(rounds
     gpu = simgpu.Device("mi300x", threads=1)
     groups = int(rounds * gpu.descriptor.num_cus)
     one = loaded_kernel(gpu, LONG_STREAM, "buffer").time(groups, 256, [gpu.alloc(groups << 18)])
-    assert one.seconds >= (groups * 63 << 12) / sustained(gpu.descriptor).hbm
+    assert one.seconds >= (groups * 63 << 12) / sustained_rates(gpu.descriptor).hbm
 
 
 @pytest.mark.parametrize("block, rate", [(64, 0.3), (256, 0.3), (1024, 1.75 / 16)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simgpu.timing.trace import numbered
+from simgpu.timing.trace import number_values
 
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.int64])
@@ -13,6 +13,6 @@ from simgpu.timing.trace import numbered
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 5000])
 def test_values_are_numbered_in_the_order_in_which_they_first_come(count: int, most: int, dtype: type) -> None:
     values = np.random.default_rng(count).integers(0, most, count, endpoint=True).astype(dtype)
-    numbers, known = numbered(values)
+    numbers, known = number_values(values)
     assert known[numbers].tolist() == values.tolist()
     assert known.tolist() == list(dict.fromkeys(values.tolist()))

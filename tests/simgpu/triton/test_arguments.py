@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="Triton is an optional extra")
 import triton
 
 import simgpu.triton
-from simgpu.triton.tensors import HostSpan, element_at, merged, outside_of, pointees
+from simgpu.triton.tensors import HostSpan, element_at, merge_spans, outside_of, pointees
 from tests.support import triton_kernels as kernels
 
 
@@ -227,10 +227,10 @@ def test_waves_that_read_what_others_overwrite_race() -> None:
 
 def test_spans_that_overlap_are_merged() -> None:
     spans = [HostSpan(at, at, at + 10, at != 5, f"{at}") for at in (0, 5, 15, 40)]
-    found = merged(spans)
+    found = merge_spans(spans)
     assert [(span.start, span.stop, span.writable) for span in found] == [(0, 25, True), (40, 50, True)]
     read_only = [HostSpan(at, at, at + 8, False, "x") for at in (0, 4, 16)]
-    assert [(span.start, span.stop, span.writable) for span in merged(read_only)] == [(0, 12, False), (16, 24, False)]
+    assert [(span.start, span.stop, span.writable) for span in merge_spans(read_only)] == [(0, 12, False), (16, 24, False)]
 
 
 def test_read_only_arrays_are_read_only() -> None:

@@ -14,7 +14,7 @@ import triton
 from triton.runtime.errors import OutOfResources
 
 import simgpu.triton
-from simgpu.triton.tuning import limited
+from simgpu.triton.tuning import limit_candidates
 from tests.support import triton_kernels as kernels
 
 
@@ -49,7 +49,7 @@ def test_candidates_that_no_device_can_run_are_not_among_the_first(monkeypatch: 
         monkeypatch.setenv("SIMGPU_AUTOTUNE", count)
         tuner = SimpleNamespace(nargs={}, fn=Compiler())
         configs = [triton.Config({"lds": size}) for size in sizes]
-        return [config.kwargs["lds"] for config in limited(lambda _tuner, _kwargs: configs)(tuner, {})]
+        return [config.kwargs["lds"] for config in limit_candidates(lambda _tuner, _kwargs: configs)(tuner, {})]
 
     with simgpu.triton.device("mi300x"):
         assert first("1", 98304, None, 65536, 1024) == [65536]

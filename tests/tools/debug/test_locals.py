@@ -57,7 +57,7 @@ def test_values_are_what_the_source_computes(file: str) -> None:
                     held = np.broadcast_to(local.values, 64)[active]
                     fits = any(np.array_equal(held, np.broadcast_to(value, 64)[active]) for value in may_be[local.name])
                     seen.setdefault(local.name, []).append(fits)
-            if not debugger.replay.left:
+            if not debugger.replay.waves_left:
                 break
             debugger.step()
     assert {"i", "acc", "n", "a"} <= set(seen)

@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="Triton is an optional extra")
 
 from simgpu.debugger.debugger import Debugger
 from simgpu.debugger.marks import SECTION, marks
-from simgpu.debugger.variables import assigned, variables
+from simgpu.debugger.variables import assigned_variables, variables
 from simgpu.hardware.code_object.elf import SECTION_HEADER
 from simgpu.hardware.errors import DecodeError, LaunchError
 from simgpu.tools.cases.script import at_launch
@@ -127,7 +127,7 @@ def test_a_variable_is_what_was_assigned_last(script: str) -> None:
             assert np.allclose(acc, A[:, : 16 * step].astype(np.float64) @ B[: 16 * step], atol=1e-4)
         debugger.reverse_go_on()
         assert values(debugger, "k") == 16 and len(debugger.breakpoints) == 1
-        assert {each.name for each in assigned(debugger)} >= {"A", "rows", "row", "column", "deep", "acc", "k", "a", "b"}
+        assert {each.name for each in assigned_variables(debugger)} >= {"A", "rows", "row", "column", "deep", "acc", "k", "a", "b"}
 
     debugged(script, "gfx942", look)
 

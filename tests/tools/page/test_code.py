@@ -11,7 +11,7 @@ from simgpu import Device, asm
 from simgpu.asm.builder.instruction import Instr
 from simgpu.asm.builder.liveness import live_registers, ranges
 from simgpu.operators import Softmax, SoftmaxProblem, TiledComputation
-from simgpu.tools.page.code import code_document, listed
+from simgpu.tools.page.code import code_document, listing_rows
 from simgpu.tools.page.launched import launches_document
 from simgpu.tools.page.watching import Watching
 
@@ -30,7 +30,7 @@ def test_live_registers_are_the_emitters(tree: TiledComputation) -> None:
     module = device.load(kernel.assemble())
     for step in kernel.steps:
         info = module[step.name].info
-        document = code_document(module.code, info, listed(module.code, info))
+        document = code_document(module.code, info, listing_rows(module.code, info))
         want = [ranges(live) for live in live_registers(step.items)]
         emitted = [item for item in step.items if isinstance(item, Instr)]
         assert len(document["live"]) == len(emitted)
@@ -96,7 +96,7 @@ loop:
     module = device.load(asm.assemble(text + KERNEL, "gfx90a", "k.s"))
     run = module["k"].launch(grid=5, block=64)
     info = module["k"].info
-    document = code_document(module.code, info, listed(module.code, info), run, folders=[tmp_path])
+    document = code_document(module.code, info, listing_rows(module.code, info), run, folders=[tmp_path])
     assert document["files"]["k.s"][6] == "  s_mov_b32 s0, 3"
     assert document["columns"]["executions"] == [5, 15, 15, 15, 5]
     assert document["jumps"] == [[3, 1]]

@@ -13,7 +13,7 @@ from simgpu import Device
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.tools.cli import main
 from simgpu.tools.page import page
-from simgpu.tools.page.code import listed
+from simgpu.tools.page.code import listing_rows
 from simgpu.tools.page.page import FORMAT, MOST_BYTES, Page, read_document
 from simgpu.tools.shared.errors import UsageError
 from tests.support.browser import Opened, needs_browser
@@ -138,7 +138,7 @@ def test_a_prologue_that_loads_arguments_is_none_of_the_kernel(compiled: bytes) 
     code = CodeObject.parse(compiled)
     info = code.kernels["doubled"]
     assert info.start - info.entry == 256
-    offset, inst, _ = listed(code, info)[0]
+    offset, inst, _ = listing_rows(code, info)[0]
     assert offset == 0 and inst is not None
 
 

@@ -9,7 +9,7 @@ import msgpack
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.tools.cli import main
 from simgpu.tools.page.page import Page, read_document
-from simgpu.tools.robustness.hostile import rebuilt
+from simgpu.tools.robustness.hostile import rebuild
 from tests.support.browser import Opened, needs_browser
 from tests.support.kernels import KernelText, assemble
 
@@ -25,7 +25,7 @@ def page_of_hostile_names(folder: Path) -> Path:
     kernel = document["amdhsa.kernels"][0]
     kernel[".name"] = kernel[".args"][0][".name"] = MARKUP
     file, first, second = folder / "k.co", folder / "first.html", folder / "second.html"
-    file.write_bytes(rebuilt(good, note=msgpack.packb(document)))
+    file.write_bytes(rebuild(good, note=msgpack.packb(document)))
     words = ["check", str(file), "--arg", "zeros:u32:64", "--grid", "1", "--html"]
     assert main([*words, str(first)]) == 0
     other = read_document(str(first))

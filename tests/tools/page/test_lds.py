@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from simgpu import Device
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.tools.cli import main
-from simgpu.tools.page.lds import INACTIVE, Layout, LdsAccess, accesses, buffers, lost
-from simgpu.tools.page.watching import Watched
+from simgpu.tools.page.lds import INACTIVE, Layout, LdsAccess, accesses, buffers, lost_clocks
+from simgpu.tools.page.watching import WatchedLaunch
 from tests.support.browser import Opened, needs_browser
 from tests.support.kernels import loaded_kernel
 
@@ -35,7 +35,7 @@ def addresses(rng: np.random.Generator, visits: int) -> np.ndarray:
 def test_clocks_are_those_of_the_banks(target: str, kind: str, nbytes: int, seed: int) -> None:
     drawn = addresses(np.random.default_rng(seed), 9)
     want = [lds_banks.conflicts(target, kind, nbytes, np.maximum(visit, 0), visit >= 0) for visit in drawn]
-    assert lost(target, kind, nbytes, drawn).tolist() == want
+    assert lost_clocks(target, kind, nbytes, drawn).tolist() == want
 
 
 def access(stride: int, nbytes: int = 4, kind: str = "read") -> LdsAccess:
@@ -46,16 +46,18 @@ def access(stride: int, nbytes: int = 4, kind: str = "read") -> LdsAccess:
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_suggestion_clears_and_nothing_smaller_does(target: str, stride: int, nbytes: int) -> None:
     (buffer,) = buffers([access(stride, nbytes)])
-    assert buffer.lost(target) > 0
+    assert buffer.lost_clocks(target) > 0
     found = buffer.suggest(target)
     assert found, "a column of a power of two is what paddings are for"
     for layout in found:
-        assert buffer.lost(target, layout) == 0
+        assert buffer.lost_clocks(target, layout) == 0
     tried = list(buffer.layouts())
     for layout in found:
         smaller = [other for other in tried if bool(other.bits) == bool(layout.bits)]
-        smaller = [other for other in smaller if (buffer.added(other), other.bits) < (buffer.added(layout), layout.bits)]
-        assert all(buffer.lost(target, other) for other in smaller)
+        smaller = [
+            other for other in smaller if (buffer.added_bytes(other), other.bits) < (buffer.added_bytes(layout), layout.bits)
+        ]
+        assert all(buffer.lost_clocks(target, other) for other in smaller)
 
 
 LAYOUTS = (Layout(64, 4), Layout(128, 16), Layout(160, 16), Layout(64, 0, 2, 16), Layout(256, 0, 3, 8), Layout(128, 0, 2, 4))
@@ -64,7 +66,7 @@ LAYOUTS = (Layout(64, 4), Layout(128, 16), Layout(160, 16), Layout(64, 0, 2, 16)
 @given(st.sampled_from(LAYOUTS), st.integers(0, 500))
 def test_a_layout_moves_every_byte_to_a_place_of_its_own(layout: Layout, base: int) -> None:
     before = np.arange(base, base + 4096)
-    after = layout.moved(before, base)
+    after = layout.move(before, base)
     assert len(set(after.tolist())) == len(before)
     whole = before.reshape(-1, layout.unit) if layout.bits else before.reshape(-1, min(layout.row, 4))
     parts = after.reshape(whole.shape)
@@ -108,11 +110,11 @@ def test_a_waves_accesses_lose_what_the_run_counts(target: str, shift: int) -> N
     device = Device(target, check="performance")
     kernel = loaded_kernel(device, BODY.format(shift=shift), group_segment_fixed_size=16384)
     call = {"grid": 1, "block": 64, "args": []}
-    found = accesses(Watched(kernel, call).look().visits)
+    found = accesses(WatchedLaunch(kernel, call).look().visits)
     run = kernel.launch(**call)
     counted: dict[int, int] = {}
     for one in found:
-        clocks = int(lost(target, one.kind, one.nbytes, one.addresses).sum())
+        clocks = int(lost_clocks(target, one.kind, one.nbytes, one.addresses).sum())
         counted[one.offset] = counted.get(one.offset, 0) + clocks
     assert {offset: clocks for offset, clocks in counted.items() if clocks} == {o: c for o, c in run.lds_conflicts.items() if c}
     assert [one.part for one in found] == [0, 0, 1, 0, 1, 0, 0]
@@ -123,7 +125,7 @@ def test_a_checked_devices_buffers_serve_the_wave_that_is_looked_at() -> None:
     """A separate device that shares the memory, without checks, runs the wave."""
     device = Device("mi300x", check=True)
     kernel = loaded_kernel(device, BODY.format(shift=4), "buffer", group_segment_fixed_size=16384)
-    assert Watched(kernel, {"grid": 1, "block": 64, "args": [device.zeros(64)]}).look().visits
+    assert WatchedLaunch(kernel, {"grid": 1, "block": 64, "args": [device.zeros(64)]}).look().visits
 
 
 MODEL = """([rules, cases]) => cases.map(([name, size, addresses, base, layout]) => {
@@ -136,7 +138,7 @@ MODEL = """([rules, cases]) => cases.map(([name, size, addresses, base, layout])
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_pages_banks_are_the_hardwares(target: str, gemm: Path, opened: Opened) -> None:
     """Random accesses of every size, in the present and other layouts: clocks by `lds_banks.conflicts`, addresses by
-    `Layout.moved`."""
+    `Layout.move`."""
     rng = np.random.default_rng(5)
     layouts = [None, Layout(128, 4), Layout(160, 16), Layout(64, 0, 2, 16), Layout(256, 8, 3, 4)]
     rules, cases, want = {}, [], []
@@ -146,7 +148,7 @@ def test_the_pages_banks_are_the_hardwares(target: str, gemm: Path, opened: Open
             rules[f"{kind}{nbytes}"] = {"banks": rule.banks, "phases": [list(phase) for phase in rule.phases]}
             for layout in layouts:
                 drawn = addresses(rng, 4)
-                moved = layout.moved(drawn, 0) if layout else drawn
+                moved = layout.move(drawn, 0) if layout else drawn
                 for before, after in zip(drawn, moved, strict=True):
                     cases.append([f"{kind}{nbytes}", nbytes, before.tolist(), 0, layout.document() if layout else None])
                     want.append([lds_banks.conflicts(target, kind, nbytes, np.maximum(after, 0), after >= 0), after.tolist()])

@@ -12,7 +12,7 @@ from simgpu.hardware.errors import MemoryFault
 from simgpu.operators import TiledComputation
 from simgpu.tools.page.launched import launches_document
 from simgpu.tools.page.page import read_document
-from simgpu.tools.page.watching import Watched, Watching
+from simgpu.tools.page.watching import WatchedLaunch, Watching
 from tests.support.browser import Opened, needs_browser
 from tests.support.kernels import loaded_kernel
 
@@ -30,7 +30,7 @@ READS = """
 """
 
 
-def watched(text: str, grid: int, sizes: tuple[int, int], arch: str = "mi300x", threads: int | None = None) -> Watched:
+def watched(text: str, grid: int, sizes: tuple[int, int], arch: str = "mi300x", threads: int | None = None) -> WatchedLaunch:
     device, watching = Device(arch, threads=threads), Watching()
     buffers = [device.upload(np.zeros(size, np.uint8)) for size in sizes]
     watching.launch(loaded_kernel(device, text, "buffer", "buffer"), grid=grid, block=64, args=buffers)

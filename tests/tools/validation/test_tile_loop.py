@@ -8,8 +8,8 @@ from simgpu import hardware
 from simgpu.hardware.timing_rules.issue import Issue, Kind
 from simgpu.tools.validation import tensile
 from simgpu.tools.validation.rows import Measurement
-from simgpu.tools.validation.tile_kernel import at_its_clock, tuned
-from simgpu.tools.validation.tile_loop import TileKernel, before, behind, step
+from simgpu.tools.validation.tile_kernel import at_its_clock, tuned_time
+from simgpu.tools.validation.tile_loop import TileKernel, epilogue_issues, prologue_issues, step
 
 MI100, MI250X, MI300X = (hardware.target(name) for name in ("mi100", "mi250x", "mi300x"))
 TAIL = "GRVW8_LRVW4_PGR1_PLR1_SRVW4_TT2_64_WG64_4_1_WGM8"
@@ -49,7 +49,7 @@ def test_two_tiles_ahead_load_a_register_once_it_is_stored() -> None:
     tile = half(rest=TAIL.replace("PGR1", "PGR2"))
     issues = step(tile)
     assert [at + 1 for at in of(Kind.LDS, issues, store=True)] == of(Kind.VMEM, issues)
-    assert len(of(Kind.VMEM, before(tile))) == 2 * sum(tile.loads())
+    assert len(of(Kind.VMEM, prologue_issues(tile))) == 2 * sum(tile.loads())
 
 
 def test_one_tile_in_lds_is_read_whole_before_the_next_is_stored() -> None:
@@ -82,7 +82,7 @@ def test_waves_that_no_name_tells_divide_a_tile_so_that_they_read_least() -> Non
 @pytest.mark.parametrize("said, each", [("SRVW4", 4), ("SRVW0_SS1_SVW2", 2), ("SRVW0_SS1_SVW1", 1)])
 def test_results_are_stored_as_many_at_a_time_as_the_name_says(said: str, each: int) -> None:
     tile = half(rest=TAIL.replace("SRVW4", said))
-    stores = of(Kind.VMEM, behind(tile), store=True)
+    stores = of(Kind.VMEM, epilogue_issues(tile), store=True)
     assert len(stores) == tile.results // each
 
 
@@ -97,7 +97,7 @@ def test_what_a_name_leaves_out_is_as_most_of_its_library_have_it() -> None:
 
 def test_tuning_splits_a_long_k_where_tiles_are_few() -> None:
     tile = kernel("Cijk_Ailk_Bljk_BBS_BH_MT256x256x64_MI16x16x16x1_SN_WGM8", MI300X)
-    alone, few = at_its_clock(tile, MI300X, 1024, 2048, 32768)[0].cycles, tuned(tile, MI300X, 1024, 2048, 32768).cycles
+    alone, few = at_its_clock(tile, MI300X, 1024, 2048, 32768)[0].cycles, tuned_time(tile, MI300X, 1024, 2048, 32768).cycles
     assert few < 0.6 * alone
     many = at_its_clock(tile, MI300X, 8192, 16384, 2048)[0].cycles
-    assert tuned(tile, MI300X, 8192, 16384, 2048).cycles == many
+    assert tuned_time(tile, MI300X, 8192, 16384, 2048).cycles == many

@@ -22,7 +22,7 @@ from simgpu.tools.cli import main
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation import aiter, judge, measured, own_kernels, tensile
 from simgpu.tools.validation.aiter import NotJudged
-from simgpu.tools.validation.judge import Judged, table
+from simgpu.tools.validation.judge import RowVerdict, table
 from simgpu.tools.validation.rows import Measurement, read
 from simgpu.tools.validation.tile_kernel import TileKernel, model
 
@@ -85,14 +85,14 @@ def test_a_tenth_may_calibrate_and_the_choice_is_the_row_s_own() -> None:
     "shape, clocks", [("1 wave(s), conflict-free", 8), ("4 wave(s), 4-way", 64), ("4 wave(s), unaligned +4", 256)]
 )
 def test_microbenchmarks_of_lds(shape: str, clocks: int) -> None:
-    assert measured.predicted(replace(LDS, shape=shape)) == pytest.approx(clocks, rel=0.01)
+    assert measured.predict_row(replace(LDS, shape=shape)) == pytest.approx(clocks, rel=0.01)
 
 
 def test_what_nobody_can_run_is_not_judged() -> None:
     with pytest.raises(NotJudged, match="no code object"):
-        measured.predicted(replace(LDS, kernel="HK layernorm"))
+        measured.predict_row(replace(LDS, kernel="HK layernorm"))
     with pytest.raises(NotJudged, match="not known"):
-        measured.predicted(replace(LDS, board="GeForce"))
+        measured.predict_row(replace(LDS, board="GeForce"))
 
 
 def test_tensile_names_describe_kernels() -> None:
@@ -151,13 +151,13 @@ GLUON = replace(
 def test_matrix_efficiency_of_the_tiles_of_the_vector_cache_study(tile: str, efficiency: float) -> None:
     """ROCm/gfx950-gluon-tutorials, docs/tcp_bound_tile_model.md: thread traces of loops."""
     row = replace(GLUON, kernel=f"gluon TCP-bound tile {tile}")
-    assert measured.predicted(row) == pytest.approx(efficiency, rel=0.06)
+    assert measured.predict_row(row) == pytest.approx(efficiency, rel=0.06)
 
 
 def test_tiles_of_one_kernel_come_in_the_order_that_was_measured() -> None:
     """Kendall's tau over the study's eight tiles; the goal is 0.8."""
     known = {"256x256": 96, "256x128": 83, "128x256": 84, "128x128": 69, "256x64": 55, "64x256": 57, "128x64": 47, "64x128": 47}
-    found = {tile: measured.predicted(replace(GLUON, kernel=f"gluon TCP-bound tile {tile}")) for tile in known}
+    found = {tile: measured.predict_row(replace(GLUON, kernel=f"gluon TCP-bound tile {tile}")) for tile in known}
     pairs = [(a, b) for a, b in combinations(known, 2) if known[a] != known[b]]
     agree = sum((known[a] > known[b]) == (found[a] > found[b]) for a, b in pairs)
     assert (2 * agree - len(pairs)) / len(pairs) >= 0.8
@@ -167,7 +167,7 @@ def test_tiles_of_one_kernel_come_in_the_order_that_was_measured() -> None:
 def test_a_product_bound_by_memory_draws_what_was_measured(groups: int, bandwidth: float) -> None:
     """ROCm/gfx950-gluon-tutorials, kernels/memory_bound/gemm: few workgroups are bound by a CU's misses, all by memory."""
     row = replace(GLUON, kernel="gluon memory-bound GEMM", shape=f"M=32 K=8192, {groups} workgroups")
-    assert measured.predicted(row) == pytest.approx(bandwidth, rel=0.08)
+    assert measured.predict_row(row) == pytest.approx(bandwidth, rel=0.08)
 
 
 def test_clocks_of_gfx950_are_the_fit_of_published_runs() -> None:
@@ -190,7 +190,7 @@ OWN = replace(LDS, arch="gfx90a", board="MI250 1 GCD", shape="4096x4096", dtype=
 @pytest.mark.parametrize("kernel, ms", [("jacobi Update", 0.51), ("jacobi Norm", 0.1)])
 def test_kernels_of_ours_take_what_was_measured_of_theirs(kernel: str, ms: float) -> None:
     """amd/amd-lab-notes: bound by memory."""
-    assert measured.predicted(replace(OWN, kernel=kernel)) == pytest.approx(ms, rel=0.15)
+    assert measured.predict_row(replace(OWN, kernel=kernel)) == pytest.approx(ms, rel=0.15)
 
 
 def test_each_kernel_of_ours_compiles_and_computes() -> None:
@@ -261,7 +261,7 @@ def test_aiter_s_attention_s_arguments_lie_where_its_structure_has_them(tmp_path
 
 
 def test_the_table_sums_up_errors() -> None:
-    rows = [Judged("aiter", "compute", "b", "f8", str(at), 100.0, 100.0 + error) for at, error in enumerate((10, -20, 30))]
+    rows = [RowVerdict("aiter", "compute", "b", "f8", str(at), 100.0, 100.0 + error) for at, error in enumerate((10, -20, 30))]
     line = next(line for line in table(rows) if line.group == "compute")
     assert [line.count, line.mape, line.median, line.p90, line.bias] == pytest.approx([3, 20, 20, 30, 20 / 3])
 

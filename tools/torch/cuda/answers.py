@@ -42,13 +42,13 @@ def _capability(device: object = None) -> tuple[int, int]:
     return active_driver().get_device_capability()
 
 
-def _supported(device: object) -> set[torch.dtype]:
+def _supported_types(device: object) -> set[torch.dtype]:
     """Returns the types that tensors of a GPU may have: all of PyTorch's except the quantized ones, which only the CPU has."""
     devices.index_of(device)
     return {kind for kind in vars(torch).values() if isinstance(kind, torch.dtype) and not str(kind).startswith("torch.q")}
 
 
-def _always(value: Any) -> Callable[..., Any]:
+def _constant(value: Any) -> Callable[..., Any]:
     """Returns a function with one answer; each name gets its own function, as `torch._dynamo` demands."""
     return lambda *_args, **_options: value
 
@@ -66,12 +66,12 @@ def _of_the_host(own: Callable[..., None]) -> Callable[..., None]:
     """Wraps the constructor of `torch.autograd.profiler.profile`, which `torch.profiler` uses: a CPU build records no GPU's
     activity."""
 
-    def made(profile: Any, *args: Any, use_cuda: bool = False, use_device: str | None = None, **options: Any) -> None:
+    def init_profile(profile: Any, *args: Any, use_cuda: bool = False, use_device: str | None = None, **options: Any) -> None:
         there = use_cuda or use_device == "cuda"
         device = {"use_cpu": True} if there else {"use_device": use_device}
         own(profile, *args, **{**options, **device})
 
-    return made
+    return init_profile
 
 
 def _counts(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -87,7 +87,7 @@ def _counts(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 # By the name in `torch`. Functions without an effect here return None.
 ANSWERS: dict[str, Any] = {
-    **{f"cuda.{name}": _always(None) for name in (
+    **{f"cuda.{name}": _constant(None) for name in (
         "init", "_lazy_init", "synchronize", "ipc_collect", "set_per_process_memory_fraction", "_sleep",
         "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
         "profiler.start", "profiler.stop", "memory._record_memory_history",
@@ -95,9 +95,9 @@ ANSWERS: dict[str, Any] = {
     )},
     **attention.ANSWERS, **devices.ANSWERS, **memory.ANSWERS, **graphs.ANSWERS,
     **autocast.ANSWERS, **generators.ANSWERS, **streams.ANSWERS,
-    **{f"cuda.{name}": _always(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
-    "cuda.get_sync_debug_mode": _always(0),
-    "cuda.tunable.is_enabled": _always(False), "cuda.tunable.tuning_is_enabled": _always(False),
+    **{f"cuda.{name}": _constant(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
+    "cuda.get_sync_debug_mode": _constant(0),
+    "cuda.tunable.is_enabled": _constant(False), "cuda.tunable.tuning_is_enabled": _constant(False),
     "cuda.get_device_name": _name,
     "cuda.get_device_capability": _capability,
     "cuda.get_device_properties": _properties,
@@ -111,9 +111,9 @@ ANSWERS: dict[str, Any] = {
     ),
     "autograd.profiler.profile.__init__": _of_the_host(torch.autograd.profiler.profile.__init__),
     "histc": _counts(torch.histc), "Tensor.histc": _counts(torch.Tensor.histc),
-    "accelerator.is_available": _always(True),
+    "accelerator.is_available": _constant(True),
     "accelerator.current_accelerator": lambda _check=False, **_options: torch.device("cuda"),
-    "accelerator.synchronize": _always(None),
-    "accelerator.get_device_capability": lambda device=None: {"supported_dtypes": _supported(device)},
+    "accelerator.synchronize": _constant(None),
+    "accelerator.get_device_capability": lambda device=None: {"supported_dtypes": _supported_types(device)},
     "version.cuda": None, "cuda._cudart": _CUDART, "cuda.cudart": lambda: _CUDART,
 }  # fmt: skip

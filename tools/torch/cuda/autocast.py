@@ -27,7 +27,7 @@ _PYTORCH_S = ("torch", "torch.nn.functional", "torch._C._nn", None)  # modules o
 _enable, _choose = torch.set_autocast_enabled, torch.set_autocast_dtype
 
 
-def enabled() -> bool:
+def is_enabled() -> bool:
     """True if the GPU's autocast is on in this thread."""
     return torch.is_autocast_enabled(_GPU)
 
@@ -47,7 +47,7 @@ def set_dtype(kind: str, dtype: torch.dtype) -> None:
         _choose("cpu", dtype)
 
 
-def widened(
+def widen(
     func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:  # fmt: skip
     """Returns the arguments of a call, with f32 instead of 16-bit types if a GPU's autocast computes the function in f32."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from simgpu.tools.torch.operators.accumulation import sampled
+from simgpu.tools.torch.operators.accumulation import is_sampling
 
 
 class HipblasLt:
@@ -15,12 +15,12 @@ class HipblasLt:
 
     def matmul(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
         """Computes c = a bᵀ: a (m, k), b (n, k), c (m, n)."""
-        if not sampled():
+        if not is_sampling():
             c.copy_(a.float() @ b.float().T)
 
     def gemm(
         self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor, alpha: float, beta: float
     ) -> None:  # fmt: skip
         """Computes d = alpha a bᵀ + beta c: a (m, k), b (n, k), c and d (m, n)."""
-        if not sampled():
+        if not is_sampling():
             d.copy_(alpha * (a.float() @ b.float().T) + beta * c.float())

@@ -75,7 +75,7 @@ class GuardOf(Guard):
         super().__init__(tensor.get_device() if tensor.is_cuda else -1)
 
 
-def _at(index: int) -> torch.device:
+def _device_at(index: int) -> torch.device:
     """Returns the device that `torch.cuda.comm` means by a number: a GPU, or the host for -1."""
     return torch.device("cpu") if index < 0 else torch.device("cuda", index)
 
@@ -84,19 +84,19 @@ def _scatter(
     tensor: torch.Tensor, devices: Sequence[int], sizes: Sequence[int] | None, dim: int, _streams: object
 ) -> list[torch.Tensor]:  # fmt: skip
     parts = tensor.chunk(len(devices), dim) if sizes is None else tensor.split(list(sizes), dim)
-    return [part.to(_at(index)) for part, index in zip(parts, devices)]
+    return [part.to(_device_at(index)) for part, index in zip(parts, devices)]
 
 
 def _gather(tensors: Sequence[torch.Tensor], dim: int, index: int | None) -> torch.Tensor:
-    return torch.cat([tensor.to(_at(current() if index is None else index)) for tensor in tensors], dim)
+    return torch.cat([tensor.to(_device_at(current() if index is None else index)) for tensor in tensors], dim)
 
 
 def _broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
-    return [tensor.to(_at(index)) for index in devices]
+    return [tensor.to(_device_at(index)) for index in devices]
 
 
 def _all_broadcast(tensors: Sequence[torch.Tensor], devices: Sequence[int], _buffer: int) -> list[list[torch.Tensor]]:
-    return [[tensor.to(_at(index)) for tensor in tensors] for index in devices]
+    return [[tensor.to(_device_at(index)) for tensor in tensors] for index in devices]
 
 
 # `torch.cuda.comm` and `torch.nn.DataParallel` copy by the functions of `torch._C`, and programs call some themselves.

@@ -87,12 +87,12 @@ class Generators(Sequence[PhiloxGenerator]):
         return generator(numbers) if isinstance(numbers, int) else tuple(map(generator, numbers))
 
 
-def _seeded(seed: int) -> None:
+def _seed(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     generator(devices.current()).manual_seed(seed)
 
 
-def _all_seeded(seed: int) -> None:
+def _seed_all(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     for each in Generators():
         each.manual_seed(seed)
@@ -100,8 +100,8 @@ def _all_seeded(seed: int) -> None:
 
 # PyTorch's own operators draw from the host's generator for tensors of any GPU.
 ANSWERS: dict[str, Any] = {
-    "cuda.manual_seed": _seeded,
-    "cuda.manual_seed_all": _all_seeded,
+    "cuda.manual_seed": _seed,
+    "cuda.manual_seed_all": _seed_all,
     "cuda.default_generators": Generators(),
     "cuda.get_rng_state": lambda _device=None: torch.get_rng_state(),
     "cuda.set_rng_state": lambda state, _device=None: torch.set_rng_state(state),

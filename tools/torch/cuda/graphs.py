@@ -34,7 +34,7 @@ class _Capture(TorchDispatchMode):
         if func._schema.is_mutable:
             self.keep(tensors_in((*args, *given.values())))
         result = func(*args, **given)
-        self.steps.append(partial(_again, func, args, given, result))
+        self.steps.append(partial(_recompute, func, args, given, result))
         return result
 
     def launch(self, run: Callable[..., Any], *args: Any) -> None:
@@ -59,7 +59,7 @@ class _Capture(TorchDispatchMode):
         self._before.clear()
 
 
-def _again(func: Any, args: Sequence[Any], given: Mapping[str, Any], result: Any) -> None:
+def _recompute(func: Any, args: Sequence[Any], given: Mapping[str, Any], result: Any) -> None:
     """Computes an operator again, into the tensors that it returned when it was captured."""
     new = func(*args, **given)
     known = {tensor.untyped_storage().data_ptr() for tensor in tensors_in((*args, *given.values()))}

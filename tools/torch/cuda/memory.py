@@ -18,7 +18,7 @@ BLOCK = 512  # bytes: c10/cuda/CUDACachingAllocator.cpp rounds a request up to i
 SEGMENT = 2 << 20  # least bytes of its requests to the driver (kSmallBuffer)
 
 
-class Counted:
+class MemoryUse:
     """Bytes in use, and their peak."""
 
     def __init__(self) -> None:
@@ -38,18 +38,18 @@ class Counted:
 
 
     @property
-    def reserved(self) -> int:
+    def reserved_bytes(self) -> int:
         """Bytes of the segments that hold the peak."""
         return -(-self.peak // SEGMENT) * SEGMENT
 
 
 @functools.cache
-def total(index: int) -> Counted:
+def total(index: int) -> MemoryUse:
     """Returns the count of the GPU of this number; it lives as long as the process."""
-    return Counted()
+    return MemoryUse()
 
 
-def _of(device: object) -> Counted:
+def _counted_of(device: object) -> MemoryUse:
     """Returns a GPU's count; by default this thread's."""
     return total(index_of(device))
 
@@ -70,12 +70,12 @@ class CountedStorage:
 
 def _stats(device: object = None) -> dict[str, int]:
     found: dict[str, int] = {}
-    of = _of(device)
+    of = _counted_of(device)
     for pool in ("all", "small_pool", "large_pool"):
         counted = pool == "all"
         for name, now, peak in (
             ("allocated_bytes", of.current, of.peak), ("active_bytes", of.current, of.peak),
-            ("reserved_bytes", of.reserved, of.reserved), ("allocation", of.blocks, of.blocks),
+            ("reserved_bytes", of.reserved_bytes, of.reserved_bytes), ("allocation", of.blocks, of.blocks),
         ):  # fmt: skip
             found |= {f"{name}.{pool}.current": now * counted, f"{name}.{pool}.peak": peak * counted}
     return found | {"num_alloc_retries": 0, "num_ooms": 0}
@@ -84,26 +84,28 @@ def _stats(device: object = None) -> dict[str, int]:
 def free_and_all(device: object = None) -> tuple[int, int]:
     """Answers `torch.cuda.mem_get_info`: free bytes and all bytes of a GPU."""
     size = active_driver().session.gpu.descriptor.hbm_bytes
-    return max(size - _of(device).reserved, 0), size
+    return max(size - _counted_of(device).reserved_bytes, 0), size
 
 
 def _summary(device: object = None, **_options: object) -> str:
-    of = _of(device)
-    lines = (("allocated", of.current), ("peak of allocated", of.peak), ("reserved", of.reserved))
+    of = _counted_of(device)
+    lines = (("allocated", of.current), ("peak of allocated", of.peak), ("reserved", of.reserved_bytes))
     return "\n".join(f"{name:>18}: {size:,} bytes" for name, size in lines)
 
 
-def _asked(answer: Callable[[Counted], Any]) -> Callable[..., Any]:
+def _device_function(answer: Callable[[MemoryUse], Any]) -> Callable[..., Any]:
     """Returns a function of a device."""
-    return lambda device=None: answer(_of(device))
+    return lambda device=None: answer(_counted_of(device))
 
 
 _BY_NAME: dict[str, Any] = {
-    "memory_allocated": _asked(lambda of: of.current),
-    "max_memory_allocated": _asked(lambda of: of.peak),
-    **{name: _asked(lambda of: of.reserved) for name in ("memory_reserved", "max_memory_reserved", "memory_cached")},
-    **{name: _asked(lambda of: of.reset()) for name in ("reset_peak_memory_stats", "reset_max_memory_allocated")},
-    "reset_accumulated_memory_stats": _asked(lambda of: None),
+    "memory_allocated": _device_function(lambda of: of.current),
+    "max_memory_allocated": _device_function(lambda of: of.peak),
+    **{
+        name: _device_function(lambda of: of.reserved_bytes) for name in ("memory_reserved", "max_memory_reserved", "memory_cached")
+    },
+    **{name: _device_function(lambda of: of.reset()) for name in ("reset_peak_memory_stats", "reset_max_memory_allocated")},
+    "reset_accumulated_memory_stats": _device_function(lambda of: None),
     "empty_cache": lambda: None,
     "get_allocator_backend": lambda: "native",
     "get_per_process_memory_fraction": lambda _device=None: 1.0,

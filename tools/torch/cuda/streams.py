@@ -37,7 +37,7 @@ class AnyEvent:
         if self.device not in (None, device):
             raise RuntimeError(f"Event device {self.device} does not match recording stream's device {device}.")
         self.device = device
-        self._at = active_driver().session.clock.now()
+        self._at = active_driver().session.clock.modelled_ms()
 
     def elapsed_time(self, end: AnyEvent) -> float:
         """Returns the modelled ms of the launches between two events; without a launch, the least that a GPU reports."""
@@ -128,14 +128,14 @@ class ExternalStream(Stream):
         self.stream_id = self.cuda_stream = stream_ptr
 
 
-class _Chosen(threading.local):
+class _CurrentStreams(threading.local):
     """Current stream of each GPU in one thread, by its number."""
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {}
 
 
-_CHOSEN = _Chosen()
+_CHOSEN = _CurrentStreams()
 
 
 @functools.cache

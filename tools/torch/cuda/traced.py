@@ -32,27 +32,27 @@ _converted = FakeTensorConverter.from_real_tensor
 
 def tracing() -> bool:
     """True while a tracer makes such tensors of all new ones; False for Dynamo's, which are on the CPU (`inductor`)."""
-    return getattr(FakeTensor, "_normalize_fake_device", None) is _placed and torch._C._get_dispatch_mode(_MODE) is not None
+    return getattr(FakeTensor, "_normalize_fake_device", None) is _number_device and torch._C._get_dispatch_mode(_MODE) is not None
 
 
-def _placed(device: torch.device) -> torch.device:
+def _number_device(device: torch.device) -> torch.device:
     """Returns a device with its number."""
     if device.type != _GPU:
         return _normalized(device)
     return torch.device(_GPU, active_driver().session.current if device.index is None else device.index)
 
 
-def _told(device: torch.device) -> torch.device:
+def _reported_device(device: torch.device) -> torch.device:
     return _CPU if device.type == _GPU else device
 
 
 def _device(args: Sequence[Any]) -> torch.device:
-    return _told(_handle(args))
+    return _reported_device(_handle(args))
 
 
-def _dispatched(_cls: type, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+def _dispatch_reported(_cls: type, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
     result = _dispatch(func, types, args, kwargs or {})
-    return _told(result) if func is _ASKED else result
+    return _reported_device(result) if func is _ASKED else result
 
 
 def _of_all(func: Any, flat_args: Sequence[Any]) -> tuple[torch.device, bool]:
@@ -87,16 +87,16 @@ def lying_where_they_would(pretended: Callable[[], AbstractContextManager[None]]
         yield
         return
 
-    def converted(*args: Any, **options: Any) -> FakeTensor:
+    def convert_pretended(*args: Any, **options: Any) -> FakeTensor:
         with pretended():
             return _converted(*args, **options)
 
     with contextlib.ExitStack() as stack:
         for owner, name, function in (
-            (FakeTensor, "_normalize_fake_device", staticmethod(_placed)),
+            (FakeTensor, "_normalize_fake_device", staticmethod(_number_device)),
             (FakeTensor, "_find_common_device", staticmethod(_of_all)),
-            (FakeTensor, "__torch_dispatch__", classmethod(_dispatched)),
-            (FakeTensorConverter, "from_real_tensor", converted),
+            (FakeTensor, "__torch_dispatch__", classmethod(_dispatch_reported)),
+            (FakeTensorConverter, "from_real_tensor", convert_pretended),
         ):
             stack.enter_context(mock.patch.object(owner, name, function))
         stack.enter_context(mock.patch.dict(fake_tensor._DISPATCH_META_HANDLERS, {_ASKED: _device}))

@@ -47,30 +47,30 @@ def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     def wide(value: Any) -> Any:
         if not (isinstance(value, torch.Tensor) and value.dtype == narrow):
             return value
-        return _flushed(value.float(), narrow) if flushes else value.float()
+        return _flush(value.float(), narrow) if flushes else value.float()
 
-    def rounded(value: torch.Tensor | None) -> torch.Tensor | None:
+    def round_to(value: torch.Tensor | None) -> torch.Tensor | None:
         kind = named or narrow
         if value is None or kind is None:
             return value
-        return (_flushed(value, kind) if flushes and kind in NARROW else value).to(kind)
+        return (_flush(value, kind) if flushes and kind in NARROW else value).to(kind)
 
     if func.name() in PRODUCTS:
         given = [arg for arg in args if not isinstance(arg, torch.dtype)]
         scales = {name: value for name, value in kwargs.items() if name in ("alpha", "beta")}
         if func.name().startswith(_OF_MATRICES) and products.serves(*given[-2:]):
-            product = _added(products.product(*given[-2:]), [wide(arg) for arg in given[:-2]], **scales)
+            product = _add(products.product(*given[-2:]), [wide(arg) for arg in given[:-2]], **scales)
         else:
             product = func.overloadpacket.default(*map(wide, given), **scales)
         out = kwargs.get("out")
-        return rounded(product) if out is None else out.resize_(product.shape).copy_(rounded(product))
+        return round_to(product) if out is None else out.resize_(product.shape).copy_(round_to(product))
     found = func(*map(wide, args), **kwargs)
     if func.name() in SUMS:
-        return rounded(found)
-    return (rounded(found[0]), *(found[1:] if func.name() in NORMS else map(rounded, found[1:])))
+        return round_to(found)
+    return (round_to(found[0]), *(found[1:] if func.name() in NORMS else map(round_to, found[1:])))
 
 
-def _added(product: torch.Tensor, others: Sequence[torch.Tensor], alpha: float = 1, beta: float = 1) -> torch.Tensor:
+def _add(product: torch.Tensor, others: Sequence[torch.Tensor], alpha: float = 1, beta: float = 1) -> torch.Tensor:
     """Returns a product times alpha, plus beta times the addend, if there is one: with beta = 0 its NaN do not count."""
     scaled = product if alpha == 1 else alpha * product
     for other in others if beta != 0 else ():
@@ -90,11 +90,11 @@ def not_computed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     return _from_numpy(np.zeros(shown.nbytes, np.uint8)).view(shown.dtype).view(shown.shape)
 
 
-def sampled() -> bool:
+def is_sampling() -> bool:
     """True while a benchmark runs only samples of its launches and needs no results."""
     return active_driver().session.clock.samples
 
 
-def _flushed(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _flush(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Replaces a type's denormals by zero, in f32 values."""
     return values.masked_fill(values.abs() < torch.finfo(dtype).tiny, 0.0)

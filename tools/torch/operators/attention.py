@@ -55,7 +55,7 @@ class _Attention:
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, band: Tensor | None, scale: float | None, drop: float, seed: int
     ) -> None:
         self._kind, self._groups = q.dtype, q.shape[1] // max(k.shape[1], 1)
-        self._q, self._k, self._v = q.float(), self._repeated(k), self._repeated(v)
+        self._q, self._k, self._v = q.float(), self._repeat(k), self._repeat(v)
         self._scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
         scores = self._q @ self._k.mT * self._scale
         if bias is not None:
@@ -70,11 +70,11 @@ class _Attention:
             drawn = torch.rand(scores.shape, generator=torch._C.Generator(_CPU).manual_seed(seed), device=_CPU)
             self._kept = (drawn >= drop) / (1 - drop)
 
-    def _repeated(self, shared: Tensor) -> Tensor:
+    def _repeat(self, shared: Tensor) -> Tensor:
         """Returns K or V in f32, a copy for each head of its group."""
         return shared.float().repeat_interleave(self._groups, 1)
 
-    def _summed(self, grad: Tensor) -> Tensor:
+    def _sum_heads(self, grad: Tensor) -> Tensor:
         """Returns the gradient of K or V: the sum over a group's heads."""
         return grad.unflatten(1, (-1, self._groups)).sum(2).to(self._kind)
 
@@ -94,8 +94,8 @@ class _Attention:
         of_weights = wide @ self._v.mT * self._kept
         of_scores = self._weights * (of_weights - (wide * out.float()).sum(-1, keepdim=True))
         narrow = self._operand(of_scores)
-        of_v = self._summed(self._operand(self._weights * self._kept).mT @ wide)
-        of_q, of_k = (narrow @ self._k * self._scale).to(self._kind), self._summed(narrow.mT @ self._q * self._scale)
+        of_v = self._sum_heads(self._operand(self._weights * self._kept).mT @ wide)
+        of_q, of_k = (narrow @ self._k * self._scale).to(self._kind), self._sum_heads(narrow.mT @ self._q * self._scale)
         return of_q, of_k, of_v, of_scores.to(self._kind)
 
 
@@ -107,7 +107,7 @@ def _seed(drop: float) -> Tensor:
     return torch.randint(1 << 31, (), device=_CPU) if drop else torch.zeros((), dtype=torch.int64, device=_CPU)
 
 
-def _none() -> Tensor:
+def _empty() -> Tensor:
     return torch.empty(0, device=_CPU)
 
 
@@ -179,7 +179,7 @@ def _refuse(options: Mapping[str, Any]) -> None:
 def _flash(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):  # type: ignore[no-untyped-def]
     seed = _seed(dropout_p)
     made = _Attention(q, k, v, None, _causal(q, k, is_causal), scale, dropout_p, int(seed))
-    return made.output(), made.log_sumexp, None, None, q.shape[2], k.shape[2], seed, torch.zeros_like(seed), _none()
+    return made.output(), made.log_sumexp, None, None, q.shape[2], k.shape[2], seed, torch.zeros_like(seed), _empty()
 
 
 def _flash_backward(  # type: ignore[no-untyped-def]
@@ -205,7 +205,7 @@ def _own_forward(  # type: ignore[no-untyped-def]
     seed = _seed(dropout_p)
     options |= {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k}
     made = _in_own_layout(q, k, v, is_causal, dropout_p, seed, scale, options)
-    return made.output().transpose(1, 2).contiguous(), made.log_sumexp, seed, torch.zeros_like(seed), _none()
+    return made.output().transpose(1, 2).contiguous(), made.log_sumexp, seed, torch.zeros_like(seed), _empty()
 
 
 def _own_backward(  # type: ignore[no-untyped-def]
@@ -232,7 +232,7 @@ ON_GPUS: dict[str, Callable[..., Any]] = {
 def _on_any_backend(own: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Wraps `scaled_dot_product_attention`: if a program chose a backend that the CPU lacks, uses the one that it has."""
 
-    def chosen(*args: Any, **kwargs: Any) -> Tensor:
+    def choose(*args: Any, **kwargs: Any) -> Tensor:
         asked = torch.backends.cuda
         if asked.flash_sdp_enabled() or asked.math_sdp_enabled() or not args[0].is_cuda:
             return own(*args, **kwargs)
@@ -242,7 +242,7 @@ def _on_any_backend(own: Callable[..., Tensor]) -> Callable[..., Tensor]:
         finally:
             asked.enable_math_sdp(False)
 
-    return chosen
+    return choose
 
 
 ANSWERS: dict[str, Any] = {

@@ -52,7 +52,7 @@ def _elemt_out(*args: Any, out: Tensor) -> Tensor:
     return out.copy_(_elemt(*args))
 
 
-def _gathered(  # type: ignore[no-untyped-def]
+def _gather(  # type: ignore[no-untyped-def]
     _values, mean, invstd, running_mean, running_var, momentum, eps, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Returns mean and 1 / sqrt(variance + eps) over processes, from those of each; updates the running ones."""
@@ -70,10 +70,10 @@ def _gathered_alike(  # type: ignore[no-untyped-def]
     values, mean, invstd, running_mean, running_var, momentum, eps, count: int
 ) -> tuple[Tensor, Tensor]:
     counts = torch.full((len(mean),), count, dtype=mean.dtype, device="cpu")
-    return _gathered(values, mean, invstd, running_mean, running_var, momentum, eps, counts)
+    return _gather(values, mean, invstd, running_mean, running_var, momentum, eps, counts)
 
 
-def _reduced(  # type: ignore[no-untyped-def]
+def _reduce(  # type: ignore[no-untyped-def]
     grad: Tensor, values: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, of_input, of_weight, of_bias
 ):
     """Returns for each channel the sums of dy and of dy (x - mean), and the gradients of weight and bias."""
@@ -111,7 +111,7 @@ def _convolution(  # type: ignore[no-untyped-def]
     return torch.convolution(values, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups)
 
 
-def _transposed(  # type: ignore[no-untyped-def]
+def _transpose(  # type: ignore[no-untyped-def]
     values, weight, bias, padding: _Ints, output_padding: _Ints, stride: _Ints, dilation: _Ints, groups: int, *_choices: bool
 ) -> Tensor:
     return torch.convolution(values, weight, bias, stride, padding, dilation, True, output_padding, groups)
@@ -133,7 +133,7 @@ def _lu_factor(values: Tensor, *, pivot: bool = True, check_errors: bool = False
     if check_errors and info.any():
         raise torch.linalg.LinAlgError(f"torch.linalg.lu_factor: U[{info.max() - 1},{info.max() - 1}] is zero")
     pivots = torch.arange(1, order + 1, dtype=torch.int32, device="cpu").expand(*values.shape[:-2], order).contiguous()
-    return _given((factors, pivots, info), out)
+    return _store_results((factors, pivots, info), out)
 
 
 def _lu(values: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
@@ -144,10 +144,10 @@ def _lu(values: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
     factors, order = _lu_factor(values, pivot=False)[0], min(values.shape[-2:])
     lower = factors[..., :, :order].tril(-1)
     lower.diagonal(dim1=-2, dim2=-1).fill_(1)
-    return _given((values.new_empty(0), lower, factors[..., :order, :].triu()), out)
+    return _store_results((values.new_empty(0), lower, factors[..., :order, :].triu()), out)
 
 
-def _given(found: Sequence[Tensor], out: Any) -> Any:
+def _store_results(found: Sequence[Tensor], out: Any) -> Any:
     """Returns results, in the tensors passed for them, if any."""
     return tuple(found) if out is None else tuple(into.resize_(one.shape).copy_(one) for into, one in zip(out, found))
 
@@ -157,7 +157,7 @@ def _named_out(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
     return lambda *args, **options: function(*args, out=[options.pop(name) for name in names], **options)
 
 
-def _decomposed(name: str) -> Callable[..., Any]:
+def _decomposition(name: str) -> Callable[..., Any]:
     """Returns an operator as PyTorch decomposes it for its compilers."""
     return decomposition_table[getattr(torch.ops.aten, name).default]
 
@@ -169,19 +169,19 @@ ON_GPUS: dict[str, Callable[..., Any]] = {
     "aten::batch_norm_elemt": _elemt,
     "aten::batch_norm_elemt.out": _elemt_out,
     "aten::batch_norm_gather_stats": _gathered_alike,
-    "aten::batch_norm_gather_stats_with_counts": _gathered,
-    "aten::batch_norm_backward_reduce": _reduced,
+    "aten::batch_norm_gather_stats_with_counts": _gather,
+    "aten::batch_norm_backward_reduce": _reduce,
     "aten::batch_norm_backward_elemt": _elemt_backward,
     "aten::miopen_batch_norm": lambda *args: torch.native_batch_norm(*args),
-    "aten::miopen_batch_norm_backward": _decomposed("miopen_batch_norm_backward"),
-    "aten::_fused_rms_norm_backward": _decomposed("_fused_rms_norm_backward"),
-    "aten::_fused_dropout": _decomposed("_fused_dropout"),
+    "aten::miopen_batch_norm_backward": _decomposition("miopen_batch_norm_backward"),
+    "aten::_fused_rms_norm_backward": _decomposition("_fused_rms_norm_backward"),
+    "aten::_fused_dropout": _decomposition("_fused_dropout"),
     "aten::_masked_scale": _masked_scale,
     "aten::_conv_depthwise2d": _depthwise,
     "aten::conv_depthwise3d": _depthwise,
     "aten::miopen_convolution": _convolution,
     "aten::miopen_depthwise_convolution": _convolution,
-    "aten::miopen_convolution_transpose": _transposed,
+    "aten::miopen_convolution_transpose": _transpose,
     "aten::linalg_lu_factor_ex": _lu_factor,
     "aten::linalg_lu_factor_ex.out": _named_out(_lu_factor, "LU", "pivots", "info"),
     "aten::linalg_lu": _lu,

@@ -65,14 +65,14 @@ def serves(a: torch.Tensor, b: torch.Tensor) -> bool:
     fits = a.dtype == b.dtype and a.dtype in _TYPES and a.dim() == b.dim() and a.dim() in (2, 3)
     if not (fits and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]):
         return False
-    return 0 < math.prod(a.shape[:-2]) * _whole(a.shape[-2]) * _whole(b.shape[-1]) * a.shape[-1] <= MOST
+    return 0 < math.prod(a.shape[:-2]) * _round_up(a.shape[-2]) * _round_up(b.shape[-1]) * a.shape[-1] <= MOST
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Multiplies a (m, k) by b (k, n), or a batch of both in a first axis, of one 16-bit type, in f32."""
     if a.dim() == 2:
         return product(a[None], b[None])[0]
-    left, right = _padded(a), _padded(b.transpose(1, 2))
+    left, right = _pad(a), _pad(b.transpose(1, 2))
     batch, rows, k = left.shape
     columns = right.shape[1]
     out = torch.empty(batch, rows, columns, dtype=torch.float32)
@@ -84,14 +84,14 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return out[:, : a.shape[1], : b.shape[2]]
 
 
-def _whole(extent: int) -> int:
+def _round_up(extent: int) -> int:
     """Rounds an extent up to whole tiles."""
     return -(-extent // TILE) * TILE
 
 
-def _padded(matrices: torch.Tensor) -> torch.Tensor:
+def _pad(matrices: torch.Tensor) -> torch.Tensor:
     """Pads matrices (batch, rows, k), contiguous, with zeros up to whole tiles, which change no sum."""
     batch, rows, k = matrices.shape
-    padded = torch.zeros(batch, _whole(rows), _whole(k), dtype=matrices.dtype)
+    padded = torch.zeros(batch, _round_up(rows), _round_up(k), dtype=matrices.dtype)
     padded[:, :rows, :k] = matrices
     return padded

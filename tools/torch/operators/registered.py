@@ -20,9 +20,21 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from simgpu.tools.torch.operators.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, not_computed, sampled
+from simgpu.tools.torch.operators.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, is_sampling, not_computed
 from simgpu.tools.torch.operators.on_gpus import NAMES, ON_GPUS
-from simgpu.tools.torch.places import GPU, Place, common, device_at, mark, marked, on_gpu, place_of, several, tensors_in, wraps
+from simgpu.tools.torch.places import (
+    GPU,
+    Place,
+    common,
+    device_at,
+    has_several_gpus,
+    mark,
+    mark_of,
+    on_gpu,
+    place_of,
+    tensors_in,
+    wraps,
+)
 from simgpu.triton.tensors import plain_torch
 
 _CPU = torch.device("cpu")  # PyTorch's device of tensors on the GPU
@@ -90,11 +102,11 @@ class KernelsOfTheGpu(TorchDispatchMode):
         given = dict(kwargs or {})
         if isinstance(func, HigherOrderOperator):
             return func(*args, **given)
-        if not several():
-            return self._called(func, types, args, given)
+        if not has_several_gpus():
+            return self._call(func, types, args, given)
         with plain_torch():
             place = _place_of_all(func.name(), (*args, *given.values()))
-        result = self._called(func, types, args, given)
+        result = self._call(func, types, args, given)
         with plain_torch():
             self._mark(func.name(), args, result, place)
         return result
@@ -105,16 +117,16 @@ class KernelsOfTheGpu(TorchDispatchMode):
         asked = place if self._place in (None, GPU) else self._place
         places = map(place_of, tensors_in(args[:1])) if name.startswith(_LISTS) else itertools.repeat(asked)
         for tensor, at in zip(results, places):
-            if marked(tensor) is None and at not in (None, GPU):
+            if mark_of(tensor) is None and at not in (None, GPU):
                 mark(tensor, at)
 
-    def _called(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
+    def _call(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
         """Returns an operator's result."""
         name = func.name()
         kernel = REGISTERED.get(name) or ON_GPUS.get(name)
         given_tensors = list(tensors_in((*args, *given.values())))
         if any(wraps(tensor) and not _is_traced(tensor) for tensor in given_tensors):
-            return self._wrapped(func, types, args, given)
+            return self._call_subclass(func, types, args, given)
         if kernel is None and name not in IN_F32:
             # PyTorch's own operators, which the engine also calls: their new tensors must not be marked as the host's.
             with plain_torch() if name.startswith("aten::") else contextlib.nullcontext():
@@ -125,13 +137,13 @@ class KernelsOfTheGpu(TorchDispatchMode):
             return func(*args, **given)
         if kernel is None:
             with plain_torch():  # as above
-                return (not_computed if name in PRODUCTS and sampled() else in_f32)(func, args, given)
+                return (not_computed if name in PRODUCTS and is_sampling() else in_f32)(func, args, given)
         if given.get("device") == _CPU and (self._place is None or on_gpu(self._place)):
             given["device"] = device_at(self._place or common(given_tensors))
         with plain_torch() if name in ON_GPUS and name not in REGISTERED else self._pretended():
             return kernel(*args, **given)
 
-    def _wrapped(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
+    def _call_subclass(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
         """Returns the result of an operator that a class of tensors computes: it sees the GPU, and gets the device that a move
         requests."""
         if given.get("device") == _CPU and self._place is not None and on_gpu(self._place):
@@ -150,12 +162,12 @@ def _place_of_all(name: str, values: Sequence[Any]) -> Place | None:
     tensors = list(tensors_in(values))
     if any(map(_is_traced, tensors)):
         return None
-    found = _numbered(tensors)
+    found = _gpus_of(tensors)
     if len(found) < 2 or not name.startswith("aten::") or name.startswith(_COPIES):
         return next(iter(found), None)
     rows = zip(*(value for value in values if isinstance(value, (list, tuple)))) if name.startswith(_LISTS) else [tensors]
     for row in rows:
-        if len(two := _numbered(tensors_in(row))) > 1:
+        if len(two := _gpus_of(tensors_in(row))) > 1:
             raise RuntimeError(
                 f"Expected all tensors to be on the same device, but found at least two devices, {two[0]} and {two[1]}! "
                 f"(when checking arguments for {name})"
@@ -163,7 +175,7 @@ def _place_of_all(name: str, values: Sequence[Any]) -> Place | None:
     return None
 
 
-def _numbered(tensors: Iterable[torch.Tensor]) -> list[Place]:
+def _gpus_of(tensors: Iterable[torch.Tensor]) -> list[Place]:
     """Returns the GPUs, each once, of the tensors with a known one."""
     return list(dict.fromkeys(place for tensor in tensors if on_gpu(place := place_of(tensor)) and place != GPU))
 
@@ -182,7 +194,7 @@ def kernels_of_the_gpu(
     autocast: operators may narrow their arguments themselves.
     """
     named = isinstance(func, _OPERATORS) or getattr(func, "__name__", None) in NAMES
-    here = named or REGISTERED or autocast or several() or sampled()
+    here = named or REGISTERED or autocast or has_several_gpus() or is_sampling()
     if here or any(tensor.dtype in NARROW or wraps(tensor) for tensor in tensors_in(args)):
         return KernelsOfTheGpu(place, pretended)
     return contextlib.nullcontext()

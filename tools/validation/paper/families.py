@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simgpu.tools.validation.paper.entry import PaperNumber, Quoted
+from simgpu.tools.validation.paper.entry import PaperNumber, QuotedFigure
 from simgpu.tools.validation.paper.givens import Givens
 
 
@@ -106,7 +106,7 @@ def families(g: Givens) -> Iterator[PaperNumber]:
     """Yields the number of families; `FAMILIES` lists them. The givens have no effect here."""
     tested = sum(bool(family.tests) for family in FAMILIES)
     yield PaperNumber(
-        "What is validated", "algorithm family tests", "42, all pass", Quoted("42, none listed"),
+        "What is validated", "algorithm family tests", "42, all pass", QuotedFigure("42, none listed"),
         f"{tested} of the {len(FAMILIES)} that the text names have a test", "", "the table below",
     )  # fmt: skip
 

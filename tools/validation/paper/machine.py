@@ -11,7 +11,7 @@ from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators import AttentionProblem, Conv2d, Conv2dProblem, FusedAttention, Softmax, SoftmaxProblem, TiledComputation
 from simgpu.operators.tree import Root
-from simgpu.tools.validation.paper.entry import PaperNumber, Quoted, pair
+from simgpu.tools.validation.paper.entry import PaperNumber, QuotedFigure, pair
 from simgpu.tools.validation.paper.givens import Givens
 
 CLOCKS_PER_WAVE = 4  # clocks of a SIMD of 16 lanes for a vector instruction of 64 [AMD CDNA ISA]
@@ -42,14 +42,20 @@ def hardware(g: Givens) -> Iterator[PaperNumber]:
     share = g.gemm_tflops / twice, g.gemm_tflops / peak
     yield PaperNumber(where, f"{g.gemm_tflops:g} TFLOPS (measured) of that", "53 %", f"{share[0]:.0%}", f"{share[1]:.1%}", "E1")
     yield PaperNumber(
-        where, "f32 peak, gpu_b", "383 TFLOPS", Quoted(f"{b.peak_tflops_f32:g}"), f"{mi300x.matrix_tflops('f32'):.1f}", "E2",
+        where, "f32 peak, gpu_b", "383 TFLOPS", QuotedFigure(f"{b.peak_tflops_f32:g}"), f"{mi300x.matrix_tflops('f32'):.1f}", "E2",
         f"MI250X's f16: {g.mi250x.matrix_tflops('f16'):.1f} a die, two dies",
     )  # fmt: skip
     yield PaperNumber(
-        where, "HBM bandwidth, gpu_a", "1.2 TB/s", Quoted(f"{a.hbm_bandwidth_tb:g}"), f"{mi100.hbm_bandwidth_tb:g}", "", "rounded"
+        where,
+        "HBM bandwidth, gpu_a",
+        "1.2 TB/s",
+        QuotedFigure(f"{a.hbm_bandwidth_tb:g}"),
+        f"{mi100.hbm_bandwidth_tb:g}",
+        "",
+        "rounded",
     )
     yield PaperNumber(
-        where, "registers a lane", "256", Quoted(f"{a.vgpr_per_thread}"),
+        where, "registers a lane", "256", QuotedFigure(f"{a.vgpr_per_thread}"),
         f"{mi100.vgpr_per_thread} Arch + {mi100.agpr_per_thread} Acc", "E3", "MFMA results live in the second file on gfx908",
     )  # fmt: skip
     yield PaperNumber(
@@ -97,7 +103,7 @@ def layout(g: Givens) -> Iterator[PaperNumber]:
         where, "acc[f] = C[4*(tid/16) + f][tid % 16]", "not as documented", says, says, "E12", "it is what AMD documents"
     )
     yield PaperNumber(
-        where, "Q[i,:] = i, K = I under the naive layout", "the identity", Quoted("the identity"), naively_read(held), "E13",
+        where, "Q[i,:] = i, K = I under the naive layout", "the identity", QuotedFigure("the identity"), naively_read(held), "E13",
         "exchanging rows and columns transposes",
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgpu.operators import ComputeVisitor, Conv2dProblem, Softmax, SoftmaxProblem, SoftmaxState, reference, space_to_channel
-from simgpu.tools.validation.paper.entry import PaperNumber, Quoted, pair
+from simgpu.tools.validation.paper.entry import PaperNumber, QuotedFigure, pair
 from simgpu.tools.validation.paper.givens import Givens
 
 SEED = 512  # of softmax's inputs
@@ -27,12 +27,13 @@ def operators(g: Givens) -> Iterator[PaperNumber]:
     )  # fmt: skip
     fewer, whole = space_to_channel(rgb, g.replication), space_to_channel(rgb, side)
     yield PaperNumber(
-        where, f"IC = {rgb.ic} to {fewer.ic}: taps of {side}x{side} left", "1", Quoted("1"), str(fewer.kh * fewer.kw), "E28",
+        where, f"IC = {rgb.ic} to {fewer.ic}: taps of {side}x{side} left", "1", QuotedFigure("1"), str(fewer.kh * fewer.kw), "E28",
         f"one tap needs {whole.ic} channels or a {g.replication}x{g.replication} filter",
     )  # fmt: skip
     soft = SoftmaxProblem(g.softmax, g.softmax)
     yield PaperNumber(
-        where, "softmax FLOP/byte", "0.2", Quoted("0.2"), f"{soft.intensity(2):.2f} (two reads), {soft.intensity(1):.2f} (one)",
+        where, "softmax FLOP/byte", "0.2", QuotedFigure("0.2"),
+        f"{soft.intensity(2):.2f} (two reads), {soft.intensity(1):.2f} (one)",
         "E29", f"{soft.flops / (soft.rows * soft.n):g} FLOP an element, exp counted as one",
     )  # fmt: skip
     yield PaperNumber(
@@ -44,7 +45,7 @@ def operators(g: Givens) -> Iterator[PaperNumber]:
         *pair(softmax_verdict(Softmax(soft, gpu, policy)) for gpu, policy in ((g.gpu_a, "published"), (g.mi100, "corrected"))), "",
         "executed with numpy in f32; the kernels run in tests/asm/test_softmax.py",
     )  # fmt: skip
-    yield PaperNumber(where, "3x3 kernel over naive (measured)", "1.7x", Quoted("1.7x"), "", "", "no GPU has run ours")
+    yield PaperNumber(where, "3x3 kernel over naive (measured)", "1.7x", QuotedFigure("1.7x"), "", "", "no GPU has run ours")
 
 
 def padded_rows(floor: float) -> tuple[str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from simgpu.operators import AttentionProblem, AttentionTiles, FusedAttention, derive_tiles
 from simgpu.operators.traffic import block_counters
-from simgpu.tools.validation.paper.entry import PaperNumber, Quoted, pair
+from simgpu.tools.validation.paper.entry import PaperNumber, QuotedFigure, pair
 from simgpu.tools.validation.paper.givens import Givens
 
 
@@ -32,8 +32,8 @@ def _lds(g: Givens, where: str) -> Iterator[PaperNumber]:
     e_bytes = plan.problem.element.bytes
     q, e, kv = (e_bytes * x * y for x, y in ((plan.tile_Q, g.d), (plan.tile_Q, plan.tile_KV), (plan.tile_KV, g.d)))
     tile = f"tQ = {plan.tile_Q}, tKV = {plan.tile_KV}"
-    yield PaperNumber(where, f"E^T, {tile}", "24 KB", Quoted("24 KB"), f"{e >> 10} KB", "E15", f"Q + E is {(q + e) >> 10} KB")
-    yield PaperNumber(where, "V and E through LDS, a step", "~10 KB", Quoted("~10 KB"), f"{(kv + 2 * e) >> 10} KB", "E16")
+    yield PaperNumber(where, f"E^T, {tile}", "24 KB", QuotedFigure("24 KB"), f"{e >> 10} KB", "E15", f"Q + E is {(q + e) >> 10} KB")
+    yield PaperNumber(where, "V and E through LDS, a step", "~10 KB", QuotedFigure("~10 KB"), f"{(kv + 2 * e) >> 10} KB", "E16")
     both = q + e + 2 * kv
     yield PaperNumber(
         where, "LDS with Q, E and one of K, V; with both", "not checked", f"{(q + e + kv) >> 10} KB",

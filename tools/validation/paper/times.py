@@ -25,7 +25,7 @@ class Fit:
         return cls(factor, max(abs(factor * ratio - 1) for ratio in ratios))
 
 
-def published(g: Givens, length: int) -> AttentionTiles:
+def published_plan(g: Givens, length: int) -> AttentionTiles:
     """Returns the paper's plan of one head on its GPU."""
     return plan_attention(AttentionProblem(length, length, g.d), g.gpu_a, "published")
 
@@ -33,14 +33,14 @@ def published(g: Givens, length: int) -> AttentionTiles:
 def fits(g: Givens) -> tuple[Fit, Fit]:
     """Returns (fused over L * rounds, unfused over L^2), both in ms, from the paper's four lengths (E24)."""
     rows = g.table_3
-    fused = Fit.of((row.length * published(g, row.length).rounds, row.fused) for row in rows)
+    fused = Fit.of((row.length * published_plan(g, row.length).rounds, row.fused) for row in rows)
     return fused, Fit.of((row.length**2, row.unfused) for row in rows)
 
 
 def limit(g: Givens) -> float:
     """Limit of the speed-up by the two fits: rounds become L / (queries that the CUs take together)."""
     fused, unfused = fits(g)
-    plan = published(g, g.table_3[-1].length)
+    plan = published_plan(g, g.table_3[-1].length)
     return unfused.factor * plan.tile_Q * plan.descriptor.num_cus / fused.factor
 
 
@@ -49,7 +49,7 @@ def table_3(g: Givens) -> Iterator[PaperNumber]:
     where = "Table 3: fused over unfused (times measured by the paper)"
     fused, unfused = fits(g)
     for row in g.table_3:
-        plan = published(g, row.length)
+        plan = published_plan(g, row.length)
         tflops = plan.problem.flops / row.fused / 1e9
         yield PaperNumber(
             where, f"L = {row.length}: {row.fused:g} and {row.unfused:g} ms", row.printed, f"{row.unfused / row.fused:.2f}x",
@@ -63,7 +63,7 @@ def table_3(g: Givens) -> Iterator[PaperNumber]:
         "least squares of the relative errors over the times of this table",
     )  # fmt: skip
     first, last = g.table_3[0], g.table_3[-1]
-    old, new = published(g, first.length), plan_attention(AttentionProblem(first.length, first.length, g.d), g.mi100)
+    old, new = published_plan(g, first.length), plan_attention(AttentionProblem(first.length, first.length, g.d), g.mi100)
     yield PaperNumber(
         where, f"crossover at L = {first.length}", "LDS overhead", f"{old.q_tiles} tiles, {old.rounds} rounds, eta {old.eta:.0%}",
         f"keys split {new.split_kv}: eta {new.eta:.0%}", "E25", f"a tail of {old.q_tiles % old.descriptor.num_cus} tiles",

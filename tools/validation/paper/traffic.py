@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simgpu.operators import AttentionProblem, UnfusedAttention, plan_attention
-from simgpu.tools.validation.paper.entry import PaperNumber, Quoted
+from simgpu.tools.validation.paper.entry import PaperNumber, QuotedFigure
 from simgpu.tools.validation.paper.givens import Givens
 
 
@@ -64,6 +64,6 @@ def traffic(g: Givens) -> Iterator[PaperNumber]:
         "the paper's is a ratio of traffic, not of time",
     )  # fmt: skip
     yield PaperNumber(
-        where, f"S of one head at L = {g.longer}", "would not fit in HBM", Quoted("would not fit"),
+        where, f"S of one head at L = {g.longer}", "would not fit in HBM", QuotedFigure("would not fit"),
         f"{longer.score_bytes / 1e9:.2f} GB: fits {int(mi100.hbm_bytes // longer.score_bytes)} times", "E26",
     )  # fmt: skip

@@ -152,8 +152,8 @@ def _of_call(
 
     def run(chosen: dict[int, np.ndarray]) -> list[np.ndarray]:
         with np.errstate(all="ignore"):
-            values = f64.evaluated(inst.spec, [chosen.get(at, bits) for at, bits in enumerate(plain)], packed, modifiers)
-        return [_finished(inst, mode, kind, value) for kind, value in zip(kinds, values, strict=False)]
+            values = f64.evaluate(inst.spec, [chosen.get(at, bits) for at, bits in enumerate(plain)], packed, modifiers)
+        return [_finish(inst, mode, kind, value) for kind, value in zip(kinds, values, strict=False)]
 
     shadow = run({at: one.shadow for at, one in floats.items()})
     exact = run({at: one.actual for at, one in floats.items()})
@@ -164,14 +164,14 @@ def _of_call(
     found = []
     with np.errstate(all="ignore"):
         for number, row in enumerate(made):
-            actual = _finished(inst, mode, row.type, numbers(row.type, row.bits))
+            actual = _finish(inst, mode, row.type, numbers(row.type, row.bits))
             parts = tuple((one.link, np.nan_to_num(np.abs(shadow[number] - other[number]) / one.error)) for one, other in without)
             error, local = np.abs(actual - shadow[number]), np.abs(actual - exact[number])
             found.append(FloatResult(row.type, row.bits, shadow[number], error, local, parts))
     return found
 
 
-def _finished(inst: Instruction, mode: Mode, kind: Type, value: np.ndarray) -> np.ndarray:
+def _finish(inst: Instruction, mode: Mode, kind: Type, value: np.ndarray) -> np.ndarray:
     """Applies omod, which is ignored in IEEE mode and with output denormals on, then clamp."""
     if not mode.ieee and mode.flush(kind)[1]:
         value = value * OMOD.get(int(inst.mods.get("omod", 0)), 1.0)
@@ -179,7 +179,7 @@ def _finished(inst: Instruction, mode: Mode, kind: Type, value: np.ndarray) -> n
 
 
 @dataclass(frozen=True)
-class Rounded:
+class RoundedPart:
     """Rounding of a float by an integer operation."""
 
     part: int  # 0 for the whole register, 1 for the low and 2 for the high half
@@ -188,12 +188,12 @@ class Rounded:
     after: np.ndarray
 
 
-def moved(candidates: Sequence[Shadows], bits: np.ndarray, same_lane: bool) -> tuple[Shadows, list[Rounded]]:
+def move_shadows(candidates: Sequence[Shadows], bits: np.ndarray, same_lane: bool) -> tuple[Shadows, list[RoundedPart]]:
     """Returns the shadows of a result without floats, if its bits were moved from sources or rounded to bf16 or better.
 
     Also returns the roundings.
     """
-    found = Shadows.none(LANES)
+    found = Shadows.empty(LANES)
     found.bits = bits.copy()
     rounded = []
     for held in candidates:
@@ -202,24 +202,24 @@ def moved(candidates: Sequence[Shadows], bits: np.ndarray, same_lane: bool) -> t
             place = np.minimum(np.searchsorted(held.bits[order], bits), LANES - 1)
             held = held.take(order[place])
         before, after = numbers(f32, held.bits), numbers(f32, bits)
-        fits = (held.link != NOBODY) & (found.link == NOBODY) & _near(after, before)
+        fits = (held.link != NOBODY) & (found.link == NOBODY) & _is_near(after, before)
         found.whole, found.link = np.where(fits, held.whole, found.whole), np.where(fits, held.link, found.link)
-        rounded.append(Rounded(0, fits & (after != before), before, after))
+        rounded.append(RoundedPart(0, fits & (after != before), before, after))
         for high in (0, 1):
             part = bits >> np.uint32(16 * high) & np.uint32(0xFFFF)
             after = numbers(bf16, part)
             halves = held.bits & np.uint32(0xFFFF), held.bits >> np.uint32(16)
             options = [(part == half, held.half[:, h], held.half_link[:, h]) for h, half in enumerate(halves)]
-            options.append((_near(after, before), held.whole, held.link))
+            options.append((_is_near(after, before), held.whole, held.link))
             for test, beside, made in options:
                 fits = test & (made != NOBODY) & (found.half_link[:, high] == NOBODY)
                 found.half[:, high] = np.where(fits, beside, found.half[:, high])
                 found.half_link[:, high] = np.where(fits, made, found.half_link[:, high])
-            rounded.append(Rounded(1 + high, fits & (after != before), before, after))
+            rounded.append(RoundedPart(1 + high, fits & (after != before), before, after))
     return found, [one for one in rounded if one.lanes.any()]
 
 
-def _near(value: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _is_near(value: np.ndarray, other: np.ndarray) -> np.ndarray:
     """True in lanes where a number is the other one rounded to bf16 or better."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.abs(value - other) <= NEAR * np.abs(other))

@@ -85,7 +85,7 @@ ELEMENTARY: dict[str, Callable[[Array], Array]] = {
 CONVERTS = ("v_cvt_sr_", "v_cvt_pkrtz_", "v_cvt_scalef32")  # bodies that round by a float's bits: the number is the same
 
 
-def evaluated(spec: Spec, arguments: Sequence[Array], packed: bool, modifiers: dict[str, int]) -> list[Array]:
+def evaluate(spec: Spec, arguments: Sequence[Array], packed: bool, modifiers: dict[str, int]) -> list[Array]:
     """Returns the float results of a body on numbers and raw integers, element by element. Raises NoShadow if it has none.
 
     arguments: one for each element that the body takes, in order. packed: True if they are one half of the operands.

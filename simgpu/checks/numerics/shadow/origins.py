@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgpu.checks.numerics.shadow.replay import traced
-from simgpu.checks.numerics.shadow.run import ELEMENTS, NOBODY, Made, ShadowRun
+from simgpu.checks.numerics.shadow.replay import trace_group
+from simgpu.checks.numerics.shadow.run import ELEMENTS, NOBODY, ShadowedInstruction, ShadowRun
 from simgpu.checks.numerics.shadow.steps import steps
 from simgpu.checks.writer import writer_of
-from simgpu.engine.allocations import Saved
+from simgpu.engine.allocations import SavedMemory
 from simgpu.engine.device import Kernel
 from simgpu.engine.positions import Location, location_of
 from simgpu.hardware.code_object.arguments import Geometry
@@ -69,13 +69,13 @@ def origins_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], addre
     >>> f"{found.relative:.1e}", found.origins[0].where.text.split()[0]   # the error, and the instruction that made most of it
     ('4.1e-08', 'v_mfma_f32_16x16x4f32')
     """
-    saved = Saved.of(kernel.module.device.memory)
+    saved = SavedMemory.of(kernel.module.device.memory)
     group = writer_of(kernel, geometry, args, address)
     if group is None:
         return None
-    after = Saved.of(kernel.module.device.memory)
+    after = SavedMemory.of(kernel.module.device.memory)
     saved.restore()
-    words, launch = traced(kernel, geometry, args, group)
+    words, launch = trace_group(kernel, geometry, args, group)
     allocation = launch.memory.find(address)
     assert allocation is not None
     at = address - allocation.address
@@ -109,7 +109,7 @@ class _Share:
     after: float = 0.0
 
 
-def _shares(made: Sequence[Made], link: int) -> tuple[dict[int, _Share], bool]:
+def _shares(made: Sequence[ShadowedInstruction], link: int) -> tuple[dict[int, _Share], bool]:
     """Returns shares by record from a result back, the largest errors first, and True if all that mattered was followed."""
     found: dict[int, _Share] = {}
     whole = made[link // ELEMENTS].error(link % ELEMENTS)
@@ -132,6 +132,6 @@ def _shares(made: Sequence[Made], link: int) -> tuple[dict[int, _Share], bool]:
     return found, not waiting
 
 
-def _relative(one: Made, element: int) -> float:
+def _relative(one: ShadowedInstruction, element: int) -> float:
     shadow = abs(one.shadow(element))
     return one.error(element) / shadow if shadow else 0.0

@@ -28,7 +28,7 @@ class Shadows:
     half_link: np.ndarray  # i64 (..., 2)
 
     @classmethod
-    def none(cls, *shape: int) -> Shadows:
+    def empty(cls, *shape: int) -> Shadows:
         return cls(
             np.zeros(shape, np.uint32), np.full(shape, np.nan), np.full(shape, NOBODY, np.int64), np.full((*shape, 2), np.nan),
             np.full((*shape, 2), NOBODY, np.int64),
@@ -58,12 +58,12 @@ class Dwords:
 
     def __init__(self) -> None:
         self.place: dict[int, int] = {}
-        self.shadows = Shadows.none(1024)
+        self.shadows = Shadows.empty(1024)
 
     def store(self, dwords: np.ndarray, shadows: Shadows) -> None:
         places = np.array([self.place.setdefault(int(dword), len(self.place)) for dword in dwords], np.int64)
         while len(self.place) > len(self.shadows.bits):
-            grown = Shadows.none(2 * len(self.shadows.bits))
+            grown = Shadows.empty(2 * len(self.shadows.bits))
             grown.put(slice(0, len(self.shadows.bits)), self.shadows)
             self.shadows = grown
         self.shadows.put(places, shadows)
@@ -78,4 +78,4 @@ class Dwords:
 
 def file() -> Shadows:
     """Returns empty shadows of a wave's vector registers."""
-    return Shadows.none(REGISTERS, LANES)
+    return Shadows.empty(REGISTERS, LANES)

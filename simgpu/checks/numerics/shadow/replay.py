@@ -13,7 +13,9 @@ from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError
 
 
-def traced(kernel: Kernel, geometry: Geometry, args: Sequence[object], group: tuple[int, int, int]) -> tuple[np.ndarray, Launch]:
+def trace_group(
+    kernel: Kernel, geometry: Geometry, args: Sequence[object], group: tuple[int, int, int]
+) -> tuple[np.ndarray, Launch]:
     """Returns the trace of one workgroup (see `trace`), and its launch. Raises LaunchError if the workgroup is too long."""
     device = kernel.module.device.sharing([ShadowTrace()])
     number = geometry.number(group)
@@ -24,7 +26,7 @@ def traced(kernel: Kernel, geometry: Geometry, args: Sequence[object], group: tu
     trace = launch.at_work[0].checks["shadow"].trace
     if trace.overflows:
         raise LaunchError(
-            f"{kernel.title}: workgroup {group} does {trace.wanted[0] / ROOM:.1f} times as much as can be followed, "
+            f"{kernel.title}: workgroup {group} does {trace.requested_words[0] / ROOM:.1f} times as much as can be followed, "
             f"{4 * ROOM >> 20} MiB of values: take a smaller problem"
         )
     return trace.drain(0), launch

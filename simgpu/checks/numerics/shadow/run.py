@@ -12,7 +12,7 @@ from simgpu.checks.numerics.shadow.evaluate import FloatResult, Sources
 from simgpu.checks.numerics.shadow.f64 import NoShadow
 from simgpu.checks.numerics.shadow.products import Product
 from simgpu.checks.numerics.shadow.registers import NOBODY, Dwords, Shadows
-from simgpu.checks.numerics.shadow.steps import Moved, ShadowStep
+from simgpu.checks.numerics.shadow.steps import ShadowAccess, ShadowStep
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.types import f32
 from simgpu.machine.layout import LANES
@@ -22,7 +22,7 @@ ELEMENTS = 1 << 12  # results of an instruction at most: 32 registers of 64 lane
 
 
 @dataclass(frozen=True)
-class Made:
+class ShadowedInstruction:
     """Executed instruction whose results have shadows. A link is its number times ELEMENTS, plus the element."""
 
     record: int
@@ -67,13 +67,13 @@ class ShadowRun:
         self.instructions, self.mode = instructions, mode
         self.waves: dict[int, ShadowWave] = {}
         self.lds, self.memory = Dwords(), Dwords()
-        self.made: list[Made] = []
+        self.made: list[ShadowedInstruction] = []
 
     def all(self, steps: Iterable[ShadowStep]) -> None:
         for step in steps:
-            self.one(step)
+            self.follow(step)
 
-    def one(self, step: ShadowStep) -> None:
+    def follow(self, step: ShadowStep) -> None:
         """Follows one instruction."""
         inst = self.instructions[step.record]
         wave = self.waves.get(step.wave) or self.waves.setdefault(step.wave, ShadowWave())
@@ -92,17 +92,17 @@ class ShadowRun:
             found = []
         if found:
             links = (len(self.made) * ELEMENTS + np.arange(len(found) * LANES)).reshape(-1, LANES)
-            self.made.append(Made(step.record, step.wave, found))
-            self._write(step, wave, lambda number, bits: _placed(found, links, number, bits, len(step.written)))
+            self.made.append(ShadowedInstruction(step.record, step.wave, found))
+            self._write(step, wave, lambda number, bits: _place(found, links, number, bits, len(step.written)))
             return
         candidates = [held for name in ("src0", "src1", "src2", "data0", "vdst") for held in sources.registers(name)]
         same_lane = inst.spec.kind == "lane"
         self._scalar_result(step, inst, wave, candidates)
-        self._write(step, wave, lambda _, bits: self._moved(step, candidates, bits, same_lane))
+        self._write(step, wave, lambda _, bits: self._move(step, candidates, bits, same_lane))
 
-    def _moved(self, step: ShadowStep, candidates: list[Shadows], bits: np.ndarray, same_lane: bool) -> Shadows:
-        """Calls `evaluate.moved`; roundings become this instruction's results."""
-        held, rounded = evaluate.moved(candidates, bits, same_lane)
+    def _move(self, step: ShadowStep, candidates: list[Shadows], bits: np.ndarray, same_lane: bool) -> Shadows:
+        """Calls `evaluate.move_shadows`; roundings become this instruction's results."""
+        held, rounded = evaluate.move_shadows(candidates, bits, same_lane)
         for one in rounded:
             beside, link = held.whole, held.link
             if one.part:
@@ -111,19 +111,19 @@ class ShadowRun:
                 error, local = np.abs(one.after - beside), np.abs(one.after - one.before)
             result = FloatResult(f32, bits, beside.copy(), error, local, ((link.copy(), np.ones(LANES)),))
             link[one.lanes] = (len(self.made) * ELEMENTS + np.arange(LANES))[one.lanes]
-            self.made.append(Made(step.record, step.wave, [result]))
+            self.made.append(ShadowedInstruction(step.record, step.wave, [result]))
         return held
 
     def _matrix(self, step: ShadowStep, inst: Instruction, wave: ShadowWave) -> None:
         try:
             found = products.product(step, inst, wave.file)
         except NoShadow:
-            self._write(step, wave, lambda _, bits: _nothing(bits))
+            self._write(step, wave, lambda _, bits: _no_shadows(bits))
             return
         first = len(self.made) * ELEMENTS
-        self.made.append(Made(step.record, step.wave, found))
+        self.made.append(ShadowedInstruction(step.record, step.wave, found))
         for number, (register, bits) in enumerate(step.written):
-            held = _nothing(bits)
+            held = _no_shadows(bits)
             held.whole, held.link = found.shadow[number], first + number * LANES + np.arange(LANES)
             wave.file.put(register, held)
 
@@ -139,7 +139,7 @@ class ShadowRun:
         reg = inst.args.get("sdst", inst.args.get("vdst"))
         row = next((row for row in step.rows if row.result and row.type.state == "sgpr"), None)
         if row is not None and isinstance(reg, Reg) and reg.file == "s" and row.bits.dtype == np.uint32:
-            held, _ = evaluate.moved(candidates, row.bits, same_lane=False)
+            held, _ = evaluate.move_shadows(candidates, row.bits, same_lane=False)
             wave.scalars[reg.index] = held.take(slice(0, 1))
 
     # -- memory ------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class ShadowRun:
                 self._store(access, wave, registers_[at : at + count], memory.d16 == "hi")
                 at += count
             return
-        held = {register: _nothing(bits) for register, bits in step.written}
+        held = {register: _no_shadows(bits) for register, bits in step.written}
         if memory.op == "load" and not memory.format and not memory.lds and not memory.transpose:
             order, at = list(held), 0
             for access in step.accesses:
@@ -169,7 +169,7 @@ class ShadowRun:
             kept.put(step.active, held[register].take(step.active))
             wave.file.put(register, kept)
 
-    def _store(self, access: Moved, wave: ShadowWave, registers_: list[int], high: bool) -> None:
+    def _store(self, access: ShadowAccess, wave: ShadowWave, registers_: list[int], high: bool) -> None:
         space, lanes = self.lds if access.lds else self.memory, access.lanes
         for number, register in enumerate(registers_):
             addresses = access.addresses[lanes] + 4 * number
@@ -190,7 +190,7 @@ class ShadowRun:
                     merged.half_link[chosen, int(side)] = held.half_link[chosen, which]
                 space.store(addresses >> 2, merged)
 
-    def _load(self, access: Moved, offset: int, held: Shadows, high: bool) -> None:
+    def _load(self, access: ShadowAccess, offset: int, held: Shadows, high: bool) -> None:
         """Fills in the shadows of a load by an access `offset` bytes after its lanes' addresses."""
         space = self.lds if access.lds else self.memory
         lanes = np.flatnonzero(access.lanes)
@@ -213,15 +213,15 @@ def _numbers(operand: object) -> list[int]:
     return [operand.index + number + 256 * (operand.file == "a") for number in range(operand.count)]
 
 
-def _nothing(bits: np.ndarray) -> Shadows:
-    held = Shadows.none(LANES)
+def _no_shadows(bits: np.ndarray) -> Shadows:
+    held = Shadows.empty(LANES)
     held.bits = bits.copy()
     return held
 
 
-def _placed(found: list[FloatResult], links: np.ndarray, number: int, bits: np.ndarray, count: int) -> Shadows:
+def _place(found: list[FloatResult], links: np.ndarray, number: int, bits: np.ndarray, count: int) -> Shadows:
     """Returns the shadows of register `number` of `count` result registers: a result each for f32, two for 16 bits."""
-    held = _nothing(bits)
+    held = _no_shadows(bits)
     for at, result in enumerate(found):
         if result.type.name == "f32" and at % count == number:
             held.whole, held.link = result.shadow.copy(), links[at]

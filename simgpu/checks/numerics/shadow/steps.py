@@ -22,7 +22,7 @@ class LaneRow:
 
 
 @dataclass(frozen=True)
-class Moved:
+class ShadowAccess:
     """An access to memory or LDS."""
 
     size: int  # bytes a lane
@@ -40,7 +40,7 @@ class ShadowStep:
     active: np.ndarray  # bool (64,)
     rows: list[LaneRow] = field(default_factory=list)
     source: np.ndarray | None = None  # for a DPP operand: the lane that each lane reads
-    accesses: list[Moved] = field(default_factory=list)
+    accesses: list[ShadowAccess] = field(default_factory=list)
     written: list[tuple[int, np.ndarray]] = field(default_factory=list)  # registers, a0 as 256, and their u32 (64,) afterwards
 
 
@@ -73,7 +73,9 @@ def steps(words: np.ndarray) -> Iterator[ShadowStep]:
         elif part == ACCESS:
             base = int(words[at + 5]) | int(words[at + 6]) << 32
             offsets = words[at + 7 : at + 7 + 2 * LANES].copy().view(np.int64)
-            step.accesses.append(Moved(int(words[at + 1]), bool(words[at + 2]), lanes_of(words[at + 3 : at + 5]), base + offsets))
+            step.accesses.append(
+                ShadowAccess(int(words[at + 1]), bool(words[at + 2]), lanes_of(words[at + 3 : at + 5]), base + offsets)
+            )
             at += 7 + 2 * LANES
         else:
             assert part == END, part

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.alu.dpp import permuted
+from simgpu.alu.dpp import permute
 from simgpu.engine.check import Check
 from simgpu.engine.workers.fields import context_fields
 from simgpu.engine.workgroup import context
@@ -146,10 +146,10 @@ class ShadowTrace(Check):
         put_begin.call(frame.build, frame.wave, record, frame.exec_bits())
         if inst.form == "dpp":
             numbers = frame.value(ir.Constant(ROW32, list(range(LANES))))
-            lanes, _ = permuted(frame, numbers, inst.mods, frame.exec_bits())
+            lanes, _ = permute(frame, numbers, inst.mods, frame.exec_bits())
             self._row(frame, LANES_PART, 0, 0, lanes)
 
-    def evaluated(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+    def on_result(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
         for values, result in ((arguments, 0), (results, 1)):
             for value in flat(values):
                 raw = frame.value(value.ops._vector(value.raw))  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from simgpu.checks.waits.in_flight import DS_DONE, DS_ISSUED, FLAG_SHIFT, LEFT_S
 from simgpu.engine.events import enter, event
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import address_of, copy, load64, part, seldom, words
+from simgpu.machine.runtime import address_of, cold_part, copy, load64, part, words
 
 CARRIED = event("LDS in flight behind a barrier")
 FLAGS_SHIFT, SIZE_SHIFT = 32, 40
@@ -100,7 +100,7 @@ def add(where: Any, access: Any, left: int) -> None:
     copy(address_of(entry.access), address_of(access), LOGGED_BYTES)
 
 
-@seldom
+@cold_part
 def arrive(wave: int, lists: Any, log: Any) -> None:
     """Lists the operations that a wave has not waited for, when it comes to a barrier."""
     lists.next.count = 0
@@ -120,7 +120,7 @@ def arrive(wave: int, lists: Any, log: Any) -> None:
             add(lists.next, access, issued - access.number)
 
 
-@seldom
+@cold_part
 def pass_on(lists: Any) -> int:
     """Replaces the wave's carried list when all waves have arrived or this one ended. Returns the list's length."""
     count = lists.next.count
@@ -145,7 +145,7 @@ def overlap(access: Any, size: int, lanes: int, offsets: np.ndarray) -> int:
     return -1
 
 
-@seldom
+@cold_part
 def look_carried(wave: int, record: int, lanes: int, size: int, flags: int, lists: np.ndarray, me: int) -> None:
     """Reports a clash of an access with another wave's carried operations. lists: by wave."""
     offsets = words(wave + layout.ADDRESSES, LANES)

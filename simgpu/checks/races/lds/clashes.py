@@ -18,15 +18,15 @@ from simgpu.checks.races.lds.shadow import (  # fmt: skip
     TOUCHED,
     LdsView,
     bitmap,
+    last_logged,
     log_of,
-    logged,
     meets,
     own_map,
 )
 from simgpu.engine.events import enter_at, event
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import load64, octets, part, seldom
+from simgpu.machine.runtime import cold_part, load64, octets, part
 
 # A race is one event for a pair of places, whichever ran first: the event of the later record, with the earlier one as `extra`.
 # Its `lanes` hold the lane that saw it, and flags. BOTH_WRITE: both sides wrote. SWAPPED: the wave that saw it was at the
@@ -37,7 +37,7 @@ OTHER_SHIFT = 16
 
 
 @part
-def unchanged(wave: int, offset: int, staged: int, count: int) -> bool:
+def is_unchanged(wave: int, offset: int, staged: int, count: int) -> bool:
     """True if LDS already holds the bytes that a staged store will write there."""
     memory, fresh = octets(load64(wave + layout.LDS_BASE) + offset, count), octets(wave + layout.STAGING + staged, count)
     changed = 0
@@ -108,7 +108,7 @@ def other_side(view: LdsView, wave: int, flags: int, byte: int) -> tuple[int, bo
     return -1, False, False
 
 
-@seldom
+@cold_part
 def repeats(wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, view: LdsView, me: int) -> bool:
     """True if a write repeats the bytes that are there and that other waves wrote by the same instruction; False if unsure.
 
@@ -135,8 +135,8 @@ def repeats(wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, 
     same = True
     for other in range(view.waves):
         if same and other != me:
-            read = met(own_map(view, other, OWN_READ), touched, lanes, size, offsets)
-            wrote = met(own_map(view, other, OWN_WRITE), touched, lanes, size, offsets)
+            read = bitmaps_meet(own_map(view, other, OWN_READ), touched, lanes, size, offsets)
+            wrote = bitmaps_meet(own_map(view, other, OWN_WRITE), touched, lanes, size, offsets)
             same = not read and (not wrote or wrote_last(log_of(view, other), record, lanes, size, offsets, touched))
     for lane in range(LANES):
         if lanes >> lane & 1:
@@ -147,7 +147,7 @@ def repeats(wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, 
 
 
 @part
-def met(theirs: np.ndarray, touched: np.ndarray, lanes: int, size: int, offsets: np.ndarray) -> bool:
+def bitmaps_meet(theirs: np.ndarray, touched: np.ndarray, lanes: int, size: int, offsets: np.ndarray) -> bool:
     """True if two bitmaps share a byte of an access; `touched` has all its bytes."""
     found = 0
     for lane in range(LANES):
@@ -183,7 +183,7 @@ def wrote_last(log: Any, record: int, lanes: int, size: int, offsets: np.ndarray
     return False
 
 
-@seldom
+@cold_part
 def explain(
     wave: int, record: int, flags: int, size: int, lane: int, offset: int, view: LdsView, block: Any, state: Any, tag: int
 ) -> int:
@@ -196,12 +196,12 @@ def explain(
         other, writes, atomic = other_side(view, me, flags, byte)
         if other < 0:
             continue
-        there = logged(log_of(view, other), byte, writes, atomic)
+        there = last_logged(log_of(view, other), byte, writes, atomic)
         cell = tag >> EPOCH_SHIFT << EPOCH_SHIFT | other << WAVE_SHIFT
         if ordered_by_atomics(state, tag, cell, byte >> 2):
             continue
         if flags & WRITES and writes and there == record and not flags & ATOMIC:
-            if unchanged(wave, offset, lane * size, size):
+            if is_unchanged(wave, offset, lane * size, size):
                 return 2
         seen = lane | (BOTH_WRITE if flags & WRITES and (writes or atomic) else 0) | (WROTE if flags & WRITES else 0)
         here, there = record, there if there >= 0 else record

@@ -32,7 +32,7 @@ from simgpu.checks.races.lds.shadow import (  # fmt: skip
     meets,
     note_extent,
     own_map,
-    together,
+    union_of,
     view_of,
 )
 from simgpu.checks.races.order import BARRIERS
@@ -107,7 +107,7 @@ def way_of(wave: int, size: int, flags: int, view: LdsView) -> int:
     """Returns the way to search: whole words of the bitmaps, a plain read whose lanes stay within words, or lane by lane."""
     if flags & STRAIGHT:  # never for atomics: the handler does not set the flag for them
         return BY_WORDS if load64(wave + layout.ADDRESSES) & 63 == 0 else BY_LANES
-    if flags & WRITES == 0 and together(wave + layout.ADDRESSES) & (size - 1) == 0 and not view.shadow.atomics:
+    if flags & WRITES == 0 and union_of(wave + layout.ADDRESSES) & (size - 1) == 0 and not view.shadow.atomics:
         return BY_READS
     return BY_LANES
 

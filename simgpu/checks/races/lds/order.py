@@ -11,7 +11,7 @@ from ctypes import Structure, c_int64
 from typing import Any
 
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, WAVE_SHIFT
-from simgpu.machine.runtime import part, seldom
+from simgpu.machine.runtime import cold_part, part
 
 WAVES = 16  # most waves of a workgroup
 RELEASES, ACQUIRES = range(2)
@@ -35,7 +35,7 @@ def side(state: Any, which: int, tag: int) -> Any:
     return state.sides[which * WAVES + (tag >> WAVE_SHIFT & 15)]
 
 
-@seldom
+@cold_part
 def note(state: Any, which: int, tag: int, location: int) -> None:
     """Adds a location to the releases or acquires of the wave in a tag, in its epoch."""
     own, epoch = side(state, which, tag), tag >> EPOCH_SHIFT & EPOCHS
@@ -43,7 +43,7 @@ def note(state: Any, which: int, tag: int, location: int) -> None:
     own.epoch = epoch
 
 
-@seldom
+@cold_part
 def ordered_by_atomics(state: Any, tag: int, cell: int, location: int) -> bool:
     """True if a release and acquire order the access in `cell` before that of `tag`, which is another wave's."""
     released, acquired, epoch = side(state, RELEASES, cell), side(state, ACQUIRES, tag), cell >> EPOCH_SHIFT & EPOCHS

@@ -35,13 +35,13 @@ ROW_OF_WORDS = ir.VectorType(I64, ROW)
 @builtin
 def some_bits(build: Builder, row: IrValue) -> IrValue:
     """True if any bit of ROW words is set."""
-    return _some(row.pointer().load(ROW_OF_WORDS, align=8))
+    return _any_bit(row.pointer().load(ROW_OF_WORDS, align=8))
 
 
 @builtin
 def other_bits(build: Builder, row: IrValue, own: IrValue) -> IrValue:
     """True if any bit of ROW words is set that is not set in `own`."""
-    return _some(row.pointer().load(ROW_OF_WORDS, align=8) & ~own.pointer().load(ROW_OF_WORDS, align=8))
+    return _any_bit(row.pointer().load(ROW_OF_WORDS, align=8) & ~own.pointer().load(ROW_OF_WORDS, align=8))
 
 
 @builtin
@@ -50,7 +50,7 @@ def all_bits(build: Builder, row: IrValue) -> None:
     row.pointer().store(ir.Constant(ROW_OF_WORDS, [-1] * ROW), align=8)
 
 
-def _some(bits: IrValue) -> IrValue:
+def _any_bit(bits: IrValue) -> IrValue:
     return (bits != ir.Constant(ROW_OF_WORDS, None)).bitcast(ir.IntType(ROW)) != 0
 
 

@@ -22,7 +22,7 @@ from simgpu.checks.races.lds.carried import (  # fmt: skip
 )
 from simgpu.machine import intrinsics
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import address_of, builtin, load64, part, records, seldom, store64, structure, words
+from simgpu.machine.runtime import address_of, builtin, cold_part, load64, part, records, store64, structure, words
 from simgpu.machine.values import I64, Builder, IrValue
 
 # A slot's shadow consists of an LdsShadow, bitmaps, each wave's log, and each wave's CarriedLists. The bitmaps have one bit a
@@ -36,7 +36,7 @@ ROW = 16  # words of 64 consecutive lanes of 128 bits
 WAVES = 16  # most waves of a workgroup
 
 
-class Extent(Structure):
+class ByteExtent(Structure):
     """Bytes that include all of some set: END minus the first, and the last + 1; 0 for none."""
 
     _fields_ = (("before_end", c_int64), ("end", c_int64))
@@ -51,8 +51,8 @@ class LdsShadow(Structure):
         ("writers", c_int64),  # waves with bits in their map of writes
         ("readers", c_int64),  # waves with bits in their map of reads
         ("unmarked", c_int64),  # waves with reads that are only in their log (`mark_reads`)
-        ("written", Extent),
-        ("read", Extent),  # by reads that are only in logs
+        ("written", ByteExtent),
+        ("read", ByteExtent),  # by reads that are only in logs
         ("unused", c_int64 * 7),
         ("marked", c_int64 * WAVES),  # number of a wave's first log entry that is `unmarked`
     )
@@ -120,22 +120,22 @@ def lists_of(view: LdsView) -> np.ndarray:
 @builtin
 def lowest(build: Builder, offsets: IrValue) -> IrValue:
     """Returns the least of 64 offsets, inactive lanes included."""
-    return _reduced(build, "smin", offsets)
+    return _reduce(build, "smin", offsets)
 
 
 @builtin
 def highest(build: Builder, offsets: IrValue) -> IrValue:
     """Returns the largest of 64 offsets."""
-    return _reduced(build, "smax", offsets)
+    return _reduce(build, "smax", offsets)
 
 
 @builtin
-def together(build: Builder, offsets: IrValue) -> IrValue:
+def union_of(build: Builder, offsets: IrValue) -> IrValue:
     """Returns the bits that are set in any of 64 offsets."""
-    return _reduced(build, "or", offsets)
+    return _reduce(build, "or", offsets)
 
 
-def _reduced(build: Builder, how: str, offsets: IrValue) -> IrValue:
+def _reduce(build: Builder, how: str, offsets: IrValue) -> IrValue:
     row = offsets.pointer().load(OFFSETS_OF_LANES, align=8)
     return IrValue(build, intrinsics.call(build, f"llvm.vector.reduce.{how}.v64i64", I64, [row]))
 
@@ -178,7 +178,7 @@ def log(where: Any, record: int, flags: int, size: int, lanes: int, number: int,
 
 
 @part
-def logged(where: Any, byte: int, writes: bool, atomic: bool) -> int:
+def last_logged(where: Any, byte: int, writes: bool, atomic: bool) -> int:
     """Returns the record of the latest logged access to a byte of this kind (write, atomic, or neither), -1 if none."""
     count = where.count
     for back in range(1, min(count, LOG_ENTRIES) + 1):
@@ -233,7 +233,7 @@ def make_room(view: LdsView, me: int) -> None:
             mark_reads(view, me)
 
 
-@seldom
+@cold_part
 def mark_reads(view: LdsView, me: int) -> None:
     """Marks the reads of a wave that are only logged."""
     there, shadow = log_of(view, me), view.shadow

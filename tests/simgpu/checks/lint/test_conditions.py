@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simgpu.checks.lint.compares import ANY, BranchTest, Values, decided, limited
+from simgpu.checks.lint.compares import ANY, BranchTest, Values, decide, limit
 from simgpu.hardware.isa.instruction import Reg
 from tests.support.linted import kernel_linted, linted
 
@@ -111,7 +111,7 @@ def test_values_after_a_test_against_all_small_numbers(relation: str, turned: bo
             held = [value for value in range(-5, 6) if values.low <= value <= values.high and value not in values.without]
             for outcome in (False, True):
                 allowed = [value for value in held if holds(*((number, value) if turned else (value, number))) == outcome]
-                after = limited(test, outcome, values)
+                after = limit(test, outcome, values)
                 kept = [] if after is None else [v for v in held if after.low <= v <= after.high and v not in after.without]
                 assert set(allowed) <= set(kept)
                 if relation != "ltu":
@@ -119,5 +119,5 @@ def test_values_after_a_test_against_all_small_numbers(relation: str, turned: bo
             if values != ANY:
                 outcomes = {holds(*((number, value) if turned else (value, number))) for value in held}
                 one, other = (Values(number, number), values) if turned else (values, Values(number, number))
-                said = decided(test, one, other)
+                said = decide(test, one, other)
                 assert said is None or outcomes == {said}

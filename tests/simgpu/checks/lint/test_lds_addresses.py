@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simgpu.checks.lint import lint
-from simgpu.checks.lint.flow import Lines
+from simgpu.checks.lint.flow import StraightBlocks
 from simgpu.checks.lint.kernel import graph_of
 from simgpu.checks.lint.lds_addresses import LdsAddresses
 from simgpu.engine.finding import Finding
@@ -76,7 +76,7 @@ def test_addresses_against_python() -> None:
     )
     code = made(lines)
     kernel = code.kernels["k"]
-    blocks = Lines(graph_of(code, kernel))
+    blocks = StraightBlocks(graph_of(code, kernel))
     (access,) = LdsAddresses(blocks, kernel)._accesses.values()
     item = np.arange(256)
     lane = item % 64

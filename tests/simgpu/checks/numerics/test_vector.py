@@ -12,7 +12,7 @@ import pytest
 
 import simgpu
 from simgpu.checks.numerics.conversions import range_of
-from simgpu.checks.numerics.wanted import Wanted
+from simgpu.checks.numerics.wanted import NumericsOptions
 from simgpu.engine.finding import Finding
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa import types as t
@@ -292,7 +292,7 @@ def test_cancellation(line: str) -> None:
 
 
 def test_what_is_asked_for_is_read_strictly() -> None:
-    assert Wanted.of("numerics,denormals,cancellation=12") == Wanted(denormals=True, cancellation=12)
+    assert NumericsOptions.of("numerics,denormals,cancellation=12") == NumericsOptions(denormals=True, cancellation=12)
     for text in ("numerics,denormal", "numerics,cancellation", "numerics,cancellation=0", "numerics,cancellation=99", "numericsx"):
         with pytest.raises(LaunchError, match="check="):
             simgpu.Device("gfx90a", check=text)

@@ -56,7 +56,7 @@ def wanted(made: Batch, count: int = COUNT) -> list[int]:
 
 
 def results(made: Batch, promised: list[int]) -> list[int]:
-    addresses = [made.settled(one) for one in promised]
+    addresses = [made.settle(one) for one in promised]
     assert None not in addresses
     return [ctypes.CFUNCTYPE(ctypes.c_int64)(address)() for address in addresses]
 
@@ -180,7 +180,7 @@ def test_what_is_left_is_made_the_next_time(monkeypatch: pytest.MonkeyPatch, beg
     made = Batch(compiler)
     promised = wanted(made)
     made.finish(lambda: False)
-    assert None in [made.settled(one) for one in promised] and all(map(ended, begun))
+    assert None in [made.settle(one) for one in promised] and all(map(ended, begun))
     made.finish()
     assert results(made, promised) == list(range(COUNT)) and compiler.compiled + compiler.loaded == COUNT
 
@@ -194,7 +194,7 @@ def test_what_llvm_rejects_is_told_and_harms_no_other(threads: int, monkeypatch:
     made.finish()
     assert results(made, promised) == list(range(COUNT))
     with pytest.raises(SimError, match="internal: LLVM rejects handler h"):
-        made.settled(bad)
+        made.settle(bad)
 
 
 def test_what_another_process_compiles_is_waited_for(begun: list[helpers.Helper]) -> None:

@@ -32,7 +32,7 @@ from simgpu.operators.gemm.limits import Tiling, gemm_resources
 from simgpu.operators.resources import LdsArray
 from simgpu.tools.cli import main
 from simgpu.tools.validation.paper import families
-from simgpu.tools.validation.paper.entry import PaperNumber, Quoted
+from simgpu.tools.validation.paper.entry import PaperNumber, QuotedFigure
 from simgpu.tools.validation.paper.families import FAMILIES
 from simgpu.tools.validation.paper.gemm import VGPR_OVERHEAD, largest_warp_tile
 from simgpu.tools.validation.paper.givens import Givens
@@ -228,8 +228,8 @@ def test_no_cell_is_a_literal_in_the_source() -> None:
 
 
 def test_quoted_cells_are_marked_where_they_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    quoted = [entry for entry in entries() if isinstance(entry.published, Quoted)]
-    assert len(quoted) > 5 and not any(isinstance(entry.corrected, Quoted) for entry in entries())
+    quoted = [entry for entry in entries() if isinstance(entry.published, QuotedFigure)]
+    assert len(quoted) > 5 and not any(isinstance(entry.corrected, QuotedFigure) for entry in entries())
     text = document()
     for entry in quoted:
         assert f"| {entry.what} | {entry.paper} | {entry.published.text} (quoted) |" in text  # type: ignore[union-attr]
@@ -237,7 +237,7 @@ def test_quoted_cells_are_marked_where_they_are_shown(capsys: pytest.CaptureFixt
     assert main(["paper", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [row["quoted"] for row in said["entries"]] == [
-        ["paper", "published"] if isinstance(entry.published, Quoted) else ["paper"] for entry in entries()
+        ["paper", "published"] if isinstance(entry.published, QuotedFigure) else ["paper"] for entry in entries()
     ]
     assert len(said["families"]) == len(FAMILIES)
 

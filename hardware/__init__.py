@@ -19,9 +19,20 @@ In the order of imports, which `tests/test_imports.py` checks:
     hip/              the real GPU, through HIP
 """
 
+import warnings
+from typing import Any
+
 from simgpu.hardware import errors
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.targets import target, target_count, targets
 
 __all__ = ["HardwareDescriptor", "MFMAAtom", "SimError", "errors", "target", "target_count", "targets"]
+
+
+def __getattr__(name: str) -> Any:
+    """Returns `target_count` by its old name, until the next release (PEP 562)."""
+    if name == "counted":
+        warnings.warn("simgpu.hardware.counted is now target_count", DeprecationWarning, stacklevel=2)
+        return target_count
+    raise AttributeError(f"module 'simgpu.hardware' has no attribute {name!r}")

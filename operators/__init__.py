@@ -17,6 +17,9 @@
     reference.py     float64 references of all operators, bounds, usual errors
 """
 
+import warnings
+from typing import Any
+
 from simgpu.operators import reference
 from simgpu.operators.attention.execute import AttentionExecutor
 from simgpu.operators.attention.plan import AttentionTiles, derive_tiles, plan_attention
@@ -81,3 +84,14 @@ __all__ = [
     "reference",
     "space_to_channel",
 ]
+
+
+_RENAMED = {"microscaled": microscale, "preshuffled": preshuffle}  # old names, until the next release
+
+
+def __getattr__(name: str) -> Any:
+    """Returns a public function by its old name (PEP 562)."""
+    if name in _RENAMED:
+        warnings.warn(f"simgpu.operators.{name} is now {_RENAMED[name].__name__}", DeprecationWarning, stacklevel=2)
+        return _RENAMED[name]
+    raise AttributeError(f"module 'simgpu.operators' has no attribute {name!r}")

@@ -113,7 +113,7 @@ def _gemm_options(sub: ArgumentParser) -> None:
         sub.add_argument(f"-{name}", type=int, required=True, metavar=name.upper(), help=f"extent {name}")
     sub.add_argument("--trans-a", action="store_true", help="A is stored transposed, (k,m)")
     sub.add_argument("--trans-b", action="store_true", help="B is stored transposed, (n,k)")
-    sub.add_argument("--preshuffle-b", action="store_true", help="B, stored (n,k), was permuted by operators.preshuffled")
+    sub.add_argument("--preshuffle-b", action="store_true", help="B, stored (n,k), was permuted by operators.preshuffle")
     sub.add_argument("--alpha", type=finite_number, default=1.0, help="factor of the product (default: 1)")
     sub.add_argument("--beta", type=finite_number, default=0.0, help="factor of C; 0 (default): C is not read")
     _strides(sub, ("lda", "ldb", "ldc"))

@@ -153,7 +153,7 @@ class Greeting:
 
 
 def greeting(peer: socket.socket) -> Greeting:
-    """Receives the first message. Raises ValueError for another protocol, Ended if there is none."""
+    """Receives the first message. Raises ValueError for another protocol, ProgramEnded if there is none."""
     data, descriptors, _, _ = socket.recv_fds(peer, FRAME.size + HELLO.size, DESCRIPTORS)
     data += receive(peer, FRAME.size + HELLO.size - len(data)) if data else b""
     if not data:

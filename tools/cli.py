@@ -21,39 +21,52 @@ from simgpu.hardware.errors import HipKernelError, SimError
 from simgpu.tools.shared.errors import KernelFailed
 from simgpu.tools.shared.parser import Parser
 
-VERBS = {
-    "derive": "the tiles, the constraint that binds, and the slack of every other",
-    "tree": "the algorithm tree",
-    "report": "resources of every node against their limits, derived and as assembled",
-    "emit": "the kernel as assembly (-o) or as a code object (--object)",
-    "asm": "assemble or compile a file, and link: the code object of assembly or of kernels",
-    "run": "derive, emit, assemble, simulate, compare with float64",
-    "exec": "run a kernel of any code object",
-    "check": "run or exec in checked mode: waits, hazards and what else the hardware would not forgive",
-    "lint": "what some path through a kernel's code lacks: waits, hazards, registers, barriers; nothing is launched",
-    "litmus": "litmus tests of the memory model, compiled: what they end with on a target's caches, and what the model forbids",
-    "hip": "a HIP program, unmodified, on simulated GPUs",
-    "triton": "a Python program, its code untouched, whose Triton kernels and PyTorch find a simulated GPU",
-    "museum": "public bugs as small kernels, before and after, and what checked mode says of them",
-    "time": "how long run or exec would take on a real GPU, by a model: cycles, time, where it stalls",
-    "validate-time": "the model of time against published measurements, with its errors",
-    "lds": "what LDS banks cost a kernel's accesses, and the least padding or swizzle that costs nothing",
-    "layout": "who owns which element of a matrix instruction: table, picture, probe, chaining",
-    "probe": "the layout test of every matrix instruction, simulated or on a GPU: the first thing to run on new silicon",
-    "bench": "times of a kernel over many launches, validated: median, spread, TFLOPS, GB/s",
-    "sweep": "an operator for many targets, types and shapes, run, checked or timed, into one table",
-    "paper": "every number of the paper, what both policies give, and the erratum where they differ",
-    "regret": "how the closed-form tiles of an operator rank against an exhaustive search",
-    "baselines": "the tiles that others take for a GEMM, beside ours",
-    "tune": "how many trials a search needs from the closed form and from random starts",
-    "debug": "a workgroup of a kernel run forward and backward: breakpoints, watchpoints, registers, tiles, LDS",
-    "dap": "the debugger for editors: VS Code, Neovim and others that speak the Debug Adapter Protocol",
-    "why": "where an element of a kernel's result came from: a tree that ends in arguments and constants",
-    "trace": "registers of a wave at a place in a running kernel, raw or as the matrix tile that they hold",
-    "disasm": "kernels of a code object: resources, descriptor, instructions",
-    "doctor": "what this machine has of what simgpu can use, and how to get what is missing",
-    "help": "the documentation: a list of its pages, or one of them",
+# Verbs by what they are for, with a line each for `simgpu --help`, which shows FIRST before the others.
+GROUPS = {
+    "find bugs": {
+        "check": "run a kernel, report races, missing waits, hazards, bad accesses",
+        "lint": "check every path of a kernel's code, without launching it",
+        "exec": "run any kernel on your arrays, and compare its results",
+        "hip": "run a HIP program, unmodified, on simulated GPUs",
+        "triton": "run a Python program whose Triton kernels use a simulated GPU",
+        "debug": "step a workgroup forward and backward; breakpoints, watchpoints",
+        "why": "follow an element of a result back to arguments and constants",
+        "museum": "show public bugs as small kernels, before and after their repair",
+        "litmus": "run litmus tests of the memory model on a target's caches",
+        "dap": "serve the debugger to VS Code, Neovim and other editors",
+    },
+    "look": {
+        "layout": "show which lane and register hold which matrix element",
+        "disasm": "list a code object's kernels: resources, instructions",
+        "trace": "print a wave's registers at a place in a running kernel",
+        "lds": "find LDS bank conflicts, and the padding that avoids them",
+        "doctor": "report what this machine lacks, and how to get it",
+        "help": "print a page of the documentation, or a list of pages",
+    },
+    "time": {
+        "time": "estimate a launch's time on a real GPU, and where it stalls",
+        "bench": "time many launches: median, spread, TFLOPS, GB/s",
+        "validate-time": "compare the model of time with published measurements",
+    },
+    "generate": {
+        "run": "derive and run a GEMM or attention, and compare with float64",
+        "emit": "write a derived kernel as assembly or as a code object",
+        "derive": "print tile sizes, the limit that binds, and every slack",
+        "tree": "print an operator's algorithm tree",
+        "report": "print resources against limits, derived and assembled",
+        "asm": "assemble or compile a file into a code object",
+        "sweep": "run, check or time many shapes, types and targets",
+    },
+    "research": {
+        "probe": "test the layout of every matrix instruction",
+        "paper": "recompute every number of the paper",
+        "regret": "compare closed-form tiles with an exhaustive search",
+        "baselines": "compare the tiles of a GEMM with those of other libraries",
+        "tune": "count the trials that a search of tiles needs",
+    },
 }
+FIRST = ("check", "lint", "exec", "hip", "triton", "debug", "why", "layout", "disasm", "time", "run", "emit")
+VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
 FINE, WRONG, USAGE = 0, 1, 2
 # Shells report these when SIGINT or SIGPIPE ended a process.
 INTERRUPTED, BROKEN_PIPE = 130, 141
@@ -117,6 +130,17 @@ def main(argv: Sequence[str] | None = None, on_gpu: bool = False) -> int:
         return _fail(verb, _bug(error), WRONG)
 
 
+def overview() -> str:
+    """Returns the text of `simgpu --help` above its options: FIRST by group, then the other verbs by group."""
+    lines = ["Runs, checks and times kernels of AMD CDNA GPUs without a GPU."]
+    for first in (True, False):
+        lines += [] if first else ["", "Further verbs"]
+        for group, verbs in GROUPS.items():
+            shown = [f"  {verb:14}{text}" for verb, text in verbs.items() if (verb in FIRST) == first]
+            lines += ["", f"{group}:", *shown] if shown else []
+    return "\n".join((*lines, "", "`simgpu VERB --help` lists a verb's options, `simgpu help` the documentation."))
+
+
 def gpu_process() -> NoReturn:
     """Runs the process's command line in a process that may use a real GPU (`tools/shared/processes.py`).
 
@@ -130,15 +154,17 @@ def gpu_process() -> NoReturn:
 
 def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     parser = Parser(
-        prog="simgpu", description="Closed-form tensor kernels for AMD CDNA GPUs, proven on a simulated GPU."
+        prog="simgpu", usage="simgpu VERB ...", description=overview(), formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action=Version, nargs=0, help="print the version, clang's and the host's")
     text = "print completion for a shell; its first line says where it goes"
     parser.add_argument("--completion", action=Completion, choices=("bash", "zsh", "fish"), help=text)
     text = "show no progress; without it a terminal shows what takes long, on stderr"
     parser.add_argument("--quiet", action="store_true", help=text)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
-    parsers = {name: verbs.add_parser(name, help=text, description=text) for name, text in VERBS.items()}
+    verbs = parser.add_subparsers(
+        dest="verb", metavar="VERB", required=True, parser_class=Parser, prog="simgpu", help=argparse.SUPPRESS
+    )
+    parsers = {name: verbs.add_parser(name, description=text) for name, text in VERBS.items()}
     module = None
     if verb is not None:
         module = _module(verb)

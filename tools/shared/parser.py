@@ -16,7 +16,6 @@ EXAMPLES = {
     "emit": ("emit gemm -m 40 -n 33 -k 7 -o k.s --object k.co", "emit softmax --rows 100 -n 5000 --listing"),
     "asm": ("asm k.s -o k.co", "asm k.s --target mi300x -o -"),
     "run": ("run gemm -m 1000 -n 777 -k 333 --dtype f16 --target mi300x", "run attention -L 1000 -d 64 --causal --target mi355x"),
-    "hip": ("hip ./a.out 1024", "hip --check --target mi210 ./a.out"),
     "time": ("time gemm -m 4096 -n 4096 -k 4096 --dtype f16 --target mi300x", "time k.co --grid 304 --arg zeros:f32:4096"),
     "museum": ("museum", "museum barrier-before-wait --save ."),
     "layout": ("layout v_mfma_f32_16x16x16f16 --target mi300x", "layout v_mfma_f32_32x32x8f16 --target gfx90a --element 9,3"),

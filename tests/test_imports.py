@@ -88,7 +88,7 @@ ORDER = {
         "__main__.py",
     ],
     "tools": [
-        "shared",
+        "shared style",
         "matrix torch tables cost museum litmus",
         "page",
         "cases",
@@ -253,7 +253,7 @@ def test_every_folder_with_code_is_installed() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     folders = {path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in modules().values()}
     packages = {name if name.startswith("simgpu") else f"simgpu.{name}" for name in folders}
-    assert packages - {"simgpu.tools.benchmarks", "simgpu.tools.robustness"} == set(listed) - {"simgpu.docs"}
+    assert packages - {"simgpu.tools.benchmarks", "simgpu.tools.robustness", "simgpu.tools.style"} == set(listed) - {"simgpu.docs"}
 
 
 def test_deriving_tiles_does_not_load_the_simulator() -> None:

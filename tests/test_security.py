@@ -12,7 +12,7 @@ READS = re.compile(
     r"|mmap\.mmap\((?!-1)|\.readline\("
 )
 # Rooms that measure the project, and PyTorch's suites: they read files that their developer names.
-OURS = re.compile(r"tools/(benchmarks|robustness|validation|torch)/")
+OURS = re.compile(r"tools/(benchmarks|robustness|style|validation|torch)/")
 
 
 def test_the_list_of_readers_is_complete() -> None:

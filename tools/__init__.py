@@ -15,6 +15,7 @@
     bench/            host times of a user's kernel
     robustness/       fuzzing, and how much checked mode finds (not in the wheel)
     benchmarks/       how fast simgpu is, a file a benchmark (not in the wheel)
+    style/            counts of the project's own prose (not in the wheel)
     torch/            a pretended GPU for PyTorch on the host; `pytest --simgpu TARGET`
     debug/            the debugger's prompt and its adapter for editors
 

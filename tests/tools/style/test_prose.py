@@ -1,0 +1,68 @@
+"""The counter of prose: good and bad sentences, and limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simgpu.tools.style.prose import Count, count, main, sentences
+
+LIMITS = (20, 5, 2)  # mean words of a sentence, percent of sentences over 30 words, habit words in 1,000
+GOOD = "Checked mode reports the race. It names both instructions, the wave and the lanes."
+BAD = (
+    "What is told of a launch that lies behind another one is so many findings as it has of those that a check was asked for, and "
+    "besides these nothing, which is said where it stands."
+)
+
+
+def page(folder: Path, text: str) -> Count:
+    file = folder / "page.md"
+    file.write_text(text)
+    return count(file)
+
+
+def test_a_good_page_has_no_fault(tmp_path: Path) -> None:
+    found = page(tmp_path, GOOD)
+    assert (len(found.sentences), found.words, found.long) == (2, 14, 0)
+    assert found.faults(LIMITS) == []
+
+
+def test_a_bad_sentence_is_long_and_has_habits(tmp_path: Path) -> None:
+    found = page(tmp_path, BAD)
+    assert set(found.habits) == {"what is", "told", "lies", "behind", "so many", "of those", "those that", "besides", "stands"}
+    assert found.long == 1 and len(found.faults(LIMITS)) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["```text\n{}\n```", "| {} |", "# {}", "> {}", "    {}", "![{}](x.svg)", "`{}`"], ids=lambda text: text.split("{")[0]
+)
+def test_code_tables_headings_and_quotes_do_not_count(tmp_path: Path, text: str) -> None:
+    assert page(tmp_path, f"{text.format(BAD)}\n\n{GOOD}").faults(LIMITS) == []
+
+
+def test_items_of_a_list_are_apart(tmp_path: Path) -> None:
+    found = page(tmp_path, "Three faults:\n\n* a missing\n  wait,\n* a race\n1. one more item\n")
+    assert list(found.sentences) == ["Three faults:", "a missing wait,", "a race", "one more item"]
+
+
+def test_a_sentence_ends_before_a_capital() -> None:
+    assert sentences("It takes 0.5 s. Then `run` ends; see the table. No") == ["It takes 0.5 s.", "Then CODE ends; see the table."]
+
+
+def test_docstrings_and_comments_count(tmp_path: Path) -> None:
+    file = tmp_path / "code.py"
+    file.write_text(f'"""{GOOD}"""\n\n\ndef lies(told: int) -> int:\n    # The wave that\n    # stands there.\n    return told\n')
+    found = count(file)
+    assert [len(sentence.split()) for sentence in found.sentences] == [5, 9, 5]
+    assert dict(found.habits) == {"stands": 1}
+
+
+def test_limits_decide_the_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "page.md"
+    file.write_text(BAD)
+    assert main([str(file)]) == 0
+    assert main([str(file), "--max", "20,5,2"]) == 1
+    assert main([str(file), "--max", "99,100,999", "--worst", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "100.0 % of sentences over 30 words, at most 5" in printed and "What is told" in printed

@@ -17,14 +17,17 @@ import pytest
 from simgpu.tools.cli import VERBS, main
 from simgpu.tools.shared.parser import Parser
 from simgpu.tools.shared.processes import environment
-from tests.support import hip_server, pictures, transcripts
+from tests.support import commands, hip_server, pictures, transcripts
 from tests.support.hip_server import GPU
 from tests.support.places import ROOT
 
 README = ROOT / "README.md"
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+DOCS = ROOT / "docs"
+EVERY = sorted(DOCS.rglob("*.md"))
+PAGES = [page for page in EVERY if page.parent.name != "notes"]  # notes are dated: their commands were run then
+KINDS = ("tutorials", "how-to", "reference", "explanation", "notes")
 # The page on HIP compiles its program first: tests/simgpu/hip/test_page.py.
-TRANSCRIPTS = [page for page in (README, *PAGES) if "```console" in page.read_text() and page.name != "hip.md"]
+TRANSCRIPTS = [page for page in (README, *PAGES) if "```console" in page.read_text() and page != DOCS / "tutorials" / "hip.md"]
 # `folder/file.py`, `folder.module`, `folder/` in running text
 PATHS = re.compile(r"`((?:hardware|operators|asm|simgpu|tools|tests|docs)/[\w/.]*)`")
 
@@ -41,19 +44,22 @@ def example_lines(page: str) -> list[list[str]]:
 
 
 def options_of(verb: str) -> set[str]:
-    """Returns the options of the verb's parser and of its sub-parsers."""
+    """Returns the options of the verb's parser and of its sub-parsers, with those of `exec` and `run` if it passes the rest on."""
     parser = Parser()
     module = importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
     module.configure(parser)
-    return set(parser.options())
+    passes_on = any(action.dest == "rest" for action in parser._actions)
+    return set(parser.options()) | (options_of("exec") | options_of("run") if passes_on else set())
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.name)
 def test_commands_print_what_the_page_says(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Runs all commands in the page's order, since later ones use files that earlier ones wrote."""
     page = path.read_text()
+    if "simgpu triton" in page and importlib.util.find_spec("triton") is None:
+        pytest.skip("Triton is not installed: pip install '.[triton]'")
     with GPU(hip_server.build(tmp_path_factory.mktemp("hip"))) as gpu:
-        environment = {**gpu.environment, **transcripts.TERMINAL.get(path.name, {})}
+        environment = {**gpu.environment, **transcripts.VARIABLES.get(path.name, {})}
         printed = transcripts.rerun(page, tmp_path_factory.mktemp("work"), environment)
     for wanted, got in zip(transcripts.comparable(page), transcripts.comparable(printed), strict=True):
         assert got == wanted, f"python -m tests.support.transcripts {path.relative_to(ROOT)} writes what the commands print now"
@@ -110,18 +116,18 @@ def test_a_changed_output_is_seen_and_a_time_is_not() -> None:
     assert transcripts.comparable(same) == transcripts.comparable(page) != transcripts.comparable(other)
 
 
-def test_every_verb_has_its_place() -> None:
-    """Every verb needs a section: add a missing one to docs/commands.md."""
-    headings = re.findall(r"^## ([\w, -]+)", (ROOT / "docs" / "commands.md").read_text(), re.M)
-    named = {word.strip() for heading in headings for word in heading.split(",")}
-    assert not set(VERBS) - named
+def test_the_reference_of_commands_is_what_the_parsers_take() -> None:
+    assert commands.page() == commands.PAGE.read_text(), "python -m tests.support.commands writes it anew"
 
 
 def test_every_page_has_its_place() -> None:
-    """Every page is in the index by task, and in the site's."""
-    index, site = (ROOT / "docs" / "index.md").read_text(), (ROOT / "mkdocs.yml").read_text()
-    assert {page.name for page in PAGES} - {"index.md"} == set(re.findall(r"\]\(([\w-]+\.md)\)", index))
-    assert sorted(page.name for page in PAGES) == sorted(re.findall(r"- ([\w-]+\.md)", site))
+    """A page is in the folder of its kind, on the start page and in the site's menu; no two pages have one name."""
+    pages = {page.relative_to(DOCS).as_posix() for page in EVERY}
+    index, site = (DOCS / "index.md").read_text(), (ROOT / "mkdocs.yml").read_text()
+    assert {page.partition("/")[0] for page in pages} == {"index.md", *KINDS}
+    assert pages - {"index.md"} == set(re.findall(r"\]\(([\w/-]+\.md)\)", index))
+    assert sorted(pages) == sorted(re.findall(r"- ([\w/-]+\.md)", site))
+    assert len({page.name for page in EVERY}) == len(EVERY)
 
 
 def test_the_site_builds(tmp_path: Path) -> None:
@@ -131,17 +137,17 @@ def test_the_site_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", tmp_path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for page in tmp_path.glob("*.html"):
+    for page in tmp_path.rglob("*.html"):
         loaded = re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=\"(https?://[^\"]*)", page.read_text())
         assert loaded == [], page.name
 
 
-@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *EVERY], ids=lambda page: page.name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text()
     assert [name for name in PATHS.findall(text) if not (ROOT / name).exists()] == []
-    links = re.findall(r"\]\(([\w./-]+)\)", text) + re.findall(r"`(\w+\.md)`", text)
-    assert [name for name in links if not (page.parent / name).exists() and not (ROOT / name).exists()] == []
+    links = re.findall(r"\]\(([\w./-]+?)(?:#[\w-]*)?\)", text)
+    assert [name for name in links if not (page.parent / name).exists()] == []
 
 
 SNIPPETS = [
@@ -165,7 +171,7 @@ def test_pictures_of_the_tour(name: str) -> None:
     kept = pictures.place(name).read_text()
     assert pictures.words(pictures.draw(pictures.PICTURES[name])) == pictures.words(kept), "python -m tests.support.pictures"
     assert re.findall(r"href|src=|@import|@font-face|url\((?!#)", kept) == [] and len(kept) < 60_000
-    assert f"](tour_{name}.svg)" in (ROOT / "docs" / "tour.md").read_text()
+    assert f"](../pictures/tour_{name}.svg)" in (DOCS / "tutorials" / "tour.md").read_text()
 
 
 NOTEBOOKS = [page for page in PAGES if "```pycon" in page.read_text()]

@@ -81,7 +81,7 @@ def test_the_wheel_holds_the_packages_and_no_tests(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in names} == {"simgpu", f"simgpu-{VERSION}.dist-info"}
     assert "simgpu/py.typed" in names
     assert {name for name in names if name.startswith("simgpu/docs/")} == {
-        f"simgpu/docs/{path.name}" for path in (ROOT / "docs").iterdir() if path.suffix in (".md", ".svg")
+        f"simgpu/{path.relative_to(ROOT)}" for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "notes"
     }
     page = ROOT / "tools" / "page"
     drawn = {path.relative_to(page).as_posix() for path in page.rglob("*") if path.suffix in (".css", ".js")}
@@ -92,7 +92,7 @@ def test_the_wheel_holds_the_packages_and_no_tests(wheel: Path) -> None:
         for folder in (package.replace(".", "/") for package in PROJECT["tool"]["setuptools"]["packages"])
         for path in (ROOT / folder).glob("*.py")
     }
-    assert not [name for name in made if re.match("simgpu/tools/(benchmarks|robustness)/", name)]
+    assert not [name for name in made if re.match("simgpu/tools/(benchmarks|robustness|style)/", name)]
 
 
 @pytest.fixture(scope="module")

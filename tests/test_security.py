@@ -1,4 +1,4 @@
-"""docs/security.md lists every reader of a file: a new reader must be added there, with its limit."""
+"""docs/reference/security.md lists every reader of a file: a new reader must be added there, with its limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def test_the_list_of_readers_is_complete() -> None:
     assert set(MAY_IMPORT) == {"hardware", "operators", "asm", "simgpu", "tools"}
     sources = {path.relative_to(ROOT).as_posix(): path.read_text() for path in modules().values()}
     readers = {name for name, text in sources.items() if READS.search(text) and not OURS.match(name)}
-    table = (ROOT / "docs" / "security.md").read_text().partition("**Readers of files.**")[2].partition("* **Names.**")[0]
+    page = (ROOT / "docs" / "reference" / "security.md").read_text()
+    table = page.partition("## Readers of files\n")[2].partition("\n## ")[0]
     named = set(re.findall(r"`([\w/]+\.py)`", table)) - {"tests/test_security.py"}
     assert readers - named == set()
     assert named - set(sources) == set()

@@ -75,7 +75,7 @@ class BenchClock:
         makes while it tunes are not part of its time.
         """
         warnings.warn(
-            "simgpu: do_bench gives modelled milliseconds (docs/timing.md), no GPU was timed", ModelledTime, stacklevel=3
+            "simgpu: do_bench gives modelled milliseconds (simgpu help timing), no GPU was timed", ModelledTime, stacklevel=3
         )
         outer, self._timed = self._timed, []
         try:

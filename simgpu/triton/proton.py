@@ -37,7 +37,7 @@ class Profiles:
             return own(path, context, data, profiler, mode)
         if mode:
             raise LaunchError(f"proton.start(mode={mode!r}): the simulated device has no modes of {profiler}; leave it out")
-        warnings.warn("simgpu: proton gives modelled times (docs/timing.md), no GPU was timed", ModelledTime, stacklevel=4)
+        warnings.warn("simgpu: proton gives modelled times (simgpu help timing), no GPU was timed", ModelledTime, stacklevel=4)
         number = own(path, context, data, "instrumentation", "hip")
         if not self.active:  # only the times of later launches, a benchmark's repetitions, are read
             self._sweep.enter_context(self._device.clock.sweeping(self._alone()))

@@ -1,4 +1,4 @@
-"""Pictures of pages for docs/look.md, drawn by the system's Chromium.
+"""Pictures of pages for docs/how-to/look.md, drawn by the system's Chromium.
 
     python -m tests.support.look       # draws them anew
 """
@@ -50,7 +50,7 @@ def _run(command: str) -> None:
 
 
 def path_of(name: str) -> Path:
-    return ROOT / "docs" / f"look_{name}.png"
+    return ROOT / "docs" / "pictures" / f"look_{name}.png"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Pictures of a terminal for docs/tour.md: commands and what they print at 80 columns, as SVG that refers to nothing elsewhere.
+"""Pictures of a terminal for docs/tutorials/tour.md: commands and their output at 80 columns, as SVG without references.
 
     python -m tests.support.pictures       # draws them anew
 """
@@ -84,7 +84,7 @@ def words(svg: str) -> list[str]:
 
 def place(name: str) -> Path:
     """Returns the picture's path."""
-    return ROOT / "docs" / f"tour_{name}.svg"
+    return ROOT / "docs" / "pictures" / f"tour_{name}.svg"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Commands in a page of documentation with their output: run, compared, and rewritten.
 
-    python -m tests.support.transcripts docs/commands.md       # rewrites the outputs of its ```console blocks
+    python -m tests.support.transcripts docs/reference/examples.md       # rewrites the outputs of its ```console blocks
 
 A block is `$ simgpu …` lines, each followed by its output. `| head -N` and `| tail -N` shorten it, `2>&1` shows the message of a
 failing command. The shell runs other commands. A block ```LANGUAGE FILE is written as a file first. For figures that depend on the
@@ -36,7 +36,8 @@ MEASURED = re.compile(
 )
 
 
-TERMINAL = {"README.md": {"COLUMNS": "80"}}  # pages that show a terminal of some width; on the others, output goes through a pipe
+# Variables of a page's commands: the width of its terminal (other pages show output through a pipe); a warning of Triton's off.
+VARIABLES = {"README.md": {"COLUMNS": "80"}, "write-triton.md": {"TRITON_DEFAULT_FP_FUSION": "1"}}
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Transcript:
 
 
 def _comparable(line: str) -> str:
+    line = re.sub(r"0x[0-9a-f]{11,}", "0x#", line)  # an address of this process
     if MEASURED.search(line):
         line = re.sub(r"\(.*\)$|\d[\d.,e+-]*", "#", line)
     return re.sub(r"─+", "─", re.sub(r" +", " ", line))
@@ -75,10 +77,10 @@ def execute(line: str, folder: Path, environment: dict[str, str]) -> str:
     if parsed is None:
         return subprocess.run(["sh", "-ec", line.removeprefix("$ ")], cwd=folder, capture_output=True, text=True, check=True).stdout
     words = shlex.split(parsed["words"])
-    out, err = _outside(words, folder, environment) if "hip" in words else _inside(words, folder, environment)
+    out, err = (_outside if {"hip", "triton"} & set(words) else _inside)(words, folder, environment)
     if err and not parsed["errors"]:
         raise ValueError(f"{line}: {err}")
-    lines = (err if parsed["errors"] else out).splitlines(keepends=True)
+    lines = (out + err).splitlines(keepends=True)
     count = int(parsed["lines"] or 0)
     return "".join(lines[:count] if parsed["part"] == "head" else lines[-count:])
 
@@ -127,8 +129,9 @@ def main() -> None:
         for name in sys.argv[1:]:
             work = folder / Path(name).stem
             os.makedirs(work)
-            environment = {**gpu.environment, **TERMINAL.get(Path(name).name, {})}
+            environment = {**gpu.environment, **VARIABLES.get(Path(name).name, {})}
             Path(name).write_text(rerun(Path(name).read_text(), work, environment))
+            print(name)
 
 
 if __name__ == "__main__":

@@ -8,18 +8,28 @@ import re
 import pytest
 
 from simgpu.tools.cli import main
+from simgpu.tools.verbs.help import pages
 from tests.support.places import ROOT
 
 
 def test_pages(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "--json"]) == 0
     titles = json.loads(capsys.readouterr().out)
-    assert set(titles) == {path.stem for path in (ROOT / "docs").glob("*.md")} and all(titles.values())
-    for name in titles:
+    stored = {path.stem: path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "notes"}
+    assert set(titles) == set(stored) and all(titles.values())
+    for name, path in stored.items():
         assert main(["help", name]) == 0
-        assert capsys.readouterr().out == (ROOT / "docs" / f"{name}.md").read_text()
-    assert main(["help", "chekc"]) == 2
-    assert "did you mean check" in capsys.readouterr().err
+        assert capsys.readouterr().out == path.read_text()
+    assert main(["help", "verdcit"]) == 2
+    assert "did you mean verdict" in capsys.readouterr().err
+
+
+def test_messages_name_topics_that_exist() -> None:
+    """`simgpu help NAME` in a message or a page is a page of the package."""
+    sources = [path.read_text() for top in ("simgpu", "tools") for path in (ROOT / top).rglob("*.py") if not path.is_symlink()]
+    sources += [path.read_text() for path in (ROOT / "docs").rglob("*.md")]
+    named = {name for text in sources for name in re.findall(r"simgpu help ([a-z][\w-]*)", text)}
+    assert "findings" in named and named - set(pages()) == set()
 
 
 def test_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,7 @@ PICTURES = {
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_pictures_of_the_documentation(capsys: Capture, tmp_path, name: str) -> None:
-    kept = f"docs/fragments_{name}.svg"
+    kept = f"docs/pictures/fragments_{name}.svg"
     printed(capsys, *PICTURES[name].split(), "--svg", str(tmp_path / "now.svg"))
     assert (tmp_path / "now.svg").read_text() == (ROOT / kept).read_text(), f"simgpu layout {PICTURES[name]} --svg {kept} --force"
 

@@ -30,7 +30,7 @@ def test_a_finding(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A finding is printed as the page shows it."""
     assert main(["lint", "k.s"]) == 1
     said = capsys.readouterr().out
-    page = (ROOT / "docs" / "lint.md").read_text()
+    page = (ROOT / "docs" / "reference" / "lint.md").read_text()
     assert "".join(f"    {line}\n" for line in said.splitlines()) in page, said
     assert main(["lint", "k.co", "--kernel", "k"]) == 1
     assert capsys.readouterr().out == said.replace("k.s:", "kernel.s:")

@@ -20,7 +20,7 @@ HERE = "here"
 AHEAD = 4  # tasks submitted to an executor for each that it runs at once
 HELP = (
     "where to run: here, in this process, local:N, processes of this machine, tcp://HOST:PORT, a Dask scheduler, or slurm:N, "
-    "tasks of srun (default: {}); docs/cluster.md"
+    "tasks of srun (default: {}); `simgpu help cluster`"
 )
 MOST = 1024  # processes or tasks
 RESTARTS = 2  # of an srun task that ends before its work does

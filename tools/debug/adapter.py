@@ -38,7 +38,7 @@ CAPABILITIES = {
         {"filter": "nan", "label": "NaN", "description": "behind what wrote one in an active lane", "default": False},
         {"filter": "barrier", "label": "Barriers", "description": "before each s_barrier", "default": False},
         {"filter": "finding", "label": "All findings", "description": "what checked mode takes for an error", "default": False},
-        *({"filter": f"finding {kind}", "label": f"Finding: {kind}", "description": "docs/check.md", "default": False}
+        *({"filter": f"finding {kind}", "label": f"Finding: {kind}", "description": "simgpu help findings", "default": False}
           for kind in KINDS),
     ],
 }  # fmt: skip

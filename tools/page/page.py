@@ -41,7 +41,7 @@ SPARED = (
 
 def add_html_option(parser: ArgumentParser, against: bool = False) -> None:
     """Adds --html and --force, the same for every verb that has a page; --against for verbs that launch."""
-    parser.add_argument("--html", metavar="FILE", help="write one page to look at: docs/look.md")
+    parser.add_argument("--html", metavar="FILE", help="write one page to look at: `simgpu help look`")
     if against:
         parser.add_argument("--against", metavar="PAGE", help="of --html: the page of another run of the kernels, to compare with")
     add_force_option(parser)

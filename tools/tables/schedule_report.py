@@ -119,7 +119,7 @@ def show_schedule(tree: Root, json: bool) -> None:
         "",
         "Matrix clocks over the clocks in which a SIMD has waves in the loop; stalls as shares of a wave's clocks,",
         "by PC sampling's reasons.",
-        "The model is that of `simgpu time`, which has every line: docs/timing.md.",
+        "The model is that of `simgpu time`, which has every line: `simgpu help timing`.",
     )
 
 

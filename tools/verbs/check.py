@@ -28,7 +28,7 @@ USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu check gemm -m 100 -n 70 -k 33 --target mi300x
 Status: 0 nothing found but notes, 1 findings or a kernel that fails, 2 what can be put right before running, 3 a check
 that failed itself, and nothing else found.
-What is looked for: docs/check.md
+What is looked for: simgpu help findings
 """
 
 
@@ -39,14 +39,14 @@ def configure(parser: ArgumentParser) -> None:
     _own_options(parser)
     text = f"a code object, assembly, a folder that kerncap captured, or an operator: {', '.join(OPERATORS)}"
     parser.add_argument("what", metavar="FILE|OP", nargs="?", help=text)
-    parser.add_argument("--capture", metavar="FOLDER", help="a dispatch that kerncap captured, in place of FILE (docs/check.md)")
+    parser.add_argument("--capture", metavar="FOLDER", help="a dispatch captured by kerncap, instead of FILE (simgpu help replay)")
     parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`")
 
 
 def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="say what was checked and how much was executed")
     parser.add_argument("--performance", action="store_true", help="notes on what costs time, too")
-    text = "only where NaN, infinities, overflow and saturation first appear, and what of it reaches memory (docs/numerics.md)"
+    text = "only where NaN, infinities, overflow and saturation first appear, and what of it reaches memory (simgpu help numerics)"
     parser.add_argument("--numerics", action="store_true", help=text)
     text = "with --numerics: NaN and infinities of which nothing reached memory, too"
     parser.add_argument("--discarded", action="store_true", help=text)

@@ -19,7 +19,7 @@ USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu debug captured/                      a dispatch that kerncap recorded
   simgpu debug --launch add:2 script.py 1000  a Triton script, at the second launch of add
   simgpu debug --variables script.py          the same, compiled so that its variables can be printed
-The prompt's commands: help. A tutorial: docs/debug.md
+The prompt's commands: help. A tutorial: simgpu help debug
 """
 
 

@@ -9,6 +9,8 @@ from importlib.resources import files
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
 from simgpu.tools.shared.errors import UsageError, did_you_mean
 
+KINDS = ("tutorials", "how-to", "reference", "explanation")  # folders of docs/; its notes are not in the package
+
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
@@ -41,7 +43,8 @@ def run(options: Namespace) -> int:
 
 
 def pages() -> dict[str, str]:
-    """Returns the Markdown of each page, by its name."""
+    """Returns the Markdown of each page by its name: `check.md` of any folder is `check`."""
     folder = files("simgpu").joinpath("docs")
-    found = {entry.name.removesuffix(".md"): entry for entry in folder.iterdir() if entry.name.endswith(".md")}
+    entries = [entry for name in ("", *KINDS) for entry in folder.joinpath(name).iterdir()]
+    found = {entry.name.removesuffix(".md"): entry for entry in entries if entry.name.endswith(".md")}
     return {name: found[name].read_text("utf-8") for name in sorted(found)}

@@ -37,7 +37,7 @@ USAGE = """examples:
   eval "$(simgpu hip --check --env)" && ctest      whatever a shell starts from here on
 
 Status: the program's; 1 where that is 0 and something was found; 2 what can be put right before running.
-docs/hip.md: from a program to the race that it has.
+From a program to the race that it has: simgpu help hip
 """
 
 WIDTH = 132  # of a report outside a terminal
@@ -53,7 +53,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture, several by commas (mi300x)")
     parser.add_argument("--devices", type=int, default=1, metavar="N", help="so many of the board (default: 1)")
     parser.add_argument("--check", action="store_true", help="checked mode: races, undefined values, waits, leaks")
-    text = "only where NaN, infinities and overflow first appear, and what of it reaches memory (docs/numerics.md)"
+    text = "only where NaN, infinities and overflow first appear, and what of it reaches memory (simgpu help numerics)"
     parser.add_argument("--numerics", action="store_true", help=text)
     add_suppressions_option(parser)
     parser.add_argument("--kernels", metavar="REGEX", help="check only kernels whose C++ name this finds")
@@ -63,9 +63,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
     add_limit_options(parser, parser)
     parser.add_argument("--report", action="store_true", help="a table by kernel at the end, on stderr")
-    text = "also how long launches would take on a real GPU, by the model of time (docs/timing.md); shapes are sampled once each"
+    text = "also modelled times of launches on a real GPU (simgpu help timing); shapes are sampled once each"
     parser.add_argument("--times", action="store_true", help=text)
-    text = "write a page of the first launch of each kernel: source, registers, LDS, traffic, findings (docs/look.md)"
+    text = "write a page of the first launch of each kernel: source, registers, LDS, traffic, findings (simgpu help look)"
     parser.add_argument("--html", metavar="FILE", help=text)
     parser.add_argument("--json", metavar="FILE", help="write kernels, figures and findings as JSON")
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")

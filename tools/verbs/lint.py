@@ -21,7 +21,7 @@ USAGE = """examples:
   simgpu lint k.co
   simgpu lint k.s --target mi300x
 Status: 0 nothing found but notes, 1 findings, 2 a file that cannot be read or assembled.
-What is looked for, and what is promised: docs/lint.md
+What is looked for, and what is promised: simgpu help lint
 """
 
 

@@ -20,7 +20,7 @@ USAGE = """examples:
   simgpu litmus --only 'mp\\.agent.*' --mutants
   simgpu litmus --only mp.agent --show  a test as it is written
 Status: 0 as it should be, 1 a result that the model forbids, or that a test says is never, or is not seen; 2 a file that is wrong.
-The form of a test, the caches and the model: docs/memory-model.md
+The form of a test, the caches and the model: simgpu help memory-model
 """
 LIMIT = 1 << 16  # bytes of a test's file
 

@@ -28,7 +28,7 @@ EVENTS = 200_000  # of a CU in a timeline at most
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu time gemm -m 4096 -n 4096 -k 4096 --target mi300x
   simgpu time k.co --kernel k --grid 4 --arg zeros:f32:256 --lines 20
-Only samples of the workgroups run. What the model knows, and how far it errs: docs/timing.md
+Only samples of the workgroups run. What the model knows, and how far it errs: simgpu help timing
 """
 
 

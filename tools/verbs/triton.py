@@ -28,7 +28,7 @@ USAGE = """examples:
   simgpu triton -m mypackage.bench              a module
   SIMGPU=mi210 python script.py                 the same without this command, where PyTorch is used
 
-Status: the program's; 1 where that is 0 and something was found. docs/triton.md has more.
+Status: the program's; 1 where that is 0 and something was found. `simgpu help triton` has more.
 """
 
 WIDTH = 100  # of a report outside a terminal

@@ -18,7 +18,7 @@ USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu why y[5] k.s --grid 4 --arg x.npy --arg zeros:f32:256
   simgpu why --first-nan k.s --grid 4 --arg x.npy --arg zeros:f32:256
   simgpu why --launch add:2 out[5] script.py 1000
-Values are followed, not addresses, nor which way a branch went: docs/debug.md
+Values are followed, not addresses, nor which way a branch went: simgpu help debugger
 """
 
 

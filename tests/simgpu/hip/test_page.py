@@ -1,4 +1,4 @@
-"""docs/hip.md: its program, compiled, prints what the page says.
+"""docs/tutorials/hip.md: its program, compiled, prints what the page says.
 
     python -m tests.simgpu.hip.test_page      writes what the commands print now
 """
@@ -20,7 +20,7 @@ from tests.support import transcripts
 from tests.support.hip_compiler import PROGRAMS, compiled
 from tests.support.places import ROOT
 
-PAGE = ROOT / "docs" / "hip.md"
+PAGE = ROOT / "docs" / "tutorials" / "hip.md"
 SOURCE = re.compile(r"^```cpp\n(.*?)^```$", re.M | re.S)
 # HIP's header defines these for C++; a call of such a template has its place in the header.
 TEMPLATES = "template <class T> hipError_t hipMalloc(T **pointer, size_t bytes) { return hipMalloc((void **)pointer, bytes); }\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -202,21 +201,6 @@ def test_report_adds_up() -> None:
 def test_report_of_what_was_not_launched() -> None:
     with pytest.raises(simgpu.LaunchError, match="was not launched"):
         simgpu.triton.report(kernels.descriptor_copy)
-
-
-def test_the_page_s_bug_is_found_and_put_right(tmp_path: Path) -> None:
-    root = ROOT
-    page = (root / "docs" / "triton.md").read_text()
-    (program,) = re.findall(r"^```py\n(.*?)^```$", page, re.M | re.S)
-    repaired = program.replace("tl.load(x + at)", "tl.load(x + at, mask=at < n)")
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    runs = []
-    for text in (program, repaired):
-        (tmp_path / "demo.py").write_text(text)
-        command = [sys.executable, "demo.py"]
-        runs.append(subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True))
-    assert "`buffer_load_dword v2, v1, s[8:11], 0 offen` (demo.py:11)" in runs[0].stderr and "lanes 40" in runs[0].stderr
-    assert (runs[1].returncode, runs[1].stdout) == (0, "fine: True\n"), runs[1].stderr
 
 
 def test_device_assert() -> None:

@@ -1,4 +1,4 @@
-"""Pictures of docs/look.md match the pages."""
+"""Pictures of docs/how-to/look.md match the pages."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def test_the_documentations_pictures_are_the_pages(opened: Opened, chromium: Any
 
 
 def test_the_page_shows_each_of_them() -> None:
-    shown = re.findall(r"\(look_(\w+)\.png\)", (ROOT / "docs" / "look.md").read_text())
+    shown = re.findall(r"\(\.\./pictures/look_(\w+)\.png\)", (ROOT / "docs" / "how-to" / "look.md").read_text())
     assert sorted(shown) == sorted(look.PICTURES)

@@ -1,4 +1,4 @@
-"""The counter of prose: good and bad sentences, and limits."""
+"""The counter of prose: good and bad sentences, limits, and the pages of docs/ within them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from simgpu.tools.style.prose import Count, count, main, sentences
+from tests.support.places import ROOT
 
 LIMITS = (20, 5, 2)  # mean words of a sentence, percent of sentences over 30 words, habit words in 1,000
 GOOD = "Checked mode reports the race. It names both instructions, the wave and the lanes."
@@ -14,6 +15,8 @@ BAD = (
     "What is told of a launch that lies behind another one is so many findings as it has of those that a check was asked for, and "
     "besides these nothing, which is said where it stands."
 )
+GENERATED = {"paper.md", "commands.md"}  # `simgpu paper` and the parsers write these
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((ROOT / "docs").rglob("*.md"))
 
 
 def page(folder: Path, text: str) -> Count:
@@ -66,3 +69,21 @@ def test_limits_decide_the_status(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main([str(file), "--max", "99,100,999", "--worst", "1"]) == 0
     printed = capsys.readouterr().out
     assert "100.0 % of sentences over 30 words, at most 5" in printed and "What is told" in printed
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_pages_are_within_the_limits(path: Path) -> None:
+    assert count(path).faults(LIMITS) == [], f"python -m simgpu.tools.style.prose --worst 9 {path.relative_to(ROOT)}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_lines_wrap_at_100(path: Path) -> None:
+    """Lines of prose, not of tables and code. A changelog has a line an entry; notes are not read in an editor."""
+    if path.name == "CHANGELOG.md" or path.parent.name == "notes" or path.name in GENERATED:
+        return
+    text, inside = [], False
+    for line in path.read_text().splitlines():
+        inside ^= line.startswith("```")
+        if not inside and not line.startswith(("|", "    ", "![", "```")):
+            text.append(line)
+    assert [line for line in text if len(line) > 100] == []

@@ -46,7 +46,7 @@ class AnyEvent:
         if self.device != end.device:
             raise RuntimeError(f"CUDA error: invalid resource handle: the events are on {self.device} and {end.device}")
         warnings.warn(
-            "simgpu: events give modelled milliseconds (docs/timing.md), no GPU was timed", ModelledTime, stacklevel=2
+            "simgpu: events give modelled milliseconds (simgpu help timing), no GPU was timed", ModelledTime, stacklevel=2
         )
         return end._at - self._at or (0.0 if end is self else _RESOLUTION)
 

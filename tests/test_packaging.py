@@ -164,4 +164,4 @@ def test_the_version_is_in_one_place() -> None:
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "simgpu.version.VERSION"}
     sources = [path for package in ("hardware", "operators", "asm", "simgpu", "tools") for path in (ROOT / package).rglob("*.py")]
     assert [path.name for path in sources if f'"{VERSION}"' in path.read_text()] == ["version.py"]
-    assert f"## {VERSION}\n" in (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(rf"^## {re.escape(VERSION)} - \d{{4}}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.M)

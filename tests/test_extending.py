@@ -1,4 +1,4 @@
-"""docs/how-to/extending.md followed to the letter in a copy of the repository: its additions work, and the laws and mypy accept them."""
+"""docs/how-to/extending.md followed to the letter in a copy of the repository: the laws and mypy accept its additions."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     parser.add_argument("--version", action=Version, nargs=0, help="print the version, clang's and the host's")
     text = "print completion for a shell; its first line says where it goes"
     parser.add_argument("--completion", action=Completion, choices=("bash", "zsh", "fish"), help=text)
-    text = "show no progress; without it a terminal shows what takes long, on stderr"
+    text = "show no progress; without it, a terminal's stderr shows long work"
     parser.add_argument("--quiet", action="store_true", help=text)
     verbs = parser.add_subparsers(
         dest="verb", metavar="VERB", required=True, parser_class=Parser, prog="simgpu", help=argparse.SUPPRESS

@@ -108,6 +108,7 @@ def _table(actions: Iterable[argparse.Action]) -> str:
 def _name(action: argparse.Action) -> str:
     """Returns the flags with the value that they take, or a positional argument's name."""
     value = action.metavar or (None if action.nargs == 0 else action.dest.upper())
+    value = " ".join(value) if isinstance(value, tuple) else value
     if action.choices and not action.metavar:
         value = "|".join(map(str, action.choices))
     shown = ", ".join(action.option_strings)

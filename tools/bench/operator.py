@@ -36,7 +36,7 @@ def add_options(parser: ArgumentParser) -> None:
     """Adds the options of `simgpu bench OP`, in addition to the operator's own."""
     parser.add_argument("--launches", type=int, default=FEWEST, help=f"launches to time, at least {FEWEST} (the default)")
     parser.add_argument(
-        "--against-unfused", action="store_true", help="attention: time the three kernels of the paper's baseline as well"
+        "--against-unfused", action="store_true", help="attention: also time the three kernels of the paper's baseline"
     )
     add_device_options(parser)
     add_inputs_option(parser)

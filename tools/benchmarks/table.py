@@ -29,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"rows of the table: {', '.join(NAMES)}")
     parser.add_argument("--corpus", default=CORPUS, metavar="FOLDER", help=f"compilers' kernels (default: {CORPUS})")
     parser.add_argument("--aiter", default="", metavar="FOLDER", help="checkout of github.com/ROCm/aiter, for its row")
-    parser.add_argument("--verbose", action="store_true", help="the table of all of the corpus, too")
+    parser.add_argument("--verbose", action="store_true", help="also the table of the whole corpus")
 
 
 @dataclass(frozen=True)

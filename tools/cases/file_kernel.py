@@ -47,7 +47,7 @@ def add_launch_options(parser: ArgumentParser, against_sim: bool = False) -> Non
 def add_argument_options(parser: Any) -> None:
     """Adds a launch's arguments, block and dynamic LDS to a parser or a group."""
     parser.add_argument("--arg", action="append", default=[], metavar="SPEC", help="an argument, in order (`simgpu exec --help`)")
-    parser.add_argument("--block", metavar="X[,Y[,Z]]", help="work-items a workgroup (default: what the kernel requires, or 64)")
+    parser.add_argument("--block", metavar="X[,Y[,Z]]", help="work-items a workgroup (default: the kernel's requirement, or 64)")
     parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES", help="LDS beyond the kernel's own")
 
 

@@ -117,19 +117,19 @@ def _gemm_options(sub: ArgumentParser) -> None:
     sub.add_argument("--alpha", type=finite_number, default=1.0, help="factor of the product (default: 1)")
     sub.add_argument("--beta", type=finite_number, default=0.0, help="factor of C; 0 (default): C is not read")
     _strides(sub, ("lda", "ldb", "ldc"))
-    sub.add_argument("--batch", type=int, default=1, help="products, each matrix right behind the one before (default: 1)")
+    sub.add_argument("--batch", type=int, default=1, help="products, whose matrices are consecutive in memory (default: 1)")
     sub.add_argument("--bias", action="store_true", help="add a row of n elements to each row of C")
     gates = "of column pairs, gate and up, which leave n/2 columns: reglu, geglu or swiglu"
     sub.add_argument("--activation", default="none", help=f"none (default), relu, gelu or silu; {gates}")
-    sub.add_argument("--residual", action="store_true", help="add a matrix of C's type and strides behind the activation")
+    sub.add_argument("--residual", action="store_true", help="add a matrix of C's type and strides after the activation")
     scales = (
         "tensor (one of A, one of B), row (one a row of A, one a column of op(B)), block (fp8, bf8: one for 128 k of a row of A, "
         "one for 128 columns by 128 k of op(B)) or mx (MXFP8, MXFP6, MXFP4: E8M0, one for 32 k of a row of A and of a column of B; "
         "with --trans-b and --dtype fp8, bf8, fp6, bf6 or fp4)"
     )
     sub.add_argument("--scales", default="none", help=f"factors of the product: none (default), {scales}")
-    sub.add_argument("--dtype-b", default="", help="type of B where it is not A's (--scales mx)")
-    sub.add_argument("--groups", type=int, default=0, help="grouped: the m rows are of so many groups, each with a B of its own")
+    sub.add_argument("--dtype-b", default="", help="type of B, if it differs from A's (--scales mx)")
+    sub.add_argument("--groups", type=int, default=0, help="grouped: the m rows belong to GROUPS groups, each with its own B")
     _output_options(sub, "C")
 
 
@@ -364,11 +364,11 @@ def _attention_options(sub: ArgumentParser) -> None:
 def _fused_options(sub: ArgumentParser) -> None:
     _attention_options(sub)
     sub.add_argument("--softcap", type=finite_number, help="a score s becomes SOFTCAP * tanh(s / SOFTCAP)")
-    sub.add_argument("--alibi", action="store_true", help="take a head's slope times the distance of query and key off its scores")
-    sub.add_argument("--lse", action="store_true", help="store log(sum(exp(score))) of every query too")
-    sub.add_argument("--page", type=int, default=0, help="K and V are pools of pages of so many keys, found by a table of blocks")
+    sub.add_argument("--alibi", action="store_true", help="subtract slope times distance of query and key from a score")
+    sub.add_argument("--lse", action="store_true", help="also store log(sum(exp(score))) of every query")
+    sub.add_argument("--page", type=int, default=0, help="K and V are pools of pages of PAGE keys, found by a table of blocks")
     sub.add_argument("--dtype-kv", default="", help="type of K and V: fp8 or bf8, with scales (default: Q's, without)")
-    sub.add_argument("--values", default="mfma", help="under policy published, what computes P V: mfma (default) or fma")
+    sub.add_argument("--values", default="mfma", help="under policy published: compute P V by mfma (default) or fma")
 
 
 def _attention_problem(o: Namespace, **more: Any) -> AttentionProblem:

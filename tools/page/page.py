@@ -43,7 +43,7 @@ def add_html_option(parser: ArgumentParser, against: bool = False) -> None:
     """Adds --html and --force, the same for every verb that has a page; --against for verbs that launch."""
     parser.add_argument("--html", metavar="FILE", help="write one page to look at: `simgpu help look`")
     if against:
-        parser.add_argument("--against", metavar="PAGE", help="of --html: the page of another run of the kernels, to compare with")
+        parser.add_argument("--against", metavar="PAGE", help="with --html: compare with the page of another run of the kernels")
     add_force_option(parser)
 
 

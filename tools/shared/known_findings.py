@@ -13,7 +13,7 @@ from simgpu.tools.shared.errors import UsageError
 
 def add_suppressions_option(parser: ArgumentParser) -> None:
     """Adds --suppressions, the same for every verb that reports findings."""
-    text = "a file of known findings, which are not reported, in valgrind's form (docs/check.md)"
+    text = "known findings to leave out, in valgrind's form (`simgpu help findings`)"
     parser.add_argument("--suppressions", metavar="FILE", help=text)
 
 

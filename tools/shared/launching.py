@@ -54,7 +54,7 @@ def add_device_options(parser: ArgumentParser, against_sim: bool = True) -> None
     gpu = parser.add_argument_group("--device hip", "the first GPU of HIP_VISIBLE_DEVICES")
     if against_sim:
         gpu.add_argument(
-            "--against-sim", action="store_true", help="simulate as well, and compare every element of the result"
+            "--against-sim", action="store_true", help="also simulate, and compare every element of the result"
         )
 
 

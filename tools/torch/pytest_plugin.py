@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     group.addoption(
         "--simgpu-suppressions", metavar="FILE",
-        help="findings that fail no test, in valgrind's form: see `simgpu help triton`",
+        help="known findings, which fail no test, in valgrind's form: see `simgpu help triton`",
     )  # fmt: skip
     group.addoption(
         "--simgpu-sample", metavar="N[:SEED]",

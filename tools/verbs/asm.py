@@ -14,7 +14,7 @@ from simgpu.tools.shared.outputs import STDOUT, add_force_option, claim, write
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
     parser.add_argument("file", metavar="FILE", help="assembly (`simgpu help assembly` has a template), or kernels (.hip, .cl)")
-    parser.add_argument("--target", help="board or architecture (default: what .amdgcn_target says)")
+    parser.add_argument("--target", help="board or architecture (default: the file's .amdgcn_target)")
     parser.add_argument("-o", "--output", metavar="K.CO", help="the code object; - is standard output (default: FILE with .co)")
     add_force_option(parser)
     add_json_option(parser)

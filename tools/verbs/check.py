@@ -26,9 +26,9 @@ UNCHECKED = 3  # status: nothing was found, but a check itself failed
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu check k.co --kernel k --grid 4 --arg zeros:f32:256
   simgpu check gemm -m 100 -n 70 -k 33 --target mi300x
-Status: 0 nothing found but notes, 1 findings or a kernel that fails, 2 what can be put right before running, 3 a check
-that failed itself, and nothing else found.
-What is looked for: simgpu help findings
+Status: 0 nothing found but notes, 1 findings or a kernel that fails, 2 a wrong command line, 3 a check that failed itself,
+and nothing else found.
+Kinds of findings: simgpu help findings
 """
 
 
@@ -44,16 +44,16 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def _own_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--verbose", action="store_true", help="say what was checked and how much was executed")
-    parser.add_argument("--performance", action="store_true", help="notes on what costs time, too")
-    text = "only where NaN, infinities, overflow and saturation first appear, and what of it reaches memory (simgpu help numerics)"
+    parser.add_argument("--verbose", action="store_true", help="print the kernels and the number of executed instructions")
+    parser.add_argument("--performance", action="store_true", help="also notes on lost time")
+    text = "only the first NaN, infinity, overflow and saturation, and their way to memory (simgpu help numerics)"
     parser.add_argument("--numerics", action="store_true", help=text)
-    text = "with --numerics: NaN and infinities of which nothing reached memory, too"
+    text = "with --numerics: also NaN and infinities that do not reach memory"
     parser.add_argument("--discarded", action="store_true", help=text)
-    parser.add_argument("--denormals", action="store_true", help="with --numerics: denormals that MODE flushes, too")
-    text = "with --numerics: sums of floats that cancel so many bits or more, too"
+    parser.add_argument("--denormals", action="store_true", help="with --numerics: also denormals that MODE flushes")
+    text = "with --numerics: also sums of floats that cancel BITS bits or more"
     parser.add_argument("--cancellation", type=int, metavar="BITS", help=text)
-    text = "of OP, with --numerics: run the worst element's workgroup again with f64 inside, and say where its error came from"
+    text = "of OP, with --numerics: run the worst element's workgroup again in f64, and name the origin of its error"
     parser.add_argument("--shadow", choices=("f64",), help=text)
     add_suppressions_option(parser)
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")

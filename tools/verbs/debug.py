@@ -34,11 +34,11 @@ def configure(parser: ArgumentParser) -> None:
 
 def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--group", default="0", metavar="X[,Y[,Z]]", help="the workgroup (default: 0,0,0)")
-    parser.add_argument("--step", metavar="K", help="of an operator with several kernels, the one to debug (default: the first)")
-    parser.add_argument("-ex", action="append", default=[], metavar="COMMAND", help="a command to begin with; as often as wanted")
+    parser.add_argument("--step", metavar="K", help="the kernel of an operator with several (default: the first)")
+    parser.add_argument("-ex", action="append", default=[], metavar="COMMAND", help="a command to begin with; may be repeated")
     parser.add_argument("--batch", action="store_true", help="end after these commands; status 1 if the last one was an error")
     add_launch_options(parser)
-    text = "compile a Triton script's kernels so that `print` knows their variables; registers and schedule are others then"
+    text = "compile a Triton script's kernels so that `print` knows their variables; this changes registers and schedule"
     parser.add_argument("--variables", action="store_true", help=text)
     add_json_option(parser)
 

@@ -25,7 +25,7 @@ def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
     parser.add_argument("file", metavar="FILE", help=FILE)
     parser.add_argument("--kernel", metavar="K", help="only this kernel (default: all)")
-    parser.add_argument("--target", help="which entry of a bundle (default: its only one)")
+    parser.add_argument("--target", help="the entry of a bundle (default: its only one)")
     add_json_option(parser)
 
 

@@ -26,7 +26,7 @@ def _outputs(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--listing",
         action="store_true",
-        help="beside each instruction its bytes, the registers live behind it, and its Python line",
+        help="add each instruction's bytes, the registers that are live after it, and its Python line",
     )
     add_force_option(parser)
 

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 USAGE = """examples:
   simgpu hip ./a.out 1000                          on an MI300X
-  simgpu hip --check --report ./a.out 10           what valgrind is for the host, and a table by kernel
+  simgpu hip --check --report ./a.out 10           like valgrind on the host, and a table by kernel
   simgpu hip --devices 2 ./a.out                   two GPUs; --target mi300x,mi210 gives two boards
-  eval "$(simgpu hip --check --env)" && ctest      whatever a shell starts from here on
+  eval "$(simgpu hip --check --env)" && ctest      every program that the shell starts from now on
 
-Status: the program's; 1 where that is 0 and something was found; 2 what can be put right before running.
+Status: the program's, or 1 if that is 0 and something was found; 2 for a wrong command line.
 From a program to the race that it has: simgpu help hip
 """
 
@@ -51,14 +51,14 @@ def configure(parser: ArgumentParser) -> None:
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = USAGE
     parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture, several by commas (mi300x)")
-    parser.add_argument("--devices", type=int, default=1, metavar="N", help="so many of the board (default: 1)")
+    parser.add_argument("--devices", type=int, default=1, metavar="N", help="the number of devices (default: 1)")
     parser.add_argument("--check", action="store_true", help="checked mode: races, undefined values, waits, leaks")
-    text = "only where NaN, infinities and overflow first appear, and what of it reaches memory (simgpu help numerics)"
+    text = "only the first NaN, infinity and overflow, and their way to memory (simgpu help numerics)"
     parser.add_argument("--numerics", action="store_true", help=text)
     add_suppressions_option(parser)
     parser.add_argument("--kernels", metavar="REGEX", help="check only kernels whose C++ name this finds")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave the first N launches of each kernel unchecked")
-    parser.add_argument("--only", type=int, metavar="N", help="check so many launches of each kernel, and no more")
+    parser.add_argument("--only", type=int, metavar="N", help="check at most N launches of each kernel")
     parser.add_argument("--pad", type=int, default=0, metavar="BYTES", help="forgive accesses up to the next multiple of BYTES")
     parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
     add_limit_options(parser, parser)
@@ -70,7 +70,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write kernels, figures and findings as JSON")
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
     add_force_option(parser)
-    parser.add_argument("--env", action="store_true", help="print the environment for programs that others start, and start none")
+    parser.add_argument("--env", action="store_true", help="print the environment for programs that others start")
     parser.add_argument("--serve", type=int, metavar="FD", help="serve the library at a socket's other end, as --env sets up")
     parser.add_argument("command", nargs=REMAINDER, metavar="PROGRAM ...", help="the program and its arguments")
 

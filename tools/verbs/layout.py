@@ -29,12 +29,12 @@ def configure(parser: ArgumentParser) -> None:
     what = parser.add_argument_group("what to show instead of the whole table")
     what.add_argument("--list", action="store_true", help="every matrix instruction of the target")
     what.add_argument("--operand", metavar="X", help="only A, B, C, D, IDX, SCALE_A or SCALE_B (default: A, B and D)")
-    what.add_argument("--lane", type=int, metavar="L", help="only this lane: what it holds")
+    what.add_argument("--lane", type=int, metavar="L", help="only the elements of this lane")
     what.add_argument("--register", type=int, metavar="R", help="only this register of the operand")
-    what.add_argument("--element", metavar="I,J[,BLOCK]", help="where this element is")
+    what.add_argument("--element", metavar="I,J[,BLOCK]", help="the lane and register of this element")
     what.add_argument("--probe", action="store_true", help="run Q[i,:]=i, K=I in the simulator and compare")
     what.add_argument(
-        "--chain", nargs=2, metavar=("FIRST", "SECOND"), help="can D of FIRST be A or B of SECOND as it stands?"
+        "--chain", nargs=2, metavar=("FIRST", "SECOND"), help="can D of FIRST be A or B of SECOND unchanged?"
     )
     modifiers = parser.add_argument_group("modifiers")
     modifiers.add_argument("--cbsz", type=int, default=0, help="A: 2^cbsz blocks share one; f8f6f4: the format of A")

@@ -21,7 +21,7 @@ USAGE = """examples:
   simgpu lint k.co
   simgpu lint k.s --target mi300x
 Status: 0 nothing found but notes, 1 findings, 2 a file that cannot be read or assembled.
-What is looked for, and what is promised: simgpu help lint
+Kinds of findings, and guarantees: simgpu help lint
 """
 
 
@@ -31,11 +31,11 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = USAGE
     parser.add_argument("file", metavar="FILE", help=FILE)
     parser.add_argument("--kernel", metavar="K", help="only this kernel (default: all)")
-    parser.add_argument("--target", help="board or architecture: what assembly is for, or which entry of a bundle")
+    parser.add_argument("--target", help="board or architecture of assembly, or the entry of a bundle")
     parser.add_argument("--each", action="store_true", help="one finding for each pair of places (default: for each cause)")
     add_suppressions_option(parser)
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
-    parser.add_argument("--verbose", action="store_true", help="say which kernels were looked at")
+    parser.add_argument("--verbose", action="store_true", help="print the kernels that were checked")
     add_force_option(parser)
     add_json_option(parser)
 

@@ -32,8 +32,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="*", help="tests (default: those that come with simgpu)")
     parser.add_argument("--target", default="mi300x", help="board or architecture (default: mi300x)")
     parser.add_argument("--only", metavar="NAMES", help="tests whose whole name this regular expression matches")
-    parser.add_argument("--bound", metavar="N", type=int, default=200_000, help="states to look at, of each test (default: 200000)")
-    parser.add_argument("--mutants", action="store_true", help="also take each instruction and bit that orders out")
+    parser.add_argument("--bound", metavar="N", type=int, default=200_000, help="the most states of each test (default: 200000)")
+    parser.add_argument("--mutants", action="store_true", help="also remove each instruction and bit that orders")
     parser.add_argument("--show", action="store_true", help="print the tests, and run none")
     add_json_option(parser)
 

@@ -15,7 +15,7 @@ from simgpu.tools.validation.paper.numbers import entries
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the document (Markdown) to FILE as well")
+    parser.add_argument("-o", "--output", metavar="FILE", help="also write the document (Markdown) to FILE")
     add_force_option(parser)
     add_json_option(parser)
 

@@ -28,7 +28,7 @@ EVENTS = 200_000  # of a CU in a timeline at most
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu time gemm -m 4096 -n 4096 -k 4096 --target mi300x
   simgpu time k.co --kernel k --grid 4 --arg zeros:f32:256 --lines 20
-Only samples of the workgroups run. What the model knows, and how far it errs: simgpu help timing
+Only samples of the workgroups run. The model and its errors: simgpu help timing
 """
 
 
@@ -42,11 +42,11 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def _own_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--clock", type=float, metavar="MHZ", help="the engine's clock (default: what the board holds)")
-    parser.add_argument("--warm", action="store_true", help="caches hold what a launch before left (default: cold)")
+    parser.add_argument("--clock", type=float, metavar="MHZ", help="the engine's clock (default: the board's)")
+    parser.add_argument("--warm", action="store_true", help="caches hold an earlier launch's data (default: cold)")
     parser.add_argument("--lines", type=int, default=10, metavar="N", help="instructions that stall most (default: 10)")
     parser.add_argument("--perfetto", metavar="FILE", help="write a timeline of a CU, for ui.perfetto.dev")
-    parser.add_argument("--speedscope", metavar="FILE", help="write where the clocks go, for speedscope.app")
+    parser.add_argument("--speedscope", metavar="FILE", help="write stacks of stalled clocks, for speedscope.app")
     parser.add_argument("--att", metavar="DIR", help="write a thread trace as rocprofv3 does, for ROCprof Compute Viewer")
     add_html_option(parser)
     add_json_option(parser)

@@ -26,9 +26,9 @@ USAGE = """examples:
   simgpu triton script.py 1000                  on an MI300X
   simgpu triton --check --report script.py      findings and a table by kernel, on stderr, at the end
   simgpu triton -m mypackage.bench              a module
-  SIMGPU=mi210 python script.py                 the same without this command, where PyTorch is used
+  SIMGPU=mi210 python script.py                 the same without this command, if the program uses PyTorch
 
-Status: the program's; 1 where that is 0 and something was found. `simgpu help triton` has more.
+Status: the program's, or 1 if that is 0 and something was found. `simgpu help triton` has more.
 """
 
 WIDTH = 100  # of a report outside a terminal

@@ -51,10 +51,10 @@ def _add_search_options(parser: ArgumentParser) -> None:
     parser.add_argument("--dtype", default="f16", help="type of the operands (default: f16)")
     parser.add_argument("--budget", type=int, default=200, help="trials of a search (default: 200)")
     parser.add_argument("--start", choices=("formula", "random", "both"), default="both", help="where to start (default: both)")
-    parser.add_argument("--seed", type=int, default=0, help="of the problems and the searches (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of problems and searches (default: 0)")
     parser.add_argument("--problems", type=int, default=40, help="problems to draw, or searches of the one given (default: 40)")
     parser.add_argument("--device", choices=("model", "hip"), default="model",
-                        help="what times a tile: the cost model (default) or a real GPU through HIP")  # fmt: skip
+                        help="time a tile by the cost model (default) or on a real GPU through HIP")  # fmt: skip
     parser.add_argument("--svg", metavar="FILE", help="draw the time over the best by trial")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
     parser.set_defaults(timeout=None)  # of a launch on a GPU: the default

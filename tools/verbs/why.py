@@ -33,10 +33,10 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def _own_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--first-nan", action="store_true", help="the first element of the result that is NaN, in ELEMENT's place")
-    parser.add_argument("--worst", action="store_true", help="the element farthest from the float64 reference, in ELEMENT's place")
-    parser.add_argument("--full", action="store_true", help="fold nothing: moves, conversions and round trips through LDS, too")
-    parser.add_argument("--step", metavar="K", help="of an operator with several kernels, which (default: the last)")
+    parser.add_argument("--first-nan", action="store_true", help="instead of ELEMENT: the first NaN of the result")
+    parser.add_argument("--worst", action="store_true", help="instead of ELEMENT: the element farthest from the float64 reference")
+    parser.add_argument("--full", action="store_true", help="also show moves, conversions and round trips through LDS")
+    parser.add_argument("--step", metavar="K", help="the kernel of an operator with several (default: the last)")
     add_launch_options(parser)
     add_json_option(parser)
 

@@ -50,7 +50,7 @@ class Kernel(engine.Kernel):
         cooperative: have all workgroups resident at once, so that they may wait for each other.
 
         executor: where to run the workgroups, in `slices` consecutive ranges (default: a range per core of this host).
-        The result is that of the ranges run in order (docs/cluster.md). A launch that cannot be cut runs whole, and
+        The result is that of the ranges run in order (docs/how-to/cluster.md). A launch that cannot be cut runs whole, and
         `Run.notes` gives the reason.
 
         Raises LaunchError before running. Raises MemoryFault, Deadlock, InstructionLimit, TimeLimit, HostCallError,
@@ -86,7 +86,7 @@ class Kernel(engine.Kernel):
         dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, mhz: float | None = None, warm: bool = False,
         events: int = 0,
     ) -> Prediction:  # fmt: skip
-        """Predicts the launch's time on a real GPU: cycles, seconds and a band (docs/timing.md).
+        """Predicts the launch's time on a real GPU: cycles, seconds and a band (docs/explanation/timing.md).
 
         Only samples of its workgroups run, and the device's memory does not change. mhz: the engine's clock (default: the
         clock that the board is known to hold). warm: True if the caches hold what an earlier launch left. events: the number
@@ -128,10 +128,10 @@ class Device(engine.Device):
     """A simulated GPU with its memory.
 
     target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`).
-    check: True looks for faults that hardware does not report (`Run.findings`, docs/check.md). "performance" also notes what
-    costs time. "numerics" only finds where NaN, infinities and losses first appear (docs/numerics.md).
+    check: True looks for faults that hardware does not report (`Run.findings`, docs/reference/findings.md). "performance" also
+    notes what costs time. "numerics" only finds where NaN, infinities and losses first appear (docs/how-to/numerics.md).
     threads: host threads (default: all cores).
-    max_instructions: budget of a launch, in wave-instructions of all workgroups; docs/engine.md says how closely it is kept.
+    max_instructions: budget of a launch, in wave-instructions of all workgroups (docs/reference/limits.md).
     timeout: seconds that a launch may last, None for any.
     unique_bytes: True if launches count `unique_read_bytes` and `unique_write_bytes`.
     suppressions: a file of known findings, which are not reported (`engine.suppressions`).

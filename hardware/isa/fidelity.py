@@ -36,7 +36,7 @@ BOUNDS = {
     **dict.fromkeys("v_rcp_f64 v_rsq_f64 v_sqrt_f64".split(), _SEED),
 }  # fmt: skip
 
-# Rules that are not public, by the beginning of the mnemonic (docs/semantics.md).
+# Rules that are not public, by the beginning of the mnemonic (docs/reference/semantics.md).
 OPEN = {
     "ds_read_b64_tr_b4": "which element goes where: as the 8- and 16-bit forms",
     "ds_read_b96_tr_b6": "which element goes where, and the packing of 6-bit elements",

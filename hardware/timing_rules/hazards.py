@@ -65,7 +65,7 @@ class HazardRule:
     registers: str = "vgpr"  # the file of the shared register ("vgpr", "sgpr", "hwreg"), or one register's name
     opcode: Literal["", "same", "different"] = ""  # True for rules about two instructions of one mnemonic, or of different ones
     between: str = ""  # a class that must occur between the two
-    tolerated: bool = False  # True if AMD's own kernels break it everywhere and run (docs/lint.md, "AMD's own assembly")
+    tolerated: bool = False  # True if AMD's own kernels break it everywhere and run (docs/reference/lint.md, "AMD's own assembly")
 
     def applies(self, earlier: RegisterUse, later: RegisterUse, between: Sequence[RegisterUse] = ()) -> bool:
         """True if registers, opcodes and the instructions between match the rule; classes are not checked."""

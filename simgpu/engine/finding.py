@@ -12,8 +12,8 @@ from simgpu.hardware.code_object.frames import library_words
 from simgpu.hardware.errors import SimError
 
 Severity = Literal["error", "note"]
-# Certainty of a finding, see docs/lint.md. "every path" includes pairs in one block. "every round": in every further round of a
-# loop. "addresses": on every path, if two accesses touch the same LDS. "": without an analysis of paths.
+# Certainty of a finding (docs/reference/lint.md). "every path" includes pairs in one block. "every round": in every further round
+# of a loop. "addresses": on every path, if two accesses touch the same LDS. "": without an analysis of paths.
 Certainty = Literal["", "every path", "every round", "some path", "addresses"]
 CERTAIN = ("every path", "every round")
 CHECK_FAILED = "internal-error"  # a kind, see `Finding.is_internal`
@@ -46,7 +46,7 @@ class Finding:
     ...
     """
 
-    kind: str  # listed in docs/check.md: "missing-wait", "race", ...
+    kind: str  # listed in docs/reference/findings.md: "missing-wait", "race", ...
     message: str
     pc: int  # virtual address of the instruction in the code object
     text: str  # the instruction there

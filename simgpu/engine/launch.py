@@ -172,7 +172,7 @@ class Launch(Dispatch):
         """Returns addresses of the segment, indexed by the partial extents of a workgroup (bit 0 x, 1 y, 2 z).
 
         Code compiled for uniform workgroups only reads hidden_group_size, so a partial workgroup finds its own size there
-        (docs/semantics.md).
+        (docs/reference/semantics.md).
         """
         table = [kernarg] * EXTENTS
         (x, y, z), (bx, by, bz) = geometry.global_size, geometry.block

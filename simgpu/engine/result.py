@@ -46,7 +46,7 @@ class Run:
 
     instructions: int  # wave-instructions executed
     seconds: float  # wall time
-    counters: Mapping[str, int]  # see `docs/counters.md`
+    counters: Mapping[str, int]  # see `docs/reference/counters.md`
     findings: list[Finding] = field(default_factory=list)  # findings of checked mode, empty in plain mode
     fidelity: Mapping[str, int] = field(default_factory=dict)  # executed wave-instructions by exactness
     profile: Mapping[int, int] = field(default_factory=dict)  # executions by code offset from the kernel's first instruction
@@ -69,7 +69,7 @@ class Run:
     def html(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Returns the page of this launch, a `simgpu.tools.page.page.Page`, which Jupyter shows. Writes it to `path`, if any.
 
-        docs/look.md describes it. The beginning of a wave runs again, on the current contents of the buffers, which do not
+        docs/how-to/look.md describes it. The beginning of a wave runs again, on the current contents of the buffers, which do not
         change. Raises LaunchError for a run that is none of simgpu.Device's launches.
         """
         self._require_launch("shown")

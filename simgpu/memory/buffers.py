@@ -1,7 +1,7 @@
 """Buffer accesses: addresses through a 128-bit resource (V#) with its range rules and swizzle.
 
 Fields and addresses: ISA guides (CDNA1 to CDNA3), "Buffer Addressing"; range rules: AMD's rocjitsu measured them on
-gfx950; see docs/semantics.md.
+gfx950; see docs/reference/semantics.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Triton kernels on a simulated AMD GPU: `with simgpu.triton.device("mi300x", check=True): kernel[grid](...)`.
 
-Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/triton.md.
+Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/reference/triton.md.
 
     context.py       device(): a simulated GPU as Triton's current one
     tuning.py        the autotuner

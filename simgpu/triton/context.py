@@ -135,7 +135,7 @@ def _with_arrays(specialize: Any) -> Any:
 
 
 def modelled_bench(fn: Callable[[], Any], *args: Any, **options: Any) -> Any:
-    """Replaces `triton.testing.do_bench`: modelled time on the device in use (docs/timing.md); see `SIMGPU_BENCH` there."""
+    """Replaces `triton.testing.do_bench`: modelled time on the device in use (`SIMGPU_BENCH`, docs/reference/triton.md)."""
     clock = active_driver().session.clock
     with clock.sampling(_samples_alone()):
         return clock.do_bench(fn, *args, **options)

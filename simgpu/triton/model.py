@@ -1,6 +1,6 @@
 """Modelled time for `do_bench` and autotuning: there is no GPU to measure.
 
-The model is `simgpu.timing`'s (docs/timing.md): samples of a launch run again, on empty caches.
+The model is `simgpu.timing`'s (docs/explanation/timing.md): samples of a launch run again, on empty caches.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ class KernelReport:
     limited_by: str  # what limits them
     matrix: Mapping[str, int]  # wave-instructions by mnemonic
     bank_conflicts: int | None  # clocks; None unless launched with check="performance"
-    counters: Mapping[str, int]  # see docs/counters.md
-    fidelity: Mapping[str, int]  # see docs/counters.md
+    counters: Mapping[str, int]  # see docs/reference/counters.md
+    fidelity: Mapping[str, int]  # see docs/reference/counters.md
     lines: tuple[LineReport, ...]  # by number of instructions, most first
 
     def document(self) -> dict[str, Any]:

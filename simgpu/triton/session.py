@@ -64,7 +64,7 @@ class Session:
     name: the target, as it was given. board: the name without the number of devices. gpus: the `simgpu.Device`s.
     checked: True in checked mode. suppressions: findings that are not reported.
     findings: gathered over all launches, with `check="collect"`.
-    launches: the number that began. used: their totals, by the kernel's name. clock: modelled time (docs/timing.md).
+    launches: the number that began. used: their totals, by the kernel's name. clock: modelled time (docs/explanation/timing.md).
     before: called before each launch, when the memory is in place; set on the class, for all sessions.
 
     >>> from simgpu.triton import device

@@ -19,7 +19,7 @@ from tests.support.places import ROOT
 
 # Named tiles need not have sides without an edge that is loaded by elements: 1.35 for 8018x123x132 in f64, the worst.
 MEAN, WORST, ABOVE = 1.03, 1.36, 2
-SEEDS = {"gemm": 6, "conv2d": 9, "attention": 4, "softmax": 5}  # of docs/regret.md: chosen once, after the formulas were final
+SEEDS = {"gemm": 6, "conv2d": 9, "attention": 4, "softmax": 5}  # of docs/explanation/regret.md: drawn once, after the formulas
 # A row of each kind of chip and rate; `simgpu regret --all` has the others.
 ROWS = [("mi100", "f32"), ("mi210", "f64"), ("mi300a", "xf32"), ("mi300x", "f16"), ("mi355x", "bf16"), ("mi355x", "fp8")]
 OTHERS = [(op, *row) for op in ("conv2d", "attention", "softmax") for row in (("mi100", "f32"), ("mi300x", "f16"))]

@@ -52,7 +52,7 @@ class Page:
     """A document and its window."""
 
     title: str  # of the window
-    document: dict[str, Any]  # plain values for `script/` (docs/look.md lists the parts)
+    document: dict[str, Any]  # plain values for `script/` (docs/how-to/look.md lists the parts)
     command: str = ""  # that made it
     notes: list[str] = field(default_factory=list)  # remarks for the page
 

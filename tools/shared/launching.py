@@ -215,7 +215,7 @@ def show_run(run: Any) -> None:
 
 
 def unit_of(counter: str) -> str:
-    """Returns the unit of a counter's key (docs/counters.md)."""
+    """Returns the unit of a counter's key (docs/reference/counters.md)."""
     return UNITS.get(counter.rsplit("_", 1)[-1], "wave-instructions")
 
 

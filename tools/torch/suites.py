@@ -1,7 +1,7 @@
 """Test suites of others on a simulated GPU, from checkouts: `python -m simgpu.tools.torch.suites aiter=~/src/aiter`.
 
 Runs a random sample of each suite and prints a table: suite, version, target, tests that ran, passed, without a launch, time.
-Below it stands what did not pass, each with the last line of its error. docs/triton.md has tables that this printed.
+Below it stands what did not pass, each with the last line of its error. docs/reference/triton.md has tables that this printed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """`simgpu paper`: every number of the paper, what both policies give, the erratum where they differ, and the tests. Prints
-docs/paper.md."""
+docs/reference/paper.md."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(options: Namespace) -> int:
 
 
 def document() -> str:
-    """Returns the text of docs/paper.md."""
+    """Returns the text of docs/reference/paper.md."""
     parts = [
         "# The paper's numbers, recomputed\n",
         "How does each number of the paper compare with ours? `simgpu paper -o docs/reference/paper.md --force`",

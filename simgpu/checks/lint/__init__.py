@@ -21,7 +21,7 @@
     kernel.py       the findings of a kernel and of a code object
 
 This analysis shares only the tables of `simgpu.hardware` with the rest of checked mode and with the judge of mutants
-(`simgpu.tools.robustness.harmless`). docs/lint.md says what it promises.
+(`simgpu.tools.robustness.harmless`). docs/reference/lint.md says what it promises.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The check of numbers; see the package's map and docs/numerics.md.
+"""The check of numbers; see the package's map and docs/how-to/numerics.md.
 
 A launch runs no other check with it: `Device(check="numerics")`. Flawless numbers cost one test of each result.
 """

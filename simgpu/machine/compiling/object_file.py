@@ -28,7 +28,7 @@ class ModuleSource(NamedTuple):
 
     loops: True if the text comes from a compiler and has calls to inline, and loops. It then gets a few passes, in a
     third of the time of all of LLVM's. They vectorise no loops, except in inner functions that are worth it
-    (`with_vectors`). Handlers, whose vectors are written out, need fewer passes (docs/engine.md).
+    (`with_vectors`). Handlers, whose vectors are written out, need fewer passes (docs/explanation/engine.md).
     """
 
     text: str

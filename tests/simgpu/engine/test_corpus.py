@@ -113,7 +113,7 @@ def test_corpus_kernel(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_corpus_kernel_checked(case: dict[str, Any]) -> None:
-    """Compilers wait enough: nothing is found, except their errors that docs/check.md lists."""
+    """Compilers wait enough: nothing is found, except their errors that docs/reference/findings.md lists."""
     run, outputs = run_case(case, check=True)
     assert run.findings == []
     compare(case, run, outputs)

@@ -208,7 +208,7 @@ def test_hidden_arguments():
 
 
 def test_a_partial_workgroup_reads_its_own_size():
-    """Lane 0 of each workgroup writes hidden_group_size_x (docs/semantics.md)."""
+    """Lane 0 of each workgroup writes hidden_group_size_x (docs/reference/semantics.md)."""
     gpu = simgpu.Device("gfx90a")
     lines = """
     s_load_dwordx2 s[8:9], s[0:1], 0x0

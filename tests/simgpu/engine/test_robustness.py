@@ -38,7 +38,7 @@ def test_fuzz_in_small(toolchain, kind, count):
 
 @pytest.mark.parametrize("kind", [kind for kind in fuzz.KINDS if kind not in fuzz.LAUNCHED])
 def test_files_that_are_read(toolchain, kind):
-    """A sample of the files that `docs/security.md` describes."""
+    """A sample of the files that `docs/reference/security.md` describes."""
     found = [outcome for _, outcome, _ in fuzz.run_all((fuzz.FuzzCase(kind, SEED, number) for number in range(150)), 1, [])]
     failed = [f"case {number}: {outcome}" for number, outcome in enumerate(found) if outcome.failed]
     assert not failed and len(found) == 150, "\n".join(failed)

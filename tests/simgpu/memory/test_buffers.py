@@ -1,4 +1,4 @@
-"""Buffer resources against the address formula of the ISA guides and the range rules of docs/semantics.md, in Python."""
+"""Buffer resources against the address formula of the ISA guides and the range rules of docs/reference/semantics.md, in Python."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_a_chip_that_nobody_measured_is_named() -> None:
 
 
 def test_drawn_gemms_take_about_what_the_model_of_time_says() -> None:
-    """For 100 GEMMs the mean error is 6 % and the worst 48 % (docs/explanation/regret.md). For these, the limits are 12 % and 35 %."""
+    """For 100 GEMMs the mean error is 6 %, the worst 48 % (docs/explanation/regret.md). Limits for these: 12 % and 35 %."""
     small = [case for case in draw(11, 60) if case[0].flops < 3e9][:5]
     errors = [abs(compare(*case).error) for case in small]
     assert len(errors) == 5 and max(errors) < 0.35 and sum(errors) / 5 < 0.12, errors

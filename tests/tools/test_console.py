@@ -116,7 +116,7 @@ def test_progress_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         info, at_work = SimpleNamespace(title="k"), True
 
         @property
-        def ended(self) -> tuple[int, int]:
+        def progress(self) -> tuple[int, int]:
             return next(ended), 9
 
     how = HowFar(Launch())  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import pytest
 
 from simgpu.tools.torch import suites
 from simgpu.tools.torch.results import ResultWriter, read
+from tests.support import transcripts
 from tests.support.places import ROOT
 
 SUITE = '''
@@ -307,3 +308,15 @@ def test_kernels_of_files_are_loaded_and_checked(tmp_path: Path) -> None:
     known.write_text("{\n  unordered\n  simgpu:*\n  fun:twice\n}\n")
     done = suite(tmp_path, "--simgpu", "mi300x,mi210", "--simgpu-suppressions", str(known), text=FILE_SUITE)
     assert "6 passed" in done.stdout and "6 launches of kernels" in done.stdout, done.stdout
+
+
+def test_the_test_of_the_page(tmp_path: Path) -> None:
+    """docs/how-to/write-hip.md: its kernel fails its test, the masked one passes."""
+    files = dict(transcripts.FILE.findall((ROOT / "docs" / "how-to" / "write-hip.md").read_text()))
+    test, kernel = files["test_scale.py"], files["scale.hip"]
+    assert len(test.splitlines()) <= 10
+    (tmp_path / "scale.hip").write_text(kernel)
+    done = suite(tmp_path, text=test)
+    assert "1 failed" in done.stdout and "past the end of argument x (float32 200)" in done.stdout, done.stdout
+    (tmp_path / "scale.hip").write_text(kernel.replace("    y[", "    if (i < n) y["))
+    assert "2 passed" in suite(tmp_path, "--simgpu", "mi300x,mi210", text=test).stdout

@@ -62,7 +62,7 @@ class Checker:
         assert condition == (1, "condition")
         return self.need(type_, a, b)
 
-    def rarely(self, type_: Type, condition: Any, usual: Any, special: Any) -> Any:
+    def unlikely(self, type_: Type, condition: Any, usual: Any, special: Any) -> Any:
         return self.where(type_, condition, special(), usual)
 
     def fma(self, type_: Type, a: Any, b: Any, c: Any) -> Any:

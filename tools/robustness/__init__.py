@@ -18,4 +18,5 @@
     modes.py            random kernels plain, checked, replayed, in slices: the same bytes
     mutants.py          kernels with one weaker wait, nop or barrier, or one wrong address
     mutate.py           mutants run checked, and tallied
+    lines.py            lines of this project, each altered, and the tests of its room
 """

@@ -8,7 +8,8 @@ or an operator that is another, an integer plus one, a condition negated, a resu
 * killed: a test of its room fails, or the tests take longer than the limit;
 * alive: all tests of the room pass.
 
-Tests named like the file run first, then the rest of the room. `--tests` is pytest's `-m`, for example `exhaustive`.
+Tests named like the file or its folder, and those that import it, run first, then the rest of the room. `--tests` is
+pytest's `-m`, for example `exhaustive`.
 Status 0 unless a line's file can no longer be parsed.
 """
 
@@ -19,6 +20,7 @@ import ast
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -141,15 +143,21 @@ def altered(text: str, mutant: LineMutant) -> str:
 
 
 def runs_of(mutant: LineMutant, tree: Path) -> list[list[str]]:
-    """Arguments of pytest, the narrowest tests first: those named like the file, the rest of its room."""
+    """Arguments of pytest: files of tests named like the mutant's or its folder, or that import it; then the rest of the room."""
     path = Path(mutant.file)
     room = Path("tests") / path.parent
     while not (tree / room).is_dir():
         room = room.parent
-    named = room / f"test_{path.stem}.py"
-    if not (tree / named).is_file():
-        return [[str(room)]]
-    return [[str(named)], [str(room), f"--ignore={named}"]]
+    parts = path.with_suffix("").parts
+    module = ".".join(parts if parts[0] == "simgpu" else ("simgpu", *parts))
+    imports = re.compile(rf"^ *(?:from|import) {re.escape(module)}\b", re.M)
+    tests = sorted(file.relative_to(tree) for file in (tree / "tests").rglob("test_*.py"))
+    folder = path.parent.name if Path("tests") / path.parent != room else ""
+    narrow = [file for file in tests if file in (room / f"test_{path.stem}.py", room / f"test_{folder}_{path.stem}.py")]
+    narrow += [file for file in tests if file not in narrow and imports.search((tree / file).read_text())]
+    narrow += [file for file in tests if file not in narrow and folder and file.match(f"{room}/test_{folder}*.py")]
+    rest = [str(room), *(f"--ignore={file}" for file in narrow)]
+    return [[*map(str, narrow)], rest] if narrow else [rest]
 
 
 def judge(mutant: LineMutant, tree: Path, tests: str, limit: float) -> LineOutcome:
@@ -185,10 +193,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="show the draw and run nothing")
     parser.add_argument("--json", help="a file for the outcomes")
     options = parser.parse_args(argv)
-    mutants = list(enumerate(drawn(options.count, options.seed)))
-    for _, mutant in mutants:
+    mutants = drawn(options.count, options.seed)
+    for mutant in mutants:
         ast.parse(altered((ROOT / mutant.file).read_text(), mutant))
-    chosen = [(i, mutant) for i, mutant in mutants if options.only is None or i in options.only]
+    chosen = [(i, mutants[i]) for i in (range(len(mutants)) if options.only is None else options.only)]
     outcomes: dict[int, LineOutcome] = {}
     if not options.list:
         with tempfile.TemporaryDirectory() as folder:

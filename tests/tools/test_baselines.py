@@ -110,6 +110,7 @@ SMALL = {
 }  # fmt: skip
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", ["mi100", "mi300x"])
 @pytest.mark.parametrize("op", TILES)
 def test_every_tile_of_a_space_is_a_kernel_with_the_right_result(op: str, target: str) -> None:

@@ -55,6 +55,7 @@ def distance(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.max(np.abs(got - want) / np.spacing(np.abs(rounded[~special]))))
 
 
+@pytest.mark.covering(1)
 @needs_library
 @pytest.mark.parametrize("target", VERSIONS)
 @pytest.mark.parametrize("kind", ["float", "double"])

@@ -29,6 +29,7 @@ CASES = [(op, target, kind) for op in KINDS for target in TARGETS for kind in KI
 PAIRS = [(*case, LENGTHS[number % 5]) for number, case in enumerate(CASES)]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("op", "target", "kind", "length"), PAIRS[::2], ids=lambda part: str(part))
 def test_every_fault_fails(op: str, target: str, kind: str, length: int) -> None:
     """Each fault of a result on normal deviates, 4096 elements, gives FAIL; the result itself gives PASS."""

@@ -39,6 +39,7 @@ def test_a_clean_kernel_is_silent(capsys: Capture, tmp_path: Path) -> None:
     assert "wave-instructions executed" in said and said.endswith("nothing found\n")
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("sizes", [
     "-m 33 -n 17 -k 19 --trans-b --beta 0.5", "-m 1 -n 1 -k 1", "-m 65 -n 130 -k 33 --trans-a --alpha -2",
     "-m 64 -n 32 -k 64 --trans-a --trans-b --lda 80", "-m 7 -n 100 -k 5 --alpha 0 --beta 1",

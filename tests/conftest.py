@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import sys
-import tempfile
 
-from hypothesis import HealthCheck, settings
+import pytest
+
+from tests.support.places import kept
 
 # pytest-xdist gives its workers COLUMNS=80, which would set the width of tables on a pipe. Tests that need a width set it
 # themselves.
 os.environ.pop("COLUMNS", None)
 
-# Tests start Python more than a thousand times. If its bytecode must not be in the tree, it goes to a folder of this session.
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = tempfile.mkdtemp(prefix="simgpu-bytecode-")
-    sys.dont_write_bytecode = False
-    atexit.register(shutil.rmtree, sys.pycache_prefix, ignore_errors=True)
+# Every worker of pytest-xdist computes references with numpy; threads of several BLAS would wait for each other on the same cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# No test depends on the speed of a loaded machine: an example has no deadline.
-settings.register_profile("simgpu", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("simgpu")
+# Tests start Python hundreds of times: if the environment forbids bytecode in the tree, it is written to a folder of this user.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(kept("bytecode"))
+    sys.dont_write_bytecode = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests ask for their numbers of examples when they are imported, so the profile is loaded before."""
+    from tests.support.exhaustive import load_profile  # with hypothesis, whose bytecode is kept, too
+
+    load_profile(config.option.markexpr)
+
+
+@pytest.hookimpl(tryfirst=True)  # before those are left out that `-m` does not select
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the rows of sweeps that only the exhaustive run takes."""
+    from tests.support.exhaustive import mark_rest
+
+    mark_rest(items)

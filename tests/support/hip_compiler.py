@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from simgpu.hip import library
 from simgpu.tools.shared import hiprtc
 from tests.hardware.code_object.test_compressed import packed
 from tests.support.device_library import VERSIONS
-from tests.support.places import ROOT
+from tests.support.places import ROOT, kept
 
 PROGRAMS = ROOT / "tests" / "support" / "hip_programs"
 ZIG = (sys.executable, "-m", "ziglang")
@@ -35,15 +34,6 @@ def run(command: Sequence[object], **options: object) -> None:
     if "No module named ziglang" in done.stderr:
         pytest.skip("the ziglang wheel is not installed")
     assert done.returncode == 0, done.stderr
-
-
-@cache
-def folder() -> Path:
-    """Returns the folder that keeps this user's programs between sessions, by content."""
-    made = Path(tempfile.gettempdir(), f"simgpu-hip-programs-{os.getuid()}")
-    made.mkdir(mode=0o700, exist_ok=True)
-    assert made.stat().st_uid == os.getuid()
-    return made
 
 
 def bundle(code: dict[str, bytes]) -> bytes:
@@ -87,7 +77,8 @@ def linked(target: str, *names: str) -> Path:
     Every object's registration refers to one fat binary and one handle, by symbols that the link defines
     (clang/lib/Driver/ToolChains/HIPUtility.cpp).
     """
-    made = folder() / f"{'-'.join(names)}-{target}-{_digest(*(PROGRAMS / f'{name}.hip' for name in names), about=target)}"
+    digest = _digest(*(PROGRAMS / f"{name}.hip" for name in names), about=target)
+    made = kept("hip-programs") / f"{'-'.join(names)}-{target}-{digest}"
     if made.exists():
         return made
     with tempfile.TemporaryDirectory() as temporary:
@@ -120,7 +111,7 @@ def compiled(source: Path, *targets: str, options: Sequence[str] = (), device_li
     """Returns the executable of a source with code for the targets, linked against our own library; ccob: a compressed bundle's
     version."""
     about = (targets, options, device_library, ccob)
-    made = folder() / f"{source.stem}-{'-'.join(targets)}-{_digest(source, about=about)}"
+    made = kept("hip-programs") / f"{source.stem}-{'-'.join(targets)}-{_digest(source, about=about)}"
     if not made.exists():
         with tempfile.TemporaryDirectory() as temporary:
             scratch = Path(temporary)
@@ -142,7 +133,7 @@ def _digest(*sources: Path, about: object) -> str:
 
 
 def _link(made: Path, *objects: Path) -> None:
-    out = folder() / f".{made.name}.{os.getpid()}"
+    out = kept("hip-programs") / f".{made.name}.{os.getpid()}"
     libraries = (f"-L{library.folder()}", "-lamdhip64", "-lpthread")
     run([*ZIG, "cc", "-target", library.target(), *objects, "-o", out, *libraries])
     out.rename(made)

@@ -1,0 +1,67 @@
+"""What the default run of the tests leaves to the exhaustive one: most examples of hypothesis, most rows of full products."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ALL = 100  # examples of a test that names no number, in the exhaustive run
+FEW = 25  # in the default run
+
+
+def load_profile(expression: str) -> None:
+    """Loads the profile of hypothesis for a run with this `-m`.
+
+    The default run draws the same few examples each time, so that what they assemble and compile is in the caches. The exhaustive
+    one draws others in every run. No test depends on how fast a loaded machine is: an example may take as long as it likes.
+    """
+    exhaustive = "exhaustive" in expression and expression != "not exhaustive"
+    settings.register_profile(
+        "simgpu", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=not exhaustive,
+        max_examples=ALL if exhaustive else FEW,
+    )  # fmt: skip
+    settings.load_profile("simgpu")
+
+
+def examples(number: int) -> int:
+    """`max_examples` for a test that has `number` examples in the exhaustive run: a fourth in the default one, at least 2."""
+    return max(min(number, 2), -(-number * settings.default.max_examples // ALL))
+
+
+def covering(rows: Sequence[dict[str, Hashable]], strength: int) -> list[int]:
+    """Numbers of rows that together have every combination of `strength` values that all rows have (a covering array).
+
+    >>> covering([{"a": a, "b": b} for a in range(3) for b in range(3)], 1)
+    [0, 4, 8]
+    """
+    missing = [set(combinations(row.items(), min(strength, len(row)))) for row in rows]
+    chosen = []
+    while any(missing):
+        best = max(range(len(rows)), key=lambda i: (len(missing[i]), -i))
+        found = missing[best]
+        chosen.append(best)
+        missing = [left - found for left in missing]
+    return sorted(chosen)
+
+
+def mark_rest(items: Iterable[pytest.Item]) -> None:
+    """Marks as `exhaustive` the rows of tests with `covering(strength)` that their covering array does not need."""
+    groups: dict[str, list[Any]] = {}
+    for item in items:
+        if item.get_closest_marker("covering") and hasattr(item, "callspec"):
+            groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for group in groups.values():
+        (strength,) = group[0].get_closest_marker("covering").args
+        kept = set(covering([_row(item.callspec) for item in group], strength))
+        for number, item in enumerate(group):
+            if number not in kept:
+                item.add_marker(pytest.mark.exhaustive)
+
+
+def _row(callspec: Any) -> dict[str, Hashable]:
+    """A test's arguments by name; those that have no hash, as text."""
+    return {name: value if isinstance(value, Hashable) else repr(value) for name, value in callspec.params.items()}

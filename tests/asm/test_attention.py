@@ -23,6 +23,7 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
 from simgpu.operators import AttentionProblem, FusedAttention, reference
 from simgpu.tools.shared.faithful import likeness
+from tests.support.exhaustive import examples
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -80,7 +81,7 @@ def assert_right(result):
     assert likeness(result.got.astype(float), result.typical).passed
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(*[st.integers(1, 150) | st.integers(1, 20) | st.sampled_from((16, 64, 128))] * 2),
     d=st.sampled_from((16, 32, 48, 64, 80, 128)),
@@ -226,16 +227,17 @@ def test_a_damaged_merge_is_noticed():
         assert (np.abs(buffers[3].download(np.float32, p.q_shape) - want) <= bound).all() == right
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("d", [16, 32, 64, 80, 128, 256])
-def test_the_code_object_takes_what_the_plan_says(target, dtype, d):
-    for heads in (1, 64):
-        tree = FusedAttention(AttentionProblem(16384, 16384, d, heads=heads, dtype=dtype), target)
-        kernel, plan = asm.emit(tree), tree.plan.resources
-        assert kernel.resources.vgprs == plan.arch_vgprs and kernel.resources.agprs == plan.acc_vgprs
-        assert kernel.resources.lds == plan.lds_bytes
-        assert kernel.resources.sgprs <= plan.sgprs
+@pytest.mark.parametrize("heads", [64, 1])
+def test_the_code_object_takes_what_the_plan_says(target, dtype, d, heads):
+    tree = FusedAttention(AttentionProblem(16384, 16384, d, heads=heads, dtype=dtype), target)
+    kernel, plan = asm.emit(tree), tree.plan.resources
+    assert kernel.resources.vgprs == plan.arch_vgprs and kernel.resources.agprs == plan.acc_vgprs
+    assert kernel.resources.lds == plan.lds_bytes
+    assert kernel.resources.sgprs <= plan.sgprs
     read = CodeObject.parse(kernel.assemble()).kernels[kernel.name]
     assert read.group_segment_size == plan.lds_bytes and read.agpr_count == plan.acc_vgprs
 
@@ -273,6 +275,7 @@ def test_interleaving_keeps_both_orders_and_returns(main, labels, lead):
             assert any(before is x for x in second)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 def test_checked_mode_finds_nothing(target, dtype):
@@ -284,6 +287,7 @@ def test_checked_mode_finds_nothing(target, dtype):
     assert len(runs) == 2 and not [finding for run in runs for finding in run.findings]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("values", ["corrected", "mfma"])
 @pytest.mark.parametrize(("below", "keys"), [(10.0, 16383), (17.0, 2047), (0.0, 4095)])

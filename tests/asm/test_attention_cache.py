@@ -17,6 +17,7 @@ from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.operators import AttentionProblem, ComputeVisitor, FusedAttention, reference
 from simgpu.operators.attention.cache import Cache
 from simgpu.tools.shared.faithful import likeness
+from tests.support.exhaustive import examples
 from tests.support.resources import assert_takes
 
 simgpu = pytest.importorskip("simgpu")
@@ -84,7 +85,7 @@ def right(p, target, got, given):
     return bool(passed)
 
 
-@settings(max_examples=16, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=examples(16), suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
 @given(
     sizes=st.tuples(st.integers(1, 5) | st.integers(1, 70), st.integers(1, 300)),
     widths=st.tuples(*[st.integers(1, 20) | st.integers(1, 40)] * 2),
@@ -109,6 +110,7 @@ def test_any_cache_validates(sizes, widths, heads, masks, softcap, flags, page, 
 DECODE = AttentionProblem(1, 700, 64, 16, 2, batch=3, dtype="bf16", page=16, dtype_kv="fp8")
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("more", [
     {}, {"page": 0, "lq": 40, "causal": True}, {"dtype_kv": "bf16", "page": 64, "lq": 33, "lse": True}, {"dv": 36, "lse": True},
     {"dtype": "f32", "dtype_kv": "f32", "page": 32},
@@ -194,7 +196,8 @@ def test_what_cannot_be():
         FusedAttention(replace(DECODE, dtype_kv="bf16"), "gfx942", "published")
     given = operands(DECODE, "gfx942")
     for cache, message in (
-        (Cache(), "give `blocks`"), (replace(given.cache, scale_k=None), "give `scale_k`"),
+        (Cache(), "give `blocks`"),
+        (replace(given.cache, scale_k=None), "give `scale_k`"),
         (replace(given.cache, lengths=[800, 1, 1]), "0 to lk = 700 keys"),
         (replace(given.cache, blocks=np.full((3, 44), 10**6), lengths=[1, 1, 1]), "the pools have"),
     ):

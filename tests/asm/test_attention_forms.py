@@ -16,6 +16,7 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import AttentionProblem, FusedAttention, reference
 from simgpu.tools.shared.faithful import likeness
+from tests.support.exhaustive import examples
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -71,7 +72,7 @@ def right(p, target, got, arrays=None):
     return bool(passed)
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(st.integers(1, 20) | st.integers(1, 100), st.integers(1, 150)),
     widths=st.tuples(*[st.integers(1, 40) | st.integers(41, 140)] * 2),
@@ -89,6 +90,7 @@ def test_any_form_validates(sizes, widths, heads, masks, scale, softcap, flags, 
     assert right(p, target, launched(p, target)[0])
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_split_keys_of_shared_tiles(target, dtype):

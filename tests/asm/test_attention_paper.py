@@ -21,6 +21,7 @@ from simgpu.operators import AttentionProblem, FusedAttention, UnfusedAttention,
 from simgpu.operators.attention.paper import registers as paper
 from simgpu.tools.tables.kernel_use import linked_use
 from simgpu.tools.tables.read_back import read_back
+from tests.support.exhaustive import examples
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -46,7 +47,7 @@ def attention(p, target, values, kernel=None, check=False, cus=1):
     return (error <= reference.attention_error_bound(p, *arrays, arch=gpu.arch)).all(), run
 
 
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck))
 @given(
     st.integers(1, 70), st.integers(1, 200), st.sampled_from((16, 32, 48, 64, 80, 96, 112, 128)), st.sampled_from(((1, 1), (4, 2))),
     st.booleans(), st.none() | st.integers(1, 60), st.sampled_from(TARGETS), st.sampled_from(("mfma", "fma")),
@@ -80,7 +81,7 @@ def test_wide_heads(d, dtype, target, values):
     assert attention(AttentionProblem(20, 70, d, dtype=dtype), target, values)[0]
 
 
-@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
 @given(st.integers(1, 32), st.sampled_from(TARGETS), st.sampled_from(("mfma", "fma")), st.sampled_from(("f32", "f16", "bf16")))
 def test_the_code_object_takes_what_the_plan_says(atoms, target, values, dtype):
     tree = published(AttentionProblem(900, 900, 16 * atoms, 4, 2, dtype=dtype), target, values)
@@ -141,6 +142,7 @@ def bits(p, target, values):
 AGREE = [*product(TARGETS, ((64, 192, 64), (50, 130, 128), (33, 200, 32))), ("gfx950", (20, 700, 32))]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("mask", [{}, {"causal": True}])
 @pytest.mark.parametrize(("target", "shape"), AGREE)
 def test_both_kernels_agree_bit_for_bit(target, shape, mask):

@@ -18,6 +18,7 @@ from simgpu.operators.attention.plan import with_queries
 from simgpu.operators.attention.reductions import shared_clocks, tail
 from simgpu.operators.attention.shared_registers import LONG_TAIL, SHORT_TAIL, TILE
 from tests.asm.test_attention_forms import launched, operands, right
+from tests.support.exhaustive import examples
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -31,7 +32,7 @@ def emitted(p, target):
     return asm.emit(tree)
 
 
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(st.integers(1, 40) | st.integers(200, 300), st.integers(1, 70) | st.integers(1, 300)),
     widths=st.tuples(st.sampled_from((8, 64, 72, 128)), st.integers(1, 64).map(lambda half: 2 * half)),
@@ -47,6 +48,7 @@ def test_any_form_validates(sizes, widths, heads, masks, softcap, flags, dtype, 
     assert right(p, target, launched(p, target, emitted(p, target))[0])
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("lse", [False, True])
@@ -82,6 +84,7 @@ def test_every_number_of_steps(keys, d):
     assert right(p, "gfx950", got)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("d", "dv"), [(128, 128), (64, 64), (64, 128), (40, 24)])
 def test_resources_as_derived_and_no_bank_conflict(target, d, dv):

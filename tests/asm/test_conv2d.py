@@ -21,6 +21,7 @@ from simgpu.hardware.errors import LaunchError, ResourceError, TargetError, Unsu
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators import Conv2d, Conv2dProblem, packed_filter, reference
 from tests.support.conv2d_problems import assert_right, problems
+from tests.support.exhaustive import examples
 from tests.support.resources import assert_takes
 
 simgpu = pytest.importorskip("simgpu")
@@ -71,20 +72,20 @@ def convolve(p, target="gfx908", policy="corrected", naive=False, xw=None, corru
                            typical=reference.conv2d_typical_error(p, x, w, target, matrix=not naive))  # fmt: skip
 
 
-@settings(max_examples=18, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(18), suppress_health_check=list(HealthCheck))
 @given(p=problems(20, 40, 4, 3), where=st.sampled_from(KINDS))
 def test_any_convolution_validates(p, where):
     target, dt = where
     assert_right(convolve(replace(p, dtype=dt, dtype_c=""), target))
 
 
-@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
 @given(p=problems(20, 40, 4, 3), target=st.sampled_from(TARGETS), dt=st.sampled_from(("f32", "f16", "bf16")))
 def test_the_naive_kernel_validates(p, target, dt):
     assert_right(convolve(replace(p, dtype=dt, dtype_c=""), target, naive=True))
 
 
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck))
 @given(p=problems(20, 40, 4, 3), where=st.sampled_from(KINDS))
 def test_the_packing_kernel_is_the_function(p, where):
     target, dt = where
@@ -96,6 +97,7 @@ def test_the_packing_kernel_is_the_function(p, where):
     assert (buffers[1].download(np.uint8, want.nbytes) == want.view(np.uint8).ravel()).all()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("ic", [1, 2, 3])
 def test_few_channels_become_more(target, ic):
@@ -145,6 +147,7 @@ def test_large_filters_loop_over_their_rows():
     assert_right(result)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("target", "dt"), KINDS)
 @pytest.mark.parametrize("cus", [None, 1])
 def test_published_tiles(target, dt, cus):
@@ -274,6 +277,7 @@ def test_llvm_has_no_warning(tmp_path):
             assert answer.returncode == 0 and "k.s:" not in answer.stderr, answer.stderr
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("images", [1, 3, 13])
 @pytest.mark.parametrize(("board", "xcds"), [("mi300x", 8), ("mi300a", 6)])
 def test_xcds_take_turns_in_the_order_of_dispatch(board, xcds, images):

@@ -17,6 +17,7 @@ from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators import ComputeVisitor, Conv2d, Conv2dProblem, packed_filter, reference
 from simgpu.operators.gemm.problem import OUTPUTS
 from tests.support.conv2d_problems import assert_right, problems
+from tests.support.exhaustive import examples
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -69,7 +70,7 @@ def convolve(p, target="gfx942", check=False, corrupt=lambda packed: packed):
 DILATIONS = ((1, 1), (2, 1), (3, 400), (1000, 1), (300, 300))
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=examples(25), suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
 @given(
     p=problems(12, 30, 3, 2, st.sampled_from(DILATIONS)), where=st.sampled_from(KINDS),
     layout=st.sampled_from(("nchw", "nhwc")), bias=st.booleans(),
@@ -89,6 +90,7 @@ def test_any_form_validates(p, where, layout, bias, activation):
 SHAPE = Conv2dProblem(2, 24, 9, 20, 20, 3, 3, padding=(1, 1), groups=2, dtype="f16", bias=True, activation="gelu", alpha=0.5)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize(("target", "more"), [
     ("gfx908", {"dtype_c": "f16"}), ("gfx90a", {"dtype": "f64", "dtype_c": "bf16"}), ("gfx942", {"dtype_c": "fp8", "scale_c": 4.0}),
@@ -111,6 +113,7 @@ def test_split_channels_take_the_epilogue_behind_the_sum():
         assert_right(result)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize(("kernel", "dilation", "window"), [
     ((3, 3), (200, 1), (1, 3)), ((3, 3), (1, 3000), (1, 1)), ((2, 5), (700, 700), (1, 1)), ((121, 95), (1, 1), None),

@@ -30,6 +30,7 @@ from simgpu.operators.gemm.order import group_rows, tile_at
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.tools.tables.listing import listing_lines
+from tests.support.exhaustive import examples
 from tests.support.gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, device, gemm
 
 CASES = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]
@@ -37,14 +38,16 @@ CASES = [(target, name) for target in TARGETS for name in TYPES if name in board
 SHAPES = (((5, 3, 7), (0, 0, 0), GUARD), ((64, 64, 128), (0, 0, 0), 0), ((70, 37, 53), (1, 3, 2), GUARD))
 
 
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("trans", TRANSPOSES)
 @pytest.mark.parametrize(("target", "name"), CASES)
-def test_every_type_validates_on_every_target(target, name):
-    for number, trans in enumerate(TRANSPOSES):
-        for sizes, pads, guard in (SHAPES[number % 2], SHAPES[2]):
-            gemm(*sizes, target, name, trans, pads=pads, guard=guard).check()
+def test_every_type_validates_on_every_target(target, name, trans, shape):
+    sizes, pads, guard = shape
+    gemm(*sizes, target, name, trans, pads=pads, guard=guard).check()
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(*[st.integers(1, 150) | st.integers(1, 20) | st.sampled_from((16, 64, 128))] * 3),
     case=st.sampled_from(CASES),
@@ -295,6 +298,7 @@ def test_the_order_shares_tiles_in_each_l2(target):
 # -- the text ------------------------------------------------------------------------------------
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("policy", ["corrected", "published"])
 @pytest.mark.parametrize("trans", TRANSPOSES)
 @pytest.mark.parametrize("target", TARGETS)
@@ -386,25 +390,26 @@ def test_our_disassembly_is_llvms(target, trans, tmp_path):
 # -- the resource plan ---------------------------------------------------------------------------
 
 
+@pytest.mark.covering(2)
+@pytest.mark.parametrize(("sizes", "trans"), [((1000, 777, 333), (False, False)), ((40, 40, 40), (True, True))])
 @pytest.mark.parametrize(("target", "name"), CASES)
-def test_the_code_object_asks_for_what_the_plan_grants(target, name):
+def test_the_code_object_asks_for_what_the_plan_grants(target, name, sizes, trans):
     """LDS is equal; registers are equal after rounding to the granule; instructions use no more than that."""
     d = board(target)
-    for sizes, trans in (((1000, 777, 333), (False, False)), ((40, 40, 40), (True, True))):
-        kernel = asm.emit(TiledComputation(*sizes, target, dtype=name, trans_a=trans[0], trans_b=trans[1]))
-        plan, code = kernel.plan.resources, CodeObject.parse(kernel.assemble())
-        read = code.kernels[kernel.name]
-        whole = -(-plan.arch_vgprs // 4) * 4 + plan.acc_vgprs if d.unified_vgprs else max(plan.arch_vgprs, plan.acc_vgprs)
-        assert read.group_segment_size == plan.lds_bytes
-        assert read.agpr_count == plan.acc_vgprs and read.sgpr_count == plan.sgprs
-        granule = d.vgpr_granule
-        assert -(-read.vgpr_count // granule) * granule == -(-whole // granule) * granule == read.descriptor.vgprs
-        highest = {"v": 0, "a": 0, "s": 0}
-        for item in kernel.items:
-            for reg in item.registers() if hasattr(item, "registers") else ():
-                if reg.index < 102:
-                    highest[reg.file] = max(highest[reg.file], reg.index + reg.count)
-        assert highest["v"] <= plan.arch_vgprs and highest["a"] == plan.acc_vgprs and highest["s"] <= plan.sgprs - 6
+    kernel = asm.emit(TiledComputation(*sizes, target, dtype=name, trans_a=trans[0], trans_b=trans[1]))
+    plan, code = kernel.plan.resources, CodeObject.parse(kernel.assemble())
+    read = code.kernels[kernel.name]
+    whole = -(-plan.arch_vgprs // 4) * 4 + plan.acc_vgprs if d.unified_vgprs else max(plan.arch_vgprs, plan.acc_vgprs)
+    assert read.group_segment_size == plan.lds_bytes
+    assert read.agpr_count == plan.acc_vgprs and read.sgpr_count == plan.sgprs
+    granule = d.vgpr_granule
+    assert -(-read.vgpr_count // granule) * granule == -(-whole // granule) * granule == read.descriptor.vgprs
+    highest = {"v": 0, "a": 0, "s": 0}
+    for item in kernel.items:
+        for reg in item.registers() if hasattr(item, "registers") else ():
+            if reg.index < 102:
+                highest[reg.file] = max(highest[reg.file], reg.index + reg.count)
+    assert highest["v"] <= plan.arch_vgprs and highest["a"] == plan.acc_vgprs and highest["s"] <= plan.sgprs - 6
 
 
 def test_a_kernel_that_wants_more_than_the_plan_grants_fails():

@@ -20,6 +20,7 @@ from simgpu.operators.gemm.limits import Tiling, scale_ahead
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.resources import RESERVED_SGPRS
 from tests.asm.test_scalar_plans import MOST_SLACK, used
+from tests.support.exhaustive import examples
 from tests.support.gemm_case import TRANSPOSES, gemm
 
 SCALED = ("gfx942", "gfx950")
@@ -31,7 +32,7 @@ TILES = {
 }
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(st.integers(1, 150), st.integers(1, 150), st.integers(1, 300) | st.sampled_from((128, 256, 3000))),
     target=st.sampled_from(SCALED),
@@ -47,12 +48,13 @@ def test_any_shape_validates(sizes, target, name, trans, beta, pads, batch, bias
     gemm(*sizes, target, name, trans, 0.25, beta, pads, batch, bias, dtype_c=out, scales="block").check()
 
 
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("trans", TRANSPOSES[1:3])
 @pytest.mark.parametrize(("target", "tile"), [(target, tile) for target in SCALED for tile in TILES[target]])
-def test_every_side_of_a_tile_validates(target, tile):
+def test_every_side_of_a_tile_validates(target, tile, trans):
     rows, columns, k, split = tile
     tiling = Tiling(rows, columns, k, k, 2, 2, stages=2, blocks=1, split_k=split)
-    for trans in TRANSPOSES[1:3]:
-        gemm(rows + 37, columns + 77, 4 * k + 9, target, "fp8", trans, pads=(1, 3, 2), tiling=tiling, scales="block").check()
+    gemm(rows + 37, columns + 77, 4 * k + 9, target, "fp8", trans, pads=(1, 3, 2), tiling=tiling, scales="block").check()
 
 
 @pytest.mark.parametrize("columns", [128, 256])

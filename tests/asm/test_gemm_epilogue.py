@@ -18,6 +18,7 @@ from simgpu.operators import GemmProblem, TiledComputation, gated_columns
 from simgpu.operators.gemm.problem import GATES, NARROW, OUTPUTS
 from simgpu.operators.resources import RESERVED_SGPRS
 from tests.asm.test_scalar_plans import MOST_SLACK, used
+from tests.support.exhaustive import examples
 from tests.support.gemm_case import TARGETS, TRANSPOSES, TYPES, gemm
 
 CASES = [
@@ -31,6 +32,7 @@ CASES = [
 SPLIT = 3000  # k for which few tiles share K
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(("target", "name", "out"), CASES)
 def test_every_type_of_c_validates_on_every_target(target, name, out):
     """Tiles are cut by both edges, with strides aligned to one element; and inside, with wide stores."""
@@ -40,7 +42,7 @@ def test_every_type_of_c_validates_on_every_target(target, name, out):
         gemm(64, 64, 32, target, name, (False, True), guard=0, alpha=0.25, dtype_c=out, **narrow).check()
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(st.integers(1, 150), st.integers(1, 70), st.integers(1, 100) | st.sampled_from((64, SPLIT))),
     case=st.sampled_from(CASES),
@@ -61,6 +63,7 @@ def test_any_epilogue_validates(sizes, case, trans, beta, pads, batch, bias, act
     gemm(m, 2 * n if gated else n, k, target, name, trans, alpha, beta, pads, batch, bias, activation, **more).check()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("k", [40, SPLIT])
 @pytest.mark.parametrize(("target", "name"), [("gfx908", "bf16"), ("gfx942", "fp8"), ("gfx950", "f16"), ("gfx950", "i8")])
 @pytest.mark.parametrize("columns", [34, 192])
@@ -109,6 +112,7 @@ def test_f16_overflows_to_infinity_and_bf16_keeps_any_nan(target):
         result.check()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("target", "name"), [("gfx908", "f16"), ("gfx942", "fp8"), ("gfx950", "bf16"), ("gfx90a", "f64")])
 @pytest.mark.parametrize("k", [70, SPLIT])
 def test_checked_mode_finds_nothing(target, name, k):

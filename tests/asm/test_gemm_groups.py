@@ -18,6 +18,7 @@ from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation
 from simgpu.operators.gemm.limits import Tiling
 from simgpu.operators.resources import RESERVED_SGPRS
 from tests.asm.test_scalar_plans import MOST_SLACK, used
+from tests.support.exhaustive import examples
 from tests.support.gemm_case import device, gemm
 
 CASES = [
@@ -29,7 +30,7 @@ CASES = [
 ROWS = ((5,), (0, 3, 0, 70, 0), (33, 0, 1, 64, 31, 0, 0, 90), (1, 0, 2) * 30)
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(
     rows=st.lists(st.just(0) | st.integers(0, 70), min_size=1, max_size=12).filter(any),
     n=st.integers(1, 70),
@@ -58,6 +59,7 @@ def test_any_groups_validate(rows, n, k, case, trans_b, beta, pads, bias, activa
     ).check()  # fmt: skip
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("target", "name"), CASES)
 @pytest.mark.parametrize("rows", ROWS[1:], ids=len)
 def test_groups_without_rows_and_more_than_a_wave_has_lanes(target, name, rows):
@@ -94,11 +96,12 @@ def test_rows_behind_the_last_groups_are_left_alone(rows):
     for group, (end, count) in enumerate(zip(np.cumsum(rows), rows)):
         part = slice(end - count, end)
         np.testing.assert_allclose(got[part], a[part].astype("f8") @ b[group].T.astype("f8"), rtol=1e-3, atol=1e-5)
-    assert (got[sum(rows):] == 7).all()
+    assert (got[sum(rows) :] == 7).all()
 
 
 def test_the_grid_holds_any_groups_and_no_more():
     """Compares with every way to distribute m rows over the groups."""
+
     def ways(m, groups):
         return [(first, *rest) for first in range(m + 1) for rest in ways(m - first, groups - 1)] if groups > 1 else [(m,)]
 

@@ -23,6 +23,7 @@ from simgpu.tools.shared.faithful import likeness
 from tests.asm.test_lds_tile import accesses
 from tests.asm.test_line_ring import ring_accesses
 from tests.asm.test_scalar_plans import assert_planned
+from tests.support.exhaustive import examples
 from tests.support.gemm_case import device
 
 PAIRS = (("fp8", "fp8"), ("fp4", "fp4"), ("fp6", "fp6"), ("bf8", "fp4"), ("bf6", "fp8"))  # each type, and pairs of widths
@@ -87,7 +88,7 @@ def assert_right(result):
         assert like.passed, like
 
 
-@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.tuples(st.integers(1, 150), st.integers(1, 150), st.integers(1, 12) | st.sampled_from((8, 16, 70))),
     kinds=st.sampled_from(PAIRS),
@@ -101,6 +102,7 @@ def test_any_shape_validates(sizes, kinds, pads, batch, bias, out):
     assert_right(mx(m, n, 32 * blocks, *kinds, pads, batch, bias=bias, dtype_c=out, alpha=0.5))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kind", ["fp8", "fp6", "fp4"])
 @pytest.mark.parametrize("tile", [(192, 64, 128), (64, 128, 256), (256, 64, 128)])
 def test_every_side_of_a_tile_validates(kind, tile):
@@ -109,14 +111,15 @@ def test_every_side_of_a_tile_validates(kind, tile):
     assert_right(mx(rows + 37, columns + 77, 3 * k + 32, kind, "fp4", tiling=tiling))
 
 
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("around", [0, GUARD])
 @pytest.mark.parametrize("k", [512, 544, 608, 640, 864, 992, 1120])
-def test_lines_of_rows_that_end_anywhere_validate(k):
+def test_lines_of_rows_that_end_anywhere_validate(k, around):
     """6-bit operands by cache lines: aligned (with a last line cut in the middle of a piece as well), and at any byte."""
     tiling = Tiling(64, 64 if k in (544, 640, 992) else 128, 128, 128, 2, 2, stages=2, blocks=1, split_k=1 + (k == 1120))
-    for around in (0, GUARD):
-        result = mx(70, 131, k, "fp6", "bf6", (4, 8), tiling=tiling, check=True, around=around, dtype_c="bf16")
-        assert_right(result)
-        assert not [str(finding) for run in result[5] for finding in run.findings]
+    result = mx(70, 131, k, "fp6", "bf6", (4, 8), tiling=tiling, check=True, around=around, dtype_c="bf16")
+    assert_right(result)
+    assert not [str(finding) for run in result[5] for finding in run.findings]
 
 
 def test_lines_of_groups_and_batches_validate():

@@ -20,6 +20,7 @@ from simgpu.operators.gemm.limits import Tiling
 from simgpu.tools.cases.operators import workload
 from tests.asm.test_lds_tile import accesses
 from tests.asm.test_scalar_plans import assert_planned
+from tests.support.exhaustive import examples
 from tests.support.gemm_case import TARGETS, TYPES, device, gemm
 
 KINDS = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]
@@ -31,7 +32,7 @@ def piece_of(kind: str) -> int:
     return 16 // numpy_dtype(kind).itemsize
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(
     kind=st.sampled_from(KINDS),
     sizes=st.tuples(st.integers(1, 150), st.integers(1, 18), st.integers(1, 40) | st.sampled_from((8, 16, 200))),
@@ -48,6 +49,7 @@ def test_any_shape_validates(kind, sizes, guard, batch, trans_a, bias):
     assert not sum(run.counters.get("lds_bank_conflicts", 0) for run in result.runs)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("name", "k"), [("bf16", 32), ("bf16", 64), ("fp8", 64), ("fp8", 128)])
 @pytest.mark.parametrize("columns", [32, 64, 96, 128, 160, 256])
 def test_every_side_of_a_tile_validates(name, k, columns):

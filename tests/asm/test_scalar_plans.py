@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,6 +28,7 @@ from simgpu.operators.gemm.limits import ORDER_WORDS
 from simgpu.operators.resources import RESERVED_SGPRS
 from simgpu.tools.tables.kernel_use import linked_use
 from simgpu.tools.tables.read_back import read_back
+from tests.support.exhaustive import examples
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 DTYPES = ("f32", "f16", "bf16")
@@ -57,26 +57,30 @@ SIZES = ((20, 30, 40), (300, 500, 400), (100, 100, 30000))
 EXTRAS = ((1, False, "none"), (2, True, "relu"), (2, True, "gelu"))
 
 
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("trans_b", [False, True])
 @pytest.mark.parametrize(
     "dtype, target",
     [("f32", "gfx908"), ("f16", "gfx942"), ("bf16", "gfx908"), ("f64", "gfx90a"), ("i8", "gfx942"), ("fp8", "gfx950")],
 )
-def test_gemm(dtype, target, trans_b):
-    for sizes, trans_a, (batch, bias, activation) in product(SIZES, (False, True), EXTRAS):
-        activation = "relu" if activation == "gelu" and dtype in ("f64", "i8") else activation
-        tree = TiledComputation(
-            *sizes, target, dtype=dtype, trans_a=trans_a, trans_b=trans_b, batch=batch, bias=bias, activation=activation
-        )
-        assert_planned(tree)
-        assert tree.plan.resources.sgprs < SGPR_LIMIT
+def test_gemm(dtype, target, trans_b, sizes, trans_a, extras):
+    batch, bias, activation = extras
+    activation = "relu" if activation == "gelu" and dtype in ("f64", "i8") else activation
+    tree = TiledComputation(
+        *sizes, target, dtype=dtype, trans_a=trans_a, trans_b=trans_b, batch=batch, bias=bias, activation=activation
+    )
+    assert_planned(tree)
+    assert tree.plan.resources.sgprs < SGPR_LIMIT
 
 
 def test_the_order_has_as_many_arguments_as_the_plan_says():
     assert len(NAMES) == ORDER_WORDS
 
 
-@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(((500, 100), (5, 5000), (1, 300000))), st.sampled_from(DTYPES), st.sampled_from(TARGETS), st.booleans(),
     st.sampled_from((None, Band(50, -50, 1))),
@@ -85,7 +89,7 @@ def test_softmax(shape, dtype, target, mask, band):
     assert_planned(Softmax(SoftmaxProblem(*shape, dtype, mask=mask, band=band), target))
 
 
-@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from((32, 144)), st.sampled_from((1, 64)), st.sampled_from(DTYPES), st.sampled_from(TARGETS), st.booleans(),
     st.sampled_from((("corrected", "mfma"), ("published", "mfma"), ("published", "fma"))),

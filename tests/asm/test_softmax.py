@@ -19,6 +19,7 @@ from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators import Band, Softmax, SoftmaxProblem, reference
 from simgpu.tools.shared.faithful import likeness
 from simgpu.tools.validation.paper.operators import MACHINE_PRECISION, argument_ulps
+from tests.support.exhaustive import examples
 from tests.support.resources import assert_takes
 
 simgpu = pytest.importorskip("simgpu")
@@ -83,7 +84,7 @@ def assert_right(result):
     assert likeness(result.got, result.typical).passed
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 @given(
     rows=st.integers(1, 9),
     n=st.integers(1, 70) | st.integers(1, 1100) | st.sampled_from((63, 64, 65, 128, 256, 257, 512, 1023)),
@@ -109,7 +110,7 @@ def test_the_papers_softmax(target, policy):
     assert (argument_ulps(off.got, result.want) > MACHINE_PRECISION).mean() > 0.5, "the last bits decide"
 
 
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck))
 @given(
     n=st.integers(1, 600),
     target=st.sampled_from(TARGETS),
@@ -126,7 +127,7 @@ def test_a_narrower_result(n, target, policy, pads, narrow, check):
     assert not any(run.findings for run in result.runs)
 
 
-@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
 @given(
     n=st.integers(1, 600),
     dt=st.sampled_from(TYPES),
@@ -141,6 +142,7 @@ def test_masks_and_bands(n, dt, target, policy, band):
     assert_right(softmax(6, n, dt, target, policy, band=band))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("rows", "n", "cus", "waves", "launches"),
@@ -163,6 +165,7 @@ def test_every_way_to_hold_a_row_in_f64(rows, n, cus, waves, launches, target):
     assert not any(run.findings for run in masked.runs)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dt", NARROWER)
 @pytest.mark.parametrize(
     ("rows", "n", "cus", "waves", "launches"),
@@ -180,6 +183,7 @@ def test_every_way_to_hold_a_row(dt, rows, n, cus, waves, launches):
     assert_right(result)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("n", "dt", "pads", "each", "lanes"), [
     (51, "bf16", (1, 2), 4, 64), (33, "f32", (0, 1), 2, 64), (9, "f16", (1, 0), 4, 16), (1, "f16", (0, 3), 2, 1),
@@ -202,7 +206,7 @@ def test_several_rows_a_wave(n, dt, pads, each, lanes, target):
     assert few.kernel.plan.tile_rows == 4
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 @given(
     rows=st.integers(41, 150),
     n=st.integers(1, 32) | st.integers(1, 64).map(lambda n: 2 * n) | st.integers(1, 32).map(lambda n: 8 * n),
@@ -240,6 +244,7 @@ def test_short_rows_with_nan_and_infinities():
 PACKED = replace(find_target("gfx90a"), num_cus=1)  # one CU, for which no other way to hold a long row is as fast
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("n", "dt", "pads", "scale", "guard"), [
     (65535, "f16", (0, 0), 1.0, 5), (65536, "bf16", (0, 0), -2.0, 4), (65537, "bf16", (1, 1), 0.125, 4),
@@ -254,7 +259,9 @@ def test_two_elements_a_register(n, dt, pads, scale, guard, target):
     assert not any(run.findings for run in result.runs)
 
 
-@pytest.mark.parametrize(("n", "dt"), [(131071, "f16"), (131072, "bf16"), (152064, "f16")])
+@pytest.mark.parametrize(("n", "dt"), [
+    (131071, "f16"), (131072, "bf16"), pytest.param(152064, "f16", marks=pytest.mark.exhaustive),
+])  # fmt: skip
 def test_two_elements_a_register_of_the_longest_rows(n, dt):
     """Rows that do not fit in f32. Columns past the end count nothing, whatever the sign of the others."""
     for scale in (1.0, -1.0):
@@ -348,21 +355,23 @@ def test_bytes_of_a_run():
     assert twice["global_read_bytes"] == 2 * once["global_read_bytes"] > 1.9 * once["unique_read_bytes"]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dt", TYPES)
-def test_the_code_objects_take_what_the_plan_says(dt, target):
-    problems = [SoftmaxProblem(500, n, dt) for n in (1, 500, 20000, 200000)] + [
-        SoftmaxProblem(1, 300000, dt), SoftmaxProblem(500, 777, dt, mask=True, band=Band(500, -500, 1)),
-        SoftmaxProblem(1, 300000, dt, mask=True, band=Band(1, -1, 999)),
-        SoftmaxProblem(500, 20000, "f64" if dt == "f64" else "f32", dtype_y=dt), SoftmaxProblem(1 << 20, 60, dt),
-        SoftmaxProblem(500, 65537, dt),
-    ]  # fmt: skip
-    for problem in problems:
-        kernel = asm.emit(Softmax(problem, target))
-        plan = kernel.plan
-        for part in kernel.steps:
-            use = assert_takes(part, plan.resources, find_target(target).sgpr_granule)
-            assert use.acc_vgprs == 0 and use.workgroup_size == plan.waves * 64
+@pytest.mark.parametrize(("rows", "n", "mask", "band", "wide"), [
+    *((500, n, False, None, False) for n in (1, 500, 20000, 65537, 200000)), (1, 300000, False, None, False),
+    (500, 777, True, Band(500, -500, 1), False), (1, 300000, True, Band(1, -1, 999), False), (500, 20000, False, None, True),
+    (1 << 20, 60, False, None, False),
+])  # fmt: skip
+def test_the_code_objects_take_what_the_plan_says(rows, n, mask, band, wide, dt, target):
+    """wide: the result is of type dt, the rows are f32, or f64 if dt is."""
+    read = "f32" if wide and dt != "f64" else dt
+    problem = SoftmaxProblem(rows, n, read, mask=mask, band=band, dtype_y=dt if wide else None)
+    kernel = asm.emit(Softmax(problem, target))
+    plan = kernel.plan
+    for part in kernel.steps:
+        use = assert_takes(part, plan.resources, find_target(target).sgpr_granule)
+        assert use.acc_vgprs == 0 and use.workgroup_size == plan.waves * 64
 
 
 def test_llvm_has_no_warning(tmp_path):

@@ -15,6 +15,7 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.operators import AttentionProblem, UnfusedAttention, reference
 from simgpu.tools.shared.faithful import likeness
+from tests.support.exhaustive import examples
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -44,7 +45,7 @@ def right(result):
     return (np.abs(result.got - result.want) <= result.bound).all() and result.like.passed
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(
     st.integers(1, 90), st.integers(1, 90), st.sampled_from((16, 48)), st.sampled_from(((1, 1), (4, 2))),
     st.booleans(), st.none() | st.integers(1, 60), st.sampled_from(TARGETS), st.sampled_from(DTYPES),
@@ -53,6 +54,7 @@ def test_any_shape_validates(lq, lk, d, heads, causal, window, target, dtype):
     assert right(unfused(AttentionProblem(lq, lk, d, *heads, 2, causal, window, dtype=dtype), target))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 @pytest.mark.parametrize("target", TARGETS)
 def test_narrow_types_in_checked_mode(target, dtype):
@@ -87,6 +89,7 @@ def test_special_values_as_the_reference():
 
 def test_a_lost_gain_is_noticed():
     """Without the division by 2^15 the result is out of its bound."""
+
     def damage(kernel):
         values = kernel.following[1]
         assert 2.0**-15 in values.scalars

@@ -134,9 +134,7 @@ def test_a_back_edge_carries_what_is_in_flight():
     assert lines(k)[5:7] == ["s_waitcnt vmcnt(3)", "v_mov_b32"]
 
 
-@pytest.mark.parametrize(
-    ("target", "passes_states"), [("gfx908", 10), ("gfx90a", 11), ("gfx942", 10), ("gfx950", 10)]
-)
+@pytest.mark.parametrize(("target", "passes_states"), [("gfx908", 10), ("gfx90a", 11), ("gfx942", 10), ("gfx950", 10)])
 def test_nops_before_reading_accumulators(target, passes_states):
     """Distances of v_mfma_f32_16x16x4f32 (8 passes) to a VALU read of its result (ISA facts, 4a)."""
     k = builder(target)
@@ -209,6 +207,7 @@ def check_walk(path, target):
         window = [*window, effect.access][-max_states(target) - 1 :]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", ["gfx908", "gfx90a", "gfx942", "gfx950"])
 @pytest.mark.parametrize("trans", [(False, False), (True, True)])
 @pytest.mark.parametrize("policy", ["corrected", "published"])

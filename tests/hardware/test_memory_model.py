@@ -108,6 +108,7 @@ def _observed(kind: str, lines: list[str]) -> Lowering:
     return Lowering(before, any("vmcnt(0)" in line for line in rest[:at]), bits, after)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("split", [False, True])
 def test_the_table_is_what_llvm_emits(target: str, split: bool) -> None:

@@ -23,6 +23,7 @@ from simgpu.operators import (
 )
 from simgpu.operators.attention.reductions import tile_heads
 from simgpu.operators.tree import Extent
+from tests.support.exhaustive import examples
 
 LEVELS = ("device", "block", "warp", "atom")
 problems = st.builds(
@@ -63,7 +64,7 @@ def loop(p: AttentionProblem, q: np.ndarray, k: np.ndarray, v: np.ndarray, slope
 
 
 @given(problems, st.sampled_from(["corrected", "published"]), st.sampled_from(["mi100", "mi355x"]))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_every_level_fused(p: AttentionProblem, policy: str, target: str) -> None:
     q, k, v = operands(p)
     want = loop(p, q, k, v)
@@ -81,7 +82,7 @@ def test_every_level_fused(p: AttentionProblem, policy: str, target: str) -> Non
 
 
 @given(problems, st.integers(1, 70), st.none() | st.floats(0.5, 50), st.booleans(), st.sampled_from(LEVELS))
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_every_level_of_other_forms(p: AttentionProblem, dv: int, softcap: float | None, alibi: bool, level: str) -> None:
     """Any d and dv, a scale, a soft cap, ALiBi. Several heads share a tile if queries are few."""
     p = replace(p, d=p.d - p.lk % 16, dv=dv, scale=-0.3, softcap=softcap, alibi=alibi, lse=True)
@@ -122,7 +123,7 @@ def test_heads_share_tiles_where_that_saves_tiles(lq: int, group: int, tile: int
 
 
 @given(problems, st.sampled_from(LEVELS))
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_every_level_unfused(p: AttentionProblem, level: str) -> None:
     q, k, v = operands(p)
     tree = UnfusedAttention(p)
@@ -159,7 +160,7 @@ CASES = [(t, k) for t in hardware.targets() for k in hardware.target(t).dtypes()
 
 
 @given(st.sampled_from(CASES), st.integers(1, 40), st.integers(1, 40000), st.integers(1, 40000), st.integers(1, 64))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_independent_accounting(where: tuple[str, str], d16: int, lq: int, lk: int, heads: int) -> None:
     d, p = hardware.target(where[0]), AttentionProblem(lq, lk, 16 * d16, heads, dtype=where[1])
     plan = plan_attention(p, d)

@@ -13,6 +13,7 @@ from simgpu import hardware
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import ComputeVisitor, Conv2d, Conv2dProblem, FeasibilityVisitor, pack_filter, reference, space_to_channel
 from simgpu.operators.conv2d.problem import space_to_channel_operands
+from tests.support.exhaustive import examples
 
 LEVELS = ("device", "block", "warp", "atom")
 pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
@@ -52,7 +53,7 @@ def operands(p: Conv2dProblem) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(problems, st.sampled_from(["corrected", "published"]))
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_every_level_is_the_convolution(p: Conv2dProblem, policy: str) -> None:
     tree = Conv2d(p, "mi100", policy)
     x, w = operands(p)
@@ -72,7 +73,7 @@ def test_every_level_is_the_convolution(p: Conv2dProblem, policy: str) -> None:
 
 
 @given(problems)
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_f32_stays_in_the_bound(p: Conv2dProblem) -> None:
     x, w = (a.astype(np.float32) for a in operands(p))
     want, bound = reference.conv2d(p, x, w), reference.conv2d_error_bound(p, x, w)
@@ -82,7 +83,7 @@ def test_f32_stays_in_the_bound(p: Conv2dProblem) -> None:
 
 
 @given(problems, st.integers(1, 4))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_space_to_channel_is_the_same_convolution(p: Conv2dProblem, factor: int) -> None:
     after = space_to_channel(p, factor)
     x, w = operands(p)
@@ -111,7 +112,7 @@ def test_packed_filter(oc: int, ic: int, tile_oc: int, tile_ic: int) -> None:
 
 
 @given(problems, st.sampled_from([(t, k) for t in hardware.targets() for k in hardware.target(t).dtypes()]))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_independent_accounting(p: Conv2dProblem, where: tuple[str, str]) -> None:
     from dataclasses import replace
 

@@ -14,6 +14,7 @@ from simgpu import hardware
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation, gemm_counters, reference
+from tests.support.exhaustive import examples
 
 LEVELS = ("device", "block", "warp", "atom")
 
@@ -41,7 +42,7 @@ targets = st.sampled_from([("mi100", "f32"), ("mi210", "f64"), ("mi300x", "fp8")
 @pytest.mark.parametrize("level", LEVELS)
 @given(dimension, dimension, dimension, st.booleans(), st.booleans(), st.sampled_from([(1.0, 0.0), (-0.5, 2.0)]),
        st.sampled_from(["corrected", "published"]), targets)
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 def test_every_level_is_the_product(
     level: str, m: int, n: int, k: int, ta: bool, tb: bool, scale: tuple[float, float], policy: str, where: tuple[str, str]
 ) -> None:
@@ -112,7 +113,7 @@ epilogues = st.tuples(st.integers(1, 3), st.booleans(), st.sampled_from(["none",
 
 @pytest.mark.parametrize("level", LEVELS)
 @given(dimension, dimension, st.integers(1, 400), st.booleans(), epilogues)
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_batch_bias_activation(level: str, m: int, n: int, k: int, tb: bool, more: tuple[int, bool, str]) -> None:
     batch, bias, activation = more
     tree = TiledComputation(m, n, k, trans_b=tb, alpha=0.5, beta=-1.0, batch=batch, bias=bias, activation=activation)

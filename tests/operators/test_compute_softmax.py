@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import ComputeVisitor, FeasibilityVisitor, Softmax, SoftmaxProblem, SoftmaxState, reference
+from tests.support.exhaustive import examples
 
 LEVELS = ("device", "block", "warp", "atom")
 
@@ -32,7 +33,7 @@ def plain(x: np.ndarray, keep: np.ndarray) -> np.ndarray:
     st.sampled_from([1.0, 30.0]),
     st.sampled_from(["f32", "f16"]),
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_every_level_with_masks(rows: int, n: int, density: float, policy: str, target: str, spread: float, y: str) -> None:
     rng = np.random.default_rng(rows * n)
     x, keep = rng.standard_normal((rows, n)) * spread, rng.random((rows, n)) < density
@@ -89,7 +90,7 @@ def test_e29_flops_a_byte() -> None:
 
 
 @given(st.integers(1, 3000), st.integers(1, 200000), st.sampled_from(hardware.targets()), st.sampled_from(["f32", "f16"]))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_limits(rows: int, n: int, target: str, dtype: str) -> None:
     if dtype not in hardware.target(target).dtypes():
         return

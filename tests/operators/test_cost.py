@@ -22,6 +22,7 @@ from simgpu.operators.cost import KernelCost, second_pass
 from simgpu.operators.gemm.cost import Tiles, gemm_seconds
 from simgpu.operators.gemm.edges import coalescer_clocks
 from simgpu.tools.benchmarks.closed_cost import compare, draw
+from tests.support.exhaustive import examples
 from tests.support.places import SHARED
 
 BOARDS = [name for name in hardware.targets() if not name.startswith("gpu")]
@@ -78,7 +79,7 @@ def test_a_second_pass_costs_a_launch_and_a_latency_a_part() -> None:
     st.sampled_from(BOARDS), st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 5000),
     st.sampled_from([32, 64, 96, 128, 256]), st.sampled_from([32, 96, 256]), st.integers(1, 20), st.integers(1, 4),
 )  # fmt: skip
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_less_is_never_faster(board: str, m: int, n: int, k: int, tm: int, tn: int, split: int, resident: int) -> None:
     """Boards without published clocks keep their peak.
 
@@ -107,7 +108,7 @@ def test_numbers_and_arrays_agree() -> None:
 
 
 @given(st.sampled_from([2, 4, 8, 16]), st.sampled_from([32, 64, 128]), st.integers(1, 30_000), st.sampled_from([1, 2, 4, 8]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_elements_pass_the_coalescer_as_traces_count_them(piece: int, run: int, stride: int, size: int) -> None:
     lanes, together = np.arange(64), 16 if size <= 4 else 4
     places = lanes * piece % run + lanes * piece // run * stride

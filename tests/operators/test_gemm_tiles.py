@@ -16,6 +16,7 @@ from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators import FeasibilityVisitor, GemmPlan, GemmProblem, TiledComputation, plan_gemm
 from simgpu.operators.gemm.tiling import gemm_reduction
 from simgpu.operators.split import TOLERANCE
+from tests.support.exhaustive import examples
 
 CASES = [(t, k) for t in hardware.targets() for k in hardware.target(t).dtypes()]
 size = st.one_of(st.integers(1, 300), st.integers(1, 20000))
@@ -27,7 +28,7 @@ def derive(where: tuple[str, str], m: int, n: int, k: int, policy: str = "correc
 
 
 @given(case, size, size, size)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_invariants_of_the_corrected_plan(where: tuple[str, str], m: int, n: int, k: int) -> None:
     plan = derive(where, m, n, k)
     e, atom = plan.problem.element.bytes, plan.atom
@@ -49,7 +50,7 @@ def test_invariants_of_the_corrected_plan(where: tuple[str, str], m: int, n: int
 
 
 @given(case, size, size, size, st.sampled_from(["corrected", "published"]))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_feasible_plans_pass_independent_accounting(where: tuple[str, str], m: int, n: int, k: int, policy: str) -> None:
     """Counts registers and LDS again, array by array, and compares the waves that the chip then holds."""
     plan, d = derive(where, m, n, k, policy), hardware.target(where[0])
@@ -76,7 +77,7 @@ def test_feasible_plans_pass_independent_accounting(where: tuple[str, str], m: i
 
 
 @given(case, size, size, size)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_occupancy_is_quantised(where: tuple[str, str], m: int, n: int, k: int) -> None:
     plan, cus = derive(where, m, n, k), hardware.target(where[0]).num_cus
     tiles = plan.grid[0] * plan.grid[1] * plan.split_k
@@ -88,7 +89,7 @@ def test_occupancy_is_quantised(where: tuple[str, str], m: int, n: int, k: int) 
 
 
 @given(case, size, size, size)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_constraints_and_binding(where: tuple[str, str], m: int, n: int, k: int) -> None:
     plan, d = derive(where, m, n, k), hardware.target(where[0])
     names = {row.name for row in plan.constraints}
@@ -109,7 +110,7 @@ def test_constraints_and_binding(where: tuple[str, str], m: int, n: int, k: int)
 
 
 @given(case, size, size, size, st.integers(1, 9))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_published_tiles_shrink_only_while_cus_are_idle(where: tuple[str, str], m: int, n: int, k: int, batch: int) -> None:
     """The paper's rule: below one block a CU, tiles shrink until there is one. Compares with trying every square of whole atoms."""
     d = hardware.target(where[0])
@@ -215,7 +216,7 @@ def test_tiles_that_cannot_fit(target: hardware.HardwareDescriptor, name: str, p
 
 
 @given(st.integers(4096, 1 << 18), st.sampled_from(CASES))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_any_lds_that_holds_one_stage_is_enough(lds: int, where: tuple[str, str]) -> None:
     target = replace(hardware.target(where[0]), lds_bytes=lds)
     plan = plan_gemm(GemmProblem(4096, 4096, 4096, where[1]), target)
@@ -251,6 +252,7 @@ def test_named_problems(
     assert least[0] <= plan.tile_m <= most[0] and least[1] <= plan.tile_n <= most[1] and plan.split_k == split
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("m", [1, 8, 16])
 @pytest.mark.parametrize("where", [where for where in CASES if not where[0].startswith("gpu")])
 def test_decoding_uses_as_many_cus_as_hbm_needs(where: tuple[str, str], m: int) -> None:
@@ -304,7 +306,7 @@ def test_steps_wait_for_memory_that_is_busy() -> None:
 
 
 @given(case, size, size, size)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_every_choice_is_printed_with_its_slack(where: tuple[str, str], m: int, n: int, k: int) -> None:
     """The rows are the terms of the time, so that only printed terms decide."""
     plan = derive(where, m, n, k)

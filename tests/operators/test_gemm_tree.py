@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from simgpu.operators import TiledComputation
 from simgpu.operators.levels import Level
 from simgpu.operators.tree import Extent, representatives
+from tests.support.exhaustive import examples
 
 FIGURE_1 = """\
 TiledComputation  C = A @ B
@@ -52,7 +53,7 @@ def test_extents_cover_once(size: int, outer: int, inner: int) -> None:
 
 
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 50), st.sampled_from(["corrected", "published"]))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_atoms_cover_every_product_once(m: int, n: int, k: int, policy: str) -> None:
     count = np.zeros((m, k, n), np.int8)
     tree = TiledComputation(m, n, k, policy=policy)

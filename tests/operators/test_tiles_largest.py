@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from simgpu import hardware
 from simgpu.operators import Conv2dPlan, Conv2dProblem, GemmPlan, GemmProblem, SoftmaxProblem, plan_conv2d, plan_gemm, plan_softmax
 from simgpu.operators.softmax.plan import kept_and_shared
+from tests.support.exhaustive import examples
 
 HARD = {"LDS", "ArchVGPR", "AccVGPR", "VGPR file"}
 CASES = [(t, k) for t in hardware.targets() for k in hardware.target(t).dtypes()]
@@ -37,7 +38,7 @@ def broken(plan: GemmPlan, tile_m: int, tile_n: int) -> set[str]:
 
 @given(st.sampled_from(CASES), size, size, size, st.sampled_from([1.0, 0.5, 0.75, 1.5, 2.0]))
 @example(("mi355x", "bf8"), 193, 7009, 1, 1.5)  # seven blocks a CU: the shared file stops it
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_gemm(where: tuple[str, str], m: int, n: int, k: int, scale: float) -> None:
     """If a hard limit binds, the tile fits and grows in neither dimension by one step of two waves' atoms."""
     board = hardware.target(where[0])
@@ -61,7 +62,7 @@ FLOATS = [(t, k) for t, k in CASES if k in ("f32", "f16", "bf16", "f64")]
 
 
 @given(st.sampled_from(FLOATS), st.integers(1, 5000), st.integers(1, 200000))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_softmax_streams_only_what_cannot_stay(where: tuple[str, str], rows: int, n: int) -> None:
     d = hardware.target(where[0])
     plan = plan_softmax(SoftmaxProblem(rows, n, where[1]), d)
@@ -111,7 +112,7 @@ def conv_broken(plan: Conv2dPlan, oh: int, oc: int) -> set[str]:
 @example(("mi100", "i8"), 1.0, 32, 16, 7, 512, 5, 2, 1, 1)  # LDS stops the channels, ArchVGPRs the rows
 @example(("mi350x", "bf8"), 0.75, 4, 1, 28, 256, 1, 4, 1, 1)  # the shared file stops the rows
 @example(("mi300x", "xf32"), 0.5, 4, 16, 42, 64, 2, 6, 1, 1)  # a row more than on the border
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_conv2d(
     where: tuple[str, str], scale: float, n: int, ic: int, size: int, oc: int, kh: int, kw: int, stride: int, dilation: int
 ) -> None:

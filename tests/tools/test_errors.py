@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from simgpu import asm
 from simgpu.operators import TiledComputation
 from simgpu.tools.cli import BROKEN_PIPE, INTERRUPTED, main
+from tests.support.exhaustive import examples
 from tests.support.places import ROOT
 
 SIZES = ["-m", "8", "-n", "8", "-k", "8"]
@@ -100,7 +101,7 @@ def linked() -> bytes:
     return asm.emit(TiledComputation(8, 8, 8)).assemble()
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0, 0.95))
 def test_truncated_code_object(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, linked: bytes, share: float

@@ -93,6 +93,7 @@ def test_the_model_agrees_with_published_verdicts(number: int) -> None:
 # -- compiled tests -----------------------------------------------------------------------------------
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
@@ -116,6 +117,7 @@ def test_each_weakening_is_seen_and_allowed(name: str, target: str) -> None:
         assert seen or (target == "gfx90a" and name == "lb"), weak.name
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("scope", [Scope.AGENT, Scope.SYSTEM])
 @pytest.mark.parametrize("name", ["mp", "mp.rmw", "mp.access", "relay", "relay.full"])

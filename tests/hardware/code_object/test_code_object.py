@@ -14,6 +14,7 @@ from simgpu.hardware.code_object.bundle import BUNDLE_MAGIC
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.code_object.elf import Relocation, relocate
 from simgpu.hardware.errors import DecodeError
+from tests.support.exhaustive import examples
 from tests.support.places import SHARED
 
 CORPUS = SHARED / "corpus"
@@ -132,7 +133,7 @@ def test_every_truncation_is_one_line():
 
 
 @corpus
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_flipped_bytes_raise_nothing_but_decode_errors(seed, flips):
     data = bytearray(read("cl_calls.gfx908.hsaco"))

@@ -176,13 +176,16 @@ def line_table(program: bytes, tables: bytes = b"\0a.c\0\0\0\0\0", version: int 
     return struct.pack("<I", len(body)) + body
 
 
-def test_tables_that_take_too_many_steps(good: bytes) -> None:
-    rows = line_table(b"\x01" * (dwarf.STEP_LIMIT + 1))
-    assert "over 2097152 steps" in warned(rebuild(good, [NewSection(b".debug_line", 1, compressed(rows), 0x800)], replace=True))
-    unit = struct.pack("<IHIB", 7 + 3 * MIB, 4, 0, 8) + b"\x01" * (3 * MIB)
+@pytest.mark.parametrize("limit", [1 << 16, pytest.param(1 << 21, marks=pytest.mark.exhaustive)])
+def test_tables_that_take_too_many_steps(good: bytes, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dwarf.STEP_LIMIT == 1 << 21
+    monkeypatch.setattr(dwarf, "STEP_LIMIT", limit)
+    rows = line_table(b"\x01" * (limit + 1))
+    assert f"over {limit} steps" in warned(rebuild(good, [NewSection(b".debug_line", 1, compressed(rows), 0x800)], replace=True))
+    unit = struct.pack("<IHIB", 7 + limit * 3 // 2, 4, 0, 8) + b"\x01" * (limit * 3 // 2)
     for abbreviation in (b"\x01\x1d\x01\0\0\0", b"\x01\x1d\x01" + b"\x59\x21\x05" * 5000 + b"\0\0\0"):
         sections = [NewSection(b".debug_info", 1, compressed(unit), 0x800), NewSection(b".debug_abbrev", 1, abbreviation)]
-        assert "over 2097152 steps" in warned(rebuild(good, [*sections, NewSection(b".debug_line", 1, b"")], replace=True))
+        assert f"over {limit} steps" in warned(rebuild(good, [*sections, NewSection(b".debug_line", 1, b"")], replace=True))
 
 
 def test_tables_without_an_end_count_as_absent(good: bytes) -> None:

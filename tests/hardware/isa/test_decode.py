@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from simgpu.hardware import mfma
 from simgpu.hardware.errors import DecodeError, TargetError
 from simgpu.hardware.isa import REGISTRY, TARGETS, Const, Imm, Literal, Off, Reg, decode, decode_all, table, text
+from tests.support.exhaustive import examples
 
 targets = pytest.mark.parametrize("target", TARGETS)
 
@@ -37,7 +38,7 @@ def test_every_matrix_row_decodes(target: str) -> None:
 
 
 @targets
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(code=st.binary(max_size=16))
 def test_any_bytes_decode_or_raise_decode_error(target: str, code: bytes) -> None:
     try:
@@ -51,7 +52,7 @@ def test_any_bytes_decode_or_raise_decode_error(target: str, code: bytes) -> Non
 
 
 @targets
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(entry=st.integers(0, 10**6), word=st.integers(0, (1 << 64) - 1))
 def test_operand_bits_of_every_opcode(target: str, entry: int, word: int) -> None:
     """Random operand fields under a defined opcode never fail in another way."""

@@ -15,6 +15,7 @@ from simgpu.hardware.isa.arithmetic.vectors import f16x32, u16x4, u32x6
 from simgpu.hardware.isa.lane import Value, cast, fma, lane_id
 from simgpu.hardware.isa.lane_numpy import NUMPY, default_nan, unwrap, wrap
 from simgpu.hardware.isa.types import Type
+from tests.support.exhaustive import examples
 from tests.support.valu_reference import (
     BF16,
     F16,
@@ -62,14 +63,14 @@ def test_float_binary(type_: Type, op: str, reference: object) -> None:
     assert [int(x) for x in got] == want
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(words(32), words(32), words(32))
 def test_fma_f32(a: int, b: int, c: int) -> None:
     got = NUMPY.fma(t.f32, *(np.array([x], np.uint32) for x in (a, b, c)))
     assert int(got[0]) == f_fma(F32, a, b, c)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(words(64), words(64), words(64))
 def test_fma_f64(a: int, b: int, c: int) -> None:
     got = NUMPY.fma(t.f64, *(np.array([x], np.uint64) for x in (a, b, c)))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from simgpu.hardware.isa import REGISTRY, Spec
 from simgpu.hardware.isa.lane_numpy import evaluate
+from tests.support.exhaustive import examples
 
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 SPECS = {spec.mnemonic: spec for spec in REGISTRY.specs}
@@ -203,7 +204,7 @@ def _dtype(width: int) -> Any:
 
 
 @pytest.mark.parametrize("mnemonic", sorted(REFERENCES))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_scalar_body(mnemonic: str, data: st.DataObject) -> None:
     spec = SPECS[mnemonic]
@@ -240,7 +241,7 @@ ATOMICS: dict[str, Callable[..., int]] = {
 
 
 @pytest.mark.parametrize("mnemonic", sorted(ATOMICS))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_integer_atomic(mnemonic: str, data: st.DataObject) -> None:
     spec = SPECS[mnemonic]
@@ -250,7 +251,7 @@ def test_integer_atomic(mnemonic: str, data: st.DataObject) -> None:
     assert run(spec, values) == ATOMICS[mnemonic](*values)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.floats(width=32), st.floats(width=32))
 def test_float_minimum_keeps_old_unless_less(old: float, new: float) -> None:
     raw = [struct.unpack("<I", struct.pack("<f", x))[0] for x in (old, new)]
@@ -265,7 +266,7 @@ def test_float_minimum_keeps_old_unless_less(old: float, new: float) -> None:
 LANES = np.arange(64, dtype=np.uint32)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, M64), st.integers(0, 2**32 - 1), st.integers(0, 300))
 def test_permutes(active: int, seed: int, offset: int) -> None:
     rng = np.random.default_rng(seed)
@@ -301,7 +302,7 @@ def swizzled(i: int, offset: int) -> int:
     return j & 31 | i & 32
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 0xFFFF), st.integers(0, M64))
 def test_swizzle(offset: int, active: int) -> None:
     got = evaluate(SPECS["ds_swizzle_b32"], LANES + np.uint32(100), np.uint64(active), offset=offset)

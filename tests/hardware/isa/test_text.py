@@ -176,6 +176,7 @@ def test_clang_lines(target: str, code: str, expected: str) -> None:
     assert text(decode(bytes.fromhex(code), 0, target)) == expected
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("mnemonic", ["s_sendmsg", "s_sendmsghalt", "s_waitcnt", "s_getreg_b32 s0,", "s_set_gpr_idx_mode"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_immediate_with_a_syntax(target: str, mnemonic: str) -> None:

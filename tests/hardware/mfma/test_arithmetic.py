@@ -18,6 +18,7 @@ from simgpu.hardware.errors import TargetError
 from simgpu.hardware.mfma import MatrixInstruction, find, instructions, multiply
 from simgpu.hardware.mfma.arithmetic import fma_f32, fma_f64
 from simgpu.hardware.mfma.numbers import FORMATS, decode, to_f32
+from tests.support.exhaustive import examples
 from tests.support.places import SHARED
 
 VECTORS = SHARED / "oracles" / "mfma_numerics.json.gz"
@@ -162,7 +163,7 @@ modest32 = st.tuples(st.integers(-(1 << 24), 1 << 24), st.integers(-40, 40)).map
 tiny32 = st.integers(-200, 200).map(lambda b: np.float32(b * 2.0**-149))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(*[st.one_of(modest32, finite32, tiny32)] * 3)
 def test_fma_f32_rounds_once(a, b, c):
     exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))

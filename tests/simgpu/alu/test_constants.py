@@ -71,6 +71,7 @@ def source_type(inst: Instruction, name: str) -> Any:
     return operand_types(inst.spec).sources[int(name[3:])] if inst.spec.kind != "matrix" else None
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("code", [*VALUES, 248])
 @pytest.mark.parametrize("target", TARGETS)
 def test_inline_floats_are_the_bits_that_llvm_takes_them_for(target: str, code: int) -> None:
@@ -102,15 +103,16 @@ def test_inline_floats_are_the_bits_that_llvm_takes_them_for(target: str, code: 
     assert seen > 1800
 
 
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("value", [0, 1, 37, 64, -1, -2, -16])
 @pytest.mark.parametrize("target", TARGETS)
-def test_inline_integers_are_sign_extended(target: str) -> None:
-    for code, value in [(128 + n, n) for n in (0, 1, 37, 64)] + [(192 + n, -n) for n in (1, 2, 16)]:
-        for inst, _, bits in executed(target, code):
-            wide = bits >> 32 or value >= 0
-            assert bits in (value & 0xFFFFFFFF, value & 0xFFFFFFFFFFFFFFFF), text(inst)
-            type_ = source_type(inst, "src0")
-            if type_ is not None and inst.spec.encoding == "sop2" and type_.bits == 64 and text(inst).endswith("s[40:41]"):
-                assert wide, text(inst)
+def test_inline_integers_are_sign_extended(target: str, value: int) -> None:
+    for inst, _, bits in executed(target, 128 + value if value >= 0 else 192 - value):
+        wide = bits >> 32 or value >= 0
+        assert bits in (value & 0xFFFFFFFF, value & 0xFFFFFFFFFFFFFFFF), text(inst)
+        type_ = source_type(inst, "src0")
+        if type_ is not None and inst.spec.encoding == "sop2" and type_.bits == 64 and text(inst).endswith("s[40:41]"):
+            assert wide, text(inst)
 
 
 def run(line: str, target: str, rows: dict[int, int], result: int) -> int:

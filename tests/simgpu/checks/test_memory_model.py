@@ -70,6 +70,7 @@ def expected(kernel: str) -> np.ndarray:
     }[kernel]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kernel", ORDERED)
@@ -114,6 +115,7 @@ WEAKENED = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
 @pytest.mark.parametrize("name", WEAKENED)
 def test_what_is_weakened_is_found(name: str, target: str) -> None:

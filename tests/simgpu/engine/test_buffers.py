@@ -80,6 +80,9 @@ def test_a_freed_buffer_is_nobody_s(gpu):
             use()
 
 
+ROUND = 400  # launches
+
+
 @pytest.mark.parametrize("check", [False, True])
 def test_launches_and_freed_buffers_leave_no_memory_behind(check):
     gpu = simgpu.Device("gfx90a", check=check, threads=1)
@@ -98,12 +101,12 @@ def test_launches_and_freed_buffers_leave_no_memory_behind(check):
         times(600)  # as many as messages remember, and more
         held = [tracemalloc.get_traced_memory()[0]]
         for _ in range(3):
-            times(1000)
+            times(ROUND)
             held.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
     # A leak shows in every round; a table that grows once, or another test's thread, shows in only one.
-    assert min(np.diff(held)) / 1000 < 16, "bytes a launch"
+    assert min(np.diff(held)) / ROUND < 16, "bytes a launch"
 
 
 def test_a_buffer_remembers_what_it_was_made_for(gpu):

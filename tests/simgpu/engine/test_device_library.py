@@ -49,6 +49,7 @@ __kernel void meet(__global uint *out, uint rounds) {
 """
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_what_is_printed_is_the_same_on_any_number_of_threads(target: str, threads: int) -> None:
@@ -60,6 +61,7 @@ def test_what_is_printed_is_the_same_on_any_number_of_threads(target: str, threa
     assert gpu.stdout.getvalue() == 2 * "".join(f"item {i} of ab\n" for i in range(90 * 64) if i % 32 == 3)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("size", [16, 100, 3000, 5000])
 def test_memory_of_kernels(target: str, size: int) -> None:

@@ -18,6 +18,7 @@ from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.packets import HostCalls
 from simgpu.engine.hostcall.printf import format_message
 from simgpu.hardware.errors import HostCallError, KernelTrap, UnsupportedInstruction
+from tests.support.exhaustive import examples
 from tests.support.kernels import KernelText, assemble
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
@@ -57,21 +58,21 @@ TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 EDGES = st.sampled_from([0, 1, 8, 0x7F, 0x80, 0x8000, 0xFFFF, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1])
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(FLAGS, WIDTHS, PRECISIONS, LENGTHS, st.sampled_from("diuxXo"), EDGES | st.integers(0, (1 << 64) - 1))
 def test_integers_are_libc_s(flags: str, width: str, precision: str, length: str, kind: str, value: int) -> None:
     ours, wanted = shown(f"%{flags}{width}{precision}{length}{kind}", value)
     assert ours == wanted
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(FLAGS, WIDTHS, PRECISIONS, st.sampled_from("fFeEgGaA"), st.floats() | st.floats(width=16) | st.integers(-99, 99).map(float))
 def test_floats_are_libc_s(flags: str, width: str, precision: str, kind: str, value: float) -> None:
     ours, wanted = shown(f"%{flags}{width}{precision}{kind}", value)
     assert ours == wanted
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.sampled_from(["", "-"]), WIDTHS, PRECISIONS, TEXTS)
 def test_strings_are_libc_s(flags: str, width: str, precision: str, value: str) -> None:
     ours, wanted = shown(f"%{flags}{width}{precision}s", value)

@@ -105,6 +105,7 @@ def assert_ended(gpu, buffer):
     assert out.download("u4").tolist() == list(range(64))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("spin", SPINS)
 @pytest.mark.parametrize(("check", "threads"), HOW)
 def test_a_signal_s_exception_ends_a_launch(check, threads, spin):
@@ -196,6 +197,7 @@ class StruckAt:
         sys.setprofile(None)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("check", "threads"), HOW)
 def test_an_interrupt_after_any_call_leaves_the_device_whole(check, threads):
     n, struck = 1, True
@@ -236,6 +238,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("check", "threads"), HOW)
 def test_ctrl_c_ends_a_launch_of_a_process(tmp_path, check, threads):
     path = tmp_path / "k.co"
@@ -252,6 +255,7 @@ def test_ctrl_c_ends_a_launch_of_a_process(tmp_path, check, threads):
             child.kill()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("spin", SPINS)
 @pytest.mark.parametrize(("check", "threads"), HOW)
 def test_the_time_of_a_launch_is_kept(check, threads, spin):
@@ -279,6 +283,7 @@ def test_a_traced_launch_keeps_its_time_and_budget(spin):
             trace(kernel, [loop], args=[gpu.alloc(256)], skip=10**9)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("spin", SPINS)
 @pytest.mark.parametrize(("check", "threads"), HOW)
 def test_the_budget_is_kept(check, threads, spin):

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from simgpu.tools.page.page import read_document
-from tests.simgpu.hip.test_programs import TARGETS, hip
+from tests.simgpu.hip.test_programs import TARGETS, TWO, hip
 from tests.support.hip_compiler import program
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", TWO)
 def test_a_race_is_found_with_its_lines(target: str) -> None:
     done = hip("--target", target, "--check", program("race", *TARGETS))
     assert done.returncode == 1

@@ -13,6 +13,8 @@ from tests.support.hip_compiler import PROGRAMS, compiled, linked, program
 from tests.support.places import ROOT
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
+# For what does not depend on the board: test_a_program_ends_as_on_hardware has run on all four.
+TWO = ("gfx908", "gfx950", *(pytest.param(target, marks=pytest.mark.exhaustive) for target in ("gfx90a", "gfx942")))
 SECONDS = 300
 
 
@@ -67,6 +69,7 @@ def test_memory_that_is_mapped_by_hand(how: list[str]) -> None:
     assert "internal error" not in done.stderr and "uninitialized" not in done.stderr
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
 @pytest.mark.parametrize("how", [[], ["--check"]], ids=["plain", "checked"])
 def test_blocks_that_wait_for_each_other(target: str, how: list[str]) -> None:
@@ -88,16 +91,17 @@ def test_kernels_compiled_while_the_program_runs() -> None:
     assert "use of undeclared identifier 'nothing'" in done.stdout
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", TWO)
 def test_device_code_of_several_files_is_linked_as_one(target: str) -> None:
     done = hip("--target", target, linked(target, "parts", "parts_other"))
     assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stdout + done.stderr
 
 
-HOW = (*(f"--target {target}" for target in TARGETS), "--threads 1", "--threads 3", "--check --threads 2")
+HOW = ("--target gfx950", "--threads 3", "--check --threads 2", "--times --html {page}")
+MORE = (*(f"--target {target}" for target in TARGETS if target != "gfx950"), "--threads 1")
 
 
-@pytest.mark.parametrize("how", [*HOW, "--times --html {page}"])
+@pytest.mark.parametrize("how", [*HOW, *(pytest.param(how, marks=pytest.mark.exhaustive) for how in MORE)])
 def test_kernels_and_host_print_in_order(how: str, tmp_path: Path) -> None:
     """Each line appears once, even if parts of a launch run again."""
     done = hip(*how.format(page=tmp_path / "page.html").split(), compiled(PROGRAMS / "prints.hip", *TARGETS, device_library=True))

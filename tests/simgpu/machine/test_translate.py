@@ -32,6 +32,7 @@ from simgpu.machine.runtime import (
 )
 from simgpu.machine.runtime.functions import Runtime
 from simgpu.machine.runtime.places import NotTranslated
+from tests.support.exhaustive import examples
 
 WORD = st.integers(-(1 << 63), (1 << 63) - 1)
 SMALL = st.integers(-70, 70)
@@ -80,7 +81,7 @@ def calculate(which: int, a: int, b: int) -> int:
     return which
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @example(2, -(1 << 63), -1)
 @example(3, -(1 << 63), -1)
 @example(2, 5, 0)
@@ -139,7 +140,7 @@ def walk(start: int, limit: int, step: int) -> int:
     return total + 1000 * steps + 100000 * highest + first_of(limit) + 10 * found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(1, 30), st.integers(0, 12), st.integers(1, 5))
 def test_loops_are_python_s(loops: Callable[..., int], start: int, limit: int, step: int) -> None:
     assert loops(start, limit, step) == walk(start, limit, step)

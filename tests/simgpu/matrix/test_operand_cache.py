@@ -13,6 +13,7 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import MatrixInstruction, find
 from simgpu.machine import layout
 from simgpu.matrix.one_mfma import DTYPES, from_registers, instruction_of, to_registers
+from tests.support.exhaustive import examples
 from tests.support.mfma_operands import assert_same, expected, moderate, operands, rng_of
 from tests.support.one_instruction import Wave
 
@@ -61,7 +62,7 @@ def test_d_on_an_operand_is_summed_as_elsewhere(place):
 
 
 @given(instructions(12, PLACES, PLACES, [None, "A", "B", "bit of A", "bit of B"]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_operands_that_change_between_instructions(steps):
     """Types, places and order are random; whole operands or single bits change in between."""
     wave = Wave()
@@ -98,7 +99,7 @@ C_KINDS = {"near": 1.0, "far": 2.0**9, "farther": 2.0**40, "huge": 2.0**127, "in
 
 
 @given(instructions(8, sorted(C_KINDS), range(16), ["none", "a row", "half of k", "all"], [False, True]))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_c_that_needs_another_form_of_the_sum_from_a_row_on(steps):
     """After a sum that ended with the longer rounding, the next begins with it: right for any large C and zero products."""
     wave = Wave()

@@ -19,6 +19,7 @@ from simgpu.hardware.isa import decode
 from simgpu.matrix.fma_tile import MOST_SPREAD
 from simgpu.matrix.tiles import tiles
 from tests.support.engine_kernel import Kernel
+from tests.support.exhaustive import examples
 
 SETUP = """
 v_cvt_f32_u32 v1, v0
@@ -171,7 +172,7 @@ def streams(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(streams())
 def test_any_stream_gives_the_same_bits(lines):
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -192,7 +193,7 @@ def streams_in_one_file(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(streams_in_one_file())
 def test_any_stream_in_one_file_gives_the_same_bits(lines):
     clear = "\n".join(f"v_mov_b32 v{i}, v{i % 5 + 1}" for i in range(8, 32))
@@ -279,7 +280,7 @@ def streams_of_doubles(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(streams_of_doubles(), st.booleans())
 def test_any_stream_of_doubles_gives_the_same_bits(lines: str, ordinary: bool) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:

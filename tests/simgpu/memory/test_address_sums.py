@@ -97,6 +97,7 @@ LDS_SUMS = [
 ]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("sum_", LDS_SUMS, ids=lambda row: row.line.split()[0])
 @pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
 def test_lds(sum_: Sum, check: bool) -> None:

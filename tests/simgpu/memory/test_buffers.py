@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.engine_kernel import Kernel
+from tests.support.exhaustive import examples
 
 # The input buffer: the resource's last three dwords and soffset, two rows, then the memory.
 INDEX, OFFSET, DATA, MEMORY, BYTES = 256, 512, 768, 2048, 1 << 16
@@ -134,7 +135,7 @@ def lanes(mode: str, index: np.ndarray, offset: np.ndarray) -> list[Lane]:
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(resources, modes, targets, st.integers(0, 2**32))
 def test_wide_loads(r: Resource, mode: str, target: str, seed: int) -> None:
     index, offset, rng = operands(mode, seed)
@@ -152,7 +153,7 @@ def test_wide_loads(r: Resource, mode: str, target: str, seed: int) -> None:
         np.testing.assert_array_equal(got[f"v{4 + dword}"], want[dword])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(resources, modes, st.sampled_from(["short", "dword", "dwordx3"]), targets, st.integers(0, 2**32))
 def test_stores(r: Resource, mode: str, width: str, target: str, seed: int) -> None:
     index, offset, rng = operands(mode, seed)
@@ -178,7 +179,7 @@ def test_stores(r: Resource, mode: str, width: str, target: str, seed: int) -> N
     np.testing.assert_array_equal(got.memory[MEMORY:], want)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(resources, modes, targets, st.integers(0, 2**32))
 def test_atomics_with_return(r: Resource, mode: str, target: str, seed: int) -> None:
     index, offset, rng = operands(mode, seed)

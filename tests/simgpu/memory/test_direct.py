@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from simgpu.hardware.errors import MemoryFault
 from tests.support.engine_kernel import Kernel
+from tests.support.exhaustive import examples
 
 u32 = np.uint32
 LANES = 64
@@ -206,7 +207,7 @@ def compare(case: Case, data: np.ndarray, found: np.ndarray, active: np.ndarray,
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=SEEDS)
 def test_patterns(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -216,7 +217,7 @@ def test_patterns(case: Case, seed: int) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.space == "buffer"], ids=lambda case: case.line)
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(seed=SEEDS)
 def test_lanes_out_of_a_buffers_range(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)

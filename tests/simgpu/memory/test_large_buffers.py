@@ -38,12 +38,14 @@ def code() -> bytes:
     return assemble("gfx942", KernelText("k", BODY, ("buffer", "i32", "i32")))
 
 
-@pytest.mark.parametrize(("check", "offset"), [
-    (False, (1 << 31) - 128), (False, (1 << 32) - 128), (False, NBYTES - 256), (True, (1 << 32) - 128),
+@pytest.mark.parametrize(("check", "offset", "nbytes"), [
+    (False, (1 << 31) - 128, NBYTES), (False, (1 << 32) - 128, NBYTES), (False, NBYTES - 256, NBYTES),
+    (True, (1 << 31) - 128, (1 << 31) + 4096),  # a checked buffer takes seconds a gigabyte
+    pytest.param(True, (1 << 32) - 128, NBYTES, marks=pytest.mark.exhaustive),
 ])  # fmt: skip
-def test_both_sides_of_a_boundary(code: bytes, check: bool, offset: int) -> None:
+def test_both_sides_of_a_boundary(code: bytes, check: bool, offset: int, nbytes: int) -> None:
     gpu = simgpu.Device("gfx942", check=check, threads=1)
-    buffer = gpu.alloc(NBYTES)
+    buffer = gpu.alloc(nbytes)
     held = gpu.memory.find(buffer.address)
     assert held is not None
     held.data[offset : offset + 256].view(np.uint32)[:] = np.arange(64)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from simgpu.hardware.errors import MemoryFault
 from tests.simgpu.memory.test_direct import LANES, LDS, OLD, ROOM, SEEDS, TABLES, Case, distances, image, masks, u32
 from tests.support.engine_kernel import Kernel
+from tests.support.exhaustive import examples
 
 M0, OFFSET, SOFFSET = 64, 8, 32
 WIDTHS = {"": 1, "x4": 4}  # dwords; gfx950's 3 goes lane by lane
@@ -60,7 +61,7 @@ def compare(width: str, data: np.ndarray, found: np.ndarray, active: np.ndarray)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=SEEDS)
 def test_patterns(width: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -70,7 +71,7 @@ def test_patterns(width: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(seed=SEEDS, all_lanes=st.booleans())
 def test_lanes_out_of_range(width: str, seed: int, all_lanes: bool) -> None:
     rng = np.random.default_rng(seed)

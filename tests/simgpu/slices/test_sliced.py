@@ -17,6 +17,7 @@ from simgpu.hardware.errors import LaunchError, MemoryFault
 from simgpu.slices import part, worker
 from tests.simgpu.engine.test_device_library import SOURCE
 from tests.support.device_library import compiled
+from tests.support.exhaustive import examples
 from tests.support.kernels import KernelText, loaded_kernel, loaded_module
 
 # Workgroup i stores words[i] = words[from[i]] + i + 1, from a single lane; words, from: i32.
@@ -82,7 +83,7 @@ def in_order(words: np.ndarray, moves: list[tuple[int, int]]) -> np.ndarray:
     return words
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=24), st.integers(1, 9))
 def test_random_readers_and_writers_give_what_the_order_gives(pool, moves, slices):
     gpu = simgpu.Device("gfx90a", threads=1)

@@ -16,6 +16,7 @@ from simgpu.tools.cli import main
 from simgpu.tools.page.lds import INACTIVE, Layout, LdsAccess, accesses, buffers, lost_clocks
 from simgpu.tools.page.watching import WatchedLaunch
 from tests.support.browser import Opened, needs_browser
+from tests.support.exhaustive import examples
 from tests.support.kernels import loaded_kernel
 
 TARGETS = ("gfx90a", "gfx942", "gfx950")
@@ -31,7 +32,7 @@ def addresses(rng: np.random.Generator, visits: int) -> np.ndarray:
 
 
 @given(st.sampled_from(TARGETS), st.sampled_from(("read", "write")), st.sampled_from(SIZES), st.integers(0, 1 << 30))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_clocks_are_those_of_the_banks(target: str, kind: str, nbytes: int, seed: int) -> None:
     drawn = addresses(np.random.default_rng(seed), 9)
     want = [lds_banks.conflicts(target, kind, nbytes, np.maximum(visit, 0), visit >= 0) for visit in drawn]

@@ -17,10 +17,11 @@ from simgpu.tools.page.plans import plan_point, roofline_document, run_point, tr
 from simgpu.tools.page.traffic import EDGE, traffic_document
 from simgpu.tools.page.watching import TouchedAllocation, Watching
 from tests.support.browser import Opened, needs_browser
+from tests.support.exhaustive import examples
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 40), st.integers(0, 1 << 30))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_picture_holds_every_byte(rows: int, width: int, behind: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     read, written = (rng.random(rows * width + behind) < rng.random() for _ in range(2))

@@ -11,6 +11,7 @@ from simgpu.checks.lint import lint
 from simgpu.engine.finding import Finding
 from simgpu.hardware.code_object import CodeObject
 from tests.support.checked import assembled, device, line_of
+from tests.support.exhaustive import examples
 
 KINDS = ("missing-wait", "hazard", "uninitialized")
 # Registers: v1 to v6 and s20 to s25 hold anything, v60 and v61 offsets, s[4:7] two buffers, s30 counts rounds.
@@ -84,7 +85,7 @@ def places(found: list[Finding], kind: str) -> set[int]:
 
 # Each example is assembled and compiled: few of them, and none made smaller.
 GENERATED = (Phase.explicit, Phase.reuse, Phase.generate)
-relaxed = settings(max_examples=15, suppress_health_check=list(HealthCheck), phases=GENERATED)
+relaxed = settings(max_examples=examples(15), suppress_health_check=list(HealthCheck), phases=GENERATED)
 
 
 @pytest.mark.parametrize("target", ["gfx908", "gfx942"])
@@ -111,7 +112,7 @@ def test_many_paths(target: str, lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("target", ["gfx908", "gfx950"])
-@settings(relaxed, max_examples=3)
+@settings(relaxed, max_examples=examples(3))
 @given(lines=structured())
 def test_repaired_by_lint_is_right(target: str, lines: list[str]) -> None:
     """With lint's waits and nops inserted, round by round, both become silent."""

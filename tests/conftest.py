@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +23,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(kept("bytecode"))
     sys.dont_write_bytecode = False
+    temporary = Path(tempfile.gettempdir())  # what tests copied there is not found again
+    shutil.rmtree(kept("bytecode") / temporary.relative_to(temporary.anchor), ignore_errors=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""How a computation becomes a kernel: from its tree to assembly text and a code object.
+"""Kernels from computations: a tree becomes assembly text and a code object.
 
     builder/     a kernel under construction: instructions, registers, waits, assembling
     parts/       instruction sequences that kernels are made of

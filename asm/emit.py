@@ -14,9 +14,9 @@ __tracebackhide__ = says_it_all
 
 
 class Prepared:
-    """A computation on a device, simulated or real. It can be launched any number of times.
+    """A computation on a device, simulated or real: kernels are loaded and scratch memory is allocated.
 
-    Its kernels are loaded, and its scratch memory is allocated.
+    It can be launched any number of times.
 
     >>> import numpy as np
     >>> import simgpu
@@ -38,7 +38,7 @@ class Prepared:
         self.scratch = {name: device.alloc(nbytes) for name, nbytes in kernel.scratch}
 
     def calls(self, *buffers: object) -> list[tuple[Any, dict[str, Any]]]:
-        """Returns the entry of each kernel and its launch's arguments, in order.
+        """Returns (entry, keyword arguments of its `launch`) for each kernel, in order.
 
         buffers: one for each of `kernel.operands`; LaunchError if their number is wrong.
         """
@@ -53,7 +53,7 @@ class Prepared:
         ]
 
     def launch(self, *buffers: object) -> list[Any]:
-        """Launches the kernels one after the other. Returns their runs, in order."""
+        """Launches the kernels in order and returns their runs. buffers: as in `calls`."""
         return [entry.launch(**call) for entry, call in self.calls(*buffers)]
 
     def free(self) -> None:
@@ -63,9 +63,9 @@ class Prepared:
 
 
 def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
-    """Launches a kernel and the following ones once.
+    """Launches a kernel and its `following` kernels once, and returns their runs, in order.
 
-    Returns their runs, in order. Raises as `Prepared` and the device's launch.
+    buffers: one for each of `kernel.operands`. Raises as `Prepared` and the device's launch.
 
     >>> import numpy as np
     >>> import simgpu
@@ -86,7 +86,7 @@ def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
 
 @functools.singledispatch
 def emit(root: Node) -> EmittedKernel:
-    """Returns the kernel of a computation's tree. Further kernels of the computation are in its `following`.
+    """Returns the kernel of a computation's tree. If the computation needs more kernels, they are in its `following`.
 
     An operator of simgpu.operators.NAME registers its emitters in simgpu.asm.NAME. That module is loaded at the first
     call. Raises TargetError for a root that no operator registered, or a type that the target lacks;
@@ -106,7 +106,7 @@ def emit(root: Node) -> EmittedKernel:
 
 
 class EmitVisitor:
-    """Same as `emit`, by the paper's name.
+    """Visitor, named as in the paper, that calls `emit`.
 
     >>> from simgpu import asm, operators
     >>> asm.EmitVisitor().visit(operators.TiledComputation(100, 77, 33, target="mi300x")).operands

@@ -2,16 +2,16 @@
 
 In the order of imports, which `tests/test_imports.py` checks:
 
-    errors.py         the errors that simgpu raises
+    errors.py         errors that simgpu raises
     cache.py          files kept between runs in the user's cache
-    architectures.py  the four architectures, and the ranges of them that facts hold for
+    architectures.py  the four architectures, and ranges of them
     dtypes.py         element types, and the numpy dtype that holds each
-    memory_model.py   the instructions that make accesses available or visible, by target and scope
-    arrays.py         arrays and the bytes that a device holds of them
-    matrix_table.py   the matrix instructions: one row each
+    memory_model.py   instructions that make accesses available or visible, by target and scope
+    arrays.py         arrays and their bytes on a device
+    matrix_table.py   matrix instructions: one row each
     descriptor.py     HardwareDescriptor and MFMAAtom: the figures of a GPU that tile derivation needs
-    targets.py        one row a GPU
-    rates/            how fast a GPU is, as measured: bandwidths, latencies, the clock that it holds
+    targets.py        GPUs: one row each
+    rates/            measured speeds: bandwidths, latencies, the sustained clock
     isa/              the instruction set: specs and bodies, decoder, text
     mfma/             matrix instructions: layouts and exact arithmetic
     code_object/      code objects: kernels, metadata, packed arguments

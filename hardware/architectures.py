@@ -1,4 +1,4 @@
-"""The architectures by the names of LLVM's targets, oldest first, and the ranges of them that facts hold for."""
+"""Architectures by the names of LLVM's targets, oldest first, and ranges of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays and the bytes that a device holds of them, for the simulator and for the real GPU."""
+"""Conversion between arrays and bytes of a device's buffers, for the simulator and for the real GPU."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def as_bytes(array: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Form:
-    """Type and shape of the array that a buffer was made for."""
+    """Type and shape of the array for which a buffer was allocated."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
 
     @classmethod
     def of(cls, shape: int | Sequence[int], dtype: DTypeLike) -> Form:
-        """Makes a form. Raises LaunchError for a negative extent."""
+        """Returns the form of a shape (an int for one dimension) and a dtype. LaunchError for a negative extent."""
         extents = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(extent) for extent in shape)
         if any(extent < 0 for extent in extents):
             raise LaunchError(f"an array of shape {extents}: no extent may be negative")
@@ -45,10 +45,10 @@ class Form:
 def extents_of(
     nbytes: int, form: Form | None, dtype: DTypeLike | None, shape: int | Sequence[int] | None
 ) -> tuple[np.dtype, tuple[int, ...]]:
-    """Returns the type and shape of a download from a buffer of `nbytes` that was made for an array of this form.
+    """Returns the type and shape of a download from a buffer of `nbytes`.
 
-    Without a dtype: the form's type and shape. With a dtype and no shape: all of the buffer. Raises LaunchError if the
-    buffer is too small, or no type is known.
+    Without a dtype, they are the form's (with `shape`, only the type is). With a dtype and no shape, the array has all of the
+    buffer. LaunchError if the buffer is too small, or if neither dtype nor form is given.
     """
     if dtype is None:
         if form is None:

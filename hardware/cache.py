@@ -54,9 +54,9 @@ class CacheRefused(RuntimeWarning):
 
 
 class Folder:
-    """Folder `kind` of `SIMGPU_CACHE_DIR`, or of `simgpu` in the user's cache directory; made if it is missing.
+    """Folder `kind` in `SIMGPU_CACHE_DIR`, or in `simgpu` in the user's cache directory; created if it is missing.
 
-    If it cannot be used, nothing is found and nothing is kept, which only costs time. If it is unsafe, a warning gives
+    If it cannot be used, `load` finds nothing and `store` does nothing, which only costs time. If it is unsafe, a warning gives
     the reason.
     """
 
@@ -124,12 +124,12 @@ class Folder:
 
     @contextlib.contextmanager
     def made_once(self, name: str, wait: bool = True) -> Iterator[bool]:
-        """Wraps a block that loads a file, or makes and stores it. One process runs it at a time, so the next one finds
-        the file.
+        """Locks a file's name around a `with` block that loads the file, or makes and stores it.
 
-        It yields True, or False if another process runs the block and `wait` is False. Nobody waits longer than
-        LONGEST_WAIT, nor while this folder holds another file, so that no two processes wait for each other. Nobody
-        waits if the system cannot lock a file; several processes may then make it.
+        One process runs the block at a time, so the next one finds the file. It yields True, or False if another process runs the
+        block and `wait` is False. A process waits for at most LONGEST_WAIT seconds, and not at all while it has another file of
+        this folder locked, so that no two processes wait for each other. If the system cannot lock files, nobody waits, and
+        several processes may make the file.
         """
         lock = f".{name}.lock"
         try:
@@ -153,7 +153,7 @@ class Folder:
             os.close(made)
 
     def place(self, name: str, content: bytes) -> Path | None:
-        """Returns the path of a file that holds exactly the content, for others to load; None if there can be none."""
+        """Stores exactly `content`, without header, for other programs to load. Returns the path, or None on failure."""
         if not self._usable:
             return None
         try:
@@ -166,9 +166,9 @@ class Folder:
         return self._path / name if self._write(name, content) else None
 
     def link(self, name: str, placed: str) -> Path | None:
-        """Gives a file that `place` placed another name, and returns its path: one file, which is loaded once under both names.
+        """Gives a file that `place` stored a second name by a hard link. Returns the new path, or None on failure.
 
-        None if there can be none.
+        Since both names are one file, a loader loads it once.
         """
         if not self._usable:
             return None

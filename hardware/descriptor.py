@@ -25,11 +25,11 @@ class MFMAAtom:
     ('v_mfma_f32_16x16x4f32', 8, 2048, 4)
     """
 
-    m: int
-    n: int
-    k: int
-    dtype_in: str
-    dtype_acc: str
+    m: int  # rows of A and D
+    n: int  # columns of B and D
+    k: int  # columns of A, rows of B
+    dtype_in: str  # type of A and, unless `dtype_b` is given, of B
+    dtype_acc: str  # type of C and D
     blocks: int = 1  # independent products
     mnemonic: str = ""  # LLVM's; "": gfx908's spelling of shape and types
     # Occupancy of the matrix unit, 4 clocks each. 0: that of the f32 rate of all CDNA targets, 64 FLOP per clock and SIMD.
@@ -85,30 +85,30 @@ class HardwareDescriptor:
     (304, 1307, (256, 256, 256))
     """
 
-    lds_bytes: int
-    vgpr_per_thread: int
-    wavefront_size: int
-    num_cus: int
-    hbm_bandwidth_tb: float
-    peak_tflops_f32: float  # of vector instructions; no tile follows from it, softmax compares its bandwidth with it
-    atoms: Sequence[MFMAAtom]
+    lds_bytes: int  # per CU
+    vgpr_per_thread: int  # ArchVGPRs per lane at one wave per SIMD
+    wavefront_size: int  # lanes of a wave
+    num_cus: int  # compute units
+    hbm_bandwidth_tb: float  # peak of HBM
+    peak_tflops_f32: float  # of vector instructions; tiles do not depend on it, softmax compares its bandwidth with it
+    atoms: Sequence[MFMAAtom]  # dense matrix instructions
 
-    name: str = field(default="", compare=False)
-    arch: str = "gfx908"
+    name: str = field(default="", compare=False)  # of the board
+    arch: str = "gfx908"  # LLVM's name of the target
     agpr_per_thread: int = 256  # AccVGPRs per lane at one wave per SIMD (erratum E3)
     unified_vgprs: bool = False  # one file of vgpr + agpr registers that a kernel splits, from gfx90a on
-    vgpr_granule: int = 4
+    vgpr_granule: int = 4  # VGPRs per lane are allocated in multiples of this
     max_waves_per_simd: int = 10
     simds_per_cu: int = 4
-    max_workgroup_size: int = 1024
-    sgprs_per_wave: int = 102
+    max_workgroup_size: int = 1024  # work-items
+    sgprs_per_wave: int = 102  # without VCC and the other reserved ones
     sgpr_file_per_simd: int = 800
-    sgpr_granule: int = 16
-    lds_granule: int = 512
-    lds_banks: int = 32
-    lds_bytes_per_clock: int = 128
-    clock_mhz: int = 1502
-    xcds: int = 1
+    sgpr_granule: int = 16  # SGPRs of a wave are allocated in multiples of this
+    lds_granule: int = 512  # bytes; LDS is allocated in multiples of this
+    lds_banks: int = 32  # of 4 bytes each
+    lds_bytes_per_clock: int = 128  # of a CU
+    clock_mhz: int = 1502  # peak engine clock
+    xcds: int = 1  # dies with an L2 each
     l2_bytes: int = 8 << 20  # per XCD
     l2_bytes_per_clock: int = 32 * 64  # all XCDs together
     mall_bytes: int = 0  # Infinity Cache
@@ -151,7 +151,7 @@ class HardwareDescriptor:
         return _fastest_atom(rows)
 
     def scaled_atom(self, dtype_a: str, dtype_b: str) -> MFMAAtom:
-        """Returns the same among atoms with E8M0 scales, for A's and B's types. Raises TargetError if the target has none."""
+        """Returns the matrix instruction with E8M0 scales for A's and B's types, chosen as by `atom`. TargetError if none."""
         rows = [atom for atom in self.scaled_atoms if (atom.dtype_in, atom.dtype_b) == (dtype_a, dtype_b)]
         if not rows:
             raise TargetError(

@@ -92,7 +92,7 @@ def dtype(name: str) -> DType:
 
 
 def numpy_dtype(name: str, arch: str = "gfx950") -> np.dtype:
-    """Returns the numpy (or ml_dtypes) dtype whose bytes `arch` reads as type `name`; below a byte, its low bits.
+    """Returns the numpy (or ml_dtypes) dtype of `arch`'s type `name`. Types below a byte have a byte each, in its low bits.
 
     >>> numpy_dtype("fp8"), numpy_dtype("fp8", "gfx942")
     (dtype(float8_e4m3fn), dtype(float8_e4m3fnuz))

@@ -1,4 +1,4 @@
-"""The errors that simgpu raises: each message has the value, the limit and a remedy."""
+"""Errors that simgpu raises. Each message has the value, the limit and a remedy."""
 
 from __future__ import annotations
 

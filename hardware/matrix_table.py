@@ -1,6 +1,6 @@
-"""The matrix instructions of CDNA 1 to 4: one row each, targets as columns. To add one, add its row.
+"""Matrix instructions of CDNA 1 to 4: one row each, targets as columns. To add one, add its row.
 
-`hardware/targets.py` takes the boards' atoms from here, `hardware/mfma` adds layouts and arithmetic, `hardware/isa` the specs.
+`hardware/targets.py` makes the boards' atoms from this table, `hardware/mfma` adds layouts and arithmetic, `hardware/isa` specs.
 
 Sources: mnemonics and opcodes, LLVM 22 (assembled and disassembled). Shapes and passes, AMD Matrix Instruction Calculator
 1.3.2 for gfx908, gfx90a and gfx942. The calculator does not have gfx950; its passes are from LLVM's hazard distances. A pass is
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from simgpu.hardware.architectures import BEFORE_GFX942, TARGETS
 
 # (kind, D type, m, n, k, blocks, A, B, opcode, passes on gfx908 gfx90a gfx942 gfx950; 0: absent).
-# Formats: fp8 and bf8 are FNUZ on gfx942 and OCP on gfx950. "f8f6f4": the format is an operand (see FORMATS).
-# Its `passes` are those of an 8-bit operand; two 6- or 4-bit ones take half.
+# Formats: fp8 and bf8 are FNUZ on gfx942 and OCP on gfx950. "f8f6f4": the format is selected by modifiers (see FORMATS).
+# Its passes are those with at least one 8-bit operand; with two 6- or 4-bit operands, it takes half.
 _Row = tuple[str, str, int, int, int, int, str, str, int, tuple[int, int, int, int]]
 _ROWS: tuple[_Row, ...] = (
     ("mfma", "f32", 32, 32, 1, 2, "f32", "f32", 64, (16, 16, 16, 16)),
@@ -109,10 +109,7 @@ FORMATS = ("fp8", "bf8", "fp6", "bf6", "fp4")
 
 @dataclass(frozen=True)
 class Entry:
-    """Table data of one instruction on one target: D[m][n] += A[m][k] B[k][n].
-
-    `MatrixInstruction` adds behaviour.
-    """
+    """Table data of one instruction on one target: D (m,n) = A (m,k) B (k,n) + C. `MatrixInstruction` adds behaviour."""
 
     mnemonic: str  # as LLVM prints it for the target
     target: str

@@ -1,13 +1,12 @@
-"""The memory model of each target as a table: the instructions that make an access available or visible, by scope.
+"""Memory model of each target as a table: the instructions that make an access available or visible, by scope.
 
 Rows are those of LLVM's AMDGPUUsage, "Memory Model" of gfx6-gfx9 (here gfx908), gfx90a and gfx942 (here also gfx950).
 Its code sequences define the lowering of each atomic and fence; the terms are those of LLVM's AMDGPUMemoryModel.
-`lowering` combines the rows to such a sequence. tests/hardware/test_memory_model.py compares all of it with the code
-that LLVM's compiler emits.
+`lowering` combines rows into such a sequence. tests/hardware/test_memory_model.py compares the sequences with the code that
+LLVM's compiler emits.
 
-A store is available to a scope when it has passed the nearer caches of all of the scope's instances. The L1 of a CU is
-written through, the L2 of an XCD writes back. A load is visible from a scope when it cannot hit a copy older than the
-available one.
+A store is available to a scope when it has passed all caches that not all threads of the scope share. The L1 of a CU is written
+through, the L2 of an XCD writes back. A load sees a scope's stores if it cannot hit a copy older than the available one.
 """
 
 from __future__ import annotations
@@ -44,25 +43,25 @@ BITS = ("glc", "sc0", "sc1")  # cache bits that choose a scope; slc and nt are h
 class Reach(NamedTuple):
     """Widest scope that an access with some cache bits serves."""
 
-    targets: tuple[str, ...]
+    targets: tuple[str, ...]  # targets for which the row holds
     kind: Kind
-    bits: tuple[str, ...]
-    scope: Scope
-    split: Scope  # the scope in tgsplit mode
-    why: str
+    bits: tuple[str, ...]  # the access's cache bits, of `BITS`
+    scope: Scope  # the widest scope
+    split: Scope  # the widest scope in tgsplit mode
+    why: str  # the reason, for messages
     source: str  # a row of the code sequences of AMDGPUUsage
 
 
 class CacheOperation(NamedTuple):
-    """A cache operation: the scope that it makes earlier stores available to, or that later loads see."""
+    """A cache operation, and the widest scope to which it makes earlier stores available, or whose stores later loads see."""
 
-    targets: tuple[str, ...]
+    targets: tuple[str, ...]  # targets for which the row holds
     kind: Literal["write back", "invalidate", "scalar invalidate"]
     mnemonic: str
-    bits: tuple[str, ...]
-    scope: Scope
-    why: str
-    source: str
+    bits: tuple[str, ...]  # its cache bits, of `BITS`
+    scope: Scope  # the widest scope
+    why: str  # the caches concerned, for messages
+    source: str  # a row of the code sequences of AMDGPUUsage
 
 
 _OLD, _NEW = "Memory Model GFX6-GFX9 and GFX90A", "Memory Model GFX942"
@@ -138,8 +137,8 @@ class Lowering(NamedTuple):
     """Lowering of an atomic or a fence, in order. Cache operations are texts; waits are for outstanding operations."""
 
     before: tuple[str, ...]  # cache operations before the wait
-    waits: bool  # for vmcnt(0) before the access, or before the fence's later side
-    bits: tuple[str, ...]  # of the access
+    waits: bool  # True: s_waitcnt vmcnt(0) before the access or, in a fence, between `before` and `after`
+    bits: tuple[str, ...]  # cache bits of the access
     after: tuple[str, ...]  # cache operations after the access and a wait for it
 
 
@@ -164,7 +163,7 @@ def lowering(target: str, kind: Kind | Literal["fence"], order: Order, scope: Sc
 
 
 def _texts(target: str, kind: str, scope: Scope) -> tuple[str, ...]:
-    """Returns the cache operations for a scope; an operation on the L2 only comes with one on the L1."""
+    """Returns the assembly texts of a kind of cache operations for a scope; one on the L2 alone comes with one on the L1."""
     rows = [row for row in CACHE_OPERATIONS if row.kind == kind and target in row.targets]
     if kind == "write back":  # stores reach the narrower scopes without it
         needed = [row for row in rows if row.scope == scope]

@@ -1,4 +1,4 @@
-"""One row a GPU. Every figure has its source beside it; `atoms` come from the table of matrix instructions.
+"""Descriptors of GPUs, one row each. Every figure has its source beside it; `atoms` come from `matrix_table`.
 
 Legend of the tags:
   [SPECS]  AMD ROCm docs, "Accelerator and GPU hardware specifications" (docs/reference/gpu-arch-specs.rst)
@@ -35,8 +35,7 @@ def _atoms(arch: str) -> tuple[MFMAAtom, ...]:
 
 
 def _scaled_atoms(arch: str) -> tuple[MFMAAtom, ...]:
-    """Returns the atoms with E8M0 scales, for every pair of formats; if both have 6 or 4 bits, with half the passes
-    (`matrix_table`)."""
+    """Returns the atoms with E8M0 scales for every pair of formats. Pairs of 6- and 4-bit formats have half the passes."""
     return tuple(
         MFMAAtom(row.m, row.n, row.k, a, row.cd_type, mnemonic=row.mnemonic, passes=row.passes // (2 if narrow else 1), dtype_b=b)
         for row in entries(arch)
@@ -47,7 +46,7 @@ def _scaled_atoms(arch: str) -> tuple[MFMAAtom, ...]:
 
 
 def _element_types(row: Entry) -> tuple[str, ...]:
-    """Returns an instruction's input types by their names in `hardware.dtypes`; for f8f6f4, the 8-bit formats of its `passes`."""
+    """Returns an instruction's input types as named in `hardware.dtypes`; for f8f6f4, only its 8-bit formats."""
     return FORMATS[:2] if row.a_type == "f8f6f4" else (row.a_type.removesuffix("_fnuz"),)
 
 

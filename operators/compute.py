@@ -19,9 +19,9 @@ Array = NDArray[Any]
 
 
 class Executor(Visitor):
-    """Base of an operator's executor: the level to fire at, the type to accumulate in, the counters.
+    """Base of an operator's executor: the level at which nodes are computed, the accumulation type, the counters.
 
-    A subclass names the root of the trees that it executes, and has a method for each level.
+    A subclass names the root class of the trees that it executes (`root=`) and has a `visit_` method for each level.
     """
 
     known: ClassVar[dict[type[Node], type[Executor]]] = {}
@@ -35,11 +35,11 @@ class Executor(Visitor):
         self.counters = Counters()
 
     def kind(self, accumulator: str) -> np.dtype[Any]:
-        """Returns the numpy type to accumulate in. accumulator: the target's type for the operands' type."""
+        """Returns the numpy type to accumulate in. accumulator: type of the target's accumulators for these operands."""
         return np.dtype(np.float64) if self.accumulate == "f64" else numpy_dtype(accumulator)
 
     def count(self, **more: int) -> None:
-        """Adds to the counters."""
+        """Adds each keyword's value to the counter of that name."""
         self.counters = replace(self.counters, **{name: getattr(self.counters, name) + value for name, value in more.items()})
 
 

@@ -6,24 +6,25 @@ the same rounds of one CU. A CU runs n workgroups, `resident` at a time. j of th
 
     fill + steps * max(j * units + bare/j, j * level ..., wait) + drain      clocks
 
-    units   the busiest of matrix units, LDS, vector cache and VALU
+    units   the busiest of matrix units, LDS, vector cache and VALU (fields `matrix` and `units`)
     level   a step's bytes, and its part of the results, over the CU's part of what L2, the Infinity Cache and HBM sustain
     wait    a step waits for its last load: the latency of memory and the clocks in which the step's loads leave the CU, and
             at least the time of one CU's misses. The latency grows with memory's load r by queue_ns/2 * r/(1 - r)
     fill    kernel arguments, first loads, first LDS write and read
     drain   results, at half of L2's rate, and the last store's latency
 
-Waves that load element by element wait for a few elements at a time, `apart` clocks a step, and use the vector cache in turn. N
-of them that need it for s clocks each take T = apart + R,  R^2 + R*(apart - N*s) - s*apart = 0  (P. J. Schweitzer, 1979), and a
-step takes at least that. At an edge, only some workgroups do so; a CU runs its part of them, and one of them last.
+Waves that load element by element issue and wait for `apart` clocks a step, and use the vector cache one at a time. N of them
+that need it for s clocks each take T = apart + R,  R^2 + R*(apart - N*s) - s*apart = 0  (P. J. Schweitzer, 1979), and a step
+takes at least that. Some kernels load so only in the workgroups at an edge of the matrix: a CU runs its share of these, and one
+of them last.
 
-C(n, a) is the time of n workgroups of a CU while `a` CUs request as much. A launch of W workgroups on C CUs takes, with
+C(n, a) is the time of a CU that runs n workgroups while `a` CUs are active. A launch of W workgroups on C CUs takes, with
 n = floor(W/C) and r = W - n*C,
 
     max(C(n, C) + C(n+1, r) - C(n, r), C(n+1, W/(n+1)))    and at least the dispatch of W workgroups
 
-Before that, each CU has the dispatch of its first workgroup and the fetch of code that it has not run yet. The clock depends on
-the duty (`hardware.rates.clocks`); it and memory's load are found by iteration. The launch's time is computed for each term of a
+The dispatch of a CU's first workgroup and the fetch of cold code are added. The clock depends on the duty
+(`hardware.rates.clocks`); the clock and memory's load are found by iteration. The launch's time is computed for each term of a
 step (`KernelCost.terms`), and the longest counts. If a reduction is split, a second kernel adds its parts: `second_pass`. Fields
 may be numbers or numpy arrays that broadcast: one call prices all tiles of a search.
 """
@@ -41,8 +42,8 @@ from simgpu.hardware.rates.clocks import clock_line
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, SustainedRates
 
 _PASSES = 2  # iterations of the fixed point of clock and memory's load
-_MOST_LOAD = 0.9  # most load of memory: beyond it, bandwidth itself delays requests (`simgpu.timing.gpu`)
-# Taken branches to code that no wave ran before: 4 to 6 on emitted GEMMs, each an instruction fetch from L2.
+_MOST_LOAD = 0.9  # memory's largest load in the queueing term: beyond it, bandwidth limits requests (`simgpu.timing.gpu`)
+# Taken branches to code that is not in the instruction cache: 4 to 6 in emitted GEMMs, each an instruction fetch from L2.
 _JUMPS = 4
 _WAVES_A_CU = 32  # waves of a CU in a second pass, which needs few registers
 _GROUP_ELEMENTS = 1024  # elements that a workgroup of a second pass adds: 256 work-items of four
@@ -78,7 +79,7 @@ class KernelCost:
     edge_stored: Any = 0.0  # additional bytes that a workgroup at an edge stores
 
     def with_prefetch(self, ahead: int) -> KernelCost:
-        """Returns the same kernel with one wait for the loads of `ahead` steps."""
+        """Returns the kernel with each `ahead` steps as one, so that their loads are waited for once."""
         if ahead == 1:
             return self
         names = ("matrix", "units", "bare", "burst", "flight", "asked")
@@ -87,7 +88,7 @@ class KernelCost:
     def terms(self) -> dict[str, Any]:
         """Returns seconds by term, each with fill and drain: "CU", "loads", "L2", "Infinity Cache", "HBM".
 
-        Also "launch", the host's part; "total", the longest term and "launch"; and "MHz", the clock.
+        Other keys: "launch", the host's overhead; "total", the longest term plus "launch"; "MHz", the clock.
         """
         chip, row = self.rates.descriptor, self.rates.row
         cus, whole = chip.num_cus, largest(1, self.workgroups // chip.num_cus)
@@ -133,7 +134,7 @@ class _ClockedLaunch:
         self.last = self.memory + cost.burst + row.barrier + row.lds_latency
         self.drawn = largest(cost.asked / draw, cost.flight / row.in_flight * self.memory)
         self.busy = largest(cost.matrix, cost.units)
-        # Clocks of a step, for each CU that requests as much.
+        # Clocks of a step per active CU.
         self.levels = {
             "L2": cost.asked / self.l2,
             "Infinity Cache": (cost.missed_bytes + cost.written_bytes) / steps * hertz / rates.mall,
@@ -141,7 +142,7 @@ class _ClockedLaunch:
         }
 
     def cycles(self, count: Any, active: Any) -> dict[str, Any]:
-        """Returns clocks, by term, of a CU that runs `count` workgroups while `active` CUs request as much."""
+        """Returns clocks, by term, of a CU that runs `count` workgroups while `active` CUs do the same: C(count, active)."""
         cost, row = self.cost, self.cost.rates.row
         start = row.start + cost.code_lines * row.code_stream + _JUMPS * row.l2_latency
         full, rest = count // cost.resident, count % cost.resident
@@ -151,10 +152,7 @@ class _ClockedLaunch:
         return {name: start + full * each + choose(rest > 0, last[name], 0.0) for name, each in found.items()}
 
     def _at_edges(self, count: Any, active: Any) -> Any:
-        """Returns the additional clocks of a CU's part of the workgroups at an edge.
-
-        The last workgroup that it runs is one of them.
-        """
+        """Returns the additional clocks of a CU for its share of the workgroups at an edge; one of them runs last."""
         cost = self.cost
         if not np.any(cost.edges > 0):
             return 0.0
@@ -166,10 +164,10 @@ class _ClockedLaunch:
         return choose(cost.edges > 0, more * (1 + cost.edges * largest(0, count / j - 1)), 0.0)
 
     def in_turn(self, clocks: tuple[Any, Any], j: Any) -> Any:
-        """Returns clocks of j workgroups' waves with `clocks`: apart, and at a unit that serves one wave at a time.
+        """Returns the clocks of a step of j workgroups whose waves share a unit that serves one wave at a time.
 
-        Schweitzer's approximation of mean value analysis: the number of waves that a wave finds at the unit is proportional to
-        the time that each of them spends there.
+        clocks: of a wave, (outside the unit, in the unit). Schweitzer's approximation of mean value analysis: the number of waves
+        queued at the unit is proportional to the time that a wave spends there.
         """
         apart, served = clocks
         more = j * self.cost.waves * served - apart
@@ -213,7 +211,8 @@ def stack_costs(kernels: Sequence[KernelCost]) -> KernelCost:
 def second_pass(rates: SustainedRates, parts: Any, elements: Any, partial: float, result: float) -> Any:
     """Returns seconds of the kernel that adds `parts` partial results; 0 for one part.
 
-    elements: of a result. partial, result: bytes. A work-item adds its parts in order, each a load's latency after the last.
+    elements: number of results. partial, result: bytes of one part, and of the results. A work-item loads and adds its parts in
+    order, a memory latency each.
     """
     d = rates.descriptor
     groups = -(-elements // _GROUP_ELEMENTS)
@@ -226,21 +225,21 @@ def second_pass(rates: SustainedRates, parts: Any, elements: Any, partial: float
 
 
 def parts_of(steps: Any, split: Any) -> tuple[Any, Any]:
-    """Returns (blocks that share a tile, steps of each), if every block but the last has the same number of steps."""
+    """Returns (blocks per tile, steps per block) for `steps` split over at most `split` blocks; the last block may have fewer."""
     each = -(-steps // split)
     return -(-steps // each), each
 
 
 def largest(one: Any, other: Any) -> Any:
-    """Returns the larger of two numbers, or of each pair of two arrays' elements."""
+    """Returns the larger of two numbers; elementwise if one is an array."""
     return np.maximum(one, other) if isinstance(one, np.ndarray) or isinstance(other, np.ndarray) else max(one, other)
 
 
 def minimum(one: Any, other: Any) -> Any:
-    """Returns the smaller of two numbers, or of each pair of two arrays' elements."""
+    """Returns the smaller of two numbers; elementwise if one is an array."""
     return np.minimum(one, other) if isinstance(one, np.ndarray) or isinstance(other, np.ndarray) else min(one, other)
 
 
 def choose(condition: Any, one: Any, other: Any) -> Any:
-    """Returns one of two values, or of each pair of elements, by a condition or an array of conditions."""
+    """Returns `one` if the condition holds, else `other`; elementwise if the condition is an array."""
     return np.where(condition, one, other) if isinstance(condition, np.ndarray) else (one if condition else other)

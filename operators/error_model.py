@@ -1,4 +1,4 @@
-"""Errors of matrix arithmetic: bounds, and their usual size, from a roundoff for each step and type.
+"""Errors of matrix arithmetic: bounds and typical size, from the roundoff of a step of each type.
 
 `gamma` serves the bounds, which hold for every order of summation and every input. `TypicalError` describes a faithful kernel
 instead. Roundings of random sign make an error that grows with the square root of the steps (Higham and Mary, A New Approach to
@@ -50,7 +50,7 @@ STEPS = {
     "bf6": Arithmetic(4 * 2.0**-24),
     "fp4": Arithmetic(4 * 2.0**-24),
     "xf32": Arithmetic(4 * 2.0**-24, input_error=2.0**-10),
-    "i8": Arithmetic(0.0),
+    "i8": Arithmetic(0.0),  # exact
 }
 # gfx90a reads subnormal f16 and bf16 inputs as 0 (MMA-Sim; MIOpen, "MI200 MFMA behavior specifics").
 FLUSHED_INPUT = {"f16": 2.0**-14, "bf16": 2.0**-126}
@@ -129,7 +129,7 @@ class Rounding:
         return near if self.saturates else np.where(beyond & np.isfinite(self.limit(x)), np.inf, near)
 
     def spacing(self, x: Array) -> Array:
-        """Returns the distance of the type's neighbours of x."""
+        """Returns the distance between the type's consecutive values in the binade of |x|."""
         exponent = np.frexp(np.abs(x))[1] - 1
         return np.asarray(2 * self.unit * np.ldexp(1.0, np.maximum(exponent, self.least_exponent)))
 
@@ -176,12 +176,12 @@ class Accumulation:
     def variance(self, products: int, before: Array | float, after: Array, squares: Array) -> Array:
         """Returns the variance of the error of adding `products` products to a partial sum that goes from `before` to `after`.
 
-        squares: the sum of the products' squares. The expected square of a partial sum is that of a straight line from end to
-        end plus that of a random bridge: (b² + ba + a²)/3 and squares/6, averaged over the steps.
+        squares: the sum of the products' squares. Partial sums are modelled as a straight line from `before` (b) to `after` (a)
+        plus a random bridge. Averaged over the steps, their squares are (b² + ba + a²)/3 and squares/6.
         """
         mean_square = (before * before + before * after + after * after) / 3 + squares / 6
         return np.asarray((TYPICAL_ROUNDING * self.unit) ** 2 * self.steps(products) * mean_square)
 
     def drift(self, products: int, largest_sum: Array, largest_product: Array) -> Array:
-        """Returns the shift of the mean of a sum of `products` products by cuts."""
+        """Returns the largest shift that truncation gives the mean of a sum of `products` products; 0 if sums are rounded."""
         return np.asarray(self.steps(products) * (self.cut_sum * largest_sum + self.cut * largest_product))

@@ -36,11 +36,11 @@ class FeasibilityReport:
     (32, ['TiledComputation', 'BlockGemmNode', 'WarpGemmNode', 'AtomHint'])
     """
 
-    target: str
-    policy: str
-    feasible: bool
+    target: str  # name of the target
+    policy: str  # tile policy
+    feasible: bool  # True if every hard constraint is satisfied
     tiles: dict[str, int]  # sizes that the policy decided, by name
-    constraints: tuple[Constraint, ...]
+    constraints: tuple[Constraint, ...]  # constraints of all levels
     binding: Constraint  # the constraint that stopped the tile from growing, or is violated
     nodes: tuple[NodeReport, ...]  # one a level
     remedy: str  # what to change; empty if the tree is feasible
@@ -72,9 +72,9 @@ def node_report(node: Node) -> NodeReport:
 
 
 class FeasibilityVisitor:
-    """Same as `tree_report` and `node_report`, by the paper's name.
+    """Visitor, named as in the paper, that returns `tree_report` or `node_report`.
 
-    With a descriptor, it derives the tree again for it.
+    If a descriptor is passed, the tree is first derived again for that target.
 
     >>> from simgpu import operators
     >>> report = operators.FeasibilityVisitor().visit(operators.TiledComputation(256, 256, 256, target="mi300x"))

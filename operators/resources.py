@@ -13,7 +13,7 @@ from simgpu.operators.levels import Level
 
 RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, after a kernel's own on gfx9 (LLVM AMDGPUUsage, .amdhsa_reserve_*)
 LAUNCH_SGPRS = 4  # the kernel arguments' address, workgroup ids x and y
-ALIGNMENT_SGPRS = 3  # most that alignment can lose, if a buffer's four (or a pair) do not follow directly
+ALIGNMENT_SGPRS = 3  # most SGPRs lost to the alignment of buffer descriptors (four registers) and pairs
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Constraint:
 
     name: str
     level: Level
-    limit: float  # most that is allowed
+    limit: float  # largest amount allowed
     use: float  # amount used
     unit: str  # unit of limit and use
     note: str = ""  # explanation for a reader
@@ -45,7 +45,7 @@ class Constraint:
 
     @property
     def slack(self) -> float:
-        """Returns limit - use; negative if violated."""
+        """Limit minus use; negative if violated."""
         return self.limit - self.use
 
     @property
@@ -55,7 +55,7 @@ class Constraint:
 
     @property
     def ratio(self) -> float:
-        """Ratio of use to limit."""
+        """Use divided by limit; infinite for any use of a limit of 0."""
         return self.use / self.limit if self.limit else (0.0 if not self.use else float("inf"))
 
 
@@ -97,10 +97,7 @@ class ResourcePlan:
         cls, descriptor: HardwareDescriptor, waves: int, registers: tuple[RegisterRange, ...], lds: tuple[LdsArray, ...],
         scalars: tuple[RegisterRange, ...],
     ) -> Self:  # fmt: skip
-        """Returns the plan for blocks of `waves` waves, with the numbers that are resident at once.
-
-        They are 0 and 0 if a block does not fit.
-        """
+        """Returns the plan for blocks of `waves` waves. If a block does not fit, waves_per_simd and blocks_per_cu are 0."""
         plan = cls(registers, lds, scalars, 0, 0)
         blocks = descriptor.blocks_per_cu(plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, waves)
         return replace(plan, waves_per_simd=-(-blocks * waves // descriptor.simds_per_cu), blocks_per_cu=blocks)
@@ -127,21 +124,27 @@ class ResourcePlan:
 
 
 def scalar_ranges(**counts: int) -> tuple[RegisterRange, ...]:
-    """Returns the launch state and these counts as ranges of file "sgpr". Underscores become blanks; counts of 0 are omitted."""
+    """Returns SGPR ranges: the launch state, and one of `count` registers for each name. Underscores in names become blanks.
+
+    Counts of 0 are omitted.
+    """
     named = {"launch state": LAUNCH_SGPRS, **{name.replace("_", " "): count for name, count in counts.items()}}
     return tuple(RegisterRange(name, "sgpr", count) for name, count in named.items() if count)
 
 
 def require_narrow(dtype: str, descriptor: HardwareDescriptor) -> None:
-    """Raises TargetError unless the target rounds f32 to the type. Targets round to the 8-bit floats that they can multiply."""
+    """Raises TargetError unless the target can round f32 to `dtype`.
+
+    Targets convert to the 8-bit floats for which they have matrix instructions; all convert to the other types.
+    """
     if dtype in ("fp8", "bf8") and dtype not in descriptor.dtypes():
         raise TargetError(f"{descriptor.arch} has no instruction that rounds to {dtype}: use f16 or bf16, or gfx942 or gfx950")
 
 
 def rounding_sgprs(dtype: str, arch: str) -> int:
-    """Returns the number of SGPRs with constants for rounding to a type: bf16 needs them on targets without an instruction.
+    """Returns the number of SGPRs with constants for rounding f32 to a type.
 
-    gfx950 has one (LLVM).
+    Only bf16 needs them, except on gfx950, which has an instruction for it (LLVM).
     """
     return 2 if dtype == "bf16" and arch != "gfx950" else 0
 
@@ -152,14 +155,14 @@ def sgprs(scalars: Iterable[RegisterRange]) -> int:
 
 
 class Derivation:
-    """Base of every operator's plan. Subclasses are dataclasses with these fields that define `title`, `sizes` and `blocks`."""
+    """Base of every operator's plan: a dataclass with these fields that defines `title`, `sizes` and `blocks`."""
 
     problem: Any
     descriptor: HardwareDescriptor
     constraints: tuple[Constraint, ...]
 
     def __str__(self) -> str:
-        """Returns the paper's listing: the tiles, then a line a node with its hard limits, from the device to the atom."""
+        """Returns the paper's listing: the tiles, then one line per level with its hard limits, from the device to the atom."""
         lines = [self.title, f"  {', '.join(f'{name} = {value}' for name, value in self.sizes.items())}"]
         lines += [f"  CU grid: {row.note}" for row in self.constraints if row.name == "occupancy"]
         for level in Level:
@@ -229,7 +232,7 @@ class Derivation:
 
 
 def quantisation_efficiency(tiles: int, cus: int) -> float:
-    """Returns eta (errata E9, E25): tiles a CU over that number rounded up."""
+    """Returns eta (errata E9, E25): tiles per CU divided by the same number rounded up."""
     return tiles / cus / -(-tiles // cus)
 
 
@@ -246,7 +249,10 @@ def assumption(descriptor: HardwareDescriptor) -> str:
 
 
 def alignment_row(ragged: int, what: str) -> Constraint:
-    """Returns the hard row that tiles are whole atoms. ragged: number of dimensions that are not; what: tile and atom, in words."""
+    """Returns the hard row that requires tiles of whole atoms.
+
+    ragged: number of dimensions that violate it. what: tile and atom, in words.
+    """
     remedy = "the LDS must hold at least one atom-aligned tile"
     return Constraint("atom alignment", Level.ATOM, 0, ragged, "dimensions", what, remedy)
 
@@ -254,17 +260,17 @@ def alignment_row(ragged: int, what: str) -> Constraint:
 def freeing_remedy(
     use: int, limit: int, what: str = "registers a lane", how: str = "use smaller tiles or a type of fewer bytes"
 ) -> str:
-    """Returns a remedy: the amount to free, if there is too much use, and how."""
+    """Returns a remedy: `how`, after the amount to free if use exceeds the limit."""
     return f"free {use - limit} {what}: {how}" if use > limit else how
 
 
 def limit_rows(
     d: HardwareDescriptor, arch: int, acc: int, sgprs: int, lds: int, waves: int, blocks: int, notes: dict[str, tuple[str, str]]
 ) -> tuple[Constraint, ...]:
-    """Returns the hard rows that every kernel has, for `blocks` blocks of `waves` waves that should be resident on a CU.
+    """Returns the hard rows that every kernel has if `blocks` blocks of `waves` waves are to be resident on a CU.
 
-    arch, acc, sgprs: registers of a wave. lds: bytes of a block. notes: (note, remedy) by row name, to replace the default
-    ones.
+    arch, acc: VGPRs per lane. sgprs: SGPRs of a wave. lds: bytes of a block. notes: (note, remedy) by row name, to replace the
+    defaults.
     """
     per_simd = -(-blocks * waves // d.simds_per_cu)
     most_arch, most_acc, total = d.vgpr_budget(per_simd)
@@ -311,9 +317,10 @@ def limit_rows(
 
 
 def mark_binding(constraints: Iterable[Constraint], name: str | None = None) -> tuple[Constraint, ...]:
-    """Returns the constraints with one marked as binding.
+    """Returns the constraints with one of them marked as binding.
 
-    It is a violated hard one, else the one called `name`, else the fullest hard one.
+    If a hard constraint is violated, it is the one with the largest ratio. Otherwise it is the constraint called `name`, or
+    without a name the hard constraint with the largest ratio.
     """
     rows = tuple(constraints)
     hard = [row for row in rows if row.hard]

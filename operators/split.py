@@ -1,14 +1,14 @@
 """How many blocks share one reduction (split-K, split-KV, split-IC), in closed form.
 
-t tiles of `steps` steps each on C CUs, s blocks a tile: t*s blocks, of which B reside on a CU. Their time is `operators.cost`'s.
-Both sides of each crossing fall and rise with s, so the answers are few:
+Each of t tiles has `steps` steps and is shared by s blocks. The t*s blocks run on C CUs, at most B at a time on each. Their time
+is that of `operators.cost`. Only these values of s can be best:
 
   none       s = 1
-  rounds     r blocks a CU, all full: s = floor(r*C/t), r = 1 to 4, and as many as hide each other's loads: ceil(wait/step) <= B
-  tail       s = 2 to 4, if t > C: no round is full, but a block of the last one is s times shorter
-  root       one block takes A/s, A = steps*max(step, wait), which falls; the second pass s*D rises:  s = sqrt(A/D)
+  rounds     r blocks on every CU: s = floor(r*C/t), r = 1 to 4, and r = min(B, ceil(wait/step)), which hides loads
+  tail       s = 2 to 4, if t > C: the last round is not full, but its blocks are s times shorter
+  root       one block takes A/s, A = steps*max(step, wait), the second pass s*D:  their sum is least for s = sqrt(A/D)
 
-The least time decides, of equals the least s (E25).
+The least time decides; ties go to the least s (E25).
 """
 
 from __future__ import annotations
@@ -25,65 +25,65 @@ from simgpu.operators.cost import KernelCost, parts_of, second_pass, stack_costs
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 
-# Of the least time: what is this near counts as equal, and fewer bytes decide, which also take less power.
+# Times within this factor of the least count as equal: fewer bytes, which also take less power, then decide.
 TOLERANCE = 1.05
-_ROUNDS = 4  # eta >= 4/5 from four full rounds on, or from four parts of a tile if tiles alone fill the CUs
+_ROUNDS = 4  # from four full rounds on, eta >= 4/5; likewise from four blocks per tile on, if t > C
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """A grid of reductions. first: the kernel's cost, if so many blocks share each tile: a number, or an array."""
+    """A kernel whose every tile is a reduction that several blocks may share. `split` is the number of blocks per tile."""
 
-    tiles: int
-    steps: int  # of a tile
-    elements: int  # of the results
-    partial_bytes: int  # of the results of one part, written and read once
-    result_bytes: int
-    first: Callable[[Any], KernelCost]
+    tiles: int  # number of tiles
+    steps: int  # steps of a tile's loop
+    elements: int  # number of results
+    partial_bytes: int  # bytes of one part of all results, written and read once
+    result_bytes: int  # bytes of the final results
+    first: Callable[[Any], KernelCost]  # cost of the first kernel by blocks per tile: a number or an array
     _terms: dict[int, dict[str, Any]] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def unsplit(self) -> KernelCost:
-        """The first kernel, of one block a tile."""
+        """Cost of the kernel with one block per tile."""
         return self.first(1)
 
     def kernel(self, split: int) -> KernelCost:
-        """The first kernel."""
+        """Returns the cost of the first kernel, without the second pass."""
         return self.first(self.parts(split))
 
     def terms(self, split: int) -> dict[str, Any]:
-        """The first kernel's seconds by term (`KernelCost.terms`)."""
+        """Returns the first kernel's seconds by term (`KernelCost.terms`)."""
         parts = self.parts(split)
         if parts not in self._terms:
             self._terms[parts] = self.first(parts).terms()
         return self._terms[parts]
 
     def parts(self, split: int) -> int:
-        """The split that is left when every block but the last has the same number of steps."""
+        """Returns the blocks per tile that have work, if all but the last have the same number of steps; at most `split`."""
         return int(parts_of(self.steps, split)[0])
 
     def rounds(self, split: int) -> int:
-        """Blocks of the busiest CU."""
+        """Returns the number of blocks that the busiest CU runs."""
         return -(-self.tiles * self.parts(split) // self.unsplit.rates.descriptor.num_cus)
 
     def asked_bytes(self, split: int) -> float:
-        """Bytes that L2 is asked for and takes."""
+        """Returns the bytes that the first kernel's loads request from L2, plus those that it writes."""
         kernel = self.kernel(split)
         return float(kernel.asked * kernel.workgroups * kernel.steps + kernel.written_bytes)
 
     def second_pass(self, split: int) -> float:
-        """Seconds of the kernel that adds the parts."""
+        """Returns seconds of the kernel that adds the parts; 0 if unsplit."""
         found = second_pass(self.unsplit.rates, self.parts(split), self.elements, self.partial_bytes, self.result_bytes)
         return float(found)
 
     def seconds(self, split: int) -> float:
-        """Seconds of both kernels, without the first one's launch."""
+        """Returns seconds of both kernels, without the launch overhead of the first."""
         terms = self.terms(split)
         return float(terms["total"]) - float(terms["launch"]) + self.second_pass(split)
 
     @property
     def resident(self) -> int:
-        """Blocks that a CU holds."""
+        """Blocks that fit on a CU at a time."""
         return int(self.unsplit.resident)
 
     @property
@@ -98,7 +98,7 @@ class Reduction:
         return float(rates.memory_latency * rates.clock + self.unsplit.burst)
 
     def hides_loads(self, split: int) -> bool:
-        """Whether the blocks of the busiest CU that run together take as long as their loads."""
+        """True if a step of the blocks that run together on the busiest CU takes at least as long as its loads."""
         return min(self.resident, self.rounds(split)) * self.step >= self.wait
 
     @cached_property
@@ -107,21 +107,25 @@ class Reduction:
         rates = self.unsplit.rates
         cus, alone = rates.descriptor.num_cus, self.steps * max(self.step, self.wait) / rates.clock
         together = min(self.resident, ceil(self.wait / self.step))
-        part = max(rates.memory_latency, self.partial_bytes / rates.hbm)  # that one part more costs the second pass
+        part = max(rates.memory_latency, self.partial_bytes / rates.hbm)  # seconds of the second pass per part
         tail = range(2, _ROUNDS + 1) if self.tiles > cus else ()
         full = (rounds * cus // self.tiles for rounds in (together, *range(1, _ROUNDS + 1)))
         wanted = {1, round(sqrt(alone / part)), *tail, *full}
         return tuple(sorted({self.parts(max(1, min(split, self.steps))) for split in wanted}))
 
     def split(self) -> int:
-        """Blocks per tile: the answer of least time."""
+        """Returns the blocks per tile of least time, one of `answers`."""
         price([self])
         return min(self.answers, key=lambda split: (self.seconds(split), split))
 
-    # -- what binds, by how much ----------------------------------------------------------------
+    # -- diagnostic rows ------------------------------------------------------------------------
 
     def rows(self, split: int, what: str) -> tuple[Constraint, ...]:
-        """Soft rows, microseconds: a term's time against the CUs', this split against none or the best other; what: is split."""
+        """Returns soft rows in microseconds.
+
+        They compare each memory term with the CUs' time, and this split with no split; an unsplit kernel is compared with the
+        best split by full rounds. what: name of the split dimension.
+        """
         terms, parts, cus = self.terms(split), self.parts(split), self.unsplit.rates.descriptor.num_cus
         kernel, rates = self.kernel(split), self.unsplit.rates
         limits = f"the limit is the CUs' time, {self.rounds(split)} round(s) at {terms['MHz']:,.0f} MHz"
@@ -150,8 +154,10 @@ class Reduction:
         return tuple(found)
 
     def time_rows(self, split: int, what: str, clocks: dict[str, float], at: str) -> tuple[Constraint, ...]:
-        """`rows`, a step's LDS and vector cache against its matrix units, and its loads' latency. clocks: a step's, by unit; at:
-        what a step is, for the notes."""
+        """Returns `rows`, a step's LDS and vector cache clocks against its matrix clocks, and its clocks against load latency.
+
+        clocks: clocks of a step by unit: "matrix", "LDS", "cache". at: description of a step, for the notes.
+        """
         note = f"{at}; the limit is the matrix units'"
         step = (
             Constraint(name, Level.BLOCK, clocks["matrix"], clocks[pipe], "clocks", note, hard=False)
@@ -164,11 +170,14 @@ class Reduction:
 
 
 def price(works: Sequence[Reduction]) -> None:
-    """Prices all answers of several reductions of one board and type at once: a call of numpy costs more than its numbers."""
+    """Computes the terms of all `answers` of several reductions of one board and type in one call of `KernelCost.terms`.
+
+    With so few numbers, each numpy call costs more than its arithmetic.
+    """
     works = [work for work in works if not all(split in work._terms for split in work.answers)]
     if not works:
         return
-    # Grids may have more blocks than 64 bits count.
+    # Floats, as the number of blocks may exceed 64 bits.
     terms = stack_costs([work.first(np.array(work.answers, float)) for work in works]).terms()
     rows = zip(*(column.tolist() for column in np.broadcast_arrays(*terms.values())), strict=True)
     for work in works:

@@ -19,14 +19,17 @@ class Counters:
     """
 
     flops: int = 0  # useful ones; a multiply-add counts as two
-    hbm_bytes: int = 0  # every array element once
-    global_bytes: int = 0  # with re-reads, as blocks request them
-    lds_write_bytes: int = 0  # staging
-    lds_read_bytes: int = 0  # bytes that waves read back
+    hbm_bytes: int = 0  # bytes if every array element crosses memory once
+    global_bytes: int = 0  # bytes that blocks request and write, re-reads included
+    lds_write_bytes: int = 0  # bytes that blocks write to LDS
+    lds_read_bytes: int = 0  # bytes that waves read from LDS
     atoms: int = 0  # matrix instructions on valid data
 
 
 @functools.singledispatch
 def block_counters(tree: Root) -> Counters:
-    """Returns the counters of a ComputeVisitor at the atom level, so of every level above. Mask arrays do not count."""
+    """Returns the counters that a ComputeVisitor at the atom level would have, without executing the tree.
+
+    Mask arrays do not count. LaunchError for a tree that no operator registered.
+    """
     raise LaunchError(f"nothing counts what a {type(tree).__name__} moves")

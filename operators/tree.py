@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Extent:
-    """Indices min_ <= i < max_ of one dimension, cut from a tile; clipped if max_ - min_ < tile."""
+    """Indices min_ <= i < max_ of one dimension; a tile that an edge clips has max_ - min_ < tile."""
 
     min_: int
     max_: int
@@ -64,9 +64,9 @@ class Split:
 
 
 def product(*axes: Iterable[T]) -> Iterator[tuple[T, ...]]:
-    """Yields all combinations, the last axis fastest. itertools' product holds every axis, and a device may have 10^11 tiles.
+    """Yields all combinations, the last axis fastest.
 
-    axes: each can be iterated several times.
+    Unlike itertools.product, it stores no axis: a device may have 10^11 tiles. axes: each is iterated several times.
     """
     if not axes:
         yield ()
@@ -153,11 +153,11 @@ class Node(ABC):
 
     @abstractmethod
     def children(self) -> Iterator[Node]:
-        """Yields the nodes one level down, one at a time; none below a leaf."""
+        """Yields the nodes one level down, one at a time; a leaf yields none."""
 
     @abstractmethod
     def constraints(self) -> tuple[Constraint, ...]:
-        """Returns the limits that apply at this level, met or not."""
+        """Returns the limits of this level, satisfied or violated."""
 
     @abstractmethod
     def describe(self) -> tuple[tuple[str, ...], ...]:
@@ -171,7 +171,7 @@ class Node(ABC):
 class Root(Node):
     """A node of the device level: a whole operator on a target under a policy.
 
-    Subclasses set `problem`, `descriptor` and `derivation`. A problem that the target cannot run has a derivation, too.
+    Subclasses set `problem`, `descriptor` and `derivation`. Infeasible problems also have a derivation.
     """
 
     level: ClassVar[Level] = Level.DEVICE
@@ -180,7 +180,10 @@ class Root(Node):
     derivation: Any  # the plan, feasible or not
 
     def __repr__(self) -> str:
-        """Returns the problem's fields that differ from their defaults. A type that was not given is the operands'."""
+        """Returns the class, the problem's fields that differ from their defaults, and the target.
+
+        A type that defaults to "" is shown if it differs from `problem.dtype`.
+        """
         given = []
         for entry in fields(self.problem):
             value = getattr(self.problem, entry.name)
@@ -199,7 +202,7 @@ class Root(Node):
         return self.derivation.check()
 
     def constraints(self) -> tuple[Constraint, ...]:
-        """Returns the derivation's rows of the device level."""
+        """Returns the plan's limits of the device level."""
         rows: tuple[Constraint, ...] = self.derivation.at(self.level)
         return rows
 

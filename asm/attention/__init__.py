@@ -1,12 +1,12 @@
 """Kernels of attention.
 
-    frame.py          the beginning of every fused kernel
+    frame.py          prologue of every fused kernel
     shape.py          a plan in loads, fragments and matrix instructions
     wave.py           a wave's loads and products
     pages.py          paged K and V: buffers of key atoms
     softmax.py        the softmax between the products
-    merge.py          partial O of the waves added
-    split.py          partial O of split keys: the second kernel
+    merge.py          sum of the waves' partial O
+    split.py          the second kernel of split keys: sum of the parts
     fused.py          code that both forms of the kernel share
     emitter.py        the register-chained kernel as a whole
     shared/           the kernel whose waves share K and V through LDS

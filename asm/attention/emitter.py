@@ -9,8 +9,8 @@ K, V, S or P goes through LDS, and the loop has no barrier. The products of a st
     O^T of the first half       next K loaded, softmax of the other half
     O^T of the other half       next V loaded (f32)
 
-Edges: raw buffers that end with the view read 0 past it and store nothing there. Steps that no query sees are skipped. Steps
-that some query sees in part are masked out of line.
+Edges: raw buffers end with the view, so that lanes past it read 0 and store nothing. Steps that no query sees are skipped. Steps
+that some query sees only in part are masked, out of line.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class ChainedEmitter(FusedEmitter):
         k.s_mul_i32(self.value_step, a["V_row"], self.plan.tile_KV)
 
     def _lane_offsets(self) -> None:
-        """Emits a lane's offsets in K and V of a step, from the head's first key on or, with pages, from the atom's first."""
+        """Emits a lane's byte offsets in K and V, relative to the head's first key or, with pages, to the key atom's first."""
         k, shape, wave, block, a = self.k, self.shape, self.wave, self.block, self.block.arguments
         first = 0 if self.pages else block.first_key
         temporary = wave.ranges["temporaries"][0]
@@ -166,7 +166,7 @@ class ChainedEmitter(FusedEmitter):
             self.k.v_add_u32(offset, self.value_step, offset, note="V: next step")
 
     def _key_step(self) -> None:
-        """Emits one key step of a wave (WarpAttentionNode). The first block may see no key, so no node represents all blocks."""
+        """Emits one key step of a wave (WarpAttentionNode). It visits no node, because the first block may see no key."""
         k, wave, shape, p = self.k, self.wave, self.shape, self.plan.problem
         self._step_scalars()
         if p.narrow_kv:
@@ -199,7 +199,7 @@ class ChainedEmitter(FusedEmitter):
         k.s_add_u32(self.block.first_key, self.block.first_key, self.plan.tile_KV)
 
     def _step_scalars(self) -> None:
-        """Stops loads after the last step, and emits whether an edge cuts this step."""
+        """Disables the loads of a step after the last one, and emits masked = 1 if an edge cuts this step, else 0."""
         k, wave = self.k, self.wave
         k.comment("WarpAttentionNode: the next step's loads, if there is one; is this one masked?")
         if self.pages is not None:

@@ -1,4 +1,4 @@
-"""The beginning of attention kernels: arguments, lanes, the block's queries and the keys that they see, buffers of the arrays."""
+"""Prologue of attention kernels: arguments, lanes, the block's queries and the keys that they see, buffers of the arrays."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ARRAYS = ("Q", "K", "V", "R")
 LOG2_E = math.log2(math.e)
 SLOPES, LSE = "slopes", "LSE"
 BLOCKS, LENGTHS, SCALE_K, SCALE_V = "blocks", "lengths", "scale_K", "scale_V"  # arrays of a cache
-# Results of parts of split keys, in f32: (split, batch·heads, lq, columns), and (split, batch·heads, lq, 2) -m and row
-# sums.
+# Scratch arrays of split keys, in f32: O (split, batch·heads, lq, columns), and pairs of -m and row sum (split, batch·heads,
+# lq, 2).
 PARTIAL, STATISTICS = "partial_O", "statistics"
 
 
@@ -58,9 +58,9 @@ def more_inputs(p: AttentionProblem) -> tuple[str, ...]:
 def scalars(plan: AttentionTiles) -> tuple[int | float, ...]:
     """Returns the arguments after the pointers, for contiguous arrays.
 
-    They are: lq, lk; bytes of rows and of heads of Q, K, V and R (or of a part's O, if keys are split); heads of the whole
-    batch; window; scale · log2(e). With a soft cap there are three factors instead of the last: the factor of an exponential
-    that is (1 + tanh) / (1 - tanh) of the scaled score over the cap, cap · log2(e), and minus twice the latter.
+    They are: lq, lk; bytes from row to row and from head to head of Q, K, V and R (or of a part's O, if keys are split); heads of
+    the whole batch; window; scale · log2(e). With a soft cap, the last is replaced by 2 · scale · log2(e) / cap, cap · log2(e) and
+    -2 · cap · log2(e): with x = scale · S / cap, cap · tanh(x) = cap - 2 · cap / (1 + e^2x).
     """
     p, e = plan.problem, plan.problem.element.bytes
     key, value = p.d * p.element_kv.bytes, p.dv * p.element_kv.bytes
@@ -92,14 +92,14 @@ def builder(plan: AttentionTiles, kind: str) -> KernelBuilder:
 
 
 def grid(plan: AttentionTiles) -> tuple[int, int, int]:
-    """Returns the workgroups of the kernel."""
+    """Returns the number of workgroups along x, y and z."""
     p, turn = plan.problem, plan.heads_at_once
     heads = p.batch * p.heads // plan.tile_heads
     return (turn * plan.blocks_of_head, heads // turn * plan.split_kv, 1)
 
 
 class AttentionFrame:
-    """Beginning of every fused kernel: its arguments, coordinates of workgroup, waves and lanes, keys that they see."""
+    """Emits the prologue of every fused kernel: arguments, coordinates of workgroup, wave and lane, range of keys."""
 
     def __init__(self, k: KernelBuilder, plan: AttentionTiles) -> None:
         self.k, self.plan = k, plan
@@ -165,7 +165,7 @@ class AttentionFrame:
             self._cache()
 
     def _cache(self) -> None:
-        """Emits, for a cache, the sequence's keys instead of lk, its row of `blocks`, the head's place in a page, and scales."""
+        """Emits what a cache changes: lk = the sequence's keys, its row of `blocks`, the head within the sequence, scales."""
         k, p, a = self.k, self.plan.problem, self.arguments
         batch, scratch = k.s.alloc("sequence"), k.s.alloc("scratch")
         self._divide(batch, self.shared_head, p.kv_heads)
@@ -213,7 +213,7 @@ class AttentionFrame:
             self.k.s_mul_hi_u32(target, source, (1 << 32) // divisor + 1)
 
     def _extent_of_keys(self) -> None:
-        """Emits [first, high), the keys that some query of the block sees, and [full_low, full_high), which all of them see."""
+        """Emits [first_key, high), the keys that some query of the block sees, and [full_low, full_high), those that all see."""
         k, p, a = self.k, self.plan.problem, self.arguments
         names = ("position", "last position", "keys end", "all see from", "all see to", "first key", "steps left")
         self.position, last, self.high, self.full_low, self.full_high, self.first_key, self.steps_left = map(k.s.alloc, names)
@@ -269,7 +269,7 @@ class AttentionFrame:
         k.s_sub_u32(self.high, self.high, 1, note="last key")
 
     def _own_rows(self, scratch: Reg) -> None:
-        """Emits the wave's first row. Its queries see all keys up to a later one than the block's first query."""
+        """Emits the wave's first row, and raises full_high: later queries see more keys than the block's first one."""
         k, plan = self.k, self.plan
         self.first_row = k.s.alloc("the wave's first row")
         k.s_mul_i32(self.first_row, self.wave_number, plan.tile_Q // plan.waves_q)
@@ -279,7 +279,7 @@ class AttentionFrame:
             k.s_min_i32(self.full_high, self.full_high, self.arguments["lk"])
 
     def _part(self, scratch: Reg) -> None:
-        """Emits the part's own steps of the block; all parts except the last have the same number."""
+        """Emits the steps of the block's part of the keys; all parts except the last have the same number."""
         k, plan = self.k, self.plan
         k.comment(f"one of {plan.split_kv} parts of the keys")
         each = k.s.alloc("steps of a part")
@@ -310,7 +310,7 @@ class AttentionFrame:
         k.label(ended)
 
     def row_offset(self, target: Reg, row: Reg, strides: tuple[Reg | int, Reg], spare: Reg) -> None:
-        """Emits target = bytes from the block's first row to `row` (a VGPR) of the Q tile; OUTSIDE if there is no query.
+        """Emits target = bytes from the block's first row to `row` (a VGPR) of the Q tile; OUTSIDE past the heads or queries.
 
         strides: bytes from a query to the next, and from a head to the next. target, spare: VGPRs, target not `row`.
         """

@@ -1,4 +1,4 @@
-"""Code that both forms of fused attention share: arguments, coordinates, Q's fragments, the softmax's registers, row buffers."""
+"""Base of the emitters of both forms of fused attention (register-chained and shared)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from simgpu.operators.tree import Visitor
 
 
 class FusedEmitter(Visitor):
-    """Base of both kernels' emitters: arguments, Q, the softmax's registers, buffers of rows."""
+    """Base of both emitters: arguments, coordinates, registers of the softmax, slopes, buffers with a row for each query."""
 
     wave: WaveRegisters
 

@@ -1,4 +1,4 @@
-"""The end of a register-chained attention block: its waves' partial O added through LDS, divided by the row sums and stored."""
+"""End of a register-chained attention block: adds its waves' partial O through LDS, divides by the row sums and stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.registers import LOOP_RANGES, WAVES, merge_row_words
 
 LN_2 = math.log(2)
-LARGEST = 3.4028234663852886e38  # -m of a wave whose queries saw no key: any other wave's value wins
+LARGEST = 3.4028234663852886e38  # -m of a query that saw no key: larger than any other, so that other waves' m are used
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,14 @@ class Merge:
         k.v.free(none, address)
 
     def _place(self, wave: int, number: int, q: int) -> int:
-        """Returns the LDS byte of the reference (0) or sum (1) of query 16q, from the lane's 4i."""
+        """Returns the LDS offset, relative to a lane's 4i, of a wave's reference (number 0) or row sum (1) of query 16q + i."""
         return self.statistics.offset + ((2 * wave + number) * self.queries + ATOM * q) * WORD
 
     def _factor(self, q: int, factor: Reg, output: AttentionOutput) -> None:
-        """Emits 2^(M's -m minus the wave's own), over the total row sum unless a later kernel divides."""
+        """Emits factor = 2^(m - M), with the wave's m and the largest M of the four waves.
+
+        It is divided by the total row sum unless a later kernel divides, and multiplied by V's scale, if there is one.
+        """
         k, softmax = self.k, self.softmax
         references, sums, pair, address = self.parts[0:4], self.parts[4:8], self.parts[8:10], self.parts[10]
         largest, total = pair[0], pair[1]
@@ -159,7 +162,7 @@ class Merge:
         k.v.free(group)
 
     def _reader(self, wide: int, output: AttentionOutput) -> tuple[Reg, Reg]:
-        """Returns LDS address and first row of a work-item's four columns in a block of `wide` atoms."""
+        """Returns VGPRs with the LDS address and the row of a work-item's four columns in a block of `wide` atoms."""
         k = self.k
         row, address = k.v.alloc(f"row, {wide} atoms"), k.v.alloc(f"LDS read address, {wide} atoms")
         column = self.parts[0]

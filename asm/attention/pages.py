@@ -1,4 +1,4 @@
-"""Paged K and V: the raw buffer of a key atom. An atom is in one page, so its address is scalar; `blocks` has page numbers."""
+"""Paged K and V: raw buffers of key atoms. An atom's 16 keys are in one page, so its address is scalar."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simgpu.operators.attention.tiles import AttentionTiles
 
 
 class Pages:
-    """Emits the buffer of each key atom before its loads, and loads of page numbers before that."""
+    """Emits the loads of page numbers from `blocks`, and the buffer of each key atom before its loads."""
 
     def __init__(self, k: KernelBuilder, plan: AttentionTiles, block: AttentionFrame, wave: KeyWave) -> None:
         self.k, self.plan, self.block, self.wave, p = k, plan, block, wave, plan.problem

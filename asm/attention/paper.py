@@ -9,8 +9,8 @@ delta are reductions over 16 lanes (DPP), and m and delta together need tQ/2 reg
 (E16). Algorithm 1 is as printed, except for the finite floor (E30) and exponentials to base 2. One wave's LDS operations keep
 their order, so there is no barrier.
 
-In f16 and bf16, LDS tiles have that type. The matrix kernel also rounds E to it (f16: GAINS times as large). It reads a lane's
-four keys of E and V element by element, because of the layout [key·tQ + query].
+In f16 and bf16, LDS tiles have that type. The matrix kernel also rounds E to it (f16: after multiplication by GAINS). It reads a
+lane's four keys of E one by one, because of the layout [key·tQ + query], and those of V row by row.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class PaperEmitter(Visitor):
         self.atom_row = k.s.alloc("atom's first row")
 
     def value_addresses(self) -> None:
-        """Allocates LDS address registers that the second product needs."""
+        """Allocates the address registers that the second product needs."""
         raise NotImplementedError
 
     def tile_address(self, name: str) -> Reg:

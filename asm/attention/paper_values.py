@@ -1,4 +1,4 @@
-"""The second product of the paper's attention kernels: by matrix instructions from E^T in LDS, or by v_fmac_f32 from E's rows."""
+"""Second product of the paper's attention kernels: matrix instructions with E^T from LDS, or v_fmac_f32 with rows of E."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class MatrixValues(PaperEmitter):
         return self._quad(s, max(1, wide // 2)) if self.narrow else self._quad(number, wide)
 
     def _interleave(self, block: int) -> None:
-        """Interleaves four rows of 2-byte columns into fragments of each column atom."""
+        """Interleaves a lane's four rows of V, of 2-byte elements, into the fragments of each column atom."""
         _, wide = self.blocks[block]
         for w in range(wide):
             for pair in (0, 1):
@@ -208,7 +208,7 @@ class VectorValues(PaperEmitter):
                     k.ds_write_b32(self.e_write, self._score(self.e, q, n)[r], offset=place)
 
     def _scale_output(self) -> None:
-        """Multiplies O by the factors, which only a row's lanes have and all lanes need."""
+        """Multiplies O by the factors, which pass through LDS because only the lanes of a query's row have them."""
         k, address = self.k, self.temporaries[0]
         k.v_lshlrev_b32(address, 4, self.block.group)
         k.v_add_u32(address, self.corrections.offset, address)

@@ -30,10 +30,10 @@ class AttentionShape:
     d: int  # of Q and K, in whole atoms
     dv: int  # of V and R, in whole atoms
     e: int  # bytes of an element of Q
-    half: str  # the type of Q and P
+    half: str  # type of Q and P
     kind_kv: str  # 8-bit type of K and V in memory; "": the same as Q's
     nq: int  # query atoms of a wave
-    na: int  # key atoms of a wave
+    na: int  # key atoms of a wave in a step
     vec: int  # elements of d in one load of Q or K by a lane
     blocks: tuple[tuple[int, int], ...]  # (first column, column atoms) of V's loads
     score: MatrixInstruction  # matrix instruction of S^T
@@ -68,7 +68,7 @@ class AttentionShape:
 
     @property
     def spans(self) -> int:
-        """Loads of a row of Q or K."""
+        """Loads of a row of Q or K, by four lane groups each."""
         return self.d // (GROUPS * self.vec)
 
     @property

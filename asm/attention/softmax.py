@@ -1,4 +1,4 @@
-"""The softmax between the two products: lane-local, base 2, relative to a reference that seldom moves.
+"""Softmax between the two products: lane-local, base 2, relative to a reference that seldom moves.
 
 A lane's scores all belong to query i of an atom. With c = scale · log2(e) and a reference m per query (base 2, kept negated), P
 = 2^(c·S - m). Any m is correct that keeps P in range, as long as the lanes of a query agree. So m is raised only if some
@@ -45,28 +45,28 @@ class Masks:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores in base 2 before m is subtracted, and the SGPRs with their constants.
+    """Form of the scores in base 2, before m is subtracted, and the SGPRs with their constants.
 
-    Plain: factor·S. Capped: cap·tanh(x) = cap - 2·cap / (1 + e^2x), with 2x = factor·S in base 2. ALiBi adds its slope times
-    the distance of query and key.
+    Plain: factor·S. Capped: cap·tanh(x) = cap - 2·cap / (1 + e^2x), with e^2x = 2^(factor·S). ALiBi subtracts its slope times the
+    distance of query and key.
     """
 
     factor: Reg  # factor of S
     cap: tuple[Reg, Reg] | None  # cap · log2(e), and minus twice that
-    alibi: bool  # True if ALiBi slopes are added
+    alibi: bool  # True: with ALiBi
     causal: bool  # True: no key after its query counts, so distances need no absolute value
 
 
 @dataclass(frozen=True)
 class HiddenReads:
-    """LDS reads that the end of a softmax hides."""
+    """LDS reads that are emitted among the last instructions of a softmax, which hide them."""
 
     wait: Callable[[], object]  # emits the wait before the softmax's last instructions
     reads: Callable[[], object]  # emits the reads, among those instructions
 
     @contextlib.contextmanager
     def interleave_block(self, k: KernelBuilder) -> Iterator[None]:
-        """Wraps a block that emits these last instructions."""
+        """Emits the wait, then merges the reads with the instructions emitted inside the `with` block."""
         self.wait()
         with stream(k) as reads:
             self.reads()
@@ -103,7 +103,7 @@ class SoftmaxUpdate:
             k.v_mov_b32(self.thresholds[q], FLOOR)
 
     def exponents(self, half: Sequence[int], q: int) -> list[Reg]:
-        """Returns the registers of c·S - m, later of P before rounding, key by key."""
+        """Returns the registers of c·S - m, later of the unrounded P, of query atom q, key by key."""
         wave, na = self.wave, self.wave.shape.na
         if "exponents" in wave.ranges:
             place = wave.ranges["exponents"]
@@ -115,7 +115,7 @@ class SoftmaxUpdate:
         return [place[start + n] for n in range(na * QUAD)]
 
     def update(self, half: Sequence[int], ahead: HiddenReads | None = None) -> None:
-        """Emits P of these query atoms from their S, and the updates of m, the sums and O."""
+        """Emits P of the query atoms `half` from their S, and the updates of m, the row sums and O."""
         self._exponents_of(half)
         for q in half:
             weights = self.exponents(half, q)
@@ -148,7 +148,7 @@ class SoftmaxUpdate:
             self.k.v_exp_f32(register, register, note=f"P, query atom {q}")
 
     def end(self, q: int) -> None:
-        """Emits the row sums over all of a query's lanes."""
+        """Adds the row sums of a query's four lanes. Every lane gets the result."""
         self.across_groups("v_add_f32", self.sums[q])
 
     def _exponent(self, x: Reg, score: Reg, subtrahend: Reg, q: int) -> None:
@@ -208,7 +208,7 @@ class SoftmaxUpdate:
         k.label(back)
 
     def _bounds(self, q: int, high: Reg, low: Reg) -> None:
-        """Emits the last and first key that the lane's query sees, relative to 4g of the step's first."""
+        """Emits the last and first key that the lane's query sees, relative to the lane's first key of the step (4g)."""
         k, masks = self.k, self.masks
         offset = k.s.alloc("offset")
         k.v_mov_b32(high, masks.last, note=f"query atom {q}: last key")
@@ -247,9 +247,9 @@ class SoftmaxUpdate:
         k.label(back)
 
     def _rescale(self, q: int, x: Sequence[Reg], threshold: float) -> None:
-        """Updates m, exponents, sums and O in lanes of VCC, where m moves to the largest exponent, temporaries[0].
+        """Moves m, in lanes of VCC, so that the largest exponent (temporaries[0]) becomes log2(gain).
 
-        Sets the threshold.
+        Exponents, row sum and O are rescaled, and these lanes' thresholds become `threshold`.
         """
         k = self.k
         largest, rise, factor = self.temporaries[0], self.temporaries[2], self.temporaries[3]

@@ -1,4 +1,4 @@
-"""Split keys: adds partial O and statistics of a row, which several workgroups left in scratch memory, into a row of R."""
+"""Second kernel of split keys: merges the partial O and statistics that several workgroups stored in scratch memory into R."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simgpu.operators.attention.tiles import AttentionTiles
 
 STATE_BYTES = 2 * WORD
 THREADS = WAVES * WAVEFRONT
-TOGETHER = 8  # parts that a work-item loads before it adds them: their latencies overlap
+TOGETHER = 8  # parts that a work-item loads before it adds them, so that their latencies overlap
 
 
 def scratch(plan: AttentionTiles) -> tuple[tuple[str, int], ...]:
@@ -27,7 +27,7 @@ def scratch(plan: AttentionTiles) -> tuple[tuple[str, int], ...]:
 
 
 def emit_merge(plan: AttentionTiles) -> EmittedKernel:
-    """Returns the kernel after a split one: a work-item has four columns of a row, and loops over its parts."""
+    """Returns the kernel that merges the parts of split keys. A work-item has four columns of a row, and loops over its parts."""
     p = plan.problem
     k = KernelBuilder(f"attention_merge_{plan.split_kv}_d{p.dv}" + "_lse" * p.lse, plan.descriptor.arch, THREADS)
     width = partial_columns(p.dv)
@@ -88,9 +88,9 @@ def _buffer(k: KernelBuilder, name: str, arguments: dict[str, Reg], first: Reg, 
 def _parts(
     k: KernelBuilder, split: int, buffers: tuple[tuple[Reg, Reg, Reg], ...], offsets: tuple[Reg, Reg], d: int
 ) -> tuple[Reg, Reg, Reg]:
-    """Returns VGPRs with the sum of the parts' O and of their row sums, relative to the joint maximum, and minus that maximum.
+    """Emits the sum of the parts, up to TOGETHER at a time.
 
-    Loads up to TOGETHER parts, then adds them.
+    Returns VGPRs with O and row sum, relative to the largest m of all parts, and with minus that m.
     """
     out, total, lowest = k.v.alloc("O", QUAD), k.v.alloc("row sum"), k.v.alloc("-m")
     count = min(split, TOGETHER)

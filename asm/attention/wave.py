@@ -16,7 +16,7 @@ LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602
 
 
 class WaveRegisters:
-    """Named register ranges of a wave, from the plan, and their contents."""
+    """Register ranges of a wave, allocated by their names in the plan, and the place of each fragment in them."""
 
     def __init__(self, k: KernelBuilder, shape: AttentionShape, resources: ResourcePlan) -> None:
         self.k, self.shape = k, shape
@@ -52,7 +52,10 @@ class WaveRegisters:
         return self._part("O", t * self.shape.nq + q, QUAD)
 
     def widen(self, target: Reg, source: Reg, word: int, kind: str) -> None:
-        """Emits target = two 8-bit floats, from a half of `source`'s word, converted (exactly) to Q's type."""
+        """Emits target = two 8-bit floats converted (exactly) to Q's type. word: 0 for the low half of `source`, 1 for the high.
+
+        kind: fp8 or bf8.
+        """
         k, temporaries = self.k, self.ranges["temporaries"]
         start = 4 + temporaries.index % 2  # pairs are even
         pair, form = temporaries[start : start + 2], f"v_cvt_pk_f32_{kind}"
@@ -97,7 +100,7 @@ class KeyWave(WaveRegisters):
     # -- places ------------------------------------------------------------------------------
 
     def key(self, a: int, span: int) -> Reg:
-        """Returns the K fragment: the same columns of key 16a + i."""
+        """Returns the K fragment: columns vec·(4·span + g) .. of key 16a + i."""
         return self._part("K fragments", a * self.shape.spans + span, self.shape.span_registers)
 
     def narrow_key(self, a: int, span: int) -> Reg:
@@ -207,7 +210,7 @@ class KeyWave(WaveRegisters):
                     self.widen(target[number], source[number // 2], number % 2, self.shape.kind_kv)
 
     def _widen_rows(self) -> None:
-        """Converts 8-bit rows to V fragments: puts two rows' bytes of a column side by side, then converts both at once."""
+        """Converts 8-bit rows to V fragments: packs two rows' bytes of a column next to each other, then converts both at once."""
         k, shape, mixed = self.k, self.shape, self.ranges["temporaries"][0]
         for a in range(shape.na):
             for block, (_, wide) in enumerate(shape.blocks):

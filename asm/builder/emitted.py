@@ -1,4 +1,4 @@
-"""A finished kernel: its text, its resources, and how it is launched."""
+"""Finished kernels: text, resources, launch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # `simgpu.asm.builder.kernel` writ
 
 @dataclass(frozen=True, repr=False)
 class EmittedKernel:
-    """A kernel as text, and how to launch it. If `following` is not empty, it is the first of several kernels.
+    """A kernel as text, and how to launch it. If `following` is not empty, the computation needs those kernels after it.
 
     >>> from simgpu import asm, operators
     >>> kernel = asm.emit(operators.TiledComputation(100, 77, 33, target="mi300x"))
@@ -47,9 +47,9 @@ class EmittedKernel:
         return f"<EmittedKernel {self.name} for {self.target}: grid {grid}, block {block}, {self.resources}{behind}>"
 
     def arguments(self, *buffers: object) -> list[object]:
-        """Returns the launch's arguments for these buffers (or addresses).
+        """Returns the launch's arguments: the buffers (or addresses), then `scalars`.
 
-        LaunchError if one launch is not the whole computation.
+        LaunchError for a wrong number of buffers, or if the computation needs more than one launch.
         """
         if self.following:
             raise LaunchError(
@@ -80,7 +80,7 @@ class EmittedKernel:
     def origins(self) -> dict[str, str]:
         """Python line that emitted each instruction, by its line of `source` as the code object names it.
 
-        For an inserted wait or nop, the value is "before" and the line of the instruction that it delays.
+        For an inserted s_waitcnt or s_nop, the value is "before " and the line of the instruction that it delays.
         """
         found: dict[str, str] = {}
         delayed = ""

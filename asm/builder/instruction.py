@@ -106,11 +106,11 @@ def fields(spec: Spec) -> tuple[tuple[str, int], ...]:
 
 
 def set_instruction(instr: Instr, target: str) -> Instruction:
-    """Returns the instruction of the set, as the decoder would read it from its bytes.
+    """Returns the instruction as the decoder would read it from its bytes.
 
-    Three things that the assembler chooses are missing: its size, a label's position, and e32 or e64. Raises TargetError
-    for a mnemonic that the target lacks. Raises ToolchainError for a wrong number or width of operands; the message names
-    the Python line that emitted the instruction.
+    Three things that the assembler chooses are missing: its size, a label's position, and e32 or e64. TargetError if the target
+    lacks the mnemonic. ToolchainError for a wrong number or width of operands; the message names the Python line that emitted
+    the instruction.
     """
     spec = find_spec(instr.mnemonic, target)
     if spec.encoding == "flat" and spec.memory is not None and spec.memory.op == "atomic":
@@ -145,7 +145,7 @@ def _wrong(instr: Instr, message: str) -> ToolchainError:
 
 
 def _modifiers(instr: Instr) -> dict[str, Any]:
-    """Returns the modifiers as the decoder has them. A value that is not a number stays text."""
+    """Returns the modifiers as the decoder represents them. A value that is not a number stays text."""
     mods: dict[str, Any] = {}
     for word in instr.modifiers:
         name, _, value = word.partition(":")
@@ -161,5 +161,5 @@ def _modifiers(instr: Instr) -> dict[str, Any]:
 
 
 def analyse(instr: Instr, target: str) -> Effect:
-    """Returns what an instruction does to registers and counters. Raises as `set_instruction`."""
+    """Returns an instruction's effect on registers and counters. Raises as `set_instruction`."""
     return effect_of(set_instruction(instr, target))

@@ -1,4 +1,4 @@
-"""Two instruction streams merged: fillers go between matrix instructions, spread evenly or a limited number after each."""
+"""Merges two instruction streams: fillers go between matrix instructions, spread evenly or a limited number after each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simgpu.asm.builder.waits import Item, Label
 
 @contextlib.contextmanager
 def stream(k: KernelBuilder) -> Iterator[list[Item]]:
-    """Collects instructions that are emitted inside, in the list that this yields instead of in the kernel."""
+    """Yields a list that collects the instructions emitted inside the `with` block, instead of the kernel."""
     items: list[Item] = []
     here, k.items = k.items, items
     yield items
@@ -69,7 +69,7 @@ class Backlog:
             self.k.items.append(item)
 
     def _next(self) -> int:
-        """Index of the first urgent item that may overtake those before it, else 0."""
+        """Returns the index of the first urgent item that may overtake those before it, else 0."""
         passed: set[object] = set()
         for number, (item, urgent) in enumerate(self.waiting):
             registers = _registers_of(item)
@@ -81,10 +81,7 @@ class Backlog:
         return 0
 
     def emit(self, items: Iterable[Item]) -> None:
-        """Emits `items`, which hide the queue. First emits the queue up to the last item that uses the same registers.
-
-        Urgent items that may overtake are emitted first only if they conflict.
-        """
+        """Emits `items`, usually a matrix instruction, after queued items until none of the rest uses the same registers."""
         items = list(items)
         registers = frozenset().union(*(_registers_of(item) for item in items))
         while any(not registers.isdisjoint(_registers_of(item)) for item, _ in self.waiting):

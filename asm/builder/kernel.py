@@ -5,7 +5,7 @@
     k.buffer_load_dwordx4(x, offset, resource, 0, offen=True, note="x")
     kernel = k.finish(grid=(8, 1, 1))
 
-Nobody writes waits and wait states by hand: `finish` inserts them (waits.py).
+`finish` inserts s_waitcnt and s_nop (waits.py); emitters never write them.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class KernelBuilder:
         self.items.append(Comment(text))
 
     def work_item_x(self) -> None:
-        """Leaves x in `work_item`. From gfx90a on, the hardware packs x, y and z into one register."""
+        """Emits work_item = x of the work-item id. From gfx90a on, the hardware packs x, y and z into one register."""
         if self.target != "gfx908":
             self.v_and_b32(self.work_item, 0x3FF, self.work_item, note="x of the packed work-item id")
 
@@ -188,9 +188,9 @@ class KernelBuilder:
         self.items = here
 
     def array(self, name: str, count: int) -> Reg:
-        """Returns the plan's range with this name, or a new range without a plan.
+        """Allocates `count` VGPRs or AccVGPRs; with a plan, the whole range of this name.
 
-        ResourceError if it has fewer than `count` registers.
+        ResourceError if the plan has no such range, or one of fewer than `count` registers.
         """
         ranges = {} if self.plan is None else {r.name: r for r in self.plan.registers}
         planned = ranges.get(name)
@@ -203,7 +203,7 @@ class KernelBuilder:
     # -- memory ------------------------------------------------------------------------------
 
     def region(self, name: str, size: int, align: int = 16) -> LdsRegion:
-        """Returns `size` bytes of LDS after the regions made so far. ResourceError past the limit."""
+        """Allocates `size` bytes of LDS after the regions made so far. ResourceError past the plan's or the target's limit."""
         offset = -(-self.lds_bytes // align) * align
         limit = LDS_LIMIT[self.target] if self.plan is None else self.plan.lds_bytes
         if offset + size > limit:
@@ -254,7 +254,7 @@ class KernelBuilder:
         )
 
     def resources(self, items: list[Item]) -> Resources:
-        """Returns the registers and LDS that `items` use."""
+        """Returns the registers that `items` use, the LDS of all regions, and the number of instructions."""
         highest = {"v": 0, "a": 0, "s": 3}
         instructions = [item for item in items if isinstance(item, Instr)]
         for instr in instructions:
@@ -271,9 +271,9 @@ class KernelBuilder:
         )
 
     def code_object_resources(self, used: Resources) -> Resources:
-        """Returns what the code object requests: the plan's resources, if there is a plan.
+        """Returns the resources that the code object requests: the plan's, or `used` without a plan.
 
-        ResourceError if its LDS exceeds the target's.
+        ResourceError if the plan's LDS exceeds the target's.
         """
         if self.plan is None:
             return used

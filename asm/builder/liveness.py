@@ -1,4 +1,4 @@
-"""Registers that an instruction's successors still read: the last column of a listing."""
+"""Live registers: those that later instructions may still read. A listing shows them in its last column."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ Live = frozenset[Register]
 
 
 def live_registers(items: Sequence[Item]) -> list[Live]:
-    """Returns the registers that are live after each instruction of `items`, in order.
+    """Returns the registers that are live after each instruction of `items`, in order. Every instruction must have its effect.
 
-    Every instruction must have its effect.
-
-    Walks basic blocks backwards to a fixed point. A write counts as whole for any EXEC, so a register that only some
-    lanes write is live only from there on.
+    Walks basic blocks backwards to a fixed point. A write counts as a write of all lanes, whatever EXEC is, so before it the
+    register is not live.
     """
     blocks = blocks_of(items)
     entering: list[Live] = [frozenset() for _ in blocks.nodes]

@@ -12,9 +12,9 @@ ARCH_ALIGNMENT = 4  # ACCUM_OFFSET counts ArchVGPRs in fours (AMDGPUUsage, COMPU
 
 @dataclass(frozen=True)
 class KernelArgument:
-    """An explicit argument."""
+    """An explicit kernel argument."""
 
-    name: str
+    name: str  # name in the metadata
     offset: int  # bytes from the start of the arguments
     size: int  # bytes
     value_kind: str = "by_value"  # as in the metadata
@@ -23,7 +23,7 @@ class KernelArgument:
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources that a kernel requests: its plan's registers and LDS; without a plan, its instructions'."""
+    """Resources that a kernel requests: its plan's registers and LDS or, without a plan, those that its instructions use."""
 
     vgprs: int  # ArchVGPRs of a lane
     agprs: int  # AccVGPRs of a lane
@@ -44,7 +44,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Header:
-    """Name of a kernel, and how it is launched."""
+    """Name and launch of a kernel, for its descriptor and metadata."""
 
     name: str
     target: str
@@ -146,7 +146,7 @@ def _metadata(header: Header, used: Resources) -> list[str]:
 
 
 def join_kernels(texts: Sequence[str]) -> str:
-    """Joins kernels, each a complete text, into one. They share one metadata document."""
+    """Joins the complete texts of several kernels into one with a common metadata document."""
     if len(texts) == 1:
         return texts[0]
     heads, documents = zip(*(text.split(".amdgpu_metadata\n") for text in texts), strict=True)

@@ -32,7 +32,7 @@ def constant(value: int | float) -> Const | Literal:
 
 
 def operand_text(operand: Operand) -> str:
-    """Returns an operand in LLVM's syntax. A float that is not an inline constant becomes its bits."""
+    """Returns an operand in LLVM's syntax. A float that is not an inline constant becomes its f32 bits in hexadecimal."""
     if isinstance(operand, str):
         return operand
     return operands.operand_text(operand if isinstance(operand, Reg) else constant(operand))

@@ -34,7 +34,7 @@ ADVICE = "install the ziglang wheel (pip install ziglang) or set SIMGPU_CLANG to
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A clang and an lld."""
+    """A clang and an lld, as commands."""
 
     clang: tuple[str, ...]  # command prefix
     lld: tuple[str, ...]  # command prefix

@@ -165,7 +165,7 @@ def _transfer(line: Iterable[tuple[int, Effect]], flight: Flight, before: dict[i
 
 
 def _insert(items: Sequence[Item], before: Mapping[int, Iterable[Instr]]) -> list[Item]:
-    """Returns items with others inserted before them, by position."""
+    """Returns `items` with the instructions of `before` inserted before their positions."""
     result: list[Item] = []
     for at, item in enumerate(items):
         if at in before:
@@ -186,7 +186,7 @@ def _waitcnt(vm: int | None, lgkm: int | None) -> Instr:
 
 @dataclass(frozen=True, eq=False)
 class IssuedInstruction:
-    """An instruction as the hazard rules see it; shared by all instructions that have the same effect."""
+    """An effect with its reach under the hazard rules; shared by all instructions that have the same effect."""
 
     effect: Effect
     reach: int  # most wait states that a rule can require after it

@@ -2,7 +2,7 @@
 
     arguments.py  the kernels' arguments
     place.py      tile coordinates of workgroup, waves and lanes
-    pixels.py     lanes' pixels: in or out of the image, and their offsets
+    pixels.py     offsets of pixels, and tests whether they are in the image
     staging.py    input halo and filter taps to LDS and fragments
     emitter.py    the main loop, and the kernel as a whole
     store.py      accumulators through the epilogue to Y

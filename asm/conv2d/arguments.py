@@ -1,4 +1,4 @@
-"""The arguments of a convolution's kernels: pointers, and the epilogue's factors if they are not 1."""
+"""Arguments of a convolution's kernels: pointers, and those of the epilogue's factors that are not 1."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Arguments:
 
     pointers: dict[str, Reg]  # SGPR pairs by name
     output: Reg  # pointer to Y, or to the parts of its sums
-    bias: Reg | None
-    alpha: Reg | None
-    scale_c: Reg | None
+    bias: Reg | None  # pointer
+    alpha: Reg | None  # factor of the sums
+    scale_c: Reg | None  # factor of Y
 
     @classmethod
     def load(cls, k: KernelBuilder, problem: Conv2dProblem, pointers: tuple[str, ...], epilogue: bool) -> Arguments:

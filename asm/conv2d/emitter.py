@@ -1,12 +1,12 @@
 """Convolution, direct: Y = X * W from the tree's plan to kernels. Sizes are compiled in; only pointers are arguments.
 
-A workgroup computes tOH x tOW pixels of an image by tOC channels. The input halo goes to LDS once per channel step. Every tap
-then reads its pixels from there at a fixed distance. Filters are packed as (OC/tOC, IC/tIC, KH, KW, tOC, tIC), contiguous in
-the order of use, and pass through two stages of LDS. There is one barrier a tap: loads of the next tap's filters and of the
-next step's halo are in flight during this tap's matrix instructions. These use W as A and X as B, so that a lane's pixels are
-its columns and Y is stored in rows of pixels. Edges: raw buffers that end with the channels, and offsets outside for pixels
-outside the image, implement the clipped views. With split input channels, blocks leave partial sums that a second kernel adds.
-The filter may be cut into windows of taps, which are steps like channel steps (`operators.conv2d.problem.with_window`).
+A workgroup computes tOH x tOW pixels of an image by tOC channels. The input halo is written to LDS once per channel step. Every
+tap then reads its pixels from there at a fixed distance. Filters are packed as (OC/tOC, IC/tIC, KH, KW, tOC, tIC), contiguous in
+the order of use, and pass through two stages of LDS. There is one barrier per tap: loads of the next tap's filters and of the
+next step's halo are in flight during this tap's matrix instructions. These use W as A and X as B, so that adjacent lanes have
+adjacent pixels, and Y is stored in rows of pixels. Edges: raw buffers end with the channels, and pixels outside the image have the
+offset OUTSIDE. With split input channels, blocks store partial sums that a second kernel adds. The filter may be cut into windows
+of taps, which are steps like channel steps (`operators.conv2d.problem.with_window`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.conv2d.tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
 from simgpu.operators.tree import Visitor
 
-# A raw buffer's offsets, plus what is added to an offset outside, stay below this (see `emit.OUTSIDE`).
+# Offsets in a raw buffer, and amounts that are added to OUTSIDE (`asm.parts.buffers`), stay below this.
 MOST_BYTES = 1 << 30
 UNROLLED = 1024  # matrix instructions of a loop body without a loop over tap rows: 8 KiB of the 32 KiB instruction cache
 MOST_WORKGROUPS = (1 << 32) - 1  # a launch has 32 bits of work-items along a dimension (HSA, dispatch packet)

@@ -1,4 +1,4 @@
-"""The kernel that packs a filter: W (oc,ic/groups,kh,kw) to the layout that a convolution's plan reads, 0 in padded channels."""
+"""Kernel that packs a filter: W (oc,ic/groups,kh,kw) to the layout that a plan's kernel reads, 0 in padded channels."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def _blocks(plan: Conv2dPlan) -> int:
 
 
 def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dict[str, Reg]:
-    """Returns SGPRs with the block's first input channel ("step"), and W's first kh and kw under its tap.
+    """Returns SGPRs with the block's first input channel ("step"), and the first "kh" and "kw" of W under its tap.
 
-    Turns `source` into W from the tile's first output channel on.
+    Builds `source`, a buffer of W from the tile's first output channel to the group's last.
     """
     p, cut = plan.problem, plan.tiled_problem
     filter_bytes = p.icg * p.kh * p.kw * p.element.bytes

@@ -1,4 +1,4 @@
-"""Lanes' pixels of an image: in or out of the image, and their offsets in memory."""
+"""Offsets of lanes' pixels in an image, and tests whether they are in it."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ def find_place(k: KernelBuilder, plan: Conv2dPlan) -> ConvPlace:
 
 
 def _consecutive(k: KernelBuilder, plan: Conv2dPlan) -> None:
-    """Converts the workgroup's place in dispatch order, in which XCDs take turns, into its number.
+    """Converts group_x from the order of dispatch, which assigns workgroups to XCDs in turn, to the tile's number.
 
-    Each XCD gets consecutive numbers, which share halos and lines of X in its L2.
+    Each XCD gets tiles of consecutive numbers, which share halos and lines of X in its L2.
     """
     xcds, number = min(plan.descriptor.xcds, plan.blocks), k.group_x
     if xcds == 1:

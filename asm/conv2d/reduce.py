@@ -1,4 +1,7 @@
-"""The second kernel of a convolution: adds the parts of Y's sums and applies the epilogue. A work-item has 16 adjacent bytes."""
+"""Second kernel of a convolution: adds the parts of Y's sums, and applies the epilogue.
+
+A work-item has 16 adjacent bytes of sums.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +150,7 @@ class _Reduce:
             k.v.free(quotient, remainder)
 
     def _store(self, elements: Elements, values: list[Reg], spare: Reg, resource: Reg, offset: Reg) -> None:
-        """Stores a work-item's elements together if Y divides into them, because a store is cut by words."""
+        """Stores a work-item's elements at once if Y has a multiple of them, because a buffer's end clips only whole words."""
         k = self.k
         if self.count % self.each == 0:
             k.emit(elements.access("store", self.each), elements.narrow(values, spare), offset, resource, 0, offen=True, note="Y")

@@ -1,4 +1,4 @@
-"""A convolution's operands on their way to LDS and fragments: input halo by channel steps, packed filter by taps."""
+"""Staging of a convolution's operands through LDS to fragments: input halo by channel steps, packed filter by taps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simgpu.operators.conv2d.tiles import Conv2dPlan
 
 
 def split_offset(k: KernelBuilder, address: Reg, offset: int, reach: int, scratch: Reg) -> tuple[Reg, int]:
-    """Returns a VGPR and an immediate below `reach` for address + offset. The VGPR is `scratch` if the immediate is too small."""
+    """Returns (VGPR, immediate) for address + offset. If offset >= reach, the VGPR is `scratch`, with the rest added."""
     if offset < reach:
         return address, offset
     k.v_add_u32(scratch, offset - offset % reach, address)
@@ -22,11 +22,11 @@ def split_offset(k: KernelBuilder, address: Reg, offset: int, reach: int, scratc
 
 
 class HaloStaging:
-    """X: the halo's `tile_ic` channels, a pixel a work-item, in chunks of channels in LDS.
+    """Emits the staging of X: a work-item moves all `tile_ic` channels of a halo pixel, in chunks of channels.
 
-    Elements are loaded one by one from rows of memory or, with channels last, up to 16 bytes at once. resource: raw buffer at
-    the step's first channel of the image; reads outside it return 0. It ends with the group's channels, or with channels last
-    with the image. In that case loads of channels after the group's get a buffer of 0 bytes.
+    In nchw, elements are loaded one by one; in nhwc, up to 16 bytes at once. resource: raw buffer at the step's first channel of
+    the image; reads outside it return 0. In nchw it ends with the group's channels. In nhwc it ends with the image, and channels
+    after the group's are loaded from a buffer of 0 bytes.
     """
 
     def __init__(self, k: KernelBuilder, plan: Conv2dPlan, region: LdsRegion, resource: Reg, scratch: Reg) -> None:
@@ -48,17 +48,17 @@ class HaloStaging:
         self.read_address = k.v.alloc("X read address")
 
     def allocate(self) -> tuple[tuple[Reg, str], ...]:
-        """Returns the arrays' registers, with their names."""
+        """Allocates the registers of staging and fragments, and returns them with their names."""
         k, plan = self.k, self.plan
         self.staged = k.v.alloc("X staging", plan.batch * plan.pixel_words)
         self.fragments = k.v.alloc("X fragments", plan.pixels // plan.waves_p // plan.atom.m * plan.fragment_words)
         return (self.staged, "X staging"), (self.fragments, "X fragments")
 
     def allocate_offsets(self) -> None:
-        """Allocates the registers that hold, from the prologue on, the offsets of a work-item's pixels.
+        """Allocates the registers that hold the offsets of a work-item's pixels, from the prologue on.
 
-        With windows of taps they hold rows and columns under the first window instead, because different pixels are inside the
-        image.
+        With windows of taps they hold rows and columns under the first window instead, because other pixels are outside the image
+        under each window.
         """
         self.offsets = self.k.v.alloc("X offsets", self.plan.offset_words)
 
@@ -100,7 +100,7 @@ class HaloStaging:
             k.v_add_u32(address, self.region.offset, address, note="X halo in LDS")
 
     def _place(self, position: int, row: Reg, column: Reg) -> None:
-        """Emits the offsets of a pixel, and of those read for its taps that are stored as channels."""
+        """Emits the offset of a pixel or, with `factor` > 1, of each of the pixels that are its channels."""
         k, p, f = self.k, self.plan.problem, self.plan.factor
         if f == 1:
             self._offset(self.offsets[position], row, column, f"pixel {position}")
@@ -146,7 +146,7 @@ class HaloStaging:
     def begin(self, group: Reg, first: Reg, left: Reg) -> None:
         """Emits the buffer's size.
 
-        group, first: SGPRs with the group and its first input channel here. left: SGPR with the channels from there on.
+        group, first: SGPRs with the group and the part's first input channel in it. left: SGPR, the group's channels from there on.
         """
         k, p = self.k, self.plan.problem
         if not self.last:
@@ -308,9 +308,9 @@ class HaloStaging:
 
 
 class TapStaging:
-    """W, packed: one tap of one channel step is contiguous, and so are all taps of a block in their order.
+    """Emits the staging of the packed W, in which all taps of a block are contiguous in the order of use.
 
-    resource: raw buffer at the block's first tap; it ends with the last.
+    resource: raw buffer from the block's first tap to its last.
     """
 
     def __init__(self, k: KernelBuilder, plan: Conv2dPlan, region: LdsRegion, resource: Reg, scratch: Reg) -> None:
@@ -328,13 +328,13 @@ class TapStaging:
         self.busy_lanes = k.s.alloc("lanes with a piece of W", 2)
 
     def allocate(self) -> tuple[tuple[Reg, str], ...]:
-        """Returns the arrays' registers, with their names."""
+        """Allocates the registers of the fragments, and returns them with their names."""
         k, plan = self.k, self.plan
         self.fragments = k.v.alloc("W fragments", plan.tile_oc // plan.waves_oc // plan.atom.n * plan.fragment_words)
         return ((self.fragments, "W fragments"),)
 
     def allocate_staging(self) -> tuple[tuple[Reg, str], ...]:
-        """Allocates the registers that hold a tap between load and LDS write."""
+        """Allocates the registers that hold a tap between load and LDS write, and returns them with their names."""
         self.staged = self.k.v.alloc("W staging", self.loads * self.vec // 4)
         return ((self.staged, "W staging"),)
 

@@ -1,4 +1,4 @@
-"""The end of a convolution: a wave's accumulators through the epilogue to Y, or to its part of the sums."""
+"""End of a convolution: stores a wave's accumulators, through the epilogue to Y, or as partial sums."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SLOTS = 4  # elements' stores in flight, each with its own data and address regi
 
 
 class Store:
-    """Stores Y[oc][pixel] of every atom. Lane i has pixel i; element r of group g is channel 4g + r (f64: 4r + g).
+    """Emits the store of Y[oc][pixel] of every atom. Lane i has pixel i; element r of group g is channel 4g + r (f64: 4r + g).
 
-    acc: the accumulators of `atoms` along channels and pixels. Pixels outside Y get offsets outside. The buffer ends with the
-    group's channels or, with channels last, with the image; then channels after the group's also get offsets outside. With
-    channels last, a lane stores adjacent channels together if the group's channel count is a multiple of 4.
+    acc: accumulators of `atoms`, (atoms along channels, along pixels). Pixels outside Y have the offset OUTSIDE. In nchw the buffer
+    ends with the group's channels. In nhwc it ends with the image, and channels after the group's also have the offset OUTSIDE; a
+    lane stores four adjacent channels at once if the group's channel count is a multiple of 4.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Store:
                         stored = self.elements.narrow(elements, spare)
                         self._store(stored, pixels[pixel], (address, channel, left), place + r, resource)
 
-    # -- where things lie ------------------------------------------------------------------------
+    # -- buffers and offsets ---------------------------------------------------------------------
 
     def _buffer(self) -> tuple[Reg, Reg]:
         """Returns Y's buffer, and an SGPR with the channels from the tile's first to the group's last."""

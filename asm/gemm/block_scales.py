@@ -1,4 +1,4 @@
-"""Scales of blocks of k: their way from memory through LDS to registers, and products that are scaled before they are added.
+"""Scales of blocks of k: loads, LDS and registers of the scales, and products that are scaled before they are added.
 
 Every `scale_ahead` blocks of k a work-item loads that many scales of one row of A, and a wave those of op(B) into lanes. Rows
 are far apart, so each load costs one cache line per row, whether it fetches one scale or many. `scale_ahead` blocks later, the
@@ -28,7 +28,7 @@ from simgpu.operators.gemm.limits import POOL_ATOMS, block_scale_bytes, scale_ah
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import SCALE_BLOCK
 
-WIDE = 4  # scales of one load
+WIDE = 4  # scales that one load brings
 
 
 class BlockScales:
@@ -139,7 +139,7 @@ class BlockScales:
     # -- moves ---------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Loads the next blocks' scales into registers. Scales beyond k are another row's, or 0, and scale nothing."""
+        """Loads the next blocks' scales into registers. Past k they are another row's scales, or 0, and are multiplied by 0."""
         k, (a, b) = self.k, self.buffers
         self._rows_alone()
         for number in range(0, self.ahead, WIDE):
@@ -151,7 +151,7 @@ class BlockScales:
         k.s_mov_b64("exec", -1)
 
     def write(self, first: bool = False) -> None:
-        """Writes the products of scales to LDS, over those of earlier blocks. first: True if there are none to overwrite."""
+        """Writes the products of A's and B's scales to LDS, over those of earlier blocks. first: True for the first blocks."""
         k, scaled, of_b = self.k, self.k.v.alloc("scale of A times B's"), self.k.s.alloc("scale of B")
         address = self.write_address
         if not first:
@@ -225,9 +225,9 @@ class BlockScales:
         return self._registers_of(self.pool, number % POOL_ATOMS)
 
     def add(self, acc: Accumulators, number: int, mt: int, nt: int, r: int) -> None:
-        """Adds one register of an atom's scaled products to its sums.
+        """Scales one register of an atom's products and adds it to the sums.
 
-        Not packed, because a packed add would wait for the matrix unit.
+        number, mt, nt, r: as in `turn.Product`. It is not packed, because a packed FMA would wait for the matrix unit.
         """
         products, scales, sums = self.products(number), self._registers_of(self.scales, mt), acc.atom(mt, nt)
         self.k.v_fmac_f32(sums[r], products[r], scales[r], note=f"C[{mt}][{nt}] += scaled products")

@@ -66,7 +66,7 @@ Moves = dict[int, list[Callable[[], None]]]
 
 
 class Prefetch(Enum):
-    """Loads that go on during a k tile's matrix instructions."""
+    """Loads that a k tile's matrix instructions overlap."""
 
     NONE = "nothing: it is the last"
     ANY = "the loads of a tile that an edge may cut"
@@ -245,7 +245,10 @@ class GemmEmitter(Visitor):
                 staging.read(fragment, 0)
 
     def visit_warp(self, warp: WarpGemmNode, prefetch: Prefetch, phase: int = 0) -> None:
-        """Emits one k tile, whose first fragments are already being read. phase: of four, if operands are loaded by lines."""
+        """Emits one k tile, whose first fragments are already being read.
+
+        phase: 0 to 3 if operands are loaded by cache lines (`lines`), else 0.
+        """
         layout = self.operands.a
         atom = warp.first()
         assert isinstance(atom, AtomHint)
@@ -288,7 +291,7 @@ class GemmEmitter(Visitor):
         )
 
     def _moves(self, prefetch: Prefetch, phase: int) -> tuple[Moves, Moves]:
-        """Returns what follows each matrix instruction of a tile, by its number: moves, and additions of its scaled products.
+        """Returns the moves, and the additions of scaled products, that follow each matrix instruction of a tile, by its number.
 
         The next turn's fragments are read as soon as their registers are free. With a prefetch, the next tile goes from
         registers to LDS and the loads of the one after it follow. A barrier precedes the reads of the next tile's first turn.
@@ -324,11 +327,11 @@ class GemmEmitter(Visitor):
         self.k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
 
     def _scaled_sums(self, add: Callable[[int, Callable[[], None]], None], barrier: int, prefetch: Prefetch) -> Moves:
-        """Returns the additions of each atom's scaled products, after its last matrix instruction.
+        """Returns the additions of each atom's scaled products, by the number of the matrix instruction that they follow.
 
         With a prefetch, also adds the reads of the next tile's scales, after the barrier and the last use of an atom's scales.
-        No matrix instruction of the same tile can hide what follows its last one. So that goes among the next tile's first
-        matrix instructions, before the reads of its rows' scales.
+        Additions that would follow a tile's last matrix instruction are emitted among the first ones of the next tile, before the
+        reads of their rows' scales.
         """
         scales, sums = self.scales, Moves()
         if scales is None:
@@ -351,12 +354,11 @@ class GemmEmitter(Visitor):
     def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None], whole: bool, barrier: int, phase: int) -> None:
         """Adds LDS writes, loads, the barrier and the change of stage.
 
-        The writes end LDS_CLOCKS of matrix instructions before the barrier, so that it need not wait for them.
+        The writes end LDS_CLOCKS before the barrier, so that it need not wait for them.
 
-        In a tile that is known to be inside the view the moves are spread evenly. The vector cache accepts loads one at a time,
-        and a wave that waits for it issues no matrix instruction. Loads use the whole tile, each after the write that frees its
-        registers. The last load then has the time of the writes to arrive from memory. If that is too short, the loads are
-        earlier.
+        In a tile that is known to be inside the view, the moves are spread evenly: the vector cache accepts loads one at a time,
+        and a wave that waits for it issues no matrix instruction. Loads are spread over the whole tile, each after the write that
+        frees its registers. If the last one would arrive too late for its write in the next tile, the loads are earlier.
         """
         count, room, step = self.turn.count, self._room(barrier), self.tiles.stage_step
         assert step is not None
@@ -398,12 +400,12 @@ class GemmEmitter(Visitor):
             add(barrier, self.scales.next_tile)
 
     def _room(self, barrier: int) -> int:
-        """Returns the number of matrix instructions before which a tile's LDS writes are placed."""
+        """Returns the number of the matrix instruction before which a tile's LDS writes end."""
         return max(min(1, barrier), barrier - self.turn.lds_wait)
 
     @property
     def _behind_loads(self) -> int:
-        """Matrix instructions needed after the last load for the step to the next tile and the count."""
+        """Matrix instructions after a tile's last load that hide advancing the buffers and counting down."""
         return -(-(2 * len(self.tiles.moved_operands) + 4) // self.turn.room)
 
     def _pace(self) -> Pace:
@@ -414,7 +416,7 @@ class GemmEmitter(Visitor):
         return Pace(turn.count, room, end, turn.memory_wait, len(lines.scales), len(lines.line), held)
 
     def _units(self) -> list[SpreadUnit]:
-        """Returns the staging units of a tile."""
+        """Returns the LDS writes and loads of a tile, by staging unit (`Staging.loads`)."""
         units = []
         for staging in self.tiles.tiled_operands:
             every, loads = staging.writes(self.tiles.write_address[staging.write_key]), staging.loads()

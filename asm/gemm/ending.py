@@ -1,4 +1,4 @@
-"""After the main loop: places of C, bias, residual and scales; stores clipped or not, with beta or without."""
+"""End of a GEMM kernel: buffers and addresses of C, bias, residual and scales; stores clipped or not, with beta or without."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Ending:
         store.emit(edge, False)
         k.s_endpgm()
 
-    # -- where things lie --------------------------------------------------------------------------
+    # -- buffers and addresses ---------------------------------------------------------------------
 
     def _inputs(self) -> StoreInputs:
         k, place, problem, arguments = self.k, self.place, self.problem, self.arguments

@@ -1,4 +1,4 @@
-"""When a tile's fragments are read again: the barrier, and the numbers of the matrix instructions that the reads follow."""
+"""Schedule of a tile's fragment reads: the numbers of the matrix instructions that the reads and the barrier follow."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from simgpu.asm.parts.line_ring import LineStaging
 from simgpu.asm.parts.staging import StagedFragment, Staging
 
 MovedOperand = Staging | LineStaging | MxScales
-Place = tuple[int, MovedOperand, StagedFragment]  # number of the matrix instruction that a fragment's read follows, operand, read
+Place = tuple[int, MovedOperand, StagedFragment]  # number of the matrix instruction that a read follows; operand and fragment read
 
 
 @dataclass(frozen=True)
 class Fragments:
-    """Fragments of a turn."""
+    """Fragments of a tile's turns, and the matrix instructions after which they are read."""
 
     turn: Turn
     moved: tuple[MovedOperand, ...]  # operands that the main loop moves
@@ -33,18 +33,18 @@ class Fragments:
         return next(other for other in staging.fragments(turn) if other.registers == fragment.registers)
 
     def uses(self, staging: MovedOperand, fragment: StagedFragment) -> tuple[int, int]:
-        """Returns the numbers of the turn's first and last matrix instruction that read the fragment."""
+        """Returns the numbers of the first and the last matrix instruction of a turn that use the fragment."""
         which = 1 if staging.layout is self.turn.operands.a else 2
         numbers = [number for number, place in enumerate(self.turn.order) if (place[which], place[0]) in fragment.feeds]
         return min(numbers), max(numbers)
 
     @cached_property
     def barriers(self) -> tuple[int, int]:
-        """Numbers of the matrix instructions that the barrier follows: in tiles with any loads, and in whole tiles.
+        """Numbers of the matrix instructions that the barrier follows, with Prefetch.ANY and with Prefetch.WHOLE.
 
-        The barrier is at the first free register of the last turn. In whole tiles it is later if the last load would otherwise
-        have too little time to arrive from memory. It still leaves time for the first half of the next turn's reads, or for all
-        with block scales.
+        The barrier follows the last use of the first fragment that the last turn frees. With Prefetch.WHOLE it is later if the
+        last load would otherwise have too little time to arrive from memory. It still leaves time for half of the next turn's
+        reads, or for all of them with block scales.
         """
         turn, share = self.turn, 1 if self.turn.plan.problem.scales == "block" else 0.5
         first = turn.count - len(turn.order) + min(self.uses(*item)[1] for item in self.first)
@@ -55,7 +55,7 @@ class Fragments:
     def next_reads(self) -> list[Place]:
         """Reads of the next tile's first turn, in the order in which registers become free.
 
-        Those with numbers from this tile's count on are left to the next tile.
+        Reads with numbers of at least `turn.count` are left to the next tile.
         """
         turn, barrier = self.turn, self.barriers[1]
 

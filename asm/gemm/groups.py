@@ -1,8 +1,8 @@
-"""The group of a workgroup's tile in a grouped GEMM: a search through a prefix sum of tile counts.
+"""Group of a workgroup's tile in a grouped GEMM: a search through a prefix sum of tile counts.
 
-Memory holds each group's row count. 64 lanes process 64 groups at once. They compute each group's row tiles, and a prefix sum
-of tiles and rows by DPP. The tile belongs to the first lane whose groups so far have more tiles than the tile's number. A
-workgroup past the last group's tiles ends.
+The kernel loads the row counts of 64 groups at once, one per lane, computes each group's rows of tiles, and forms prefix sums of
+tiles and rows by DPP. The tile belongs to the first lane whose prefix sum of tiles exceeds the tile's number. Workgroups past the
+last group's tiles end.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _SCAN: tuple[dict[str, Any], ...] = (
 
 
 def find_group(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg], tile: Reg, group: Reg) -> None:
-    """Emits group = the tile's group, tile = its number in the group, m = the group's rows.
+    """Emits group = the tile's group, tile = its number in the group, arguments["m"] = the group's rows.
 
-    tile: SGPR, the number among all groups' row tiles. The pointers of A, C and arrays with the same rows move to the group's
-    first.
+    tile: SGPR, number among the rows of tiles of all groups. Pointers of A, C and other arrays with a row for each row of A are
+    advanced to the group's first row.
     """
     k.comment("which group: the first that ends behind the tile")
     buffer, start = k.s.alloc("groups' rows buffer", 4), k.s.alloc("rows before the group")

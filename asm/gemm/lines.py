@@ -32,7 +32,10 @@ SIMULATED = 4  # rounds of four steps; the last but one is the steady state
 
 @dataclass(frozen=True)
 class Pace:
-    """Places of a step's writes and loads among its matrix instructions."""
+    """Places of a step's writes and loads among its matrix instructions.
+
+    A unit of a line is one load of each work-item, and the write of its data to LDS.
+    """
 
     count: int  # matrix instructions of a step
     room: int  # writes come before this number
@@ -43,7 +46,7 @@ class Pace:
     held: int  # units that registers hold
 
     def write(self, number: int) -> int:
-        """Returns the place of a step's write."""
+        """Returns the place of a step's write: scales first, then units."""
         return number * self.room // (self.scales + self.units)
 
     def _write_of(self, unit: int) -> int:
@@ -129,7 +132,7 @@ class Lines:
         staging.load(line * staging.ring.units + unit)
 
     def add_moves(self, add: Callable[[int, Move], None], phase: int, pace: Pace) -> int:
-        """Adds a step's writes and loads. Returns the last load's number."""
+        """Adds a step's writes and loads. Returns the number of the matrix instruction that the last load follows."""
         for number, write in enumerate([*self._scale_writes(phase), *self.writes(phase)]):
             add(pace.write(number), write)
         loads = [(pace.write(number), load) for number, load in enumerate(self._scale_loads(phase))]
@@ -165,9 +168,9 @@ class Lines:
         self._cut_line()
 
     def _cut_line(self) -> None:
-        """Emits, out of line, for lines at or past the rows' end: offsets of pieces past the end go outside.
+        """Emits, out of line, for lines at or past the rows' end: offsets of 16-byte pieces past the end become OUTSIDE.
 
-        The offset of half a piece moves 8 bytes back.
+        A piece of which only 8 bytes are left is loaded from 8 bytes earlier.
         """
         k, back = self.k, self.k.new_label("loaded_from")
         with k.out_of_line("cut_line", back) as cut:
@@ -186,7 +189,8 @@ class Lines:
         k.label(back)
 
     def _mend(self, phase: int) -> None:
-        """Emits, out of line, for a line at the rows' end before it is written: corrects pieces that `_cut_line` loaded early."""
+        """Emits, out of line, for a line at the rows' end before it is written: moves data that `_cut_line` loaded 8 bytes
+        early."""
         k, back = self.k, self.k.new_label("mended")
         with k.out_of_line("cut_piece", back) as cut:
             byte, limit = byte_of_item(k), k.s.alloc("limit")
@@ -201,7 +205,7 @@ class Lines:
         k.label(back)
 
     def _cut_scales(self) -> None:
-        """Moves offsets of scales past the view's k outside, so that they are 0."""
+        """Makes offsets of scales past the view's k OUTSIDE, so that these scales are 0."""
         k, blocks = self.k, self.k.s.alloc("blocks left")
         k.s_ashr_i32(blocks, self.k_unloaded, log2(MX_BLOCK))
         for scales in self.scales:
@@ -209,7 +213,7 @@ class Lines:
         k.s.free(blocks)
 
     def release(self) -> None:
-        """Frees the registers that only the lines use."""
+        """Frees the registers that only this loop uses."""
         self.write.release()
         self.read.release()
         self.k.s.free(self.unread, self.unwritten, listed=True)

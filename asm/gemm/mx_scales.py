@@ -1,8 +1,8 @@
-"""E8M0 scales of an operand's rows by 32 k: their way from memory through LDS to the matrix instructions.
+"""E8M0 scales of an operand, one for each row and 32 k: from memory through LDS to the matrix instructions.
 
-In memory the rows' scales of one block of k are adjacent. A work-item loads those of 4 or 8 neighbouring rows, in one of the K
-step's 4 or 8 blocks. LDS has them in the same order, with blocks MX_PITCH bytes apart, so that lane groups read different
-banks. A lane then reads the byte that its matrix instruction needs: its row's scale, of the block of k that its group holds.
+In memory the scales of all rows for one block of k are contiguous. A work-item loads those of 4 or 8 consecutive rows, in one of
+the K step's 4 or 8 blocks. LDS has them in the same order, with blocks MX_PITCH bytes apart, so that lane groups read different
+banks. A lane then reads the byte that its matrix instruction needs: the scale of its row and of its lane group's block of k.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simgpu.operators.gemm.problem import MX_BLOCK
 
 
 class MxScales:
-    """Emits the code for one operand's scales. Its methods are those of `Staging`, so that the main loop moves both alike.
+    """Emits the code for one operand's scales. It has the methods of `Staging` that the main loop calls.
 
         layout     layout of the operand's tile
         resource   raw buffer at the tile's first scale
@@ -99,7 +99,7 @@ class MxScales:
         k.s.free(blocks)
 
     def cut_offset(self, blocks_left: Reg) -> None:
-        """Moves the offset outside for good if the next step's block is past the view. Its scale is then 0, i.e. 2^-127.
+        """Makes the offset OUTSIDE for good if the next step's block is past the view. Scales then read 0, i.e. 2^-127.
 
         blocks_left: SGPR, blocks from the step's first on; negative if it is past the view.
         """
@@ -118,7 +118,7 @@ class MxScales:
         return ("MX scales", self.size)
 
     def write_address(self) -> Reg:
-        """Returns a new VGPR with the work-item's place, without the region's offset."""
+        """Returns a new VGPR with the LDS byte to which the work-item writes, relative to the region."""
         block, row = self._place()
         self.k.v_mul_u32_u24(block, MX_PITCH, block)
         self.k.v_add_u32(block, block, row, note="scales' LDS write address")

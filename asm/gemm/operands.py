@@ -58,17 +58,21 @@ def _along_k(plan: GemmPlan, operand: str, kind: DType) -> dict[str, Any]:
 
 
 def second_pass(plan: GemmPlan) -> bool:
-    """Returns True if a second kernel computes C: if K is split, or if an activation needs hundreds of instructions an element."""
+    """True if a second kernel computes C: if K is split, and for f64 activations of hundreds of instructions per element."""
     return plan.split_k > 1 or (plan.problem.epilogue_type == "f64" and base_activation(plan.problem) in PAIRS)
 
 
 def base_activation(problem: GemmProblem) -> str:
-    """Returns the function of one element; for a gated activation, its gate's function."""
+    """Returns the name of the activation that is applied to single elements: for a gated activation, the gate's."""
     return GATES.get(problem.activation, problem.activation)
 
 
 def check(plan: GemmPlan) -> None:
-    """Raises an error if a plan cannot be emitted: strides past 32-bit tile offsets, an epilogue that C's type cannot hold."""
+    """Raises UnsupportedInstruction, ResourceError or LaunchError if the plan has no kernel.
+
+    Reasons are strides past the 32-bit offsets of a tile, tiles that do not fit block scales, an epilogue that an i32 C cannot
+    have.
+    """
     problem = plan.problem
     size_c = max(dtype(kind).bytes for kind in (problem.dtype_c, problem.accumulator))
     if plan.atom.blocks != 1:

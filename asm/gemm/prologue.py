@@ -49,7 +49,7 @@ def loop_pointers(problem: GemmProblem) -> tuple[str, ...]:
 
 
 def epilogue_names(problem: GemmProblem) -> list[str]:
-    """Returns name parts for the epilogue's features that are compiled into the kernel."""
+    """Returns the parts of the kernel's name for features of the epilogue."""
     said = ["grouped"] * bool(problem.groups) + [problem.dtype_c] * (problem.dtype_c != problem.accumulator)
     said += [f"{problem.scales}_scales"] * (problem.scales != "none")
     said += ["bias"] * problem.bias + [problem.activation] * (problem.activation != "none")
@@ -75,7 +75,7 @@ def load_arguments(k: KernelBuilder, plan: GemmPlan) -> dict[str, Reg]:
 
 
 def scalars(plan: GemmPlan) -> tuple[int | float, ...]:
-    """Returns the arguments after the pointers, in order."""
+    """Returns the values of the arguments after the pointers, in order."""
     problem, split = plan.problem, second_pass(plan)
     assert problem.lda and problem.ldb and problem.ldc
     shapes = problem.stored_shapes
@@ -98,7 +98,7 @@ def scalars(plan: GemmPlan) -> tuple[int | float, ...]:
 
 @dataclass(frozen=True)
 class TilePlace:
-    """Coordinates of a workgroup's tile (I, J) of C, its waves and its lanes. SGPRs, except the lane's."""
+    """Coordinates of a workgroup's tile (I, J) of C, of the wave and of the lane. SGPRs unless noted."""
 
     lane_row: Reg  # VGPR: i, the lane's row in an atom
     group: Reg  # VGPR: g, the lane group
@@ -116,7 +116,7 @@ class TilePlace:
 
 
 def find_place(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg]) -> TilePlace:
-    """Emits the coordinates of workgroup, wave and lane."""
+    """Emits the coordinates of workgroup, wave and lane, and returns their registers."""
     k.work_item_x()
     lane_row, group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
     wave = k.s.alloc("wave")
@@ -204,7 +204,7 @@ class OperandTiles:
 def operand_tiles(
     k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, arguments: dict[str, Reg], place: TilePlace
 ) -> OperandTiles:
-    """Emits resources, addresses and LDS regions of A and B."""
+    """Emits buffers and addresses of A and B, allocates their LDS, and returns their staging."""
     kinds = plan.problem.element, plan.problem.element_b
     places = ((operands.a, "lda", place.m0, place.m_left, place.wave_row),
               (operands.b, "ldb", place.n0, place.n_left, place.wave_column))  # fmt: skip
@@ -294,7 +294,7 @@ def _mx_scales(
 
 
 def _wide_threshold(k: KernelBuilder, plan: GemmPlan, operands: tuple[Staging, Staging], arguments: dict[str, Reg]) -> Reg:
-    """Returns an SGPR with `OperandTiles.wide_k`."""
+    """Emits `OperandTiles.wide_k` and returns its SGPR."""
     wide_k = k.s.alloc("k left that allows wide loads")
     k.s_mov_b32(wide_k, plan.tile_k)
     rest = k.s.alloc("rest")
@@ -317,7 +317,7 @@ def _wide_threshold(k: KernelBuilder, plan: GemmPlan, operands: tuple[Staging, S
 
 
 def clear_accumulators(k: KernelBuilder, plan: GemmPlan, operands: TileLayouts) -> Accumulators:
-    """Sets a wave's sums to 0 (gfx908 has no inline constant as an MFMA's C)."""
+    """Emits zeros to a wave's sums and returns them. (On gfx908 an MFMA's C cannot be an inline constant.)"""
     a, b, per_atom = operands.a, operands.b, plan.atom.acc_registers
     count = a.atoms * b.atoms * per_atom
     registers = k.array("accumulators", count)

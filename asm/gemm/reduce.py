@@ -1,9 +1,9 @@
 """The second kernel of a GEMM with a split K, or with a long activation (`operands.second_pass`).
 
-It adds the partial products in order, then applies the epilogue. The partial products are consecutive and unpadded; parts of
-one product of the batch are together. A work-item computes ELEMENTS elements of C, a workgroup apart, so that lanes access
-adjacent memory. With a gated activation each element is made of two neighbours of the product. The order of addition is fixed,
-so the result does not depend on which workgroup ran first.
+It adds the partial products in order, then applies the epilogue. The partial products are consecutive and unpadded, all parts of
+a product of the batch before those of the next one. A work-item computes ELEMENTS elements of C, THREADS apart, so that adjacent
+lanes access adjacent memory. With a gated activation each element of C needs two adjacent elements of the product. The order of
+addition is fixed, so the result does not depend on which workgroup ran first.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Reduction:
         k.s_mul_i32(offset[0], number, each[0])
 
     def _sum(self) -> list[Reg]:
-        """Returns registers with the sums of ELEMENTS elements; gate and up are adjacent."""
+        """Emits the sums over parts and returns ELEMENTS registers with them; gate and up are adjacent."""
         k, arguments, words = self.k, self.arguments, self.sum_words * self.per
         resource, offset, number = k.s.alloc("partials buffer", 4), k.s.alloc("byte offset", 2), k.s.alloc("number")
         k.s_mul_i32(number, k.group_y, arguments["parts"])
@@ -142,7 +142,7 @@ class _Reduction:
         return found
 
     def _places(self, values: list[Reg]) -> None:
-        """Emits row and column of each element, then epilogue and store."""
+        """Emits, for each element, its row and column, the epilogue and the store."""
         k, arguments, problem = self.k, self.arguments, self.problem
         self.buffers = self._buffers()
         self.epilogue = Epilogue(k, problem.epilogue_type, arguments["alpha"], arguments["beta"], base_activation(problem))
@@ -183,7 +183,7 @@ class _Reduction:
         k.s_endpgm()
 
     def _product(self, x: Reg, number: int, column: Reg, at: Reg, address: Reg, inside: Reg) -> None:
-        """Emits x = scales · alpha · x + beta · C + bias, for element `number` of the pair at a column of C."""
+        """Emits x = scales · alpha · x + beta · C + bias. number: 1 for the up element of a gated pair, else 0."""
         k, problem, epilogue = self.k, self.problem, self.epilogue
         if problem.epilogue_type != problem.accumulator:
             k.v_cvt_f32_i32(x, x)
@@ -221,7 +221,7 @@ class _Reduction:
         k.v_cndmask_b32(target, OUTSIDE, target, inside)
 
     def _load(self, kind: Elements, name: str, offset: Reg) -> Reg:
-        """Loads an element of a buffer in the epilogue's type."""
+        """Loads an element of a buffer and converts it to the epilogue's type."""
         loaded = self.other[0 : kind.registers(1)]
         self.k.emit(kind.access("load", 1), loaded, offset, self.buffers[name], 0, offen=True, note=name)
         return kind.widen(self.other, self.other, 0)

@@ -10,7 +10,7 @@ Move = Callable[[], None]
 
 @dataclass(frozen=True)
 class SpreadUnit:
-    """A staging unit."""
+    """LDS writes of one staging unit of a work-item, and the loads that reuse its registers (`Staging.loads`)."""
 
     writes: Sequence[Move]  # its LDS writes
     loads: Sequence[Move]  # loads that reuse its registers
@@ -43,9 +43,9 @@ def add_writes_and_loads(
 
 
 def load_numbers(begins: Sequence[float], ends: Sequence[float]) -> list[int]:
-    """Returns the numbers of the matrix instructions that loads follow, in order.
+    """Returns the numbers of the matrix instructions that the loads follow, in order.
 
-    Loads are spread evenly. None comes before its begin, and each comes by its end if possible.
+    Loads are spread evenly. None is before its `begins`, and each is at or before its `ends` if possible.
     """
     following, numbers = 0.0, []
     for place, begin in enumerate(begins):
@@ -65,13 +65,14 @@ class Read:
 
 
 def read_numbers(reads: Sequence[Read], turn: int, count: int, barriers: tuple[int, int], ahead: int) -> list[int]:
-    """Returns the numbers that the reads of the next tile's first turn follow, counted on into the next tile.
+    """Returns the numbers of the matrix instructions that the reads of the next tile's first turn follow.
 
-    Each read follows the barrier and the last use of its registers. Reads are no faster than LDS serves them, because a wave
-    that waits in LDS's queue issues nothing else; but each comes `ahead` matrix instructions before its first use.
+    Numbers from `count` on are matrix instructions of the next tile; such reads come before its barrier. Each read follows the
+    barrier and the last use of its registers. Reads are issued no faster than LDS serves them, because a wave that waits in LDS's
+    queue issues nothing else; but each comes `ahead` matrix instructions before its first use.
 
     turn: matrix instructions of a turn. count: matrix instructions of a tile, whose last turn frees the registers. barriers:
-    numbers of the barrier in tiles with any loads, and in whole tiles. Reads left to the next tile come before its barrier.
+    `Fragments.barriers`.
     """
     early, barrier = barriers
     place, numbers = 0.0, []

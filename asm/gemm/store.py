@@ -23,9 +23,9 @@ ALL_LANES = {"row_mask": "0xf", "bank_mask": "0xf"}
 
 @dataclass(frozen=True)
 class Accumulators:
-    """A wave's C tile, atom by atom.
+    """A wave's tile of C, atom by atom.
 
-    32-bit element r of a lane holds A-row 4G(r//4)+4g+r%4, 64-bit element r A-row Gr+g.
+    A lane of group g (of G) holds, as element r of an atom, row 4G(r//4)+4g+r%4 of A's atom; row Gr+g if elements have 64 bits.
     """
 
     registers: Reg
@@ -49,7 +49,7 @@ class Accumulators:
         return 4 if self.words == 1 else 1
 
     def tile_rows(self) -> Iterator[tuple[int, int, int]]:
-        """Yields (mt, r, row) for every element of an atom; row without the lane's own part, wide·lane_rows·g."""
+        """Yields (mt, r, row) for each element r of each atom mt. row is for lane group 0; group g adds wide·lane_rows·g."""
         run = self.lane_rows
         for mt in range(self.rows.atoms):
             for r in range(self.per_atom // self.words):
@@ -139,7 +139,7 @@ class TileStore:
         k.s.free(*masks)
 
     def _slots(self, addresses: int, scaled: bool) -> list[tuple[Reg, Reg, Reg, Reg]]:
-        """Returns registers of as many groups in flight as the plan's registers allow, at least one and at most BATCH."""
+        """Returns the registers of each group in flight: as many groups as the plan's registers allow, 1 to BATCH."""
         read = self.stored * self.words
         added = read if self.inputs.residual is not None else 0
         slots: list[tuple[Reg, Reg, Reg, Reg]] = []
@@ -160,7 +160,7 @@ class TileStore:
     # -- operands of rows and columns --------------------------------------------------------------
 
     def _by_column(self, name: str, resource: Reg, kind: Elements, masks: list[Reg]) -> list[Reg]:
-        """Loads elements of a row of n for the lane's columns, by column block, in memory's form."""
+        """Loads the elements of a vector of n for the lane's columns, by column block, unconverted."""
         k, inputs = self.k, self.inputs
         offset, clipped = k.v.alloc(f"{name} offset"), k.v.alloc(f"clipped {name} offset")
         k.v_mul_u32_u24(offset, kind.size, inputs.column)
@@ -189,10 +189,7 @@ class TileStore:
         return values
 
     def _load_scales(self, masks: list[Reg]) -> tuple[list[Reg], list[Reg]]:
-        """Loads scales of A for the lane's rows, and of B for its columns.
-
-        Rows past the view read another row's scale, and are not stored.
-        """
+        """Loads scales of A for the lane's rows, and of B for its columns. Rows past the view are not stored."""
         k, inputs = self.k, self.inputs
         if inputs.scales is None:
             return [], []

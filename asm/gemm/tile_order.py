@@ -1,9 +1,9 @@
-"""The tile that a workgroup computes: an order that shares tiles of A and B in each L2.
+"""Tile that a workgroup computes, in an order that shares rows of A and columns of B in each L2.
 
-Workgroups are launched in one row. The hardware assigns them to the XCDs in turn (ids i, i + X, ... go to the same one). The
-kernel reverses that: every XCD gets consecutive tiles. Tiles run down groups of `group_rows` rows before the next column, so
-that tiles in flight together form a block as square as possible (`simgpu.operators.gemm.order`). Divisions are by
-multiplication, exact for 31 bits.
+The grid has one dimension. The hardware assigns workgroups to the X XCDs in turn (ids i, i + X, ... run on the same one). The
+kernel reverses that: every XCD computes consecutive tiles. Tiles are numbered down `group_rows` rows before the next column, so
+that tiles in flight together read few rows and columns (`simgpu.operators.gemm.order`). Divisions are by multiplication, exact
+for 31 bits.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ def order_words(plan: GemmPlan) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class TileOrder:
-    """Emits the order from the arguments `order_words`."""
+    """Emits a workgroup's tile from the kernel arguments NAMES."""
 
     k: KernelBuilder
     arguments: dict[str, Reg]  # SGPRs by name
     xcds: int
 
     def emit(self, row: Reg, column: Reg, batch: Reg, part: Reg) -> None:
-        """Emits row and column of the tile, number of the product and part of K, each in tiles.
+        """Emits row and column of the tile, in tiles, the product of the batch and the part of K.
 
-        Frees its arguments except `parts`.
+        Frees the SGPRs of NAMES, except `parts`.
         """
         k = self.k
         k.comment("which tile: every XCD a run of them, down groups of rows")

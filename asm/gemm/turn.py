@@ -18,7 +18,7 @@ LDS_CLOCKS = 128  # clocks of an LDS access, assumed (facts: 60 to 130); affects
 # distances, not correctness.
 MEMORY_CLOCKS = {"gfx908": 640, "gfx90a": 640, "gfx942": 1000, "gfx950": 1000}
 
-LATER = 3  # matrix instructions after an atom's last one until its products are available
+LATER = 3  # matrix instructions from an atom's last one until its products are available
 
 Product = tuple[int, int, int, int]  # an atom's number, mt, nt, and index among its registers
 
@@ -60,9 +60,9 @@ class Turn:
 
     @property
     def room(self) -> int:
-        """Instructions that a wave can issue in the time of a matrix instruction, except one for a wait.
+        """Other instructions that a wave can issue per matrix instruction, less one for an s_waitcnt.
 
-        With block scales, most of them add scaled products and wait for nothing.
+        With block scales none is reserved, because most of them add scaled products and need no wait.
         """
         return max(1, self.clocks // ISSUE_CLOCKS - (1 if self.plan.problem.scales == "block" else 2))
 
@@ -79,13 +79,12 @@ class Turn:
     def order(self) -> list[tuple[int, int, int]]:
         """Triples (step, mt, nt) of a turn's matrix instructions: steps outermost, so that accumulators are independent.
 
-        A step goes column by column through the first half of the rows, then through the second half. So a turn begins with the
-        rows of half of A and one column of B, and needs another column at regular distances. Its last step frees them in the
-        same order. From the end of a fragment's use to its first use in the next turn there is nearly half a step, in which LDS
-        delivers it.
+        A step goes column by column through the first half of the rows, then through the second half. So a turn begins with half
+        of A's fragments and one of B's, and needs another one of B's at regular distances. Its last step frees them in the same
+        order. From a fragment's last use to its first use in the next turn, LDS has nearly half a step to deliver it.
 
-        If that is too short, two atoms alternate through all their steps: then it is nearly half a turn. With block scales they
-        always do, so that few products wait to be scaled.
+        If that is too short, two atoms alternate through all their steps, and LDS has nearly half a turn. With block scales they
+        always alternate, so that few products wait to be scaled.
         """
         steps = range(self.operands.a.steps)
         if self.plan.problem.scales != "block" and self._half_a_step_brings_fragments():
@@ -93,7 +92,7 @@ class Turn:
         return [(step, *place) for pair in self.pairs for step in steps for place in pair]
 
     def _half_a_step_brings_fragments(self) -> bool:
-        """Returns True if LDS delivers B's fragments within half a step: its latency, and all waves' reads."""
+        """True if half a step is long enough for LDS's latency and all waves' reads of B's fragments."""
         a, b = self.operands.a, self.operands.b
         return a.atoms // 2 * b.atoms >= LDS_CLOCKS / self.clocks + b.atoms * self.read_pace(self.fragment_words)
 
@@ -119,9 +118,9 @@ class Turn:
         return turn * len(self.atoms) + self.atoms.index((mt, nt))
 
     def scaled_products(self) -> list[tuple[int, Product]]:
-        """Returns all products of a tile to be scaled, each with the number of the matrix instruction that it follows.
+        """Returns (number, product) for all products of a tile: scaling follows the matrix instruction of that number.
 
-        Products of a pair are spread among the instructions of the next pair.
+        The products of a pair of atoms are spread among the matrix instructions of the next pair.
         """
         steps, registers, found = self.operands.a.steps, range(self.plan.atom.acc_registers), []
         for turn in range(self.operands.a.turns):
@@ -132,9 +131,9 @@ class Turn:
         return found
 
     def carried_products(self) -> list[tuple[int, Product]]:
-        """Returns the products that follow a tile's last matrix instruction, by the number in the next tile.
+        """Returns (number in the next tile, product) for the products that are scaled after a tile's last matrix instruction.
 
-        Empty if atoms do not fill the pool in whole rounds, because the next tile's first atoms would use their registers.
+        Empty if the number of atoms is not a multiple of POOL_ATOMS, because the next tile's first atoms would use their registers.
         """
         turns = self.operands.a.turns
         if turns * len(self.atoms) % POOL_ATOMS:

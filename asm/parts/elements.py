@@ -1,4 +1,4 @@
-"""Elements of an operand: widened from memory to the epilogue's type (f32, f64 or i32), and rounded at the end."""
+"""Conversion of elements between their type in memory and the epilogue's type (f32, f64 or i32)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ HIGH_WORD = "[0,0,1]"  # op_sel: the instruction writes the upper half of its re
 class Elements:
     """Elements of type `memory` for an epilogue in type `compute`.
 
-    scale: an SGPR with an f32 factor, applied before rounding to 8 bits. `prepare` allocates the `rounding_sgprs` SGPRs
-    of constants.
+    scale: an SGPR with an f32 factor, applied before rounding to 8 bits. `prepare` allocates SGPRs of constants
+    (`rounding_sgprs`).
     """
 
     def __init__(self, k: KernelBuilder, memory: str, compute: str, scale: Reg | None = None) -> None:
@@ -48,15 +48,15 @@ class Elements:
         return f"buffer_{direction}_{one[nbytes] if nbytes < WORD else DWORDS[nbytes // WORD]}"
 
     def registers(self, count: int) -> int:
-        """Returns the number of registers of `count` adjacent elements in memory's form."""
+        """Returns the number of registers that hold `count` adjacent elements as loaded."""
         return max(1, count * self.size // WORD)
 
     # -- into the epilogue -----------------------------------------------------------------------
 
     def widen(self, target: Reg, packed: Reg, index: int) -> Reg:
-        """Widens element `index` of packed neighbours to the epilogue's type.
+        """Converts element `index` of `packed`, adjacent elements as loaded, to the epilogue's type.
 
-        Returns `target`, or its place if it needs no conversion.
+        Returns the result's registers: in `target`, or in `packed` if no conversion is needed.
         """
         k, bits = self.k, BYTES * self.size
         if self.memory == self.compute:
@@ -83,11 +83,9 @@ class Elements:
     # -- out of it -------------------------------------------------------------------------------
 
     def narrow(self, elements: list[Reg], scratch: Reg) -> Reg:
-        """Rounds adjacent elements to nearest even and packs them.
+        """Rounds adjacent elements to nearest even and packs them. Returns the packed registers, from the first element's on.
 
-        Returns the registers that hold them, from the first element's on.
-
-        scratch: a VGPR. The elements, in consecutive registers, are overwritten.
+        elements: in consecutive registers, overwritten. scratch: a VGPR.
         """
         k, first = self.k, elements[0]
         if self.memory == self.compute:
@@ -124,10 +122,7 @@ class Elements:
                 k.v_perm_b32(packed[pair], high, low, self.constants[1])
 
     def _round_to_high_half(self, value: Reg, scratch: Reg) -> None:
-        """Rounds to bf16 in the upper half.
-
-        A NaN is truncated, which leaves it quiet, because a carry could make it a number.
-        """
+        """Rounds an f32 to bf16 in its upper half. A NaN is left as it is, because a carry could make it a number."""
         k = self.k
         k.v_bfe_u32(scratch, value, 16, 1)
         k.v_add3_u32(scratch, value, scratch, self.constants[0])
@@ -135,7 +130,7 @@ class Elements:
         k.v_cndmask_b32(value, scratch, value, "vcc")
 
     def _bytes(self, packed: Reg, values: list[Reg], scratch: Reg) -> None:
-        """Converts with saturation: the conversion itself would turn values that are too large into infinities and NaNs."""
+        """Clamps and converts to 8 bits, because the conversion alone turns values that are too large into infinity or NaN."""
         k = self.k
         largest = float(ml_dtypes.finfo(numpy_dtype(self.memory, k.target)).max)
         for value in values:

@@ -1,4 +1,4 @@
-"""The end of every element of C: scales, alpha, beta·C, bias, activation, residual. `elements.py` rounds the result."""
+"""Arithmetic of an epilogue: scales, alpha, beta·C, bias, activation, residual. `elements.py` rounds the result."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ACTIVATION_VGPRS = {"silu": 1, "gelu": 3}  # scratch registers for f32; for f64 
 
 @dataclass
 class Epilogue:
-    """Emits activation(alpha·x + beta·c + bias) for `dtype` f32, f64 or i32 elements.
+    """Emits activation(alpha·x + beta·c + bias), a step per method, for elements of type `dtype`.
 
     Constants that VOP3 cannot hold as literals are in SGPRs, loaded by `prepare`.
     """
 
     k: KernelBuilder
-    dtype: str
-    alpha: Reg | None  # None: 1
-    beta: Reg | None
-    activation: str = "none"
+    dtype: str  # f32, f64 or i32
+    alpha: Reg | None  # SGPR or pair; None: 1
+    beta: Reg | None  # SGPR or pair; None: `add_scaled` is not used
+    activation: str = "none"  # none, relu, gelu or silu
     constants: dict[float, Operand] = field(default_factory=dict)  # by value, in SGPRs
     wide: ActivationF64 | None = None  # activation in f64
 

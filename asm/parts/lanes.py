@@ -1,4 +1,4 @@
-"""A lane's place in its wave, moves between lanes, and 16-bit elements in 32-bit registers."""
+"""Lane coordinates, reductions over lanes, and conversion of 16-bit elements."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def wave_reduce(k: KernelBuilder, operation: str, value: Reg, result: Reg, note:
 
 
 def row_reduce(k: KernelBuilder, operation: str, value: Reg, moved: Reg, lanes: int, note: str) -> None:
-    """Combines, in each lane's `value`, the values of its `lanes` lanes by `operation`.
+    """Emits value = `operation` over the aligned group of `lanes` lanes that contains each lane.
 
-    lanes: a power of two, 1 to 32; groups are aligned to it. moved: a VGPR.
+    lanes: a power of two, 1 to 32. moved: a VGPR.
     """
     for step in _STEPS[: min(4, lanes.bit_length() - 1)]:
         k.emit(f"{operation}_dpp", value, value, value, **step, note=note)
@@ -117,7 +117,7 @@ class Narrowing:
             k.v_perm_b32(target, high, low, self.constants[1])
 
     def narrow_one(self, value: Reg, scratch: Reg) -> str:
-        """Rounds in place. Returns the ending of the buffer store's mnemonic that writes the half in which the result is."""
+        """Rounds in place. Returns the suffix of the buffer store that writes the half of the register that holds the result."""
         if self.dtype == "f16":
             self.k.v_cvt_f16_f32(value, value)
             return "short"

@@ -2,28 +2,29 @@
 
 Letters: an operand tile has `rows` (m of A, n of B) by k elements of e bytes. i and g are a lane's place in the matrix
 instruction (lane % atom, lane // atom), G is the number of lane groups. A chunk is the kw words (4 bytes each) of consecutive k
-that a lane reads at once. Consecutive atoms share the reduction order k = G·chunk·S + chunk·g + x. One 128-bit read thus feeds
-several atoms (f32: four), or two reads feed one atom (8-bit operands of 128 k). The sum only requires that A and B use the same
-order.
+that a lane reads at once, a span the G chunks that one read of all lanes covers. Element x of the chunk of group g in span S has
+k = G·chunk·S + chunk·g + x. So one 128-bit read feeds several matrix instructions (f32: four), or two reads feed one (8-bit
+operands of 128 k). The sum only requires that A and B use the same order. A staging unit is the block of elements that a
+work-item loads and writes together: one load, or v rows by u k if staging transposes.
 
 Elements go from memory to fragments in one of three ways, by which dimension is contiguous and how many k a register holds:
 
-* k contiguous: LDS is [S][slot][g ^ swizzle(slot)][x]. A lane reads one chunk of one row. Staging copies.
-  If a tile has two spans of 64 bytes, they form one row of LDS, [slot][(G·S + g) ^ swizzle(slot)][x]. Neighbouring lanes then
-  load the 128 bytes of a cache line at once; a second load could find the line evicted.
-  In a preshuffled matrix, neighbouring lanes load 16 bytes of neighbouring rows, which go to atoms in turn. The places of each
-  atom are rotated, so that the lanes' writes do not conflict.
+* k contiguous: LDS is [S][slot][g ^ swizzle(slot)][x]; slot is the LDS row. A lane reads one chunk of one row. Staging copies.
+  If a tile has two spans of 64 bytes, they form one row of LDS, [slot][(G·S + g) ^ swizzle(slot)][x]. Adjacent lanes then load
+  the 128 bytes of a cache line at once; a second load could find the line evicted.
+  In a preshuffled matrix, adjacent lanes load 16 bytes each of consecutive rows, which belong to `wide` atoms in turn. The places
+  of each atom's chunks are rotated, so that the lanes' writes do not conflict.
   With 6-bit elements a lane's operand is 24 bytes: three reads of 8 bytes from LDS rows of six chunks. The swizzle exchanges
-  neighbouring chunks in every other eight slots.
+  adjacent chunks in every second group of eight slots.
 * rows contiguous, one element a lane and matrix instruction (f32, f64): LDS is [k][row] ("lines"). A lane reads `wide` rows of
-  one k, which feed `wide` atoms. Staging copies here, too.
+  one k, which feed `wide` atoms. Staging copies.
 * rows contiguous, several k a lane (16- and 8-bit types, xf32): LDS as for k contiguous. A work-item loads a block of v rows by
   u k, transposes it in registers and writes v pieces of u k.
 
-If rows interleave, atom t = wide·T + w has row wide·(atom·T + i) + w. If a unit has more rows than `wide` (16- and 8-bit types
-in small tiles), i folds so that the unit's rows are still a run of lanes apart. B always counts rows so: a lane's C columns are
-then neighbours and are stored in one wide store. Blocks of v = wide rows go to the same place of `wide` atoms, so that
-neighbouring lanes write neighbouring slots.
+If rows interleave, row i of atom t = wide·T + w is row wide·(atom·T + i) + w of the tile. If a unit has more rows than `wide`
+(16- and 8-bit types in small tiles), i is folded (`row_of`). B's rows (columns of C) always interleave: a lane's columns of C are
+then adjacent and are stored in one wide store. Blocks of v = wide rows go to the same place of `wide` atoms, so that adjacent
+lanes write adjacent slots.
 
 Bank conflicts are counted by `simgpu.hardware.timing_rules.lds_banks`; the tests check every read and write. Functions accept
 ints or integer arrays.
@@ -42,7 +43,7 @@ from simgpu.hardware.errors import ResourceError
 Index = Any
 BANK_WORDS = 32  # one conflict-free line, gfx908 to gfx942
 WIDEST = 16  # bytes of a lane's widest access
-ROW_LANES = 8  # consecutive lanes that write one piece of 8 slots: every 16-byte place of a line once
+ROW_LANES = 8  # consecutive lanes that write to 8 slots at once: to every 16-byte place of an LDS line once
 # (chunks of an LDS row, kw): (step, count) of swizzle(slot) = step · (slot // slots a line) % count.
 SWIZZLES = {(8, 4): (1, 8), (4, 4): (1, 4), (4, 2): (1, 4), (4, 1): (2, 2), (2, 4): (1, 2), (2, 2): (1, 2), (2, 1): (1, 2),
             (6, 4): (1, 2)}  # fmt: skip
@@ -59,8 +60,8 @@ class TileLayout:
     """Tile of one operand: `rows` x `k` elements. Raises ResourceError if it does not divide among the work-items."""
 
     name: str  # A or B
-    rows: int
-    k: int
+    rows: int  # rows of the tile: m of A, n of B
+    k: int  # k of the tile, in elements (MX formats: in bytes)
     warp_rows: int  # rows of one wave
     atom: int  # rows of a matrix instruction
     groups: int  # G
@@ -108,7 +109,7 @@ class TileLayout:
 
     @property
     def atoms(self) -> int:
-        """Adjacent matrix instructions in a wave's rows."""
+        """Atoms in a wave's rows."""
         return self.warp_rows // self.atom
 
     @property
@@ -163,7 +164,7 @@ class TileLayout:
 
     @property
     def share(self) -> int:
-        """Elements of a work-item."""
+        """Elements that a work-item stages."""
         return self.rows * self.k // self.threads
 
     @property
@@ -200,9 +201,9 @@ class TileLayout:
 
     @property
     def block_rows(self) -> int:
-        """Rows that are assigned to work-items. If staging transposes, a power of two, so that steps are fixed.
+        """Rows that are assigned to work-items: `rows`, or the next power of two if staging transposes.
 
-        Work-items with rows past the tile move its last rows again.
+        Units of a work-item are then at fixed distances. Work-items with rows past the tile move its last rows again.
         """
         return 1 << (self.rows - 1).bit_length() if self.transposes else self.rows
 
@@ -213,7 +214,7 @@ class TileLayout:
 
     @property
     def loads(self) -> int:
-        """Staging units of a work-item per tile. If there are too few, several work-items move the same unit."""
+        """Staging units of a work-item. If there are fewer units than work-items, several work-items move the same unit."""
         return max(1, self.units // self.threads)
 
     @property
@@ -233,9 +234,9 @@ class TileLayout:
 
     @property
     def swap(self) -> int:
-        """Rows by which the place of an odd g moves (xor), one block of `wide` atoms; 0 if nothing moves.
+        """Xor mask on the rows of lines that an odd g reads: the rows of one block of `wide` atoms; 0 if nothing moves.
 
-        Places move in lines that a lane reads so narrowly that several g share a phase.
+        It is used for lines of which a lane reads at most 8 bytes, so that several g share a phase of the read.
         """
         rows = self.atom * self.wide
         narrow = self.lines and self.wide * self.element <= WIDEST // 2
@@ -243,25 +244,22 @@ class TileLayout:
 
     @property
     def odd_blocks_apart(self) -> bool:
-        """True if `swap` moves a wave's odd blocks in the other direction than its even ones.
-
-        Odd blocks then need their own read address.
-        """
+        """True if a wave has blocks that `swap` moves in opposite directions. Odd blocks then need a read address of their own."""
         return self.swap > 0 and self.atoms > self.wide
 
     def swizzle(self, slot: Index) -> Index:
-        """Returns the xor mask that moves a chunk's place in its slot."""
+        """Returns the xor mask on the index of a chunk in its slot."""
         step, count = SWIZZLES[self.row_chunks, self.kw]
         return step * (slot // self.rows_a_line % count) ^ self.atom_xor * (slot // self.atom % self.wide)
 
     @property
     def atom_xor(self) -> int:
-        """Chunks by which places of the next atom of `wide` are also moved (xor); nonzero for a preshuffled matrix."""
+        """Additional xor mask on chunks for each next atom of `wide`; nonzero only for a preshuffled matrix."""
         return self.row_chunks // self.wide if self.panel and self.wide > 1 else 0
 
     @property
     def read_turns(self) -> tuple[int, ...]:
-        """Chunks by which a lane's read addresses differ (xor): one address register each."""
+        """Xor masks, in chunks, by which a lane's read addresses differ. Each needs an address register."""
         return tuple(sorted({self.read_turn(w, span) for w in range(self.wide) for span in range(self.line_spans)}))
 
     def read_turn(self, t: int, span: int) -> int:
@@ -277,22 +275,22 @@ class TileLayout:
         return self.fold > 2
 
     def piece(self, thread: Index, number: int) -> Index:
-        """Returns the row within its unit that a work-item moves with LDS write `number` of a transposed unit."""
+        """Returns the row, within a transposed unit, that a work-item writes with its LDS write `number` of the unit."""
         return number ^ thread // (ROW_LANES // 2) % 2 if self.pairs else number
 
     @property
     def fold(self) -> int:
-        """Rows of a transposed unit that go to one atom. Its places fold, so that neighbouring lanes write neighbouring slots."""
+        """Rows of a transposed unit that belong to one atom. `row_of` spreads them, so that adjacent lanes write adjacent slots."""
         return self.vec // self.wide if self.transposes else 1
 
     def row_of(self, t: Index, i: Index) -> Index:
-        """Returns the row of the tile, from the wave's first, that row i of atom t holds. Additive in the bits of i."""
+        """Returns the row, counted from the wave's first, that is row i of atom t. Additive in the bits of i."""
         block, w = t // self.wide, t % self.wide
         run = self.atom // self.fold
         return self.wide * (self.atom * block + i % run * self.fold + i // run) + w
 
     def slot_of(self, row: Index) -> Index:
-        """Returns the index among the LDS rows, atom after atom: the inverse of `row_of`."""
+        """Returns the slot (LDS row) of a row: slots are in the order of atoms and of i. The inverse of `row_of`."""
         block, rest = row // (self.wide * self.atom), row % (self.wide * self.atom)
         w, i = rest % self.wide, rest // self.wide
         i = i % self.fold * (self.atom // self.fold) + i // self.fold
@@ -357,8 +355,8 @@ class TileLayout:
     def write_step(self, load: int, piece: int) -> tuple[int, int]:
         """Returns (xor, plus) from a work-item's first LDS write of a tile to write number `piece` of unit `load`.
 
-        The write's address is (first ^ xor) + plus. One of them is 0 if the tile's rows are a power of two. ResourceError if
-        the form does not fit.
+        The write's address is (first ^ xor) + plus. One of them is 0 if the tile's rows are a power of two. ResourceError if no
+        such pair exists.
         """
         threads = np.arange(self.threads)
         begin, moved = self.staged_element(threads, 0), self.piece(threads, piece)

@@ -1,21 +1,22 @@
-"""Rows of 6-bit elements by whole cache lines, through a ring in LDS: byte places, lanes and timing.
+"""Staging of 6-bit elements by whole cache lines, through a ring in LDS: addresses, lanes and order.
 
 Four K steps of 128 elements, 96 bytes of a row each, are three cache lines. Loads by K step would request a line twice if two
 steps have parts of it. So each line is loaded once, and a row's part of LDS is a ring of three steps, 288 bytes:
 
-* When. Line n is bytes 128·n to 128·n + 127 of a row. It is first read for step f(n) = 128·n // 96. Its LDS writes are emitted
+* Order. Line n is bytes 128·n to 128·n + 127 of a row. It is first read for step f(n) = 128·n // 96. Its LDS writes are emitted
   among the matrix instructions of step f(n) - 1, between the previous step's barrier and that step's own. They overwrite bytes
   288 back, which were read for step f(n) - 2 at the latest. So one barrier a step is enough. Of four steps, three write a line
   (`asm.gemm.lines`).
-* Registers. A work-item holds pieces (units) of a line and a half, or of three lines (`limits.half_lines`). The load of a unit
-  reuses the registers of the unit that many before it, once that unit is in LDS. So loads continue in the step that writes no
-  line.
-* Who. LDS writes the 16 bytes of eight lanes at once. Four of them hold 64 bytes of a row, which the vector cache reads at
+* Registers. A work-item holds 16-byte pieces (units) of a line and a half, or of three lines (`limits.half_lines`). The load of
+  a unit reuses the registers of the `held`th unit before it, once that unit is in LDS. So loads continue in the step that writes
+  no line.
+* Lanes. LDS writes the 16 bytes of eight lanes at once. Four of them hold 64 bytes of a row, which the vector cache reads at
   once. The other four hold the same bytes of another row, 16 banks apart (`place`). A lane reads its 24 bytes of a step 8 at a
   time.
-* Where. Two neighbouring LDS rows (slots) share a ring of PAIR = 576 bytes, in which the odd row is half a turn ahead. The two
-  halves of 64 bytes of a row use disjoint banks, all round the ring. A ring of 288 bytes would have nine halves, an odd number,
-  so that two of them would conflict at its end. Every eight slots are 16 bytes further on, so that reads do not conflict.
+* Addresses. Two consecutive LDS rows (slots) share a ring of PAIR = 576 bytes, in which the odd row is half a turn ahead. The two
+  64-byte halves of a line use disjoint banks everywhere in the ring. A ring of 288 bytes would have nine halves of 32 bytes, an
+  odd number, so that two of them would conflict at its end. Every eight slots are 16 bytes further on, so that reads do not
+  conflict.
 
 The tests check every read and write for bank conflicts.
 
@@ -74,7 +75,7 @@ class LineRing:
         return slot, WIDEST * (thread & 3 | (thread >> 3 & 1) << 2)
 
     def row_step(self, unit: int) -> int:
-        """Rows of the tile from a work-item's first unit to unit number `unit`."""
+        """Returns the rows of the tile from a work-item's first unit to unit number `unit`."""
         return int(self.layout.row_of(unit * LINE_ROWS // self.layout.atom, 0))
 
 
@@ -183,7 +184,7 @@ class LineStaging:
         k.s.free(limit)
 
     def cut_offsets(self, inside: Operand, early: Reg) -> None:
-        """Moves offsets outside in lanes that the mask `inside` excludes; in other lanes, subtracts `early` bytes (a VGPR)."""
+        """Makes offsets OUTSIDE in lanes that the mask `inside` excludes, and subtracts `early` bytes (a VGPR) from all."""
         for offset in self.offsets:
             self.k.v_cndmask_b32(offset, OUTSIDE, offset, inside)
             self.k.v_sub_u32(offset, offset, early)
@@ -288,9 +289,9 @@ def read_pointer(
 
 
 def _pair(k: KernelBuilder, slot: Reg, place: Reg, region: int) -> Reg:
-    """Turns slot into the LDS address of its pair's ring.
+    """Replaces `slot` by the LDS address of its pair's ring, and adds to `place` the byte at which the slot begins in the ring.
 
-    Adds to place, less than half a turn, where the slot begins in the ring.
+    Returns the register of `slot`.
     """
     odd = k.v.alloc("odd")
     k.v_and_b32(odd, 1, slot)

@@ -1,4 +1,4 @@
-"""Elements that a work-item moves, and their places in LDS: `TileLayout`'s closed forms as instructions."""
+"""Instructions that compute `TileLayout`'s closed forms: the elements that a work-item moves, and their LDS addresses."""
 
 from __future__ import annotations
 

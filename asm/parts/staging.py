@@ -1,4 +1,4 @@
-"""One operand's way from memory through LDS to fragments: addresses, loads, writes, reads."""
+"""Staging of one operand from memory through LDS to fragments: addresses, loads, writes, reads."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ EIGHTS = 3  # reads of 8 bytes that fetch a lane's operand of 6-bit elements
 class StagingUnit:
     """A staging unit of a work-item. Its first element is at row + row_step, k + k_step."""
 
-    row: Reg  # needed by clipped loads only if rows are contiguous
-    k: Reg
-    row_step: int
-    k_step: int
+    row: Reg  # VGPR; clipped loads need it only if rows are contiguous
+    k: Reg  # VGPR
+    row_step: int  # rows from `row`
+    k_step: int  # k from `k`
     offset: Reg  # bytes from the tile's first element; OUTSIDE if the row is out of the view
 
 
@@ -75,13 +75,13 @@ class Staging:
 
     @property
     def apart_along_k(self) -> int:
-        """Bytes in memory for each k, between whole chunks. A preshuffled matrix has a panel's rows in between."""
+        """Bytes in memory from one k to the next, averaged over whole chunks: a preshuffled matrix interleaves a panel's rows."""
         return self.layout.element * max(1, self.layout.panel)
 
     # -- addresses ---------------------------------------------------------------------------
 
     def prepare_loads(self) -> None:
-        """Emits the offsets of every unit, with rows outside the view folded in, and the step to the next tile."""
+        """Emits every unit's offset, OUTSIDE for rows past the view, and the step to the next tile."""
         k, layout = self.k, self.layout
         k.comment(f"{layout.name}: {layout.loads} unit(s) of {layout.vec}x{layout.depth} elements a work-item and tile")
         for load in range(layout.loads):
@@ -126,7 +126,7 @@ class Staging:
         k.s.free(limit)
 
     def _panel_offset(self, offset: Reg, row: Reg, kk: Reg, row_step: int, k_step: int) -> None:
-        """Emits the offset of (row + row_step, kk + k_step) in a preshuffled matrix: panel, 16 bytes of k, row, byte in the 16."""
+        """Emits the offset of (row + row_step, kk + k_step) in a preshuffled matrix, stored [panel][16 bytes of k][row][byte]."""
         k, layout, part = self.k, self.layout, self.k.v.alloc("place in the panel")
         k.v_add_u32(offset, row_step, row)
         k.v_and_b32(part, layout.panel - 1, offset)
@@ -142,9 +142,9 @@ class Staging:
         k.v.free(part)
 
     def prepare_reads(self, lane_row: Reg, group: Reg, wave_row: Reg, scratch: Reg) -> None:
-        """Emits the LDS address of the wave's fragments.
+        """Emits the LDS addresses of the lane's fragments.
 
-        lane_row: i. group: g. wave_row: SGPR, the wave's first row. scratch: an SGPR.
+        lane_row, group: VGPRs with i and g. wave_row: SGPR, the wave's first row. scratch: an SGPR.
         """
         k, layout, address = self.k, self.layout, self.read_addresses[0]
         temporary = k.v.alloc("temporary")
@@ -201,12 +201,12 @@ class Staging:
 
     @property
     def write_base(self) -> int:
-        """Bytes that the write address must add to the work-item's place, because immediates cannot hold them."""
+        """Bytes of the region's offset that are in the write address because they exceed an instruction's immediate, else 0."""
         return self.region.offset if self.region.offset + self.layout.bytes > DS_REACH else 0
 
     @property
     def write_key(self) -> tuple[object, ...]:
-        """Key of the write address: stagings with the same key can share one."""
+        """Key of the write address: operands with the same key can share one."""
         if self.layout.transposes or self.layout.panel:
             return self.layout.name, self.write_base
         return self.layout.vec * self.layout.element, self.write_base
@@ -228,7 +228,7 @@ class Staging:
     # -- moves -------------------------------------------------------------------------------
 
     def loads(self) -> list[list[Callable[[], None]]]:
-        """Returns the loads of the next tile, unit by unit, one call a load, to be called in this order.
+        """Returns calls that emit the next tile's loads, by unit. They must be called in this order.
 
         Every k must be inside the view, and no wide access may straddle an edge.
         """
@@ -241,7 +241,7 @@ class Staging:
         return [[partial(load, number, j) for j in range(layout.depth)] for number in range(len(self.units))]
 
     def _soffset(self, j: int) -> Operand:
-        """Returns the scalar offset of a unit's k number j. Call in order."""
+        """Returns the scalar offset of a unit's k number j. It must be called with j = 0, 1, 2, ... in order."""
         if j < 2:
             return self.stride if j else 0
         if j == 2:

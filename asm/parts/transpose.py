@@ -1,4 +1,4 @@
-"""Transposes blocks of v rows by u k, loaded row-contiguous, to v pieces of u consecutive k, in registers."""
+"""Transposition in registers: blocks of v rows by u k, loaded with rows contiguous, become v pieces of u consecutive k."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602
 class Transposition:
     """Emits the writes of transposed staging units; see `TileLayout` for v, u and the places.
 
-    16-bit types need one v_perm_b32 a register, 8-bit types two; 32-bit types only move. An LDS write reads its data when it is
-    issued, so two buffers are enough. If lanes of odd atoms write two pieces in reverse order (`TileLayout.pairs`), every lane
-    has its own selectors of halves.
+    16-bit types need one v_perm_b32 per register, 8-bit types two; 32-bit types are only moved. An LDS write reads its data when
+    it is issued, so the registers of a piece can be reused at once. If lanes of odd atoms write each two pieces in reverse order
+    (`TileLayout.pairs`), the selectors of halves differ by lane.
     """
 
     def __init__(self, k: KernelBuilder, layout: TileLayout, staged: Reg) -> None:
@@ -78,7 +78,8 @@ class Transposition:
     def _interleave_bytes(self, words: list[list[Reg]]) -> Reg:
         """Interleaves bytes of pairs of k: (a, b) to bytes a0 b0 a1 b1 and a2 b2 a3 b3.
 
-        The free register rotates. Returns the register that came from the pool; it holds a word until the unit is written.
+        Each pair's result uses the register that the previous pair freed. Returns the newly allocated register, which holds a
+        word until the unit is written.
         """
         spare = first_spare = self.k.v.alloc("transposed bytes")
         for j in range(0, len(words), 2):

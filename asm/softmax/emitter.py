@@ -1,15 +1,15 @@
 """Softmax of the rows of X, from the tree's plan to one kernel or, if N is split, to two.
 
-    resident     a row (or a wave's part of it) is in registers and read once; m and delta by lanes, then waves, then values
-    short rows   resident, several side by side in a wave (`short.py`)
-    packed       resident, two 16-bit elements a register (`packed.py`); m and delta with the running rescale by lanes
-    streamed     the same loop twice: statistics with the running rescale, then values
-    split        one kernel leaves each part's m and delta in scratch memory; a second merges them with ⊕ and writes values
+    resident     a row (or a wave's part of it) is in registers and read once: m and delta of lanes, of waves, then values
+    short rows   resident, several rows in a wave (`short.py`)
+    packed       resident, two 16-bit elements per register (`packed.py`); lanes keep running m and delta
+    streamed     two loops over the row: statistics with running m and delta, then values
+    split        one kernel stores each part's m and delta in scratch memory; a second merges them with ⊕ and writes values
 
 Exponents are to base 2: scores are scale·log2(e)·x. In f64 (`wide.py`) they are to base e. Elements that a mask, a band or the
-row's end excludes become -infinity. m starts at the finite floor and is at most the largest finite number, so that neither side
-of m subtracts two infinities (E30). A row with delta = 0 gives 0. Y may be X. The kernels of a plan's sizes work for every
-number of rows, every n that needs the same number of registers, and every stride and scale.
+row's end excludes become -infinity. m starts at the finite floor and is at most the largest finite number, so that infinities
+are never subtracted (E30). A row with delta = 0 gives 0. Y may be X. A kernel works for any number of rows, any n that needs the
+same number of registers, and any stride and scale.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _check(plan: SoftmaxPlan) -> None:
 
 @dataclass(frozen=True)
 class WaveRow:
-    """A row (or a load of several short rows) that a wave has in flight: registers, state, buffers of X and Y."""
+    """A row, or a load of several short rows, that a wave has in flight: registers, state, buffers of X and Y."""
 
     part: RowPart
     state: RowState
@@ -192,7 +192,7 @@ class SoftmaxEmitter(Visitor):
         self.k.s_mul_i32(self.column, self.k.group_y, self.plan.steps_per_block * self.plan.tile_n, note="the block's part")
 
     def _band(self) -> None:
-        """Emits the columns that count, from the row's first: first and end of the band."""
+        """Emits the first and the end column of the row's band."""
         k, p, arguments = self.k, self.plan.problem, self.arguments
         self.band_first = self.band_end = None
         if p.band is None:
@@ -253,7 +253,7 @@ class SoftmaxEmitter(Visitor):
             self._buffer(self.mask, "mask", self.arguments["n"])
 
     def _states(self) -> Reg:
-        """Returns the buffer of the row's states. It replaces X's buffer, which is no longer or not yet in use."""
+        """Builds the buffer of the row's states in the registers of X's buffer, which is not in use then, and returns it."""
         self.state.buffer(self.x, self.arguments[STATES], self.row)
         return self.x
 
@@ -340,9 +340,9 @@ class SoftmaxEmitter(Visitor):
 
     @contextmanager
     def _steps(self, *buffers: str) -> Iterator[None]:
-        """Wraps the loop over a part's steps, in which `left` falls.
+        """Emits the loop over a part's steps around the `with` block.
 
-        Its buffers advance after the body and still end with the row.
+        After each step, `left` is reduced and the buffers advance; they still end with the row.
         """
         k, step = self.k, self.plan.tile_n
         with k.loop("step", self.left, step) as loop:
@@ -381,7 +381,7 @@ class SoftmaxEmitter(Visitor):
             self.state.reduce_maximum("m of the wave")
 
     def _scores(self) -> None:
-        """Multiplies a part of X in registers by the factor; excluded elements become -infinity."""
+        """Multiplies a part of X in registers by the factor, and replaces excluded elements by -infinity."""
         k, p, part = self.k, self.plan.problem, self.part
         part.scale(self.arguments["factor"])
         if self.band_first is not None and self.band_end is not None:

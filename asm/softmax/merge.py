@@ -18,10 +18,10 @@ STATES = "states"  # scratch memory for the states of a split row's parts
 
 
 class RowState:
-    """State of a row, m and delta: first of each lane, then of the wave, then of the row. Its registers and merges."""
+    """State of a row, m and delta: of each lane, after merges of the wave, then of the row. It emits these merges."""
 
     bytes = 8  # bytes of a state: m and delta, f32 each
-    m: Reg  # SGPR: the joint m, once states have merged
+    m: Reg  # SGPR: m of the wave or the row, after a merge
 
     def __init__(self, k: KernelBuilder, plan: SoftmaxPlan, scratch: Reg | None = None) -> None:
         """Allocates the state's registers. scratch: four VGPRs to share with another row's state."""
@@ -70,7 +70,7 @@ class RowState:
         self.k.s.free(self.m)
 
     def merge_lanes(self) -> None:
-        """Emits m (an SGPR) and delta (all lanes) of the wave."""
+        """Merges the states of a wave's lanes: m in an SGPR, delta in all lanes."""
         k, m, delta = self.k, self.lane_m, self.delta
         k.comment("the states of 64 lanes merge")
         if self.plan.running:
@@ -104,7 +104,7 @@ class RowState:
         k.v_mul_f32(self.state[1], plan.waves_row / WAVEFRONT, self.state[1], note="each state was counted as often")
 
     def _share(self, wave: Reg, address: Reg) -> LdsRegion:
-        """Puts the states of the row's waves into LDS. `address` becomes that of wave lane % waves."""
+        """Writes the states of the row's waves to LDS. Emits address = that of the state of wave (lane % waves)."""
         k, plan = self.k, self.plan
         region = k.region("states of the waves: m, delta", self.bytes * plan.waves)
         k.comment(f"the states of the row's {plan.waves_row} waves merge")
@@ -121,11 +121,11 @@ class RowState:
         return region
 
     def own_share(self) -> None:
-        """Makes delta relative to the wave's own m, like its elements, after `merge_waves` and `normalise`."""
+        """Makes delta, after `merge_waves` and `normalise`, relative to the wave's own m, as its elements are."""
         self.k.v_mul_f32(self.delta, self.scratch[1], self.delta, note="2^(m of the wave - m) / delta")
 
     def buffer(self, resource: Reg, pointer: Reg, row: Reg) -> None:
-        """Builds a raw buffer of the states that a row's parts left."""
+        """Builds a raw buffer of the stored states of a row's parts."""
         k, split = self.k, self.plan.split_n
         offset = k.s.alloc("byte offset", 2)
         k.s_mul_hi_u32(offset[1], row, split * self.bytes)

@@ -1,10 +1,10 @@
-"""A wave's part of a row of 16-bit elements in registers as loaded, two elements a VGPR.
+"""A wave's part of a row of 16-bit elements in registers as loaded, two elements per VGPR.
 
 Three passes unpack a group of registers at a time into f32 temporaries. The first two compute, chunk by chunk while later
-chunks are still in flight, the lanes' maxima and their sums of 2^(factor·x - m) with the running rescale. The third computes
-the values from m and delta of the row. An exponential is computed twice, from the element itself each time. Register r of a
-lane holds columns 64·s + width·lane + i and the next one, with 2·r = s + i: like `row.py` with elements instead of registers.
-Elements past the row's end are replaced by an infinity of the sign that the factor turns into -infinity.
+chunks are still in flight, the lanes' running m and sums of 2^(factor·x - m). The third computes the values from m and delta of
+the row, with each exponential computed again. Register r of a lane holds column 64·s + width·lane + i and the next one, with
+2·r = s + i, as in `row.py` but with elements instead of registers. Elements past the row's end are replaced by the infinity that
+the factor turns into -infinity.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class PackedPart(RowPart):
                     k.v_add_f32(delta, value, delta)
 
     def values(self, state: RowState, resource: Reg, name: str) -> None:
-        """Stores 2^(factor·x - m) · delta of every element, rounded to the type."""
+        """Stores 2^(factor·x - m) · delta of every element, rounded to the type. delta: as `normalise` leaves it."""
         k, minus = self.k, self.scratch[0]
         self._negate(minus, state.lane_m)
         assert self.aligned is not None

@@ -1,8 +1,9 @@
 """A wave's part of a row in registers, as f32: loads, scale, masks, exponentials, stores.
 
 Register r of a lane holds column 64·s + width·lane + i of the part, where r = s + i is in a group of `width` registers that
-starts at s. Groups are as wide as a 128-bit load, and narrower at the end. So loads and stores are contiguous over the wave. A
-raw buffer that ends with the row clips both. 16-bit elements at odd addresses, or of odd number, are moved one by one.
+starts at s. Groups are as wide as a 128-bit load, and narrower at the end, so that loads and stores are contiguous over the wave.
+A raw buffer that ends with the row clips both. 16-bit elements are moved one by one if rows are not multiples of 4 bytes or do
+not begin at one (`whole_dwords`).
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def whole_dwords(k: KernelBuilder, arguments: Mapping[str, Reg], nbytes: Mapping
 class RowPart:
     """Emits the code for one part of a row.
 
-        kinds       types that are loaded and stored; the latter is not wider
-        registers   VGPRs, one an element
+        kinds       types of X and of Y; that of Y is not wider
+        registers   VGPRs, one per element
         lane        VGPR, lane·16
         offset      a VGPR
         scratch     four VGPRs
@@ -144,7 +145,7 @@ class RowPart:
         k.label(done)
 
     def _unpack(self) -> None:
-        """Unpacks the elements that `_load_wide` left in the upper registers of each group, an element a register."""
+        """Unpacks the elements that `_load_wide` loaded into the upper registers of each group, one per register."""
         for group in self.groups:
             half = group.width // 2
             for i in range(half):
@@ -234,7 +235,7 @@ class RowPart:
         k.s.free(limit, within)
 
     def leave_out_value(self) -> None:
-        """Loads the constant that `leave_out` needs: -infinity."""
+        """Emits the constant that `leave_out` needs: -infinity."""
         self.k.v_mov_b32(self.scratch[2], -inf)
 
     def leave_out(self, r: int, note: str = "") -> None:

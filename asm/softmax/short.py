@@ -1,4 +1,4 @@
-"""Short rows, several of them side by side in a wave: `lanes_row` lanes share a row, and one load fetches a part of each row.
+"""Short rows, several in a wave: `lanes_row` lanes share a row, and a load of the wave fetches 64 / `lanes_row` rows.
 
 Register i of a lane holds column u·(lane % lanes_row) + i of row lane / lanes_row of the load. u, the elements of a lane,
 divides n. One raw buffer spans the rows of a load and ends with the last of them. Lanes past the end of their row get offsets
@@ -44,7 +44,7 @@ class LanePlaces:
 
 
 def places(k: KernelBuilder, plan: SoftmaxPlan, arguments: dict[str, Reg]) -> LanePlaces:
-    """Returns the places of a wave's lanes. Overwrites k.work_item, which holds 16·lane, with `x`."""
+    """Emits the offsets of a wave's lanes and returns them. `x` is k.work_item, which held 16·lane."""
     p, lane = plan.problem, k.work_item
     row, column = k.v.alloc("offset in Y"), k.v.alloc("columns left")
     stride = k.s.alloc("bytes of a row")

@@ -1,4 +1,4 @@
-"""A softmax in f64: elements, m and delta are pairs of registers, and the exponential is a polynomial."""
+"""Softmax in f64: elements, m and delta are register pairs, and the exponential is a polynomial."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class WideState(RowState):
             self.k.v_mov_b32(self.lane_m[word], self.m[word])
 
     def merge_lanes(self) -> None:
-        """Emits m (an SGPR pair) and delta (all lanes) of the wave."""
+        """Merges the states of a wave's lanes: m in an SGPR pair, delta in all lanes."""
         self.k.comment("the states of 64 lanes merge")
         if not self.plan.resident:
             self.keep()
@@ -107,7 +107,7 @@ class WideState(RowState):
         self.exp(self.kept, self.lane_m)
 
     def own_share(self) -> None:
-        """Makes delta relative to the wave's own m, like its elements, after `merge_waves` and `normalise`."""
+        """Makes delta, after `merge_waves` and `normalise`, relative to the wave's own m, as its elements are."""
         self.k.v_mul_f64(self.delta, self.kept, self.delta, note="exp(m of the wave - m) / delta")
 
     def merge_parts(self, states: Reg, registers: Reg) -> None:
@@ -189,7 +189,7 @@ class WideRowPart(RowPart):
             self.k.v_mul_f64(self._pair(r), factor, self._pair(r))
 
     def leave_out_value(self) -> None:
-        """Loads the constant that `leave_out` needs: the upper word of -infinity."""
+        """Emits the constant that `leave_out` needs: the upper word of -infinity."""
         self.k.v_mov_b32(self.scratch[2], MINUS_INFINITY)
 
     def leave_out(self, r: int, note: str = "") -> None:

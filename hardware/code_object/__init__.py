@@ -4,9 +4,9 @@
     bundle.py       clang offload bundles and HIP fat binaries: one code object per target
     compressed.py   compressed bundles, expanded
     elf.py          the parts of an amdhsa ELF
-    dwarf.py        debug sections, and the reading of their fields
+    dwarf.py        debug sections, and a cursor that reads their fields
     lines.py        source lines of addresses
-    entries.py      the entries of debug information, walked in order
+    entries.py      entries of .debug_info with selected attributes
     references.py   names, types and ranges that entries refer to
     inlined.py      functions that were inlined at an address
     frames.py       an instruction's lines from the innermost function out, including the user's

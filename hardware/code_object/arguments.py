@@ -51,9 +51,10 @@ class Geometry:
         dynamic_lds: int = 0,
         global_size: int | Sequence[int] | None = None,
     ) -> Geometry:
-        """Makes a geometry from one to three extents each: grid (workgroups) or global_size (work-items), one of the two.
+        """Returns the geometry of a block (work-items) and either a grid (workgroups) or a global_size (work-items).
 
-        Raises LaunchError for both or neither, an extent below 1 and negative dynamic LDS.
+        Each has one to three extents, x first. Raises LaunchError for both or neither of grid and global_size, an extent
+        below 1 and negative dynamic LDS (bytes).
         """
         extents = _three("block", block)
         if (grid is None) == (global_size is None):
@@ -92,7 +93,7 @@ class Geometry:
 
 
 def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
-    """Returns the one to three extents, filled up with 1."""
+    """Returns three extents: the one to three given, then ones. Raises LaunchError for any other value."""
     if type(extents) is int and extents > 0:  # the common case
         return extents, 1, 1
     values: tuple[object, ...] = (extents,)
@@ -108,9 +109,9 @@ def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
 
 
 def hidden_value(kernel: KernelInfo, kind: str, geometry: Geometry) -> int:
-    """Returns the value of a hidden argument, by its value kind; 0 if it is not launch geometry.
+    """Returns the value of a hidden argument by its value kind: of `geometry.extra`, or by the launch's extents, or else 0.
 
-    hidden_grid_dims is the work_dim of OpenCL, and 3 for HIP, which launches everything in three dimensions.
+    hidden_grid_dims is work_dim for OpenCL, and 3 for HIP, which launches every kernel in three dimensions.
     """
     if kind in geometry.extra:
         return geometry.extra[kind]
@@ -130,7 +131,7 @@ def hidden_value(kernel: KernelInfo, kind: str, geometry: Geometry) -> int:
 
 
 def check_geometry(kernel: KernelInfo, geometry: Geometry) -> None:
-    """Raises LaunchError for a workgroup or grid that the kernel cannot be launched with."""
+    """Raises LaunchError if the kernel does not allow the workgroup or the grid."""
     for label, extents in (("block", geometry.block), ("grid", geometry.global_size)):
         if len(extents) != 3 or min(extents) < 1 or max(extents) >= 1 << 32:
             raise LaunchError(f"{kernel.title}: {label} {extents} needs three extents from 1 to 2^32-1")
@@ -256,9 +257,9 @@ def _numpy_scalar(where: str, argument: Argument, value: np.ndarray) -> bytes:
 
 
 def assumptions(kernel: KernelInfo, args: Sequence[object]) -> tuple[str, ...]:
-    """Returns the assumptions of `pack` about numbers whose types neither the code object nor the caller gives, in words.
+    """Returns a message for each number whose type `pack` guesses, because neither the code object nor the caller gives it.
 
-    An integer may be meant as a float, a float of two bytes as bf16; 0 is the same in all of them.
+    An integer may be meant as a float, a float of two bytes as bf16; 0 has the same bits in each.
     """
     found = []
     for argument, value in zip(_explicit(kernel, args), args, strict=False):

@@ -26,9 +26,9 @@ FEATURES = frozenset({"sramecc+", "xnack-"})
 class BundleEntry:
     """A code object of a bundle."""
 
-    entry_id: str  # the bundle's name of it: hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-
-    target: str  # its target id: gfx90a:xnack-
-    data: memoryview
+    entry_id: str  # as the bundle names it: hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-
+    target: str  # target id: gfx90a:xnack-
+    data: memoryview  # the code object's bytes, a part of the file
 
     @property
     def processor(self) -> str:
@@ -37,19 +37,18 @@ class BundleEntry:
 
 
 def holds_bundle(data: bytes) -> bool:
-    """True if there may be a bundle in a file, compressed or not."""
+    """True if a file contains the magic of a bundle, compressed or not."""
     return BUNDLE_MAGIC in data or compressed.MAGIC in data
 
 
 def entries(data: bytes) -> list[BundleEntry]:
-    """Returns the device entries of every bundle in a file, including compressed ones. Raises DecodeError if a bundle is
-    damaged."""
+    """Returns the device entries of all bundles in a file, compressed or not. Raises DecodeError for a damaged bundle."""
     plain = [] if data.startswith(compressed.MAGIC) else _entries(data)
     return [*plain, *(entry for bundle in compressed.expand_bundles(data) for entry in _entries(bundle))]
 
 
 def _entries(data: bytes) -> list[BundleEntry]:
-    """Returns the entries of the bundles that are not compressed."""
+    """Returns the device entries of the uncompressed bundles."""
     found: list[BundleEntry] = []
     start = data.find(BUNDLE_MAGIC)
     while start >= 0:
@@ -60,7 +59,7 @@ def _entries(data: bytes) -> list[BundleEntry]:
 
 
 def _read_bundle(data: bytes, start: int) -> tuple[list[BundleEntry], int]:
-    """Reads the device entries of the bundle at byte `start`, and the end of its table of entries."""
+    """Returns the device entries of the bundle at byte `start`, and the byte after its table of entries."""
     cursor = start + len(BUNDLE_MAGIC)
     found: list[BundleEntry] = []
     view = memoryview(data)  # entries may overlap: nothing is copied before one is selected
@@ -96,10 +95,10 @@ def _target_id(entry_id: str) -> str:
 
 
 def select(found: list[BundleEntry], target: str) -> BundleEntry:
-    """Returns the entry for the processor `target`, or for the only processor if that is empty.
+    """Returns the entry for the processor `target`; if that is empty, for the only processor.
 
-    Of several for one processor, the one that agrees with FEATURES most closely wins, as in HIP. Entries without
-    another setting come first, then the entry with most settings. Raises DecodeError if none fits.
+    Among several, it is the one with the fewest settings outside FEATURES, then the most in FEATURES. Raises DecodeError
+    if none fits, or if `target` is empty and there are several processors.
     """
     targets = list(dict.fromkeys(entry.target for entry in found))
     more = f" and {len(targets) - NAMED} more" if len(targets) > NAMED else ""
@@ -113,6 +112,6 @@ def select(found: list[BundleEntry], target: str) -> BundleEntry:
 
 
 def _distance(entry: BundleEntry) -> tuple[int, int]:
-    """Returns the distance of an entry's features from the device's: settings that differ, minus settings that agree."""
+    """Returns the rank of an entry, the best lowest: number of settings outside FEATURES, minus the number in it."""
     named = set(entry.target.split(":")[1:])
     return len(named - FEATURES), -len(named & FEATURES)

@@ -2,7 +2,7 @@
 
 Formats: LLVM AMDGPUUsage ("Code Object", "Code Object Metadata", "ELF Code Object"). The target
 comes from e_flags: the spelling of `amdhsa.target` in the metadata differs between compilers.
-Whatever the bytes, the only exception is DecodeError.
+For any bytes, `CodeObject.parse` raises no exception but DecodeError.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ OPENCL_TYPES = {
 
 @dataclass(frozen=True)
 class Argument:
-    """A kernel argument, as in the metadata."""
+    """A kernel argument. Fields have the names of the metadata (AMDGPUUsage, "Code Object Metadata")."""
 
-    name: str
+    name: str  # arg0, arg1, ... if the metadata has none
     offset: int  # bytes from the start of the kernarg segment
     size: int  # bytes
-    value_kind: str
-    address_space: str = ""
-    type_name: str = ""
+    value_kind: str  # by_value, global_buffer, hidden_block_count_x, ...
+    address_space: str = ""  # of a pointer: global, constant, ...
+    type_name: str = ""  # in the source language
     value_type: str = ""  # of a number: f32, bf16, i64, u8, ...; by the metadata, `.type_name`, the mangled name, DWARF; "" unknown
-    access: str = ""
-    pointee_align: int = 0
+    access: str = ""  # read_only, write_only or read_write; "" unknown
+    pointee_align: int = 0  # bytes; 0 if unknown
 
     @property
     def hidden(self) -> bool:
-        """True if the launcher fills it in, not the caller."""
+        """True if the launcher, not the caller, sets it."""
         return self.value_kind.startswith("hidden_")
 
     @property
@@ -59,10 +59,10 @@ class Argument:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """A kernel of a file. Addresses are the file's virtual addresses, sizes are bytes."""
+    """A kernel of a file, by its metadata and its descriptor. Addresses are the file's virtual addresses, sizes are bytes."""
 
-    name: str
-    target: str
+    name: str  # as the linker knows it, mangled
+    target: str  # gfx908, ...
     descriptor: KernelDescriptor
     descriptor_address: int
     entry: int  # address that the descriptor points to
@@ -70,18 +70,18 @@ class KernelInfo:
     arguments: tuple[Argument, ...]
     kernarg_size: int
     kernarg_align: int
-    group_segment_size: int
-    private_segment_size: int
+    group_segment_size: int  # static LDS of a workgroup
+    private_segment_size: int  # scratch of a work-item
     uses_dynamic_stack: bool
-    max_flat_workgroup_size: int
-    required_workgroup_size: tuple[int, ...]
-    wavefront_size: int
-    sgpr_count: int
+    max_flat_workgroup_size: int  # work-items
+    required_workgroup_size: tuple[int, ...]  # work-items in x, y, z; () if not fixed
+    wavefront_size: int  # lanes
+    sgpr_count: int  # of the metadata, like the following counts; 0 if it has none
     vgpr_count: int
     agpr_count: int
     sgpr_spill_count: int
     vgpr_spill_count: int
-    language: str
+    language: str  # such as OpenCL C; "" if the metadata has none
     debug: DebugInformation = field(repr=False, compare=False)  # of its file
 
     @property
@@ -96,7 +96,7 @@ class KernelInfo:
 
     @cached_property
     def typed_arguments(self) -> tuple[Argument, ...]:
-        """Explicit arguments with types from debug information; reading that may take seconds, once."""
+        """Explicit arguments; missing types come from debug information, whose first reading may take seconds."""
         explicit = self.explicit_arguments
         return _with_types(explicit, [parameter.type for parameter in self.debug.parameters(self.name, len(explicit))])
 
@@ -113,7 +113,7 @@ class KernelInfo:
 
     @property
     def declared_resources(self) -> dict[str, int]:
-        """Registers, LDS and private memory (bytes) that the kernel declares."""
+        """Declared resources: registers, LDS, private memory and arguments (bytes), work-items, spilled registers."""
         return {
             "sgprs": self.sgpr_count,
             "vgprs": self.vgpr_count,
@@ -128,22 +128,22 @@ class KernelInfo:
 
     @property
     def start(self) -> int:
-        """Address of the first instruction, for a launcher that preloads kernel arguments."""
+        """Address where a wave starts: the entry, or behind its prologue if kernel arguments are preloaded."""
         preloads = self.descriptor.preload_length > 0
         return self.entry + (PRELOAD_PROLOGUE_BYTES if preloads else 0)
 
 
 def kernel_list(names: Collection[str]) -> str:
-    """Lists the first of a module's kernels, for messages of one line."""
+    """Returns the number of kernels and the first LISTED names, for messages of one line."""
     shown = ", ".join(list(names)[:LISTED])
     return f"{len(names)} kernel(s): {shown or 'none'}{', ...' if len(names) > LISTED else ''}"
 
 
 def kernel_named(kernels: Mapping[str, KernelInfo], name: str) -> KernelInfo:
-    """Returns the kernel of a name, mangled or in C++ form.
+    """Returns the kernel that a mangled or C++ name selects.
 
     Parameters, template arguments or namespaces may be left out if only one kernel fits. Raises KeyError with the
-    existing names.
+    possible names if none or several fit.
     """
     found = kernels_by_name(kernels, name)
     if len(found) == 1:
@@ -154,9 +154,9 @@ def kernel_named(kernels: Mapping[str, KernelInfo], name: str) -> KernelInfo:
 
 
 class LoadedKernel:
-    """A kernel on a device: the part that simulator and GPU share."""
+    """Base of a kernel loaded to a device, the simulator or a GPU."""
 
-    info: KernelInfo  # from its file
+    info: KernelInfo  # the kernel in its file
 
     def __repr__(self) -> str:
         taken = ", ".join(f"{argument.name}: {argument.value_type or argument.value_kind}" for argument in self.arguments)
@@ -242,7 +242,7 @@ class CodeObject:
         return memory, base
 
     def read(self, address: int, size: int) -> bytes:
-        """Returns the `size` bytes at a virtual address, unrelocated. Raises DecodeError if no segment holds them."""
+        """Returns `size` bytes at a virtual address, before relocation. Raises DecodeError if no segment holds them."""
         for segment in self.segments:
             start = address - segment.address
             if start >= 0 and address + size <= segment.end:
@@ -250,16 +250,16 @@ class CodeObject:
         raise DecodeError(f"{size} bytes at address {address:#x} lie in no loadable segment")
 
     def source_line(self, address: int) -> str | None:
-        """Returns the `file:line` of the instruction at a virtual address; None if the file has none.
+        """Returns the `file:line` of the instruction at a virtual address; None if debug information has none.
 
-        It is the user's line if the instruction was inlined from a library's header (`DebugInformation.users_line`).
+        For an instruction inlined from a library's header, that is the user's line (`DebugInformation.users_line`).
         """
         found = self.debug.users_line(address)
         return str(found) if found else None
 
 
 def _unwrap(data: bytes, target: str) -> bytes:
-    """Returns the ELF inside a bundle or a fat binary, or `data` itself."""
+    """Returns the AMDGPU ELF: `data` itself, or the entry for `target` of the bundle in it. Raises DecodeError for other data."""
     if data.startswith((bundle.BUNDLE_MAGIC, compressed.MAGIC)):
         return bytes(bundle.select(bundle.entries(data), target).data)
     if not data.startswith(b"\x7fELF"):
@@ -302,7 +302,7 @@ def _parse_elf(cls: type[CodeObject], data: bytes) -> CodeObject:
 
 
 def _get(table: Any, key: str, kind: type, default: Any = None) -> Any:
-    """Returns table[key] of the given type; raises DecodeError if it has another, or is absent without default."""
+    """Returns table[key], or the default. Raises DecodeError if the value is not of type `kind`."""
     if not isinstance(table, dict):
         raise DecodeError(f"metadata: {key} is looked up in {type(table).__name__}, not in a map")
     value = table.get(key, default)
@@ -336,7 +336,7 @@ def _argument(entry: Any, index: int) -> Argument:
 
 
 def _with_types(arguments: tuple[Argument, ...], types: Sequence[str]) -> tuple[Argument, ...]:
-    """Gives explicit arguments without a type those of `types`, which has one for each explicit argument or none."""
+    """Returns the arguments, explicit ones without a type with that of `types`; unchanged if there is not one type for each."""
     if len(types) != sum(not argument.hidden for argument in arguments):
         return arguments
     told = iter(types)
@@ -344,7 +344,7 @@ def _with_types(arguments: tuple[Argument, ...], types: Sequence[str]) -> tuple[
 
 
 def _with_type(argument: Argument, type_: str) -> Argument:
-    """Gives a number the type if it has none and the type has its size."""
+    """Returns the argument with the type if it is a number without one and the sizes agree, or else unchanged."""
     bits = int(type_.lstrip("bfiu") or 0) if type_ not in ("pointer", "void") else 0
     untyped = argument.value_kind == "by_value" and not argument.value_type
     return replace(argument, value_type=type_) if untyped and bits == 8 * argument.size else argument

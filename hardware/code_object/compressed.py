@@ -1,7 +1,7 @@
-"""Compressed offload bundles, as clang makes them with --offload-compress: a header, then a bundle in zlib's or zstd's format.
+"""Compressed offload bundles (clang --offload-compress): a header, then a bundle compressed by zlib or zstd.
 
-Format: llvm/include/llvm/Object/OffloadBundle.h, versions 1 to 3. The digest in the header is not compared: the
-expanded bundle is read with the care that any file needs.
+Format: llvm/include/llvm/Object/OffloadBundle.h, versions 1 to 3. The digest in the header is not checked; damage shows
+when the expanded bundle is parsed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _HEADERS = {1: struct.Struct("<4sHHIQ"), 2: struct.Struct("<4sHHIIQ"), 3: struct
 
 @dataclass(frozen=True)
 class BundleHeader:
-    """Header of a compressed bundle."""
+    """Header of a compressed bundle. Positions are bytes from the start of the file."""
 
-    start: int  # its place in the file
-    content: int  # place of the compressed bytes
+    start: int  # of the header
+    content: int  # start of the compressed bytes
     method: int  # ZLIB or ZSTD
-    total: int  # bytes from the start on; 0 if the version does not have it
-    size: int  # bytes of the bundle, expanded
+    total: int  # bytes of header and compressed bundle; 0 if unknown (version 1)
+    size: int  # bytes of the expanded bundle
 
     @classmethod
     def read(cls, data: bytes, start: int) -> BundleHeader:
-        """Reads the header at a place of the file. Raises DecodeError if it is damaged."""
+        """Returns the header at byte `start`. Raises DecodeError if it is damaged."""
         where = f"the compressed offload bundle at byte {start}"
         if len(data) < start + 8:
             raise DecodeError(f"{where}: its header is cut off at byte {len(data)}")
@@ -53,11 +53,11 @@ class BundleHeader:
 
     @property
     def end(self) -> int:
-        """Place where the next bundle may begin."""
+        """First byte where another bundle may begin."""
         return self.start + self.total if self.total else self.content
 
     def expand(self, data: bytes, room: int) -> bytes:
-        """Expands the bundle, to at most `room` bytes. Raises DecodeError if it is larger, damaged or cut off."""
+        """Returns the expanded bundle. Raises DecodeError if it has over `room` bytes, is damaged or is cut off."""
         where = f"the compressed offload bundle at byte {self.start}"
         if self.size > room:
             raise DecodeError(f"{where} expands to {self.size} bytes; the limit is {EXPANDED_LIMIT} for all of a file")
@@ -71,7 +71,7 @@ class BundleHeader:
 
 
 def _inflate(raw: memoryview, size: int, where: str) -> bytes:
-    """Expands zlib data to at most `size` bytes and one more."""
+    """Returns expanded zlib data, at most `size` + 1 bytes."""
     try:
         return zlib.decompressobj().decompress(raw, size + 1)
     except zlib.error as error:
@@ -79,7 +79,7 @@ def _inflate(raw: memoryview, size: int, where: str) -> bytes:
 
 
 def _from_zstd(raw: memoryview, size: int, where: str) -> bytes:
-    """Expands zstd data to at most `size` bytes and one more."""
+    """Returns expanded zstd data, at most `size` + 1 bytes."""
     import zstandard  # few files need it
 
     # A frame chooses its window, which is memory: one larger than the expected content is useless.
@@ -91,8 +91,10 @@ def _from_zstd(raw: memoryview, size: int, where: str) -> bytes:
 
 
 def _headers(data: bytes) -> Iterator[BundleHeader]:
-    """Yields the headers of all compressed bundles in a file. One at its start must be whole; elsewhere other data may
-    hold the magic."""
+    """Yields the headers of the compressed bundles in a file.
+
+    Raises DecodeError for a damaged one at the start; elsewhere it is skipped, since other data may contain the magic.
+    """
     start = data.find(MAGIC)
     for _ in range(NEST_LIMIT):
         if start < 0:
@@ -109,7 +111,7 @@ def _headers(data: bytes) -> Iterator[BundleHeader]:
 
 
 def expand_bundles(data: bytes) -> list[bytes]:
-    """Expands the bundles of a file, at its start or elsewhere. Raises DecodeError for damaged ones."""
+    """Returns the expanded bundles of a file. Raises DecodeError if one is damaged, or all have over EXPANDED_LIMIT bytes."""
     room, found = EXPANDED_LIMIT, []
     for header in _headers(data):
         found.append(header.expand(data, room))

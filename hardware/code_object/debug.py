@@ -1,7 +1,4 @@
-"""A file's debug information, read on first use.
-
-It is optional: if it is damaged or too large, it gives no answers.
-"""
+"""A file's debug information, read on first use. If it is damaged or too large, it counts as absent."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ class DebugInformation:
     """Debug information of an ELF. Each part is read once, on first use."""
 
     def __init__(self, data: bytes, kernels: Collection[str]) -> None:
-        """data: of the ELF; kernels: the names of functions whose parameters may be requested."""
+        """data: the ELF's bytes; kernels: names of the functions whose parameters may be requested."""
         self._data, self._kernels = data, kernels
 
     def source_line(self, address: int) -> SourceLine | None:
@@ -56,7 +53,7 @@ class DebugInformation:
         return _lines_read(lambda: self._inlined_calls.at(address) if self._inlined_calls else ()) or ()
 
     def parameters(self, kernel: str, count: int) -> tuple[Parameter, ...]:
-        """Returns a kernel's `count` parameters; () if the file describes none or several."""
+        """Returns a kernel's `count` parameters; () if the file describes no such list or several different ones."""
         fitting = [each for each in self._parameters.get(kernel, ()) if len(each) == count]
         return fitting[0] if len(fitting) == 1 else ()
 

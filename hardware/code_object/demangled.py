@@ -13,23 +13,23 @@ SHOWN = 160  # characters of a name; a longer one is abbreviated
 
 @cache
 def readable(name: str) -> str:
-    """Returns the name as C++ writes it, abbreviated if it is longer than SHOWN; a name of C is returned as it is.
+    """Returns the demangled name, abbreviated if it is longer than SHOWN characters.
 
-    Without a C++ library that demangles, the identifiers remain: ns::scale of _ZN2ns5scaleEPf.
+    Without a C++ library that demangles, only the identifiers remain: ns::scale of _ZN2ns5scaleEPf.
     """
     return abbreviate(demangle(name))
 
 
 @cache
 def demangle(name: str) -> str:
-    """Returns the whole name as C++ writes it."""
+    """Returns the demangled name in full; a name that is not mangled is returned unchanged."""
     if not name.startswith("_Z"):
         return name
     return _by_library(name.partition(".")[0]) or _identifiers(name)
 
 
 def abbreviate(name: str) -> str:
-    """Shortens a long name: template arguments become `<…>`, then parameters `(…)`, then its end is cut.
+    """Returns a name of about SHOWN characters: template arguments become `<…>`, then parameters `(…)`, then its end is cut.
 
     >>> abbreviate("sort<" + "std::pair<int, float>, " * 8 + "int>(int*)")
     'sort<…>(int*)'
@@ -43,7 +43,7 @@ def abbreviate(name: str) -> str:
 
 
 def without_parameters(name: str) -> str:
-    """Removes the result, the parameters and all blanks: scale<float> of `void scale<float>(float*, int)`."""
+    """Returns a name without result `void`, parameters and blanks: scale<float> of `void scale<float>(float*, int)`."""
     text = name.removeprefix("void ")
     depth = 0
     for at, character in enumerate(text):
@@ -55,7 +55,7 @@ def without_parameters(name: str) -> str:
 
 
 def parameter_types(name: str) -> tuple[str, ...]:
-    """Returns the types of a C++ function's parameters, by its linker's name; () for a name of C, which has none.
+    """Returns the types of a C++ function's parameters, by its mangled name; () for a name of C, which has none.
 
     >>> parameter_types("_Z5scalePKfPffi")
     ('float const*', 'float*', 'float', 'int')
@@ -73,7 +73,7 @@ def parameter_types(name: str) -> tuple[str, ...]:
 
 
 def _opening(whole: str) -> int:
-    """Returns where the parameters' parenthesis opens, which the last character closes."""
+    """Returns the index of the parenthesis that the last character closes; the length if there is none."""
     depth = 0
     for at in range(len(whole) - 1, -1, -1):
         depth += (whole[at] == ")") - (whole[at] == "(")
@@ -83,10 +83,10 @@ def _opening(whole: str) -> int:
 
 
 def kernels_by_name(kernels: Iterable[str], wanted: str) -> list[str]:
-    """Returns the kernels that a user may mean, by the linker's name: that kernel itself, or every one with that C++ name.
+    """Returns the mangled names of the kernels that `wanted` selects.
 
-    wanted: a mangled name, a whole C++ name, or one without parameters, without template arguments or without
-    namespaces. The most exact reading that fits any kernel decides.
+    wanted: a mangled name, a full C++ name, or one without parameters, without template arguments or without
+    namespaces (see `spellings`). The most exact of these forms that matches any kernel is used.
 
     >>> kernels_by_name(["_Z4axpyfPKfPf", "_Z5scaleIfEvPT_"], "scale")
     ['_Z5scaleIfEvPT_']
@@ -103,10 +103,8 @@ def kernels_by_name(kernels: Iterable[str], wanted: str) -> list[str]:
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """Returns the spellings of a kernel's name, without blanks, the most exact first.
-
-    They are: whole, then without parameters, without template arguments, without namespaces.
-    """
+    """Returns four spellings of a kernel's C++ name, without blanks: full, and successively without parameters, template
+    arguments and namespaces."""
     whole = demangle(name).removeprefix("void ")
     short = without_parameters(whole)
     bare = _collapse(short, "<", ">").replace("<…>", "")
@@ -114,7 +112,7 @@ def spellings(name: str) -> tuple[str, ...]:
 
 
 def _collapse(name: str, opening: str, closing: str) -> str:
-    """Replaces the content of each outermost pair of brackets by `…`."""
+    """Returns the name with `…` in place of the content of each outermost pair of brackets."""
     made, depth = [], 0
     for character in name:
         depth -= character == closing and depth > 0
@@ -137,7 +135,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _by_library(name: str) -> str | None:
-    """Calls `__cxa_demangle` of the C++ library."""
+    """Returns the result of the C++ library's `__cxa_demangle`; None if it fails or there is no library."""
     library = _library()
     if library is None:
         return None
@@ -156,7 +154,7 @@ def _by_library(name: str) -> str | None:
 
 
 def _identifiers(name: str) -> str:
-    """Returns the identifiers of a name: ns::scale of _ZN2ns5scaleEPf."""
+    """Returns the identifiers of a mangled name: ns::scale of _ZN2ns5scaleEPf."""
     parts, at = [], len("_Z")
     while match := re.match(r"[NKL]*(\d+)", name[at:]):
         start = at + match.end()

@@ -24,15 +24,15 @@ VGPR_ENCODING_GRANULE = {"gfx908": 4, "gfx90a": 8, "gfx942": 8, "gfx950": 8}
 class KernelDescriptor:
     """A decoded kernel descriptor. Sizes are bytes, registers are counted as allocated, in whole granules."""
 
-    group_segment_size: int
-    private_segment_size: int
+    group_segment_size: int  # static LDS of a workgroup
+    private_segment_size: int  # scratch of a work-item
     kernarg_size: int
-    entry_offset: int
+    entry_offset: int  # bytes from the descriptor to the first instruction, signed
     vgprs: int  # of a lane: ArchVGPRs and AccVGPRs together from gfx90a on, the larger of the two on gfx908
-    sgprs: int
+    sgprs: int  # of a wave
     accum_offset: int  # the first AccVGPR in the unified file, 0 on gfx908
-    tg_split: bool
-    priority: int
+    tg_split: bool  # the waves of a workgroup may be on several compute units
+    priority: int  # of a wave, 0 to 3
     round_f32: int  # 0 to nearest even, 1 up, 2 down, 3 to zero
     round_f16_f64: int  # the same values
     denorm_f32: int  # bit 0 keeps input denormals, bit 1 output denormals

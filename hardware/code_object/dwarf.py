@@ -1,7 +1,7 @@
-"""DWARF's sections and the reading of their fields, in counted steps: debug information is optional, so its cost is limited.
+"""DWARF sections and a cursor that reads their fields. Steps are counted, to limit the time that optional information takes.
 
-Format: "DWARF Debugging Information Format", versions 4 and 5. The tests compare this with pyelftools. That library expands
-sections to any size that they claim, makes an object of each row and entry, and follows references that go in circles.
+Format: "DWARF Debugging Information Format", versions 4 and 5. Tests compare the results with those of pyelftools, which is
+not used here: it expands sections to any claimed size, makes an object of each row and entry, and follows circular references.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ SHF_COMPRESSED = 0x800
 COMPRESSION_HEADER = struct.Struct("<IIQQ")  # Elf64_Chdr: type, reserved, size, alignment
 ELFCOMPRESS_ZLIB = 1
 SECTION_LIMIT = 1 << 26  # most bytes of all debug sections, expanded
-# A byte of a line table, an entry, an attribute, a range is a step. Two million take seconds, for a million
-# instructions or so.
+# A byte of a line table, an entry, an attribute or a range is a step. Two million take seconds and suffice for about a
+# million instructions.
 STEP_LIMIT = 1 << 21
 TEXT_LIMIT = 1 << 10  # most bytes of a file's or a folder's name
 
 
 class DebugLimit(Exception):
-    """Debug information that is larger than any compiler makes."""
+    """Raised for debug information that is larger than any compiler makes it."""
 
 
 class Steps:
-    """Steps that reading may still take."""
+    """Remaining number of steps."""
 
     def __init__(self) -> None:
         self.left = STEP_LIMIT
@@ -40,7 +40,7 @@ class Steps:
 
 
 class DebugSections:
-    """Debug sections of an ELF file by name, without their compression. Raises DebugLimit if they are too large."""
+    """Uncompressed debug sections of an ELF file by name, b"" for an absent one. Raises DebugLimit if they are too large."""
 
     def __init__(self, elf: ElfFile) -> None:
         self._content: dict[str, bytes] = {}
@@ -57,13 +57,13 @@ class DebugSections:
         return self._content.get(name, b"")
 
     def text(self, section: str, at: int) -> str:
-        """Returns the name at a place of a section of strings, printable."""
+        """Returns the string at byte `at` of a section, printable, at most TEXT_LIMIT bytes of it."""
         raw = self[section][at : at + TEXT_LIMIT].partition(b"\0")[0]
         return printable(raw.decode("utf-8", "replace"))
 
 
 def _expand(elf: ElfFile, name: str, section: Section, room: int) -> bytes:
-    """Returns a section's bytes; at most one more than `room` of them."""
+    """Returns a section's uncompressed bytes; at most `room` + 1 of a compressed one."""
     raw = elf.content(f"section {name}", section)
     if section.flags & SHF_COMPRESSED:
         kind = COMPRESSION_HEADER.unpack_from(raw)[0]
@@ -78,7 +78,7 @@ def _expand(elf: ElfFile, name: str, section: Section, room: int) -> bytes:
 
 
 class Cursor:
-    """Reads consecutive fields of a section; past the end they raise IndexError or ValueError."""
+    """Reads consecutive fields of a section. Methods raise IndexError or ValueError past the end."""
 
     def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
         self.data = data
@@ -94,7 +94,7 @@ class Cursor:
         return int.from_bytes(self.data[first : self.at], "little")
 
     def uleb(self) -> int:
-        """Reads an unsigned LEB128 number, of 64 bits as DWARF's largest."""
+        """Reads an unsigned LEB128 number of at most 10 bytes, which hold 64 bits."""
         value = shift = 0
         while True:
             byte = self.data[self.at]
@@ -114,18 +114,18 @@ class Cursor:
         return value - (1 << bits) if value >> bits - 1 else value
 
     def length(self) -> tuple[int, int]:
-        """Reads a unit's length and the bytes of its offsets: 4, or 8 in the 64-bit format."""
+        """Reads a unit's length; returns it and the size of the unit's offsets: 4 bytes, or 8 in the 64-bit format."""
         value = self.number(4)
         return (self.number(8), 8) if value == 0xFFFFFFFF else (value, 4)
 
     def text_at(self) -> int:
-        """Returns the start of the NUL-terminated string here; the cursor moves past it."""
+        """Returns the position of the NUL-terminated string at the cursor, and moves past it."""
         first = self.at
         self.at = self.data.index(b"\0", first, self.end) + 1
         return first
 
 
-# Bytes of a form's value: fixed ones by number; "a" an address, "o" an offset.
+# Bytes of a value by its DW_FORM number; "a": those of an address, "o": of an offset.
 FIXED: dict[int, int | str] = {
     0x01: "a", 0x05: 2, 0x06: 4, 0x07: 8, 0x0B: 1, 0x0C: 1, 0x0E: "o", 0x10: "o", 0x11: 1, 0x12: 2, 0x13: 4, 0x14: 8,
     0x17: "o", 0x19: 0, 0x1C: 4, 0x1D: "o", 0x1E: 16, 0x1F: "o", 0x20: 8, 0x21: 0, 0x24: 8,
@@ -133,19 +133,22 @@ FIXED: dict[int, int | str] = {
 }  # fmt: skip
 SIGNED = 0x0D  # DW_FORM_sdata
 LEB = frozenset((SIGNED, 0x0F, 0x15, 0x1A, 0x1B, 0x22, 0x23, 0x1F01, 0x1F02))
-BLOCKS = {0x03: 2, 0x04: 4, 0x0A: 1, 0x09: 0, 0x18: 0}  # bytes of the length that precedes one, 0 for LEB128
+BLOCKS = {0x03: 2, 0x04: 4, 0x0A: 1, 0x09: 0, 0x18: 0}  # bytes of the length before a block, 0 for a LEB128 number
 STRING = 0x08
 IMPLICIT = 0x21  # DW_FORM_implicit_const: the value is in the abbreviation
 
 
 def fixed_size(form: int, address: int, offset: int) -> int | None:
-    """Returns the bytes of a form's value, None if they depend on the value. address, offset: bytes of these."""
+    """Returns the bytes of a form's value; None if they vary. address, offset: bytes of an address and of an offset."""
     size = FIXED.get(form)
     return {"a": address, "o": offset}[size] if isinstance(size, str) else size
 
 
 def read_form(cursor: Cursor, form: int, address: int, offset: int) -> int:
-    """Reads a form's value as a number; for a string or a block, its start. Raises ValueError for an unknown form."""
+    """Returns a form's value as a number; for an inline string, its position; for a block, that of its length.
+
+    Moves the cursor past the value. Raises ValueError for an unknown form.
+    """
     size = fixed_size(form, address, offset)
     if size is not None:
         return cursor.number(size)

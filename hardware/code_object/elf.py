@@ -1,4 +1,4 @@
-"""The parts of a linked amdhsa ELF: identity, sections, segments, symbols, relocations, metadata.
+"""Reads a linked amdhsa ELF: target, sections, segments, symbols, relocations, metadata.
 
 Formats: LLVM AMDGPUUsage, "ELF Code Object"; System V ABI, chapters 4 and 5. Each byte is read a bounded number of
 times, whatever the file claims: ELF lets tables overlap, and pyelftools reads each as often as it is named. Functions
@@ -34,7 +34,7 @@ SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_DYNSYM = 2, 4, 8, 11
 SHF_ALLOC = 2
 SYMBOL_KINDS = ("notype", "object", "func", "section", "file", "common", "tls")
 
-# Entries of the header's tables, and of the sections': format, bytes.
+# Layouts of table entries.
 PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
@@ -96,8 +96,8 @@ class Relocation:
 
     place: int  # the virtual address that it is applied to
     kind: int  # key of `RELOCATIONS`
-    symbol: str
-    value: int  # of the symbol
+    symbol: str  # "" if it refers to none
+    value: int  # address of the symbol, before loading; 0 without a symbol
     addend: int
 
 
@@ -117,7 +117,7 @@ class ProgramHeader(NamedTuple):
 class Section(NamedTuple):
     """An entry of the section header table, with its fields in the file's order."""
 
-    name: int  # its place in the table of section names
+    name: int  # its offset in the table of section names
     type: int
     flags: int
     address: int
@@ -130,7 +130,7 @@ class Section(NamedTuple):
 
 
 class ElfFile:
-    """Header and tables of a 64-bit little-endian ELF file. Raises DecodeError if it is none or they are outside the file."""
+    """Header and tables of a 64-bit little-endian ELF file. Raises DecodeError for other files and tables outside the file."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -159,17 +159,17 @@ class ElfFile:
         return entry.iter_unpack(self.part(f"the table of {what} headers", at, count * entry.size))
 
     def part(self, what: str, at: int, size: int) -> bytes:
-        """Returns the bytes of a part of the file. Raises DecodeError if the file does not hold them."""
+        """Returns `size` bytes of the file from byte `at` on. Raises DecodeError, which names `what`, if the file is shorter."""
         if at + size > len(self.data):
             raise DecodeError(f"{what} ends at byte {at + size} of a file of {len(self.data)}: it is cut off")
         return self.data[at : at + size]
 
     def content(self, what: str, section: Section) -> bytes:
-        """Returns a section's bytes in the file."""
+        """Returns a section's bytes in the file; b"" for a NOBITS section."""
         return b"" if section.type == SHT_NOBITS else self.part(what, section.offset, section.size)
 
     def sections_named(self, prefixes: tuple[bytes, ...]) -> dict[str, Section]:
-        """Returns the first section of each name that begins with one of the prefixes (32 characters of it)."""
+        """Returns the first section of each name that begins with one of the prefixes. Names are cut to 32 characters."""
         found: dict[str, Section] = {}
         if not 0 < self._names_at < len(self.sections):
             return found
@@ -182,7 +182,7 @@ class ElfFile:
 
     @cached_property
     def symbol_tables(self) -> dict[int, list[Symbol]]:
-        """Symbols of each table by the number of its section, including unnamed ones. Raises DecodeError for a third table."""
+        """Symbols, also unnamed ones, by the number of their table's section. Raises DecodeError for two tables of one type."""
         tables = {}
         for kind in (SHT_SYMTAB, SHT_DYNSYM):
             places = [number for number, section in enumerate(self.sections) if section.type == kind]
@@ -217,7 +217,7 @@ def _whole_entries(table: bytes, entry: struct.Struct) -> bytes:
 
 
 def identity(elf: ElfFile) -> tuple[str, str, str, int]:
-    """Returns the target, XNACK, SRAMECC and code object version in the ELF header."""
+    """Returns the target, the XNACK and SRAMECC settings (of FEATURE_SETTINGS) and the code object version."""
     if elf.abi not in VERSION_OF_ABI:
         raise DecodeError(f"ELF ABI version {elf.abi}: code object versions 3 to 6 are 1 to 4")
     mach = elf.flags & 0xFF
@@ -267,12 +267,12 @@ def _check_span(loads: list[ProgramHeader]) -> None:
 
 
 def span(loaded: tuple[Segment, ...]) -> tuple[int, int]:
-    """Returns the first address of the segments, and the address after the last."""
+    """Returns the first address of the segments, and the address after their last byte."""
     return min(s.address for s in loaded), max(s.end for s in loaded)
 
 
 def symbols(elf: ElfFile) -> dict[str, Symbol]:
-    """Returns the symbols by name; one of .dynsym wins over a local of .symtab."""
+    """Returns the symbols by name; for a name in both tables, that of .dynsym."""
     return {symbol.name: symbol for table in elf.symbol_tables.values() for symbol in table if symbol.name}
 
 
@@ -300,7 +300,7 @@ def relocations(elf: ElfFile) -> Iterator[Relocation]:
 
 
 def relocate(memory: bytearray, base: int, bias: int, relocation: Relocation) -> None:
-    """Applies a relocation to `memory`, whose first byte has the virtual address `base` and is loaded `bias` higher."""
+    """Applies a relocation to `memory`, the image of virtual addresses from `base` on, loaded `bias` bytes higher."""
     size, shift, relative = RELOCATIONS[relocation.kind]
     at = relocation.place - base
     if not 0 <= at <= len(memory) - size:
@@ -347,7 +347,7 @@ MAP_BYTES = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 
 
 def _decode_note(note: bytes) -> Any:
-    """Decodes the note. An empty map is one byte of it and 64 bytes of Python, so maps are counted first."""
+    """Decodes the note. Maps are counted first: an empty one has a byte in the note, and 64 bytes in Python."""
     if len(note) > METADATA_LIMIT:
         raise DecodeError(f"metadata of {len(note)} bytes, the limit is {METADATA_LIMIT}")
     maps = len(note) - len(note.translate(None, MAP_BYTES))

@@ -1,4 +1,4 @@
-"""The entries of .debug_info, walked in order or read at a place: of each, the attributes that a reader wants."""
+"""Entries of .debug_info, walked in order or read at a position. Only the attributes that the caller wants are returned."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ DW_AT_name, DW_AT_str_offsets_base, DW_AT_abstract_origin, DW_AT_specification =
 DW_FORM_ref_addr, UNIT_REFERENCES = 0x10, frozenset((0x11, 0x12, 0x13, 0x14, 0x15))  # DW_FORM_ref1 to ref8, ref_udata
 TEXT_SECTIONS = {STRING: ".debug_info", 0x0E: ".debug_str", 0x1F: ".debug_line_str"}  # by form
 INDEXED_TEXT = frozenset((0x1A, 0x25, 0x26, 0x27, 0x28))  # DW_FORM_strx and its kin
-SKIP = -1  # as a form: bytes without a wanted attribute
+SKIP = -1  # in place of a form: bytes that hold no wanted attribute
 
 Values = dict[int, tuple[int, int]]  # form and value of each wanted attribute that an entry has
 
 
 class CompileUnit(NamedTuple):
-    """A unit of .debug_info."""
+    """A unit of .debug_info. Positions are bytes from the start of the section."""
 
-    start: int  # of its header; references within the unit count from here
-    first: int  # place of its first entry, which has the unit's attributes
+    start: int  # of its header; references within the unit are relative to it
+    first: int  # position of its first entry, which has the unit's attributes
     end: int
     version: int  # of DWARF
     address: int  # bytes of an address
     offset: int  # bytes of an offset
-    abbreviations: int  # place of its table of abbreviations
+    abbreviations: int  # offset of its table in .debug_abbrev
 
 
 class DebugEntry(NamedTuple):
     """An entry with its wanted attributes."""
 
-    at: int  # its place
-    level: int  # of nesting, 0 for the entry at which the walk began
-    parent: int  # place of the enclosing entry, -1 for the first
+    at: int  # its position in .debug_info
+    level: int  # nesting depth, 0 for the entry at which the walk began
+    parent: int  # position of the enclosing entry, -1 for the first
     tag: int
     values: Values
 
 
 @dataclass(frozen=True)
 class Abbreviation:
-    """Layout of an entry of debug information."""
+    """Layout of an entry, from .debug_abbrev."""
 
     tag: int
     children: bool
-    wanted: bool  # True if the reader wants entries of this tag
-    # Attribute or None, form, and the constant of an implicit one; a number of bytes if no attribute is wanted.
+    wanted: bool  # True if the caller wants entries of this tag
+    # Attribute (None if not wanted), form, and the constant of DW_FORM_implicit_const; for SKIP, a number of bytes.
     fields: tuple[tuple[int | None, int, int], ...]
 
 
 class Entries:
-    """Debug entries of a file, for a reader of some attributes. Damaged information raises IndexError, KeyError or ValueError."""
+    """Debug entries of a file with the wanted attributes. Damaged information raises IndexError, KeyError or ValueError."""
 
     def __init__(self, sections: DebugSections, wanted: Mapping[int, frozenset[int]]) -> None:
-        """wanted: the attributes by the tag of entries; entries of other tags are skipped."""
+        """wanted: attributes by tag; `walk` skips entries of other tags."""
         self._sections, self._wanted = sections, wanted
         self._section = sections[".debug_info"]
         self._tables: dict[tuple[int, int, int], dict[int, Abbreviation]] = {}
@@ -71,7 +71,7 @@ class Entries:
             at = unit.end
 
     def walk(self, unit: CompileUnit, at: int) -> Iterator[DebugEntry]:
-        """Yields the entry at a place and those below it, in order, if their tags are wanted."""
+        """Yields the entry at position `at` and its descendants, in order, if their tags are wanted."""
         cursor, known, take = Cursor(self._section, at, unit.end), self._abbreviation_table(unit), self._sections.steps.take
         parents: list[int] = []  # places of the open entries
         while cursor.at < unit.end:
@@ -91,7 +91,7 @@ class Entries:
                 return
 
     def entry(self, unit: CompileUnit, at: int) -> tuple[int, Values]:
-        """Returns tag and values of the entry at a place of a unit."""
+        """Returns tag and wanted values of the entry at position `at`. Raises ValueError if that is outside the unit."""
         if not unit.first <= at < unit.end:
             raise ValueError(f"no entry can stand at byte {at} of a unit from {unit.first} to {unit.end}")
         cursor = Cursor(self._section, at, unit.end)
@@ -100,7 +100,7 @@ class Entries:
         return abbreviation.tag, self._values(cursor, unit, abbreviation)
 
     def text(self, unit: CompileUnit, strings: int, form: int, value: int) -> str:
-        """Reads a text of an entry. strings: the unit's DW_AT_str_offsets_base."""
+        """Returns the string that a form and its value denote. strings: the unit's DW_AT_str_offsets_base."""
         if form in INDEXED_TEXT:
             offsets = Cursor(self._sections[".debug_str_offsets"], strings + value * unit.offset)
             return self._sections.text(".debug_str", offsets.number(unit.offset))
@@ -126,7 +126,7 @@ class Entries:
         return CompileUnit(start, cursor.at, end, version, address, offset, abbreviations)
 
     def _values(self, cursor: Cursor, unit: CompileUnit, abbreviation: Abbreviation) -> Values:
-        """Returns the wanted values of the entry whose fields are at the cursor."""
+        """Reads the entry at the cursor, behind its code, and returns the wanted values."""
         self._sections.steps.take(len(abbreviation.fields))
         values = {}
         for attribute, form, constant in abbreviation.fields:
@@ -139,7 +139,7 @@ class Entries:
         return values
 
     def _abbreviation_table(self, unit: CompileUnit) -> dict[int, Abbreviation]:
-        """Returns the unit's table of abbreviations; neighbouring unwanted fields of fixed size are one field."""
+        """Returns the unit's abbreviations by code; adjacent unwanted fields of fixed size are merged into one."""
         key = unit.abbreviations, unit.address, unit.offset
         if key in self._tables:
             return self._tables[key]

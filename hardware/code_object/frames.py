@@ -31,16 +31,16 @@ def is_library(line: SourceLine) -> bool:
 
 
 def users_line(frames: Sequence[Frame]) -> SourceLine | None:
-    """Returns the line of the innermost frame that is in no library, or else of the innermost; None without frames."""
+    """Returns the innermost line outside libraries; if there is none, the innermost line; None without frames."""
     lines = [frame.line for frame in frames]
     return next((line for line in lines if not is_library(line)), lines[0] if lines else None)
 
 
 def library_words(source: str, frames: Sequence[str]) -> str:
-    """Describes the code that was inlined at a user's line: `in __syncthreads, hip.h:61`; "" for an instruction of the
-    line itself.
+    """Returns a description of the code inlined at a user's line, `in __syncthreads, hip.h:61`; "" for the line's own code.
 
-    source: the line, one of the frames' (printed frames, innermost first). The function is the one that the line calls.
+    source: the user's line; frames: printed frames, innermost first. The text names the function that the line calls and
+    the innermost line.
 
     >>> library_words("k.hip:5", ("math.h:27 in sqrtf", "k.hip:5"))
     'in sqrtf, math.h:27'

@@ -1,4 +1,4 @@
-"""Functions that were inlined at an address, and the inlined calls (DWARF: DW_TAG_inlined_subroutine)."""
+"""Inlined calls at an address (DWARF: DW_TAG_inlined_subroutine)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ DEEPEST = 64  # most calls that are listed for one address
 
 @dataclass(frozen=True)
 class InlinedCall:
-    """A call that was inlined."""
+    """An inlined call."""
 
-    site: SourceLine  # place of the call in the source
+    site: SourceLine  # of the call
     function: str  # the called function; "" if the file has no name
 
 
@@ -48,13 +48,13 @@ class InlinedCalls:
     def __init__(self, sections: DebugSections, lines: LineTable) -> None:
         self._sections, self._lines = sections, lines
         self._units: list[tuple[CompileUnit, int]] = []  # with the place of its line number program
-        # For each call: numbers of the unit and of the file in its line table, the line, form and value of the
-        # function's reference.
+        # For each call: index of the unit, number of the file in its line table, line, and form and value of the reference
+        # to the function.
         self._calls: list[tuple[int, int, int, int, int]] = []
         self._known: dict[int, InlinedCall] = {}
         self._entries = Entries(sections, WANTED)
         self._references = References(self._entries)
-        # For each range: first address, end, depth, call.
+        # For each range: first address, end, nesting depth of calls, index of the call.
         rows = [row for unit in self._references.units for row in self._unit(unit)]
         table = np.array(rows, np.uint64).reshape(-1, 4)
         self._low, self._high, self._depth, self._call = table.T
@@ -78,7 +78,7 @@ class InlinedCalls:
         return self._known[number]
 
     def _unit(self, unit: CompileUnit) -> Iterator[tuple[int, int, int, int]]:
-        """Yields the ranges of a unit's calls."""
+        """Yields first address, end, depth and call of each range of a unit's calls."""
         said = Attributes(self._sections, unit)
         around: list[int] = []  # levels of the enclosing calls
         for _, level, _, tag, values in self._entries.walk(unit, unit.first):
@@ -99,15 +99,15 @@ class InlinedCalls:
 
 
 class Attributes:
-    """A unit's own attributes, and the addresses in its entries."""
+    """A unit's attributes, which resolve the addresses and ranges in its entries."""
 
     def __init__(self, sections: DebugSections, unit: CompileUnit) -> None:
         self._sections, self._version, self._address, self._offset = sections, unit.version, unit.address, unit.offset
         self._low = self._addresses = self._lists = 0
-        self.lines = -1  # place of its line number program
+        self.lines = -1  # offset of its program in .debug_line, -1 if it has none
 
     def begin(self, values: Values) -> None:
-        """Reads the unit's own entry."""
+        """Sets the attributes from the values of the unit's first entry."""
         none = (0, 0)
         self.lines = values.get(DW_AT_stmt_list, (0, -1))[1]
         self._addresses, self._lists = values.get(DW_AT_addr_base, none)[1], values.get(DW_AT_rnglists_base, none)[1]

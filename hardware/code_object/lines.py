@@ -1,4 +1,4 @@
-"""Source lines of addresses: runs DWARF's line number programs (versions 2 to 5)."""
+"""Source lines of addresses, from DWARF's line number programs (versions 2 to 5)."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ class SourceLine:
 
 
 class File(NamedTuple):
-    """A file of a line table; names are read on first use."""
+    """A file of a line table, by the positions of its names in string sections."""
 
     section: str  # section of its name
-    at: int
-    directory: tuple[str, int] | None  # section and place of its folder's name
+    at: int  # byte of the section
+    directory: tuple[str, int] | None  # section and byte of its folder's name
 
 
 class LineUnit(NamedTuple):
-    """Files of one line number program, and the number of the first."""
+    """Files of a line number program."""
 
-    first: int
+    first: int  # number of the first: 1, or 0 in version 5
     files: list[File]
 
 
 class LineTable:
-    """Rows of every line number program of the file, by address."""
+    """Rows of all line number programs of a file, by address."""
 
     def __init__(self, sections: DebugSections) -> None:
         self._sections = sections
-        self.units: dict[int, LineUnit] = {}  # by the place of a program in .debug_line
-        self._owners: list[int] = []  # unit's place, by the unit numbers in rows
-        # For each row: address, line (0: no source line), file, unit, and its place among those of one address.
+        self.units: dict[int, LineUnit] = {}  # by the offset of a program in .debug_line
+        self._owners: list[int] = []  # offset of a program, by the unit numbers in rows
+        # For each row: address, line (0: no source line), file, unit, and a rank that orders rows of one address.
         self._columns = [array("Q") for _ in range(5)]
         section, at = sections[".debug_line"], 0
         while at < len(section):
@@ -66,7 +66,7 @@ class LineTable:
         return place and SourceLine(*place, int(self._lines[index]))
 
     def file(self, unit: int, number: int) -> tuple[str, str] | None:
-        """Returns folder and name of a file by the place of its unit in .debug_line, None if there is no such file."""
+        """Returns folder and name of file `number` of the program at byte `unit` of .debug_line, None if there is none."""
         first, files = self.units.get(unit, LineUnit(0, []))
         if not 0 <= number - first < len(files):
             return None
@@ -75,7 +75,7 @@ class LineTable:
         return directory, self._sections.text(found.section, found.at)
 
     def _read_unit(self, section: bytes, start: int) -> int:
-        """Reads the program at a place and returns the place of the next."""
+        """Runs the program at byte `start` and returns the start of the next."""
         cursor = Cursor(section, start)
         length, offset = cursor.length()
         end = cursor.at + length
@@ -87,13 +87,13 @@ class LineTable:
         address_bytes = 8
         if version >= 5:
             address_bytes = cursor.number(1)
-            cursor.number(1)  # of a segment selector
+            cursor.number(1)  # size of a segment selector
         header_length = cursor.number(offset)
         program = cursor.at + header_length
         minimum = cursor.number(1)
         if version >= 4:
-            cursor.number(1)  # operations of a VLIW instruction
-        cursor.number(1)  # whether a row is a statement at the beginning
+            cursor.number(1)  # maximum_operations_per_instruction
+        cursor.number(1)  # default_is_stmt
         base = (cursor.number(1) ^ 0x80) - 0x80  # signed
         span, opcode_base = cursor.number(1), cursor.number(1)
         operands = [cursor.number(1) for _ in range(opcode_base - 1)]
@@ -105,7 +105,11 @@ class LineTable:
     def _run(
         self, cursor: Cursor, end: int, minimum: int, base: int, span: int, opcode_base: int, operands: list[int]
     ) -> None:
-        """Runs the program up to `end`. minimum: bytes of an instruction; base, span: of the lines of special opcodes."""
+        """Runs the program up to `end` and adds its rows.
+
+        minimum: minimum_instruction_length; base, span: line_base and line_range; operands: number of LEB128 operands of each
+        standard opcode.
+        """
         addresses, lines, files, units, ranks = (column.append for column in self._columns)
         data, unit, rows = cursor.data, len(self._owners) - 1, self._columns[0]
         wide, known = (1 << 64) - 1, opcode_base - 1
@@ -154,7 +158,7 @@ class LineTable:
 
 
 def _files_4(cursor: Cursor) -> LineUnit:
-    """Reads the files up to version 4; directory 0 is the compilation's own and not in the list."""
+    """Reads the files of a version up to 4, in which directory 0, that of the compilation, is not listed."""
     folders, files = [], []
     while cursor.number(1):
         cursor.at -= 1
@@ -178,7 +182,7 @@ def _files_5(cursor: Cursor, address: int, offset: int) -> LineUnit:
 
 
 def _entries(cursor: Cursor, address: int, offset: int) -> list[tuple[str, int, int]]:
-    """Returns section and place of the name, and the folder's number, of each entry of a table of version 5."""
+    """Reads a version 5 table; returns for each entry section and byte of its name, and the number of its folder."""
     formats = [(cursor.uleb(), cursor.uleb()) for _ in range(cursor.number(1))]
     found = []
     for _ in range(cursor.uleb()):

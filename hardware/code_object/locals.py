@@ -1,7 +1,7 @@
 """Local variables and parameters by debug information: the registers that hold them at an address (DWARF 5, .debug_loclists).
 
-Register numbers are AMDGPU's (LLVM, AMDGPUUsage, "Register Identifier"). A location in memory, or one unknown to this reader,
-counts as none: the variable is in scope, and optimized out.
+Register numbers are AMDGPU's (LLVM, AMDGPUUsage, "Register Identifier"). A variable in memory, or with a location of an
+unsupported form, is reported as optimized out.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ WANTED = {
     **OF_TYPES,
     **dict.fromkeys(UNIT_TAGS, OF_UNIT | {DW_AT_loclists_base}),
 }
-# First DWARF number, file, first register, count.
+# First DWARF number, register file, first register, count.
 REGISTERS = ((32, "s", 0, 64), (1088, "s", 64, 42), (2560, "v", 0, 512), (3072, "a", 0, 512))
-# Clang describes a local of HIP as memory of address space 1, DW_OP_lit1 DW_OP_swap DW_OP_xderef. LLVM keeps that even if the
-# value is in registers; it then has no meaning.
+# Clang describes a local of HIP as memory of address space 1: DW_OP_lit1 DW_OP_swap DW_OP_xderef. LLVM keeps these operations
+# even if the value is in registers, where they have no meaning.
 IN_MEMORY = bytes((0x31, 0x16, 0x18))
 DW_OP_stack_value, DW_OP_piece, DW_OP_lit0, DW_OP_constu, DW_OP_consts = 0x9F, 0x93, 0x30, 0x10, 0x11
 DW_OP_reg0, DW_OP_breg0, DW_OP_regx, DW_OP_bregx = 0x50, 0x70, 0x90, 0x92
 
 
 class Piece(NamedTuple):
-    """A part of a value, lowest bytes first."""
+    """A part of a value. Pieces of a value are ordered from its lowest bytes up."""
 
     register: str  # such as v2, s4 or a3; "" for a constant
     value: int  # of a constant
@@ -139,7 +139,7 @@ class _Places(Attributes):
         self._locations = values.get(DW_AT_loclists_base, (0, 0))[1]
 
     def places(self, values: Values) -> Iterator[tuple[int, int, tuple[Piece, ...] | None]]:
-        """Yields a variable's locations: ranges of addresses, and its pieces there."""
+        """Yields first address, end and pieces of each location of a variable; pieces are None for an unsupported one."""
         everywhere = 0, 1 << 64
         if DW_AT_const_value in values:
             yield *everywhere, (Piece("", values[DW_AT_const_value][1], 0),)
@@ -165,13 +165,13 @@ def _block(cursor: Cursor) -> bytes:
 
 
 def _pieces_at(variable: _Variable, address: int) -> tuple[Piece, ...] | None:
-    """Returns the value's pieces at an address; () counts as nowhere."""
+    """Returns the value's pieces at an address; None if there are none."""
     found = [pieces for low, high, pieces in variable.places if low <= address < high]
     return (found[0] or None) if found else None
 
 
 def pieces_of(expression: bytes) -> tuple[Piece, ...] | None:
-    """Returns the registers and constants of a location expression; None for one of memory or an unknown one.
+    """Returns the registers and constants of a location expression; None if it is in memory or not supported.
 
     >>> pieces_of(bytes.fromhex("92821400311618"))
     (Piece(register='v2', value=0, size=0),)
@@ -195,7 +195,7 @@ def pieces_of(expression: bytes) -> tuple[Piece, ...] | None:
 
 
 def _operand(op: int, cursor: Cursor) -> Piece | None:
-    """Returns the register or constant that an operation pushes."""
+    """Returns the register or constant of an operation, None for other operations; reads its operands."""
     if DW_OP_lit0 <= op < DW_OP_lit0 + 32:
         return Piece("", op - DW_OP_lit0, 0)
     if op in (DW_OP_constu, DW_OP_consts):

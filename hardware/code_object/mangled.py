@@ -5,7 +5,7 @@ Itanium C++ ABI, "Mangling": the part of its grammar that kernels' names need. A
 
 from __future__ import annotations
 
-# <builtin-type>, with the sizes of amdgcn (LP64); types without arithmetic here are left out.
+# <builtin-type> by code, with the sizes of amdgcn (LP64); only types that an argument can be packed as.
 BUILTIN = {
     "b": "u8", "c": "i8", "a": "i8", "h": "u8", "s": "i16", "t": "u16", "i": "i32", "j": "u32", "l": "i64", "m": "u64", "x": "i64",
     "y": "u64", "f": "f32", "d": "f64", "w": "i32", "v": "void", "Dh": "f16", "DF16_": "f16", "DF16b": "bf16", "Di": "u32",
@@ -21,7 +21,7 @@ class _Unknown(Exception):
 
 
 def parameter_types(name: str) -> tuple[str, ...] | None:
-    """Returns the type of each parameter, such as f32 or i64, POINTER or OTHER; None if the name does not tell.
+    """Returns the type of each parameter, such as f32 or i64, POINTER or OTHER; None if the name does not encode them.
 
     >>> parameter_types("_Z4axpyfPfS_i")
     ('f32', 'pointer', 'pointer', 'i32')
@@ -35,7 +35,7 @@ def parameter_types(name: str) -> tuple[str, ...] | None:
 
 
 class _Reader:
-    """Reads a name from left to right. Substitutions and template arguments are kept by their types."""
+    """Recursive-descent parser of a mangled name. Substitutions and template arguments are lists of types."""
 
     def __init__(self, text: str) -> None:
         self.text = text.partition(".")[0]  # a clone's suffix
@@ -45,7 +45,7 @@ class _Reader:
         self.depth = 0
 
     def take(self, wanted: str) -> bool:
-        """Steps over a text, if it comes next."""
+        """True if `wanted` comes next; steps over it."""
         found = self.text.startswith(wanted, self.at)
         self.at += len(wanted) * found
         return found
@@ -137,7 +137,7 @@ class _Reader:
         return found
 
     def index(self) -> int:
-        """Reads a place in a list: _ is 0, 0_ is 1, and so on in base 36."""
+        """Reads the index of a substitution or a template argument: _ is 0, 0_ is 1, and so on in base 36."""
         end = self.text.index("_", self.at)
         digits, self.at = self.text[self.at : end], end + 1
         return int(digits, 36) + 1 if digits else 0

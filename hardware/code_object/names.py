@@ -1,6 +1,7 @@
-"""Names from files, as text that can be printed: no terminal may take a kernel's name as a command.
+"""Names from files, made safe to print: a kernel's name could contain control sequences of a terminal.
 
-Every name of a code object passes `printable` as it is read: of kernels, arguments, symbols, types, source files, targets.
+Every name in a code object passes through `printable` when it is read: of kernels, arguments, symbols, types, source files
+and targets.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ SHOWN = 200  # characters of a name in a message
 def printable(text: str) -> str:
     r"""Returns the text with control characters, direction marks and backslashes written as Python does: \x1b, \u202e, \\.
 
-    No two texts become equal; `original` reverses it. Raises DecodeError for more than TEXT_LIMIT characters.
+    Different texts stay different; `original` is the inverse. Raises DecodeError for more than TEXT_LIMIT characters.
     """
     if len(text) > TEXT_LIMIT:
         raise DecodeError(f"a name of {len(text)} characters, the limit is {TEXT_LIMIT}: {printable_name(text)}")
@@ -27,7 +28,7 @@ def printable(text: str) -> str:
 
 
 def original(text: str) -> str:
-    """Reverses `printable`."""
+    """Returns the text that `printable` was given."""
     return re.sub(r"\\(?:[\\nrt]|x..|u.{4}|U.{8})", lambda escape: escape.group().encode().decode("unicode_escape"), text)
 
 

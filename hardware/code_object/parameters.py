@@ -1,4 +1,4 @@
-"""Names and types of functions' parameters by debug information (DWARF: DW_TAG_formal_parameter); types as `mangled` has them."""
+"""Names and types of functions' parameters by debug information (DWARF: DW_TAG_formal_parameter); types as in `mangled`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Parameters:
     def __init__(self, sections: DebugSections, names: Collection[str]) -> None:
         self._entries = Entries(sections, WANTED)
         self._references = References(self._entries)
-        # For each function that has one of the names: the unit and its parameters' attributes. Longer names would be cut off.
+        # By name, the unit and the parameters' attributes of each function. Longer names are left out: they are read cut off.
         found: dict[str, list[tuple[CompileUnit, list[Values]]]] = {
             name: [] for name in names if 0 < len(name.encode()) < TEXT_LIMIT
         }
@@ -50,7 +50,7 @@ class Parameters:
         self.known = {name: {self._parameters(*function) for function in functions} for name, functions in found.items()}
 
     def _read(self, unit: CompileUnit, found: dict[str, list[tuple[CompileUnit, list[Values]]]]) -> None:
-        """Adds a unit's functions to those found."""
+        """Adds the wanted functions of a unit to `found`."""
         home, parameters = -2, list[Values]()  # place of the last function whose name is wanted
         for at, level, parent, tag, values in self._entries.walk(unit, unit.first):
             if tag == DW_TAG_subprogram:
@@ -64,7 +64,7 @@ class Parameters:
                 self._references.begin(unit, values)
 
     def _linkage_name(self, unit: CompileUnit, values: Values) -> str:
-        """Returns the linker's name of an entry: its own if it has no other."""
+        """Returns the mangled name of a function, or DW_AT_name if the entry has none."""
         named = (values[each] for each in (DW_AT_linkage_name, DW_AT_MIPS_linkage_name, DW_AT_name) if each in values)
         return next((self._references.text(unit, *text) for text in named), "")
 

@@ -1,4 +1,4 @@
-"""References of debug entries: names, the entries that they are instances of, types; and lists of address ranges."""
+"""Names and types of debug entries, through references to other entries; and lists of address ranges."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POINTER_TAGS = frozenset((0x0F, 0x10, 0x42))  # DW_TAG_pointer_type, reference_t
 # DW_TAG_typedef, const_type, volatile_type, restrict_type, atomic_type: another name of a type, or the type with a qualifier.
 SAME_TYPE = frozenset((0x16, 0x26, 0x35, 0x37, 0x47))
 DW_AT_byte_size, DW_AT_encoding, DW_AT_type = 0x0B, 0x3E, 0x49
-# Attributes that `References.type` reads, by tag; its reader wants a name, a type and an origin of variables and parameters.
+# Attributes that `References.type` reads, by tag. A caller adds name, type and origin of variables and parameters.
 OF_TYPES = {
     DW_TAG_base_type: frozenset((DW_AT_name, DW_AT_encoding, DW_AT_byte_size)),
     DW_TAG_enumeration_type: frozenset((DW_AT_type, DW_AT_byte_size)),
@@ -48,15 +48,15 @@ class References:
         self._strings: dict[int, int] = {}  # DW_AT_str_offsets_base by the start of a unit
 
     def begin(self, unit: CompileUnit, values: Values) -> None:
-        """Reads the unit's own entry; names of the unit can be read after that."""
+        """Records the attributes of the unit's first entry; needed before `text` and `name`."""
         self._strings[unit.start] = values.get(DW_AT_str_offsets_base, (0, 0))[1]
 
     def text(self, unit: CompileUnit, form: int, value: int) -> str:
-        """Returns a text of an entry."""
+        """Returns the string that a form and its value denote in a unit."""
         return self._entries.text(unit, self._strings.get(unit.start, 0), form, value)
 
     def name(self, unit: CompileUnit, values: Values) -> str:
-        """Returns an entry's name, or that of the entry that it is an instance or the definition of; "" if there is none."""
+        """Returns an entry's name, or that of its abstract origin or specification; "" if there is none."""
         for _ in range(CHAIN_LIMIT):
             if DW_AT_name in values:
                 return self.text(unit, *values[DW_AT_name])
@@ -67,7 +67,7 @@ class References:
         return ""
 
     def type(self, unit: CompileUnit, values: Values) -> tuple[str, int]:
-        """Returns the type of a parameter or variable, such as f32, POINTER or OTHER, and its bytes, 0 for OTHER."""
+        """Returns the type of a parameter or variable, such as f32, POINTER or OTHER, and its size in bytes, 0 for OTHER."""
         for _ in range(CHAIN_LIMIT):
             found = self._referenced_entry(unit, values.get(DW_AT_type, values.get(DW_AT_abstract_origin)))
             if found is None:
@@ -85,7 +85,10 @@ class References:
         return OTHER, 0
 
     def _referenced_entry(self, unit: CompileUnit, reference: tuple[int, int] | None) -> tuple[CompileUnit, int, Values] | None:
-        """Returns the unit, tag and values of an entry; None for a reference by signature or into another file."""
+        """Returns unit, tag and values of the entry that a reference (form, value) denotes.
+
+        Returns None for no reference, one by signature and one into another file.
+        """
         form, value = reference or (0, 0)
         if form in UNIT_REFERENCES:
             return unit, *self._entries.entry(unit, unit.start + value)
@@ -108,10 +111,10 @@ LOCATION_KINDS = (*RANGE_KINDS[:5], "default_location", *RANGE_KINDS[5:])
 def ranges(
     cursor: Cursor, kinds: tuple[str, ...], base: int, size: int, indexed: Callable[[int], int], take: Callable[[], None]
 ) -> Iterator[tuple[int, int]]:  # fmt: skip
-    """Yields first address and end of each range of a list; the cursor then is after the range.
+    """Yields first address and end of each range of a DWARF 5 list at the cursor, which then is behind the range.
 
-    kinds: RANGE_KINDS or LOCATION_KINDS; base: the unit's address; size: bytes of an address; indexed: the address of a
-    number in .debug_addr; take: counts a step.
+    kinds: RANGE_KINDS or LOCATION_KINDS; base: the unit's first address; size: bytes of an address; indexed: returns the
+    address at an index of .debug_addr; take: counts a step.
     """
     while True:
         take()

@@ -1,7 +1,7 @@
 """The real GPU through HIP.
 
-    library.py   libamdhip64 by ctypes: the calls that a launch needs, and errors in words
-    device.py    Device, Buffer, Module, Kernel, Run: what `simgpu.Device` has, on the GPU
+    library.py   libamdhip64 by ctypes: the calls that a launch needs, and texts of errors
+    device.py    Device, Buffer, Module, Kernel, Run: the interface of `simgpu.Device`, on the GPU
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
     gpu = Device(0)                                 # raises HipError: no ROCm, no GPU, or not a target of simgpu
     run = gpu.load(code)["name"].launch(grid=…, block=…, args=[…])
-    run.seconds                                     # GPU time, by events
+    run.seconds                                     # GPU time, measured by events
 
 Kernel arguments are packed by `simgpu.hardware.code_object.arguments`, as for the simulator, and passed as one buffer. This
 module is imported only for a real GPU.
@@ -44,13 +44,13 @@ POLL_SECONDS = 0.0005
 class Run:
     """A finished launch."""
 
-    seconds: float  # GPU time between two events around it
+    seconds: float  # GPU time between an event before and one after it
     device: str
     findings: list[Any] = field(default_factory=list)
 
 
 class Buffer:
-    """GPU memory that the user owns: `nbytes` from the device address `address` on."""
+    """GPU memory of `nbytes` at device address `address`. The user frees it (`Device.free`)."""
 
     def __init__(self, library: Library, address: int, nbytes: int) -> None:
         self._library = library
@@ -156,7 +156,8 @@ class Device:
     def load(self, source: str | os.PathLike[str] | bytes) -> Module:
         """Loads a code object (ELF or clang offload bundle) from a path or from bytes.
 
-        Raises DecodeError for damaged files and HipError for another target's.
+        Raises LaunchError for a file that cannot be read, DecodeError for a damaged one and HipError for one that this GPU
+        cannot run.
         """
         if isinstance(source, (bytes, bytearray, memoryview)):
             data = bytes(source)
@@ -212,7 +213,7 @@ class Device:
 
 
 class Module(Mapping[str, "Kernel"]):
-    """A loaded code object: kernels by name."""
+    """A loaded code object, a mapping of kernels by name (see `kernel_named`)."""
 
     def __init__(self, device: Device, code: CodeObject, handle: int) -> None:
         self.device = device
@@ -237,17 +238,17 @@ class Module(Mapping[str, "Kernel"]):
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch with its arguments packed, as hipModuleLaunchKernel takes it."""
+    """Arguments of hipModuleLaunchKernel for a launch."""
 
-    name: str
+    name: str  # of the kernel
     function: int  # handle
-    groups: tuple[int, int, int]
-    block: tuple[int, int, int]
+    groups: tuple[int, int, int]  # workgroups in x, y, z
+    block: tuple[int, int, int]  # work-items of a workgroup in x, y, z
     dynamic_lds: int  # bytes
     segment: bytes  # the packed arguments
 
     def enqueue(self, library: Library, stream: int) -> None:
-        """Hands the launch to the stream; the runtime copies the arguments before it returns."""
+        """Enqueues the launch in a stream. The runtime copies the arguments before it returns."""
         raw = ctypes.create_string_buffer(self.segment, max(len(self.segment), 1))
         size = c_size_t(len(self.segment))
         extra = (c_void_p * 5)(
@@ -259,7 +260,7 @@ class Launch:
 
 
 class Kernel(LoadedKernel):
-    """A kernel of a module: `arguments` (explicit ones), `resources`, `launch`."""
+    """A kernel of a loaded module."""
 
     def __init__(self, module: Module, info: KernelInfo, function: int) -> None:
         self.module = module
@@ -275,7 +276,7 @@ class Kernel(LoadedKernel):
         *,
         global_size: int | Sequence[int] | None = None,
     ) -> Launch:
-        """Prepares a launch for `Device.time`; parameters and LaunchError as for `launch`."""
+        """Returns a launch for `Device.time`; parameters and LaunchError as for `launch`."""
         geometry = Geometry.of(grid, block, dynamic_lds, global_size)
         segment = pack(self.info, args, geometry)
         if any(size % extent for size, extent in zip(geometry.global_size, geometry.block, strict=True)):
@@ -297,10 +298,10 @@ class Kernel(LoadedKernel):
         *,
         global_size: int | Sequence[int] | None = None,
     ) -> Run:
-        """Runs the kernel to its end; parameters as for the simulated kernel.
+        """Runs the kernel and waits for its end; parameters as for the simulated kernel.
 
-        Raises LaunchError before running, HipError if the runtime refuses the launch, HipKernelError if the kernel
-        faults or hangs.
+        Raises LaunchError for unsuitable arguments or geometry, HipError if the runtime rejects the launch, HipKernelError
+        if the kernel faults or hangs.
         """
         device = self.module.device
         prepared = self.prepare(grid, block, args, dynamic_lds, global_size=global_size)
@@ -325,7 +326,10 @@ def _devices(library: Library) -> int:
 
 
 def _descriptor(product: str, arch: str, name: str) -> HardwareDescriptor:
-    """Returns the board in the product's name ("AMD Instinct MI210"), or its architecture's."""
+    """Returns the descriptor of the board in the product's name ("AMD Instinct MI210"), or else of its architecture.
+
+    Raises HipError if simgpu does not have the architecture.
+    """
     boards = [row for row in map(target, targets()) if row.arch == arch]
     words = product.lower().split()
     named = [row for row in boards if row.name in words]

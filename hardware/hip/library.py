@@ -1,8 +1,8 @@
-"""libamdhip64 by ctypes: the twenty calls that a launch needs, their C types, and errors in words.
+"""libamdhip64 by ctypes: the twenty calls that a launch needs, their C types, and texts of errors.
 
-Reasons against hip-python's `hip.hip`: the calls' Python signatures differ between its releases (6.4:
-`hipGetDeviceProperties(prop, deviceId)`; 10.0: `hipGetDeviceProperties(deviceId)`), each release is made for one ROCm, and it
-opens no other name than `libamdhip64.so`, which a machine without development packages lacks. If it is installed, it only
+hip-python's `hip.hip` is not used: signatures differ between its releases (6.4:
+`hipGetDeviceProperties(prop, deviceId)`; 10.0: `hipGetDeviceProperties(deviceId)`), each release is made for one version of
+ROCm, and it opens only `libamdhip64.so`, a name that is absent without development packages. If it is installed, it only
 locates the library in ROCm's wheels.
 
 The C types below are those of `hip_runtime_api.h` from HIP 5.2 on; a test compares them with that header.
@@ -53,16 +53,16 @@ PARAM_BUFFER_POINTER, PARAM_BUFFER_SIZE, PARAM_END = 1, 2, 3
 
 @dataclass(frozen=True)
 class Properties:
-    """Places of the two strings that are read in hipDeviceProp_t."""
+    """Layout of hipDeviceProp_t: the two strings that are read. Offsets and sizes are bytes."""
 
     function: str  # the function that fills the structure
     arch_offset: int  # of gcnArchName
-    name_offset: int = 0
+    name_offset: int = 0  # of name
     text_bytes: int = 256  # of each string
     nbytes: int = 4096  # room for the whole structure
 
 
-# HIP 6 put fields before gcnArchName and renamed the function's symbol; offsets by clang from the headers.
+# HIP 6 added fields before gcnArchName and renamed the function's symbol. Offsets are clang's for the headers.
 PROPERTIES = (Properties("hipGetDevicePropertiesR0600", 1160), Properties("hipGetDeviceProperties", 396))
 
 NAMES = ("libamdhip64.so", *(f"libamdhip64.so.{major}" for major in (7, 6, 5)))
@@ -76,7 +76,7 @@ REPORT = "See the runtime's own log with AMD_LOG_LEVEL=4."
 
 
 class Library:
-    """A loaded libamdhip64: `call` raises HipError for every status except success."""
+    """A loaded libamdhip64. Raises HipError if the library lacks a needed function."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -93,11 +93,11 @@ class Library:
             raise HipError(f"{path} is no HIP runtime: {error or 'no hipGetDeviceProperties'}", INSTALL) from None
 
     def status(self, name: str, *arguments: object) -> int:
-        """Makes a call; returns its hipError_t."""
+        """Calls a function of HIP and returns its hipError_t."""
         return int(getattr(self._dll, name)(*arguments))
 
     def call(self, name: str, *arguments: object) -> None:
-        """Makes a call. Raises HipError unless it succeeds."""
+        """Calls a function of HIP. Raises HipError unless it succeeds."""
         status = self.status(name, *arguments)
         if status != SUCCESS:
             raise HipError(f"{name}: {self.words(status)}", REPORT, status)
@@ -122,7 +122,7 @@ class Library:
         return value.value
 
     def memory(self) -> tuple[int, int]:
-        """Returns the free and the total bytes of the current GPU."""
+        """Returns the current GPU's free and total memory, in bytes."""
         free, total = c_size_t(), c_size_t()
         self.call("hipMemGetInfo", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
@@ -146,11 +146,7 @@ class Library:
 
 
 def open_library() -> Library:
-    """Opens the first HIP runtime that loads.
-
-    That is `SIMGPU_HIP` and no other, or ROCm's (its wheels, ROCM_PATH, /opt/rocm), or one that the loader finds. Raises
-    HipError with the paths that were tried.
-    """
+    """Opens the first HIP runtime of `candidates` that loads. Raises HipError with the tried paths if none does."""
     tried = list(dict.fromkeys(candidates()))
     first = ""
     for path in tried:
@@ -164,7 +160,10 @@ def open_library() -> Library:
 
 
 def candidates() -> Iterator[str]:
-    """Yields the paths and names of libamdhip64 in order of search."""
+    """Yields paths and names of libamdhip64 in order of search.
+
+    If the environment has SIMGPU_HIP, only that; else ROCm's (wheels, ROCM_PATH, /opt/rocm), then names for the loader.
+    """
     chosen = os.environ.get("SIMGPU_HIP")
     if chosen:
         yield chosen
@@ -177,7 +176,7 @@ def candidates() -> Iterator[str]:
 
 
 def _of_wheels() -> Iterator[str]:
-    """Yields the library that hip-python finds: it knows the wheels that bring ROCm."""
+    """Yields the library that hip-python locates in ROCm's wheels."""
     try:
         from rocm.bindings.util.paths import get_library_path
     except ImportError:

@@ -5,13 +5,13 @@
     spec.py          Spec, the description of an instruction, and its registration
     constants.py     the bits of an inline constant, by operand type
     encodings.py     one decorator per encoding
-    lane.py          the operations of bodies: typed values of one lane
-    lane_numpy.py    these operations on numpy arrays: the tests' reference engine
+    lane.py          operations of instruction bodies on typed values of a lane
+    lane_numpy.py    the same on numpy arrays: the tests' reference
     arithmetic/      functions that bodies share
     instructions/    the instructions, a file an encoding
     instruction.py   Instruction: a spec with its operands and modifiers
-    code/            between bytes, Instruction and text
-    fidelity.py      how far a result is the hardware's, and the evidence
+    code/            decoder, disassembler, control flow
+    fidelity.py      agreement of results with the hardware, and the evidence
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Inline constants: the bits of a number of an operand field (128 to 208, 240 to 248), by operand type.
+"""Inline constants: the bits that a number in an operand field (128 to 208, 240 to 248) stands for, by operand type.
 
 The rule is LLVM's (AMDGPUBaseInfo.cpp, `getInlineEncodingV216` and `isInlinableLiteral*`), because the guides mislead:
 
-* an integer is sign-extended to the operand's 32 or 64 bits, packed halves or not;
-* a float has the operand's format, in the low bits, with zeros above: packed halves read it only in the low one;
-* an operand of 16-bit or narrower integers, packed or not, has the f32 bits. A 16-bit one reads their low half, which is 0
-  except for 1/(2 pi) (LLVM, pull request 198005: "inline 1.0 will materialize 0x0000 on gfx8/gfx9"). op_sel and packed operands
-  read the high one;
-* a 64-bit integer has the f64 bits.
+* an inline integer is sign-extended to the operand's 32 or 64 bits, also for packed operands;
+* an inline float in a float operand has the operand's format, in the low bits, with zeros above: a packed operand has it only in
+  the low half;
+* an inline float in an operand of 16-bit or narrower integers, packed or not, has the f32 bits. A 16-bit operand reads their low
+  half, which is 0 except for 1/(2 pi) (LLVM, pull request 198005: "inline 1.0 will materialize 0x0000 on gfx8/gfx9"). With op_sel
+  and in packed operands, the high half is read too;
+* an inline float in an operand of 64-bit integers has the f64 bits.
 
 For the high register of a packed f32 operand, nothing confirms these rules: no compiler reads it.
 """
@@ -20,7 +21,7 @@ from simgpu.hardware.isa.types import Type
 
 
 class FloatBits(NamedTuple):
-    """An inline float in each format; 1/(2 pi) rounded to it."""
+    """Bits of an inline float in each format."""
 
     f16: int
     bf16: int
@@ -40,23 +41,23 @@ FLOATS = {
     247: FloatBits(0xC400, 0xC080, 0xC0800000, 0xC010000000000000),
     248: FloatBits(0x3118, 0x3E22, 0x3E22F983, 0x3FC45F306DC9C882),  # 1 / (2 pi)
 }
-# The format of inline floats, by operand type; f32 for every other.
+# Format of inline floats by operand type; f32 for all others.
 FORMATS = {
     "f16": "f16", "f16x2": "f16",
     "bf16": "bf16", "bf16x2": "bf16",
     "f64": "f64", "i64": "f64", "u64": "f64", "u16x4": "f64",
 }  # fmt: skip
-# Sources with f16 constants although the body reads integers, by mnemonic, form and name: LLVM's operand is an f16.
+# Sources with f16 constants although the body reads integers (mnemonic, form, name): in LLVM, these operands are f16.
 F16_SOURCES = frozenset({("v_ldexp_f16", "e64", "src1")})
 
 
 def is_inline(code: int) -> bool:
-    """True if an operand field's number is an inline constant."""
+    """True if a number in an operand field is an inline constant."""
     return code in INTEGERS or code in FLOATS
 
 
 def inline_bits(code: int, type_: Type, bits: int) -> int:
-    """Returns the bits of inline constant `code` in an operand of `type_` of `bits` (32 or 64). Raises KeyError for others."""
+    """Returns the bits of inline constant `code` in an operand of `type_` and 32 or 64 `bits`. Raises KeyError for other codes."""
     if code in INTEGERS:
         return INTEGERS[code] & (1 << bits) - 1
     return int(getattr(FLOATS[code], FORMATS.get(type_.name, "f32")))

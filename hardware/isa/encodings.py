@@ -1,8 +1,8 @@
-"""One thin decorator per encoding: `@vop2(1)`, `@sop1({"gfx942": 5, "gfx950": 5})`.
+"""A decorator for each encoding: `@vop2(1)`, `@sop1({"gfx942": 5, "gfx950": 5})`.
 
-Each takes the opcode (one number, or a mapping by target) and the keywords of `spec.define`:
-`targets`, `kind`, `control`, `flags`, `name`. The function under it is the instruction.
-Memory instructions, which have no body of their own, are lines of tables: `spec.row`.
+Arguments are the opcode (one number, or a mapping by target) and the keywords of `spec.define`:
+`targets`, `kind`, `control`, `flags`, `name`. The decorated function is the instruction's body.
+Memory instructions, most of which have no body, are registered by `spec.row`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fidelity: how far an instruction's results are the hardware's, and the evidence."""
+"""Fidelity: agreement of an instruction's results with the hardware's, and the evidence."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Fidelity:
 
 EXACT = Fidelity("exact")
 
-# Errors that the ISA guides document for the hardware. tests/hardware/isa/test_approx.py checks that results here keep them,
-# against mpmath; they are not the hardware's bits.
+# Error bounds that the ISA guides document for the hardware. tests/hardware/isa/test_approx.py checks results here against
+# mpmath; they need not be equal to the hardware's.
 _ULP = "within 1 ulp on hardware and here (CDNA ISA guides, VOP1)"
 _SEED = "hardware within 2^29 ulp (CDNA ISA guides, VOP1), here within 2 ulp"
 _ANGLE = "within 1 ulp here; the guides give no error, and those of CDNA1 and CDNA2 the domain |a| <= 256 (VOP1)"
@@ -36,7 +36,7 @@ BOUNDS = {
     **dict.fromkeys("v_rcp_f64 v_rsq_f64 v_sqrt_f64".split(), _SEED),
 }  # fmt: skip
 
-# Rules that are not public, by the beginning of the mnemonic (docs/reference/semantics.md).
+# Parts of the meaning that are not public, by prefix of the mnemonic (docs/reference/semantics.md).
 OPEN = {
     "ds_read_b64_tr_b4": "which element goes where: as the 8- and 16-bit forms",
     "ds_read_b96_tr_b6": "which element goes where, and the packing of 6-bit elements",
@@ -56,7 +56,7 @@ OPEN = {
 
 
 def fidelity_of(inst: Instruction) -> Fidelity:
-    """Returns the fidelity of one instruction of its target.
+    """Returns the fidelity of an instruction on its target.
 
     >>> from simgpu.hardware.isa import decode
     >>> fidelity_of(decode(bytes.fromhex("0203047e"), 0, "gfx942")).kind

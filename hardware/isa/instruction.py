@@ -13,7 +13,7 @@ from typing import Any
 from simgpu.hardware.isa.spec import Spec
 
 FLAT_SCRATCH, XNACK_MASK, VCC, TTMP, M0, EXEC = 102, 104, 106, 108, 124, 126
-# Sources that are no registers (encodings 235..254).
+# Sources that are not registers (encodings 235..255).
 SHARED_BASE, SHARED_LIMIT, PRIVATE_BASE, PRIVATE_LIMIT, POPS_WAVE_ID = 235, 236, 237, 238, 239
 VCCZ, EXECZ, SCC_SOURCE, LDS_DIRECT, LITERAL = 251, 252, 253, 254, 255
 
@@ -27,7 +27,7 @@ class Reg:
     count: int = 1
 
     def __getitem__(self, part: int | slice) -> Reg:
-        """Returns the sub-registers of a number or a slice relative to `index`.
+        """Returns the register at a position, or the registers of a slice, counted from the first.
 
         >>> Reg("v", 4, 4)[0]
         Reg(file='v', index=4, count=1)
@@ -71,7 +71,7 @@ Operand = Reg | Const | Literal | Imm | Off
 
 @dataclass(frozen=True)
 class Modifiers:
-    """Modifiers of single sources, of VOP3, SDWA and DPP: bit i belongs to source i."""
+    """Source modifiers of VOP3, SDWA and DPP; bit i of each belongs to source i."""
 
     neg: int = 0
     abs: int = 0

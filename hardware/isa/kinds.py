@@ -16,9 +16,9 @@ Operation = Literal["load", "store", "atomic"]
 
 
 class ControlKind(StrEnum):
-    """Effects on the wave of instructions without a body: `Spec.control`."""
+    """Effects of instructions without a body: `Spec.control`."""
 
-    NONE = ""  # no control instruction
+    NONE = ""  # not a control instruction
     # Flow.
     BRANCH = "branch"  # to the next instruction's address plus 4·simm16
     CBRANCH_SCC0 = "cbranch_scc0"  # the same if SCC is 0
@@ -39,14 +39,14 @@ class ControlKind(StrEnum):
     SETPC = "setpc"  # jump to an address in SGPRs
     SWAPPC = "swappc"  # the same, the return address into SGPRs
     RFE = "rfe"  # return from the trap handler
-    TRAP = "trap"  # enter the trap handler: the kernel gave up
+    TRAP = "trap"  # enter the trap handler
     ENDPGM = "endpgm"  # end of the wave
     ENDPGM_SAVED = "endpgm_saved"  # end of a wave whose context was saved
     ENDPGM_ORDERED_PS_DONE = "endpgm_ordered_ps_done"  # end of an ordered pixel shader
     # Waiting and signalling.
     NOP = "nop"  # wait states
     WAITCNT = "waitcnt"  # until counters of outstanding operations are low enough
-    BARRIER = "barrier"  # until all waves of the workgroup are there
+    BARRIER = "barrier"  # until all waves of the workgroup have reached it
     SLEEP = "sleep"  # for about 64·simm16 clocks
     WAKEUP = "wakeup"  # ends the sleep of the workgroup's other waves
     SENDMSG = "sendmsg"  # a message to the host or the rest of the chip
@@ -69,17 +69,17 @@ class ControlKind(StrEnum):
     DCACHE = "dcache"  # scalar data cache: invalidate, write back, probe
     CACHE = "cache"  # vector L1 and L2: invalidate, write back
     ICACHE_INV = "icache_inv"  # invalidate the instruction cache
-    INCPERFLEVEL = "incperflevel"  # a performance counter up
-    DECPERFLEVEL = "decperflevel"  # a performance counter down
+    INCPERFLEVEL = "incperflevel"  # increment a performance counter
+    DECPERFLEVEL = "decperflevel"  # decrement a performance counter
     TTRACEDATA = "ttracedata"  # M0 into the thread trace
-    APPEND = "append"  # a counter in LDS up by the number of active lanes
-    CONSUME = "consume"  # a counter in LDS down by that number
+    APPEND = "append"  # increase a counter in LDS by the number of active lanes
+    CONSUME = "consume"  # decrease it by that number
     GDS = "gds"  # an ordered count in global data share
     GWS = "gws"  # a global wave sync semaphore or barrier
-    UNSUPPORTED = "unsupported"  # not for compute kernels
+    UNSUPPORTED = "unsupported"  # an instruction that compute kernels do not use
 
 
-# Conditional branches on machine state: the state, and True if they are taken when it is not 0.
+# Conditional branches on machine state: its name, and True if they are taken when it is not 0, False when it is 0.
 STATE_BRANCHES = {
     ControlKind.CBRANCH_SCC0: ("scc", False),
     ControlKind.CBRANCH_SCC1: ("scc", True),
@@ -101,9 +101,9 @@ class Flag(StrEnum):
     NO_E64 = "no_e64"  # VOP3
     NO_SDWA = "no_sdwa"  # sub-dword addressing
     NO_DPP = "no_dpp"  # data-parallel primitives
-    # How exact the result is (`fidelity`).
+    # Agreement of the result with the hardware's (`fidelity`).
     BOUNDED = "bounded"  # within a documented error
-    UNVERIFIED = "unverified"  # by a rule that no public evidence confirms
+    UNVERIFIED = "unverified"  # no public evidence confirms the rule
     # How the vector ALU executes it.
     TRANS = "trans"  # runs on the transcendental unit: its own hazards, rounding and denormals
     PACKED = "packed"  # the body holds for each half of the operands
@@ -136,5 +136,5 @@ class Flag(StrEnum):
     SRC2 = "src2"  # the second operand is in LDS: no data
     ADDTID = "addtid"  # the address is M0 and the lane's number: no VGPR
     # Vector memory with the LDS bit, which loads to LDS.
-    LDS_FORM = "lds_form"  # it has one
-    LDS_FORM_GFX950 = "lds_form_gfx950"  # on gfx950
+    LDS_FORM = "lds_form"  # has the bit
+    LDS_FORM_GFX950 = "lds_form_gfx950"  # has it on gfx950

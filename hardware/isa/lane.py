@@ -1,9 +1,8 @@
 """The operations of instruction bodies: typed values of one lane, on any engine.
 
-A body computes with `Value`s. The same body runs on numpy arrays (`NumpyOps` in `lane_numpy`, the readable reference)
-and builds LLVM IR (in `simgpu`). So it must not branch in Python on a value: use `where`. Integers wrap; shift counts
-are masked to the width; float operations round once to their type and keep NaN payloads as AMD's do (the engine does
-that: see `Ops`).
+A body computes with `Value`s. The same body runs on numpy arrays (`NumpyOps` in `lane_numpy`, the tests' reference)
+and builds LLVM IR (in the simulator). So it must not branch in Python on a value: use `where`. Integers wrap; shift counts
+are masked to the width; float operations round once to their type. Engines must give NaNs the payloads of AMD's hardware.
 
 Python numbers become constants of the other operand's type.
 """
@@ -21,7 +20,7 @@ Number = int | float
 
 
 class Ops(Protocol):
-    """Operations of an engine; `raw` values are its own (arrays, IR values).
+    """Operations of an engine on its own raw values (arrays or IR values).
 
     * binary: add sub mul (wrapping for integers, rounded once for floats), and or xor, shl lshr ashr (count masked to the width),
       udiv (0 divisor gives 0), div (floats, rounded once), min max (integers; floats: the plain `<` select), mul_hi.
@@ -153,7 +152,7 @@ def where(condition: Value, a: Value | Number, b: Value | Number) -> Value:
 
 
 def unlikely(condition: Value, usual: Value, special: Callable[[], Value]) -> Value:
-    """Selects `special()` if the condition holds, else `usual`; an engine may compute `special` only if some lane needs it."""
+    """Selects `special()` if the condition holds, else `usual`. An engine may skip `special` if no lane needs it."""
     return Value(usual.ops, usual.type, usual.ops.unlikely(usual.type, condition.raw, usual.raw, lambda: special().raw))
 
 
@@ -188,7 +187,7 @@ def _count(a: Value, count: Value | Number) -> Value | Number:
 
 
 def cast(a: Value, type_: Type) -> Value:
-    """Converts the value to a type (see `Ops.convert`)."""
+    """Returns the value converted to a type (see `Ops`)."""
     if a.type is type_:
         return a
     return Value(a.ops, type_, a.ops.convert(a.type, type_, a.raw))
@@ -299,7 +298,7 @@ def differ(a: Value, b: Value) -> Value:
 
 
 def negate(a: Value) -> Value:
-    """Negates a condition."""
+    """True if the condition does not hold."""
     return Value(a.ops, t.u1, a.ops.unary("not", t.u1, a.raw))
 
 
@@ -324,7 +323,7 @@ def gather(row: Value, lanes: Value) -> Value:
 
 
 def scatter(row: Value, lanes: Value, active: Value) -> Value:
-    """Returns the row whose lane lanes[i] mod 64 is row[i], for active i; the highest i wins, and lanes without a source are 0."""
+    """Returns the row with row[i] in lane lanes[i] mod 64 for each active i, of several the highest; 0 in other lanes."""
     return Value(row.ops, row.type, row.ops.scatter(row.type, row.raw, lanes.raw, active.raw))
 
 

@@ -1,4 +1,4 @@
-"""The reference engine, which the tests compare the simulator with: the operations of `lane` on numpy arrays.
+"""The operations of `lane` on numpy arrays: the reference that tests compare the simulator with.
 
 A raw value is an unsigned integer array of bits (`bool` for conditions), 64 lanes or any shape; scalars are 0-d.
 Rounding is to nearest even, denormals are kept, and every operation rounds once. A NaN result is the first NaN operand,
@@ -38,7 +38,7 @@ def _numbers(type_: Type, raw: Array) -> Array:
 
 
 def _round_bf16(x: Array) -> Array:
-    """Returns the bf16 bits of f32 numbers, to nearest even; the caller handles NaN."""
+    """Returns f32 numbers rounded to nearest even as bf16 bits. The caller handles NaNs."""
     b = x.astype(np.float32).view(np.uint32)
     return ((b + np.uint32(0x7FFF) + ((b >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
         np.uint16
@@ -70,7 +70,7 @@ def default_nan(type_: Type) -> int:
 
 
 def _with_nans(type_: Type, result: Array, *operands: Array) -> Array:
-    """Replaces NaNs of a result by the operand rule."""
+    """Returns the result; a NaN becomes the first NaN operand, quieted, or the default NaN."""
     out = np.where(_is_nan(type_, result), _dtype(type_)(default_nan(type_)), result)
     for raw in reversed(operands):
         out = np.where(_is_nan(type_, raw), _quiet(type_, raw), out)
@@ -78,7 +78,7 @@ def _with_nans(type_: Type, result: Array, *operands: Array) -> Array:
 
 
 def _fma_exact(a: float, b: float, c: float) -> float:
-    """Returns a·b + c of binary64, rounded once: by rational arithmetic, whose division rounds correctly."""
+    """Returns a·b + c of f64 numbers, rounded once: exact rational arithmetic, then a correctly rounded division."""
     if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
         return float(np.float64(a) * np.float64(b) + np.float64(c))
     exact = Fraction(a) * Fraction(b) + Fraction(c)
@@ -312,10 +312,10 @@ NUMPY = NumpyOps()
 
 
 def wrap(type_: Type, raw: Any) -> Any:
-    """Makes the argument of a body from raw bits: a Value, or a tuple of Values for a `pair` type.
+    """Returns raw bits as an argument of a body: a Value, or a tuple of Values for a `pair` type.
 
-    raw: unsigned integers of the type's width; for types of more than 64 bits, 32-bit words with the register as first axis;
-    conditions as bool.
+    raw: unsigned integers of the type's width; for types of more than 64 bits, 32-bit words (registers, lanes); bool for
+    conditions.
     """
     if type_.kind == "mask":
         return Value(NUMPY, t.u1, np.asarray(raw, np.bool_))
@@ -356,10 +356,10 @@ def unwrap(type_: Type, result: Any) -> Array:
 
 
 def evaluate(spec: Spec, *raw: Any, **modifiers: int) -> Any:
-    """Runs a body on raw bits; returns its raw result, or a tuple of several.
+    """Runs a body on raw bits; returns the raw result, a tuple of several, or None.
 
-    raw: one array for each parameter that is no modifier, in order (see `wrap`); modifiers: values of the body's `modifier`
-    parameters.
+    raw: an array for each parameter that is not a modifier, in order (see `wrap`); modifiers: values of the body's
+    `modifier` parameters.
 
     >>> from simgpu.hardware.isa import table
     >>> evaluate(table("gfx942")["vop2", 1][0], np.float32(1.5).view("u4"), np.float32(2).view("u4")).view("f4")

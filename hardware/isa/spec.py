@@ -1,7 +1,7 @@
-"""The description of an instruction: its encoding, opcode, operands and meaning, in one place.
+"""Descriptions of instructions: encoding, opcode, operands and meaning.
 
-An instruction is one decorated function. The decorator gives the encoding and the opcode, the annotations give the
-operand types, the body gives the meaning for one lane in the operations of `lane`. Decoder, disassembler, simulator,
+Most instructions are a decorated function. The decorator gives encoding and opcode, the annotations give the
+operand types, and the body gives the meaning for one lane in the operations of `lane`. Decoder, disassembler, simulator,
 emitter and tests read the resulting `Spec`.
 
 Kinds of body:
@@ -31,7 +31,7 @@ _CONTROL_KINDS, _FLAGS = tuple(ControlKind), tuple(Flag)  # made once: more than
 
 @dataclass(frozen=True)
 class Param:
-    """A source operand, or with a state type, machine state that is read."""
+    """A parameter of a body: a source operand, machine state that is read, or a modifier."""
 
     name: str
     type: Type
@@ -39,7 +39,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Memory:
-    """Description of a memory instruction; one routine per space executes it."""
+    """Description of a memory instruction."""
 
     space: Space
     op: Operation
@@ -48,21 +48,21 @@ class Memory:
     sign: bool = False  # True if a narrow load extends the sign
     d16: Literal["", "lo", "hi"] = ""  # the half of the register for a 16-bit access
     stride: int = 0  # scale of the two offsets of ds_read2 and ds_write2: 1, or 64 for the st64 forms
-    lds: bool = False  # True if it loads straight to LDS
+    lds: bool = False  # True if it transfers between memory and LDS, without registers
     format: int = 0  # components of a typed buffer access
-    returns: bool = False  # an atomic that always returns its old value (DS; others by glc or sc0)
+    returns: bool = False  # a DS atomic returns the old value; in other spaces glc or sc0 decides
     transpose: int = 0  # bits of the elements that a transposing LDS load distributes
 
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """An instruction of the set; compared and hashed by identity."""
+    """Description of an instruction; compared and hashed by identity."""
 
     mnemonic: str  # without encoding suffix: `v_add_f32`, not `v_add_f32_e32`
-    encoding: Encoding  # the format that owns its opcode
-    opcodes: Mapping[str, int]  # by target, absent if the target lacks it
-    params: tuple[Param, ...]  # operand types in ISA order
-    results: tuple[Type, ...]
+    encoding: Encoding  # the format that its opcode belongs to
+    opcodes: Mapping[str, int]  # by target; only targets that have the instruction
+    params: tuple[Param, ...]  # of the body, in order
+    results: tuple[Type, ...]  # of the body, in order
     kind: BodyKind
     body: Callable[..., Any] | None = None
     memory: Memory | None = None
@@ -75,7 +75,7 @@ class Spec:
 
 @dataclass
 class Registry:
-    """Specs in definition order; frozen into per-target tables when the package has loaded."""
+    """Specs in definition order; `code.decode.table` arranges them by opcode."""
 
     specs: list[Spec] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ REGISTRY = Registry()
 
 
 def signature(function: Callable[..., Any]) -> tuple[tuple[Param, ...], tuple[Type, ...]]:
-    """Returns parameters and results of a body, from its annotations (evaluated `Type` objects)."""
+    """Returns parameters and result types of a body, from its annotations."""
     types, code = inspect.get_annotations(function, eval_str=True), function.__code__
     params = tuple(Param(name, types[name]) for name in code.co_varnames[: code.co_argcount])
     returned = types.get("return")
@@ -106,7 +106,10 @@ def define(
     flags: Iterable[str] = (),
     name: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates a body: registers it as the instruction of its name; with a `control`, as one of kind control."""
+    """Returns a decorator that registers a body as an instruction with the function's name, or `name`.
+
+    With a `control`, the instruction's kind is control, whatever `kind` is.
+    """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         add(encoding, name or function.__name__, opcode, function, targets=targets, kind=kind, control=control, flags=flags)
@@ -126,7 +129,7 @@ def row(
     control: str = ControlKind.NONE,
     flags: Iterable[str] = (),
 ) -> None:
-    """Registers one line of a table: a memory instruction, or one with a `control`.
+    """Registers a memory instruction, or with a `control` one of kind control.
 
     body: an atomic's (old, data, ...) -> new; its annotations are the types in memory.
     """

@@ -19,10 +19,10 @@ class Type:
     """An operand type."""
 
     name: str  # the ISA's suffix: `f32`
-    bits: int  # of one element
+    bits: int  # of a lane's value, all elements together; 64 for a mask
     kind: Kind  # the interpretation of these bits
-    state: State = ""  # the machine state, if it is in no operand field
-    element: Type | None = None  # of each half of a `pair`: two 16-bit values in 32 bits, two f32 in 64
+    state: State = ""  # the machine state, if no operand field selects it
+    element: Type | None = None  # of a `pair`, which has bits // element.bits elements: two f16 in 32 bits, two f32 in 64
 
     @property
     def is_float(self) -> bool:

@@ -1,10 +1,10 @@
-"""The exact bits of a matrix product, generation by generation, in numpy.
+"""Exact bits of a matrix product, generation by generation, in numpy.
 
 Source of the formulas: the hardware-validated model MMA-Sim (arXiv 2511.10909) for CDNA1, CDNA2 and CDNA3; for CDNA2's flush
 of denormals also MIOpen, "MI200 MFMA behavior specifics". CDNA4 has no public model and follows CDNA3; see
 `MatrixInstruction.fidelity`.
 
-                f32, f64          f16, bf16                                  xf32, fp8, bf8
+                f32, f64          f16, bf16                                  xf32; 8 bits and less
     gfx908      chain of fma      `_pairwise`, groups of 4 (bf16: 2)         -
     gfx90a      chain of fma      the same, flushed (bf16_1k: groups of 4)   -
     gfx942 on   chain of fma      `_cdna3`, groups of 8                      `_cdna3`: 4; 16 (`_join_sums`)
@@ -45,7 +45,7 @@ def multiply(
 ) -> np.ndarray:
     """Computes D = A·B + C as raw bits, as on the row's target.
 
-    a (blocks, m, k), b (blocks, k, n), c (blocks, m, n): unsigned integers that hold one element's bits each.
+    a (blocks, m, k), b (blocks, k, n), c (blocks, m, n): unsigned integers, each with the bits of one element.
     `blocks` may be any number. D has C's shape, uint32 (uint64 for f64). Every NaN of D is the default one.
     An smfmac takes a (blocks, m, k/2), the stored values, and index (blocks, m, k/4), the 4-bit fields.
     f8f6f4: cbsz and blgp select the formats; scale_a (blocks, m, k/32) and scale_b (blocks, k/32, n) are E8M0 bytes.
@@ -153,7 +153,10 @@ def _integer(a: np.ndarray, b: np.ndarray, c: np.ndarray, sparse: bool, clamp: b
 
 
 def fma_f32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Returns a·b + c of float32, rounded once: the product is exact in float64, the sum rounds to odd."""
+    """Returns a·b + c of float32, rounded once.
+
+    The product is exact in float64. The sum is rounded to odd in float64, so that rounding it to float32 is correct.
+    """
     product, addend = a.astype(np.float64) * b, c.astype(np.float64)
     total = product + addend
     part = total - product
@@ -166,7 +169,7 @@ def fma_f32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def _f32_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Runs the chain of fma over k in order: round to nearest even, denormals kept, on every target."""
+    """Returns the chain of fma over k, in order: round to nearest even, denormals kept, on every target."""
     x, y, d = (v.astype(np.uint32).view(np.float32) for v in (a, b, c))
     for k in range(x.shape[2]):
         xk, yk = np.broadcast_arrays(x[:, :, k, None], y[:, None, k, :])
@@ -189,7 +192,7 @@ def fma_f64(a: float, b: float, c: float) -> float:
 
 
 def _f64_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Runs the chain of fma over k in order: round to nearest even, denormals kept."""
+    """Returns the chain of fma over k, in order: round to nearest even, denormals kept."""
     x, y, d = (v.view(np.float64) for v in (a, b, c))
     fma = np.frompyfunc(fma_f64, 3, 1)
     with np.errstate(all="ignore"):
@@ -275,7 +278,7 @@ def _cdna3(
 
 
 def _xf32(bits: np.ndarray) -> np.ndarray:
-    """Truncates f32 to 10 mantissa bits; a NaN stays one."""
+    """Truncates f32 to 10 mantissa bits; a NaN stays a NaN."""
     nan = bits & 0x7FFFFFFF > 0x7F800000
     return bits & np.uint32(0xFFFFE000) | np.where(nan, np.uint32(0x400000), np.uint32(0))
 
@@ -283,7 +286,7 @@ def _xf32(bits: np.ndarray) -> np.ndarray:
 def _scales(
     scale_a: np.ndarray | None, scale_b: np.ndarray | None, part: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns (exponent, NaN mask) that a block of 32 k adds to its products: E8M0, bias 127, 0xff NaN."""
+    """Returns (exponent, NaN mask) of the scales' product for block `part` of 32 k: E8M0, bias 127, 0xff is NaN."""
     if scale_a is None or scale_b is None:
         return None
     x, y = (
@@ -360,7 +363,7 @@ def _accumulate(group: _Sum, c: np.ndarray, far_c_is_zero: bool) -> np.ndarray:
 
 
 def _with_special(value: np.ndarray, special: np.ndarray) -> np.ndarray:
-    """Applies special values: an infinite operand, including C, outweighs products that overflow; both signs give NaN."""
+    """Applies special values: infinite operands, including C, take precedence over overflowing products; both signs give NaN."""
     infinity = np.float32("inf")
     for plus, minus in ((_OVER, _MINUS_OVER), (_INF, _MINUS_INF)):
         up, down = special & plus > 0, special & minus > 0
@@ -374,9 +377,10 @@ def _with_special(value: np.ndarray, special: np.ndarray) -> np.ndarray:
 
 
 def _select_rows(b: np.ndarray, index: np.ndarray, k: int) -> np.ndarray:
-    """Returns the rows of B that the stored values of A meet: (blocks, m, k/2, n).
+    """Returns the rows of B that the stored values of A are multiplied with: (blocks, m, k/2, n).
 
-    Of four consecutive k, the low stored value takes the one in the field's low 2 bits, the high one that in the high 2 bits.
+    For each four consecutive k, an index field has the k of the low stored value in its low 2 bits, that of the high one in its
+    high 2 bits.
     """
     field = np.asarray(index).astype(np.int64)
     chosen = np.stack([field & 3, field >> 2 & 3], axis=-1) + 4 * np.arange(k // 4)[:, None]

@@ -1,11 +1,10 @@
-"""Chains of two matrix instructions: when D's registers can be the next A or B unchanged.
+"""Chains of two matrix instructions: conditions under which D's registers are the next A or B unchanged.
 
-D keeps a column on each lane: D[i][j] with j on `lane % n`, i over registers and lane groups. A and B keep one outer
-index on each lane and k over elements and lane groups. So D can be read as the operand whose k is D's row i: as B of
-X·D, or as A of Dᵀ·X. A reduction index may be renamed freely if the other operand agrees, so only the meaning of each
-lane *bit* matters. If the bits agree, element e of step s is D's register r = s·elements + e, and the other operand's k
-is row `Chain.row`. A bit that does not agree is exchanged with a bit of the register number, as the swap instructions
-do.
+Lane l holds column j = l % n of D[i][j]; i varies over registers and lane groups. For A and B, a lane holds one outer index, and k
+varies over elements and lane groups. So D can be used as the operand whose k is D's row i: as B of X·D, or as A of Dᵀ·X. The order
+of k is free if both operands have the same, so only the meaning of each lane *bit* matters. If these agree, element e of step s is
+D's register r = s·elements + e, and the other operand's k is `Chain.row`. A bit that does not agree is exchanged with a bit of the
+register number, as the swap instructions do.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Chain:
     second: MatrixInstruction
     operand: str  # of `second`: "A" takes Dᵀ, "B" takes D
     moves: tuple[Move, ...] = ()  # exchanges needed first; empty if the registers can be used unchanged
-    reason: str = ""  # why it is not possible at all
+    reason: str = ""  # why a chain is impossible; empty if it is possible
     row_blocks: int = 0  # bits of second's block number that select rows of D: see `parts`
 
     @property
@@ -94,12 +93,12 @@ class Chain:
 
     @property
     def steps(self) -> int:
-        """Number of instructions that use up one set of tiles."""
+        """Number of instructions of `second` that consume one set of tiles."""
         return max(1, self.rows // self.elements)
 
     @property
     def tiles(self) -> int:
-        """Number of D tiles, stacked in rows of `m`, that one set needs."""
+        """Number of D tiles in a set, stacked along the rows; more than 1 if an instruction's k exceeds the rows of one tile."""
         return max(1, self.elements // self.rows)
 
     @property
@@ -110,9 +109,9 @@ class Chain:
         return rows == list(range(len(rows)))
 
     def row(self, step: int, k: int, block: int = 0) -> int:
-        """Returns the row of the stacked D tiles that is reduction index k of the step, in `block` of second.
+        """Returns the row of the stacked D tiles that is reduction index k of a step, in `block` of second.
 
-        It is also the k that the other operand is loaded from. `formula` has the closed form in words.
+        The other operand must have the same k there. `formula` returns the closed form as text.
         """
         group, element = self._slot(k)
         first = self.first
@@ -197,7 +196,7 @@ def conversion(source: str, kind: str, target: str) -> str:
 
 
 def lane_blocks(row: MatrixInstruction) -> int:
-    """Returns the number of blocks of D side by side on the lanes; the others follow in the registers."""
+    """Returns the number of blocks of D in different lanes; the others are in further registers."""
     return row.blocks if row.m * row.n <= 16 else 1
 
 

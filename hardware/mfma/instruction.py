@@ -1,4 +1,4 @@
-"""`MatrixInstruction`, a table row with derived properties, and the look-ups by name and opcode."""
+"""`MatrixInstruction`, a table row with derived properties, and look-ups by name and opcode."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SCALE_BLOCK = 32  # consecutive k that share one E8M0 scale (OCP microscaling fo
 class MatrixInstruction(Entry):
     """An MFMA or SMFMAC on one target; see `Entry` for the fields.
 
-    Operands are "A", "B", "C", "D"; "IDX" of an smfmac; "SCALE_A", "SCALE_B" of a scaled one. Rows and columns are
-    [i][k] for A, IDX and SCALE_A, [k][j] for B and SCALE_B, [i][j] for C and D; k counts single k everywhere. An smfmac
-    keeps two of four consecutive k of A. These four share one place, whose `width` is two elements, and one 4-bit field
-    of IDX. The k of a scale represents the 32 that share it.
+    Operands are "A", "B", "C", "D"; "IDX" of an smfmac; "SCALE_A", "SCALE_B" of a scaled instruction. Rows and columns are
+    [i][k] for A, IDX and SCALE_A, [k][j] for B and SCALE_B, [i][j] for C and D. An smfmac stores two of every four consecutive k
+    of A: the four k have one place, whose `width` is two elements, and one 4-bit field of IDX. Likewise, the 32 k that share a
+    scale have one place in SCALE_A or SCALE_B.
 
     >>> row = find("v_mfma_f32_16x16x16_f16", "mi300x")
     >>> row.owner("D", 5, 3)
@@ -41,9 +41,9 @@ class MatrixInstruction(Entry):
         return "f8f6f4" in self.mnemonic
 
     def with_formats(self, cbsz: int = 0, blgp: int = 0) -> MatrixInstruction:
-        """Returns the row with the formats of CBSZ and BLGP and their passes; without f8f6f4, the row itself.
+        """Returns the row with the formats that CBSZ and BLGP select, and their passes; the row itself if not `flexible`.
 
-        A 4- or 6-bit pair runs at twice the rate (LLVM's hazard distances). Raises TargetError for a reserved format.
+        Pairs of 4- and 6-bit formats take half the passes (LLVM's hazard distances). TargetError for a reserved format.
         """
         if not self.flexible:
             return self
@@ -63,7 +63,7 @@ class MatrixInstruction(Entry):
         }.get(operand, (self.m, self.n))  # fmt: skip
 
     def width(self, operand: str) -> int:
-        """Returns the bits at one place: of an element, or of the two stored elements of a sparse A's group."""
+        """Returns the bits of one place: one element or, in a sparse A, the two stored of four."""
         self._check_operand(operand)
         if operand == "IDX":
             return 4
@@ -87,7 +87,7 @@ class MatrixInstruction(Entry):
     def owner(
         self, operand: str, i: int, j: int, block: int = 0, cbsz: int = 0, abid: int = 0, blgp: int = 0
     ) -> tuple[int, int, int]:
-        """Returns the place (register, lane, low_bit) that is read for element [i][j] of `block`.
+        """Returns the place (register, lane, low_bit) from which element [i][j] of `block` is read.
 
         cbsz and abid select A's block (broadcast) and the index set of IDX, blgp the lanes of B; on f8f6f4 cbsz and
         blgp select the formats. Raises TargetError for an operand, index or modifier that the instruction does not
@@ -103,7 +103,7 @@ class MatrixInstruction(Entry):
         return int(register), int(lane), int(low)
 
     def element(self, operand: str, register: int, lane: int, low_bit: int = 0) -> tuple[int, int, int]:
-        """Returns the element (i, j, block) that holds this bit; of a sparse group, its first k of four.
+        """Returns the element (i, j, block) of which this bit is a part; for a place of several k, the first.
 
         Raises TargetError for a place that the operand does not have.
         """
@@ -225,7 +225,7 @@ class MatrixInstruction(Entry):
         return 32 // self._lane_bits("IDX") if self.sparse else 0
 
     def _stride(self, operand: str) -> int:
-        """Returns the number of consecutive k that share one place."""
+        """Returns the number of consecutive k of one place."""
         if operand.startswith("SCALE"):
             return SCALE_BLOCK
         return 4 if self.sparse and operand != "B" else 1

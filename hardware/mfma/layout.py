@@ -1,9 +1,9 @@
-"""The owner of each element of a matrix instruction, in closed form.
+"""Layout of a matrix instruction's operands in registers, in closed form.
 
 A place is (register, lane, low_bit): the 32-bit register counted from the operand's first, the lane 0..63 and the
-element's low bit in it. Rows and columns are [i][k] for A and IDX, [k][j] for B, [i][j] for C and D. The tests compare
-every form here element by element with AMD's Matrix Instruction Calculator 1.3.2; `MatrixInstruction.is_verified` reports
-the instructions that it lacks. Functions take ints or integer arrays.
+element's lowest bit in it. Rows and columns are [i][k] for A and IDX, [k][j] for B, [i][j] for C and D. The tests compare
+every formula element by element with AMD's Matrix Instruction Calculator 1.3.2; `MatrixInstruction.is_verified` is False for
+layouts without published evidence. Functions take ints or integer arrays.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def input_place(
 ) -> RegisterBits:
     """Returns the place of an element of A (outer = i, size = m) or B (outer = j, size = n), `bits` wide.
 
-    64/(size·blocks) lane groups share k in equal parts, consecutive k packed little-endian. With `run`, a lane's part
-    consists of runs of that many k, one from each `run`·groups.
+    64/(size·blocks) lane groups have equal parts of k, with consecutive k packed little-endian. With `run`, a lane's part
+    consists of runs of that many k, one from every `run`·groups consecutive k.
     """
     groups = WAVE // (size * blocks)
     per_lane = k // groups
@@ -74,7 +74,10 @@ def input_element(
 
 
 def output_place(i: Index, j: Index, block: Index, *, m: int, n: int) -> RegisterBits:
-    """Returns the place of an element of a 32-bit C or D: quads of rows rotate over the 64/n lane groups, blocks are stacked."""
+    """Returns the place of an element of a 32-bit C or D.
+
+    The rows of all blocks, one block after another, are dealt to the 64/n lane groups four at a time.
+    """
     groups = WAVE // n
     row = block * m + i
     return row // (4 * groups) * 4 + row % 4, row // 4 % groups * n + j, 0 * row
@@ -88,7 +91,7 @@ def output_element(register: Index, lane: Index, *, m: int, n: int) -> tuple[Ind
 
 
 def output_place_f64(i: Index, j: Index, block: Index, *, n: int, blocks: int) -> RegisterBits:
-    """Returns the place of an element of an f64 C or D, a pair of registers: single rows rotate over the lane groups."""
+    """Returns the place of an element of an f64 C or D, a register pair: rows are dealt to the lane groups one at a time."""
     groups = WAVE // (n * blocks)
     return i // groups * 2, (i % groups * blocks + block) * n + j, 0 * i
 

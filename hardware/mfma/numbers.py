@@ -20,7 +20,7 @@ class NumberFormat:
     exponent: int  # bits of the field
     mantissa: int  # bits of the field
     bias: int
-    # ieee: the top exponent is Inf and NaN; e4m3: only all ones is NaN; fnuz: only minus zero is; finite: no code is.
+    # ieee: the top exponent is Inf and NaN; e4m3: only all ones is NaN; fnuz: only minus zero is NaN; finite: neither.
     special: Literal["ieee", "e4m3", "fnuz", "finite"]
 
 

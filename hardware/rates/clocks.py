@@ -1,8 +1,9 @@
-"""The engine clock that a board holds while it works, from published figures: the largest term of a matrix kernel's time.
+"""Engine clock under load, from published figures. No other figure affects a matrix kernel's time more.
 
 Power management lowers the clock as the matrix units work. The amount depends on the board, the type, the number of working
-CUs, and the data (low-toggle inputs run up to half again as fast). The clock falls in a line from the peak with idle matrix
-units. Over 30 runs of gfx950 at a duty of 0.25 to 1 that line errs by 4 % (`tools.validation.clock_fit`).
+CUs, and the data (low-toggle inputs run up to half again as fast). The model: the clock falls linearly with the matrix units'
+duty, from the peak when they are idle. Over 30 runs of gfx950 at a duty of 0.25 to 1 it errs by 4 %
+(`tools.validation.clock_fit`).
 
 [MAF]    ROCm blog "Measuring max-achievable FLOPs": hipBLASLt, M 4096 N 4864 K 32896, average sustained clock. Its TFLOPS at
          that clock are a duty of 0.94 (f16, bf16) and 0.83 (f8), so the line is extrapolated to 1
@@ -17,7 +18,8 @@ from dataclasses import dataclass, field
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 
-NARROW, WIDE = 0.12, 0.25  # of the time's band, for boards with and without published clocks: [MAF]'s spread by type is 10 %
+# `Clock.band` of boards with and without published clocks: [MAF]'s spread by type is 10 %.
+NARROW, WIDE = 0.12, 0.25
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ NARROW_FORMATS = 2  # smallest value of cbsz and blgp for an operand of 6 or 4 b
 
 
 def element(mnemonic: str, formats: Sequence[int] = (0, 0)) -> str:
-    """Returns the type of a matrix instruction that its clock depends on: f16, bf16, f8, f4 or another's last letters.
+    """Returns the type by which the clock of a matrix instruction is looked up: f16, bf16, f32, f64, i8, f8 or f4.
 
     formats: cbsz and blgp of an f8f6f4 instruction, which runs at the rate of f4 if both operands have 6 or 4 bits.
 
@@ -89,9 +91,9 @@ def element(mnemonic: str, formats: Sequence[int] = (0, 0)) -> str:
 
 
 def clock_line(chip: HardwareDescriptor, dtype: str) -> tuple[float, float]:
-    """Returns MHz with idle matrix units and at full matrix work of a type (`element`).
+    """Returns (MHz with idle matrix units, MHz at full matrix work of a type, as `element` names it).
 
-    Between them the clock falls in a line by duty. Both are the peak clock for a board without figures.
+    Between them the clock falls linearly with the duty. Both are the peak clock for a board without figures.
     """
     row = _ROWS.get(chip.name, _Row())
     idle = row.idle or chip.clock_mhz

@@ -1,4 +1,4 @@
-"""Clocks and depths inside a compute unit, L2, and the way to memory; one row an architecture. `sustained` has bandwidths.
+"""Latencies, port rates and queue depths of a compute unit, L2 and memory, one row per architecture. `sustained` has bandwidths.
 
 Legend of the tags:
 [RPC]    ROCm Compute Profiler, "Pipeline descriptions"
@@ -31,27 +31,27 @@ class Pipelines:
     """Figures of one architecture; clocks are the engine's."""
 
     # LDS: two ports, each for a pair of SIMDs, before banks that both share.
-    lds_read_port: int  # bytes a clock of a port
-    lds_write_port: int
-    lds_port_overhead: int  # clocks an access holds its port beyond its bytes
+    lds_read_port: int  # bytes a clock that a port reads
+    lds_write_port: int  # bytes a clock that a port writes
+    lds_port_overhead: int  # clocks that an access holds its port in addition to those of its bytes
     lds_fifo: int  # accesses that a port queues
     lds_latency: int  # clocks from the port to the register
     # Vector memory: address coalescer, vector cache.
     cache_line: int  # bytes
-    cache_bytes: int
+    cache_bytes: int  # size
     cache_rate: int  # bytes a clock that a load returns
-    cache_latency: int  # of a hit
+    cache_latency: int  # clocks of a load that hits
     vmem_queue: int  # instructions of a CU before the coalescer
     in_flight: int  # bytes that a CU's loads can wait for at a time, limited by the vector cache
     cu_memory: float  # GB/s that one CU draws from memory if no other does
     # Levels after the vector cache.
-    l2_latency: int
+    l2_latency: int  # clocks of a load that hits L2
     l2_share: float  # fraction of its peak bandwidth that all CUs together draw
-    l2_line: int
-    l2_ways: int
+    l2_line: int  # bytes
+    l2_ways: int  # associativity
     mall_ns: float  # nanoseconds of a load from the Infinity Cache, or from memory if there is none
     memory_ns: float  # nanoseconds of a load that misses all caches: neither runs at the engine's clock
-    memory_channels: int  # of a GPU or GCD, selected by a line's address (`memory_channel`); 0: by a hash that idles none
+    memory_channels: int  # of a GPU or GCD, selected by address (`memory_channel`); 0: by a hash that uses all evenly
     memory_write: float  # fraction of memory's peak bandwidth for writes only; for reads only it is `sustained`'s
     memory_turn: float  # fraction that is lost to turning the bus if reads equal writes
     # time that a request holds memory: latency grows by queue_ns / 2 · load / (1 - load) (a queue with even service)
@@ -62,15 +62,15 @@ class Pipelines:
     branch_slots: int  # issue slots from a taken branch to the next instruction
     barrier: int  # clocks from the last arrival at a barrier to the next instruction
     code_line: int  # bytes of an instruction cache line
-    code_stream: int  # clocks from one line of straight code that no wave of the CU ran before to the next
-    # Around a CU.
+    code_stream: int  # clocks a line of straight-line code that is not in the instruction cache
+    # Launch and dispatch.
     groups_per_clock: float  # workgroups that the dispatcher starts on an XCD
     waves_per_clock: float  # waves that the dispatcher starts on an XCD
     start: int  # clocks from a workgroup's dispatch to its first instruction
     launch_us: float  # from the host's submission to the first dispatch, plus from the last wave's end to the signal
 
     def queueing_ns(self, load: float) -> float:
-        """Returns nanoseconds that a request waits for others at a load of memory of 0 to 1.
+        """Returns the nanoseconds that a request waits for others. load: fraction of memory's bandwidth in use, below 1.
 
         It is the mean wait in a queue with even service: queue_ns / 2 · load / (1 - load).
         """

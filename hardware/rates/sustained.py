@@ -1,4 +1,4 @@
-"""Bandwidths that a board sustains, from public measurements; a descriptor's figures are peaks. One row an architecture.
+"""Bandwidths that a board sustains, from public measurements, one row per architecture. A descriptor's figures are peaks.
 
 Clocks, depths, latencies and L2's bandwidth are in `pipelines`.
 
@@ -29,12 +29,12 @@ STORE_BYTES = 64  # a clock and CU for stores: the width of the path to L2 [RPC]
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of one architecture; a share is a fraction of the descriptor's peak."""
+    """Rates of one architecture."""
 
-    hbm_share: float
-    mall_tb: float  # TB/s of eight XCDs' Infinity Cache; 0 if there is none
+    hbm_share: float  # fraction of the descriptor's HBM peak
+    mall_tb: float  # TB/s of the Infinity Cache of a board with eight XCDs; 0 if there is none
     lds_read: float  # bytes a clock and CU, 128-bit reads without conflicts
-    lds_write: float
+    lds_write: float  # bytes a clock and CU, 128-bit writes without conflicts
     cache: float  # bytes a clock and CU through the vector cache
 
 
@@ -69,7 +69,7 @@ _RATES = {
 
 @dataclass(frozen=True)
 class SustainedRates:
-    """Rates of a board in bytes and seconds, at its peak engine clock."""
+    """Rates of a board per second, at its peak engine clock."""
 
     descriptor: HardwareDescriptor
     rates: Rates
@@ -82,7 +82,7 @@ class SustainedRates:
 
     @property
     def valu_lanes(self) -> float:
-        """Lanes of vector instructions that a CU issues a clock."""
+        """Lanes of vector instructions that a CU executes per clock."""
         return self.descriptor.wavefront_size * self.descriptor.simds_per_cu / WAVE_CLOCKS
 
     @property

@@ -1,10 +1,10 @@
-"""Rules of the hardware between two instructions that software must keep, as data.
+"""Rules about pairs of instructions that software must keep, and issue costs, as data.
 
     register_use.py  an instruction as the hazard rules see it: classes, registers read and written
     hazards.py       wait states: producer, consumer, count by target
     clauses.py       memory instructions that XNACK may replay together
-    waits.py         the operations that s_waitcnt's counters count, and the order in which they complete
-    effects.py       the effects of a decoded instruction on registers and counters
+    waits.py         operations counted by s_waitcnt's counters, and the order in which they complete
+    effects.py       effects of a decoded instruction on registers and counters
     lds_banks.py     bank conflicts of one LDS access
-    issue.py         the unit that an instruction takes, and for how long
+    issue.py         the unit that an instruction uses, and for how many clocks
 """

@@ -1,8 +1,8 @@
 """Clauses: consecutive memory instructions of one kind, which XNACK may replay together.
 
-No instruction of a clause may overwrite an address that another one reads: a replay would read the new value. An instruction
-of another kind must break the clause before. If the code object leaves XNACK open, compilers break clauses as LLVM does
-(GCNHazardRecognizer::checkSoftClauseHazards): they look back at five instructions, and only if one of them loads.
+No instruction of a clause may overwrite an address register that another one reads: a replay would read the new value. An
+instruction of another kind must break the clause before it. For code objects that work with XNACK on or off ("any"), clauses are
+checked as LLVM does (GCNHazardRecognizer::checkSoftClauseHazards): back to five instructions, and only if one of them loads.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from simgpu.hardware.timing_rules.register_use import RegisterUse
 KINDS = frozenset({"vmem", "smem"})  # classes of `RegisterUse`; a clause has one of them
 LONGEST = {"on": 64, "any": 5}  # instructions to look back at, by the code object's XNACK setting; none if it is off
 
-Clause = Mapping[int, int]  # by member, the number of members after it: the fewest, if several paths lead here
+Clause = Mapping[int, int]  # by member, the number of members after it: the fewest over all paths
 
 
 @dataclass(frozen=True)
 class Overwrite:
-    """An instruction of a clause that may not follow an earlier member in it."""
+    """A violation: an instruction that must not be in one clause with an earlier member."""
 
-    earlier: int
-    rule: HazardRule
-    needed: int  # wait states
-    found: int
+    earlier: int  # number of the earlier member
+    rule: HazardRule  # the rule violated
+    needed: int  # wait states required
+    found: int  # wait states between the two
 
 
 def continue_clause(
     clause: Clause, later: int, use: Callable[[int], RegisterUse], target: str, xnack: str
 ) -> tuple[dict[int, int], Overwrite | None]:
-    """Returns the clause after instruction `later`, and the overwrite by `later`; after one, the clause counts as broken before.
+    """Returns (the clause after instruction `later`, the `Overwrite` by `later` or None).
 
-    use: returns an instruction as the hazard rules see it, by its number in `clause`.
+    After an Overwrite, the clause consists of `later` only. use: returns the `RegisterUse` of an instruction by its number.
     """
     if xnack not in LONGEST or not (kinds := use(later).classes & KINDS):
         return {}, None

@@ -1,4 +1,4 @@
-"""Wait states that software must keep: the rules as data, for emitter and checker.
+"""Hazards: wait states that software must keep, as a table for emitter and checker.
 
 One wait state is one issued instruction; `s_nop N` is N+1. A rule requires `states` of them between an earlier and a later
 instruction of a wave. Distances: observed with LLVM 19 (gfx908, gfx90a, gfx942) and LLVM 24 (gfx950) on adjacent pairs, and
@@ -29,7 +29,7 @@ class ByPasses:
     """Wait states that depend on the passes P of a matrix instruction."""
 
     plus: int | None = None  # P + plus
-    at: tuple[tuple[int, int], ...] = ()  # (P, wait states) for which that does not hold
+    at: tuple[tuple[int, int], ...] = ()  # exceptions, (P, wait states)
 
     def __call__(self, passes: int) -> int:
         for p, states in self.at:
@@ -63,9 +63,9 @@ class HazardRule:
     source: str
     roles: tuple[str, ...] = ()  # of the read register; any if empty
     registers: str = "vgpr"  # the file of the shared register ("vgpr", "sgpr", "hwreg"), or one register's name
-    opcode: Literal["", "same", "different"] = ""  # True for rules about two instructions of one mnemonic, or of different ones
+    opcode: Literal["", "same", "different"] = ""  # restricts the rule to pairs of one mnemonic, or of different ones
     between: str = ""  # a class that must occur between the two
-    tolerated: bool = False  # True if AMD's own kernels break it everywhere and run (docs/reference/lint.md, "AMD's own assembly")
+    tolerated: bool = False  # True if AMD's own kernels often violate it and run (docs/reference/lint.md, "AMD's own assembly")
 
     def applies(self, earlier: RegisterUse, later: RegisterUse, between: Sequence[RegisterUse] = ()) -> bool:
         """True if registers, opcodes and the instructions between match the rule; classes are not checked."""
@@ -85,7 +85,7 @@ class HazardRule:
         return bool(shared)
 
     def shared_registers(self, earlier: RegisterUse, later: RegisterUse) -> frozenset[Register]:
-        """Returns the registers that the rule covers and both instructions use."""
+        """Returns the registers that both instructions use in the way that the rule is about."""
         if self.relation == "order":
             return frozenset()
         if self.relation == "clause":
@@ -113,7 +113,7 @@ class HazardRule:
 
 
 def source_of(name: str) -> str:
-    """Returns the evidence for the rule of a name, and the table that has it."""
+    """Returns the source of the rule called `name`, and the file that has it, for messages."""
     return next(f"{rule.source}; table timing_rules/hazards.py" for rule in RULES if rule.name == name)
 
 
@@ -290,11 +290,10 @@ def _candidates(
 def clash(
     earlier: RegisterUse, later: RegisterUse, target: str, between: Sequence[RegisterUse] = ()
 ) -> tuple[HazardRule | None, int]:
-    """Returns the rule that requires most of this pair, and its wait states between them; (None, 0) if none applies.
+    """Returns (the rule that requires the most wait states between this pair, their number); (None, 0) if none applies.
 
-    Rules about clauses are in `clause_rule`.
-    between: the instructions there, in order; rules about three instructions use them.
-    Raises TargetError for an unknown gfx name.
+    Rules about clauses are not included: see `clause_rule`. between: the instructions between the two, in order, for rules about
+    three instructions. TargetError for an unknown gfx name.
     """
     worst: tuple[HazardRule | None, int] = (None, 0)
     for rule, cell in _candidates(earlier.classes, later.classes, target):
@@ -334,10 +333,10 @@ def most_states(earlier: frozenset[str], passes: int, later: frozenset[str], tar
 
 
 def clashes(window: Sequence[RegisterUse], later: RegisterUse, target: str) -> tuple[Clash, ...]:
-    """Returns every instruction of `window` (oldest first) that `later` would follow too closely.
+    """Returns a Clash for every instruction of `window` (oldest first) that `later` would follow too closely.
 
-    The s_nop to insert before `later` has max(needed - found) wait states. A window that holds the last
-    `max_states(target)` wait states is enough.
+    The s_nop to insert before `later` has max(needed - found) wait states. The window needs to reach back only
+    `max_states(target)` wait states.
     """
     found, result = 0, []
     for index in reversed(range(len(window))):

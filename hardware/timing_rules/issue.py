@@ -1,4 +1,4 @@
-"""Units of a compute unit: which one an instruction takes, and for how many clocks, for the timing model.
+"""Issue of instructions, for the timing model: the unit of a CU that an instruction uses, and for how many clocks.
 
 Sources, by tag: [RPC] ROCm Compute Profiler, "Pipeline descriptions"; [SIS] LLVM SISchedule.td; [CALC] AMD Matrix Instruction
 Calculator; [GLUON] ROCm/gfx950-gluon-tutorials, attention study; [ISA] the ISA guides.
@@ -20,7 +20,7 @@ SLOT = 4  # clocks between two turns of a SIMD [RPC]
 
 
 class Unit(IntEnum):
-    """Units that instructions wait for; a SIMD issues one instruction of each of the first six in a slot [RPC]."""
+    """Units for which instructions wait. A SIMD issues at most one instruction of each of the first six per slot [RPC]."""
 
     VALU = 0
     MATRIX = 1  # issues through the VALU's port [CALC]
@@ -33,7 +33,7 @@ class Unit(IntEnum):
 
 
 class Kind(IntEnum):
-    """Kinds of issue."""
+    """Kinds of instructions that the scheduler distinguishes."""
 
     PLAIN = 0
     MATRIX = 1
@@ -62,17 +62,17 @@ class Issue:
 
     unit: Unit
     kind: Kind = Kind.PLAIN
-    clocks: int = SLOT  # that it holds its unit, or its wave if it has none
-    shadow: int = 0  # clocks until VALU may follow a matrix instruction
-    lane_bytes: int = 0  # of a memory access
-    store: bool = False
-    atomic: bool = False
-    dma: bool = False
-    vm: int = -1  # operations that an s_waitcnt leaves in flight, -1 for any
-    lgkm: int = -1  # the same for lgkmcnt
-    counts_vm: bool = False  # True if it raises the counter
-    counts_lgkm: bool = False  # True if it raises the counter
-    value: int = 0  # of s_setprio
+    clocks: int = SLOT  # clocks for which it occupies its unit, or its wave if it has no unit
+    shadow: int = 0  # of a matrix instruction: clocks until VALU may follow
+    lane_bytes: int = 0  # bytes of a lane, of a memory access
+    store: bool = False  # True for a store
+    atomic: bool = False  # True for an atomic
+    dma: bool = False  # True if it moves data between memory and LDS
+    vm: int = -1  # vmcnt of an s_waitcnt; -1: none
+    lgkm: int = -1  # lgkmcnt of an s_waitcnt; -1: none
+    counts_vm: bool = False  # True if it raises vmcnt
+    counts_lgkm: bool = False  # True if it raises lgkmcnt
+    value: int = 0  # priority, of s_setprio
 
 
 def issue_of(inst: Instruction) -> Issue:

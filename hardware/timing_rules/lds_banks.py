@@ -1,4 +1,4 @@
-"""LDS bank conflicts of one access, by rule: the lanes that go together, and the time of their banks.
+"""LDS bank conflicts of one access, from tables of the lanes that are served together.
 
 The LDS has `banks` banks of 4 bytes. A wave's access is served in phases of lanes. Lanes of a phase that access
 different words of one bank are served in turn; the same word is broadcast to reads (ROCm Compute Profiler
@@ -34,10 +34,10 @@ def _consecutive(lanes: int) -> tuple[Lanes, ...]:
 
 @dataclass(frozen=True)
 class Phases:
-    """LDS banks and phases for an access."""
+    """LDS banks, and the phases in which an access is served."""
 
-    banks: int
-    phases: tuple[Lanes, ...]  # the lanes that go together, in order
+    banks: int  # number of banks
+    phases: tuple[Lanes, ...]  # lanes that are served together, in order
     source: str  # origin of the figures; "assumed" if none is published
 
 
@@ -73,8 +73,10 @@ _TARGETS = {"gfx908": _COMMON, "gfx90a": _COMMON, "gfx942": _COMMON, "gfx950": _
 
 
 def phases(target: str, kind: str, nbytes: int) -> Phases:
-    """Returns the banks and phases of a "read" or "write" of `nbytes` a lane (1, 2, 4, 8, 12 or 16). Raises TargetError
-    for others."""
+    """Returns the banks and phases of a "read" or "write" of `nbytes` per lane: 1, 2, 4, 8, 12 or 16.
+
+    TargetError for other sizes or an unknown target.
+    """
     table = _TARGETS.get(target)
     if table is None:
         raise TargetError(f"no LDS rules for {target!r}; there are {', '.join(_TARGETS)}")

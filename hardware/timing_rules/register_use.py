@@ -37,13 +37,13 @@ ROLES = frozenset({
 
 @dataclass(frozen=True)
 class RegisterUse:
-    """An instruction as the rules see it: classes, and the registers that it reads and writes."""
+    """An instruction as the hazard rules see it."""
 
     mnemonic: str
     classes: frozenset[str] = frozenset()  # of `CLASSES`
     reads: tuple[tuple[str, frozenset[Register]], ...] = ()  # registers by role, of `ROLES`
-    writes: frozenset[Register] = frozenset()
-    passes: int = 0  # of a matrix instruction
+    writes: frozenset[Register] = frozenset()  # registers written
+    passes: int = 0  # passes of a matrix instruction
     states: int = 1  # wait states that it takes itself; s_nop N: N+1
 
     def read(self, roles: Iterable[str] = ()) -> frozenset[Register]:
@@ -60,7 +60,7 @@ def register_use(
     passes: int = 0,
     states: int = 1,
 ) -> RegisterUse:
-    """Makes the `RegisterUse` of these arguments. Raises ValueError for an unknown class or role."""
+    """Returns a `RegisterUse` with these fields. ValueError for an unknown class or role."""
     reads = reads or {}
     if not (CLASSES.issuperset(classes) and ROLES.issuperset(reads)):
         unknown = (set(classes) - CLASSES) | (set(reads) - ROLES)

@@ -1,4 +1,4 @@
-"""The operations that s_waitcnt's counters count, and the order in which they complete: for emitter and checker.
+"""Operations counted by s_waitcnt's counters, and the order in which they complete, for emitter and checker.
 
 Sources: ISA guides, "Manually inserted wait states"; LLVM AMDGPUUsage and SIInsertWaitcnts. On gfx9, stores count on
 vmcnt like loads; they have no counter of their own. FLAT may access memory or LDS, so it counts on both, and may
@@ -19,11 +19,13 @@ LIMITS = {"vmcnt": 63, "expcnt": 7, "lgkmcnt": 15}  # the field's largest value,
 
 @dataclass(frozen=True)
 class WaitQueue:
-    """Operations that complete alike."""
+    """A class of operations that share counters and an order of completion."""
 
     name: str
     counters: tuple[str, ...]  # counters that each operation raises by one until it completes
-    in_order: bool  # waiting until n are left leaves at most the last n; out of order, only 0 has a meaning
+    # True if operations complete in order: after a wait for a count of n, only the last n may be outstanding. False: only
+    # a wait for 0 guarantees that an operation has completed.
+    in_order: bool
 
 
 VM = WaitQueue("vm", ("vmcnt",), True)
@@ -49,7 +51,7 @@ def queue_of(spec: Spec) -> WaitQueue | None:
 
 
 def held_up(queue: WaitQueue, ages: Iterable[int]) -> dict[str, int]:
-    """Returns the counts that the hardware waits for before it issues an operation of an in-order queue; none while it has room.
+    """Returns the counts to which the hardware waits before it issues an operation of an in-order queue; {} if there is room.
 
     ages: for each operation that may be outstanding, the number of operations added to its queue since.
     """

@@ -1,4 +1,4 @@
-"""K and V in a cache (pages, and 8-bit floats with scales), resolved into sequences and heads that need neither."""
+"""Cached K and V (pages, or 8-bit floats with scales), resolved into one plain problem per sequence and head."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Array = NDArray[np.generic]
 class Cache:
     """Inputs of a cached problem in addition to Q, K and V; None for inputs that it does not read."""
 
-    blocks: ArrayLike | None = None  # (batch, pages) int: pages of the pools
-    lengths: ArrayLike | None = None  # (batch) int: keys of each sequence
+    blocks: ArrayLike | None = None  # (batch, pages) int: page numbers in the pools, for each sequence
+    lengths: ArrayLike | None = None  # (batch) int: number of keys of each sequence
     scale_k: ArrayLike | None = None  # (kv_heads) f32
     scale_v: ArrayLike | None = None  # (kv_heads) f32
 
@@ -30,22 +30,19 @@ class Cache:
 class Sequence:
     """Query heads of one sequence that share a head of K and V, as a problem without a cache."""
 
-    problem: AttentionProblem
+    problem: AttentionProblem  # with scale_k as part of its scale
     place: tuple[int, slice]  # index in the batch, and its query heads
-    q: Array
-    k: Array
-    v: Array
-    slopes: Array | None
+    q: Array  # (1,heads,lq,d)
+    k: Array  # (1,1,keys,d), float64, not scaled
+    v: Array  # (1,1,keys,dv), float64, not scaled
+    slopes: Array | None  # of ALiBi, (1,heads)
     scale_v: float  # factor of the result
 
 
 def sequences(
     p: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, slopes: ArrayLike | None, cache: Cache | None
 ) -> Iterator[Sequence]:
-    """Yields each head of K and V of each sequence with keys, in float64, without scales.
-
-    LaunchError for missing or invalid inputs.
-    """
+    """Yields a Sequence for each head of K and V of each sequence that has keys. LaunchError for missing or invalid inputs."""
     q, k, v = np.asarray(q), np.asarray(k), np.asarray(v)
     lengths, blocks = _pages_of(p, k, v, cache or Cache())
     scales = _scales(p, cache or Cache())
@@ -69,7 +66,10 @@ def each_sequence(
     function: Callable[[Sequence], NDArray[np.float64]],
     operands: Iterator[Sequence],
 ) -> NDArray[np.float64]:
-    """Returns (batch,heads,queries,*columns): a function's result for each sequence, and `absent` for sequences without keys."""
+    """Returns (batch,heads,queries,*columns): `function` of each Sequence in `operands`, and `absent` elsewhere.
+
+    function: returns (1,heads of the Sequence,queries,*columns).
+    """
     found = np.full((p.batch, p.heads, len(queries), *columns), absent)
     for one in operands:
         found[one.place] = function(one)[0]
@@ -77,7 +77,7 @@ def each_sequence(
 
 
 def _pages_of(p: AttentionProblem, k: Array, v: Array, cache: Cache) -> tuple[Array, Array | None]:
-    """Returns the number of keys in each sequence, and the pages' numbers; None if K and V are not paged."""
+    """Returns the number of keys of each sequence, and its page numbers or, if K and V are not paged, None."""
     if not p.page:
         expect_shape("K", k, p.k_shape)
         expect_shape("V", v, p.v_shape)
@@ -96,7 +96,7 @@ def _pages_of(p: AttentionProblem, k: Array, v: Array, cache: Cache) -> tuple[Ar
 
 
 def _rows(p: AttentionProblem, pool: Array, blocks: Array | None, batch: int, head: int) -> NDArray[np.float64]:
-    """Returns a head's rows of K or V of a sequence, as many as there may be, in float64."""
+    """Returns all lk rows, or all pages, of a head of K or V of a sequence, in float64."""
     if blocks is None:
         return np.asarray(pool[batch, head]).astype(np.float64)
     pages = np.clip(blocks[batch].astype(int), 0, len(pool) - 1)

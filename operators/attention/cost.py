@@ -1,4 +1,4 @@
-"""Fused attention's tiles as launches: products, exponentials, K and V straight to registers or through LDS, a second pass."""
+"""Cost of a fused attention kernel from its tiles: products, exponentials, loads of K and V, second pass of split keys."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ _SHARED_LINES, _SHARED_COLUMN_LINES = 95, 0.43
 def attention_seconds(
     p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int, split: Any, is_shared: bool = False
 ) -> dict[str, Any]:
-    """Returns seconds by term of Q tiles of `tile_q` rows and `tile_kv` keys a step, without masks.
+    """Returns seconds by term of a launch with Q tiles of `tile_q` rows and steps of `tile_kv` keys. Masks are ignored.
 
-    split: a number, or an array. is_shared: True if eight waves share K and V through LDS.
+    Terms: those of the first kernel (`KernelCost.terms`), "second pass", and the sum of both as "total". split: blocks per Q
+    tile, a number or an array. is_shared: True if eight waves share K and V through LDS.
     """
     work = shared_reduction(p, d) if is_shared else attention_reduction(p, d, tile_q, tile_kv)
     terms = attention_cost(p, d, tile_q, tile_kv, split, is_shared).terms()
@@ -46,13 +47,13 @@ def attention_seconds(
 
 
 def attention_reduction(p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int) -> Reduction:
-    """Returns the reduction that decides a Q tile and the split of its keys."""
+    """Returns the key loop of a kernel whose waves have keys of their own, as a Reduction: it decides the split of the keys."""
     tiles, steps = q_tiles(p, tile_q, tile_heads(p, tile_q)), -(-p.lk // tile_kv)
     return _reduction(p, tiles, steps, lambda parts: attention_cost(p, d, tile_q, tile_kv, parts, False))
 
 
 def shared_reduction(p: AttentionProblem, d: HardwareDescriptor) -> Reduction:
-    """Returns the reduction that decides whether K and V are shared through LDS."""
+    """Returns the key loop of the kernel that shares K and V through LDS, as a Reduction. It is never split."""
     kernel = attention_cost(p, d, shared.TILE, shared.KEYS_OF_STEP, 1, True)
     return _reduction(p, int(kernel.workgroups), int(kernel.steps), lambda parts: kernel)
 
@@ -65,7 +66,7 @@ def _reduction(p: AttentionProblem, tiles: int, steps: int, first: Any) -> Reduc
 def attention_cost(
     p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int, split: Any, is_shared: bool
 ) -> KernelCost:
-    """Returns the cost of the first kernel."""
+    """Returns the cost of the attention kernel, without the second pass that merges split keys."""
     rates, e, size = sustained_rates(d), p.element_kv.bytes, dtype(p.dtype_c).bytes
     heads, of_tile = p.batch * p.heads, tile_heads(p, tile_q)
     tiles = q_tiles(p, tile_q, of_tile)
@@ -79,8 +80,8 @@ def attention_cost(
         blocks, each = tiles // of_head * -(-of_head // 2), each * min(2, of_head)
     staged = tile_kv * (p.d + p.dv) * e
     asked = tiles * p.lk * 1.0 * (p.d + p.dv) * e
-    # Blocks that share K and V are assigned to XCDs in turn, as few XCDs as possible. Blocks that run together on one
-    # XCD read K and V once.
+    # Blocks that share K and V run on `dealt` XCDs (`AttentionTiles.heads_at_once`). Blocks that run together on one XCD
+    # read K and V once.
     dealt = d.xcds // gcd(d.xcds, heads // of_tile)
     sharing = max(1.0, min(d.num_cus * resident, tiles / (p.batch * p.kv_heads)) / dealt)
     missed = max(min(asked, p.kv_bytes), asked / sharing)

@@ -49,11 +49,11 @@ class _Rows:
         self.delta, self.o = self.delta + other.delta, self.o + other.o
 
     def part(self, rows: slice) -> _Rows:
-        """Returns a copy of some of the rows."""
+        """Returns the state of some of the queries, as views of the arrays."""
         return _Rows(self.m[:, rows], self.delta[:, rows], self.o[:, rows])
 
     def put_rows(self, rows: slice, part: _Rows) -> None:
-        """Stores rows that `part` returned."""
+        """Stores `part` as the state of these queries."""
         self.m[:, rows], self.delta[:, rows], self.o[:, rows] = part.m, part.delta, part.o
 
 
@@ -73,8 +73,8 @@ class AttentionExecutor(Executor, root=FusedAttention):
     ) -> Array:  # fmt: skip
         """Returns R (batch,heads,lq,dv) in the accumulation type.
 
-        P is rounded to the operands' type if the accumulation is the target's. slopes: of ALiBi. cache: for a cached problem,
-        whose sequences are executed and counted one by one, each with K and V in Q's type.
+        With accumulate = "problem", P is rounded to the operands' type. slopes: of ALiBi, (batch,heads). cache: for a cached
+        problem. Its sequences are executed and counted one by one, each with K and V in Q's type.
         """
         if tree.problem.cached:
 
@@ -182,9 +182,9 @@ class AttentionExecutor(Executor, root=FusedAttention):
         state.o = state.o + weights @ self._v[b, g, keys.slice]
 
     def _update(self, p: AttentionProblem, q: View, keys: Extent, s: Array, state: _Rows) -> Array:
-        """Returns P = exp(S - m) with S scaled, capped and biased.
+        """Scales, caps and biases S, updates m and delta and rescales O of `state`, and returns P = exp(S - m).
 
-        First updates m, delta and O of `state`. Masked scores count 0.
+        Masked scores count as 0 in P.
         """
         kind, keep = s.dtype.type, p.keep(q.rows, keys)
         assert p.scale is not None
@@ -219,7 +219,7 @@ class UnfusedExecutor(Executor, root=UnfusedAttention):
     """Computes softmax(scale * Q K^T) V through S and P, each kernel at the visitor's level."""
 
     def visit_device(self, tree: UnfusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> Array:
-        """Returns R (batch,heads,lq,d) in the accumulation type."""
+        """Returns R (batch,heads,lq,dv) in the accumulation type."""
         p = tree.problem
         tree.plan  # noqa: B018  raises if the tiles cannot fit
         batch, rows = p.batch * p.kv_heads, p.heads // p.kv_heads * p.lq

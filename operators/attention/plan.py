@@ -5,8 +5,8 @@ Policy "published": `paper.plan`.
 Policy "corrected" has two forms.
 
 In the first, four waves, one a SIMD, share the queries of a block and split its keys. S^T = K Q^T and O^T = V^T P^T are chained
-in registers, because both products keep a query in the same lane column. So E is not in LDS. No two waves need the same key, so
-K and V go from memory to registers, and LDS only adds the four partial O at the end.
+in registers, because both products keep a query in the same lane column, so E (the paper's P) does not pass through LDS. No two
+waves need the same key, so K and V are loaded straight into registers. LDS is used only at the end, to add the waves' partial O.
 
 In the second ("shared", types of 2 bytes), eight waves own 32 queries each and share K and V through LDS: each key is read from
 memory once for 256 queries.
@@ -16,8 +16,8 @@ memory once for 256 queries.
     heads of a Q tile: the divisor of (query heads / KV heads) that gives the fewest Q tiles; ties go to the smallest
     tQ = the fastest of tQ_max, its half and its quarter, each at its best split (`operators.split`, E25). A step takes the
         longest of  matrix 2*tQ*tKV*(d+dv)/F,  cache tKV*(4*d+dv)*e/L1  and  exponentials, SOFTMAX_INSTRUCTIONS a score
-    shared if it takes less time: tQ = 256, tKV = 64. A step takes the longest of the same three, but with cache
-        tKV*(d+2*dv)*e/L1, and of LDS  tKV*(d+dv)*e*(8/read + 1/write)
+    shared if it takes less than TOLERANCE times that time: tQ = 256, tKV = 64. A step takes the longest of the same three, but
+        with cache  tKV*(d+2*dv)*e/L1,  and of LDS  tKV*(d+dv)*e*(8/read + 1/write)
 
 Clocks by unit: `reductions`.
 """
@@ -96,7 +96,7 @@ def plan_attention(
 
 
 def queries_that_fit(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[int, ...]:
-    """Returns the Q tiles whose registers fit at one wave a SIMD, the largest first."""
+    """Returns the sizes of Q tiles whose registers fit at one wave per SIMD, the largest first."""
     arch, acc, total = desc.vgpr_budget(-(-chained.WAVES // desc.simds_per_cu))
 
     def fits(use: ResourcePlan) -> bool:
@@ -149,7 +149,7 @@ def _corrected_tiles(p: AttentionProblem, desc: HardwareDescriptor) -> Attention
 
 
 def with_queries(plan: AttentionTiles, queries: int) -> AttentionTiles:
-    """Returns the plan with another Q tile, its keys unsplit, and the same constraints. With 256 queries, waves share K and V."""
+    """Returns a plan with a Q tile of `queries`, unsplit keys, and the constraints of `plan`. With 256, waves share K and V."""
     p, d = plan.problem, plan.descriptor
     if queries == shared.TILE:
         return replace(_shared_tiles(p, d, plan.tile_Q_max), constraints=plan.constraints)
@@ -162,10 +162,10 @@ def chained_keys(p: AttentionProblem) -> int:
 
 
 def shares(p: AttentionProblem, desc: HardwareDescriptor) -> bool:
-    """Returns True if a kernel can share K and V through LDS.
+    """True if a kernel can share K and V through LDS.
 
-    Conditions: no cache, 2 bytes an element, rows of K in whole 16 bytes, one register file (a product may stay in it),
-    registers and LDS within the limits.
+    Conditions: no cache, f16 or bf16, rows of K that are multiples of 16 bytes, one file for both kinds of VGPRs, few enough
+    heads per Q tile, and registers and LDS within the limits.
     """
     if p.dtype not in ("f16", "bf16") or p.cached or p.d % shared.COLUMN_UNIT or not desc.unified_vgprs:
         return False
@@ -198,16 +198,16 @@ def _with_rows(plan: AttentionTiles, work: Reduction, crossing: tuple[Constraint
 
 
 def _crossing(limit: float, use: float, is_shared: bool) -> tuple[Constraint, ...]:
-    """Returns the soft row that compares K and V through LDS with K and V in registers, in microseconds."""
+    """Returns the soft row that compares the two forms, K and V through LDS or in registers, in microseconds."""
     ways = ("in registers, a wave's own", "through LDS, shared by eight waves")
     note = f"{ways[is_shared]}; the limit is {ways[not is_shared]}"
     return (Constraint("way of K and V", Level.DEVICE, 1e6 * limit, 1e6 * use, "us", note, hard=False),)
 
 
 def _tail(p: AttentionProblem, d: HardwareDescriptor) -> Constraint:
-    """Returns the soft row that compares the vector unit with the matrix units.
+    """Returns the soft row that compares clocks of the vector unit with those of the matrix units.
 
-    It decides how many fragments of a step are multiplied after the barrier that ends a wave's reads.
+    The result decides how many fragments of a step are multiplied after the barrier that ends a wave's LDS reads.
     """
     note = f"softmax and issue of products, against products: {tail(p, d)} fragments of a step are multiplied behind its barrier"
     return Constraint("vector unit", Level.BLOCK, shared_clocks(p, d)["matrix"], vector_clocks(p, d), "clocks", note, hard=False)

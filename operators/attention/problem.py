@@ -16,8 +16,8 @@ from simgpu.operators.tree import Extent
 
 ATOM = 16  # rows and columns of the matrix instruction, on every target and type
 NARROW = ("fp8", "bf8")  # types that K and V may have in a cache
-# P is at most 1 and mostly small in a long row. f16's smallest normal is 2^-14 (gfx90a reads smaller values as 0), so
-# f16 holds P 2^15 times as large, and the end divides by 2^15.
+# P is at most 1, and most of a long row is small. f16's smallest normal is 2^-14 (gfx90a reads smaller values as 0), so
+# P is rounded to f16 after multiplication by 2^15, and the result is divided by 2^15.
 GAINS = {"f16": 2.0**15}
 
 
@@ -25,12 +25,13 @@ GAINS = {"f16": 2.0**15}
 class AttentionProblem:
     """R = softmax(scale * Q K^T) V for each head, row-major.
 
-    Q (batch,heads,lq,d), K (batch,kv_heads,lk,d), V (batch,kv_heads,lk,dv), R (batch,heads,lq,dv). Q, K, V have `dtype`, R the
-    accumulator's type. heads / kv_heads query heads share a head of K and V. Query i has position i + lk - lq among the keys
-    (the last query sees the last key). Queries that see no key give 0. LaunchError for impossible sizes.
+    Q (batch,heads,lq,d), K (batch,kv_heads,lk,d), V (batch,kv_heads,lk,dv), R (batch,heads,lq,dv). Q has `dtype`, K and V have
+    `dtype_kv`, R the accumulator's type. heads / kv_heads query heads share a head of K and V. Query i has position i + lk - lq
+    among the keys (the last query sees the last key). Rows of R are 0 for queries that see no key. LaunchError for impossible
+    sizes.
 
-    With pages, K is (pages,page,kv_heads,d) and V (pages,page,kv_heads,dv). `blocks` (batch, pages of lk keys) in i32 lists
-    each sequence's pages, and `lengths` (batch) in i32 its number of keys, at most lk. Its queries are at its end.
+    With pages, K is a pool (any number of pages,page,kv_heads,d), and V likewise with dv. `blocks` (batch, ceil(lk / page)) in
+    i32 lists each sequence's pages, and `lengths` (batch) in i32 its number of keys, at most lk. Its last query sees its last key.
 
     >>> from simgpu.operators import AttentionProblem
     >>> problem = AttentionProblem(lq=128, lk=1024, d=64, heads=8, kv_heads=2, causal=True, dtype="f16")
@@ -39,22 +40,22 @@ class AttentionProblem:
     """
 
     lq: int  # queries of a head
-    lk: int  # keys of a head; with pages, the most of a sequence
+    lk: int  # keys of a head; with pages, the largest number of keys of a sequence
     d: int  # head dimension of Q and K
     heads: int = 1  # query heads
     kv_heads: int = 0  # heads of K and V; 0: as many as heads
-    batch: int = 1
+    batch: int = 1  # number of sequences
     causal: bool = False  # True: a query sees no later key
-    window: int | None = None  # a query sees fewer keys than this before its own and, unless causal, after it
+    window: int | None = None  # a query sees only keys whose distance from its position is less than this; None: no limit
     scale: float | None = None  # factor of the scores; None: 1/sqrt(d)
-    dtype: str = "f32"
+    dtype: str = "f32"  # type of Q
     dv: int = 0  # head dimension of V; 0: d
     softcap: float | None = None  # a score s becomes softcap * tanh(s / softcap), after the scale
     # True: subtracts `slopes` (batch,heads) in f32 times the distance of query and key (Press et al., "Train Short,
     # Test Long")
     alibi: bool = False
     lse: bool = False  # True: the kernel also stores log(sum(exp(s))), (batch,heads,lq) in f32, -infinity if a query sees no key
-    page: int = 0  # keys of a page, a power of two from 16 on; 0: no pages
+    page: int = 0  # keys of a page, a power of two, at least 16; 0: no pages
     dtype_kv: str = ""  # type of K and V; "": dtype; or fp8 or bf8, which `scale_k` and `scale_v` (kv_heads) in f32 multiply
 
     def __post_init__(self) -> None:
@@ -97,12 +98,12 @@ class AttentionProblem:
 
     @property
     def narrow_kv(self) -> bool:
-        """True if K and V are 8-bit floats, which scales multiply."""
+        """True if K and V are 8-bit floats with scales."""
         return self.dtype_kv != self.dtype
 
     @property
     def cached(self) -> bool:
-        """True if K and V are a cache's: paged, or narrow."""
+        """True if K and V are paged, or 8-bit floats with scales."""
         return bool(self.page) or self.narrow_kv
 
     @property
@@ -117,7 +118,7 @@ class AttentionProblem:
 
     @property
     def element(self) -> DType:
-        """Type of Q, K and V."""
+        """Type of Q, and of K and V as they are multiplied."""
         return find_dtype(self.dtype)
 
     @property
@@ -166,7 +167,7 @@ class AttentionProblem:
         return self.batch, self.heads
 
     def visible(self, queries: Extent) -> Extent:
-        """Returns the keys that at least one of these queries sees; empty if none."""
+        """Returns the range of keys from the first to the last that one of these queries sees; empty if none."""
         shift, reach = self.lk - self.lq, self.lk + self.lq if self.window is None else self.window
         low = max(0, queries.min_ + shift - reach + 1)
         high = min(self.lk, queries.max_ + shift + (0 if self.causal else reach - 1))
@@ -196,7 +197,7 @@ class AttentionProblem:
 
     @property
     def pairs(self) -> int:
-        """Pairs of a query and a key that it sees, over all heads."""
+        """Number of pairs of a query and a key that it sees, over all sequences and heads."""
         position = np.arange(self.lq) + self.lk - self.lq
         reach = self.lk + self.lq if self.window is None else self.window
         low = np.maximum(0, position - reach + 1)

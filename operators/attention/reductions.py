@@ -1,4 +1,4 @@
-"""Rows, registers, LDS and clocks by unit of a tile, a step and a block of fused attention.
+"""Q tiles, registers, LDS and clocks of a step of fused attention, for both forms of the "corrected" policy (`plan`).
 
 Adjacent lanes pass the coalescer together if they load from one line of 64 bytes (gpu-strides). Lanes of a K fragment in
 registers load different keys, so each passes on its own. Lanes that stage V for LDS load 8 bytes each, half of the rate.
@@ -22,18 +22,18 @@ _HALF_LINES = 2  # staged V passes the coalescer at half its rate
 
 
 def row_slots(heads: int) -> int:
-    """Returns the rows of a Q tile for a query's heads.
+    """Returns the rows of a Q tile that a query's heads take: `heads` rounded up to a power of two.
 
-    It is a power of two, so that an atom's rows are a rectangle of heads and queries.
+    The columns of an atom are then a rectangle of heads and queries.
     """
     return 1 << (heads - 1).bit_length()
 
 
 def tile_heads(p: AttentionProblem, tile_q: int) -> int:
-    """Returns the number of query heads in a Q tile, among those that share K and V.
+    """Returns the number of query heads that share a Q tile.
 
-    It is the divisor of their number with the fewest Q tiles; ties go to the smallest. 1 if queries fill the tile; all of a
-    group if one query is decoded.
+    It is the divisor of heads / kv_heads that gives the fewest Q tiles; ties go to the smallest. It is 1 if the queries of one
+    head fill the tile, and often heads / kv_heads if there is one query (decoding).
     """
     group = p.heads // p.kv_heads
     most = max(1, REACH // (4 * p.lq * max(p.d, p.dv)))  # reach of 32-bit offsets
@@ -42,7 +42,7 @@ def tile_heads(p: AttentionProblem, tile_q: int) -> int:
 
 
 def q_tiles(p: AttentionProblem, tile_q: int, heads: int) -> int:
-    """Returns the Q tiles of all heads, if `heads` heads share one."""
+    """Returns the number of Q tiles of the whole problem, if `heads` query heads share each."""
     return p.batch * p.heads // heads * -(-p.lq // (tile_q // row_slots(heads)))
 
 
@@ -81,10 +81,7 @@ def shared_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> dict[str, fl
 
 
 def vector_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> float:
-    """Returns clocks of a SIMD's vector unit for a step of its two waves.
-
-    They are the softmax's, and an issue slot for each matrix instruction.
-    """
+    """Returns clocks of a SIMD's vector unit for a step of its two waves: the softmax, and issuing matrix instructions."""
     exponential, fma, sums = TRANS_SLOTS[desc.arch], 1.0, {"packed": 0.5, "f32": 1.0, "": 1.5}[shared.step_sums(p, desc)]
     rounding = 0.5 if p.dtype == "bf16" and desc.arch == "gfx950" else 1.5  # one conversion for two, or three instructions
     scores = shared.TILE * shared.KEYS_OF_STEP
@@ -99,5 +96,5 @@ def tail(p: AttentionProblem, desc: HardwareDescriptor) -> int:
 
 
 def partial_bytes(p: AttentionProblem) -> int:
-    """Returns the bytes of one partial O, maximum and sum of every query."""
+    """Returns the bytes of one part of the results: O, maximum and sum of every query."""
     return p.batch * p.heads * p.lq * (chained.partial_columns(p.dv) + 2) * dtype(p.dtype_c).bytes

@@ -81,7 +81,7 @@ def attention_lse(
 
 
 def given_slopes(p: AttentionProblem, slopes: ArrayLike | None) -> Array:
-    """Returns ALiBi's slopes, (batch,heads); zeros if the problem has none. LaunchError if they are missing or too many."""
+    """Returns ALiBi's slopes, (batch,heads); zeros if the problem has none. LaunchError if missing or of another shape."""
     if not p.alibi:
         return np.zeros(p.slopes_shape)
     return expect_shape("slopes", () if slopes is None else slopes, p.slopes_shape).astype(np.float64)
@@ -100,11 +100,13 @@ def attention_error_bound(
 ) -> Array:
     """Returns an elementwise bound on |kernel - float64 reference|, for any order of keys and merges, fused or not.
 
-    A score is off by g(d+4) * scale|Q||K| of its row's largest, with u the roundoff of the accumulation step. An exponent is
-    off by twice that and 4u of the largest score. Each of lk weights adds 4u for exp, sums, rescales and products. So numerator
-    and denominator are within a factor of e^r. The numerator's weights are also rounded to the operands' type. exp may flush
-    below 2^-126, a narrow P below its own smallest value. gfx90a reads subnormal inputs as 0, P's as well. A soft cap adds 16u
-    of itself to an exponent.
+    u is the roundoff of an accumulation step. A score is off by at most `gamma(d + 4, u)` times the largest scale*|Q||K| of its
+    row. An exponent is off by twice that plus 8u times the row's largest |score|, and a soft cap adds 16u times the cap. exp,
+    sums, rescales and products add 4u for each of lk weights, and 32u. With r the sum of these, numerator and denominator are
+    each within a factor of e^r.
+
+    P is also rounded to the operands' type. exp may return 0 below 2^-126, and a narrow P becomes 0 below its type's smallest
+    value. gfx90a reads subnormal inputs, P included, as 0.
 
     >>> import numpy as np
     >>> from simgpu.operators import AttentionProblem, reference
@@ -142,7 +144,7 @@ def attention_lse_error_bound(
     slopes: ArrayLike | None = None,
     cache: Cache | None = None,
 ) -> Array:
-    """Returns a bound on |kernel - float64| of `attention_lse`: its exponents' error, and some units of the result and of ln 2.
+    """Returns a bound on |kernel - `attention_lse`|, (batch,heads,lq): the exponents' error, and units of result and ln(lk).
 
     >>> import numpy as np
     >>> from simgpu.operators import AttentionProblem, reference
@@ -170,7 +172,7 @@ def _scaled_bound(one: Sequence, arch: str, rows: Extent) -> Array:
 
 
 def _exponent_error(p: AttentionProblem, q: ArrayLike, k: ArrayLike, scores: Array, arch: str, rows: Extent) -> Array:
-    """Returns a bound on the error of an exponent, and of the rescales and sums after it, (batch,heads,queries)."""
+    """Returns r of `attention_error_bound`, (batch,heads,queries): error of an exponent, and of the sums and rescales after it."""
     assert p.scale is not None
     row, unit = STEPS[p.dtype], max(STEPS[p.dtype].step, 2.0**-53)
     size_q, size_k = (np.abs(np.asarray(x).astype(np.float64)) for x in (q, k))
@@ -183,8 +185,8 @@ def _exponent_error(p: AttentionProblem, q: ArrayLike, k: ArrayLike, scores: Arr
     return np.asarray(2 * flushed + 2 * largest * (gamma(p.d + 4, unit) + 2.1 * row.input_error) + rounded)
 
 
-# Smallest positive value; smaller weights become 0 when rounded to the type [IEEE 754; OCP OFP8 E4M3 and E5M2, FNUZ one
-# lower].
+# Smallest positive value of the type; smaller weights may be rounded to 0 [IEEE 754; OCP OFP8 E4M3 and E5M2; those of FNUZ are
+# half as large].
 _SMALLEST_WEIGHT = {"f16": 2.0**-24, "fp8": 2.0**-9, "bf8": 2.0**-16}
 
 

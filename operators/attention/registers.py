@@ -38,9 +38,9 @@ STATISTICS = ("references", "row sums", "thresholds")
 
 
 def key_atoms(p: AttentionProblem) -> int:
-    """Returns the atoms of keys for each wave and step.
+    """Returns the atoms of 16 keys of a wave in a step.
 
-    Two of 16 bits if d leaves room for both and their interleaved V, else one.
+    Two for types of at most 2 bytes with d and dv up to 128, which leaves registers for the interleaved V; else one.
     """
     return 2 if p.element.bytes < 4 and max(p.d, p.dv) <= 128 else 1
 
@@ -51,7 +51,7 @@ def fragment_elements(d: int, e: int) -> int:
 
 
 def column_blocks(d: int, e: int) -> tuple[tuple[int, int], ...]:
-    """Returns (first column, atoms) of the blocks of V's columns that one load a lane covers: 16 bytes a lane if d allows."""
+    """Returns (first column, atoms) of each block of V's columns that a wave loads with one load: 16 bytes a lane if d allows."""
     blocks, column = [], 0
     while column < d:
         wide = FRAGMENT_BYTES // e
@@ -63,7 +63,7 @@ def column_blocks(d: int, e: int) -> tuple[tuple[int, int], ...]:
 
 
 def registers(p: AttentionProblem, descriptor: HardwareDescriptor, queries: int) -> tuple[RegisterRange, ...]:
-    """Returns the named ranges of a wave with this many queries (a multiple of 16)."""
+    """Returns the named VGPR ranges of a wave. queries: a multiple of 16."""
     d, dv, e, words = p.padded_d, p.padded_dv, p.element.bytes, find_dtype(p.dtype_c).registers
     nq, na = queries // ATOM, key_atoms(p)
     blocks = column_blocks(dv, e)
@@ -111,7 +111,7 @@ def scalars(p: AttentionProblem, split: bool) -> tuple[RegisterRange, ...]:
 
 
 def partial_columns(dv: int) -> int:
-    """Returns the columns from one row of a part's O in scratch memory to the next: whole quads, which lanes store."""
+    """Returns the row stride, in elements, of a part's O in scratch memory: dv rounded up to the 4 elements that a lane stores."""
     return -(-dv // 4) * 4
 
 
@@ -121,7 +121,7 @@ def merge_row_words(d: int, e: int) -> int:
 
 
 def merge_bytes(d: int, e: int) -> int:
-    """Returns the LDS bytes of the waves' partial O, 16 queries by one block of columns at a time."""
+    """Returns the LDS bytes for the waves' partial O, which are added 16 queries by one block of columns at a time."""
     return WAVES * ATOM * merge_row_words(d, e) * 4
 
 
@@ -131,5 +131,8 @@ def statistics_bytes(queries: int) -> int:
 
 
 def merge_traffic(d: int, queries: int, size: int) -> int:
-    """Returns the LDS bytes that a block's waves write, and read again, to add their states of some queries: O, maximum and sum."""
+    """Returns the LDS bytes that a block's waves write, and read again, to merge their states of `queries` rows.
+
+    A state is O, maximum and sum. size: bytes of an element.
+    """
     return WAVES * queries * (d + 2) * size

@@ -6,7 +6,7 @@ registers:
 
     Q^T, S^T, P^T, O^T    32*d*2/256, 32*64/64, half of it, 32*dv/64
     fragments             FRAGMENTS reads of 16 bytes in flight from LDS, of V, then of K
-    staging               the lane's 16th of a step in flight from memory: d/16, dv/16
+    staging               a lane's part of a step's K and V in flight from memory: d/16, dv/16
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ FRAGMENTS = 12  # reads of LDS ahead of their use: 24 matrix instructions of 16 
 # Fragments that are multiplied after the barrier that ends a wave's reads. If products take the longest part of a step,
 # they last while the SIMD's other wave reads its first fragments. If the softmax does, it should not wait for them.
 LONG_TAIL, SHORT_TAIL = 8, 3
-NARROWEST = 64  # least columns: every lane stages the same amount
-COLUMN_UNIT = 8  # elements in a lane's 16 bytes of K, all inside d or all outside
+NARROWEST = 64  # fewest columns of K or V in LDS: every lane stages the same amount
+COLUMN_UNIT = 8  # elements in a lane's 16-byte load of K, which is inside d as a whole or not at all
 # Targets with v_dot2_f32 of the type, among those with one register file (LLVM, VOP3PInstructions.td).
 DOT_PRODUCTS = {"f16": ("gfx90a", "gfx942", "gfx950"), "bf16": ("gfx950",)}
 # Work-item id, lane's row and group, exchange between lane halves; offset, read and write address of K and of V.
@@ -47,12 +47,12 @@ _ADDRESSES = 10
 
 
 def padded_columns(width: int) -> int:
-    """Returns the columns of K or V in LDS and registers."""
+    """Returns the columns of K or V in LDS and registers: `width` rounded up to a power of two, at least NARROWEST."""
     return max(NARROWEST, 1 << (width - 1).bit_length())
 
 
 def value_keys(dv: int) -> int:
-    """Returns the keys of V that a lane transposes, for four columns: 4, or 2 if lanes would otherwise be idle."""
+    """Returns the number of keys in the block of keys by four columns of V that a lane transposes: 4, or 2 for a narrow V."""
     return 4 if padded_columns(dv) >= 128 else 2
 
 
@@ -69,10 +69,10 @@ def lds(p: AttentionProblem) -> tuple[LdsArray, LdsArray]:
 
 
 def step_sums(p: AttentionProblem, desc: HardwareDescriptor) -> str:
-    """Returns how a step is summed: "packed", "f32" or "".
+    """Returns how a step's P is summed: "packed", "f32" or "".
 
-    "packed": sums of the rounded P (not if the log-sum-exp is wanted). "f32": sums of P in f32. "": a running sum, with maxima,
-    because a sum in f32 does not show whether a P exceeds f16's largest number.
+    "packed": dot products of the rounded P, unless the log-sum-exp is stored. "f32": sums of P in f32. "": a running sum, with
+    maxima, because a sum in f32 does not show whether a P exceeds f16's largest number.
     """
     if not p.lse and desc.arch in DOT_PRODUCTS[p.dtype]:
         return "packed"
@@ -80,7 +80,7 @@ def step_sums(p: AttentionProblem, desc: HardwareDescriptor) -> str:
 
 
 def registers(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[RegisterRange, ...]:
-    """Returns the named ranges of a wave."""
+    """Returns the named VGPR ranges of a wave."""
     d, dv, nq = padded_columns(p.d), padded_columns(p.dv), QUERIES // ATOM
     scores = QUERIES * KEYS_OF_STEP // 64
     ranges = (

@@ -44,7 +44,7 @@ class AttentionTiles(Derivation):
     policy: str  # tile policy
     tile_Q: int  # queries of a block
     tile_KV: int  # keys of a step
-    tile_Q_max: int  # queries that the registers allow
+    tile_Q_max: int  # largest tile_Q that the registers allow; 0 if none
     split_kv: int  # blocks that share one Q tile's keys
     constraints: tuple[Constraint, ...]
     shared: bool = False  # True if waves own queries and share K and V through LDS
@@ -112,9 +112,9 @@ class AttentionTiles(Derivation):
 
     @property
     def heads_at_once(self) -> int:
-        """Heads whose Q tiles alternate in the order of dispatch, which assigns workgroups to the XCDs in turn.
+        """Number of groups of heads whose Q tiles alternate in the order of dispatch.
 
-        Heads that share K and V then run on one XCD, and share its L2.
+        Workgroups are assigned to XCDs in turn, so the Q tiles of a head then run on few XCDs and share K and V in their L2.
         """
         return math.gcd(self.descriptor.xcds, self.problem.batch * self.problem.heads // self.tile_heads)
 
@@ -125,15 +125,15 @@ class AttentionTiles(Derivation):
 
     @property
     def tile_pairs(self) -> bool:
-        """True if a block has two Q tiles of a head: the first and the last that are left.
+        """True if a block computes two Q tiles of a head, the same number from its first and from its last.
 
-        Under a causal mask, such a pair sees as many keys as any other.
+        Under a causal mask, all such pairs see the same number of keys.
         """
         return self.shared and self.problem.causal
 
     @property
     def blocks_of_head(self) -> int:
-        """Blocks of the heads of a tile, their keys unsplit."""
+        """Blocks for the heads that share a Q tile, if keys are not split."""
         tiles = -(-self.L // max(1, self.tile_queries))
         return -(-tiles // 2) if self.tile_pairs else tiles
 
@@ -191,7 +191,7 @@ class AttentionTiles(Derivation):
 
     @property
     def resources(self) -> ResourcePlan:
-        """Named ranges of the kernel. Under "published" without a kernel: the paper's V and one tile of K or V."""
+        """Registers and LDS of the kernel. Under "published" without a kernel: the paper's V and one tile of K or V."""
         if self.shared:
             return shared_resources(self.problem, self.descriptor)
         if self.policy == "corrected":
@@ -204,7 +204,7 @@ class AttentionTiles(Derivation):
 
 
 def alignment_row(plan: AttentionTiles) -> Constraint:
-    """Returns the row that a wave has whole atoms."""
+    """Returns the hard row that requires a wave's queries, keys and head dimensions to be whole atoms."""
     widths = (plan.problem.padded_d, plan.problem.padded_dv)
     ragged = sum(bool(size % STEP) for size in (plan.tile_Q // plan.waves_q, plan.tile_KV // plan.waves_kv, *widths))
     return Constraint("atom alignment", Level.ATOM, 0, ragged, "dimensions", f"queries, keys and d of a wave by {STEP}",
@@ -214,7 +214,7 @@ def alignment_row(plan: AttentionTiles) -> Constraint:
 def soft_rows(plan: AttentionTiles) -> tuple[Constraint, ...]:
     """Returns the rows of occupancy and operand bandwidth.
 
-    The latter is for K and V from the level that serves re-reads at matrix peak: 2e/(4*tQ) bytes a FLOP (E21).
+    At matrix peak, every Q tile reads K and V at e/(2*tQ) bytes per FLOP from the cache that serves re-reads (E21).
     """
     p, d = plan.problem, plan.descriptor
     demand = d.matrix_tflops(p.dtype) * p.element.bytes / (2 * plan.tile_Q)

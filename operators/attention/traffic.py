@@ -1,4 +1,4 @@
-"""Bytes that attention moves and instructions that it executes, counted over its workgroups: masks hide keys from them."""
+"""Bytes that attention moves and instructions that it executes, counted block by block, because masks hide keys from some."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class WarpAttentionNode(_AttentionNode):
                 yield AtomAttentionNode(self.plan, (q, k, View("V", keys, cols, v.outer), View("R", queries, cols, outer)), "O")
 
     def columns(self, atom: MFMAAtom) -> tuple[Split, Split]:
-        """Returns heads and queries of the atoms' columns: an atom has a rectangle of them."""
+        """Returns the heads and the queries of each atom's columns: an atom has a rectangle of them."""
         slots, q = self.plan.row_slots, self.views[0]
         return q.outer[1].split(atom.n), q.rows.split(max(1, atom.n // slots))
 
@@ -107,7 +107,7 @@ class WarpAttentionNode(_AttentionNode):
 
 @dataclass(frozen=True)
 class BlockAttentionNode(_AttentionNode):
-    """A workgroup's Q tile against its part of the visible keys: K and V tiles pass through LDS, S and O stay in registers."""
+    """A Q tile against one part of its visible keys, a K and V tile at a time. S and O stay in registers."""
 
     level: ClassVar[Level] = Level.BLOCK
 
@@ -158,7 +158,7 @@ class BlockAttentionNode(_AttentionNode):
 class FusedAttention(Root):
     """Root of an attention tree: R = softmax(scale * Q K^T) V for each head on a target under a tile policy.
 
-    values: kernel for P V: "mfma" or, under "published", also "fma", the paper's other kernel. LaunchError for another.
+    values: how P V is computed: "mfma" or, under "published", also "fma", the paper's other kernel. LaunchError otherwise.
 
     >>> from simgpu.operators import AttentionProblem, FusedAttention
     >>> tree = FusedAttention(AttentionProblem(lq=1024, lk=1024, d=64, heads=8, dtype="f16"), "mi300x")
@@ -194,7 +194,7 @@ class FusedAttention(Root):
         return FusedAttention(self.problem, descriptor, self.derivation.policy, self.values)
 
     def children(self) -> Iterator[BlockAttentionNode]:
-        """Yields one node a workgroup: by batch, head, Q tile, part of its visible keys. Parts without keys have empty views."""
+        """Yields one node per batch index, group of heads, Q tile and part of its visible keys; views of empty parts are empty."""
         plan, p = self.derivation, self.problem
         q, k, v, r = self.views
         for batch, heads in product(q.outer[0].split(1), q.outer[1].split(plan.tile_heads)):

@@ -43,8 +43,8 @@ def attention_typical_error(
 ) -> TypicalError:
     """Returns the typical error of a faithful kernel's R, (batch,heads,lq,dv), for these queries, fused or not.
 
-    P is rounded to the operands' type, GAINS times as large: a relative error of each weight that V's signs average out.
-    Exponents, sums of P and sums of P V round as the accumulator does. P that gfx90a reads as 0 is a drift.
+    P is rounded to the operands' type after multiplication by GAINS. Each weight then has a relative error, which the signs of V
+    average out. Exponents, sums of P and sums of P V round as the accumulator does. P that gfx90a reads as 0 is a drift.
 
     >>> attention_typical_error(AttentionProblem(lq=1, lk=1, d=1), [[[[1.0]]]], [[[[1.0]]]], [[[[2.0]]]]).expected
     array([[[[2.]]]])
@@ -94,10 +94,7 @@ def attention_typical_error(
 
 
 def _of_sequences(p: AttentionProblem, rows: Extent, arch: str, operands: Callable[[], Iterator[Sequence]]) -> TypicalError:
-    """Returns each sequence's error times the scale of its V.
-
-    That is one rounding more, and one for the scale of K, which is part of the scores' scale.
-    """
+    """Returns the errors of a cached problem: each sequence's, times scale_v, plus the roundings of that product."""
     found = {}
     for name in TypicalError.__dataclass_fields__:
 
@@ -114,10 +111,7 @@ def _of_sequences(p: AttentionProblem, rows: Extent, arch: str, operands: Callab
 
 
 def _common_rounding(weights: Array, kind: DType, arch: str) -> Array:
-    """Returns the standard deviation of the sum of a row's rounding errors, (..., 1), if equal weights have equal errors.
-
-    They have if scores are tied.
-    """
+    """Returns the standard deviation of the sum of a row's rounding errors, (..., 1). Equal weights (tied scores) round alike."""
     narrow = weights.astype(numpy_dtype(kind.name, arch))
     keys = weights.shape[-1]
     held = np.sort(narrow.view(f"u{kind.bytes}"), axis=-1, kind="stable").reshape(-1)
@@ -128,7 +122,7 @@ def _common_rounding(weights: Array, kind: DType, arch: str) -> Array:
 
 
 def _tied_fraction(weights: Array) -> float:
-    """Returns the fraction of the middle row's weights that equal another of them."""
+    """Returns the fraction of the middle row's weights, rounded to f32, that repeat an earlier one."""
     row = weights.reshape(-1, weights.shape[-1])[weights[..., 0].size // 2]
     seen = row[row > 0].astype(np.float32)
     return 1 - len(np.unique(seen)) / max(1, len(seen))

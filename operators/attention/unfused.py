@@ -44,7 +44,7 @@ class UnfusedPlan(Derivation):
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:  # type: ignore[override]
-        """Rows of all kernels, as kernel.name. One binds: of the first kernel that does not fit, else of the first product."""
+        """Rows of all kernels, as "kernel: name". The binding row is that of the first kernel that does not fit, else of S."""
         worst = next((part for part in self.parts if not part.feasible), self.parts[0])
         return tuple(
             replace(row, name=f"{name}: {row.name}", binding=row.binding and part is worst)
@@ -127,7 +127,7 @@ class UnfusedAttention(Root):
 
     @property
     def bytes_once(self) -> int:
-        """HBM bytes of the three kernels, each array once a kernel: 4,329 MB at L = 16384, d = 128 (E19)."""
+        """HBM bytes of the three kernels, if each reads or writes an array once: 4,329 MB at L = 16384, d = 128 (E19)."""
         return sum(part.problem.bytes_once for part in self.parts)
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
@@ -149,7 +149,7 @@ class UnfusedAttention(Root):
 
 
 def _band(p: AttentionProblem) -> Band | None:
-    """Returns the keys that query i of lq sees, from i + first to i + end, by the problem's masks."""
+    """Returns the problem's masks as a Band: the keys that query i sees, from i + first up to i + end. None without masks."""
     if not p.causal and p.window is None:
         return None
     shift, reach = p.lk - p.lq, p.lk + p.lq if p.window is None else p.window

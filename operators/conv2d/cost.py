@@ -1,4 +1,7 @@
-"""A convolution's tiles as launches. A step is a stage of channels with all taps; every tile reads its halo and filters again."""
+"""Cost of a convolution kernel from its tiles.
+
+A step is a stage of tile_ic input channels with all taps. Every tile reads its halo and filters from L2 again.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from simgpu.operators.split import Reduction
 
 
 def conv2d_seconds(plan: Conv2dPlan, split: Any) -> dict[str, Any]:
-    """Returns seconds by term of a plan's tiles with another split of the input channels: a number, or an array."""
+    """Returns seconds by term of a plan's tiles with another split of the input channels.
+
+    Terms: those of `KernelCost.terms`, "second pass", and the sum of both as "total". split: blocks per tile, a number or an array.
+    """
     p, work = plan.tiled_problem, conv2d_reduction(plan)
     terms = conv2d_cost(plan, split).terms()
     parts, _ = parts_of(plan.ic_steps, split)
@@ -24,7 +30,7 @@ def conv2d_seconds(plan: Conv2dPlan, split: Any) -> dict[str, Any]:
 
 
 def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
-    """Returns the reduction that decides the split of the input channels."""
+    """Returns the loop over input channels as a Reduction, which decides its split."""
     p, (gx, gy, gz) = plan.tiled_problem, plan.grid
     elements = p.n * p.oc * p.oh * p.ow
     return Reduction(
@@ -38,7 +44,7 @@ def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
 
 
 def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
-    """Returns the cost of the first kernel."""
+    """Returns the cost of the convolution kernel, without the second pass of split channels."""
     p, d, e = plan.tiled_problem, plan.descriptor, plan.problem.element.bytes
     (gx, gy, gz), taps, channel, clocks = plan.grid, p.kh * p.kw, plan.tile_ic * e, step_clocks(plan)
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
@@ -79,9 +85,9 @@ def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
 
 
 def _halo_lines(plan: Conv2dPlan, line: int) -> float:
-    """Returns the bytes of the cache lines that hold a stage's halo, in runs at regular distances.
+    """Returns the average bytes of the cache lines that hold a stage's halo, which consists of equally spaced runs.
 
-    0 if few channels are made more, because runs are then whole rows of the filter.
+    0 with `factor` > 1, whose runs are whole rows of the filter.
     """
     p, e = plan.problem, plan.problem.element.bytes
     if plan.factor > 1:
@@ -109,5 +115,5 @@ def step_clocks(plan: Conv2dPlan) -> dict[str, float]:
 
 
 def halo_clocks(plan: Conv2dPlan, cache: float) -> float:
-    """Returns the vector cache's clocks for a stage's halo: to deliver bytes at `cache` a clock, or to accept lanes."""
+    """Returns the vector cache's clocks for a stage's halo: to deliver its bytes (`cache` per clock) or to accept its lanes."""
     return max(plan.asked_halo * plan.tile_ic * plan.problem.element.bytes / cache, plan.halo_clocks)

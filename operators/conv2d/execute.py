@@ -22,7 +22,7 @@ class Conv2dExecutor(Executor, root=Conv2d):
     """Computes the convolution of X and W (oc,ic/groups,kh,kw) and its epilogue. X and Y are in the problem's layout."""
 
     def visit_device(self, tree: Conv2d, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None) -> Array:
-        """Returns Y in the accumulation type, not rounded to its own."""
+        """Returns Y in the problem's layout and the accumulation type, not rounded to `dtype_c`."""
         p, plan = tree.problem, tree.plan
         y = finish(p, self._sums(tree, by_channels(p, x), expect_shape("W", w, p.shapes[1])), bias)
         self.count(flops=p.flops, hbm_bytes=p.bytes_once)
@@ -52,7 +52,7 @@ class Conv2dExecutor(Executor, root=Conv2d):
         return y
 
     def visit_block(self, node: BlockConv2dNode, out: Array) -> None:
-        """Adds the block's part to `out`, (1,channels,rows,cols) of Y."""
+        """Adds the block's products to `out`, the block's window of Y, (1,channels,rows,cols)."""
         plan, p = node.plan, node.plan.tiled_problem
         x_view, w_view, y_view = node.views
         tile: Array = np.zeros((len(y_view.outer[1]), plan.pixels), out.dtype)
@@ -124,7 +124,7 @@ def laid_out(p: Conv2dProblem, y: Array) -> Array:
 
 
 def finish(p: Conv2dProblem, sums: Array, bias: ArrayLike | None) -> Array:
-    """Returns Y in the problem's layout from the sums (n,oc,oh,ow), in their type, not rounded to Y's."""
+    """Applies the epilogue to the sums (n,oc,oh,ow). Returns Y in the problem's layout and the sums' type."""
     if bias is None and p.bias:
         raise LaunchError(f"the epilogue adds a bias, but none was given: pass one of shape ({p.oc},)")
     none: Array = np.empty((0, 0))
@@ -133,7 +133,7 @@ def finish(p: Conv2dProblem, sums: Array, bias: ArrayLike | None) -> Array:
 
 
 def convolve(p: Conv2dProblem, x: Array, w: Array) -> Array:
-    """Returns the sums (n,oc,oh,ow) of whole arrays, X (n,ic,ih,iw), tap by tap, in their type."""
+    """Returns the sums (n,oc,oh,ow) of X (n,ic,ih,iw) convolved with W, tap by tap, in X's type."""
     (sh, sw), (ph, pw), (dh, dw) = p.stride, p.padding, p.dilation
     high, wide = (p.oh - 1) * sh + 1, (p.ow - 1) * sw + 1
     y: Array = np.zeros((p.n, p.groups, p.ocg, p.oh, p.ow), x.dtype)

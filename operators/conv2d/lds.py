@@ -1,14 +1,14 @@
 """Layouts of a convolution's input halo and filter taps in LDS: closed forms for the plan and the emitter.
 
-A matrix instruction multiplies 16 pixels by G lane groups. Group g reads its tIC/G channels of each pixel in chunks of 4, 8 or
-16 bytes: one chunk, or several of 16 bytes (`reads`). Number h of several is the pixel's chunk h*G + g.
+A matrix instruction takes 16 pixels in each of G lane groups. Group g reads its tIC/G channels of each pixel in chunks of 4, 8
+or 16 bytes: one chunk, or several (`reads`) of 16 bytes. Its chunk number h is chunk h*G + g of the pixel.
 
 * X is [h][g][slot][chunk]: slot = row*pitch + (column % sW)*Q + column // sW with Q = ceil(hW/sW), pitch = sW*Q. So the pixels
-  under a tap are neighbours at any stride, and taps are a fixed distance apart. Consecutive lanes then read consecutive chunks
-  at every tap. In one phase, g + 1 reads the banks after those of g if a group's plane is a whole number of LDS lines (16-byte
-  chunks), or half a line more (smaller chunks). Conflicts remain if a tile row has fewer than 8 pixels.
+  of a tile row under a tap are adjacent at any stride sW, and taps are a fixed distance apart: consecutive lanes read consecutive
+  chunks at every tap. In one phase of a read, group g + 1 reads the banks after those of g if a group's plane is a whole number
+  of LDS lines (16-byte chunks), or half a line more (smaller chunks). Conflicts remain if a tile row has fewer than 8 pixels.
 * W is [tap % 2][h][channel][g ^ swizzle(channel)][chunk], with the swizzle of a GEMM operand: no conflicts. With several h,
-  each has half a line more, so that a channel's chunks, which neighbouring lanes write, are side by side modulo a line.
+  each h is followed by half a line, so that a channel's chunks, which adjacent lanes write, are adjacent modulo a line.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class HaloLayout:
     """LDS layout of the input halo for a tile of rows x cols output pixels."""
 
     problem: Conv2dProblem
-    rows: int
-    cols: int
+    rows: int  # output rows of the tile
+    cols: int  # output columns of the tile
     groups: int  # lane groups of the matrix instruction
     chunk: int  # bytes
     banks: int  # banks of the LDS
@@ -36,7 +36,7 @@ class HaloLayout:
 
     @property
     def phase_columns(self) -> int:
-        """Q: slots of the columns that are equal modulo the stride."""
+        """Q, the number of halo columns that are equal modulo the stride."""
         return -(-self.problem.halo(self.rows, self.cols)[1] // self.problem.stride[1])
 
     @property
@@ -75,7 +75,7 @@ class HaloLayout:
         return row * self.pitch + column % width * self.phase_columns + column // width
 
     def tap(self, kh: int, kw: int) -> int:
-        """Returns the slots from an output pixel's first input pixel to the one under a tap."""
+        """Returns the slots from an output pixel's first input pixel to its input pixel under a tap."""
         return self.slot(kh * self.problem.dilation[0], kw * self.problem.dilation[1])
 
     def pixel(self, row: int, column: int) -> int:
@@ -122,7 +122,7 @@ class TapLayout:
         return max(1, _LINE // self.row), *_SWIZZLES[self.chunk]
 
     def byte(self, channel: int, number: int) -> int:
-        """Returns the LDS byte of a channel's chunk."""
+        """Returns the LDS address, relative to the tap, of chunk `number` of an output channel."""
         line, step, count = self.swizzle_terms
         h, group = divmod(number, self.groups)
         return h * self.part + channel * self.row + (group ^ step * (channel // line % count)) * self.chunk

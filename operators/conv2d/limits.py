@@ -29,7 +29,7 @@ _CONSTANTS = {"gelu": 8, "silu": 1}  # constants of an activation in f32
 
 
 def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:
-    """Returns the SGPRs of a wave. The epilogue reuses those of the loop's buffers and masks."""
+    """Returns the SGPRs of a wave. The epilogue reuses registers of the loop's buffers and masks."""
     p, more = plan.problem, {}
     if plan.windows != (1, 1):
         more["window"] = 2
@@ -44,7 +44,7 @@ def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:
 
 
 def conv2d_resources(plan: Conv2dPlan) -> ResourcePlan:
-    """Returns the registers of a wave and the LDS of a block, array by array."""
+    """Returns the registers of a wave and the LDS arrays of a block."""
     d, atom, waves = plan.descriptor, plan.atom, plan.waves_p * plan.waves_oc
     registers = (
         RegisterRange("accumulators", "acc", plan.pixels * plan.tile_oc // (waves * atom.m * atom.n) * atom.acc_registers),
@@ -61,7 +61,7 @@ def conv2d_resources(plan: Conv2dPlan) -> ResourcePlan:
 
 
 def with_time_rows(plan: Conv2dPlan) -> Conv2dPlan:
-    """Returns the plan with soft rows for the parts of its time, before the row of the problem's size."""
+    """Returns the plan with soft rows about its time, inserted before the row "problem size"."""
     rows = conv2d_reduction(plan).time_rows(
         plan.split_ic, "input channels", step_clocks(plan), "of a stage of channels, all taps"
     )
@@ -69,7 +69,7 @@ def with_time_rows(plan: Conv2dPlan) -> Conv2dPlan:
 
 
 def conv2d_constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
-    """Returns all limits except those of its time."""
+    """Returns all constraints of a plan except those about its time. gemm: plan of the same products, for its tile."""
     p, d, r, atom = plan.tiled_problem, plan.descriptor, plan.resources, plan.atom
     limit, use = d.lds_bytes // plan.blocks_wanted, d.lds_allocation(r.lds_bytes)
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)

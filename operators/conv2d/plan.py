@@ -15,13 +15,13 @@ that loads least (`_on_border`). Candidates come from the GEMM's optima and from
 (`_with_halo`), each with one and two blocks a CU, and with the rows that pad least. The plan is the candidate of least time,
 with its best split of the channels (`operators.split`).
 
-B = 2 if the smallest tile fits twice, and the registers do, else 1. tIC is the K span, or a smaller power of two if even the
-smallest tile is too large. b slots keep the planes of `conv2d.lds` on different banks. Two more separate the parts of W, if a
-lane group has more than 16 bytes of a pixel.
+B = 2 if LDS and registers hold two blocks, else 1. tIC is the K span, or a smaller power of two if even the smallest tile does
+not fit. b slots keep the planes of `conv2d.lds` on different banks. Two more separate the parts of W if a lane group has more
+than 16 bytes of a pixel.
 
-Few input channels become more, see `channel_factor`. Of X, only rows and columns under taps of some pixel are staged
-(`problem.lattice`). If LDS cannot hold the halo of all taps with a whole K span, the taps are cut into windows of equal size,
-the largest that it holds: whole rows of the filter, else part of a row (`_windows`). Each window is staged separately, like
+Problems with few input channels are transformed into ones with more (`channel_factor`). Rows and columns of X that no tap reads
+are not staged (`problem.lattice`). If LDS cannot hold the halo of all taps with a whole K span, the taps are cut into windows of
+equal size, the largest that fit: whole rows of the filter, else parts of a row (`_windows`). Each window is staged as if it were
 other channels of X.
 
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
@@ -47,7 +47,7 @@ from simgpu.operators.split import price
 
 _LONGEST = 256  # most pixels, and channels, of a block (gemm/tiling.py)
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows
-Cut = tuple[int, Pair]  # the factor of more channels, and the window of taps
+Cut = tuple[int, Pair]  # factor of `space_to_channel`, and window of taps
 
 
 def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> Conv2dPlan:
@@ -94,9 +94,9 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
 
 
 def _with_halo(problem: Conv2dProblem, atom: MFMAAtom, tilings: list[Tiling]) -> list[Tiling]:
-    """Returns the GEMM's optima and, for each one's area, the shape that stages the least.
+    """Returns the GEMM's optima and, for the area P*tOC of each, the shape that stages the least.
 
-    A stage of channels brings h*P pixels of halo and tOC*KH*KW filters, h = hW*sH/tOW for each row more. The sum is least if
+    A stage of channels loads h*P pixels of halo, h = hW*sH/tOW, and tOC*KH*KW filter elements per channel. The sum is least if
     both are equal: tOC = sqrt(P*tOC * h/(KH*KW)).
     """
     unit, found = 2 * atom.n, list(tilings)
@@ -114,15 +114,15 @@ def _with_halo(problem: Conv2dProblem, atom: MFMAAtom, tilings: list[Tiling]) ->
 
 
 def _problem_of_tiles(problem: Conv2dProblem, tiling: Tiling) -> Conv2dProblem:
-    """Returns the problem that tiles of a K span cut: few input channels are made more."""
+    """Returns the problem as it is tiled for the K span of `tiling`: with `channel_factor` and without unread pixels."""
     p = space_to_channel(problem, channel_factor(problem, tiling.warp_k))
     return with_window(p, (p.kh, p.kw), 1)
 
 
 def _windows(problem: Conv2dProblem, gemm: GemmPlan) -> list[Cut]:
-    """Returns all taps at once. If LDS cannot hold them with a whole K span, also returns the largest window that it holds.
+    """Returns a cut with all taps and, if LDS cannot hold those with a whole K span, one with the largest window that fits.
 
-    A window has rows of the whole filter's width, or is part of one row. Few channels stay few then.
+    A window is several whole rows of the filter, or a part of one row. `channel_factor` is not applied in the second case.
     """
     factor = channel_factor(problem, gemm.tiling.warp_k) if gemm.policy == "corrected" else 1
     more, p = space_to_channel(problem, factor), problem
@@ -134,15 +134,15 @@ def _windows(problem: Conv2dProblem, gemm: GemmPlan) -> list[Cut]:
 
 
 def _holds(p: Conv2dProblem, window: Pair, gemm: GemmPlan) -> bool:
-    """Returns True if LDS holds the smallest tile's stage of a whole K span under these taps."""
+    """True if LDS holds a stage of the smallest tile with a whole K span and a window of taps."""
     d, span = gemm.descriptor, gemm.tiling.warp_k * p.element.bytes
     return _smallest_stage(with_window(p, window, 1), gemm) <= d.lds_bytes // d.lds_granule * d.lds_granule // span
 
 
 def _smallest_stage(p: Conv2dProblem, gemm: GemmPlan) -> int:
-    """Returns the slots of X and channels of two taps of W that the smallest tile stages.
+    """Returns the number of slots of X plus output channels of two taps of W that the smallest tile stages.
 
-    At most a line of the smallest chunks separates the planes of the halo: one slot for each bank.
+    Between planes of the halo, at most one LDS line of the smallest chunks is left free: one slot per bank.
     """
     t, columns = gemm.tiling, _columns(p)
     wide = -(-p.halo(1, columns)[1] // p.stride[1]) * p.stride[1]
@@ -166,7 +166,7 @@ def _columns(p: Conv2dProblem) -> int:
 
 
 def _fitting(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan:
-    """Returns the plan with the GEMM's tile, or with the largest that fits."""
+    """Returns the plan with the GEMM's tile, or the largest that fits, for two blocks per CU if possible, else for one."""
     plan = _plan(problem, gemm, cut, 2)
     if plan.feasible or plan.blocks_wanted == 1:
         return plan
@@ -180,11 +180,10 @@ def _fitting(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan:
 
 
 def _on_border(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan | None:
-    """Returns the tile on the border of LDS or ArchVGPRs that loads the least an output.
+    """Returns the plan whose tile exhausts LDS or ArchVGPRs and loads the least per output; None if the GEMM's tile fits.
 
-    None if the GEMM's tile is within both. r rows and c channels use a*r + b*c of the available V. A stage loads h*r + t*c: t
-    taps, and the h = hW*sH halo pixels of a row. An output's part h/c + t/r is least on the border a*r + b*c = V at c = V/(b +
-    sqrt(a*b*t/h)).
+    r rows and c channels use a*r + b*c of V available bytes or registers. A stage loads h*r + t*c: h = hW*sH halo pixels per row,
+    t taps. Per output, h/c + t/r is least on the border a*r + b*c = V at c = V/(b + sqrt(a*b*t/h)).
     """
     d, t = gemm.descriptor, gemm.tiling
     fitted = _plan(problem, gemm, cut, 2)
@@ -224,14 +223,14 @@ def _on_border(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan |
 
 
 def _exceeded_limit(plan: Conv2dPlan, rows: int, gemm: GemmPlan) -> str | None:
-    """Returns the first hard limit that the plan would exceed with `rows` rows."""
+    """Returns the name of the first hard limit that the plan would exceed with `rows` rows; None if it fits."""
     other = replace(plan, tile_oh=rows)
     limits = conv2d_constraints(replace(other, resources=conv2d_resources(other)), gemm)
     return next((limit.name for limit in limits if limit.hard and not limit.satisfied), None)
 
 
 def _even_rows(plan: Conv2dPlan, gemm: GemmPlan) -> Conv2dPlan | None:
-    """Returns the plan with the rows that pad least, ties going to the most rows; None if the plan already has them."""
+    """Returns the plan with the number of rows that pads least; ties go to the most. None if the plan has it or it does not fit."""
     step, high = -(-plan.waves_p * plan.atom.m // plan.tile_ow), plan.tiled_problem.oh
     rows = max(range(step, plan.tile_oh + 1, step), key=lambda rows: (-(-(-high // rows) * rows), rows), default=plan.tile_oh)
     other = with_tile(plan, rows, plan.tile_oc) if rows != plan.tile_oh else None
@@ -278,10 +277,10 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut, most_blocks: int) ->
 
 
 def channel_factor(problem: Conv2dProblem, span: int) -> int:
-    """Returns the factor of `space_to_channel` for few input channels.
+    """Returns the factor of `space_to_channel` for a problem: 1, 2 or 4, whichever needs the fewest products per pixel.
 
-    It is the least of 1, 2 and 4 with the fewest padded products a pixel. span: channels of one step. 1 if four times the
-    channels exceed a step, because a tap then wastes less than a factor costs.
+    Products include padding to whole steps; ties go to the least. It is 1 if four times the group's channels exceed a step: then
+    padding a tap costs less than a factor. span: channels of a step.
     """
     p = problem
     if 4 * p.icg > span or p.kh * p.kw == 1:
@@ -291,14 +290,14 @@ def channel_factor(problem: Conv2dProblem, span: int) -> int:
 
 
 def with_tile(plan: Conv2dPlan, rows: int, channels: int) -> Conv2dPlan | None:
-    """Returns the plan with another tile of rows and output channels and the same channel step; None if no CU can hold it."""
+    """Returns an unsplit plan with a tile of `rows` and `channels` and the same channel step; None if no CU can hold it."""
     other = replace(plan, tile_oh=rows, tile_oc=channels, blocks_wanted=1, split_ic=1)
     other = replace(other, resources=conv2d_resources(other))
     return other if other.resources.blocks_per_cu and other.resources.lds_bytes <= plan.descriptor.lds_bytes else None
 
 
 def _largest(bound: int, gemm: int) -> int:
-    """Returns the GEMM's tile if it is within the bound, else the largest power of two that is."""
+    """Returns `gemm`, a side of the GEMM's tile, if it is within the bound, else the largest power of two that is."""
     return gemm if gemm <= bound else _floor2(bound)
 
 

@@ -39,17 +39,17 @@ class Conv2dProblem:
     oc: int  # output channels
     kh: int  # filter rows
     kw: int  # filter columns
-    stride: Pair = (1, 1)
-    padding: Pair = (0, 0)
-    dilation: Pair = (1, 1)
+    stride: Pair = (1, 1)  # rows and columns of X from one output pixel to the next
+    padding: Pair = (0, 0)  # rows of 0 above and below X, columns left and right
+    dilation: Pair = (1, 1)  # rows and columns of X from one tap to the next
     groups: int = 1  # groups of channels
     dtype: str = "f32"  # type of X and W
     layout: str = "nchw"  # nchw or nhwc
-    alpha: float = 1.0
+    alpha: float = 1.0  # factor of the sums
     bias: bool = False  # True: adds a bias of oc elements of the GEMM's `dtype_addend`
     activation: str = "none"  # none, relu, gelu or silu
     dtype_c: str = ""  # type of Y: "" for the accumulator's, or a type that it is rounded to
-    scale_c: float = 1.0  # only for Y in fp8 or bf8
+    scale_c: float = 1.0  # factor of a Y in fp8 or bf8
 
     def __post_init__(self) -> None:
         accumulator = dtype(self.dtype).accumulator
@@ -111,7 +111,7 @@ class Conv2dProblem:
 
     @property
     def plain(self) -> bool:
-        """True if Y is the sums without an epilogue."""
+        """True if Y is the sums, without an epilogue."""
         return self.dtype_c == self.accumulator and self.alpha == 1 and not self.bias and self.activation == "none"
 
     @property
@@ -132,7 +132,7 @@ class Conv2dProblem:
 
     @property
     def bytes_once(self) -> int:
-        """Bytes if every element of X, W and Y crosses memory once."""
+        """Bytes if every element of X, W, Y and the bias crosses memory once."""
         x, w, y = map(prod, self.shapes)
         bias = self.bias * self.oc * dtype(self.gemm.dtype_addend).bytes
         return (x + w) * self.element.bytes + y * dtype(self.dtype_c).bytes + bias
@@ -154,7 +154,7 @@ class Conv2dProblem:
         return (rows - 1) * sh + dh * (self.kh - 1) + 1, (cols - 1) * sw + dw * (self.kw - 1) + 1
 
     def halo_factor(self, rows: int, cols: int) -> float:
-        """Returns how often tiles of rows x cols read an input element (E27).
+        """Returns how often tiles of rows x cols outputs read an input element on average (E27).
 
         At stride and dilation 1: (1 + (KH-1)/rows)(1 + (KW-1)/cols).
         """
@@ -163,7 +163,7 @@ class Conv2dProblem:
 
 
 def pack_filter(w: ArrayLike, tile_oc: int, tile_ic: int) -> NDArray[np.generic]:
-    """Returns W (oc,ic,kh,kw) in the layout (oc/tOC, ic/tIC, kh, kw, tOC, tIC): one contiguous read a block.
+    """Returns W (oc,ic,kh,kw) in the layout (oc/tOC, ic/tIC, kh, kw, tOC, tIC), so that a block reads it contiguously.
 
     Channels are padded with 0.
 
@@ -201,9 +201,9 @@ def space_to_channel(problem: Conv2dProblem, factor: int) -> Conv2dProblem:
 
 
 def lattice(problem: Conv2dProblem, window: Pair) -> Pair:
-    """Returns the distances in rows and columns of X that a window of taps reads.
+    """Returns the distances between the rows, and between the columns, of X that a window of taps reads.
 
-    They are the gcd of stride and dilation, or the stride for one tap.
+    They are the gcd of stride and dilation, or the stride if the window has one tap along the axis.
     """
     apart = (dilation if taps > 1 else 0 for dilation, taps in zip(problem.dilation, window, strict=True))
     down, across = map(gcd, problem.stride, apart)
@@ -211,9 +211,10 @@ def lattice(problem: Conv2dProblem, window: Pair) -> Pair:
 
 
 def with_window(problem: Conv2dProblem, window: Pair, tile_ic: int) -> Conv2dProblem:
-    """Returns the same convolution with a filter of `window` taps, which divide it, and only the input that they read.
+    """Returns the same convolution with a filter of `window` taps (a divisor of the filter's) and only the input that it reads.
 
     Windows of taps become channels: every tile_ic channels are followed by the same channels under the next window, row by row.
+    X loses its padding and the rows and columns that no tap reads (`lattice`).
     """
     p, (fh, fw) = problem, window
     (gh, gw), windows = lattice(p, window), (p.kh // fh) * (p.kw // fw)

@@ -24,9 +24,7 @@ MOST_ELEMENTS = 1 << 22  # most elements of an image's patches that are held at 
 def conv2d(
     problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None, arch: str = "gfx950"
 ) -> NDArray[np.float64]:
-    """Returns Y in float64 and the problem's layout, tap by tap over whole arrays.
-
-    Not rounded to its type, but limited to its range.
+    """Returns Y in float64 and the problem's layout, not rounded to `dtype_c` but limited to its range on `arch`.
 
     >>> import numpy as np
     >>> from simgpu.operators import Conv2dProblem, reference
@@ -63,11 +61,9 @@ def of_products(
     problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None,
     function: Callable[[GemmProblem, Matrix, Matrix, Matrix | None], list[Matrix]],
 ) -> list[Matrix]:  # fmt: skip
-    """Applies a function of a GEMM (problem, A, B, bias) to the convolution's products.
+    """Applies `function` to the convolution as matrix products, and returns its (m,n) results in Y's layout.
 
-    Returns its (m,n) results in Y's layout.
-
-    k counts input channels, then taps, like W.
+    function: takes problem, A, B and bias of a GEMM whose rows are pixels. Its k runs over input channels, then taps, like W.
     """
     found: list[Matrix] = []
     w, row = expect_shape("W", w, problem.shapes[1]), None if bias is None or not problem.bias else np.asarray(bias)

@@ -33,8 +33,8 @@ _STAGED = 32  # registers of X that a lane stages at a time, an element each (f6
 class Conv2dPlan(Derivation):
     """Tiles, resources and constraints of a convolution.
 
-    Always: tile_oh*tile_ow/waves_p and tile_oc/waves_oc are multiples of the atom's m and n, tile_ic of its k. With few input
-    channels, `factor` > 1, or a `window` smaller than the filter, the tiles cut the convolution `tiled_problem`, with other
+    tile_oh*tile_ow/waves_p and tile_oc/waves_oc are always multiples of the atom's m and n, tile_ic of its k. If `factor` > 1 (few
+    input channels) or `window` is smaller than the filter, the tiles are those of `tiled_problem`, the same convolution with more
     channels.
 
     >>> from simgpu.operators import Conv2d, Conv2dProblem
@@ -47,7 +47,7 @@ class Conv2dPlan(Derivation):
     descriptor: HardwareDescriptor
     policy: str  # tile policy
     atom: MFMAAtom  # matrix instruction
-    factor: int  # taps, along each axis, that become channels
+    factor: int  # taps along each axis that become channels (`space_to_channel`); 1: none
     window: Pair  # rows and columns of the taps of one stage of X; they divide the filter's (with factor > 1, the cut's)
     tile_oh: int  # pixel rows
     tile_ow: int  # pixel columns
@@ -55,7 +55,7 @@ class Conv2dPlan(Derivation):
     tile_ic: int  # input channels of a step
     waves_p: int  # waves of a block along pixels
     waves_oc: int  # waves of a block along output channels
-    blocks_wanted: int  # blocks of a CU that the tiles were chosen for
+    blocks_wanted: int  # blocks per CU for which the tiles were chosen
     gemm_tile: tuple[int, int]  # pixels and channels of the GEMM's tile, the upper limit
     split_ic: int  # blocks that share an output tile, each with a part of the input channels
     resources: ResourcePlan
@@ -78,7 +78,7 @@ class Conv2dPlan(Derivation):
 
     @cached_property
     def more_channels(self) -> Conv2dProblem:
-        """Problem with more input channels and fewer taps, if it has few; else the problem."""
+        """The problem after `space_to_channel` with `factor`."""
         return space_to_channel(self.problem, self.factor) if self.factor > 1 else self.problem
 
     @cached_property
@@ -122,12 +122,12 @@ class Conv2dPlan(Derivation):
 
     @property
     def batch(self) -> int:
-        """Number of these pixels in registers at a time."""
+        """Halo pixels that a work-item has in registers at a time."""
         return max(1, min(self.positions, _STAGED // self.pixel_words))
 
     @property
     def asked_halo(self) -> int:
-        """Pixels whose bytes a halo loads for each channel. With channels first, pixels between columns count as well."""
+        """Pixels that a halo loads for each channel. In nchw, unread pixels between its columns are also counted."""
         high, wide = self.tiled_problem.halo(self.tile_oh, self.tile_ow)
         between = min(self.lattice[1], _LINE // self.problem.element.bytes) if self.problem.layout == "nchw" else 1
         return high * wide * between
@@ -161,9 +161,9 @@ class Conv2dPlan(Derivation):
 
     @property
     def offset_words(self) -> int:
-        """Registers with the places of a work-item's pixels.
+        """Registers with the offsets of a work-item's pixels in X.
 
-        With windows of taps: rows and columns, a batch's offsets and a row.
+        With windows of taps: each pixel's row and column, the offsets of a batch, and a temporary row.
         """
         if self.windows != (1, 1):
             return 2 * self.positions + self.batch + 1
@@ -171,7 +171,7 @@ class Conv2dPlan(Derivation):
 
     @property
     def second_pass(self) -> bool:
-        """True if a second kernel computes Y: if channels are split, and if an activation needs hundreds of instructions."""
+        """True if a second kernel computes Y: if channels are split, and for gelu and silu in f64 (hundreds of instructions)."""
         return self.split_ic > 1 or (self.problem.dtype == "f64" and self.problem.activation in ("gelu", "silu"))
 
     @property
@@ -215,7 +215,7 @@ class Conv2dPlan(Derivation):
 
     @property
     def halo_factor(self) -> float:
-        """Re-reads of the input at this tile (E27)."""
+        """Average number of times that these tiles read an input element (E27)."""
         return self.tiled_problem.halo_factor(self.tile_oh, self.tile_ow)
 
 

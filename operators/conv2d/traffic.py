@@ -1,4 +1,4 @@
-"""Bytes that a convolution moves and instructions that it executes, counted over its workgroups: edges cut their halos."""
+"""Bytes that a convolution moves and instructions that it executes, counted block by block, because edges clip some halos."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from simgpu.operators.tree import Extent
 
 @block_counters.register(Conv2d)
 def _conv2d(tree: Conv2d) -> Counters:
-    """Returns the counters.
-
-    From LDS, a wave column reads the halo's pixels once a tap, padded ones included; a wave row, the filters.
-    """
+    """Returns the counters. From LDS, each column of waves reads the tile's pixels once per tap, and each row the filters."""
     p, plan, atom = tree.problem, tree.derivation, tree.derivation.atom
     e, y, taps = p.element.bytes, dtype(p.dtype_c).bytes, plan.tiled_problem.kh * plan.tiled_problem.kw
     staged = read = partial = atoms = 0

@@ -85,16 +85,16 @@ class WarpConv2dNode(_ConvNode):
 
 @dataclass(frozen=True)
 class BlockConv2dNode(_ConvNode):
-    """A workgroup's output tile: halos of X and taps of W pass through LDS, Y stays in registers.
+    """A block's output tile: halos of X and taps of W pass through LDS, Y stays in registers.
 
-    X's rows and columns may begin before 0 or end past the image: there the boundary policy decides.
+    The view of X may begin before row or column 0, or end past the image. It reads the boundary policy's value there.
     """
 
     level: ClassVar[Level] = Level.BLOCK
     channels: Extent  # this block's part of the group's input channels
 
     def steps(self) -> Iterator[Extent]:
-        """Yields the input channels of a group, tile_ic at a time."""
+        """Yields the block's input channels, tile_ic at a time."""
         return iter(self.channels.split(self.plan.tile_ic))
 
     def children(self) -> Iterator[WarpConv2dNode]:
@@ -151,7 +151,7 @@ class Conv2d(Root):
         return Conv2d(self.problem, descriptor, self.derivation.policy)
 
     def children(self) -> Iterator[BlockConv2dNode]:
-        """Yields one node a workgroup: by image, group, output channels, rows, columns, part of the input channels."""
+        """Yields one node per block: by image, group, output channels, rows, columns, part of the input channels."""
         plan, p = self.derivation, self.derivation.tiled_problem
         (sh, sw), (ph, pw) = p.stride, p.padding
         parts = plan.ic_steps_per_block * plan.tile_ic

@@ -20,7 +20,7 @@ def conv2d_typical_error(
 ) -> TypicalError | None:
     """Returns the typical error of a faithful kernel's Y, in its layout; None for i8 with Y in i32, which is exact.
 
-    It is GEMM's with k = (ic/groups)*kh*kw, the larger for two orders of the sum: by channels, like W, and by taps. matrix:
+    It is GEMM's with k = (ic/groups)*kh*kw: the larger error of two orders of the sum, by channels (like W) and by taps. matrix:
     True for matrix instructions; False: each product is added separately, in the accumulator's type.
 
     >>> import numpy as np

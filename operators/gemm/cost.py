@@ -1,14 +1,14 @@
-"""A GEMM's tiles as launches, under any policy: loop, caches by the order of the tiles, epilogue, second pass of a split K.
+"""Cost of a GEMM kernel from its tiles, under any policy: loop, cache misses, epilogue, second pass of a split K.
 
-c tiles are in flight on an XCD, h rows of them by w columns (`order` numbers them so, h = sqrt(c*tN/tM)). They read h*tM rows
-of A and w*tN columns of B through their L2 once. Data that was read before and still fits is a hit. For a tile, a step takes
-the longest of
+c tiles are in flight on an XCD, h rows of tiles by w columns (`order` numbers them so, h = sqrt(c*tN/tM)). Together they read
+h*tM rows of A and w*tN columns of B through the XCD's L2 once. Data that was read before and is still in L2 is a hit. A K step
+of a tile takes the longest of these clocks (F, read, write and L1 are rates of a CU per clock, e bytes of an element):
 
     matrix   2*tM*tN*tK / F
-    LDS      2*(tM + tN)*tK*e / read + (tM + tN)*tK*e / write      each wave of a row or column reads it
-    cache    (tM + tN)*tK*e / L1, and a clock for each 64 bytes that a row touches
+    LDS      2*(tM + tN)*tK*e / read + (tM + tN)*tK*e / write      with 2x2 waves, two of them read each row and column
+    cache    (tM + tN)*tK*e / L1, or one clock for each 64-byte line that its rows touch, if that is more
 
-clocks, and requests whole cache lines from L2.
+Loads request whole cache lines from L2.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CODE_LINES, _STEP_LINES, _ACCUMULATOR_LINES = 28, 1.7 * 8 / 64, 30 / 64
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tiles to be priced: numbers, or arrays that broadcast."""
+    """Tile sizes to be priced: numbers, or arrays that broadcast."""
 
     tile_m: Any
     tile_n: Any
@@ -75,7 +75,7 @@ def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Any) ->
 
 
 def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) -> KernelCost:
-    """Returns the cost of the first kernel."""
+    """Returns the cost of the kernel that multiplies, without the second pass of a split K."""
     p, rates = problem.even_batch, sustained_rates(descriptor)
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     parts, each = parts_of(-(-p.k // t.tile_k), t.split_k)
@@ -133,18 +133,18 @@ def _line_bytes(p: GemmProblem, t: Any, line: int) -> Any:
 
 
 def _lines(kind: DType, count: Any, line: int) -> Any:
-    """Returns the average number of lines of a run of `count` elements.
+    """Returns the average number of lines that a run of `count` elements touches.
 
-    The run begins at a multiple of itself (`limits.cut_line_bytes`).
+    Runs begin at multiples of their own length (`limits.cut_line_bytes`).
     """
     run = kind.packed_bytes(count)
     return (run + line - (np.gcd if isinstance(run, np.ndarray) else gcd)(run, line)) / line
 
 
 def _transpose_work(p: GemmProblem, t: Any) -> tuple[Any, Any]:
-    """Returns the registers of a step's operands that are transposed on their way to LDS.
+    """Returns (registers of a step's operands that are transposed on their way to LDS, instructions that transpose them).
 
-    They are counted over all lanes, and followed by the instructions that transpose them.
+    Both are summed over all lanes.
     """
     sides = ((p.trans_a, t.tile_m, p.element), (not p.trans_b, t.tile_n, p.element_b))
     words = [(side * t.tile_k * kind.bits / 32, _TRANSPOSED.get(kind.bits // 8, 0)) for across, side, kind in sides if across]

@@ -4,9 +4,9 @@
     the last step   if k does not fill it
     tiles at edges  of rows that are adjacent in memory (B stored (k,n), A stored (k,m)), if the edge cuts a wide load
 
-Each element has its own load after its comparison with the edge. Narrow elements are packed as soon as a register's elements
-have arrived. So a wave waits for each register: for the vector cache, or for L2 or memory if a wide load would touch a line
-first.
+Each element is compared with the edge and has a load of its own. Elements narrower than a register are packed as soon as all
+of a register's elements have arrived, so a wave waits for each register: for the vector cache, or for L2 or memory if its load
+is the first to touch a line.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Edges:
     narrow: bool  # True if a register holds several elements, for which a wave waits
     cut: Any  # fraction of tiles that are at an edge that cuts their loads
     clipped: Any  # fraction of tiles that are stored by elements
-    stored: Any  # additional bytes that such a tile requests from L2
+    stored: Any  # additional bytes that such a tile writes to L2, as a multiple of the bytes of its results
 
 
 def edges(p: GemmProblem, row: Pipelines, t: Any, missed: Any) -> Edges:
-    """Returns the edges of tiles t. missed: average clocks of a load that misses the vector cache."""
+    """Returns the cost of loads and stores by elements for tiles t. missed: clocks of a load that misses the vector cache."""
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     sides = _sides(p, t)
     inside = p.m / (gy * t.tile_m), p.n / (gx * t.tile_n)
@@ -98,9 +98,9 @@ class _Side:
     runs: float  # rows of memory that a load of a wave touches
 
     def touches(self, line: int) -> float:
-        """Returns the probability that a register's elements are the first of a line in some row.
+        """Returns the probability that loading a register touches a new line in some row.
 
-        It is for registers after a wide load's first one. Rows may begin anywhere in a line.
+        It is for the second and later registers of a wide load. Rows may begin anywhere in a line.
         """
         return 1 - (1 - _WORD / line) ** self.runs if self.apart % line else 0.0
 
@@ -115,7 +115,7 @@ def _sides(p: GemmProblem, t: Any) -> tuple[_Side, _Side]:
 def _side(
     bits: int, across: bool, size: int, rows: Any, waves: int, stride: int, interleaved: bool, t: Any, p: GemmProblem
 ) -> _Side:
-    """Returns one side. across: True if its rows, not k, are adjacent; stride: elements from one row of memory to the next."""
+    """Returns one side. across: True if its rows, not k, are contiguous; stride: elements from one row of memory to the next."""
     e = max(1, bits // 8)
     apart, pack = stride * bits // 8, max(1, _WORD // e)
     threads = t.waves_m * t.waves_n * _WAVE
@@ -146,8 +146,8 @@ def _wide(atoms: Any, most: int) -> Any:
 def coalescer_clocks(piece: int, run: int, stride: int, size: int) -> float:
     """Returns the coalescer's clocks for a load of `size` bytes by 64 lanes, averaged over starting addresses.
 
-    Lanes are `piece` bytes apart within runs of `run` bytes, and runs `stride` bytes. The count is that of traces
-    (`checks.path_trace.group_clocks`).
+    Lanes are `piece` bytes apart within runs of `run` bytes; runs are `stride` bytes apart. The rule is that of
+    `checks.path_trace.group_clocks`.
     """
     lanes = np.arange(_WAVE)
     places = lanes * piece % run + lanes * piece // run * stride

@@ -45,7 +45,7 @@ class GemmArrays:
         scale_b: ArrayLike | None = None,
         group_rows: ArrayLike | None = None,
     ) -> GemmArrays:
-        """Returns the given arrays. LaunchError names an array that is missing or has another shape."""
+        """Returns the arrays that the problem reads. LaunchError names an array that is missing or has another shape."""
         p, batch = problem, () if problem.batch == 1 else (problem.batch,)
         groups = (p.groups,) if p.groups else ()
         outers = batch, batch + groups, batch
@@ -80,7 +80,7 @@ class GemmArrays:
 
     @property
     def factor(self) -> Array | float:
-        """Factor of an element of the product from the scales, broadcast over rows and columns; 1 for block scales."""
+        """Product of A's and B's scales, (..., m or 1, n or 1); 1 without scales, or with scales along k."""
         if self.scale_a is None or self.scale_b is None or self.scale_a.ndim == self.a.ndim:
             return 1.0
         return np.asarray(self.scale_a[..., :, None] * self.scale_b[..., None, :])
@@ -105,7 +105,7 @@ class GemmArrays:
 
 
 def preshuffle(b: ArrayLike, dtype: str) -> Array:
-    """Permutes B, (..., n, k), for GEMMs with `preshuffle_b`: panels of PANEL_ROWS rows with PANEL_BYTES of each in turn.
+    """Permutes B, (..., n, k), for GEMMs with `preshuffle_b`: panels of PANEL_ROWS rows, PANEL_BYTES of each row in turn.
 
     AITER's `shuffle_weight` gives the same bytes. dtype: of the elements, as GemmProblem's. LaunchError if n or k does not
     divide into panels, or PANEL_BYTES into elements.
@@ -156,7 +156,7 @@ def epilogue(problem: GemmProblem, product: Array, given: GemmArrays) -> Array:
 
 
 def activate(name: str, x: Array) -> Array:
-    """Returns activation(x). A gated activation has half of x's columns."""
+    """Returns activation(x). The result of a gated activation has half of x's columns."""
     return activation(GATES[name])(x[..., ::2]) * x[..., 1::2] if name in GATES else activation(name)(x)
 
 

@@ -19,7 +19,7 @@ class GemmExecutor(Executor, root=TiledComputation):
     """Computes the product and its epilogue. Operands are in their stored shapes; C is read only if beta is not 0."""
 
     def visit_device(self, tree: TiledComputation, a: ArrayLike, b: ArrayLike, *more: ArrayLike | None) -> Array:
-        """Returns C, (m,columns) or (batch,m,columns), in the accumulation type, not rounded to C's.
+        """Returns C, (m,columns) or (batch,m,columns), in f64 or in `problem.epilogue_type`, not rounded to C's type.
 
         Operands: as `GemmArrays.of`.
         """

@@ -1,7 +1,7 @@
-"""Grouped GEMM: one launch multiplies the rows of each group by its own matrix, like the experts of a mixture.
+"""Grouped GEMM: one launch multiplies the rows of each group by the group's own matrix, as in a mixture of experts.
 
-Each group has its own number of rows, which is known only in memory when the kernel starts: `group_rows`, int32. The groups'
-rows are consecutive in A, C and the residual. B, the bias and B's scales have a matrix, row or scales for each group.
+The kernel reads the number of rows of each group from memory: `group_rows`, int32. The groups' rows are consecutive in A, C and
+the residual. B, the bias and B's scales have a leading dimension of groups.
 """
 
 from __future__ import annotations

@@ -24,30 +24,31 @@ from simgpu.operators.resources import (
     scalar_ranges,
 )
 
-# Registers that do not depend on the tile: the emitter uses them for addresses and temporaries. A load that moves 8 or
-# 16 bytes a lane needs two more: its offset and the row that clips it. A lane has one such load for each 2*m rows of A
-# and 2*n of B.
+# Registers that do not depend on the tile: the emitter uses them for addresses and temporaries. A load of 8 or 16 bytes
+# a lane needs two more: its offset and the row at which it is clipped. A lane has one such load for each 2*m rows of A
+# and 2*n columns of B.
 ADDRESS_VGPRS = 16
 TEMPORARY_VGPRS = 16
 MX_TEMPORARY_VGPRS = 8  # for MX formats, whose operands are neither clipped by rows nor transposed
-# f32 block scales: atoms whose products of a turn wait to be scaled. Registers for B's scales, a lane's offsets of A's
-# and B's, and its LDS addresses to write and, first and now, to read. (For A's scales: `scale_ahead`.)
+# f32 block scales: POOL_ATOMS atoms whose products wait to be scaled. SCALE_VGPRS registers for B's scales, a lane's
+# offsets of A's and B's scales, its LDS address to write, and its first and current LDS addresses to read. (Registers
+# for A's scales: `scale_ahead`.)
 POOL_ATOMS = 4
 SCALE_VGPRS = 6
 SCALE_ROWS = 256  # work-items that stage scales; with two blocks of columns, the registers leave half as many rows in a tile
-# MX scales: registers for a lane's offset and LDS read address of A's and of B's, and their write address. LDS bytes
-# from one block's to the next one's: half the banks more than its rows.
+# MX scales: MX_VGPRS registers for a lane's offsets and LDS read addresses of A's and B's scales, and their common LDS
+# write address. MX_PITCH bytes of LDS from one block's scales to the next block's: half of the banks more than its rows.
 MX_VGPRS = 5
 MX_PITCH = SCALE_ROWS + 64
-# 6-bit elements by cache lines (`by_lines`, see asm.parts.line_ring): the fewest K steps that are whole lines, and
-# those lines; rows of which 256 work-items load a line, 16 bytes each; LDS of a row: three K steps, and padding that
-# separates eight rows' banks.
+# 6-bit elements by cache lines (`by_lines`, see asm.parts.line_ring): LINE_STEPS K steps of a row are LINES whole lines.
+# 256 work-items load one line of LINE_ROWS rows, 16 bytes each. RING_BYTES, the LDS of a row: three K steps, and padding
+# that puts eight rows into different banks.
 CACHE_LINE = 128  # bytes, in L2
 LINE_STEPS, LINES = 4, 3
 LINE_ROWS = 32
-FEW_ROWS = 128  # of A and B together; a line and a half of them are 24 KB
+FEW_ROWS = 128  # rows of A and B together of which a line and a half are 24 KB
 RING_BYTES = 3 * 96 + 2
-ORDER_WORDS = 18  # arguments of the tiles' order: three counts, five divisors of three words each (asm.tile_order)
+ORDER_WORDS = 18  # arguments of the tiles' order: three counts, five divisors of three words each (asm.gemm.tile_order)
 _COORDINATES = 11  # for wave and tile, first k, rows, columns and k left
 _ORDERING = 9  # registers for coordinates and scratch, while the tile's place in the order is computed
 _SELECTORS = {1: 4, 2: 2}  # for an operand that is transposed on its way, by bytes of an element
@@ -69,9 +70,9 @@ class Tiling:
     stages: int  # LDS buffers
     blocks: int  # blocks of a CU that work together
     split_k: int = 1  # blocks that share one tile of C, each with a part of K
-    aim: str = ""  # the purpose for which the tile is best, under "corrected" (`sides.answers`)
+    aim: str = ""  # name of the optimum under "corrected" (`sides.answers`)
     limited_by: str | None = None  # name of the constraint that stopped the tile, if the policy knows it
-    idle: bool = False  # True if the matrix units are idle most of the time: then K steps may be longer
+    idle: bool = False  # True if the matrix units are idle most of the time, so that longer K steps are also tried
 
     @property
     def warp_m(self) -> int:
@@ -87,7 +88,7 @@ class Tiling:
 def bandwidth_rho(problem: GemmProblem, descriptor: HardwareDescriptor) -> float:
     """Returns rho of 1/tM + 1/tN <= rho (erratum E10).
 
-    Operand traffic is F*e/2*(1/tM + 1/tN) bytes a clock and CU; the limit is the level that serves re-reads.
+    Operand traffic is F*e/2*(1/tM + 1/tN) bytes per clock and CU; its limit is the bandwidth of the cache that serves re-reads.
     """
     return 2 * descriptor.reread_bandwidth_tb / (matrix_tflops(problem, descriptor) * problem.element_bytes)
 
@@ -110,7 +111,7 @@ def matrix_tflops(problem: GemmProblem, descriptor: HardwareDescriptor) -> float
 
 
 def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> ResourcePlan:
-    """Returns the registers of a wave and the LDS of a block, array by array."""
+    """Returns the registers of a wave and the LDS arrays of a block."""
     of_a, of_b = problem.element, problem.element_b
     threads = t.waves_m * t.waves_n * descriptor.wavefront_size
     lane_bytes = 4 * descriptor.wavefront_size  # one register of a wave
@@ -151,10 +152,10 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
 
 
 def _mx_addresses(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> int:
-    """Returns the VGPRs for the offsets of a tile's loads.
+    """Returns the VGPRs for the offsets of a tile's loads, one for each load.
 
-    One for each load. Loads of 6-bit elements are at no fixed distance and also need their k: three of these registers serve 8
-    bytes of 64 rows, or 16 bytes of 128 rows.
+    Loads of 6-bit elements have no fixed distance and also need their k: three registers serve loads of 8 bytes of 64 rows, or
+    of 16 bytes of 128 rows.
     """
     if by_lines(problem, t):
         return (t.tile_m + t.tile_n) // LINE_ROWS
@@ -163,9 +164,9 @@ def _mx_addresses(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> int:
 
 
 def by_lines(problem: GemmProblem, t: Tiling) -> bool:
-    """Returns True if A and B are loaded by whole cache lines: both have 6 bits, in K steps of 128.
+    """True if A and B are loaded by whole cache lines: 6-bit elements in K steps of 128, and a K of at least four steps.
 
-    Four steps are three lines of a row, and would request one, two, two and one of them. Fewer steps gain little.
+    Four steps are three lines of a row; loaded step by step, they would request one, two, two and one line.
     """
     bits, sides = (problem.element.bits, problem.element_b.bits), (t.tile_m, t.tile_n)
     lines = problem.scales == "mx" and bits == (6, 6) and LINE_STEPS * problem.element.packed_bytes(t.tile_k) == LINES * CACHE_LINE
@@ -174,22 +175,22 @@ def by_lines(problem: GemmProblem, t: Tiling) -> bool:
 
 
 def scales_ahead(problem: GemmProblem, t: Tiling) -> int:
-    """Returns the K steps whose MX scales are in flight: four by lines, except for the largest tile, which lacks the registers."""
+    """Returns the K steps whose MX scales are in flight: four with `by_lines`, except in the largest tile; else one."""
     return LINE_STEPS if by_lines(problem, t) and t.tile_m + t.tile_n < 512 else 1
 
 
 def half_lines(t: Tiling) -> int:
-    """Returns the half lines of a row that are in flight by lines: three or six.
+    """Returns the half lines of a row that are in flight with `by_lines`: three, or six in tiles of at most FEW_ROWS rows.
 
-    Six (three lines) if rows are so few that half of them are less than the 32 KB that a CU has in flight (`hardware.rates`).
+    With few rows, a line and a half of each are less than the 32 KB that a CU can have in flight (`hardware.rates`).
     """
     return 6 if t.tile_m + t.tile_n <= FEW_ROWS else 3
 
 
 def steps_ahead(problem: GemmProblem, t: Tiling) -> int:
-    """Returns the K steps for which a tile waits for memory once: two by lines, because a line and a half are in flight.
+    """Returns the K steps per wait for memory: two with `by_lines`, because a line and a half are in flight, else one.
 
-    (In the time model, a tile of 64x64 with three lines waits as often: 750 clocks a step.)
+    (In the time model, a 64x64 tile, which has three lines in flight, waits as often: 750 clocks a step.)
     """
     return LINE_STEPS // 2 if by_lines(problem, t) else 1
 
@@ -200,14 +201,12 @@ def mx_scale_bytes(t: Tiling) -> int:
 
 
 def scale_columns(t: Tiling) -> int:
-    """Returns the blocks of op(B)'s columns, with a scale each, in a tile."""
+    """Returns the number of blocks of columns of op(B) in a tile. Each block has a scale."""
     return -(-t.tile_n // SCALE_BLOCK)
 
 
 def scale_ahead(descriptor: HardwareDescriptor) -> int:
-    """Returns the blocks of k whose scales are loaded at once, a power of two.
-
-    LDS holds twice as many in a quarter of its size.
+    """Returns the blocks of k whose scales are loaded at once: the largest power of two, twice which fits in a quarter of LDS.
 
     More blocks mean fewer loads: each load fetches a row's line of 128 bytes, and uses 4 of them for each block.
     """
@@ -215,7 +214,7 @@ def scale_ahead(descriptor: HardwareDescriptor) -> int:
 
 
 def block_scale_bytes(t: Tiling) -> int:
-    """Returns the LDS bytes for the scales of a block of k: one for each row of the tile and block of columns."""
+    """Returns the LDS bytes for the f32 scales of a block of k: one for each row of the tile and block of columns."""
     return scale_columns(t) * t.tile_m * 4
 
 
@@ -248,7 +247,7 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
 
 
 def _selectors(e: int, atoms: int) -> int:
-    """Returns the byte selectors of an operand that is transposed on its way.
+    """Returns the number of SGPRs with byte selectors for an operand that is transposed on its way to LDS.
 
     If a wave has an odd number of atoms of 8-bit elements, the selectors of halves differ by lane: they are VGPRs
     (`simgpu.asm.parts.transpose`).
@@ -311,15 +310,15 @@ def gemm_constraints(
 
 
 def cut_line_bytes(run: int) -> int:
-    """Returns the additional bytes of the cache lines that hold a run of r bytes of a row.
+    """Returns the average number of additional bytes in the cache lines that hold a run of `run` bytes.
 
-    A run at multiples of r is in (r + line - gcd(r, line))/line lines on average.
+    A run of r bytes that begins at a multiple of r is in (r + line - gcd(r, line))/line lines on average.
     """
     return CACHE_LINE - gcd(run, CACHE_LINE)
 
 
 def _line_rows(problem: GemmProblem, t: Tiling) -> tuple[Constraint, ...]:
-    """Returns, for 6-bit elements, the lines of a row that a K step requests, against the lines that it consists of."""
+    """Returns, for 6-bit elements, a row that compares the lines a K step requests of a matrix row with the lines of its data."""
     if (problem.element.bits, problem.element_b.bits) != (6, 6):
         return ()
     piece, once = problem.element.packed_bytes(t.warp_k), by_lines(problem, t)
@@ -336,12 +335,12 @@ def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
 
 
 def _staging(problem: GemmProblem, name: str, t: Tiling, threads: int) -> RegisterRange:
-    """Returns the registers of a lane's part.
+    """Returns the registers in which a lane holds its part of a tile between global memory and LDS.
+
+    A tile that is transposed on its way is staged as if its rows were padded to the next power of two. 16- and 8-bit elements
+    are in squares of at least 4/e by 4/e (e bytes); if the rows are not a power of two, in blocks of at least four rows.
 
     With block scales, whose sums are ArchVGPRs, tiles that are only copied use AccVGPRs.
-
-    A tile that is transposed is staged as if the rows were the next power of two. 16- and 8-bit elements are in squares of at
-    least 4/e by 4/e; if the rows are not a power of two, in blocks of at least four rows.
     """
     rows, element, turned = (
         (t.tile_m, problem.element, problem.trans_a) if name == "A" else (t.tile_n, problem.element_b, not problem.trans_b)

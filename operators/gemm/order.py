@@ -1,4 +1,7 @@
-"""The order of a GEMM's tiles: tiles in flight together share as much of A and B as possible."""
+"""Order of a GEMM's tiles: tiles in flight together share as much of A and B as possible.
+
+Rows of tiles are cut into groups. Tiles are numbered down a column of the group, then by column, then by group.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from simgpu.operators.gemm.plan import GemmPlan
 
 
 def group_rows(plan: GemmPlan) -> int:
-    """Returns the rows of tiles that a column of tiles has before the next column begins.
+    """Returns the rows of tiles in a group.
 
     c tiles in flight on the CUs that share an L2, h rows by c/h columns, read h·tM rows of A and (c/h)·tN columns of B. That is
-    least for h = sqrt(c·tN/tM). The rows are then cut into equal groups of at most that.
+    least for h = sqrt(c·tN/tM). The rows of tiles are cut into equal groups of at most h.
     """
     _, gy = plan.grid
     in_flight = max(1, plan.descriptor.num_cus // plan.descriptor.xcds * max(1, plan.resources.blocks_per_cu))

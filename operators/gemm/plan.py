@@ -5,7 +5,7 @@
 Policy "corrected" (errata E3 to E10): 2x2 waves, one a SIMD, two stages of LDS. Of a handful of named optima (`sides.py`), each
 with its K step and split of K (`operators.split`), the plan is the one of least time.
 
-Policy "published" is the paper's. If the paper is silent, it is the reading that gives the printed sizes:
+Policy "published" is the paper's. Where the paper gives no formula, it uses the reading that gives the printed sizes:
 
     w = sqrt(largest workgroup / wavefront) = 4     the paper prints 16 warp tiles a block and no formula for them (E7)
     tM = tN = t = sqrt(LDS/e) by w atoms            the printed sqrt((LDS/2)/e) gives 90 (E4)
@@ -117,16 +117,16 @@ class GemmPlan(Derivation):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Blocks along n and along m, (gx, gy). A grouped product has as many as its groups may need at most.
+        """Blocks along n and along m, (gx, gy).
 
-        Each group that has rows may end in the middle of a tile.
+        For a grouped product, gy is the most that its groups can need: each group with rows may end in the middle of a tile.
         """
         m, filled = self.problem.m, min(self.problem.groups, self.problem.m)
         return _ceil_div(self.problem.n, self.tile_n), filled + (m - filled) // self.tile_m if filled else _ceil_div(m, self.tile_m)
 
     @property
     def split_k(self) -> int:
-        """Blocks that share one tile of C: each has `k_steps_per_block` of its stages, and a second pass adds them."""
+        """Blocks that share one tile of C: each computes `k_steps_per_block` K steps, and a second pass adds the results."""
         return self.tiling.split_k
 
     @property
@@ -140,17 +140,17 @@ class GemmPlan(Derivation):
 
     @property
     def workgroups(self) -> int:
-        """Workgroups of the launch: `blocks`, and those of a grouped product that may have no work."""
+        """Workgroups of the launch: `blocks`, except that a grouped product also has workgroups that may get no work."""
         return self.grid[0] * self.grid[1] * self.problem.batch * self.split_k
 
     @property
     def k_steps(self) -> int:
-        """Stages of the whole of K."""
+        """K steps (tile_k each) of the whole of K."""
         return _ceil_div(self.problem.k, self.tile_k)
 
     @property
     def k_steps_per_block(self) -> int:
-        """Stages of one block: `k_steps` unless K is split."""
+        """K steps of one block: `k_steps` unless K is split."""
         return _ceil_div(self.k_steps, self.split_k)
 
     @property
@@ -216,7 +216,7 @@ def with_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, policy: st
 
 
 def plan_without_time(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str, tiling: Tiling) -> GemmPlan:
-    """Returns the plan without rows for its time, which are the slowest to compute. The fullest hard row binds."""
+    """Returns the plan without the rows about its time, which are slow to compute. The hard row with the largest ratio binds."""
     atom = atom_of(problem, descriptor)
     resources = gemm_resources(problem, descriptor, atom, tiling)
     rows = gemm_constraints(problem, descriptor, atom, tiling, resources)

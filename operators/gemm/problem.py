@@ -29,7 +29,7 @@ SCALES_OF_K = ("block", "mx")  # scales that differ along k, which the main loop
 
 @dataclass(frozen=True)
 class GemmProblem:
-    """C (m,n) <- activation(alpha * op(A) (m,k) @ op(B) (k,n) + beta * C + bias), all row-major, `batch` times.
+    """C (m,n) <- activation(alpha * op(A) (m,k) @ op(B) (k,n) + beta * C + bias) + R, all row-major, `batch` times.
 
     A is stored (m,k), or (k,m) if trans_a; B is stored (k,n), or (n,k) if trans_b. With batch > 1 the operands have a leading
     dimension of that size; matrices are consecutive. LaunchError for impossible sizes, strides or types.
@@ -62,10 +62,10 @@ class GemmProblem:
     simgpu.hardware.errors.LaunchError: lda = 8 is shorter than a stored row of 33 elements: give lda >= 33
     """
 
-    m: int
-    n: int
-    k: int
-    dtype: str = "f32"  # type of A and B
+    m: int  # rows of op(A) and C
+    n: int  # columns of op(B)
+    k: int  # columns of op(A), rows of op(B)
+    dtype: str = "f32"  # type of A and, unless `dtype_b` is given, of B
     trans_a: bool = False  # True: A is stored (k,m)
     trans_b: bool = False  # True: B is stored (n,k)
     alpha: float = 1.0
@@ -73,7 +73,7 @@ class GemmProblem:
     lda: int | None = None  # stride of A's stored rows in elements; None: their length
     ldb: int | None = None  # stride of B's stored rows
     ldc: int | None = None  # stride of C's rows
-    batch: int = 1
+    batch: int = 1  # number of products
     bias: bool = False  # True: adds a row of n elements of `dtype_addend` to each row
     activation: str = "none"  # one of ACTIVATIONS
     # type of C: "" for the accumulator's (f32 for f16, bf16, fp8, bf8 and xf32; i32 for i8), or one of OUTPUTS, rounded
@@ -107,7 +107,7 @@ class GemmProblem:
             self._check_groups()
 
     def _check_types(self) -> None:
-        """Checks that elements match the scales, and the layout of MX operands."""
+        """Checks that element types match the scales, and that MX operands have the required layout."""
         if self.scales != "mx":
             if self.dtype_b != self.dtype:
                 raise LaunchError(f"A is {self.dtype}, B {self.dtype_b}: only MX scales take two types: use scales mx, or one")
@@ -199,10 +199,10 @@ class GemmProblem:
 
     @property
     def mx_rows(self) -> tuple[int, int]:
-        """Bytes from one block's MX scales of all rows of A, and of all columns of op(B), to the next block's.
+        """Bytes from the MX scales of one block of k to those of the next block, for A and for op(B).
 
-        They are stored row by row, so that loads use whole lines, and padded to a multiple of MX_ROWS. A group of A's may begin
-        anywhere, which needs more room.
+        The scales of a block are those of all rows of A (columns of op(B)), one byte each and contiguous, padded to a multiple of
+        MX_ROWS. In a grouped product, a group's rows may begin anywhere, which needs MX_ROWS - 1 more.
         """
         room = MX_ROWS - 1 if self.groups else 0
         return -(-(self.m + room) // MX_ROWS) * MX_ROWS, -(-self.n // MX_ROWS) * MX_ROWS
@@ -253,7 +253,7 @@ class GemmProblem:
 
     @property
     def bytes_once(self) -> int:
-        """Bytes if every element of A, B and the bias crosses memory once, and of C (twice if beta reads it)."""
+        """Bytes if every element of A and B crosses memory once, plus `epilogue_bytes`."""
         weights = max(1, self.groups) * self.k * self.n
         return (
             self.batch * (self.element.packed_bytes(self.m * self.k) + self.element_b.packed_bytes(weights)) + self.epilogue_bytes
@@ -261,9 +261,9 @@ class GemmProblem:
 
 
 def panels(n: int, k: int, kind: str) -> tuple[int, int, int]:
-    """Returns, for a preshuffled B (n,k): panels of rows, pieces of PANEL_BYTES in a row, elements of a piece.
+    """Returns the numbers of panels, of pieces of PANEL_BYTES in a row, and of elements in a piece, of a preshuffled B (n,k).
 
-    kind: type of the elements. LaunchError if n or k does not divide.
+    kind: type of the elements. LaunchError if n or k is not a multiple.
     """
     piece, rest = divmod(8 * PANEL_BYTES, dtype(kind).bits)
     if rest:

@@ -36,11 +36,10 @@ def gemm(
     group_rows: ArrayLike | None = None,
     arch: str = "gfx950",
 ) -> NDArray[np.float64]:
-    """Returns the product and its epilogue in float64, (m,columns of C).
+    """Returns the product with its epilogue in float64, (m,columns of C) or (batch,m,columns of C).
 
-    Not rounded to C's type, but limited to its range on `arch`.
-
-    Operands are in their stored shapes; C is read only if beta is not 0.
+    It is not rounded to C's type, but limited to the type's range on `arch`. Operands are in their stored shapes; C is read only
+    if beta is not 0.
 
     >>> import numpy as np
     >>> from simgpu.operators import GemmProblem, reference
@@ -71,16 +70,17 @@ def gemm_error_bound(
 ) -> NDArray[np.float64]:
     """Returns an elementwise bound, (m,columns of C), on |kernel - float64 reference|.
 
-    It holds for any order of summation, without overflow: |alpha| * g * |A||B| + 3u * (|alpha||A||B| + |beta C|) with g =
-    (k+2)*u/(1-(k+2)*u) (Higham, Accuracy and Stability, section 3.1), and u the roundoff of the accumulation step. Added are
-    the input error of xf32, the inputs that gfx90a flushes, and the subnormal spacing.
+    It holds for any order of summation without overflow. With u the roundoff of an accumulation step and g = (1-u)^-(k+2) - 1
+    (`error_model.gamma`; Higham, Accuracy and Stability, section 3.1), it is g*|alpha||A||B| + 4u*(|alpha||A||B| + |beta C| +
+    |bias|), plus the input error of xf32, the inputs that gfx90a flushes, and the subnormal spacing.
 
-    Scales multiply all of it and round three times. Block scales round once more for each block, and add the subnormal part of
-    their product. A bias is one more addition. An activation multiplies an error by its largest slope and adds 16 roundoffs of
-    f32 (f64: 2^-53) of its own. A gate's product has both factors' errors. Finally C is rounded to its type.
+    Scales multiply |A||B| and add 4u*|alpha||A||B|, except MX scales, which are powers of two. Block scales add one rounding for
+    each block, and the subnormal spacing of their products. An activation multiplies an error by its largest slope and adds 16
+    roundoffs of f32 (f64: 2^-53) of its argument. The error of a gate's product contains those of both factors. The residual,
+    scale_c and the rounding to C's type come last.
 
-    The reference's own error is bounded by the f64 term, which is added for every type except i8, whose sums are exact. With C
-    in i32 everything is exact (alpha and beta integers).
+    Roundings of the float64 reference are also covered, except for i8, whose sums are exact. With C in i32 everything is exact
+    (alpha and beta integers), and the bound is 0.
 
     >>> import numpy as np
     >>> from simgpu.operators import GemmProblem, reference
@@ -119,7 +119,10 @@ def gemm_error_bound(
 def _bound_after_activation(
     p: GemmProblem, given: GemmArrays, bound: Array, size: Array, step: float, arch: str
 ) -> NDArray[np.float64]:
-    """Returns the bound after the activation and the rest of the epilogue. bound, size: of its argument's error and magnitude."""
+    """Returns the bound after activation, residual, scale and rounding to C's type.
+
+    bound, size: bounds on the error and on the magnitude of the activation's argument. step: roundoff of the epilogue.
+    """
     kind = GATES.get(p.activation, p.activation)
     unit, slope = (2.0**-53 if p.dtype == "f64" else UNIT_F32), SLOPES.get(kind, 1.0)
     size = np.asarray(np.broadcast_to(size, bound.shape))

@@ -1,4 +1,4 @@
-"""Sides of a GEMM tile in closed form: five optima, each where two terms are equal, rounded to the unit.
+"""Candidates for the sides of a GEMM tile in closed form: five optima, rounded to the unit.
 
 Letters: u the unit (elements) of tile sides, M = ceil(m/u) and N = ceil(n/u); b the batch, C the CUs; e and c bytes of an
 element of A and of a sum; F the FLOP a second of a CU; W the bandwidth of L2, H that of HBM, l the latency of memory.
@@ -34,7 +34,7 @@ Sides = tuple[int, int]
 
 @dataclass(frozen=True)
 class SideLimits:
-    """Limits of a tile of x by y units. (1, 1) is a candidate whatever they are.
+    """Limits of a tile of x by y units. The tile (1, 1) is a candidate even if it violates them.
 
     x + y <= lds and <= arch, x*y <= acc, per_side*(x + y) + per_row*x + per_area*x*y <= registers (both files). Code that may
     use either side for the rows assumes per_row for both.
@@ -68,19 +68,16 @@ class SideLimits:
         return self.per_side + self.per_row
 
     def clip(self, x: int) -> int:
-        """Returns x, limited so that another side of one unit has room."""
+        """Returns x, limited so that the other side has room for at least one unit."""
         beside = (self.registers - self.per_either) // (self.per_either + self.per_area)
         return max(1, min(x, self.longest, self.lds - 1, self.arch - 1, self.acc, beside))
 
     def longest_beside(self, x: int) -> int:
-        """Returns the longest other side for x."""
+        """Returns the longest other side of a tile with side x."""
         return self._limit_beside(x, (self.registers - self.per_either * x) // (self.per_either + self.per_area * x))
 
     def rows(self, y: int) -> int:
-        """Returns the most rows for y columns.
-
-        If their padding has no room: the fewer rows that it leaves, or the power of two below.
-        """
+        """Returns the most rows of a tile of y columns, including the registers that pad them to a power of two."""
         room, each = self.registers - self.per_side * y, self.per_either + self.per_area * y
         most = self._limit_beside(y, room // each)
         padded = 1 << (most - 1).bit_length()
@@ -108,7 +105,7 @@ class SideLimits:
 
 
 def answers(problem: GemmProblem, rates: SustainedRates, bounds: SideLimits) -> dict[str, Sides]:
-    """Returns (x, y) in units by the purpose for which they are best (module docstring)."""
+    """Returns the sides (x, y) of each optimum, in units, by its name (module docstring)."""
     p, u = problem, bounds.unit
     e, c, cus = p.element_bytes, dtype(p.accumulator).bytes, rates.descriptor.num_cus
     grid = _Grid(-(-p.m // u), -(-p.n // u), p.batch, cus, bounds)
@@ -149,17 +146,17 @@ class _Grid:
         return replace(self, rows=self.columns, columns=self.rows)
 
     def spread(self, x: int, y: int) -> Sides:
-        """Returns x by y, or the largest square if that is too much, spread evenly."""
+        """Returns sides x and y, or those of the largest square if x by y violates a limit, each spread evenly."""
         if self.bounds.broken_limit(x, y) or max(x, y) > self.bounds.longest:
             x = y = self.bounds.square
         return even_side(self.rows, max(1, x)), even_side(self.columns, max(1, y))
 
     def sides_above(self, root: float) -> Sides:
-        """Returns the least even sides that are at least the root, if the matrix has them."""
+        """Returns the smallest evenly spread sides that are at least `root`, or the matrix's if those are shorter."""
         return self.spread(*(-(-size // max(1, int(size / root))) for size in (self.rows, self.columns)))
 
     def fit(self, x: int, rounds: int) -> Sides:
-        """Returns x of the rows, spread evenly, and the columns that fill at least `rounds` rounds."""
+        """Returns x, spread evenly over the rows, and the y that fills at least `rounds` rounds."""
         x = even_side(self.rows, self.bounds.clip(x))
         tiles = self.batch * -(-self.rows // x)
         rounds = max(rounds, -(-tiles * -(-self.columns // self.bounds.longest_beside(x)) // self.cus))
@@ -167,5 +164,5 @@ class _Grid:
 
 
 def even_side(size: int, x: int) -> int:
-    """Returns the least side that needs no more tiles than x does."""
+    """Returns the smallest side that needs no more tiles than side x."""
     return -(-size // -(-size // x))

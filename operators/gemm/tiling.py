@@ -1,4 +1,4 @@
-"""Tiling of a GEMM by policy: named optima of the sides, their K step, their split of K; the least time decides.
+"""Tiling of a GEMM by policy: optima of the sides (`sides`), each with its K step and split of K; the least time decides.
 
 Letters: e bytes of an element of A and B; (m, n, k) the atom; G = 64/m its lane groups; kv the K span of one 128-bit LDS read
 per lane, kv = max(k, 16*G/e), so that consecutive atoms share the read; B blocks per CU; S stages of LDS; x, y: tM and tN in
@@ -24,8 +24,8 @@ of registers (q = u^2*r/256)
 
 In its staging, a transposed A's x counts as the next power of two (for other scales the largest tile has room for that).
 
-`sides.answers` gives optima for B = 1; B follows from the room that a tile leaves. The tile of least time is chosen
-(`corrected_tiling`: among those within TOLERANCE), by the one closed cost (`cost`, `operators.cost`).
+`sides.answers` gives optima for B = 1; B is then the number of blocks that fit. `corrected_tiling` chooses among the tiles whose
+time (`cost`, `operators.cost`) is within TOLERANCE of the least.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
 
 def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
-    """Returns an unsplit tile within TOLERANCE of the least time, or a split one if there is none.
+    """Returns a tile whose time is within TOLERANCE of the least.
 
-    Among several, it is the one that moves the fewest bytes through L2; ties go to the fastest.
+    Unsplit tiles are preferred, then the fewest bytes through L2, then the least time.
     """
 
     known: dict[Tiling, Reduction] = {}
@@ -116,7 +116,7 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
 
 def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Iterator[Tiling]:
-    """Yields the named optima, each with the K steps that fit, at its best split."""
+    """Yields the optima of `sides.answers`, each with every K step that fits, at its best split."""
     return (tiling for tiling, _ in _price(problem, descriptor, atom, False, {}))
 
 
@@ -156,11 +156,10 @@ def _price(
 def _steps(
     problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling, reduction: Callable[[Tiling], Reduction]
 ) -> Iterator[Tiling]:
-    """Yields a tile with one span of K and with two if that fits; by cache lines with only one.
+    """Yields a tile with one span of K per step and, if that fits, with two; tiles loaded by cache lines have only one.
 
-    If the matrix units are idle, it also doubles the spans while the blocks of a CU, each with h spans in flight, last less
-    than a load: h = latency/(B*pipe). Elements of a step that K does not fill are loaded one by one, so more than two spans
-    must divide K.
+    If the matrix units are idle, it keeps doubling the spans while a step of a CU's blocks takes less time than its loads. Steps
+    of more than two spans must divide K, because a step that K does not fill is loaded element by element.
     """
     unit, span, spans = _unit(problem, atom_of(problem, descriptor)), t.tile_k, 1
     x, y = t.tile_m // unit, t.tile_n // unit
@@ -198,7 +197,7 @@ def _power(x: int) -> int:
 
 
 def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> Reduction:
-    """Returns the reduction that decides a tile's split of K, and its time."""
+    """Returns a tile's K loop as a Reduction, which decides its split and its time."""
     p, ahead = problem.even_batch, steps_ahead(problem, t)
     resident = max(1, gemm_resources(problem, descriptor, atom_of(p, descriptor), t).blocks_per_cu)
 
@@ -235,7 +234,7 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> SideLimit
     arch, acc, total = d.vgpr_budget(-(-t.blocks * t.waves_m * t.waves_n // d.simds_per_cu))
     if d.unified_vgprs:  # the waves share one file, which has its own bound
         arch, acc = d.vgpr_per_thread, d.agpr_per_thread
-    # addresses; MX formats have half of them, and scales; 6-bit elements have three times as many
+    # addresses; MX formats have half as many, and scales; 6-bit elements have twice as many
     of_atoms = unit // max(atom.m, atom.n)
     staged, lds_bytes = spans, t.stages * spans * unit_bytes
     if by_lines(problem, t):  # a line and a half of a row is two spans
@@ -262,7 +261,10 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> SideLimit
 
 
 def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> str:
-    """Returns the name of what stops the tile: a bound on both its sides, the problem, or the largest term of its time."""
+    """Returns the name of the constraint that limits the tile.
+
+    It is the limit that a longer side would violate, else "problem size" if one tile covers C, else the largest term of its time.
+    """
     unit = _unit(problem, atom)
     bounds = _bounds(problem, d, replace(t, tile_m=unit, tile_n=unit))
     x, y = t.tile_m // unit, t.tile_n // unit

@@ -11,8 +11,8 @@ from simgpu.operators.traffic import Counters, block_counters
 def gemm_counters(plan: GemmPlan) -> Counters:
     """Returns the counters of a GEMM in closed form.
 
-    A is read once a block column, B once a block row; from LDS, once a wave column or row. A split K writes and reads a partial
-    C for each part.
+    A is read once per column of blocks, B once per row of blocks; from LDS, once per column or row of waves. A split K writes and
+    reads a partial C for each part. A grouped product counts as if its groups had the same number of rows.
 
     >>> from simgpu import operators
     >>> operators.gemm_counters(operators.TiledComputation(256, 256, 256, target="mi300x").plan)

@@ -200,9 +200,9 @@ class TiledComputation(Root):
         return self.of(self.problem, descriptor, self.derivation.policy)
 
     def children(self) -> Iterator[BlockGemmNode]:
-        """Yields one node a workgroup: by product of the batch, by row and column of C, by part of K.
+        """Yields one node per block: by product of the batch, by row and column of C, by part of K.
 
-        A grouped product, whose groups' rows are only in memory, yields nodes as if all rows were one group's.
+        A grouped product yields nodes as if all its rows were one group, because group sizes are only in memory.
         """
         plan = self.derivation
         a, _, c = self.views

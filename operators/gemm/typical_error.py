@@ -44,7 +44,7 @@ def gemm_typical_error(
 ) -> TypicalError | None:
     """Returns the typical error of a faithful kernel's C, (m,columns) or (batch,m,columns); operands in their stored shapes.
 
-    None for i8 with C in i32, which is exact. Partial sums are computed along K, in PARTS parts; the epilogue's steps round once.
+    None for i8 with C in i32, which is exact. Partial sums are sampled at PARTS points along K; each epilogue step rounds once.
 
     >>> gemm_typical_error(GemmProblem(1, 1, 2), [[1.0, 2.0]], [[3.0], [4.0]]).expected
     array([[11.]])
@@ -93,7 +93,7 @@ def gemm_typical_error(
 
 
 def _scaled_blocks(a: Array, b: Array, unit: float, variance: Array, drift: Array) -> tuple[Array, Array]:
-    """Returns variance and drift of a sum of blocks, each scaled and added: two roundings, one of them shared by a row."""
+    """Returns variance and drift after each block is scaled and added: two roundings, and a scale's, which a row shares."""
     sums = np.zeros_like(variance)
     for first in range(0, a.shape[-1], SCALE_BLOCK):
         part = slice(first, first + SCALE_BLOCK)

@@ -1,4 +1,4 @@
-"""A softmax's rows as launches: kept in registers and read once, or streamed twice, by one block or several."""
+"""Cost of a softmax kernel: rows are kept in registers and read once, or streamed and read twice, by one block or several."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MERGE_CLOCKS = 500  # for waves that share a row: a barrier and LDS, for maximu
 def softmax_seconds(
     p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, step: int, resident: int, split: Any, packing: int = 1
 ) -> dict[str, Any]:
-    """Returns seconds by term.
+    """Returns seconds by term: those of `KernelCost.terms`, "second pass", and the sum of both as "total".
 
-    waves_row: waves that keep a row; 0 for rows that stream in steps of `step` elements, `split` blocks each (a number, or an
-    array). resident: blocks of a CU. packing: elements of a register.
+    waves_row: waves that keep a row in registers; 0 for rows that are streamed in steps of `step` elements, by `split` blocks
+    each (a number or an array). resident: blocks on a CU at a time. packing: elements per register.
     """
     rates, e, e_y = sustained_rates(d), p.element.bytes, p.element_y.bytes
     rows = 4 if waves_row <= 1 else 1

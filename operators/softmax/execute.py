@@ -62,7 +62,7 @@ class SoftmaxExecutor(Executor, root=Softmax):
         self._merge(row, state)
 
     def visit_atom(self, node: LaneSoftmaxNode) -> None:
-        """Merges 64 elements into 64 lanes' states. Lanes past the row read the finite floor."""
+        """Merges 64 elements into the lanes' states, one each. Lanes past the row's end read the finite floor."""
         self.count(atoms=1)
         x, lanes = node.views[0], len(self._lanes.m)
         window = ((x.rows.min_, x.rows.max_), (x.cols.min_, x.cols.min_ + lanes))

@@ -1,25 +1,26 @@
 """Tiles of an online softmax in closed form (paper, section Online Softmax; E29, E30).
 
-w waves process a row at a time, two waves a SIMD. A block is four rows of one wave each, or one row of w waves. A lane holds v
-f32 elements. R = ArchVGPRs at two waves a SIMD less the fixed ones.
+w waves process a row at a time, two waves per SIMD. A block has four rows of one wave each, or one row of w waves. A lane holds
+v elements of a row, e bytes each in memory. R is the number of ArchVGPRs at two waves per SIMD less the fixed ones.
 
-* n <= 64*R*w. The row stays in registers and is read once (8 bytes moved an f32 element). w is the least of 1, 4, 8 that holds
+* n <= 64*R*w: the row stays in registers and is read once (8 bytes moved per f32 element). w is the least of 1, 4, 8 that holds
   it, and v = ceil(n / (64*w)).
-  Few rows: w = 4 if rows cannot fill the CUs four at a time (rows < 4*CUs, n >= a step).
-  Short rows: n <= 32*u, and more rows than waves. The largest power of two that divides n is u, at most 16/e. A row has l lanes
-  of a wave, l the power of two from n/u on. A load of the wave brings 64/l rows, and v = u. Not with masks, bands or f64.
-  Several loads: a wave has r loads, r of 1, 2, 4, if rows keep all waves busy. The condition is that a CU's waves of one load
-  each have fewer bytes in flight than it can wait for. Not with masks, bands or f64.
-  Packed: in f16 and bf16 two elements a register, v = 2*ceil(n / (128*w)), w = 8. The condition is that f32 does not fit, or
-  leaves fewer than two blocks a CU. So n <= 2*64*(R-8)*w. Not with masks, bands or a factor of 0.
-* Longer rows stream in steps of 64 lanes x 4 loads of 16 bytes, twice: statistics, then values (12 bytes);  v = 4*16/e.
-* Few long rows. s blocks share a row, split-N. A second pass merges their statistics with ⊕ and writes. s is the one of 1 and
-  floor(r*CUs/tiles), r = 1 to 4, with the least time. Rows that could stay in registers are split as well if that is faster.
-  One CU, which draws h bytes a second from memory, keeps a row in n*e/h and stores it. Several (s) CUs read it twice in
-  2*n*e/(s*h), no step faster than a load, and a launch more, or as HBM allows.
+  Few rows: w = 4 if there are fewer than 4*CUs rows of at least one step.
+  Short rows: n <= 32*u, and more rows than waves. u is the largest power of two that divides n, at most 16/e. A row is held by l
+  lanes, l = n/u rounded up to a power of two. A load of a wave brings 64/l rows, and v = u. Not with masks, bands or f64.
+  Several loads: a wave has r = 1, 2 or 4 loads in flight, the most for which a CU's loads stay within the bytes that it can have
+  in flight, and every wave has rows. Not with masks, bands or f64.
+  Packed: f16 and bf16 rows stay as loaded, two elements per register, v = 2*ceil(n / (128*w)), w = 8, n <= 2*64*(R-8)*w, if f32
+  does not fit or leaves fewer than two blocks per CU. Not with masks, bands or a factor of 0.
+* Longer rows are streamed twice in steps of 64 lanes x 4 loads of 16 bytes: statistics, then values (12 bytes moved per f32
+  element). v = 4*16/e.
+* Few long rows: s blocks share a row, split-N. A second kernel merges their statistics with ⊕ and writes Y. s is 1 or
+  floor(r*CUs/tiles), r = 1 to 4, whichever takes the least time. Rows that could stay in registers are also split if that is
+  faster. One CU, which draws h bytes a second from memory, reads a row in n*e/h. s CUs read it twice in 2*n*e/(s*h), with each
+  step at least as long as a load, and one more launch. HBM may limit both.
 
-In f64 an element needs two registers and an exponential F64_INSTRUCTIONS. Waves of one row merge their states with ⊕ through
-LDS, m and delta each.
+In f64 an element needs two registers, and F64_INSTRUCTIONS instructions. Waves that share a row merge their states (m, delta)
+with ⊕ through LDS.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from simgpu.operators.softmax.problem import SoftmaxProblem
 _WAVES = 4
 IN_FLIGHT = (1, 2, 4)  # numbers of rows, or loads of several short rows, that a wave may have in flight
 LOAD_BYTES = 16  # the widest load of a lane
-ROW_WAVES = (1, 4, 8)  # numbers of waves that may share a row: 8 are a CU's at two a SIMD
+ROW_WAVES = (1, 4, 8)  # numbers of waves that may share a row: a CU has 8 at two waves per SIMD
 _LOADS = 4  # loads of LOAD_BYTES that a lane has in flight
 # Registers that do not depend on the row: lane's byte offset and the load's own. A mask's bytes are loaded eight at a
 # time.
@@ -66,7 +67,7 @@ UNPACKED = 8  # registers that such a row's elements are unpacked into: those of
 # Instructions for an element of such a row: two exponentials, a maximum, a sum, a factor, a scale three times, and
 # conversions.
 PACKED_INSTRUCTIONS = {"f16": 14, "bf16": 18}
-_ROUNDS = 4  # most rounds of blocks that share rows: eta >= 4/5
+_ROUNDS = 4  # most rounds of blocks that are tried for a split: from four on, eta >= 4/5
 F64_INSTRUCTIONS = 29  # for an element: 21 of the exponential, the instructions around it, scale, maximum, sum, factor
 _LEAST_FACTOR = 2.0**-126  # f32's least normal number
 _MOST_BYTES = 1 << 31  # limit for a row, so that a raw buffer can hold it
@@ -136,7 +137,7 @@ class SoftmaxPlan(Derivation):
 
     @property
     def running(self) -> bool:
-        """True if each lane keeps its own m and delta to the row's end, and values are computed from X's elements again."""
+        """True if lanes keep running m and delta to the row's end, after which exp is computed again from X."""
         return not self.resident or self.packing > 1
 
     @property
@@ -191,7 +192,7 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
 
 
 def keeping(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[int, int]:
-    """Returns the waves that would keep a row in registers, 0 if none can, and the elements of a register."""
+    """Returns (waves that would keep a row in registers, elements per register); 0 waves if none of ROW_WAVES can."""
     room = max(0, d.vgpr_budget(2)[0] - _fixed_vgprs(p))
     waves = next((w for w in ROW_WAVES if p.n <= room // p.element.registers * d.wavefront_size * w), 0)
     if waves == 1 and p.rows < _WAVES * d.num_cus and p.n >= step_elements(p, d):
@@ -200,11 +201,10 @@ def keeping(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[int, int]:
 
 
 def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
-    """Returns True if a row stays as loaded, two elements a register.
+    """True if a row is kept as loaded, two elements per register.
 
-    waves_row: waves that would keep it as f32, 0 if none can.
-
-    The row's end is then an infinity that the factor turns into -infinity. No such infinity exists if the factor is 0.
+    Elements past the row's end are then the infinity that the factor turns into -infinity, so the factor must not be 0.
+    waves_row: waves that would keep the row as f32, 0 if none can.
     """
     narrow = p.element.bytes == 2 and p.element_y == p.element
     if not narrow or _has_row_per_wave(p) or not _LEAST_FACTOR <= abs(score_factor(p)) < inf:
@@ -214,14 +214,15 @@ def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
 
 
 def score_factor(p: SoftmaxProblem) -> float:
-    """Returns the factor by which the kernel multiplies X. Its exponents are to base 2, in f32; those of f64 to base e."""
+    """Returns the factor of X in the kernel's exponent: `scale` in f64 (base e), else scale * log2(e) in f32 (base 2)."""
     return p.scale if p.dtype == "f64" else float(np.float32(p.scale * logarithm(euler)))
 
 
 def _lanes_row(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
-    """Returns the lanes of a row that one wave keeps.
+    """Returns the lanes that hold a row of one wave.
 
-    As few as hold it with a load each, if there are more rows than waves; else all.
+    If there are more rows than the GPU has wave slots, it is the least power of two with which one load per lane brings the row;
+    else the wave's 64.
     """
     lanes = 1 << (p.n // short_elements(p) - 1).bit_length()
     assert p.ldx and p.ldy
@@ -235,19 +236,19 @@ def _waves_of_cu(d: HardwareDescriptor) -> int:
 
 
 def short_elements(p: SoftmaxProblem) -> int:
-    """Returns the elements of a short row in a lane: as many as the widest load brings and divide n."""
+    """Returns the elements of a short row in a lane: the largest power of two that divides n, at most one load's."""
     return min(LOAD_BYTES // p.element.bytes, p.n & -p.n)
 
 
 def _has_row_per_wave(p: SoftmaxProblem) -> bool:
-    """Returns True if a wave processes one row at a time, whatever its length."""
+    """True if a wave must process one row at a time, however short: with a mask, a band or f64."""
     return p.mask or p.band is not None or p.dtype == "f64"
 
 
 def _in_flight(p: SoftmaxProblem, d: HardwareDescriptor, lanes_row: int) -> int:
-    """Returns the rows of one wave, or loads of several short ones.
+    """Returns the rows, or loads of several short rows, that a wave has in flight, one of IN_FLIGHT.
 
-    As many as give a CU's loads all the bytes in flight that they can wait for, if that leaves no wave without rows.
+    It is the largest that leaves no wave without rows and keeps a CU's loads within the bytes that it can have in flight.
     """
     if _has_row_per_wave(p):
         return 1
@@ -258,7 +259,7 @@ def _in_flight(p: SoftmaxProblem, d: HardwareDescriptor, lanes_row: int) -> int:
 
 
 def _split(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
-    """Returns the blocks that share a streamed row: 1, or a number that fills one to _ROUNDS rounds, whichever is fastest."""
+    """Returns the blocks that share a streamed row: 1 or a number that fills 1 to _ROUNDS rounds, whichever is fastest."""
     tiles, steps = -(-p.rows // _WAVES), -(-p.n // step_elements(p, d))
     full = {max(1, min(rounds * d.num_cus // tiles, steps)) for rounds in range(1, _ROUNDS + 1)}
     answers = {-(-steps // -(-steps // split)) for split in (1, *full)}
@@ -266,10 +267,10 @@ def _split(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
 
 
 def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int, packing: int = 1) -> tuple[float, float]:
-    """Returns seconds in which CUs read rows that they keep, and in which `split` CUs read each twice, with one launch more.
+    """Returns estimated seconds of (rows kept in registers, rows streamed twice by `split` blocks each, a second launch included).
 
-    The time follows from what CUs draw and compute, a block each and no step faster than a load, then store, or from HBM.
-    packing: for rows that are kept.
+    Each is the larger of the CUs' time, which read, compute and store one block at a time, and HBM's. A streamed step takes at
+    least one memory latency. packing: elements per register of a row that is kept.
     """
     rates, nbytes = sustained_rates(d), p.rows * p.n * p.element.bytes
     issue, issue_kept = (instructions(p, each) / rates.valu_lanes / rates.clock for each in (1, packing))
@@ -284,7 +285,7 @@ def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int, packin
 
 
 def instructions(p: SoftmaxProblem, packing: int) -> int:
-    """Returns the vector instructions for an element. packing: elements of a register."""
+    """Returns the vector instructions per element. packing: elements per register."""
     if packing > 1:
         return PACKED_INSTRUCTIONS[p.element.name]
     return F64_INSTRUCTIONS if p.dtype == "f64" else SOFTMAX_INSTRUCTIONS
@@ -303,10 +304,10 @@ def _fixed_vgprs(p: SoftmaxProblem) -> int:
 def softmax_resources(
     p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, in_flight: int = 1, packing: int = 1, lanes_row: int | None = None
 ) -> ResourcePlan:
-    """Returns the resources of a wave and a block.
+    """Returns the registers of a wave and the LDS of a block.
 
-    waves_row: 0 for a streamed row. in_flight, lanes_row: as in SoftmaxPlan, None for all lanes. packing: elements of a
-    register.
+    waves_row: waves that keep a row; 0 for a streamed row. in_flight, lanes_row: as in SoftmaxPlan; lanes_row None: all lanes of
+    a wave. packing: elements per register.
     """
     words, short = p.element.registers, lanes_row not in (None, d.wavefront_size)
     held, fixed = p.n if waves_row else step_elements(p, d), _fixed_vgprs(p)
@@ -324,7 +325,7 @@ def softmax_resources(
 
 
 def _scalars(p: SoftmaxProblem, d: HardwareDescriptor, in_flight: int) -> tuple[RegisterRange, ...]:
-    """Returns the SGPRs of a wave, for each of the kernels. Kernels of a split row have a third pointer."""
+    """Returns the SGPRs of a wave, enough for every kernel of the plan. Kernels of a split row have a third pointer."""
     narrow = p.element_y.bytes == 2
     return scalar_ranges(
         arguments=2 * 3 + 5 + (2 if p.mask else 0) + (3 if p.band else 0),
@@ -372,7 +373,7 @@ def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
 
 
 def _lanes_of_row(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
-    """Returns a row about the lanes of a wave that share a short row."""
+    """Returns a soft row with the number of lanes that share a short row; nothing if a row has all lanes of a wave."""
     d, rows = plan.descriptor, plan.rows_load
     if rows == 1:
         return ()

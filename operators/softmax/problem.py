@@ -44,7 +44,7 @@ class Band:
 class SoftmaxProblem:
     """Y (rows,n) = gain * softmax over each row of scale * X (rows,n), row-major.
 
-    Masked elements count 0 and give 0, and so does a row that is masked whole. LaunchError for impossible sizes and strides.
+    Masked elements do not count and are 0 in Y, also if a whole row is masked. LaunchError for impossible sizes and strides.
 
     >>> from simgpu.operators import Band, SoftmaxProblem
     >>> problem = SoftmaxProblem(rows=4, n=4, band=Band(4, -4, 1))
@@ -55,8 +55,8 @@ class SoftmaxProblem:
            [1, 1, 1, 1]])
     """
 
-    rows: int
-    n: int
+    rows: int  # number of rows
+    n: int  # elements of a row
     dtype: str = "f32"  # type of X; statistics have its accumulator's type
     scale: float = 1.0  # factor of X
     ldx: int | None = None  # row stride of X in elements; None: n
@@ -100,7 +100,7 @@ class SoftmaxProblem:
 
     @property
     def flops(self) -> int:
-        """Returns FLOPS_PER_ELEMENT an element."""
+        """FLOPs: FLOPS_PER_ELEMENT per element."""
         return FLOPS_PER_ELEMENT * self.rows * self.n
 
     @property
@@ -109,8 +109,8 @@ class SoftmaxProblem:
         return self.rows * self.n * (self.element.bytes + self.element_y.bytes)
 
     def intensity(self, reads: int) -> float:
-        """Returns FLOP a byte with X read `reads` times.
+        """Returns FLOP per byte if X is read `reads` times and Y has X's type.
 
-        It is 0.42 for two reads of f32, 0.62 for one (E29; the paper's 0.2 states no count).
+        It is 0.42 for two reads of f32 and 0.62 for one (E29; for its 0.2, the paper states no number of reads).
         """
         return FLOPS_PER_ELEMENT / ((reads + 1) * self.element.bytes)

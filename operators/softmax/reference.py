@@ -26,10 +26,10 @@ def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None
 def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
     """Returns an elementwise bound on |kernel - float64 reference|, for any order of merges.
 
-    Scores and their distance from the maximum carry 4u of their largest size, an exp 4u, each of at most n merges or additions
-    4u. So numerator and denominator are within a factor of e^r, and their quotient of e^2r. exp may flush below 2^-126.
-    Infinite scores give 0, 1 or NaN without an error, and masked elements do not count. Y is rounded to its type: half a unit
-    of its last place.
+    With u the unit roundoff (2^-24, or 2^-53 in f64), a score and its distance from the maximum are each off by 4u times the
+    row's largest |score|. exp, and each of at most n merges or additions, add 4u. Numerator and denominator are then within a
+    factor of e^r, r = (8*|score| + 4*n + 16)*u, and their quotient within e^2r. exp may return 0 below 2^-126. Infinite scores
+    give 0, 1 or NaN without an error. Y is rounded to its type: half a unit in its last place.
 
     >>> import numpy as np
     >>> from simgpu.operators import SoftmaxProblem, reference

@@ -35,9 +35,9 @@ class SoftmaxState:
 
     @classmethod
     def of(cls, scores: Array, keep: Array | None = None) -> SoftmaxState:
-        """Returns the state of whole rows (last axis).
+        """Returns the state of the rows of `scores` (last axis), without elements for which `keep` is False.
 
-        Elements that `keep` excludes do not count, nor does a row without any (E30).
+        A row without elements gives the neutral element (E30).
         """
         seen = scores if keep is None else np.where(keep, scores, scores.dtype.type(FINITE_FLOOR))
         m = np.maximum(seen.max(-1), scores.dtype.type(FINITE_FLOOR))

@@ -1,4 +1,4 @@
-"""Bytes that a softmax moves and instructions that it executes, counted over its workgroups."""
+"""Bytes that a softmax moves and instructions that it executes, counted block by block."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from simgpu.operators.traffic import Counters, block_counters
 
 @block_counters.register(Softmax)
 def _softmax(tree: Softmax) -> Counters:
-    """Returns the counters. Vector instructions count as atoms. States of waves that share a row, 8 bytes each, do not count."""
+    """Returns the counters. Vector instructions count as atoms. The merge of waves in LDS, 8 bytes a wave, is left out."""
     p, plan = tree.problem, tree.derivation
     lanes = plan.descriptor.wavefront_size
     states = atoms = 0

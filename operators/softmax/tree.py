@@ -68,7 +68,7 @@ class WarpSoftmaxNode(_SoftmaxNode):
 
 @dataclass(frozen=True)
 class BlockSoftmaxNode(_SoftmaxNode):
-    """A workgroup's rows, or its part of them if N is split."""
+    """A block's rows, or its part of them if rows are split."""
 
     level: ClassVar[Level] = Level.BLOCK
 

@@ -21,8 +21,8 @@ LEAST_EXPONENT = {"f16": -14, "bf16": -126, "fp8": -6, "bf8": -14}
 def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> TypicalError:
     """Returns the typical error of a faithful kernel's Y, (rows,n).
 
-    Exponents round relative to their size and to the maximum's. A row shares its sum's error. log2(e) * scale is one constant,
-    rounded once: a drift.
+    Exponents are rounded relative to their own size and to the maximum's. All elements of a row share the error of its sum.
+    log2(e) * scale is rounded once for the whole kernel, so its error is a drift.
 
     >>> import numpy as np
     >>> from simgpu.operators import SoftmaxProblem, reference
@@ -54,6 +54,6 @@ def constant_error(scale: float, unit: float) -> float:
 
 
 def spacing(x: Array, kind: DType) -> Array:
-    """Returns the distance of neighbours of |x| in a narrow type, (same shape)."""
+    """Returns the distance between consecutive values of a narrow type in the binade of |x|, elementwise."""
     exponent = np.frexp(np.abs(x))[1] - 1
     return np.asarray(np.ldexp(1.0, np.maximum(exponent, LEAST_EXPONENT[kind.name]) - kind.significand + 1))

@@ -2,7 +2,7 @@
 
 A wave's step has two parts. The two waves of a SIMD are in different parts, because four of the waves begin one barrier later:
 
-    products     O^T of the step before, then S^T; loaded data goes to LDS, the next loads are issued
+    products     O^T of the previous step, then S^T; loaded data goes to LDS, the next loads are issued
     softmax      of S^T
 
 A barrier is near the end of each part, after the part's last read of LDS. The rest of the softmax hides the reads of the next
@@ -28,8 +28,7 @@ from simgpu.operators.attention.reductions import tail
 from simgpu.operators.attention.shared_registers import WAVES, step_sums
 from simgpu.operators.attention.tree import BlockAttentionNode
 
-# Wave priorities: the end of a wave's products comes before the beginning of the other's, and products before a
-# softmax.
+# Wave priorities (s_setprio): highest for the end of a wave's products, then for products, lowest for a softmax.
 SOFTENS, MULTIPLIES, ENDS = 0, 1, 2
 LEAD = 8  # products before the first instruction that they hide
 
@@ -113,7 +112,7 @@ class SharedEmitter(FusedEmitter):
         k.label(done)
 
     def _wait_once(self, lower: bool) -> None:
-        """Emits a barrier for the first or the second half of the waves. Between the two, that half is one barrier late."""
+        """Emits a barrier for waves 0 to 3 (lower) or 4 to 7 only. Between the two calls, waves 4 to 7 are one barrier late."""
         k = self.k
         passed = k.new_label("staggered")
         k.s_cmp_lt_u32(self.block.wave_number, WAVES // 2)
@@ -160,7 +159,7 @@ class SharedEmitter(FusedEmitter):
         return [*self.wave.value_fragments(), *self.wave.key_fragments()]
 
     def _masked_step(self) -> None:
-        """Emits whether an edge cuts this step of the wave."""
+        """Emits masked = 1 if an edge cuts this step of the wave, else 0."""
         k = self.k
         k.s_add_u32(self.masked, self.block.first_key, self.plan.tile_KV)
         k.s_cmp_gt_i32(self.masked, self.block.full_high)
@@ -172,7 +171,7 @@ class SharedEmitter(FusedEmitter):
     # -- epilogue ----------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Divides and stores O; every wave its own."""
+        """Divides O by the row sums and stores it; every wave stores its own queries."""
         k, block, p, wave = self.k, self.block, self.plan.problem, self.wave
         result, logarithms = k.s.alloc("R buffer", 4), None
         if p.lse:

@@ -1,8 +1,7 @@
-"""The softmax that detects from a step's row sum that m must move: some P exceeds its bound.
+"""Softmax that detects from a step's row sum that m must be raised because some P exceeds its bound.
 
-It computes no maximum until then. The exponents stay in registers, so that P can be recomputed. Sums are of the rounded P, two
-numbers an instruction (v_dot2_f32 with ones), if the target has that for the type and no log-sum-exp is wanted. Otherwise they
-are of P in f32.
+Until then it computes no maximum. The exponents stay in registers, so that P can be recomputed. The rounded P are summed, two per
+instruction (v_dot2_f32 with ones), if the target has that for the type and no log-sum-exp is stored. Otherwise P is summed in f32.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from simgpu.asm.attention.softmax import FLOOR, HiddenReads, SoftmaxUpdate
 from simgpu.hardware.isa.instruction import Reg
 
 ONES = {"bf16": 0x3F803F80, "f16": 0x3C003C00}
-UNSEEN = -1.0  # threshold that any sum exceeds
+UNSEEN = -1.0  # threshold of a query that has seen no key: any sum exceeds it
 INFINITE = 2.0**24  # finite f16 numbers of a lane's keys in a step cannot add up to this
 BATCH = 8  # exponentials in flight before they are rounded
 

@@ -4,9 +4,9 @@ LDS holds fragments in the matrix instructions' layout, 16 bytes a lane, 1 KB ap
 an immediate. K[a][span]: 8 columns of key 16a + i. V[p][t]: four keys 32p + 4g.. and four keys 32p + 16 + 4g.. of column 16t +
 i, which is the order of P^T's registers.
 
-A lane stages four keys (of narrow V two) by four columns, and transposes them by v_perm_b32, once a workgroup. Four adjacent
-lanes load from one line of 64 bytes, so they write to one place in each of four fragments' quarters. The places of a quarter
-are permuted by xor, so that neither writes nor reads have bank conflicts.
+A lane stages four keys (of narrow V two) by four columns of V, and transposes them by v_perm_b32, so that each element is
+transposed once per workgroup. Places of 16 bytes within a fragment's quarter are permuted by xor, so that neither writes nor
+reads have bank conflicts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LdsFragment:
 
 
 class SharedWave(WaveRegisters):
-    """Registers of a wave, its addresses, and the pieces of a step."""
+    """Emits loads, LDS writes, LDS reads and products of a wave, with its registers and addresses."""
 
     def __init__(
         self, k: KernelBuilder, p: AttentionProblem, shape: AttentionShape, resources: ResourcePlan, block: AttentionFrame
@@ -84,7 +84,8 @@ class SharedWave(WaveRegisters):
     def _key_addresses(self) -> None:
         """Emits the addresses of K.
 
-        A wave loads key_loads fragments K[wave % 4], from span (wave / 4) · key_loads on; four lanes load 64 bytes of a key.
+        A wave loads `key_loads` fragments of key atom wave % 4, from span (wave / 4) · key_loads on. Four lanes load 64 bytes of a
+        key.
         """
         k, shape, block = self.k, self.shape, self.block
         atom, part = k.s.alloc("atom"), k.s.alloc("first span")
@@ -114,7 +115,7 @@ class SharedWave(WaveRegisters):
         k.s.free(atom, part)
 
     def _key_place(self, target: Reg, row: Reg, group: Reg, spare: Reg) -> None:
-        """Emits target = LDS address of lane (row, group) in fragment 0: place row xor 2 · group among its group's sixteen."""
+        """Emits target = LDS address of lane (row, group) in fragment 0: place (row xor 2 · group) of its group's sixteen."""
         k = self.k
         k.v_lshlrev_b32(spare, 1, group)
         k.v_xor_b32(spare, row, spare)
@@ -126,7 +127,8 @@ class SharedWave(WaveRegisters):
     def _value_addresses(self) -> None:
         """Emits the addresses of V.
 
-        Lane bits: columns 4 and 8, half of the pair, which of two keys, g, column 16. Wave bits: the pair, then more columns.
+        Lane bits from the lowest: columns 4 and 8; key 16 of the pair of atoms; two bits of g; column 16. With narrow V: key 2
+        comes before g, and there is no column 16. Wave bits: the pair of atoms, then further columns.
         """
         k, block, shape = self.k, self.block, self.shape
         column, half, group, two, row, spare = (self.ranges["temporaries"][n] for n in range(6))
@@ -174,9 +176,9 @@ class SharedWave(WaveRegisters):
         k.s.free(number)
 
     def _value_place(self, target: Reg, row: Reg, group: Reg, spare: Reg) -> None:
-        """Emits target = LDS address of lane (row, group) in fragment 0: place row xor 2 · (row / 8) xor group % 2.
+        """Emits target = LDS address of lane (row, group) in fragment 0: place (row xor 2 · (row / 8) xor group % 2).
 
-        Overwrites `row`.
+        It is one of the sixteen places of the lane's group. Overwrites `row`.
         """
         k = self.k
         k.v_lshrrev_b32(spare, 3, row)
@@ -256,7 +258,7 @@ class SharedWave(WaveRegisters):
         return [LdsFragment(False, a, span) for span in range(self.shape.spans) for a in range(self.shape.na)]
 
     def read(self, fragments: Sequence[LdsFragment], number: int) -> None:
-        """Reads fragment `number` of a sequence to its place."""
+        """Reads fragment `number` of a sequence into registers."""
         fragment = fragments[number]
         columns = self.shape.column_atoms if fragment.value else self.shape.spans
         address = self.value_read if fragment.value else self.key_read
@@ -270,9 +272,9 @@ class SharedWave(WaveRegisters):
             self.read(fragments, number)
 
     def products(self, fragments: Sequence[LdsFragment], tail: int, ended: Callable[[], object]) -> None:
-        """Emits products of fragments, the first of which have been read.
+        """Emits the products of `fragments`, the first FRAGMENTS of which have been read, and the reads of the others.
 
-        ended: emits the instructions after the last read, before the last `tail` products.
+        ended: emits instructions after the last read, before the last `tail` products.
         """
         for number, fragment in enumerate(fragments):
             self._multiply(fragment, self._place(number))

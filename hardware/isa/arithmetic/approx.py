@@ -1,8 +1,8 @@
-"""Transcendental instructions in the lane operations: polynomials, no library calls.
+"""Transcendental instructions in the lane operations: polynomials, without library calls.
 
-AMD documents bounds, not bits, for these. Each function states the bound that it keeps; tests check it against mpmath.
-An operand outside of a function's domain gives a NaN with its sign set. f32 forms neither read nor write denormals
-(LLVM's AMDGPU lowering rescales around them for that reason); f16 forms keep them.
+AMD documents error bounds for these, not exact results. Each function states its own bound; tests check it against mpmath.
+An operand outside a function's domain gives a NaN with its sign set. f32 forms flush denormals, read and written
+(LLVM's AMDGPU lowering rescales operands for that reason); f16 forms keep them.
 
 Coefficients: Chebyshev interpolation in 40 digits, rounded to f32.
 """
@@ -72,7 +72,7 @@ TRIG_RANGE = 256.0  # revolutions; beyond it V_SIN gives 0 and V_COS 1 (CDNA1 an
 
 
 def _polynomial(x: Value, coefficients: tuple[float, ...]) -> Value:
-    """Evaluates a polynomial by Horner's scheme, coefficients from the constant term up."""
+    """Returns a polynomial's value, by Horner's scheme; coefficients from the constant term up."""
     result = const(x, coefficients[-1])
     for c in reversed(coefficients[:-1]):
         result = fma(result, x, const(x, c))
@@ -110,38 +110,38 @@ def log2_f32(x: Value) -> Value:
 
 
 def rcp_f32(x: Value) -> Value:
-    """Returns 1/x within 1 ulp (here ½); denormals in and out count as zero."""
+    """Returns 1/x, correctly rounded (documented: 1 ulp); denormal operands and results count as zero."""
     return flush(div(const(x, 1.0), flush(x)))
 
 
 def rsq_f32(x: Value) -> Value:
-    """Returns 1/sqrt(x) within 1 ulp (here ½ and a little: two roundings in f64, one to f32)."""
+    """Returns 1/sqrt(x) within little more than ½ ulp (documented: 1): two roundings in f64, one to f32."""
     wide = cast(flush(x), t.f64)
     return cast(div(const(wide, 1.0), root(wide)), t.f32)
 
 
 def root(x: Value) -> Value:
-    """Returns sqrt(x), correctly rounded (1 ulp documented, 2**29 ulp for f64)."""
+    """Returns sqrt(x), correctly rounded (documented: 1 ulp, 2**29 ulp for f64)."""
     return where(x < 0.0, invalid_nan(x, x.type), sqrt(x))
 
 
 def sqrt_f32(x: Value) -> Value:
-    """Returns sqrt(x), correctly rounded (1 ulp documented); a denormal counts as zero."""
+    """Returns sqrt(x), correctly rounded (documented: 1 ulp); a denormal counts as zero."""
     return root(flush(x))
 
 
 def rcp_f64(x: Value) -> Value:
-    """Returns 1/x, correctly rounded; the hardware's seed is good to 2**29 ulp (ISA guide)."""
+    """Returns 1/x, correctly rounded; the hardware's is within 2**29 ulp, a seed for Newton steps (ISA guide)."""
     return div(const(x, 1.0), x)
 
 
 def rsq_f64(x: Value) -> Value:
-    """Returns 1/sqrt(x) within 2 ulp; the hardware's seed is good to 2**29 ulp (ISA guide)."""
+    """Returns 1/sqrt(x) within 2 ulp; the hardware's is within 2**29 ulp, a seed for Newton steps (ISA guide)."""
     return div(const(x, 1.0), root(x))
 
 
 def _octant(x: Value) -> tuple[Value, Value, Value]:
-    """Returns, for x revolutions, the quarter turn nearest to it (i32), and sine and cosine of the rest."""
+    """Returns the number of quarter turns nearest to x revolutions (i32), and the sine and cosine of the rest."""
     r = x - rint(x)
     quarter = rint(r * 4.0)
     r = r - quarter * 0.25  # exact, within [-1/8, 1/8]
@@ -152,7 +152,7 @@ def _octant(x: Value) -> tuple[Value, Value, Value]:
 
 
 def _pick_by_quarter(quarter: Value, even: Value, odd: Value) -> Value:
-    """Selects `even` or `odd` by the quarter's parity, negated in the second half turn."""
+    """Selects `even` or `odd` by the parity of the quarter turns, and negates it in the second half turn."""
     value = where((quarter & 1) == 0, even, odd)
     value = where((quarter & 2) == 0, value, -value)
     return where(value == 0.0, 0.0, value)  # +0 at every zero crossing
@@ -175,7 +175,7 @@ def cos_f32(x: Value) -> Value:
 
 
 def within_trig_range(x: Value, value: Value, beyond: float) -> Value:
-    """Returns the sine or cosine of x, or the value of CDNA1 and CDNA2 `beyond` 256 revolutions."""
+    """Returns `value`, the sine or cosine of x; `beyond` for finite |x| > 256, as on CDNA1 and CDNA2."""
     return where(both(abs(x) > TRIG_RANGE, negate(is_infinite(x))), beyond, value)
 
 
@@ -190,7 +190,7 @@ def log2_f16(x: Value) -> Value:
 
 
 def rcp_f16(x: Value) -> Value:
-    """Returns 1/x within 1 ulp (here ½), denormals kept."""
+    """Returns 1/x, correctly rounded (documented: 1 ulp), denormals kept."""
     return div(const(x, 1.0), x)
 
 

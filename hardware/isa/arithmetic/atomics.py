@@ -1,7 +1,7 @@
 """Bodies of the atomics, shared by DS, FLAT, MUBUF and SMEM: (old, data[, data]) -> new.
 
-A float minimum or maximum keeps the old value unless the data is less (greater), as the LDS and the L2 do (CDNA3 ISA guide,
-DS_MIN_F32). Adding is the lane's addition, rounded once.
+A float minimum or maximum keeps the old value unless the data is less (greater), as LDS and L2 do (CDNA3 ISA guide,
+DS_MIN_F32). Float sums are rounded once.
 """
 
 # No `from __future__ import annotations`: a factory's annotations are its local types.
@@ -38,7 +38,7 @@ OPERATION: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def operation(name: str, kind: Type) -> Body:
-    """Returns the body of one of `OPERATION` on this type."""
+    """Returns the body of an operation of `OPERATION` on a type."""
     combine = OPERATION[name]
 
     def body(old: kind, data: kind) -> kind:
@@ -48,7 +48,7 @@ def operation(name: str, kind: Type) -> Body:
 
 
 def integer(name: str, bits: int) -> Body:
-    """Returns `operation` on the integer type of the name."""
+    """Returns the body of an integer operation of `bits`, signed for smin and smax."""
     return operation(name, (SIGNED if name in ("smin", "smax") else UNSIGNED)[bits])
 
 
@@ -62,7 +62,7 @@ def packed_add(kind: Type) -> Body:
 
 
 def compare_swap(bits: int) -> Body:
-    """Returns the body of FLAT, MUBUF, SMEM: stores the low half of the data if the high half equals the old value."""
+    """Returns the body of cmpswap in FLAT, MUBUF and SMEM: stores the data's low half if its high half equals the old value."""
     kind = UNSIGNED[bits]
 
     def body(old: kind, data: kind, compare: kind) -> kind:
@@ -72,7 +72,7 @@ def compare_swap(bits: int) -> Body:
 
 
 def compare_store(kind: Type) -> Body:
-    """Returns the body of DS: stores data1 if the old value equals data0 (as floats for the float forms)."""
+    """Returns the body of DS_CMPST: stores data1 if the old value equals data0, compared as `kind`."""
 
     def body(old: kind, compare: kind, data: kind) -> kind:
         return where(old == compare, data, old)
@@ -81,7 +81,7 @@ def compare_store(kind: Type) -> Body:
 
 
 def masked_or(bits: int) -> Body:
-    """Returns the body (old and not data0) or data1."""
+    """Returns the body of DS_MSKOR: (old and not data0) or data1."""
     kind = UNSIGNED[bits]
 
     def body(old: kind, clear: kind, data: kind) -> kind:
@@ -91,19 +91,19 @@ def masked_or(bits: int) -> Body:
 
 
 def wrap(old: u32, data: u32, addend: u32) -> u32:
-    """Returns old - data if that is not negative, else old + the second data."""
+    """Returns old - data0 if that is not negative, else old + data1."""
     return where(old >= data, old - data, old + addend)
 
 
 def conditional_exchange(old: u64, data: u64) -> u64:
-    """Replaces each 32-bit half whose bit 31 is set in the data by its low 31 bits."""
+    """Returns the old value with each 32-bit half replaced by the data's low 31 bits if the data's bit 31 is set there."""
     low = where((lshr(data, 31) & 1) != 0, data & 0x7FFFFFFF, old & 0xFFFFFFFF)
     kept = old & 0xFFFFFFFF00000000
     high = where(lshr(data, 63) != 0, data & 0x7FFFFFFF00000000, kept)
     return low | high
 
 
-# Opcode offset, name and body of the integer atomics of FLAT, MUBUF and SMEM; 64-bit forms 32 on.
+# Integer atomics of FLAT, MUBUF and SMEM, in the order of their opcodes; 64-bit opcodes are 32 higher.
 INTEGER = ["swap", "cmpswap", "add", "sub", "smin", "umin", "smax", "umax", "and", "or", "xor", "inc", "dec"]
 
 

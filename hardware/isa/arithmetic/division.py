@@ -1,9 +1,9 @@
-"""The division sequence's instructions: V_DIV_SCALE, V_DIV_FMAS, V_DIV_FIXUP.
+"""Instructions of the division sequence: V_DIV_SCALE, V_DIV_FMAS, V_DIV_FIXUP.
 
-Steps of a quotient n/d: scale d and n, approximate 1/s(d), refine with fused multiply-adds, V_DIV_FMAS for the last
-step with the scaling undone, V_DIV_FIXUP for the special cases. Sources: CDNA3 and CDNA4 ISA guides.
+The sequence for n/d: V_DIV_SCALE scales d and n; V_RCP approximates 1/d; fused multiply-adds refine the quotient; V_DIV_FMAS is
+the last of them and undoes the scaling; V_DIV_FIXUP handles special cases. Sources: CDNA3 and CDNA4 ISA guides.
 
-Three places differ from the guides' text, because a correctly rounded division needs it (tests run the whole sequence):
+Three places differ from the guides' text, since a correctly rounded division requires it (tests run the whole sequence):
 
 * V_DIV_SCALE divides (not multiplies) a huge denominator by 2**64 (2**128), because the product overflows.
 * V_DIV_FMAS scales by 2**±64 (2**±128), up if the addend's exponent is above the bias; the text has one factor 2**32 (2**64).
@@ -49,11 +49,11 @@ from simgpu.hardware.isa.lane import (
 
 @dataclass(frozen=True)
 class Scaling:
-    """Scaling of a type by V_DIV_SCALE; the limits are exponent fields or their differences."""
+    """Constants of V_DIV_SCALE for a type; limits are exponent fields or their differences."""
 
     factor: int  # exponent of the scale factor
-    spread: int  # n/d is near overflow from this difference on
-    tiny: int  # the numerator is tiny up to this field
+    spread: int  # n/d counts as near overflow from this difference on
+    tiny: int  # the numerator counts as tiny up to this field
     underflow: int  # V_DIV_FIXUP: n/d is zero below this difference
 
 
@@ -61,7 +61,7 @@ SCALINGS = {"f32": Scaling(64, 96, 23, -150), "f64": Scaling(128, 768, 53, -1075
 
 
 def _spread(n: Value, d: Value) -> Value:
-    """Returns the difference of the exponent fields, signed."""
+    """Returns n's exponent field minus d's, signed."""
     return as_signed(exponent_field(n)) - as_signed(exponent_field(d))
 
 
@@ -72,7 +72,7 @@ def scale(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
     """
     rule, fields = SCALINGS[a.type.name], format_of(a)
     of_n, of_d, spread = exponent_field(n), exponent_field(d), _spread(n, d)
-    # So far from all ends that neither n/d nor 1/d is near a denormal number: nothing is scaled.
+    # If neither n/d nor 1/d is near a denormal number or an overflow, nothing is scaled.
     usual_n = both(of_n > rule.tiny, of_n < fields.max_field)
     usual_d = both(of_d > 0, of_d < 2 * fields.bias - 2)
     unusual = negate(both(both(usual_n, usual_d), both(spread < rule.spread, spread > 4 - fields.bias)))
@@ -81,7 +81,7 @@ def scale(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
 
 
 def _scale(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
-    """Scales any numbers, see `scale`."""
+    """Returns the result of `scale` for any operands."""
     rule = SCALINGS[a.type.name]
     i32 = const(a, 0, t.i32)
     up, down = ldexp(a, i32 + rule.factor), ldexp(a, i32 - rule.factor)
@@ -108,9 +108,9 @@ def _scale(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
 
 
 def _rounded_to_odd(a: Value, b: Value, c: Value) -> Value:
-    """Returns a·b + c truncated, with its last bit set if that is inexact.
+    """Returns a·b + c rounded to odd: truncated, with the last bit set if that is inexact.
 
-    The residual's sign shows on which side of the rounded sum the exact one is.
+    The residual's sign tells on which side of the rounded sum the exact sum is.
     """
     rounded = fma(a, b, c)
     residual = fma(a, b, c - rounded)
@@ -146,9 +146,9 @@ def fmas(a: Value, b: Value, c: Value, undo: Value) -> Value:
 
 
 def fixup(a: Value, d: Value, n: Value) -> Value:
-    """Returns V_DIV_FIXUP(quotient, denominator, numerator): the quotient with its sign, or a special value of n and d.
+    """Returns V_DIV_FIXUP(quotient, denominator, numerator): |a| with the sign of n/d, or the result for special n and d.
 
-    0/0 and inf/inf give the default NaN with the sign set, as the guides print it.
+    0/0 and inf/inf give the default NaN with its sign set, as in the guides.
     """
     negative = differ(is_negative(d), is_negative(n))
     sign = where(negative, const(a, -1.0), 1.0)

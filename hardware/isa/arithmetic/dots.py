@@ -1,8 +1,8 @@
 """Dot products of packed operands (V_DOT2, V_DOT4, V_DOT8), in the lane operations.
 
-Integer sums are exact before the final wrap, or the final saturation if `clamp`. Float sums add one product at a time
-to the accumulator, rounding each time (ISA guide, V_DOT2_F32_F16; no public evidence shows if the hardware rounds in
-between). f16 and bf16 products are exact in f32, so a fused multiply-add does both.
+Integer sums are exact and then wrapped, or saturated if `clamp`. Float sums add one product after another to the
+accumulator and round each time (ISA guide, V_DOT2_F32_F16; no public evidence shows if the hardware rounds in
+between).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def dot_bf16(a: Pair, b: Pair, c: Value) -> Value:
 
 
 def _integer_dot(a: Sequence[Value], b: Sequence[Value], c: Value, clamp: int) -> Value:
-    """Returns c + Σ a[i]·b[i]; elements and c of one 32-bit type."""
+    """Returns c + Σ a[i]·b[i] in c's type, i32 or u32; elements have that type too."""
     total = cast(c, t.i64) if clamp else c
     for x, y in zip(a, b, strict=True):
         total = total + (cast(x, t.i64) * cast(y, t.i64) if clamp else x * y)
@@ -41,7 +41,7 @@ def _integer_dot(a: Sequence[Value], b: Sequence[Value], c: Value, clamp: int) -
 
 
 def dot_i16(a: Pair, b: Pair, c: Value, clamp: int) -> Value:
-    """Adds two products of 16-bit halves, signed or unsigned by c's type."""
+    """Returns c plus two products of 16-bit halves, signed if c is i32."""
     return _integer_dot([cast(x, c.type) for x in a], [cast(y, c.type) for y in b], c, clamp)
 
 
@@ -51,10 +51,10 @@ def _fields(a: Value, c: Value, width: int) -> list[Value]:
 
 
 def dot_bytes(a: Value, b: Value, c: Value, clamp: int) -> Value:
-    """Adds four products of bytes, signed or unsigned by c's type."""
+    """Returns c plus four products of bytes, signed if c is i32."""
     return _integer_dot(_fields(a, c, 8), _fields(b, c, 8), c, clamp)
 
 
 def dot_nibbles(a: Value, b: Value, c: Value, clamp: int) -> Value:
-    """Adds eight products of 4-bit fields, signed or unsigned by c's type."""
+    """Returns c plus eight products of 4-bit fields, signed if c is i32."""
     return _integer_dot(_fields(a, c, 4), _fields(b, c, 4), c, clamp)

@@ -33,10 +33,10 @@ from simgpu.hardware.isa.types import Type
 
 @dataclass(frozen=True)
 class BinaryFormat:
-    """A binary format."""
+    """An IEEE 754 binary format."""
 
-    exponent: int  # bits of the field
-    fraction: int  # bits of the field below it
+    exponent: int  # bits of the exponent field
+    fraction: int  # bits of the fraction field
     bias: int
 
     @property
@@ -46,7 +46,7 @@ class BinaryFormat:
 
     @property
     def implicit(self) -> int:
-        """Weight of the hidden bit, and pattern of the smallest normal number."""
+        """The hidden bit in units of the last place, which is also the bit pattern of the smallest normal number."""
         return 1 << self.fraction
 
 
@@ -101,7 +101,7 @@ def with_sign_of(a: Value, source: Value) -> Value:
 
 
 def flush(a: Value) -> Value:
-    """Replaces a denormal by a zero of its sign."""
+    """Returns a, or a zero of its sign if it is denormal."""
     return where(is_denormal_or_zero(a), signed_zero(a), a)
 
 
@@ -116,18 +116,21 @@ def default_nan(like: Value, type_: Type) -> Value:
 
 
 def invalid_nan(like: Value, type_: Type) -> Value:
-    """Returns the NaN for an operand outside of a function's domain: its sign is set (CDNA4 guide, functional examples)."""
+    """Returns the NaN for an operand outside a function's domain: its sign is set (CDNA4 guide, functional examples)."""
     return bits(as_unsigned(default_nan(like, type_)) | 1 << (type_.bits - 1), type_)
 
 
 def power_of_two(exponent: Value, type_: Type) -> Value:
-    """Returns 2**exponent as a float; exponent: i32 or i64 of the type's width, normal range."""
+    """Returns 2**exponent; exponent: an integer as wide as the type, in the range of normal numbers."""
     fields = _FORMATS[type_.name]
     return bits(as_unsigned(shl(exponent + fields.bias, fields.fraction)), type_)
 
 
 def _extreme(a: Value, b: Value, ordered: Value, zeros: Value, ieee: int) -> Value:
-    """Returns `ordered`; for zeros of both signs `zeros`, for a NaN and a number the number; quiets a signaling NaN."""
+    """Returns `ordered`; for zeros of both signs `zeros`; for a NaN and a number the number.
+
+    If `ieee`, a signaling NaN is returned, quieted, even next to a number; that of a first.
+    """
 
     def special() -> Value:
         result = where(isnan(a), b, where(isnan(b), a, zeros))
@@ -140,22 +143,22 @@ def _extreme(a: Value, b: Value, ordered: Value, zeros: Value, ieee: int) -> Val
 
 
 def _unclear(a: Value, b: Value) -> Value:
-    """True if neither is less and yet their bits differ: zeros of both signs, or a NaN."""
+    """True if neither is less but their bits differ: zeros of both signs, or one is a NaN."""
     return both(negate(either(a < b, a > b)), as_unsigned(a) != as_unsigned(b))
 
 
 def minimum_number(a: Value, b: Value, ieee: int = 1) -> Value:
-    """Returns V_MIN_F32: a NaN loses to a number, -0 < +0; MODE.IEEE quiets a signaling NaN."""
+    """Returns V_MIN_F32's result: -0 < +0; a number rather than a NaN, but a signaling NaN, quieted, if MODE.IEEE is set."""
     return _extreme(a, b, where(a < b, a, b), bits(as_unsigned(a) | as_unsigned(b), a.type), ieee)
 
 
 def maximum_number(a: Value, b: Value, ieee: int = 1) -> Value:
-    """Returns V_MAX_F32; see `minimum_number`."""
+    """Returns V_MAX_F32's result; see `minimum_number`."""
     return _extreme(a, b, where(a > b, a, b), bits(as_unsigned(a) & as_unsigned(b), a.type), ieee)
 
 
 def median(a: Value, b: Value, c: Value, ieee: int = 1) -> Value:
-    """Returns V_MED3_F32: the minimum of the three if any is a NaN."""
+    """Returns V_MED3_F32's result: the median, or the `minimum_number` of the three if one is a NaN."""
     def special() -> Value:
         least = minimum_number(minimum_number(a, b, ieee), c, ieee)
         most = maximum_number(maximum_number(a, b, ieee), c, ieee)
@@ -173,7 +176,7 @@ def median(a: Value, b: Value, c: Value, ieee: int = 1) -> Value:
 
 
 def minimum(a: Value, b: Value) -> Value:
-    """Returns the IEEE 754-2019 minimum: a NaN wins (the first, quieted), -0 < +0."""
+    """Returns the IEEE 754-2019 minimum: the first NaN, quieted, if there is one; -0 < +0."""
     zeros = bits(as_unsigned(a) | as_unsigned(b), a.type)
     least = where(a == b, zeros, where(a < b, a, b))
     return where(isnan(a), quiet(a), where(isnan(b), quiet(b), least))
@@ -216,7 +219,7 @@ def _normalize(a: Value) -> tuple[Value, Value]:
 
 
 def frexp_mantissa(a: Value) -> Value:
-    """Returns V_FREXP_MANT: the significand in [0.5, 1) with a's sign; zero, infinity, NaN: itself."""
+    """Returns V_FREXP_MANT's result: the significand in [0.5, 1) with a's sign; zeros, infinities and (quieted) NaNs unchanged."""
     fields = format_of(a)
     scaled, _ = _normalize(a)
     word = as_unsigned(scaled) & (sign_mask(a) | (fields.implicit - 1))
@@ -226,7 +229,7 @@ def frexp_mantissa(a: Value) -> Value:
 
 
 def frexp_exponent(a: Value) -> Value:
-    """Returns V_FREXP_EXP: e of a = m · 2**e, m in [0.5, 1), as an unsigned word of a's width (two's complement).
+    """Returns V_FREXP_EXP's result: e of a = m · 2**e, |m| in [0.5, 1), as an unsigned word of a's width (two's complement).
 
     Zero, infinity and NaN give 0.
     """
@@ -238,7 +241,7 @@ def frexp_exponent(a: Value) -> Value:
 
 
 def fract(a: Value) -> Value:
-    """Returns V_FRACT: a - floor(a), at most the largest number below 1 (llvm.amdgcn.fract)."""
+    """Returns V_FRACT's result: a - floor(a), at most the largest number below 1 (llvm.amdgcn.fract)."""
     fields = format_of(a)
     below_one = pattern(a, a.type, (fields.bias << fields.fraction) - 1)
     result = a - floor(a)
@@ -246,12 +249,12 @@ def fract(a: Value) -> Value:
 
 
 def to_f16_toward_zero(a: Value) -> Value:
-    """Rounds f32 to f16 toward zero: a finite value never becomes infinite."""
+    """Returns f32 rounded to f16 toward zero; a finite value never becomes infinite."""
     rounded = cast(a, t.f16)
     word = as_unsigned(rounded)
     return bits(where(abs(cast(rounded, t.f32)) > abs(a), word - 1, word), t.f16)
 
 
 def multiply_add(a: Value, b: Value, c: Value) -> Value:
-    """Returns V_MAD_F32: a·b + c in two roundings, denormals flushed at every step whatever MODE is."""
+    """Returns V_MAD_F32's result: a·b + c with two roundings, denormals flushed at each step independently of MODE."""
     return flush(flush(flush(a) * flush(b)) + flush(c))

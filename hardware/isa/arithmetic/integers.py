@@ -32,13 +32,13 @@ def limits(type_: Type) -> tuple[int, int]:
 
 
 def clamp_to(exact: Value, type_: Type) -> Value:
-    """Limits `exact` (signed, wider) to the type's range, as that type."""
+    """Returns `exact`, a wider signed integer, saturated to the type."""
     low, high = limits(type_)
     return cast(imax(imin(exact, high), low), type_)
 
 
 def saturate(exact: Value, type_: Type, clamp: int) -> Value:
-    """Converts `exact` (signed, wider) to the type: limited if `clamp`, else wrapped."""
+    """Returns `exact`, a wider signed integer, converted to the type: saturated if `clamp`, else wrapped."""
     return clamp_to(exact, type_) if clamp else cast(exact, type_)
 
 
@@ -52,12 +52,12 @@ def low24_unsigned(a: Value) -> Value:
 
 
 def multiply(a: Value, b: Value, clamp: int) -> Value:
-    """Returns the 32-bit a·b."""
+    """Returns a·b in a's 32-bit type, saturated if `clamp`, else wrapped."""
     return clamp_to(cast(a, t.i64) * cast(b, t.i64), a.type) if clamp else a * b
 
 
 def multiply_add(a: Value, b: Value, c: Value, clamp: int) -> Value:
-    """Returns the 32-bit a·b + c; factors of at most 24 bits, so that the exact value fits in 64."""
+    """Returns a·b + c in c's 32-bit type, saturated if `clamp`, else wrapped; a and b have at most 24 bits."""
     if not clamp:
         return a * b + c
     return clamp_to(cast(a, t.i64) * cast(b, t.i64) + cast(c, t.i64), c.type)
@@ -79,7 +79,7 @@ def unsigned_field(a: Value, i: int, width: int) -> Value:
 
 
 def add_carry(a: Value, b: Value, carry: Value | None, clamp: int) -> tuple[Value, Value]:
-    """Returns a + b (+ carry), unsigned, and the carry out."""
+    """Returns a + b (+ carry), unsigned, saturated if `clamp`, and the carry out."""
     total = a + b
     out = total < a
     if carry is not None:
@@ -89,7 +89,7 @@ def add_carry(a: Value, b: Value, carry: Value | None, clamp: int) -> tuple[Valu
 
 
 def sub_borrow(a: Value, b: Value, borrow: Value | None, clamp: int) -> tuple[Value, Value]:
-    """Returns a - b (- borrow), unsigned, and the borrow out."""
+    """Returns a - b (- borrow), unsigned, 0 for a borrow out if `clamp`, and the borrow out."""
     total, out = a - b, a < b
     if borrow is not None:
         total = total - where(borrow, const(a, 1), 0)

@@ -31,14 +31,14 @@ from simgpu.hardware.isa.types import Type
 
 @dataclass(frozen=True)
 class SmallFloat:
-    """A float of at most 8 bits, sign on top. Magnitudes are given by their codes."""
+    """A float format of at most 8 bits, with the sign in the top bit. Codes are those of magnitudes."""
 
     name: str
-    exponent: int  # bits of the field
-    fraction: int  # bits of the field
+    exponent: int  # bits of the exponent field
+    fraction: int  # bits of the fraction field
     bias: int
-    largest: int  # the largest finite magnitude
-    overflow: int  # code of a number that is too large
+    largest: int  # code of the largest finite number
+    overflow: int  # code that larger finite numbers become
     infinite: int  # code of an infinity
     nan: int  # code of a NaN
     unsigned_specials: bool = False  # zero and NaN have one code each (FNUZ), so their sign is dropped
@@ -53,7 +53,7 @@ FP8 = SmallFloat("fp8", 4, 3, 7, 0x7E, overflow=0x7F, infinite=0x7F, nan=0x7F)
 BF8 = SmallFloat("bf8", 5, 2, 15, 0x7B, overflow=0x7C, infinite=0x7C, nan=0x7E)
 FP8_FNUZ = SmallFloat("fp8", 4, 3, 8, 0x7F, 0x80, 0x80, 0x80, unsigned_specials=True)
 BF8_FNUZ = SmallFloat("bf8", 5, 2, 16, 0x7F, 0x80, 0x80, 0x80, unsigned_specials=True)
-# The microscaling formats have neither infinities nor NaNs: the largest magnitude replaces them.
+# These microscaling formats have neither infinities nor NaNs; the largest magnitude replaces them.
 FP6 = SmallFloat("fp6", 2, 3, 1, 0x1F, 0x1F, 0x1F, 0x1F)
 BF6 = SmallFloat("bf6", 3, 2, 3, 0x1F, 0x1F, 0x1F, 0x1F)
 FP4 = SmallFloat("fp4", 2, 1, 1, 0x7, 0x7, 0x7, 0x7)
@@ -62,14 +62,14 @@ SCALE_NAN = 0xFF  # E8M0
 
 
 def scale_exponent(scale: Value) -> Value:
-    """Returns the exponent field of the f32 scale operand, as i32 (sign and fraction are ignored)."""
+    """Returns the exponent field of an f32 scale operand, as i32; sign and fraction are ignored."""
     return as_signed(lshr(as_unsigned(scale), 23) & 0xFF)
 
 
 def _unpack(a: Value) -> tuple[Value, Value]:
-    """Returns exponent e (i32) and 24-bit significand m (u32) of |a| = m · 2**(e - 23), m >= 2**23.
+    """Returns exponent e (i32) and 24-bit significand m (u32) of an f32 |a| = m · 2**(e - 23), m >= 2**23.
 
-    Zero gets an exponent below every format's.
+    Zero has e = -400, below the range of every format.
     """
     small = (as_unsigned(a) & 0x7F800000) == 0
     word = as_unsigned(abs(where(small, a * float(1 << 24), a)))
@@ -86,11 +86,11 @@ def encode(
     seed: Value | None = None,
     fp16_ovfl: int = 0,
 ) -> Value:
-    """Rounds f32 to a code of `form` in the low bits of a u32.
+    """Returns the code of f32 a in `form`, in the low bits of a u32.
 
-    scale: exponent field (i32) of the power of two that divides a, bias 127; 255 gives NaN.
+    scale: a is divided by 2**(scale - 127), an i32; 255 gives NaN.
     seed: random u32 for stochastic rounding. Its top bits are added below the last kept bit, then the sum is truncated.
-    Without a seed, the rounding is to nearest even. fp16_ovfl: MODE's bit; a finite number then saturates.
+    Without a seed, rounding is to nearest even. fp16_ovfl: MODE's bit; if set, large finite numbers saturate.
     """
     e, m = _unpack(a)
     if scale is not None:
@@ -122,7 +122,7 @@ def encode(
 
 
 def decode(code: Value, form: SmallFloat) -> Value:
-    """Returns the f32 value of the code in the low bits of a u32; exact."""
+    """Returns the value of the code in the low bits of a u32 as f32, exactly."""
     sign = shl(lshr(code, form.width - 1) & 1, 31)
     magnitude = code & ((1 << (form.width - 1)) - 1)
     normal = shl(magnitude, 23 - form.fraction) + ((127 - form.bias) << 23)
@@ -152,9 +152,9 @@ def _nan(like: Value) -> Value:
 
 
 def stochastic_f16(a: Value, seed: Value) -> Value:
-    """Rounds f32 to f16: the seed's top 13 bits are added below the last kept bit, then it is truncated.
+    """Returns f32 rounded to f16: the seed's top 13 bits are added below the last kept bit, then the sum is truncated.
 
-    A finite number that outgrows f16 becomes infinite; a NaN is quieted.
+    A finite number beyond f16's range becomes infinite; a NaN is quieted.
     """
     e, m = _unpack(a)
     below = as_unsigned(imin(imax(-14 - e, 0), 31))
@@ -166,6 +166,6 @@ def stochastic_f16(a: Value, seed: Value) -> Value:
 
 
 def stochastic_bf16(a: Value, seed: Value) -> Value:
-    """Rounds f32 to bf16: the seed's top 16 bits are added below the last kept bit, then it is truncated."""
+    """Returns f32 rounded to bf16: the seed's top 16 bits are added below the last kept bit, then the sum is truncated."""
     word = cast(lshr(as_unsigned(a) + lshr(seed, 16), 16), t.u16)
     return where(abs(a) < float("inf"), bits(word, t.bf16), cast(a, t.bf16))

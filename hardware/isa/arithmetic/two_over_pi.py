@@ -10,9 +10,9 @@ _WORDS = 38
 
 
 def _fraction_words() -> tuple[int, ...]:
-    """Returns 2/π cut after BITS bits, as 32-bit words, most significant first, zero-padded.
+    """Returns the first BITS fraction bits of 2/π as 32-bit words, most significant first, zero-padded.
 
-    π comes from Machin's formula in integers with 64 guard bits.
+    π is computed by Machin's formula in integers with 64 guard bits.
     """
     scale = 1 << (BITS + 64)
 
@@ -33,7 +33,7 @@ TWO_OVER_PI = _fraction_words()
 
 
 def _word(index: Value) -> Value:
-    """Returns word number index / 32 (index: u32, a multiple of 32), widened to u64; 0 past the end."""
+    """Returns the word at bit `index` (u32, a multiple of 32), widened to u64; 0 past the end."""
     word = const(index, 0)
     for i, value in enumerate(TWO_OVER_PI):
         word = where(index == 32 * i, const(index, value), word)

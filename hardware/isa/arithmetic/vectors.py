@@ -3,9 +3,9 @@
 A parameter or result whose type has kind `pair` is a Python tuple of `bits // element.bits` values inside a body,
 element 0 in the low bits of the first register.
 
-A parameter of type `modifier` is a Python int known when the body is traced. It is the instruction's modifier of that
-name (`op_sel`, `bitop3`, `clamp`), or a bit of MODE (`ieee`, `fp16_ovfl`). The function's default applies if the
-instruction does not set it. An integer body with a `clamp` parameter saturates its result itself.
+A parameter of type `modifier` is a Python int that is known when code is generated from the body. It is the instruction's
+modifier of that name (`op_sel`, `bitop3`, `clamp`), or a bit of MODE (`ieee`, `fp16_ovfl`). The parameter's default applies
+if the instruction does not set it. An integer body with a `clamp` parameter saturates its result itself.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ f32x32 = Type("f32x32", 1024, "pair", element=f32)
 
 modifier = Type("modifier", 32, "unsigned", state="modifier")
 
-# VCC read implicitly, one bit a lane: a condition in the body, no operand.
+# VCC, read without an operand field, one bit a lane: a condition in the body.
 vcc_lane = Type("vcc_lane", 64, "mask", state="vcc")

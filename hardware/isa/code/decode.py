@@ -1,7 +1,7 @@
-"""Bytes to `Instruction`: the encoding of a word, and the table of its opcodes.
+"""Decoder: bytes to `Instruction`.
 
-`table(target)` maps (encoding field, opcode) to a spec and its reader; it is built once for a target from the registry.
-FLAT's three segments are separate encodings here.
+The top bits of a word give its encoding; `table(target)` maps encoding and opcode to a spec and the function that reads its
+fields. FLAT's three segments are separate encodings here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SEGMENTS = ("flat", "scratch", "global", "")
 
 @cache
 def table(target: str) -> dict[Key, tuple[Spec, Reader]]:
-    """Returns the target's specs and their readers, by encoding and opcode. Raises TargetError.
+    """Returns the target's specs and their readers, by encoding and opcode. Raises TargetError for an unknown target.
 
     >>> table("gfx942")["vop1", 1][0]
     <vop1 v_mov_b32>
@@ -107,7 +107,7 @@ MEMORY_PREFIX = {
     0b111010: ("mtbuf", 15, 0xF),
 }
 
-# GFX9 encodings that no compute kernel has: prefix, name, purpose.
+# GFX9 encodings that compute kernels do not use: top six bits, then name and purpose.
 FOREIGN = {
     0b110001: ("exp", "export"),
     0b110101: ("v_interp", "pixel attribute interpolation"),
@@ -159,7 +159,7 @@ def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
 def _decode_scaled(
     code: bytes | memoryview, offset: int, word: int, target: str, spec: Spec, reader: Reader
 ) -> tuple[Spec, DecodedFields]:
-    """Reads the instruction that begins with a scale load: with the matrix instruction after it, or the scale load only."""
+    """Returns spec and operands of a scale load together with the scaled matrix instruction behind it, or of the load alone."""
     second = int.from_bytes(code[offset + 8 : offset + 16], "little")
     if second >> 23 & 0x1FF == 0x1A7:
         found = table(target).get(("scaled", second >> 16 & 0x7F))
@@ -179,7 +179,7 @@ def _complaint(code: bytes | memoryview, offset: int, target: str, encoding: str
 
 
 def decode_around(code: bytes | memoryview, target: str) -> Iterator[tuple[int, Instruction | None]]:
-    """Yields offset and instruction, or None for four bytes that are none, such as data among code.
+    """Yields each offset and its instruction; None for four bytes that are not an instruction, such as data among code.
 
     >>> [(offset, inst and inst.mnemonic) for offset, inst in decode_around(bytes.fromhex("ffffffff000081bf"), "gfx942")]
     [(0, None), (4, 's_endpgm')]
@@ -197,7 +197,7 @@ def decode_around(code: bytes | memoryview, target: str) -> Iterator[tuple[int, 
 
 
 def decode_all(code: bytes | memoryview, target: str) -> list[Instruction]:
-    """Decodes the instructions from the first byte to the last. Raises what `decode` raises.
+    """Returns all instructions of `code`. Raises the exceptions of `decode`.
 
     >>> [inst.mnemonic for inst in decode_all(bytes.fromhex("0203047e000081bf"), "gfx942")]
     ['v_mov_b32', 's_endpgm']

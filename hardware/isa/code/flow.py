@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
 
-# The wave executes nothing of this code after them.
+# Instructions after which the wave executes nothing more of this code.
 ENDS = frozenset((
     ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED, ControlKind.ENDPGM_ORDERED_PS_DONE, ControlKind.TRAP, ControlKind.RFE,
 ))  # fmt: skip
@@ -22,7 +22,7 @@ DIRECT = frozenset((ControlKind.BRANCH, ControlKind.CALL, *CONDITIONAL_BRANCHES)
 
 
 def branch_target(inst: Instruction, at: int) -> int | None:
-    """Returns the address that a direct branch or call at address `at` goes to; None for other instructions.
+    """Returns the target address of a direct branch or call at address `at`; None for other instructions.
 
     Source: ISA guides, S_BRANCH: "PC = PC + signext(SIMM16 * 4) + 4".
     """
@@ -52,13 +52,14 @@ def successors(inst: Instruction, at: int) -> list[int]:
 
 
 class Blocks:
-    """Basic blocks of a graph that its entries reach, numbered in reverse postorder: only loops lead to a lower number.
+    """Basic blocks of a graph that are reachable from its entries, in reverse postorder: only edges in loops go backward.
 
-    nodes: those of each block, in order; following, preceding: the blocks after and before each; entries: blocks.
+    nodes: the nodes of each block, in order; following, preceding: successors and predecessors of each block; entries: the
+    blocks that start with the entries.
     """
 
     def __init__(self, following: Sequence[Sequence[int]], entries: Sequence[int]) -> None:
-        """following: the nodes after each node, without repetitions; entries: nodes."""
+        """following: the successors of each node, without duplicates; entries: nodes."""
         lines = _lines(following, _leaders(following, entries))
         order = _reverse_postorder({leader: following[line[-1]] for leader, line in lines.items()}, entries)
         number = {leader: block for block, leader in enumerate(order)}
@@ -72,7 +73,7 @@ class Blocks:
 
 
 def _leaders(following: Sequence[Sequence[int]], entries: Sequence[int]) -> set[int]:
-    """Returns entries, nodes where paths meet, and nodes after one that leads to several."""
+    """Returns the first nodes of blocks: entries, nodes with several predecessors, and successors of a branching node."""
     ways = [0] * len(following)
     for after in following:
         for node in after:
@@ -82,7 +83,7 @@ def _leaders(following: Sequence[Sequence[int]], entries: Sequence[int]) -> set[
 
 
 def _lines(following: Sequence[Sequence[int]], leaders: set[int]) -> dict[int, list[int]]:
-    """Returns from each leader the nodes up to the next one, or to one that does not lead to a single node."""
+    """Returns the nodes of the block of each leader: up to the next leader, or to a node without a single successor."""
     lines = {}
     for leader in leaders:
         lines[leader] = line = [leader]
@@ -92,7 +93,7 @@ def _lines(following: Sequence[Sequence[int]], leaders: set[int]) -> dict[int, l
 
 
 def _reverse_postorder(following: Mapping[int, Sequence[int]], entries: Sequence[int]) -> list[int]:
-    """Returns the nodes that entries reach, by the reverse of the order in which a depth-first walk leaves them."""
+    """Returns the nodes that are reachable from the entries, in reverse postorder of a depth-first walk."""
     entered: set[int] = set()
     left: list[int] = []
     for entry in entries:

@@ -1,8 +1,8 @@
-"""Scalar and memory encodings: the fields of a word to the operands of an instruction.
+"""Readers of scalar and memory encodings: from the fields of a word to the operands of an instruction.
 
 A reader takes the spec, 64 bits of code (the literal or second dword in the high half) and the target, and returns a
-`DecodedFields`. Field positions: ISA guides, "Microcode formats". gfx90a moves the AccVGPR bit to TFE's place and adds SCC;
-gfx942 calls the cache bits SC0, SC1 and NT.
+`DecodedFields`. Field positions: ISA guides, "Microcode formats". From gfx90a on, TFE's bit selects AccVGPRs and there is an SCC
+bit; from gfx942 on, the cache bits are called SC0, SC1 and NT.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simgpu.hardware.isa.types import Type, f16x2, f32x2, i16x2, u16x2, u32x2
 
 NO_MODIFIERS = Modifiers()
 OFF = Off()
-UNIFIED = SINCE_GFX90A  # one register file: loads and stores reach AccVGPRs
+UNIFIED = SINCE_GFX90A  # targets with one register file, where loads and stores can access AccVGPRs
 SADDR_OFF = 0x7F
 CACHE_NAMES = {
     "gfx908": ("glc", "slc"),
@@ -29,7 +29,7 @@ CACHE_NAMES = {
 
 
 class DecodedFields(NamedTuple):
-    """Operands of a word; the fields are those of `Instruction`."""
+    """Result of a reader; fields as in `Instruction`."""
 
     form: str
     args: dict[str, Operand]
@@ -42,14 +42,14 @@ class OperandTypes(NamedTuple):
     """Types of a spec's operands."""
 
     sources: tuple[Type, ...]  # of src0, src1, src2 in order, including lane masks
-    literal: int  # the place among them of the parameter k of v_madmk and v_madak, or -1
+    literal: int  # number of sources before the parameter k of v_madmk and v_madak; -1 without k
     result: Type | None  # of vdst, or of sdst if the result is scalar
     mask: bool  # True if it writes a lane mask
 
 
 @cache
 def operand_types(spec: Spec) -> OperandTypes:
-    """Returns the `OperandTypes` of a spec of SOP, VOP or VOP3P."""
+    """Returns the operand types of an instruction of a scalar or vector encoding."""
     operands = [p for p in spec.params if p.type.state in ("", "sgpr")]
     sources = [p for p in operands if p.name not in ("vdst", "sdst", "simm16")]
     names = [p.name for p in sources]
@@ -159,7 +159,7 @@ def read_smem(spec: Spec, word: int, target: str) -> DecodedFields:
 
 
 def data_dwords(spec: Spec, memory: Memory) -> int:
-    """Returns the number of registers of a load's result, or of one data operand of a store or atomic."""
+    """Returns the number of registers of a load's result, or of the data of a store or atomic outside DS."""
     if memory.op == "atomic":
         return sum(p.type.dwords for p in spec.params[1:])
     if memory.format and memory.d16:
@@ -201,7 +201,10 @@ def read_ds(spec: Spec, word: int, target: str) -> DecodedFields:
 
 @cache
 def ds_operands(spec: Spec) -> tuple[tuple[str, int, int], ...]:
-    """Returns the operands in printed order: (name, number of the field among addr data0 data1 vdst, registers)."""
+    """Returns the operands of a DS instruction in printed order: (name, field, number of registers).
+
+    Fields are 0 addr, 1 data0, 2 data1, 3 vdst.
+    """
     flags, memory = spec.flags, spec.memory
     if spec.kind == "wave":
         data = [("data0", 1, 1)] if any(p.name == "data0" for p in spec.params) else []
@@ -230,7 +233,7 @@ def read_flat(spec: Spec, word: int, target: str) -> DecodedFields:
     memory = spec.memory
     assert memory is not None
     modern = target in SINCE_GFX942
-    # LLVM also reads the bit on gfx908.
+    # LLVM interprets the AccVGPR bit also on gfx908.
     file = "a" if word >> 55 & 1 else "v"
     cache_bits = _cache_bits(target, word >> 16 & 1, word >> 17 & 1, word >> 25 & 1)
     count = data_dwords(spec, memory)
@@ -307,7 +310,7 @@ def read_mubuf(spec: Spec, word: int, target: str) -> DecodedFields:
 
 
 def _buffer_data(spec: Spec, memory: Memory, word: int, target: str, mods: dict[str, Any]) -> Reg:
-    """Reads the operand vdata; bit 55 makes it AccVGPRs, or on gfx908 adds the TFE status register to a load."""
+    """Returns the operand vdata. Bit 55 selects AccVGPRs; on gfx908 it is TFE, which adds a status register."""
     count = data_dwords(spec, memory)
     if word >> 55 & 1 and target not in UNIFIED:
         mods["tfe"] = True

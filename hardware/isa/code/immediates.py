@@ -55,7 +55,7 @@ OPERATIONS = {
     SYSTEM: {1: "SYSMSG_OP_ECC_ERR_INTERRUPT", 2: "SYSMSG_OP_REG_RD", 4: "SYSMSG_OP_TTRACE_PC"},
 }
 GPR_INDEX_MODES = ("SRC0", "SRC1", "SRC2", "DST")
-# Counter, its bits in s_waitcnt from the low end as (shift, width) pieces.
+# Counters of s_waitcnt, with the (shift, width) of their bit fields, low bits first.
 WAIT_COUNTERS = (("vmcnt", ((0, 4), (14, 2))), ("expcnt", ((4, 3),)), ("lgkmcnt", ((8, 4),)))
 DATA_FORMATS = [
     "INVALID",
@@ -79,7 +79,7 @@ NUMBER_FORMATS = ["UNORM", "SNORM", "USCALED", "SSCALED", "UINT", "SINT", "RESER
 
 
 def small(value: int, target: str = "") -> str:
-    """Returns the text of a 16-bit immediate: decimal if it is an inline constant, else hexadecimal."""
+    """Returns the text of a 16-bit immediate: decimal up to 64, hexadecimal above."""
     return str(value) if value <= 64 else f"0x{value:x}"
 
 
@@ -97,7 +97,7 @@ def _gather(value: int, pieces: tuple[tuple[int, int], ...]) -> int:
 
 
 def waitcnt(value: int, target: str) -> str:
-    """Returns the text of the counters below their maximum, or of all if none is."""
+    """Returns the text of an s_waitcnt: the counters below their maximum, or all if none is."""
     counts, most = wait_counts(value), wait_counts(0xFFFF)
     shown = [name for name in counts if counts[name] != most[name]] or list(counts)
     return " ".join(f"{name}({counts[name]})" for name in shown)
@@ -151,7 +151,7 @@ def hexadecimal(value: int, target: str) -> str:
     return f"0x{value:x}"
 
 
-# By Spec.control; every other simm16 is `small` in SOPP and `hexadecimal` in SOPK.
+# Printers of simm16 by `Spec.control`; for all others, it is `small` in SOPP and `hexadecimal` in SOPK.
 SOPP_IMMEDIATES: dict[ControlKind, Callable[[int, str], str]] = {
     ControlKind.WAITCNT: waitcnt,
     ControlKind.SENDMSG: sendmsg,
@@ -204,7 +204,7 @@ def swizzle(offset: int) -> str:
 
 
 def _bit_pattern(keep: int, force: int, flip: int) -> str:
-    """Returns a letter for each lane bit from the top: 0, 1, p (kept) or i (inverted)."""
+    """Returns a letter for each bit of the lane number, high bit first: 0, 1, p (kept) or i (inverted)."""
     zero, one = (bit & keep | force for bit in (0, 31))
     zero, one = zero ^ flip, one ^ flip
     letters = {(0, 0): "0", (1, 1): "1", (0, 1): "p", (1, 0): "i"}

@@ -1,4 +1,4 @@
-"""Operand fields: numbers of the encodings to registers, constants and names.
+"""Operand fields: from numbers in encodings to registers and constants, and their names.
 
 The numbering is that of `simgpu.hardware.isa.instruction`; 256 and up are VGPRs.
 """
@@ -46,7 +46,7 @@ CONSTANTS = {
     isa.SCC_SOURCE: "src_scc",
     isa.LDS_DIRECT: "src_lds_direct",
 }
-# Other destinations of a lane mask that LLVM accepts; as sources GFX9 has none of the first three.
+# Other destinations of a lane mask that LLVM accepts. The first three are not sources on GFX9.
 MASK_NAMES = {
     125: "null",
     230: "src_flat_scratch_base_lo",
@@ -57,12 +57,12 @@ INVERSE_TWO_PI_F64 = "0.15915494309189532"
 
 
 class UndefinedBits(Exception):
-    """Bits that no instruction of the target has; `decode` adds the place."""
+    """Raised for bits that no instruction of the target has; `decode` turns it into a DecodeError with the offset."""
 
 
 @cache
 def vector(index: int, count: int, file: str = "v") -> Reg:
-    """Returns the `count` VGPRs or AccVGPRs from `index` on. Raises Undefined if they pass register 255."""
+    """Returns the `count` VGPRs or AccVGPRs from `index` on. Raises UndefinedBits if they pass register 255."""
     if index + count > 256:
         raise UndefinedBits(f"{file}{index} has no {count} registers after it")
     return Reg(file, index, count)
@@ -70,9 +70,9 @@ def vector(index: int, count: int, file: str = "v") -> Reg:
 
 @cache
 def scalar(code: int, count: int) -> Reg:
-    """Returns the `count` scalar registers (SGPRs, specials, ttmp) from the number `code` on.
+    """Returns the `count` scalar registers (SGPRs, special registers, ttmp) from number `code` on.
 
-    Raises Undefined for others; pairs start at an even register, larger tuples at a multiple of four.
+    Pairs start at an even number, larger tuples at a multiple of four. Raises UndefinedBits for other numbers.
     """
     last = code + count - 1
     if code % min(count, 4):
@@ -92,7 +92,7 @@ def scalar(code: int, count: int) -> Reg:
 
 @cache
 def source(code: int, count: int) -> Operand:
-    """Returns the operand of a source field without literals: VGPRs, scalar registers or a constant."""
+    """Returns the operand of a source field that cannot be a literal: VGPRs, scalar registers or a constant."""
     if code >= VGPR_BASE:
         return vector(code - VGPR_BASE, count)
     if code in CONSTANTS:
@@ -125,7 +125,7 @@ def register_text(reg: Reg) -> str:
 
 def _constant_text(code: int, type_: Type | None) -> str:
     if type_ and code in FLOATS:
-        # Printed as the f16 bits of the constant, as LLVM 22 does; the operand reads other bits.
+        # LLVM 22 prints the constant's f16 bits, although the operand reads other bits (see `constants`).
         if type_.bits == 16 and type_.is_int:
             return f"0x{FLOATS[code].f16:x}"
         if type_.bits == 64 and type_.kind != "pair" and code == 248:
@@ -138,7 +138,7 @@ def _range(prefix: str, index: int, count: int) -> str:
 
 
 def operand_text(operand: Operand, type_: Type | None = None) -> str:
-    """Returns the text of an operand, as LLVM prints it; `type_` matters to inline floats."""
+    """Returns the text of an operand, as LLVM prints it. type_: decides how inline floats are printed."""
     if isinstance(operand, Reg):
         return register_text(operand)
     if isinstance(operand, Const):

@@ -1,4 +1,4 @@
-"""Instructions to text, as LLVM 22's disassembler prints them."""
+"""Disassembler: text of instructions, as LLVM 22 prints them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simgpu.hardware.targets import architecture
 SHORT = ("vop1", "vop2", "vopc")
 SELECTS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
 UNUSED = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
-# Two sources, but op_sel[3:2] select the byte that is written.
+# These have two sources, but op_sel[3:2] selects the byte that is written.
 BYTE_SELECTED = (
     "v_cvt_sr_fp8_f32",
     "v_cvt_sr_bf8_f32",
@@ -24,7 +24,7 @@ BYTE_SELECTED = (
     "v_cvt_scalef32_pk_fp4_bf16",
 )
 OMOD = ("", "mul:2", "mul:4", "div:2")
-# Modifiers of memory instructions without a value, in printed order: those before the offsets, those after.
+# Modifiers of memory instructions that have no value, in printed order: before the offsets, and after them.
 MEMORY_FLAGS = ("idxen", "offen")
 CACHE_FLAGS = ("gds", "glc", "sc0", "slc", "nt", "scc", "sc1", "tfe")
 # Printers of simm16: by control kind, and for all others.
@@ -152,7 +152,7 @@ def _output(inst: Instruction) -> list[str]:
 
 
 def _op_sel(inst: Instruction) -> list[str]:
-    """Returns the modifier op_sel: the bits of the sources, then bit 3 for the destination."""
+    """Returns the text of op_sel: a bit for each source, then bit 3, that of the destination."""
     bits = inst.mods.get("op_sel", 0)
     count = 3 if inst.mnemonic in BYTE_SELECTED else len(operand_types(inst.spec).sources)
     return _select_bits("op_sel", bits & (1 << count) - 1 | bits >> 3 << count, count + 1)

@@ -1,6 +1,6 @@
-"""Vector encodings: VOP1, VOP2 and VOPC with literals, SDWA and DPP; VOP3, VOP3P, MAI.
+"""Readers (see `formats`) of vector encodings: VOP1, VOP2 and VOPC with literals, SDWA and DPP; VOP3, VOP3P, MAI.
 
-Readers as in `formats`. Field places: ISA guides, "Microcode formats".
+Field positions: ISA guides, "Microcode formats".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WITHOUT_OP_SEL = ("v_cvt_pk_bf16_f32",)
 
 @cache
 def signed_sources(spec: Spec) -> int:
-    """Returns the sources that take neg and abs, as bits: floats, and the values of v_cndmask_b32."""
+    """Returns a bit mask of the sources that neg and abs apply to: floats, and the values of v_cndmask_b32."""
     chosen = 0
     for i, type_ in enumerate(operand_types(spec).sources):
         value = type_.element or type_
@@ -40,7 +40,7 @@ def signed_sources(spec: Spec) -> int:
 
 
 def _result(spec: Spec, code: int) -> dict[str, Operand]:
-    """Returns the operand vdst, or sdst if the result is scalar, of a vector encoding's 8-bit field."""
+    """Returns the result operand in an 8-bit field: vdst, or sdst if it is scalar; none if there is no result."""
     type_ = operand_types(spec).result
     if type_ is None:
         return {}
@@ -50,7 +50,7 @@ def _result(spec: Spec, code: int) -> dict[str, Operand]:
 
 
 def _named_sources(spec: Spec, sources: list[Operand], literal: Operand | None) -> dict[str, Operand]:
-    """Returns the operands src0, src1, src2, with the literal k at its place among them."""
+    """Returns the sources by name, src0 to src2, with the literal k in its position among them."""
     args: dict[str, Operand] = {}
     at = operand_types(spec).literal
     for i, operand in enumerate(sources):
@@ -63,7 +63,7 @@ def _named_sources(spec: Spec, sources: list[Operand], literal: Operand | None) 
 
 
 def _vector_sources(spec: Spec, first: Operand, word: int) -> list[Operand]:
-    """Returns the sources: src0 as given, src1 of VOP2's and VOPC's VGPR field, an implied carry of VCC."""
+    """Returns the sources: `first`, then src1 from the VGPR field of VOP2 and VOPC; VCC for a lane mask."""
     sources: list[Operand] = []
     for i, type_ in enumerate(operand_types(spec).sources):
         if type_.name == "mask":
@@ -205,7 +205,7 @@ def _output(clamp: int, omod: int) -> dict[str, Any]:
 
 
 def read_vop3(spec: Spec, word: int, target: str) -> DecodedFields:
-    """Reads VOP3 and the e64 forms of VOP1, VOP2 and VOPC; the form is VOP3B if a mask is written in addition to vdst."""
+    """Reads VOP3 and the e64 forms of VOP1, VOP2 and VOPC; the layout is VOP3B if a mask is written in addition to vdst."""
     if Flag.INTERP in spec.flags:
         return _interpolation(word)
     shape = operand_types(spec)
@@ -239,9 +239,10 @@ def read_vop3(spec: Spec, word: int, target: str) -> DecodedFields:
 
 
 def _check_file(spec: Spec, type_: Type, code: int, number: int) -> None:
-    """Raises Undefined for a source in the wrong file: lane numbers are scalar, wide operands and v_readlane's row are VGPRs.
+    """Raises UndefinedBits for a source in the wrong register file, or a constant lane mask.
 
-    A lane mask is no constant. LLVM accepts VGPRs for it; the executing code must refuse them.
+    Lane numbers are scalar; operands of more than two registers and v_readlane's row are VGPRs. VGPRs as lane mask pass, as
+    in LLVM; the executing code must reject them.
     """
     if type_.name == "mask" and 128 <= code <= LAST_CONSTANT:
         raise UndefinedBits("a lane mask is a pair of scalar registers")
@@ -257,7 +258,7 @@ def _reads_row(spec: Spec) -> bool:
 
 
 def _interpolation(word: int) -> DecodedFields:
-    """Reads v_interp_* of gfx908: an attribute and channel in src0, the VGPR in src1's field."""
+    """Reads v_interp_*: attribute and channel are in src0's field, the VGPR in src1's."""
     mods = _output(word >> 15 & 1, word >> 59 & 3)
     mods["attribute"] = word >> 32 & 63
     mods["channel"] = word >> 38 & 3
@@ -311,7 +312,7 @@ def read_vop3p(spec: Spec, word: int, target: str) -> DecodedFields:
 
 
 def read_mai(spec: Spec, word: int, target: str) -> DecodedFields:
-    """Reads matrix instructions and AccVGPR moves; ACC bits choose the file of each operand."""
+    """Reads matrix instructions and AccVGPR moves; ACC bits select the register file of each operand."""
     if spec.kind != "matrix":
         return _acc_move(spec, word, target)
     a, b, c = (p.type.dwords for p in spec.params[:3])
@@ -344,7 +345,7 @@ def read_mai(spec: Spec, word: int, target: str) -> DecodedFields:
 
 
 def _acc_move(spec: Spec, word: int, target: str) -> DecodedFields:
-    """Reads an AccVGPR move; v_accvgpr_write_b32 takes scalar registers from gfx90a on (LLVM)."""
+    """Reads an AccVGPR move. v_accvgpr_write_b32 can read scalar registers from gfx90a on (LLVM)."""
     code = word >> 32 & 511
     reading = Flag.ACC_SOURCE in spec.flags
     args: dict[str, Operand] = {"vdst": vector(word & 255, 1, "v" if reading else "a")}
@@ -358,7 +359,7 @@ def _acc_move(spec: Spec, word: int, target: str) -> DecodedFields:
 
 
 def read_scaled(spec: Spec, scale: int, word: int, target: str) -> DecodedFields:
-    """Reads a pair of 16 bytes: `scale` is v_mfma_ld_scale_b32, `word` the matrix instruction."""
+    """Reads a scaled matrix instruction of 16 bytes. scale: the v_mfma_ld_scale_b32; word: the v_mfma."""
     matrix = read_mai(spec, word, target)
     args = dict(matrix.args)
     for i in (0, 1):

@@ -1,14 +1,14 @@
-"""The instructions, a file an encoding; importing this package registers all of them.
+"""The instructions, by encoding; importing this package registers all of them.
 
     sop.py          SOP2, SOPC, SOPK: scalar arithmetic with two operands
-    sop1.py         SOP1: scalar arithmetic with one
+    sop1.py         SOP1: scalar arithmetic with one operand
     sop_control.py  SOPP and related instructions: flow, messages, waits, hardware registers
     smem.py         scalar memory, caches, clocks
     vop1.py         VOP1: one operand
-    vop1_cvt.py     its conversions
+    vop1_cvt.py     VOP1: conversions
     vop2.py         VOP2: two operands
     vopc.py         comparisons
-    vop3.py         VOP3 gathers these:
+    vop3.py         VOP3, in the following files:
     vop3_int.py     32-bit integers
     vop3_half.py    16-bit elements
     vop3_float.py   f32

@@ -1,4 +1,4 @@
-"""MUBUF and MTBUF: accesses through a buffer resource, raw, formatted and typed."""
+"""MUBUF and MTBUF: raw, formatted and typed accesses through a buffer resource, and cache control."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.spec import Memory, row
 
 COMPONENTS = ("x", "xy", "xyz", "xyzw")
-# A load with the LDS bit writes M0's place in LDS instead of vdata.
+# Loads that have the LDS bit; with it, they write to LDS at the address in M0 instead of vdata.
 LDS_FORMS = ("load_ubyte", "load_sbyte", "load_ushort", "load_sshort", "load_dword", "load_format_x")
 LDS_FORMS_GFX950 = ("load_dwordx3", "load_dwordx4")
 ATOMIC_TARGETS = {77: TARGETS, 78: TARGETS, 82: GFX950}

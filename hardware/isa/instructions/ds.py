@@ -1,4 +1,4 @@
-"""DS: loads, stores and atomics on LDS, lane permutations, and what belongs to GDS."""
+"""DS: loads, stores and atomics on LDS, lane permutations, counters and GDS."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ RETURNING = 32  # opcode distance of the forms that return the old value
 def _atomic(
     opcode: int, stem: str, suffix: str, width: int, body: Body, targets: tuple[str, ...] = TARGETS
 ) -> None:
-    """Registers the forms without and with return."""
+    """Registers an atomic in its forms without and with return."""
     plain = Memory("ds", "atomic", bits=width)
     returning = Memory("ds", "atomic", bits=width, returns=True)
     row("ds", f"ds_{stem}_{suffix}", opcode, plain, body, targets=targets)
     row("ds", f"ds_{stem}_rtn_{suffix}", opcode + RETURNING, returning, body, targets=targets)
 
 
-# Opcode within the 32- or 64-bit half, name, suffix letter, operation.
+# Opcode (relative to that of the 32- or 64-bit forms), name, suffix letter, operation.
 INTEGER: tuple[tuple[int, str, str, str], ...] = (
     (0, "add", "u", "add"),
     (1, "sub", "u", "sub"),
@@ -73,7 +73,7 @@ for _width, _base in ((32, 0), (64, 64)):
     _atomic(_base + 12, "mskor", f"b{_width}", _width, masked_or(_width))
     _atomic(_base + 16, "cmpst", f"b{_width}", _width, compare_store(_unsigned))
     _atomic(_base + 17, "cmpst", f"f{_width}", _width, compare_store(_float))
-    # Stores and their exchanging forms: one place, or two at offset0 and offset1.
+    # Stores, exchanges and loads at one address, or at two, of offset0 and offset1.
     _suffix = f"b{_width}"
     row("ds", f"ds_write_{_suffix}", _base + 13, Memory("ds", "store", _width))
     row("ds", f"ds_wrxchg_rtn_{_suffix}", _base + 45, Memory("ds", "atomic", _width, returns=True), _swap)
@@ -123,7 +123,7 @@ for _op, _name, _memory in (
 # At LDS address M0 + offset + 4·lane, without an address operand.
 row("ds", "ds_write_addtid_b32", 29, Memory("ds", "store"), flags=(Flag.ADDTID,))
 row("ds", "ds_read_addtid_b32", 182, Memory("ds", "load"), flags=(Flag.ADDTID,))
-# Which element goes where is seen in compilers' kernels for 8 and 16 bits only.
+# Transposing loads. The order of elements is confirmed by compilers' kernels for 8 and 16 bits only.
 for _op, _name, _width, _element, _flags in (
     (224, "ds_read_b64_tr_b4", 64, 4, (Flag.UNVERIFIED,)),
     (225, "ds_read_b96_tr_b6", 96, 6, (Flag.UNVERIFIED,)),
@@ -149,7 +149,7 @@ for _op, _name, _flags in (
 
 
 def _active(row_: Value, exec_mask: Value) -> Value:
-    """Per lane, whether EXEC has it."""
+    """True in the lanes that EXEC enables."""
     return (lshr(splat(exec_mask, u64), lane_id(row_)) & 1) != 0
 
 
@@ -190,7 +190,7 @@ def ds_swizzle_b32(addr: u32, active: EXEC, offset: modifier = 0) -> u32:
 
 
 def _fft(lane: Value, keep: int) -> Value:
-    """Reverses the lane's five bits, past the kept ones."""
+    """Returns the lane's five bits reversed and shifted right by the number of bits in `keep`, with the kept bits unchanged."""
     order = const(lane, 0)
     for i in range(5):
         order = order | shl(lshr(lane, i) & 1, 4 - i)

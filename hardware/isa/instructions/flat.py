@@ -11,7 +11,7 @@ from simgpu.hardware.isa.spec import Memory, row
 
 SPACES = ("flat", "global", "scratch")
 
-# Opcode, name after the space, and the data that it moves; the same opcodes serve MUBUF.
+# Opcode, name after the space, and fields of `Memory`; MUBUF has the same opcodes.
 PLAIN: tuple[tuple[int, str, dict[str, object]], ...] = (
     (16, "load_ubyte", {"op": "load", "bits": 8}),
     (17, "load_sbyte", {"op": "load", "bits": 8, "sign": True}),
@@ -36,7 +36,7 @@ PLAIN: tuple[tuple[int, str, dict[str, object]], ...] = (
     (36, "load_short_d16", {"op": "load", "bits": 16, "d16": "lo"}),
     (37, "load_short_d16_hi", {"op": "load", "bits": 16, "d16": "hi"}),
 )
-# Before gfx942 the LDS bit of these sends the data to LDS; later they are opcodes of their own.
+# Before gfx942, the LDS bit of these sends the data to LDS; from gfx942 on, `TO_LDS` has separate opcodes.
 LDS_FORMS = ("load_ubyte", "load_sbyte", "load_ushort", "load_sshort", "load_dword")
 TO_LDS: tuple[tuple[int, str, dict[str, object]], ...] = (
     (38, "load_lds_ubyte", {"bits": 8}),
@@ -48,13 +48,13 @@ TO_LDS: tuple[tuple[int, str, dict[str, object]], ...] = (
 
 
 def cache_atomics() -> Iterator[tuple[int, str, int, Body]]:
-    """(opcode, name after `atomic_`, bits, body) of what FLAT and MUBUF share on every target."""
+    """Yields opcode, name after `atomic_`, bits and body of the integer atomics, which FLAT and MUBUF have on all targets."""
     for bits, suffix in ((32, ""), (64, "_x2")):
         for i, name in enumerate(INTEGER):
             yield 32 + bits + i, name + suffix, bits, cache_atomic(name, bits)
 
 
-# (opcode, name, bits, body) of the float atomics; each encoding says where it has them.
+# Opcode, name, bits and body of the float atomics; their targets depend on the encoding.
 FLOAT_ATOMICS: tuple[tuple[int, str, int, Body], ...] = (
     (77, "add_f32", 32, operation("add", FLOAT[32])),
     (78, "pk_add_f16", 32, PACKED["pk_add_f16"]),
@@ -66,7 +66,10 @@ FLOAT_ATOMICS: tuple[tuple[int, str, int, Body], ...] = (
 
 
 def _float_targets(space: str, opcode: int) -> Iterable[str]:
-    """gfx908 has global_atomic_add_f32 and pk_add_f16 only; flat ones come with gfx942."""
+    """Returns the targets of a float atomic in a space.
+
+    gfx908 has only the global add_f32 and pk_add_f16, gfx90a also those of f64; the others come with gfx942.
+    """
     if opcode in (77, 78):
         return TARGETS if space == "global" else SINCE_GFX942
     return SINCE_GFX942 if opcode == 82 else SINCE_GFX90A

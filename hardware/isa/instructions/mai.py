@@ -19,29 +19,29 @@ FORMAT_REGISTERS = {2: 6, 3: 6, 4: 4}
 
 @mai(88, flags=(Flag.ACC_SOURCE,))
 def v_accvgpr_read_b32(a: u32) -> u32:
-    """AccVGPR to VGPR."""
+    """Copies an AccVGPR to a VGPR."""
     return a
 
 
 @mai(89, flags=(Flag.ACC,))
 def v_accvgpr_write_b32(a: u32) -> u32:
-    """VGPR, inline constant or, from gfx90a on, scalar register to AccVGPR."""
+    """Copies a VGPR, an inline constant or, from gfx90a on, a scalar register to an AccVGPR."""
     return a
 
 
 @vop3p(LOAD_SCALE, targets=GFX950, control=ControlKind.LD_SCALE)
 def v_mfma_ld_scale_b32(a: u32, b: u32) -> None:
-    """Holds the scales of the following matrix instruction; part of its text if there is one."""
+    """Scales of the matrix instruction that follows, with which it is decoded as one instruction."""
 
 
 @cache
 def registers(count: int) -> Type:
-    """`count` 32-bit registers as one operand."""
+    """Returns the type of an operand of `count` 32-bit registers."""
     return Type(f"u{32 * count}", 32 * count, "unsigned")
 
 
 def _specs() -> dict[str, Spec]:
-    """Specs by mnemonic, from the rows of every target that has it."""
+    """Returns the specs by mnemonic, each with its opcodes on all targets that have it."""
     opcodes: dict[str, dict[str, int]] = {}
     rows: dict[str, mfma.MatrixInstruction] = {}
     for target in TARGETS:

@@ -7,7 +7,7 @@ from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.spec import Memory, row
 
 DWORDS = {0: 1, 1: 2, 2: 4, 3: 8, 4: 16}
-# Instructions on a bare address, on a buffer resource, or relative to the wave's scratch.
+# First opcode, name, space (an address, the wave's scratch or a buffer resource) and, for loads, number of widths.
 LOADS = ((0, "s_load", "smem", 5), (5, "s_scratch_load", "scratch", 3), (8, "s_buffer_load", "buffer", 5))
 STORES = ((16, "s_store", "smem"), (21, "s_scratch_store", "scratch"), (24, "s_buffer_store", "buffer"))
 CACHE = {32: "inv", 33: "wb", 34: "inv_vol", 35: "wb_vol"}
@@ -34,7 +34,7 @@ row("smem", "s_atc_probe", 38, None, control=ControlKind.DCACHE, flags=(Flag.PRO
 row("smem", "s_atc_probe_buffer", 39, None, control=ControlKind.DCACHE, flags=(Flag.PROBE, Flag.BUFFER))
 row("smem", "s_dcache_discard", 40, None, control=ControlKind.DCACHE)
 row("smem", "s_dcache_discard_x2", 41, None, control=ControlKind.DCACHE)
-# All targets have all of them: AMD's machine-readable ISA of CDNA2 lists them, LLVM has FeatureScalarAtomics for GFX9.
+# All targets have all scalar atomics: AMD's machine-readable ISA of CDNA2 lists them, LLVM has FeatureScalarAtomics for GFX9.
 for _base, _stem, _space in ((64, "s_buffer_atomic", "buffer"), (128, "s_atomic", "smem")):
     for _bits, _suffix in ((32, ""), (64, "_x2")):
         for _i, _name in enumerate(INTEGER):

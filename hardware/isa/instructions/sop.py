@@ -1,6 +1,6 @@
-"""Scalar ALU with two operands: SOP2, SOPC, SOPK. SOP1 is in `sop1`, flow in `sop_control`.
+"""Scalar ALU with two operands: SOP2, SOPC, SOPK. SOP1 is in `sop1`, control flow in `sop_control`.
 
-Families that differ in one operator or width are made by small factories, one call a family.
+Instructions that differ only in an operator or a type have bodies made by the same function.
 """
 
 # No `from __future__ import annotations`: a factory's annotations are its local types.
@@ -94,7 +94,7 @@ def s_subb_u32(a: u32, b: u32, scc: SCC) -> (u32, SCC):
 
 def _minmax(kind: Type, pick: Callable[[Value, Value], Value], first: Callable[[Value, Value], Value]):
     def body(a: kind, b: kind) -> (kind, SCC):
-        """SCC is set when the first operand is taken."""
+        """SCC is set if the first operand is selected."""
         return pick(a, b), first(a, b)
 
     return body
@@ -155,7 +155,7 @@ sop2(35, name="s_bfm_b64")(_field_mask(u64))
 
 
 def _extract(kind: Type):
-    """Bit field: offset in b's low bits, width in b[22:16]; SCC is set when it is not 0."""
+    """Returns the body that extracts a bit field: offset in b's low bits, width in b[22:16]; SCC is set if it is not 0."""
 
     def body(a: kind, b: u32) -> (kind, SCC):
         width = lshr(b, 16) & 127
@@ -202,7 +202,7 @@ def s_absdiff_i32(a: i32, b: i32) -> (i32, SCC):
 
 def _shift_add(count: int):
     def body(a: u32, b: u32) -> (u32, SCC):
-        """SCC is set when the 33-bit or wider sum passes 32 bits."""
+        """SCC is set if the exact sum does not fit 32 bits."""
         total = shl(cast(a, u64), count) + cast(b, u64)
         return cast(total, u32), lshr(total, 32) != 0
 
@@ -240,7 +240,7 @@ def _compare(kind: Type, relation: Callable[[Value, Value], Value]):
 
 def _bit_is(kind: Type, wanted: int):
     def body(a: kind, b: u32) -> SCC:
-        """Tests if the bit of a with number b (modulo the width) has this value."""
+        """True if bit b (modulo the width) of a has the wanted value."""
         return (lshr(a, b) & 1) == wanted
 
     return body

@@ -1,4 +1,4 @@
-"""Scalar ALU with one operand: SOP1, moves, bit operations and EXEC's."""
+"""Scalar ALU with one operand, SOP1: moves, bit operations, operations on EXEC."""
 
 # No `from __future__ import annotations`: a factory's annotations are its local types.
 
@@ -47,7 +47,7 @@ def _not(kind: Type):
 
 
 def _any_of_four(a: Value) -> Value:
-    """Bit 4i is the disjunction of bits 4i to 4i+3, other bits 0."""
+    """Returns the word whose bit 4i is set if any of bits 4i to 4i+3 of a is; other bits are 0."""
     pairs = a | lshr(a, 1)
     return (pairs | lshr(pairs, 2)) & (0x1111111111111111 >> (64 - a.type.bits))
 
@@ -100,7 +100,7 @@ def _first(kind: Type, wanted: int):
 
 def _leading(kind: Type):
     def body(a: kind) -> u32:
-        """Unsigned: zeros before the first one; signed: bits like the sign bit. -1 if no other."""
+        """Number of leading zeros, or for signed types of leading bits equal to the sign; -1 if all bits are."""
         x = as_unsigned(a ^ ashr(a, kind.bits - 1)) if kind.kind == "signed" else a
         return where(x == 0, 0xFFFFFFFF, cast(ctlz(x), u32))
 

@@ -1,6 +1,6 @@
-"""Scalar flow control, messages, waits and hardware registers: SOPP and what SOP1/2/C/K have of it.
+"""Scalar control flow, messages, waits and hardware registers: SOPP, and related instructions of SOP1, SOP2, SOPC and SOPK.
 
-None has a body: `Spec.control` names the action; the parameters and results give the operands.
+Functions are empty: `Spec.control` is the action; parameters and results give the operands.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PROGRAM = {
     29: ControlKind.SET_GPR_IDX_MODE,
     30: ControlKind.ENDPGM_ORDERED_PS_DONE,
 }
-# These print no immediate.
+# SOPP instructions without an immediate.
 BARE = [
     ControlKind.WAKEUP,
     ControlKind.BARRIER,
@@ -56,7 +56,7 @@ BARE = [
 
 
 def _with_immediate(simm16: i16) -> None:
-    """Acts by its 16-bit immediate."""
+    """Has the 16-bit immediate as operand."""
 
 
 def _no_operand() -> None:

@@ -31,7 +31,7 @@ from simgpu.hardware.isa.types import EXEC, f16, f32, f64, i16, i32, s32, u32, u
 WIDE = (Flag.NO_SDWA,)  # 64-bit operands have no SDWA form
 E32_ONLY = (Flag.NO_SDWA, Flag.NO_DPP, Flag.NO_E64)
 TRANS = (Flag.TRANS, Flag.BOUNDED)
-# AMD's f64 seeds are coarse and ours are exact, so results differ inside the documented bound.
+# The hardware's f64 results are coarse seeds, those here are accurate: they differ, within the documented bound.
 WIDE_TRANS = (Flag.TRANS, Flag.BOUNDED, Flag.NO_SDWA)
 
 
@@ -47,7 +47,7 @@ def v_clrexcp() -> None:
 
 @vop1(55)
 def v_screen_partition_4se_b32(a: u32) -> u32:
-    """Returns the shader engines, of four, that a rectangle of 32 x 32-pixel tiles covers, one bit each.
+    """Returns the shader engines, of four, that own tiles of a rectangle of 32 x 32-pixel tiles, one bit each.
 
     a: x_min, y_min, x_max, y_max, two bits each from bit 7 down, all modulo 4. Tile (x, y) belongs to engine
     {x[0] ^ y[1], y[0] ^ x[1]} (Vega ISA guide: the formula of its table of 256 entries).
@@ -95,7 +95,7 @@ def v_readfirstlane_b32(a: u32, active: EXEC) -> s32:
 
 
 def _swap_rows(a: Value, vdst: Value, distance: int) -> tuple[Value, Value]:
-    """Lanes of vdst with the `distance` bit set exchange with lanes of a without it."""
+    """Returns a and vdst after an exchange, lanes of vdst with the `distance` bit set for lanes of a without it, as (vdst, a)."""
     lane = lane_id(a)
     upper, partner = (lane & distance) != 0, lane ^ distance
     return where(upper, gather(a, partner), vdst), where(upper, a, gather(vdst, partner))
@@ -114,7 +114,7 @@ def v_permlane32_swap_b32(a: u32, vdst: u32) -> (u32, u32):
 
 
 def prng(a: Value) -> Value:
-    """Runs one step of the linear feedback shift register of V_PRNG_B32."""
+    """Returns the next state of V_PRNG_B32's linear feedback shift register."""
     return shl(a, 1) ^ where((a & 0x80000000) != 0, const(a, 197), 0)
 
 

@@ -149,14 +149,14 @@ def v_cvt_i16_f16(a: f16) -> i16:
 
 
 def to_snorm16(a: Value) -> Value:
-    """f16 or f32 to i16 n with n / 32767 nearest to a in [-1, 1], ties to even; NaN to 0."""
+    """Returns the i16 n with n / 32767 nearest to a (f16 or f32) limited to [-1, 1], ties to even; 0 for a NaN."""
     wide = cast(a, f32)
     limited = where(wide > 1.0, 1.0, where(wide < -1.0, -1.0, wide))
     return cast(rint(limited * 32767.0), i16)
 
 
 def to_unorm16(a: Value) -> Value:
-    """f16 or f32 to u16 n with n / 65535 nearest to a in [0, 1], ties to even; NaN to 0."""
+    """Returns the u16 n with n / 65535 nearest to a (f16 or f32) limited to [0, 1], ties to even; 0 for a NaN."""
     wide = cast(a, f32)
     limited = where(wide > 1.0, 1.0, where(wide < 0.0, 0.0, wide))
     return cast(rint(limited * 65535.0), u16)
@@ -184,7 +184,7 @@ def v_cvt_f32_bf16(a: bf16) -> f32:
     return cast(a, f32)
 
 
-# (opcode, opcode of the packed form, format on gfx942, format on gfx950) of the conversions from 8-bit floats
+# Conversions from 8-bit floats: opcode, opcode of the packed form, format on gfx942, format on gfx950.
 _FROM_FP8 = (
     (84, 86, small.FP8_FNUZ, small.FP8),
     (85, 87, small.BF8_FNUZ, small.BF8),

@@ -30,7 +30,7 @@ LITERAL = (Flag.NO_SDWA, Flag.NO_DPP, Flag.NO_E64)
 
 @vop2(0)
 def v_cndmask_b32(a: u32, b: u32, sel: mask) -> u32:
-    """b where the lane's bit of sel is set, else a."""
+    """b in lanes whose bit of sel is set, else a."""
     return where(sel, b, a)
 
 
@@ -152,7 +152,7 @@ def v_xnor_b32(a: u32, b: u32) -> u32:
 
 @vop2(22, targets=BEFORE_GFX942, flags=NO_SDWA)
 def v_mac_f32(a: f32, b: f32, vdst: f32) -> f32:
-    """a·b + vdst in two roundings; denormals are flushed whatever MODE says (LLVM)."""
+    """a·b + vdst, rounded twice; denormals are flushed independently of MODE (LLVM)."""
     return floats.multiply_add(a, b, vdst)
 
 
@@ -251,7 +251,7 @@ def v_mul_f16(a: f16, b: f16) -> f16:
 
 @vop2(35, flags=NO_SDWA)
 def v_mac_f16(a: f16, b: f16, vdst: f16) -> f16:
-    """a·b + vdst in two roundings; the high half becomes 0 (CDNA4 guide; LLVM assumes nothing)."""
+    """a·b + vdst, rounded twice, denormals flushed; vdst's high half becomes 0 (CDNA4 guide; LLVM does not rely on it)."""
     return floats.multiply_add(a, b, vdst)
 
 
@@ -367,5 +367,5 @@ def v_dot8c_i32_i4(a: i32, b: i32, vdst: i32, clamp: modifier = 0) -> i32:
 
 @vop2(60)
 def v_pk_fmac_f16(a: f16x2, b: f16x2, vdst: f16x2) -> f16x2:
-    """Computes a·b + vdst in both halves, rounded once."""
+    """a·b + vdst in both halves, rounded once."""
     return fma(a[0], b[0], vdst[0]), fma(a[1], b[1], vdst[1])

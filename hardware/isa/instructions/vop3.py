@@ -1,4 +1,4 @@
-"""VOP3-only instructions, gathered: importing this module defines all of them."""
+"""VOP3-only instructions; importing this module registers all of them."""
 
 from __future__ import annotations
 

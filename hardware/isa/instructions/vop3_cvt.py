@@ -1,4 +1,4 @@
-"""VOP3-only conversions, without the scaled ones of gfx950 (see `vop3_scale`)."""
+"""VOP3-only conversions; gfx950's with a scale are in `vop3_scale`."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ KEEP = (Flag.PRESERVE_HIGH,)
 
 
 def insert_byte(old: Value, value: Value, index: Value) -> Value:
-    """`old` with byte index[1:0] replaced by the low byte of `value`."""
+    """Returns `old` with byte index[1:0] replaced by the low byte of `value`."""
     at = shl(index & 3, 3)
     return (old & ~shl(const(old, 0xFF), at)) | shl(value & 0xFF, at)
 
 
 def to_u8(a: Value) -> Value:
-    """f32 to the nearest integer in 0..255, ties to even; NaN to 0.
+    """Returns an f32 rounded to the nearest integer in 0..255, ties to even; 0 for a NaN.
 
-    The guides do not say how it rounds; nearest, MODE's default, is assumed.
+    The guides do not document the rounding; to nearest, MODE's default, is assumed.
     """
     return imin(cast(rint(a), u32), 255)
 
@@ -125,7 +125,7 @@ def destination_byte(op_sel: int) -> int:
 def _define_to_fp8(form: SmallFloat, target: str, pack: int, stochastic: int) -> None:
     @vop3(pack, targets=(target,), flags=KEEP, name=f"v_cvt_pk_{form.name}_f32")
     def pack_pair(a: f32, b: f32, fp16_ovfl: modifier = 0) -> u16:
-        """a low, b high, to nearest even; op_sel[3] selects the half of vdst."""
+        """Converts a to the low byte and b to the high byte, to nearest even; op_sel[3] selects the half of vdst."""
         low, high = (small.encode(v, form, fp16_ovfl=fp16_ovfl) for v in (a, b))
         return cast(low | shl(high, 8), u16)
 

@@ -13,7 +13,7 @@ from simgpu.hardware.isa.types import f32, i32, mask
 
 @vop3(448, targets=BEFORE_GFX942)
 def v_mad_legacy_f32(a: f32, b: f32, c: f32) -> f32:
-    """a·b + c with 0·x = 0 for every x, in two roundings, denormals flushed."""
+    """a·b + c with 0·x = 0 for every x, rounded twice, denormals flushed."""
     x, y, z = floats.flush(a), floats.flush(b), floats.flush(c)
     product = where(either(x == 0.0, y == 0.0), 0.0, floats.flush(x * y))
     return floats.flush(product + z)
@@ -21,12 +21,12 @@ def v_mad_legacy_f32(a: f32, b: f32, c: f32) -> f32:
 
 @vop3(449, targets=BEFORE_GFX942)
 def v_mad_f32(a: f32, b: f32, c: f32) -> f32:
-    """a·b + c in two roundings; denormals are flushed whatever MODE says (LLVM)."""
+    """a·b + c, rounded twice; denormals are flushed independently of MODE (LLVM)."""
     return floats.multiply_add(a, b, c)
 
 
 def _major_axis(x: Value, y: Value, z: Value) -> tuple[Value, Value]:
-    """Tests if z has the largest magnitude, and if y has a larger one than x."""
+    """Returns whether z is the major axis, |z| >= |x| and |z| >= |y|, and whether |y| >= |x|."""
     return both(abs(z) >= abs(x), abs(z) >= abs(y)), abs(y) >= abs(x)
 
 
@@ -80,25 +80,25 @@ def v_max3_f32(a: f32, b: f32, c: f32, ieee: modifier = 1) -> f32:
 
 @vop3(470)
 def v_med3_f32(a: f32, b: f32, c: f32, ieee: modifier = 1) -> f32:
-    """Returns the middle of three; the minimum if one is a NaN."""
+    """Median; the minimum if one is a NaN."""
     return floats.median(a, b, c, ieee)
 
 
 @vop3(478)
 def v_div_fixup_f32(a: f32, b: f32, c: f32) -> f32:
-    """Returns the quotient c/b from its approximation a, with special cases corrected."""
+    """Quotient c/b by its approximation a, with special cases corrected."""
     return division.fixup(a, b, c)
 
 
 @vop3(480)
 def v_div_scale_f32(a: f32, b: f32, c: f32) -> (f32, mask):
-    """a (the denominator b or the numerator c) scaled for division; see `division.scale`."""
+    """a, which is the denominator b or the numerator c, scaled for division; see `division.scale`."""
     return division.scale(a, b, c)
 
 
 @vop3(482)
 def v_div_fmas_f32(a: f32, b: f32, c: f32, undo: vcc_lane) -> f32:
-    """a·b + c, scaled back in lanes with VCC set; `undo` is VCC, implicitly read."""
+    """a·b + c, scaled back in lanes whose bit of VCC (`undo`) is set; see `division.fmas`."""
     return division.fmas(a, b, c, undo)
 
 
@@ -116,18 +116,17 @@ def v_mul_legacy_f32(a: f32, b: f32) -> f32:
 
 @vop3(680, targets=GFX950)
 def v_minimum3_f32(a: f32, b: f32, c: f32) -> f32:
-    """IEEE 754-2019 minimum of three: a NaN wins."""
+    """IEEE 754-2019 minimum of three; a NaN if one is."""
     return floats.minimum(floats.minimum(a, b), c)
 
 
 @vop3(681, targets=GFX950)
 def v_maximum3_f32(a: f32, b: f32, c: f32) -> f32:
-    """IEEE 754-2019 maximum of three: a NaN wins."""
+    """IEEE 754-2019 maximum of three; a NaN if one is."""
     return floats.maximum(floats.maximum(a, b), c)
 
 
-# Attribute interpolation of pixel shaders. LLVM decodes these names on gfx908; no compute kernel
-# has them.
+# Attribute interpolation of pixel shaders. LLVM decodes these on gfx908; compute kernels do not use them.
 for _opcode, _name in {
     624: "v_interp_p1_f32_e64",
     625: "v_interp_p2_f32_e64",

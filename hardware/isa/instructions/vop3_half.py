@@ -1,6 +1,6 @@
-"""VOP3-only instructions on 16-bit elements, and 16-bit factors with 32-bit sums.
+"""VOP3-only instructions on 16-bit elements, and with 16-bit factors and 32-bit sums.
 
-Those with op_sel keep the other half of vdst (`preserve_high`); the `_legacy_` ones clear it.
+Those with flag PRESERVE_HIGH keep the half of vdst that they do not write; the `_legacy_` ones clear it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEEP = (Flag.PRESERVE_HIGH,)
 
 
 def _mad16(a: Value, b: Value, c: Value, type_: Type, clamp: int) -> Value:
-    """16-bit a·b + c; the clamped sum of u16 needs more than 32 signed bits."""
+    """Returns a·b + c in 16 bits. The exact sum of u16 does not fit a signed 32-bit integer."""
     if not clamp:
         return a * b + c
     return saturate(cast(a, i64) * cast(b, i64) + cast(c, i64), type_, clamp)
@@ -28,7 +28,7 @@ def _mad16(a: Value, b: Value, c: Value, type_: Type, clamp: int) -> Value:
 
 @vop3(490)
 def v_mad_legacy_f16(a: f16, b: f16, c: f16) -> f16:
-    """a·b + c in two roundings, denormals flushed (LLVM forms it only where MODE flushes them)."""
+    """a·b + c, rounded twice, denormals flushed (LLVM uses it only where MODE flushes them)."""
     return floats.multiply_add(a, b, c)
 
 
@@ -131,7 +131,7 @@ def v_fma_f16(a: f16, b: f16, c: f16) -> f16:
 
 @vop3(519, flags=KEEP)
 def v_div_fixup_f16(a: f16, b: f16, c: f16) -> f16:
-    """Returns the quotient c/b from its approximation a, with special cases corrected."""
+    """Quotient c/b by its approximation a, with special cases corrected."""
     return fixup(a, b, c)
 
 
@@ -142,7 +142,7 @@ def v_bitop3_b16(a: u16, b: u16, c: u16, bitop3: modifier = 0) -> u16:
 
 
 def _packed_shift(a: Value, b: Value, c: Value, low: int, high: int) -> Value:
-    """Bytes of a >> c and b >> c, limited to low..high, as u16."""
+    """Returns a >> c (low byte) and b >> c (high byte), each limited to low..high, as u16."""
     x, y = (cast(imax(imin(ashr(v, c), high), low), u16) & 0xFF for v in (a, b))
     return x | shl(y, 8)
 

@@ -48,13 +48,13 @@ def v_mad_u32_u24(a: u32, b: u32, c: u32, clamp: modifier = 0) -> u32:
 
 @vop3(456)
 def v_bfe_u32(a: u32, b: u32, c: u32) -> u32:
-    """c[4:0] bits of a from bit b[4:0]."""
+    """Field of c[4:0] bits of a, from bit b[4:0] up."""
     return lshr(a, b) & (shl(const(a, 1), c) - 1)
 
 
 @vop3(457)
 def v_bfe_i32(a: i32, b: u32, c: u32) -> i32:
-    """c[4:0] bits of a from bit b[4:0], sign-extended; 0 for no bits."""
+    """Field of c[4:0] bits of a, from bit b[4:0] up, sign-extended; 0 if it has no bits."""
     width = c & 31
     fill = 32 - width
     return where(width == 0, 0, ashr(shl(ashr(a, b), fill), fill))
@@ -68,7 +68,7 @@ def v_bfi_b32(a: u32, b: u32, c: u32) -> u32:
 
 @vop3(461)
 def v_lerp_u8(a: u32, b: u32, c: u32) -> u32:
-    """Byte by byte (a + b + c's low bit) >> 1."""
+    """For each byte, (a + b + (c & 1)) >> 1."""
     result = const(a, 0)
     for i in range(4):
         total = byte(a, i) + byte(b, i) + (byte(c, i) & 1)
@@ -129,7 +129,7 @@ def v_med3_u32(a: u32, b: u32, c: u32) -> u32:
 
 
 def _byte_differences(a: Value, b: Value, masked: bool) -> Value:
-    """Σ |a.byte - b.byte|; if masked, without the bytes where b is 0."""
+    """Returns Σ |a.byte - b.byte|; if masked, without the bytes where b is 0."""
     total = const(a, 0)
     for i in range(4):
         x, y = byte(a, i), byte(b, i)
@@ -174,7 +174,7 @@ def v_msad_u8(a: u32, b: u32, c: u32, clamp: modifier = 0) -> u32:
 
 
 def _windows(a: Value, b: Value, masked: bool) -> list[Value]:
-    """Byte differences of b with the four 32-bit windows of a (u64) at bytes 0 to 3."""
+    """Returns the sums of byte differences between b and the 32-bit windows of a (u64) at bytes 0 to 3."""
     return [_byte_differences(cast(lshr(a, 8 * i), u32), b, masked) for i in range(4)]
 
 
@@ -206,14 +206,14 @@ def v_mqsad_u32_u8(a: u64, b: u32, c: u32x4, clamp: modifier = 0) -> u32x4:
 
 
 def _of_eight(a: Value, b: Value, selector: Value) -> Value:
-    """Byte `selector`, 0 to 7, of {a, b}, in which b is the low half."""
+    """Returns byte `selector`, 0 to 7, of {a, b}, in which b is the low half."""
     word = where((selector & 4) != 0, a, b)
     return lshr(word, shl(selector & 3, 3)) & 0xFF
 
 
 def _permuted_byte(a: Value, b: Value, selector: Value) -> Value:
-    """Byte of {a, b} by selector 0..7; 8..11 the sign of b.half0, b.half1, a.half0, a.half1 in all
-    bits; 12 zero; above all ones."""
+    """Returns the byte for a selector: 0..7 a byte of {a, b}, 8..11 the sign of b.half0, b.half1, a.half0 or a.half1 in all
+    bits, 12 zero, above 12 all ones."""
     sign_word = where((selector & 2) != 0, a, b)
     sign_at = where((selector & 1) != 0, const(a, 31), 15)
     sign = where((lshr(sign_word, sign_at) & 1) != 0, const(a, 0xFF), 0)
@@ -222,7 +222,7 @@ def _permuted_byte(a: Value, b: Value, selector: Value) -> Value:
 
 
 def _bytes_by(c: Value, one: Callable[[Value], Value]) -> Value:
-    """Computes each byte of the result from that of c."""
+    """Returns the word whose bytes are `one` of the bytes of c."""
     result = const(c, 0)
     for i in range(4):
         result = result | shl(one(byte(c, i)), 8 * i)
@@ -277,7 +277,7 @@ def v_or3_b32(a: u32, b: u32, c: u32) -> u32:
 
 
 def bit_table(a: Value, b: Value, c: Value, table: int) -> Value:
-    """Bitwise function of three words: bit 4a + 2b + c of `table` is the result."""
+    """Returns a bitwise function of three words: bit 4a + 2b + c of `table` for bits a, b, c."""
     result = const(a, 0)
     for i in range(8):
         if table >> i & 1:
@@ -310,13 +310,13 @@ def v_mul_hi_i32(a: i32, b: i32) -> i32:
 
 @vop3(651)
 def v_bcnt_u32_b32(a: u32, b: u32) -> u32:
-    """Ones of a, plus b."""
+    """Number of ones of a, plus b."""
     return ctpop(a) + b
 
 
 @vop3(652)
 def v_mbcnt_lo_u32_b32(a: u32, b: u32) -> u32:
-    """Ones of a below this lane's bit (all of a from lane 32 on), plus b."""
+    """Number of ones of a below this lane's bit (of all of a from lane 32 on), plus b."""
     lane = lane_id(a)
     below = where(lane < 32, shl(const(a, 1), lane) - 1, -1)
     return ctpop(a & below) + b
@@ -324,7 +324,7 @@ def v_mbcnt_lo_u32_b32(a: u32, b: u32) -> u32:
 
 @vop3(653)
 def v_mbcnt_hi_u32_b32(a: u32, b: u32) -> u32:
-    """Ones of a, standing for lanes 32 to 63, below this lane's bit, plus b."""
+    """Number of ones of a, whose bits are lanes 32 to 63, below this lane's bit, plus b."""
     lane = lane_id(a)
     below = where(lane < 32, 0, shl(const(a, 1), lane) - 1)
     return ctpop(a & below) + b
@@ -332,7 +332,7 @@ def v_mbcnt_hi_u32_b32(a: u32, b: u32) -> u32:
 
 @vop3(659)
 def v_bfm_b32(a: u32, b: u32) -> u32:
-    """a[4:0] ones from bit b[4:0]."""
+    """Mask of a[4:0] ones, from bit b[4:0] up."""
     return shl(shl(const(a, 1), a) - 1, b)
 
 

@@ -1,4 +1,4 @@
-"""VOP3-only instructions on 64-bit operands, and on single lanes."""
+"""VOP3-only instructions on 64-bit operands, and v_readlane and v_writelane."""
 
 from __future__ import annotations
 
@@ -60,25 +60,25 @@ def v_ldexp_f64(a: f64, b: i32) -> f64:
 
 @vop3(479)
 def v_div_fixup_f64(a: f64, b: f64, c: f64) -> f64:
-    """Returns the quotient c/b from its approximation a, with special cases corrected."""
+    """Quotient c/b by its approximation a, with special cases corrected."""
     return division.fixup(a, b, c)
 
 
 @vop3(481)
 def v_div_scale_f64(a: f64, b: f64, c: f64) -> (f64, mask):
-    """a (the denominator b or the numerator c) scaled for division; see `division.scale`."""
+    """a, which is the denominator b or the numerator c, scaled for division; see `division.scale`."""
     return division.scale(a, b, c)
 
 
 @vop3(483)
 def v_div_fmas_f64(a: f64, b: f64, c: f64, undo: vcc_lane) -> f64:
-    """a·b + c, scaled back in lanes with VCC set; `undo` is VCC, implicitly read."""
+    """a·b + c, scaled back in lanes whose bit of VCC (`undo`) is set; see `division.fmas`."""
     return division.fmas(a, b, c, undo)
 
 
 @vop3(658)
 def v_trig_preop_f64(a: f64, b: u32) -> f64:
-    """Segment b[4:0] of 53 bits of 2/π, from where a's exponent makes them matter."""
+    """Segment b[4:0], of 53 bits, of 2/π for the reduction of a, with its weight; a's exponent selects the first bit."""
     exponent = cast(floats.exponent_field(a), i32)
     shift = as_signed(b & 31) * 53 + imax(exponent - 1077, 0)
     scale = -53 - shift + where(exponent >= 1968, const(shift, 128), 0)
@@ -105,7 +105,7 @@ def v_ashrrev_i64(a: u32, b: i64) -> i64:
 
 @vop3(520, targets=SINCE_GFX942)
 def v_lshl_add_u64(a: u64, b: u32, c: u64) -> u64:
-    """(a << b[2:0]) + c; the guide's shift is 0 to 7 (LLVM forms 0 to 4)."""
+    """(a << b[2:0]) + c; the guide documents shifts of 0 to 7 (LLVM uses 0 to 4)."""
     return shl(a, b & 7) + c
 
 
@@ -130,11 +130,11 @@ def v_mad_i64_i32(a: i32, b: i32, c: i64, clamp: modifier = 0) -> (i64, mask):
 
 @vop3(649, kind="wave", flags=(Flag.IGNORE_EXEC,))
 def v_readlane_b32(a: u32, lane: s32) -> s32:
-    """Lane `lane` mod 64 of a, active or not."""
+    """Value of a in lane `lane` mod 64, active or not."""
     return read_lane(a, lane)
 
 
 @vop3(650, kind="wave", flags=(Flag.IGNORE_EXEC,))
 def v_writelane_b32(value: s32, lane: s32, vdst: u32) -> u32:
-    """vdst with lane `lane` mod 64, active or not, replaced."""
+    """vdst with `value` in lane `lane` mod 64, active or not."""
     return write_lane(vdst, lane, value)

@@ -1,8 +1,8 @@
 """VOP3P: packed arithmetic, mixed-precision multiply-add, dot products.
 
-A body with flag `packed` is for one element: the encoding runs it for both halves, choosing each
-source's half by op_sel and op_sel_hi and negating by neg_lo and neg_hi. Matrix instructions, which
-share the encoding, are rows of `simgpu.hardware.mfma`.
+A body with flag `packed` is for one element and is applied to both halves: op_sel and op_sel_hi select each
+source's half, neg_lo and neg_hi negate it. Matrix instructions, which share the encoding, are rows of
+`simgpu.hardware.mfma`.
 """
 
 from __future__ import annotations
@@ -149,13 +149,13 @@ def v_pk_max_f16(a: f16, b: f16, ieee: modifier = 1) -> f16:
 
 @vop3p(27, targets=GFX950, flags=PACKED)
 def v_pk_minimum3_f16(a: f16, b: f16, c: f16) -> f16:
-    """IEEE 754-2019 minimum of three: a NaN wins."""
+    """IEEE 754-2019 minimum of three; a NaN if one is."""
     return floats.minimum(floats.minimum(a, b), c)
 
 
 @vop3p(28, targets=GFX950, flags=PACKED)
 def v_pk_maximum3_f16(a: f16, b: f16, c: f16) -> f16:
-    """IEEE 754-2019 maximum of three: a NaN wins."""
+    """IEEE 754-2019 maximum of three; a NaN if one is."""
     return floats.maximum(floats.maximum(a, b), c)
 
 
@@ -177,25 +177,25 @@ def v_pk_add_f32(a: f32, b: f32) -> f32:
 
 @vop3p(51, targets=SINCE_GFX90A)
 def v_pk_mov_b32(a: u32x2, b: u32x2, op_sel: modifier = 0) -> u32x2:
-    """Returns the register of a that op_sel[0] selects, then the register of b that op_sel[1] selects."""
+    """Register of a that op_sel[0] selects, then register of b that op_sel[1] selects."""
     return a[op_sel & 1], b[op_sel >> 1 & 1]
 
 
 @vop3p(32, flags=(Flag.MIX,))
 def v_fma_mix_f32(a: f32, b: f32, c: f32) -> f32:
-    """a·b + c; op_sel_hi makes a source f16, op_sel then its half."""
+    """a·b + c, rounded once; op_sel_hi selects f16 for a source, op_sel then its half."""
     return fma(a, b, c)
 
 
 @vop3p(33, flags=(Flag.MIX, Flag.PRESERVE_HIGH))
 def v_fma_mixlo_f16(a: f32, b: f32, c: f32) -> f16:
-    """Rounds the f32 result of v_fma_mix_f32 to f16, into the low half of vdst."""
+    """v_fma_mix_f32's result rounded to f16, in the low half of vdst."""
     return cast(fma(a, b, c), f16)
 
 
 @vop3p(34, flags=(Flag.MIX, Flag.WRITE_HIGH))
 def v_fma_mixhi_f16(a: f32, b: f32, c: f32) -> f16:
-    """Rounds the f32 result of v_fma_mix_f32 to f16, into the high half of vdst."""
+    """v_fma_mix_f32's result rounded to f16, in the high half of vdst."""
     return cast(fma(a, b, c), f16)
 
 
@@ -207,7 +207,7 @@ def v_dot2_f32_f16(a: f16x2, b: f16x2, c: f32) -> f32:
 
 @vop3p(26, targets=GFX950, flags=(Flag.UNVERIFIED,))
 def v_dot2_f32_bf16(a: bf16x2, b: bf16x2, c: f32) -> f32:
-    """a·b summed into c as v_dot2c_f32_bf16 does; the guide adds the products first."""
+    """c + a.lo·b.lo + a.hi·b.hi, as v_dot2c_f32_bf16; the guide's formula adds the products first."""
     return dot_bf16(a, b, c)
 
 

@@ -1,5 +1,7 @@
-"""VOPC: comparisons. Families are generated from tables: 16 predicates of floats, 8 of integers,
-each as v_cmp (writes a lane mask) and v_cmpx (also EXEC), and the class test."""
+"""VOPC: comparisons, generated from tables: 16 predicates of floats, 8 of integers, and the class test.
+
+Each exists as v_cmp, which writes a lane mask, and v_cmpx, which also writes EXEC.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ INTEGER_PREDICATES: dict[str, Predicate] = {
     "ge": _ORDERED["ge"],
     "t": _always,
 }
-# First opcode of the v_cmp family; v_cmpx follows after the family's 16 slots.
+# First opcode of v_cmp by type; those of v_cmpx are 16 higher.
 FLOAT_FAMILIES = {f16: 0x20, f32: 0x40, f64: 0x60}
 INTEGER_FAMILIES = {i16: 0xA0, u16: 0xA8, i32: 0xC0, u32: 0xC8, i64: 0xE0, u64: 0xE8}
 CLASSES = {f32: 0x10, f64: 0x12, f16: 0x14}
@@ -106,7 +108,7 @@ def classify(a: Value) -> Value:
 
 def _define_class(type_: Type, opcode: int, exec_too: bool) -> None:
     def body(a: Value, b: Value) -> Value:
-        """Tests if the bit of b for a's class is set; see `classify`."""
+        """True if the bit of b for a's class is set; see `classify`."""
         return (lshr(b, classify(a)) & 1) != 0
 
     body.__annotations__ = {"a": type_, "b": u32, "return": mask}

@@ -5,10 +5,10 @@ One wave's registers for one Q tile, with e = 4 for every type:
 tKV = (LDS/2) / (4*d),   V(tQ) = tQ*(2d + tKV)/64 + tQ/8 + 16,   tQ = floor16((V - 16)*64 / (2d + tKV + 8))
 
 This reproduces the paper's Table 2. If there would be fewer Q tiles than CUs, tQ is the largest multiple of 16 that gives
-enough tiles, or 16. The paper "reduces tile sizes until occupancy is acceptable" and says neither which size nor how far. tKV
-does not change the number of tiles, and none of the printed lengths has fewer. LDS is checked for K or V separately, as in the
-paper. For a kernel (`values` is given), the plan has all registers and LDS, and smaller tiles if these do not fit
-(`registers`).
+at least as many, or 16. (The paper "reduces tile sizes until occupancy is acceptable" and says neither which size nor how far.
+tKV does not change the number of tiles, and at all printed lengths there are enough.) LDS is checked for one tile of K or V, as
+in the paper. For a kernel (`values` is given), the plan counts all registers and LDS, and its tiles are smaller if these do not
+fit (`registers`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def published_tiles(p: AttentionProblem, desc: HardwareDescriptor, values: str) 
 
 
 def _paper_kernel(published: AttentionTiles) -> AttentionTiles:
-    """Returns the published tiles, or the tiles that fit the kernel."""
+    """Returns the published tiles, made smaller if the kernel's registers or LDS do not fit them."""
     p, desc, asked = published.problem, published.descriptor, (published.tile_Q, published.tile_KV)
     tile_q, tile_kv = registers.fit_tile(p.d, p.dtype, desc, published.values, *asked)
     plan = replace(published, tile_Q=tile_q, tile_KV=tile_kv, tile_Q_max=min(published.tile_Q_max, tile_q))

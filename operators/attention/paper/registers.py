@@ -51,14 +51,14 @@ def chunks(d: int) -> int:
 
 
 def is_far(keys: int, d: int, e: int) -> bool:
-    """Returns True if a tile is longer than the reach of a DS instruction's offset. Its addresses then need a second register."""
+    """True if a tile of K or V is longer than a DS instruction's offset reaches. Its addresses then need a second register."""
     return keys * d * e > DS_REACH
 
 
 def registers(
     d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queries: int, keys: int
 ) -> tuple[RegisterRange, ...]:
-    """Returns the named ranges of the kernel whose second product is `values`, for this tile (multiples of 16)."""
+    """Returns the VGPR ranges of the kernel that computes P V by `values`, "mfma" or "fma". queries, keys: multiples of 16."""
     e, nq = find_dtype(dtype).bytes, queries // ATOM
     blocks, unified, matrix = column_blocks(d, e), descriptor.unified_vgprs, values == "mfma"
     scores, narrow = queries * keys // WAVE, e < 4
@@ -86,7 +86,7 @@ def registers(
 
 
 def scalars(dtype: str, descriptor: HardwareDescriptor, values: str) -> tuple[RegisterRange, ...]:
-    """Returns the SGPRs of the wave. bf16 is rounded with two constants on targets without an instruction."""
+    """Returns the SGPRs of the wave. Targets without a conversion to bf16 need two constants for rounding."""
     narrow = find_dtype(dtype).bytes < 4 and values == "mfma"
     rounds = narrow and dtype == "bf16" and descriptor.arch != "gfx950"
     return scalar_ranges(
@@ -103,7 +103,7 @@ def lds(d: int, dtype: str, values: str, queries: int, keys: int) -> tuple[LdsAr
 
 
 def fit_tile(d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queries: int, keys: int) -> tuple[int, int]:
-    """Returns (q, k) of a kernel whose published tile is `queries` by `keys`: at least 16 keys, whether they fit or not."""
+    """Returns (q, k), the tile of a kernel whose published tile is `queries` by `keys`; (16, 16) even if that does not fit."""
     for q in range(queries, 0, -ATOM):
         k = _keys(d, dtype, descriptor, values, q, keys)
         if k >= ATOM:
@@ -128,7 +128,7 @@ def _keys(d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queri
 
 
 def published_vgprs(tile_q: int, tile_kv: int, d: int) -> int:
-    """Returns V of the published formulas."""
+    """Returns the paper's V, registers per lane of a tile (E14), rounded up."""
     return -(-tile_q * (2 * d + tile_kv) // 64) + tile_q // 8 + OVERHEAD
 
 

@@ -1,9 +1,8 @@
 """Profiles launches by opcode: samples the time that workers spend in each opcode's handlers.
 
-A thread signals every worker some thousand times a second. The signal's handler, also machine code, notes the
-instruction pointer that it interrupted. An address in an opcode's handlers counts for that opcode. So nothing is added
-to the measured code, including chains that run as one; an opcode's fraction of the samples is its fraction of the
-workers' processor time.
+A thread signals every worker about 5,000 times a second. The signal's handler, also machine code, stores the
+instruction pointer that it interrupted. A pointer into an opcode's handlers counts for that opcode. Nothing is added
+to the measured code. An opcode's fraction of the samples is its fraction of the workers' processor time.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
     from simgpu.machine.jit import Compiler
 
 INTERVAL = 2e-4  # mean seconds between samples
-SHORT = 1e-3  # seconds of a launch, summed over its workers, below which samples are not fair
+SHORT = 1e-3  # a launch with fewer seconds of processor time, summed over its workers, is too short for a fair sample
 YIELD = 2e-5  # seconds between samples in which the lock is free, so that workers can register
-ROOM = 1 << 22  # samples kept; memory fills as they come: more than five minutes of two workers
+ROOM = 1 << 22  # most samples kept: more than five minutes of two workers
 # Bytes from the start of ucontext_t to the instruction pointer that Linux interrupted (arch/*/include/uapi/asm:
 # sigcontext.h, ucontext.h).
 POINTER = {"x86_64": 168, "aarch64": 440}
@@ -74,15 +73,15 @@ class Profile:
     Samples of launches below a millisecond are few and favour one part of the launch: see `is_fair`.
     """
 
-    opcodes: tuple[Opcode, ...]  # executed opcodes, the most time first
+    opcodes: tuple[Opcode, ...]  # executed opcodes, most time first
     others: dict[str, float]  # seconds of other code that workers executed, by name: the scheduler's loop, libraries
     seconds: float  # the workers' processor time, summed
-    samples: int  # all that were taken
+    samples: int  # all samples, except those in system calls
     launches: int
 
     @property
     def is_fair(self) -> bool:
-        """True if launches were long enough for a fair sample."""
+        """True if the launches took at least a millisecond each on average: long enough for a fair sample."""
         return self.seconds >= SHORT * self.launches
 
 
@@ -152,8 +151,9 @@ class Profiler:
                 self.seconds += time.thread_time() - began
 
     def _sample(self) -> None:
-        """Waits and signals in machine code. Python could go on only when a worker releases the GIL, which it does as a
-        launch begins. The waits have random lengths, so every place in a short launch is equally likely."""
+        """Samples until the `with` block ends. Machine code waits and signals, because this thread would get the GIL back
+        only when a worker releases it, as a launch begins. Waits have random lengths, so that every moment of a short launch
+        is equally likely."""
         signals = SIGNALS(compiler().address_of_source("signalling", _signals))
         calls = [ctypes.cast(call, ctypes.c_void_p) for call in (self._libc.usleep, self._libc.pthread_sigqueue)]
         while not self._ended.wait(YIELD):
@@ -188,7 +188,8 @@ class _Symbol(ctypes.Structure):
 
 
 def places(compiler: Compiler, pointers: np.ndarray) -> Counter[str]:
-    """Counts instruction pointers by the owner of the code: a mnemonic, the key of another compiled function, a library."""
+    """Returns the number of instruction pointers by the code they point to: a mnemonic, another compiled function's key, or a
+    library's file name."""
     starts = np.array(sorted(compiler.code), np.int64)
     sizes = np.array([compiler.code[int(start)][1] for start in starts])
     at = np.searchsorted(starts, pointers, "right") - 1

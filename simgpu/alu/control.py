@@ -1,4 +1,4 @@
-"""Instructions that move the wave: branches, calls, barriers, and instructions that only take time."""
+"""Emits control instructions: branches, calls, barriers, waits, hardware registers, and those without an effect here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simgpu.machine.sources import load_scalar
 from simgpu.machine.values import I32, I64, IrValue
 from simgpu.memory import lds_atomics
 
-# Instructions that a functional model may skip: waits, priorities, caches, messages and hints.
+# Instructions without an effect in a functional model: waits, priorities, caches and hints.
 NO_EFFECT = frozenset((
     Kind.NOP, Kind.WAITCNT, Kind.SETHALT, Kind.SETPRIO, Kind.ICACHE_INV, Kind.INCPERFLEVEL, Kind.DECPERFLEVEL, Kind.TTRACEDATA,
     Kind.SENDMSGHALT, Kind.DCACHE, Kind.CACHE, Kind.WAKEUP, Kind.SETKILL,
@@ -50,8 +50,8 @@ def branch_condition(frame: Frame, control: Kind) -> IrValue:
 class Control:
     """Plans and emits one control instruction.
 
-    size: its dwords; turns: True if the workgroup's other waves may run after it (s_waitcnt). Targets of direct branches are
-    record indices in a slot; code addresses become indices by the context's code base.
+    size: dwords of the instruction. turns: True if the workgroup's other waves may run after it (s_waitcnt). A slot holds the
+    record index of a direct branch's target. A code address becomes a record index by the context's code base.
     """
 
     def __init__(self, inst: Instruction, plan: Plan, turns: bool = False) -> None:
@@ -210,7 +210,7 @@ class Control:
             raise UnsupportedInstruction(f"{self.inst.mnemonic} is not modelled")
 
     def _branch(self, frame: Frame, index: IrValue) -> None:
-        """Jumps to the slot's record; without code there, it faults at the branch, with the address."""
+        """Jumps to the slot's record. If the target is outside the code, faults at the branch, with the target's address."""
         target = frame.slot(self.target)
         if self.outside:
             address = frame.context(layout.CTX_CODE_BASE) + target.sext(I64) * 4

@@ -1,7 +1,8 @@
-"""Hardware registers: s_getreg reads them, s_setreg writes MODE; a changed MODE changes records.
+"""Emits accesses to hardware registers: s_getreg reads them, s_setreg writes MODE.
 
-Ids and fields: ISA guides, "Hardware registers" and s_getreg_b32. Fields without a value in a functional model read 0, and
-writes to anything but MODE have no effect.
+Ids and fields: ISA guides, "Hardware registers" and s_getreg_b32. Fields without a meaning in a functional model read as 0, and
+writes to registers other than MODE have no effect. If bits of MODE change that handlers depend on, the wave continues in other
+records.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ def write(frame: Frame, simm16: int, value: IrValue, dwords: int) -> None:
 
 
 def change_mode(frame: Frame, word: IrValue, dwords: int) -> None:
-    """Sets MODE and continues `dwords` further, in the records that are lowered for it.
+    """Sets MODE and continues with the instruction `dwords` further, in the records for the new MODE.
 
-    The context holds their addresses by `mode.number`; if one is missing, Python makes it.
+    The context holds the records' addresses by `mode.number`. If there are none yet, the wave returns MODE, and Python makes them.
     """
     build = frame.build
     old = frame.state(layout.MODE)

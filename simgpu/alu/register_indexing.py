@@ -27,7 +27,7 @@ def m0(frame: Frame) -> IrValue:
 
 
 def moved_scalar(frame: Frame, place: OperandPlace) -> IrValue:
-    """Returns a pointer to the SGPR M0 places after the operand's; faults past s101."""
+    """Returns a pointer to the SGPR whose number is the operand's plus M0. Faults past s101."""
     target = frame.slot(place.slot) + m0(frame) * 4
     last = layout.SGPR + 4 * (LAST_SGPR + 1) - place.bits // 8
     outside = (m0(frame).unsigned > LAST_SGPR) | (target.unsigned > last)
@@ -53,9 +53,9 @@ def switch(frame: Frame, on: bool, dwords: int) -> None:
 
 
 def relocate(frame: Frame, operands: Iterable[tuple[OperandPlace, int]]) -> None:
-    """Makes the frame read its slots from a copy in which the indexed VGPRs are moved.
+    """Makes the frame read its slots from a copy of the record in which indexed VGPRs are moved.
 
-    operands: the places and their mode bits. A register past v255 is a fault.
+    operands: places, each with its bit of M0[15:12]. A register past v255 faults.
     """
     build = frame.build
     storage = build.alloca(ir.ArrayType(I32, SLOTS))

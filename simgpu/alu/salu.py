@@ -1,4 +1,4 @@
-"""Scalar instructions: the body on single values, SCC and EXEC as plain state."""
+"""Emits scalar instructions: the body on single values, with SCC, EXEC, VCC and M0 as state of the wave."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def plan(inst: Instruction, plan: Plan) -> tuple[dict[str, OperandPlace], list[O
 
 
 def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], results: list[OperandPlace]) -> None:
-    """Emits the handler's body, without its way out."""
+    """Emits the instruction, without the jump to the next one."""
     ops = LLVMOps(frame.build, 1)
     values = []
     for param in inst.spec.params:

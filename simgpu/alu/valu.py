@@ -1,4 +1,4 @@
-"""Vector ALU instructions: modifiers, selects, DPP and masks around a body, written once."""
+"""Emits vector ALU instructions: modifiers, selects, DPP and masks around an instruction's body."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from simgpu.machine.values import I32, I64
 
 _UNUSED_PAD, _UNUSED_SEXT = 0, 1
 F16_LARGEST = 65504.0
-# 32-bit row operations above which a handler is a loop over groups of lanes instead of straight code. LLVM then takes
-# half the time, and the code runs as fast; with fewer operations, the loop's own instructions cost time.
+# Most 32-bit row operations of a handler that is straight code. A longer one is a loop over groups of lanes: LLVM takes half the
+# time, and the code runs as fast. For shorter ones, the loop's own instructions cost time.
 MOST = 72
 GROUP = 16  # lanes at a time: a register of AVX-512
 # States of parameters that are in no operand field.
@@ -94,7 +94,8 @@ def _result_field(inst: Instruction, number: int) -> str:
 
 
 def emit(frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> None:
-    """Emits the instruction without its way out: straight code for all lanes or, if that is long, a loop over groups of them."""
+    """Emits the instruction, without the jump to the next one: straight code for all lanes or, if that is long, a loop over
+    groups of lanes."""
     if not _lanes_are_apart(frame, inst):
         _emit_rows(frame, inst, places, mode)
     elif not frame.try_emit(lambda: _emit_rows(frame, inst, places, mode), MOST * LANES * 32):
@@ -208,7 +209,7 @@ class VectorEmitter(VectorSources):
     # -- the whole instruction -----------------------------------------------------------------
 
     def emit(self) -> list[tuple[Type, Any]]:
-        """Emits everything except the writes of the scalar results, which are returned."""
+        """Emits the instruction except the writes of scalar results; returns these, with their types."""
         return self._emit_packed() if Flag.PACKED in self.inst.spec.flags else self._emit_plain()
 
     def _arguments(self) -> tuple[list[Any], dict[str, int]]:

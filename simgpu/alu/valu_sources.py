@@ -1,4 +1,4 @@
-"""Sources of vector instructions: registers and constants to typed rows, with every modifier.
+"""Loads the sources of vector instructions: registers and constants to typed rows, with all modifiers applied.
 
 DPP and SDWA select first, then op_sel selects a half, abs and neg change signs, and MODE flushes denormals (ISA guides, "VOP
 encodings").
@@ -35,18 +35,18 @@ class SourcePlaces:
     """Places of a vector instruction's operands."""
 
     sources: dict[str, OperandPlace]  # by parameter name
-    result: list[OperandPlace]
+    result: list[OperandPlace]  # register results in order
     sdst: OperandPlace | None  # destination of a lane mask
 
     def roles(self) -> list[tuple[OperandPlace, int]]:
-        """Returns vector operands with their bits of s_set_gpr_idx_on: src0, src1, src2, vdst."""
+        """Returns (place, bit of M0[15:12]) of the operands that s_set_gpr_idx_on may index: src0, src1, src2, vdst."""
         read = [place for name, place in self.sources.items() if name not in ("vdst", "sdst")]
         written = [self.sources[name] for name in ("vdst",) if name in self.sources]
         return [*((place, bit) for bit, place in enumerate(read[:3])), *((p, 3) for p in (*written, *self.result))]
 
 
 class VectorSources:
-    """Operands of one vector instruction, read in a frame under a MODE."""
+    """Loads the operands of one vector instruction in a frame, for a MODE."""
 
     def __init__(self, frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> None:
         self.frame = frame

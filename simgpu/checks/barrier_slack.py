@@ -1,11 +1,11 @@
 """Finds barriers that order nothing, for Device(check="performance").
 
-A barrier orders what a wave did since the previous barrier with what another wave does until the next one. The barrier is
+A barrier orders a wave's accesses since the previous barrier before another wave's accesses until the next one. The barrier is
 unneeded if no such pair of accesses touches the same bytes with at least one write.
 
-LDS is compared byte by byte, with the bitmaps of `races`. Device memory is compared by allocations. Some operations on either
-side count as a reason for the barrier, because the order of memory that others see may depend on it: an atomic, a coherent
-access, a cache operation, a message or a load to LDS.
+LDS is compared byte by byte, with the bitmaps of `races`. Device memory is compared by allocation. Signs are operations that
+always count as a reason for the barrier, because other waves may depend on their order: an atomic on memory, a coherent access,
+a cache operation, a message, a load to LDS.
 """
 
 from __future__ import annotations
@@ -66,16 +66,19 @@ class SlackBlock(Structure):
 
 
 class Meetings(Structure):
-    """Counts of one barrier: how often waves met there, and how often they had to."""
+    """Counts of one barrier."""
 
-    _fields_ = (("met", c_int64), ("needed", c_int64))
+    _fields_ = (
+        ("met", c_int64),  # times that all waves of a workgroup passed it together
+        ("needed", c_int64),  # times that it ordered accesses, or that a sign was on either side
+    )
 
 
 class SlackArea(Structure):
     """Head of a slot's area. A `SlackWave` for each wave and the LDS bitmaps before the last barrier follow it."""
 
     _fields_ = (
-        ("last", c_int64),  # record of the last barrier + 1
+        ("last", c_int64),  # record + 1 of the last barrier; 0 if there was none, or waves were at several
         ("arriving", c_int64),  # record + 1 of the barrier at which waves arrive; MIXED if they are at several
         ("signs_before", c_int64),  # 1 if a sign was seen before the last barrier
         ("signs_since", c_int64),  # 1 if a sign was seen since then
@@ -83,7 +86,7 @@ class SlackArea(Structure):
 
 
 class SlackWave(Structure):
-    """Allocations that a wave read and wrote before the last barrier and since: a bit each."""
+    """Allocations that a wave read and wrote before the last barrier and since, as bits. Those 64 entries apart share a bit."""
 
     _fields_ = (("read_before", c_int64), ("written_before", c_int64), ("read_since", c_int64), ("written_since", c_int64))
 
@@ -166,7 +169,7 @@ def area_of(wave: int) -> Any:
 
 @runtime
 def touch(wave: int, entry: int, how: int) -> None:
-    """Records a sign, or an access of the wave to the allocation of an entry."""
+    """Records a sign, or an access to the allocation at address `entry` of the table. how: READS, WRITES and SIGN."""
     area = area_of(wave)
     if how & SIGN:
         area.signs_since = 1
@@ -180,7 +183,7 @@ def touch(wave: int, entry: int, how: int) -> None:
 
 @runtime
 def arrive(wave: int, record: int) -> None:
-    """Records that the wave comes to a record's barrier. All waves continue when the last one arrives."""
+    """Records that the wave arrives at the barrier of a record. The last wave to arrive calls `settle`."""
     area, group = area_of(wave), slot_of(wave)
     there = area.arriving
     area.arriving = record + 1 if there == 0 or there == record + 1 else MIXED
@@ -190,7 +193,7 @@ def arrive(wave: int, record: int) -> None:
 
 @runtime
 def leave(wave: int) -> None:
-    """Records that the wave ends. Others may have waited for it at a barrier, or it is the last."""
+    """Records that the wave ends, as an arrival if all other waves wait at a barrier or have ended."""
     area, group = area_of(wave), slot_of(wave)
     if group.waiting + 1 == group.left:
         if group.waiting:
@@ -231,7 +234,7 @@ def settle(wave: int, area: Any) -> None:
 
 @part
 def memory_clashes(rows: Any, waves: int) -> bool:
-    """True if two waves touch an allocation on both sides and one of them writes."""
+    """True if one wave touched an allocation before the barrier and another since, and one of them wrote."""
     for one in range(waves):
         for other in range(waves):
             mine, theirs = rows[one], rows[other]
@@ -246,9 +249,9 @@ def memory_clashes(rows: Any, waves: int) -> bool:
 
 @part
 def lds_clashes(before: np.ndarray, since: np.ndarray, count: int, waves: int) -> bool:
-    """True if two waves touch a byte of LDS on both sides, one of them writes, and they are not both atomics."""
+    """True if one wave touched a byte of LDS before the barrier and another since, one of them wrote, and not both by atomics."""
     for at in range(count):
-        # Bytes of a word that some wave wrote, read or updated before, then those that several waves did.
+        # Bytes of a word, as bits, that some wave wrote, read or updated before; then those that several waves did.
         wrote, read, updated, all_wrote, all_read, all_updated = 0, 0, 0, 0, 0, 0
         for wave in range(waves):
             own = OWN_MAPS * wave * count + at

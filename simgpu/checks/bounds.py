@@ -1,12 +1,13 @@
-"""Finds memory misuse: reports faults with the allocation that the pointer came from, and misuse that does not fault.
+"""Finds memory misuse: faults, with the allocation that the pointer came from, and misuse that does not fault.
 
 An access outside all allocations stops the launch in checked mode as in plain mode; checked mode also makes it a finding.
-Handlers also report:
+Handlers report misuse that does not fault:
 * an access through a pointer to one allocation that lands in another
 * a buffer resource without records
 * scalar loads whose address loses its low bits
 * misaligned LDS atomics
-* reads past the kernel's arguments
+* accesses past the kernel's arguments
+* plain accesses to padding bytes, in a dword that belongs to an allocation only in part
 """
 
 from __future__ import annotations
@@ -56,18 +57,18 @@ class Misuse(IntEnum):
 
 KERNARG_GRANULE = 16  # bytes: a compiler's wide load may begin past the arguments, but never beyond this granule
 BASE_BITS = (1 << 48) - 1
-WORKING = (Fault.MEMORY, Fault.READONLY, Fault.LDS, Fault.SCRATCH, Fault.MISALIGNED)
+WORKING = (Fault.MEMORY, Fault.READONLY, Fault.LDS, Fault.SCRATCH, Fault.MISALIGNED)  # faults that become findings
 
 
 @dataclass(frozen=True)
 class BasePointer:
-    """Location of the pointer from which an instruction makes its lanes' addresses."""
+    """The scalar base address of a memory instruction."""
 
-    kind: str  # pointer (64 bits), scalar (SBASE with its offsets) or resource (128 bits)
-    base: OperandPlace
-    offset: OperandPlace | None = None
-    register: OperandPlace | None = None
-    register_log2: int = 0  # log2 of the bytes that the offset's register counts in
+    kind: str  # "pointer" (64 bits), "scalar" (SBASE with its offsets) or "resource" (128 bits)
+    base: OperandPlace  # place of its registers
+    offset: OperandPlace | None = None  # scalar: place of the immediate offset
+    register: OperandPlace | None = None  # scalar: place of the offset register, None without one
+    register_log2: int = 0  # log2 of the unit of the offset register, in bytes
 
 
 class Bounds(Check):
@@ -128,7 +129,7 @@ class Bounds(Check):
 
 
 def base_of(inst: Instruction) -> tuple[str, Reg] | None:
-    """Returns the scalar registers that an access starts from, if some of them address memory."""
+    """Returns the kind (see `BasePointer`) and the registers of an access's scalar base address, None if it has none."""
     memory = inst.spec.memory
     if memory is None:
         return None
@@ -148,7 +149,7 @@ def _base(frame: Frame, based: BasePointer) -> Any:
 
 
 def _foreign(frame: Frame, access: Access, base: Any) -> None:
-    """Reports a pointer outside the allocation that the access found, red zone included."""
+    """Reports a base address outside the allocation in which the access lands. The address of its end counts as inside."""
     build = frame.build
     first = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
     size = frame.load(frame.at(access.entry, layout.ALLOC_SIZE), I64, 8)
@@ -189,7 +190,7 @@ def _report_misaligned(frame: Frame, access: Access, event: int, size: int) -> N
 
 
 def _filling(frame: Frame, access: Access) -> None:
-    """Reports a plain access to padding bytes, in dwords that belong to the allocation only in part."""
+    """Reports a plain access to bytes of the allocation's first or last dword that do not belong to it."""
     first, size, lead, asked = (
         frame.value(access.entry).at(field).load(I64, 8)
         for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE, layout.ALLOC_LEAD, layout.ALLOC_ASKED)
@@ -205,7 +206,7 @@ def _filling(frame: Frame, access: Access) -> None:
 
 
 def _arguments(frame: Frame, access: Access) -> None:
-    """Reports an access that begins past the kernel's arguments, in their allocation."""
+    """Reports an access that begins in the allocation of the kernel's arguments, but past them."""
     build = frame.build
     first = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
     here = build.icmp_unsigned("==", first, frame.context(KERNARG))
@@ -322,7 +323,7 @@ def _scalars(worker: Worker, state: WaveState) -> np.ndarray:
 
 
 def _pointer(launch: Dispatch, worker: Worker, state: WaveState) -> int | None:
-    """Returns the pointer that the faulting instruction starts from, if scalar registers hold it."""
+    """Returns the scalar base address of the faulting instruction, None if it has none."""
     inst = launch.instruction(state.resume)
     found = base_of(inst) if inst is not None else None
     if found is None:
@@ -342,7 +343,7 @@ def _origin(launch: Dispatch, worker: Worker, state: WaveState, address: int) ->
 
 
 def _resource_reaches(launch: Dispatch, worker: Worker, state: WaveState) -> bool:
-    """True if the faulting access is in range of a resource that covers more than its allocation."""
+    """True if the faulting access uses a buffer resource whose range ends past the allocation of its base."""
     inst = launch.instruction(state.resume)
     found = base_of(inst) if inst is not None else None
     pointer = _pointer(launch, worker, state)

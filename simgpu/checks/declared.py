@@ -1,7 +1,7 @@
 """Compares the registers and LDS that code uses with the kernel's declaration.
 
-A wave gets what the descriptor declares, in whole granules (`descriptor`). A register past that belongs to another wave, or to
-none.
+A wave gets the registers that the descriptor declares, in whole granules (`descriptor`). A register past them belongs to another
+wave, or to none.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from simgpu.hardware.code_object.code_object import KernelInfo
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, VCC
 from simgpu.hardware.timing_rules.effects import Effect
 
-# SGPRs at the end of a wave's allocation that hold special registers, if code uses these (LLVM, IsaInfo::getNumExtraSGPRs): VCC
-# only; VCC, XNACK_MASK and FLAT_SCRATCH.
+# SGPRs at the end of a wave's allocation for special registers that code uses (LLVM, IsaInfo::getNumExtraSGPRs): for VCC only,
+# and for VCC, XNACK_MASK and FLAT_SCRATCH.
 EXTRA_VCC, EXTRA_ALL = 2, 6
 
 
@@ -22,7 +22,7 @@ EXTRA_VCC, EXTRA_ALL = 2, 6
 class HighestRegister:
     """Highest register of a file that code uses."""
 
-    count: int = 0  # the register's number + 1
+    count: int = 0  # the register's number + 1; 0 if none is used
     place: int = 0  # address or record of the instruction that uses it
 
     def with_(self, count: int, place: int) -> HighestRegister:
@@ -60,7 +60,8 @@ def registers_used(effects: Iterable[tuple[int, Effect]]) -> dict[str, HighestRe
 
 
 def excesses(kernel: KernelInfo, use: dict[str, HighestRegister]) -> Iterator[Excess]:
-    """Yields uses beyond the declared, and LDS sizes that differ between descriptor and metadata."""
+    """Yields registers beyond the declared ones, and an LDS size that differs between descriptor and metadata. use: see
+    `registers_used`."""
     descriptor = kernel.descriptor
     total, accum = descriptor.vgprs, descriptor.accum_offset
     vectors, accumulators, scalars = use["v"], use["a"], use["s"]

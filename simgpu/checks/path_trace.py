@@ -1,12 +1,12 @@
-"""Traces the waves of a workgroup in their own order: jumps, cache lines of memory accesses, clocks of LDS accesses.
+"""Traces each wave of a workgroup in program order: jumps, cache lines of memory accesses, clocks of LDS accesses.
 
-This check is not one of `CHECKS`: `simgpu.sampling` puts it on a device while it runs sampled workgroups, one at a time. Code
-between two jumps is fixed, so only jumps and accesses leave a trace, and all other handlers are those of plain mode.
+This check is not one of `CHECKS`: `simgpu.sampling` uses it to run sampled workgroups, one at a time. Code between two jumps is
+fixed, so only jumps and accesses are recorded, and all other handlers are those of plain mode.
 
-A wave's stream ends when it is full, or when the rest of the wave is assumed to be like it. Later instructions are only counted.
-A stream holds u32 words: kind << 30 | record, then by kind
+A wave's stream ends when it is full or after `PathBlock.keep` records. Later instructions are only counted. A stream holds u32
+words: kind << 30 | record, then by kind
 
-    JUMP    the record where it goes on
+    JUMP    the target record
     LDS     clocks for which the access occupies the banks
     MEMORY  clocks of address coalescing << 16 | lines; then that many numbers of 64-byte lines, as addresses count them
     END     nothing: the wave's last instruction
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
 
 LINE_SHIFT = 6  # log2 of the smallest line of the vector caches
-ROOM = 1 << 22  # words of a wave's stream; memory is used only as they fill
+ROOM = 1 << 22  # most words of a wave's stream; the host allocates its pages when they are touched
 WORD = 4  # bytes of a stream's word
 (BLOCK,) = context_fields("path_trace", 1)  # address of the worker's PathBlock
-DISTINCT = 4 * LANES + 64  # words and banks of `lost_clocks`
+DISTINCT = 4 * LANES + 64  # i64 of scratch space for `lost_clocks`: distinct dwords of an access, and banks
 
 
 class PathBlock(Structure):
@@ -56,7 +56,7 @@ class PathBlock(Structure):
         ("keep", c_int64),  # records that a wave steps over before its stream ends
         ("limit", c_int64),  # records that a wave steps over before it stops itself
         ("rules", c_int64),  # address of `performance.rules_of`
-        ("scratch", c_int64 * DISTINCT),
+        ("scratch", c_int64 * DISTINCT),  # for `lost_clocks`
     )
 
 
@@ -66,9 +66,9 @@ class PathTally(Structure):
     _fields_ = (
         ("stream", TraceBuffer),
         ("steps", c_int64),  # records stepped over
-        ("at", c_int64),  # record where its run began
+        ("at", c_int64),  # record where its current straight-line code began
         ("ended", c_int64),  # 1 if it ended
-        ("closed", c_int64),  # records until its stream ended, 0 while it is open
+        ("closed", c_int64),  # `steps` when its stream ended, 0 while it is open
     )
 
 
@@ -146,16 +146,17 @@ def note_lds(wave: int, index: int, lanes: int, size: int, write: int) -> None:
 
 @part
 def group_clocks(offsets: np.ndarray, lanes: int, first: int, count: int, base: int, size: int) -> int:
-    """Returns the clocks in which the addresses of `count` lanes pass the coalescer. size: bytes a lane.
+    """Returns the clocks that the coalescer takes for the addresses of `count` lanes from `first` on. size: bytes a lane.
 
-    Lanes of one 64-byte line go together. Otherwise it takes four clocks for each lane that wants the same dword bank, and at
-    least one a line, up to seven. It never takes more than a clock a lane. Source: te42kyfo/gpu-benches, gpu-strides on MI210.
+    Lanes in one 64-byte line take one clock. Otherwise there are four clocks for each distinct dword of the bank with the most
+    of them (16 banks), and at least one for each line, up to seven lines. The maximum is one clock a lane. Source:
+    te42kyfo/gpu-benches, gpu-strides on MI210.
 
-    Consecutive lanes go line by line wherever they begin. Source: in ROCm's seismic stencils on MI250X, the one along y with
-    nine loads off a line's start takes 10 clocks an access at most.
+    Consecutive lanes take one clock a line, wherever they begin. Source: ROCm's seismic stencils on MI250X; the stencil along y
+    with nine loads off a line's start takes at most 10 clocks an access.
     """
     lines = low = deepest = served = lowest = highest = 0
-    banks = 0  # of 16 banks, 4 bits each: the number of lanes that want it
+    banks = 0  # for each of 16 banks, 4 bits: the number of distinct dwords in it
     for lane in range(first, first + count):
         if not lanes >> lane & 1:
             continue
@@ -191,7 +192,7 @@ def group_clocks(offsets: np.ndarray, lanes: int, first: int, count: int, base: 
 
 @runtime
 def note_memory(wave: int, index: int, lanes: int, size: int, base: int) -> None:
-    """Appends an access to memory. base: the allocation's address minus the device's first address. size: bytes a lane."""
+    """Appends an access to memory. base: aligned address of the allocation minus the device's first address. size: bytes a lane."""
     tally = tally_of(block_of(wave), wave)
     if tally.closed != 0:
         return
@@ -227,13 +228,13 @@ def note_memory(wave: int, index: int, lanes: int, size: int, base: int) -> None
 class PathStorage:
     """Memory of a worker."""
 
-    tallies: np.ndarray  # records of PATH_TALLY, one a wave
+    tallies: np.ndarray  # (waves,) PATH_TALLY
     streams: TraceMemory  # u32 words of the waves' streams
     rules: np.ndarray  # `performance.rules_of`
     block: PathBlock
 
     def begin(self, entry: int, keep: int, limit: int) -> None:
-        """Clears the traces. keep, limit: records that a wave steps over before its stream ends, and before it stops itself."""
+        """Clears the traces for a workgroup that begins at record `entry`. keep, limit: see `PathBlock`."""
         self.streams.clear()
         for name in ("steps", "ended", "closed"):
             self.tallies[name] = 0
@@ -242,7 +243,7 @@ class PathStorage:
 
 
 class PathTrace(Check):
-    """Traces the waves of one workgroup at a time, started by `PathStorage.begin`."""
+    """Traces the waves of one workgroup at a time. `PathStorage.begin` starts a trace."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.kind == "control" or (inst.spec.memory is not None and inst.spec.encoding != "smem")

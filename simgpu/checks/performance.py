@@ -33,28 +33,28 @@ if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
-# Vector L1 lines in bytes (ROCm Compute Profiler documentation; CDNA3 white paper).
+# log2 of the bytes of a vector L1 line (ROCm Compute Profiler documentation; CDNA3 white paper).
 LINE_LOG2 = {"gfx908": 6, "gfx90a": 6, "gfx942": 7, "gfx950": 7}
 SIZES = (4, 8, 12, 16)  # bytes of a lane
 RULES = 2 * len(SIZES)
-BLOCK, BARRIERS = context_fields("performance", 2)  # addresses of the worker's PerformanceBlock, and of `barrier_slack`'s block
-DISTINCT, BANKS = 4 * LANES, 64
+BLOCK, BARRIERS = context_fields("performance", 2)  # addresses of the worker's PerformanceBlock, and of its SlackBlock
+DISTINCT, BANKS = 4 * LANES, 64  # most distinct dwords of an LDS access; most banks
 
 
 class PerformanceCounts(Structure):
-    """Counts of a record."""
+    """Sums over all executions of a record."""
 
     _fields_ = (
-        ("accesses", c_int64),
-        ("active", c_int64),  # active lanes of all accesses
-        ("lost", c_int64),  # clocks lost in LDS
-        ("lines", c_int64),  # lines touched
-        ("least", c_int64),  # fewest lines that hold the bytes
+        ("accesses", c_int64),  # executions: of memory instructions with an active lane, of vector ALU instructions all
+        ("active", c_int64),  # active lanes
+        ("lost", c_int64),  # clocks lost to LDS bank conflicts
+        ("lines", c_int64),  # cache lines touched
+        ("least", c_int64),  # fewest cache lines that hold the touched bytes
     )
 
 
 class LdsRule(Structure):
-    """LDS service of an access of some size."""
+    """How LDS serves the lanes of an access, by its kind and size."""
 
     _fields_ = (("banks", c_int64), ("phases", c_int64 * LANES))  # number of banks, and the phase of each lane
 
@@ -72,12 +72,12 @@ class PerformanceBlock(Structure):
 
 PERFORMANCE_COUNTS, LDS_RULE, PERFORMANCE_BLOCK = (np.dtype(kind) for kind in (PerformanceCounts, LdsRule, PerformanceBlock))
 COUNTS_BYTES = sizeof(PerformanceCounts)
-WASTE = 2  # touched lines for each needed one, from which on a note is made
-FEW_LANES = 32  # average number of active lanes, below which a note is made
+WASTE = 2  # a note is made from this ratio of touched to needed lines on
+FEW_LANES = 32  # a note is made if fewer lanes are active on average
 
 
 class Performance(Check):
-    """Counts costs at each access to LDS and memory."""
+    """Counts costs of each access to LDS and memory, and active lanes of vector ALU instructions."""
 
     def concerns(self, inst: Instruction) -> bool:
         memory = inst.spec.memory
@@ -122,7 +122,7 @@ class Performance(Check):
 
 
 def _total(workers: list[Worker], name: str) -> np.ndarray:
-    """Returns a count of all workers, by record."""
+    """Returns a field of `PerformanceCounts`, summed over all workers, by record."""
     return np.sum([worker.checks["performance"][0][name] for worker in workers], axis=0)
 
 
@@ -133,7 +133,7 @@ def by_lanes(inst: Instruction) -> bool:
 
 
 def rules_of(arch: str) -> np.ndarray:
-    """Returns the rules of reads, then of writes, by `SIZES`: (2, 4) LDS_RULE."""
+    """Returns the LDS rules of reads and of writes, by `SIZES`: (2, 4) LDS_RULE."""
     table = np.zeros((2, len(SIZES)), LDS_RULE)
     for write, kind in enumerate(("read", "write")):
         for at, size in enumerate(SIZES):
@@ -152,7 +152,7 @@ def rule_of(rules: int, write: int, dwords: int) -> Any:
 
 @part
 def lost_clocks(rule: Any, offsets: np.ndarray, lanes: int, count: int, room: np.ndarray) -> int:
-    """Returns the clocks that an LDS access of `count` dwords a lane loses to bank conflicts."""
+    """Returns the clocks that an LDS access of `count` dwords a lane loses to bank conflicts. room: scratch space."""
     banks, lost, phases = rule.banks, 0, rule.phases
     wanted, depth = room[:DISTINCT], room[DISTINCT:]
     for phase in range(LANES):
@@ -177,7 +177,7 @@ def lost_clocks(rule: Any, offsets: np.ndarray, lanes: int, count: int, room: np
 
 @part
 def lines_touched(offsets: np.ndarray, lanes: int, size: int, line: int, seen: np.ndarray) -> int:
-    """Returns the number of cache lines (2^line bytes) that an access touches."""
+    """Returns the number of cache lines (2^line bytes) that an access touches. seen: scratch space."""
     found = 0
     for lane in range(LANES):
         if lanes >> lane & 1:
@@ -195,7 +195,7 @@ def lines_touched(offsets: np.ndarray, lanes: int, size: int, line: int, seen: n
 
 @part
 def distinct_bytes(offsets: np.ndarray, lanes: int, size: int) -> int:
-    """Returns the number of bytes that an access touches; equal addresses of several lanes count once."""
+    """Returns the number of bytes that an access touches; lanes with the same address count once."""
     total = 0
     for lane in range(LANES):
         if lanes >> lane & 1:
@@ -242,7 +242,7 @@ def _note(launch: Dispatch, record: int, message: str, count: int) -> Finding:
 
 
 def _idle_lanes(launch: Dispatch, counts: dict[str, np.ndarray]) -> list[Finding]:
-    """Notes where few lanes are active: once for consecutive instructions with the same counts."""
+    """Returns notes on vector instructions with few active lanes: one for consecutive instructions with the same counts."""
     accesses, active = counts["accesses"], counts["active"]
     found = []
     for (times, lanes), group in itertools.groupby(np.flatnonzero(accesses), key=lambda at: (accesses[at], active[at])):
@@ -258,7 +258,7 @@ def _idle_lanes(launch: Dispatch, counts: dict[str, np.ndarray]) -> list[Finding
 
 
 def _spills(launch: Dispatch) -> list[Finding]:
-    """Notes registers that the compiler keeps in private memory, by the metadata."""
+    """Returns a note if the compiler spilled registers to private memory, by the metadata."""
     info = launch.info
     spilled = ("SGPRs", info.sgpr_spill_count), ("VGPRs", info.vgpr_spill_count)
     said = [f"{count} {name}" for name, count in spilled if count]

@@ -1,6 +1,6 @@
-"""Finds registers beyond the declared ones, and notes the cost of the declared ones.
+"""Finds registers beyond the declared ones, and notes how the declared ones limit occupancy.
 
-Counts are static: they cover code that the launch executed or that direct branches reach.
+It examines code that the launch executed or that direct branches reach.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ResourceCheck(Check):
 
 
 def _waves(launch: Dispatch) -> Iterable[Finding]:
-    """Notes the waves a SIMD holds by registers, and the number with one granule less of each file."""
+    """Yields a note on the number of waves that a SIMD holds by registers, and on the gain from one granule less of each file."""
     hardware, descriptor = launch.chip, launch.info.descriptor
     accum = descriptor.accum_offset
     arch = min(accum or descriptor.vgprs, descriptor.vgprs)

@@ -1,19 +1,19 @@
-"""Reruns a workgroup any number of times: stop it anywhere, go back, ask where a value came from.
+"""The debugger: reruns one workgroup any number of times, stops it anywhere, goes back, and finds where a value came from.
 
-    native/         handlers' part: count instructions, test for stops, note accesses
+    native/         code that runs in handlers: counts instructions, tests for stops, records accesses
     place.py        places in a run, `wg(7,0,0) w0 #52311`: parsed and printed
     snapshot.py     registers of a wave at an instruction; `trace` takes them from a whole launch
-    armed.py        points at the records of a program
-    replay.py       one workgroup from its beginning, stop after stop
-    code.py         the kernel's code for people: addresses, labels, lines, instructions that write a register
+    armed.py        puts points, which may stop a wave, at the records of a program
+    replay.py       runs one workgroup from its beginning, stop after stop
+    code.py         the kernel's code: addresses, labels, lines, instructions that write a register
     named.py        arrays by name: elements to addresses and back
     breakpoints.py  breakpoints and watchpoints, and their points
     moment.py       contents of the stopped workgroup: registers, LDS, memory, arrays by name
-    focus.py        device memory as a workgroup finds it
+    focus.py        device memory at a workgroup's beginning
     findings.py     findings of checked mode in the workgroup, each with its place
     marks.py        registers that hold elements of the source's variables, in kernels compiled with marks
     debugger.py     the debugger: breakpoints, watchpoints, steps forward and backward
     locals.py       variables of HIP and OpenCL sources, by debug information
     variables.py    values of the source's variables at a moment, in kernels with marks
-    flow/           origin of a value: backward through the run
+    flow/           finds the origin of a value, backward through the run
 """

@@ -1,4 +1,4 @@
-"""Points at a program's records: the data that the handlers of `native.points` read."""
+"""Puts points at a program's records: data for the handlers of `native.points`, which may stop a wave there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 class Point:
-    """Reason to stop. test: address of `void (wave, point)`. words: int64, the test's data."""
+    """A possible stop before an instruction.
+
+    test: address of a function `void (wave, point)` that decides. wave: the only wave that it stops, -1 for all. words: int64: hit
+    flag, wave, and the test's own data.
+    """
 
     def __init__(self, test: int, wave: int = -1, own: tuple[int, ...] = ()) -> None:
         self.test = test
@@ -27,7 +31,7 @@ class Point:
 
 
 class ArmedPoints:
-    """Points of one program's records."""
+    """Points at the records of one program."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -53,7 +57,7 @@ class ArmedPoints:
         self._set(record, [other for other in self.at(record) if other is not point])
 
     def arm_once(self, record: int, point: Point) -> bool:
-        """Arms a lone point before a record's instruction until `disarm`. Returns False if the record has other points."""
+        """Puts a point at a record until `disarm`. Does nothing and returns False if the record has other points."""
         if record in self._points:
             return False
         if self._only is not point:

@@ -1,4 +1,4 @@
-"""Breakpoints and watchpoints: their definitions, their points, and their messages when they stop a wave."""
+"""Breakpoints and watchpoints: parses them, makes their points, and describes their stops."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ FILES = {"s": 102, "v": 256, "a": 256}
 
 @dataclass(frozen=True)
 class RegisterNames:
-    """Registers as they are typed: v17, v[4:7], a0, s[8:9], v17[3] (one lane), vcc, exec, m0."""
+    """Registers as users type them: v17, v[4:7], a0, s[8:9], v17[3] (one lane), vcc, exec, m0."""
 
     reg: Reg
     lane: int | None = None
 
     @staticmethod
     def parse(text: str) -> RegisterNames:
-        """Parses a text. Raises LaunchError if it is no register or past its file."""
+        """Parses text. Raises LaunchError if it names no register, or one past the file's last."""
         name = text.strip()
         if name.lstrip("$") in SPECIAL:
             return RegisterNames(SPECIAL[name.lstrip("$")])
@@ -63,7 +63,7 @@ class RegisterNames:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Offset and bytes in a wave's state; of one lane only if there is one register."""
+        """Offset in a wave's state, and bytes. With a lane, they are those of the first register only."""
         if self.reg.file == "s":
             return 4 * self.reg.index, 4 * self.reg.count
         row = layout.vector_register(self.reg.file, self.reg.index)
@@ -74,21 +74,21 @@ class RegisterNames:
 
 @dataclass
 class Breakpoint:
-    """A reason to stop."""
+    """A breakpoint or watchpoint."""
 
     number: int
-    kind: str  # breakpoint or watchpoint
+    kind: str  # "breakpoint" or "watchpoint"
     what: str  # as it was typed
     condition: str = ""  # as it was typed, or ""
-    wave: int = -1  # the wave that it is for, -1 for all
-    points: list[tuple[int, Point]] = field(default_factory=list, repr=False)  # by record
+    wave: int = -1  # the only wave that it stops, -1 for all
+    points: list[tuple[int, Point]] = field(default_factory=list, repr=False)  # (record, point)
     hits: int = 0  # number of stops
     block: np.ndarray | None = field(default=None, repr=False)  # for a watched value, see `points.changed_test`
-    nbytes: int = 0  # bytes of the value
-    space: int = 0
-    at: int = 0  # place of the value in its space
+    nbytes: int = 0  # bytes of the watched value
+    space: int = 0  # its space: FROM_WAVE, FROM_LDS or FROM_HOST of `native.points`
+    at: int = 0  # offset in the wave or in LDS, or device address
     findings: list[Finding] = field(default_factory=list, repr=False)  # findings at whose places it stops
-    said: dict[int, str] = field(default_factory=dict, repr=False)  # by a point's address: the message when it stops a wave
+    said: dict[int, str] = field(default_factory=dict, repr=False)  # messages of findings by `Point.address`
 
     def is_hit(self, hit: tuple[Point, ...]) -> bool:
         """True if one of these points belongs to it."""
@@ -105,12 +105,12 @@ class Breakpoint:
         return "; ".join(self.said[point.address] for point in hit if point.address in self.said)
 
     def lanes(self, hit: tuple[Point, ...]) -> str:
-        """Returns the lanes of a NaN as text."""
+        """Returns the lanes in which NaN was written, as text."""
         mask = next((int(p.words[OWN + NAN_SEEN]) for p in hit if len(p.words) > OWN + NAN_SEEN), 0)
         return lane_ranges(lanes_of(mask & (1 << 64) - 1))
 
     def refresh(self, replay: Replay, begins: bool) -> None:
-        """Takes the current contents of a watched value as known. begins: True if no wave has begun."""
+        """Takes the current contents of a watched value as its old value. begins: True if no wave has begun."""
         if self.block is None:
             return
         raw = self.block.view(np.uint8).reshape(len(self.block), -1)
@@ -143,7 +143,7 @@ class Maker:
         return Breakpoint(number, "breakpoint", where, condition, wave, [(record, point) for record in records])
 
     def place(self, number: int, place: WavePlace, record: int) -> Breakpoint:
-        """Makes a breakpoint at a wave's count of retired instructions. record: that of the wave's next instruction there."""
+        """Makes a breakpoint at a place. record: the record of the wave's next instruction there."""
         own = points.place_words(record, self.replay.launch.entry, place.retired)
         point = Point(points.arrival(self.compiler, STOPS), place.wave, own)
         return Breakpoint(number, "breakpoint", str(place), points=[(record, point)])
@@ -162,7 +162,7 @@ class Maker:
         return made
 
     def nan(self, number: int) -> Breakpoint:
-        """Makes a breakpoint after each instruction that may write a float, for NaN written in an active lane."""
+        """Makes a breakpoint that stops after an instruction wrote NaN in an active lane."""
         test = points.nan(self.compiler)
         results: dict[int, tuple[int, ...]] = {}
         for record, reg, bits in self.code.floats():
@@ -173,7 +173,8 @@ class Maker:
         return Breakpoint(number, "breakpoint", "nan", points=[(at, Point(test, -1, own[at])) for at in sorted(own)])
 
     def watch(self, number: int, what: str) -> Breakpoint:
-        """Makes a watchpoint after each instruction that may write a register, a part of LDS or an element of a buffer."""
+        """Makes a watchpoint of a register, a part of LDS or an element of a buffer. Its points are after each instruction that may
+        write there."""
         if match := _LDS.fullmatch(what.strip()):
             return self._watch_lds(number, what, match[1], match[2])
         if what.split("[")[0].strip() in self.names or what.startswith("0x"):

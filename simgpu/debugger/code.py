@@ -1,5 +1,4 @@
-"""The kernel's code for people: converts addresses, labels and lines to records and back, and finds instructions that write a
-register."""
+"""The kernel's code: converts addresses, labels and lines to records and back, and finds instructions that write a register."""
 
 from __future__ import annotations
 
@@ -19,16 +18,16 @@ if TYPE_CHECKING:
     from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 
 NAMED = {VCC: "vcc", VCC + 1: "vcc", EXEC: "exec", EXEC + 1: "exec", M0: "m0"}  # names in `Effect`
-BITS = {"f32": 32, "f16": 16, "bf16": 18, "f64": 64}  # codes of the formats in `points.nan`; 17: an f16 only in the low half
+BITS = {"f32": 32, "f16": 16, "bf16": 18, "f64": 64}  # format codes of `points.nan`; 17 is an f16 in the low half only
 
 
 def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list[int]:
-    """Returns code offsets, from the kernel's first instruction, that a PC, a label or a source line names.
+    """Returns a list of one code offset, in bytes from the kernel's first instruction, for an address, label or source line.
 
     A line without code counts as the next one that has some, as in gdb.
 
-    source: the kernel's assembly. A label there (the file has no local ones) counts as its next line with code. Raises
-    LaunchError, which lists the known names.
+    source: the kernel's assembly, for local labels, which the file lacks; such a label is at the next line that has code. Raises
+    LaunchError, with the known names, for unknown text.
     """
     info = code.kernels[kernel]
     lines = _lines(code, info, where.rpartition(":")[0])
@@ -71,7 +70,7 @@ def _lines(code: CodeObject, info: KernelInfo, file: str) -> dict[int, int]:
 
 
 class ReplayCode:
-    """Code that a replay runs. source: the kernel's assembly, if known."""
+    """The code that a replay runs. source: the kernel's assembly, if known."""
 
     def __init__(self, replay: Replay, source: str = "") -> None:
         self.replay = replay
@@ -87,7 +86,7 @@ class ReplayCode:
         return iter(sorted(known.items()))
 
     def text(self, record: int) -> str:
-        """Returns the instruction, as LLVM prints it."""
+        """Returns the instruction as LLVM prints it, or why there is none."""
         inst = self.replay.launch.instruction(record)
         return text(inst) if inst is not None else self.replay.launch.problem(record) or "not reached yet"
 
@@ -100,11 +99,11 @@ class ReplayCode:
         return (virtual + self.replay.launch.kernel.module.bias - self.replay.launch.program.base) // 4
 
     def address(self, record: int) -> str:
-        """Returns the address as it is printed and typed: `gemm+0x98`."""
+        """Returns a record's address as users read and type it: `gemm+0x98`."""
         return code_address(self.info.title, self.info.start, self.virtual(record))
 
     def line(self, record: int) -> str:
-        """Returns the `file:line`, or ""."""
+        """Returns a record's `file:line`, or ""."""
         return self.file.source_line(self.virtual(record)) or ""
 
     def find(self, where: str) -> int:
@@ -146,7 +145,7 @@ class ReplayCode:
         return sorted(found)
 
     def writers(self, register: Reg) -> list[int]:
-        """Returns the records of instructions that may write one of these registers, including those that find them by M0."""
+        """Returns the records of instructions that may write one of these registers, also by an index in M0."""
         wanted = {NAMED.get(i, ("s", i)) if register.file == "s" else (register.file, i)
                   for i in range(register.index, register.index + register.count)}  # fmt: skip
         indirect = {"s": (ControlKind.MOVRELD,), "v": (), "a": ()}[register.file]

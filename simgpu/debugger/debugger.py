@@ -1,4 +1,4 @@
-"""The debugger: stops, steps forward and backward, and a wave's contents at a stop. Prompts and editors are layers on it."""
+"""The debugger's interface: stops, steps forward and backward, and a wave's contents. The prompt and editors use it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from simgpu.engine.device import Kernel
     from simgpu.engine.finding import Finding
 
-ALL = 1 << 62  # number of stops to let pass: all of them
+ALL = 1 << 62  # number of stops to pass: more than there are
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class Stop:
 
     kind: str  # "step", "breakpoint", "watchpoint", "goto", "ended", "fault", "interrupted" or "beginning"
     place: WavePlace  # the moment
-    breakpoints: tuple[Breakpoint, ...] = ()  # breakpoints that hit
-    message: str = ""  # text about them, or about a fault
+    breakpoints: tuple[Breakpoint, ...] = ()  # breakpoints and watchpoints that were hit
+    message: str = ""  # description of these, of the fault or of the end
 
 
 class Debugger(Moment):
-    """Workgroup of a launch that may be run forward and backward any number of times.
+    """Debugs one workgroup of a launch, forward and backward, any number of times.
 
-    place: the moment at which it is stopped. wave: the wave that commands apply to. The device's memory is as it is at that
-    moment; `close` restores it as it was before the launch.
+    place: the moment at which it is stopped. wave: the wave that commands apply to. Device memory has its contents of that
+    moment; `close` restores those from before the launch.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Debugger(Moment):
         self._open(self._ids(group))
 
     def close(self) -> None:
-        """Ends the session. Memory is as it was before the launch."""
+        """Ends the session, and restores device memory as it was before the launch."""
         self.replay.close()
         self._focus.before.restore()
 
@@ -110,7 +110,7 @@ class Debugger(Moment):
 
     @property
     def initial_memory(self) -> str:
-        """Text about the memory that the workgroup begins from."""
+        """Text on how the memory at the workgroup's beginning was made."""
         return self._focus.how
 
     @property
@@ -131,7 +131,8 @@ class Debugger(Moment):
             each.refresh(self.replay, begins=True)
 
     def _run(self, until: WavePlace | None, passes: int) -> tuple[Halt, int]:
-        """Runs to a place, or the end. Returns the last halt, and the number of stops that passed."""
+        """Runs past `passes` stops to the next one, to a place, or to the end. Returns the last halt, and the number of stops that
+        were passed."""
         used = 0
         if until is not None:
             self.replay.aim(until.wave, until.retired)
@@ -148,7 +149,7 @@ class Debugger(Moment):
                 self.replay.aim(until.wave, None)
 
     def _move(self, kind: str, until: WavePlace, message: str = "") -> Stop:
-        """Goes to a place, from here or from the beginning, past all stops."""
+        """Runs forward to a place, past all stops. Raises LaunchError if it is never reached. kind, message: for the `Stop`."""
         halt, _ = self._run(until, ALL)
         at = self.replay.place(until.wave)
         if halt.kind == "fault" and at != until:
@@ -160,7 +161,7 @@ class Debugger(Moment):
         return self.stop
 
     def _stop_of(self, halt: Halt, kind: str) -> Stop:
-        """Returns a halt as a user sees it."""
+        """Returns the `Stop` of a halt, and makes its wave current. kind: the kind if no breakpoint was hit."""
         self.wave = halt.wave
         place, message = self.replay.place(halt.wave), halt.message
         hit = tuple(each for each in self.breakpoints.values() if each.is_hit(halt.points))
@@ -196,7 +197,7 @@ class Debugger(Moment):
             raise LaunchError("the workgroup ended: go back (reverse-step, reverse-continue), or goto another place")
 
     def step(self, count: int = 1, wave: int | None = None) -> Stop:
-        """Runs `count` instructions of a wave. Other waves run in their turn, and breakpoints stop them all."""
+        """Runs `count` instructions of a wave. Other waves run in their turns. A breakpoint of any wave stops the run."""
         number = self._wave(wave)
         self._goes_on()
         if count < 1:
@@ -214,7 +215,7 @@ class Debugger(Moment):
         return self._stop_of(halt, "step")
 
     def next(self, wave: int | None = None) -> Stop:
-        """Runs a wave to another source line of its current function."""
+        """Runs a wave to another source line of the same function."""
         number = self._wave(wave)
         self._goes_on()
         here = self.record(number)
@@ -226,7 +227,7 @@ class Debugger(Moment):
         return self._run_until(others, number)
 
     def finish(self, wave: int | None = None) -> Stop:
-        """Runs a wave until its current function has returned; in the kernel itself, to its end, before its s_endpgm."""
+        """Runs a wave until its current function has returned. In the kernel itself, runs it to its s_endpgm."""
         number = self._wave(wave)
         self._goes_on()
         within = self.code.function(self.record(number))
@@ -248,12 +249,12 @@ class Debugger(Moment):
                 self.replay.remove(record, point)
 
     def go_on(self) -> Stop:
-        """Runs to the next breakpoint, or the end (`continue`)."""
+        """Runs to the next breakpoint or watchpoint, or to the end (`continue`)."""
         self._goes_on()
         return self._stop_of(self._run(None, 0)[0], "breakpoint")
 
     def goto(self, place: WavePlace) -> Stop:
-        """Goes to a place, forward or backward. For a place that no wave reaches it stays and raises LaunchError."""
+        """Goes to a place, forward or backward. If no wave reaches it, stays at the current moment and raises LaunchError."""
         if place.group != self.replay.group:
             self.focus(place.group)
         self._wave(place.wave)
@@ -278,7 +279,7 @@ class Debugger(Moment):
         return self.stop
 
     def reverse_go_on(self) -> Stop:
-        """Goes back to the last stop at a breakpoint before this moment, or to the beginning."""
+        """Goes back to the last stop at a breakpoint or watchpoint before this moment, or to the beginning."""
         here, failed = self.stop.place, self.stop.kind == "fault"  # after a failure it is before the failed instruction
         self._restart()
         _, stops = self._run(None if failed else here, ALL)
@@ -296,9 +297,10 @@ class Debugger(Moment):
     # -- breakpoints ---------------------------------------------------------------------------
 
     def breakpoint(self, where: str, condition: str = "", wave: int = -1) -> Breakpoint:
-        """Stops before an instruction, or at findings (default: errors). Raises LaunchError for unknown arguments.
+        """Adds a breakpoint before an instruction, or at findings. Raises LaunchError for unknown arguments.
 
-        where: an address, a label, a source line, a place, "barrier", "nan", or "finding" with kinds (see `findings.KINDS`)
+        where: an address, a label, a source line, a place, "barrier", "nan", or "finding" with kinds (see `findings.KINDS`;
+            default: errors)
         condition: an expression of `conditions`; not for a place, "nan" or findings
         wave: the only wave that it stops; -1 for all
         """
@@ -309,7 +311,7 @@ class Debugger(Moment):
         return self._add(made)
 
     def watch(self, what: str) -> Breakpoint:
-        """Stops when a register, a part of LDS (lds[0x2000:16]) or an element of a buffer (C[3,5]) has changed."""
+        """Adds a watchpoint: it stops when a register, bytes of LDS (lds[0x2000:16]) or an element of a buffer (C[3,5]) changed."""
         made = self._make(self._numbers + 1, "watchpoint", what.strip(), "")
         self._numbers += 1
         return self._add(made)
@@ -362,7 +364,7 @@ class Debugger(Moment):
 
     @contextmanager
     def excursion(self) -> Iterator[None]:
-        """Lends the replay for any use, without breakpoints, and returns to this moment afterwards."""
+        """Frees the replay for other runs, without breakpoints, in a `with` block. Returns to this moment afterwards."""
         here, kept = self.stop, self.breakpoints
         for each in kept.values():
             for record, point in each.points:
@@ -382,8 +384,10 @@ class Debugger(Moment):
             self.stop, self.wave = here, wave
 
     def findings(self, kinds: str = "") -> list[Finding]:
-        """Returns the findings of checked mode in the workgroup, by place. kinds: separated by blanks or commas (default:
-        errors)."""
+        """Returns the findings of checked mode in the workgroup, in order of their places.
+
+        kinds: separated by blanks or commas (default: all errors)
+        """
         from simgpu.debugger.findings import findings, kinds_of  # loads checked mode
 
         wanted = kinds_of(kinds)
@@ -427,7 +431,7 @@ class Debugger(Moment):
 
 
 def format_value(value: bytes) -> str:
-    """Returns a watched value as text: up to four dwords, in hexadecimal."""
+    """Returns a watched value as hexadecimal dwords, up to four."""
     parts = [value[at : at + 4] for at in range(0, len(value), 4)]
     words = [f"{int.from_bytes(part, 'little'):#0{2 + 2 * len(part)}x}" for part in parts]
     return " ".join(words[:4]) + (" ..." if len(words) > 4 else "")

@@ -1,7 +1,7 @@
-"""Runs checked mode and the check of numbers in a debugger's workgroup. Each finding has its place in the run.
+"""Runs checked mode and its check of numerics on a debugger's workgroup. Each finding has its place in the run.
 
-The workgroup runs without others in checked mode, on its own device with a copy of the memory as the workgroup finds it, at the
-same addresses. So it does not see the actions of other workgroups, or races with them: `simgpu check` checks whole launches.
+The workgroup runs alone, on a separate device with a copy of the memory at its beginning, at the same addresses. So races with
+other workgroups are not found: `simgpu check` checks whole launches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.machine.host_memory import aligned_bytes
 
-OWN_MEMORY = 1 << 46  # start of the device's own allocations, such as kernel arguments: apart from all of the caller's
+OWN_MEMORY = 1 << 46  # first address of that device's other allocations, such as kernel arguments; the caller has none there
 CHECKED = (
     "missing-wait", "hazard", "race", "stale-read", "barrier", "uninitialized", "out-of-bounds", "use-after-free", "misaligned",
     "buffer", "resource",
@@ -25,7 +25,7 @@ CHECKED = (
 NUMBERS = ("nan", "infinity", "overflow", "saturation", "format", "denormal")
 KINDS = (*CHECKED, *NUMBERS)
 MODES: tuple[tuple[bool | str, tuple[str, ...]], ...] = ((True, CHECKED), ("numerics,discarded,denormals", NUMBERS))
-SHORT = {"wait": "missing-wait", "bounds": "out-of-bounds"}  # abbreviations that people use
+SHORT = {"wait": "missing-wait", "bounds": "out-of-bounds"}  # abbreviations
 
 
 def kinds_of(text: str) -> tuple[str, ...]:
@@ -40,9 +40,9 @@ def kinds_of(text: str) -> tuple[str, ...]:
 def findings(
     kernel: Kernel, geometry: Geometry, args: Sequence[object], group: Sequence[int], kinds: Sequence[str] = ()
 ) -> list[Finding]:
-    """Returns findings with a place in one workgroup of a launch, ordered by place. kinds: default all errors.
+    """Returns findings with a place in one workgroup of a launch, ordered by place. kinds: () for all errors.
 
-    Memory is as the workgroup finds it, and stays so.
+    Device memory must have its contents at the workgroup's beginning, and keeps them.
     """
     modes = [mode for mode, held in MODES if not kinds or {*kinds} & {*held}]
     found = [finding for mode in modes for finding in _check(kernel, geometry, args, geometry.number(group), mode)]
@@ -61,7 +61,7 @@ def _check(
 
 
 def _twin(kernel: Kernel, mode: bool | str) -> Kernel:
-    """Returns the kernel on a device of its own in checked mode, with the current memory at the same addresses."""
+    """Returns the kernel on a new device in checked mode, with a copy of the current memory at the same addresses."""
     module = kernel.module
     old = module.device
     device = Device(old.arch, check=mode, threads=1, max_instructions=old.max_instructions, timeout=old.timeout)

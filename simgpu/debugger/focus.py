@@ -1,7 +1,7 @@
-"""Provides the memory that a workgroup begins from, and decides if other workgroups must run with it.
+"""Provides device memory as it is at a workgroup's beginning, and decides if other workgroups must run with it.
 
-If no workgroup reads what another one writes, it is the launch's own memory. Otherwise it is the memory that the workgroups
-before it leave. Others must run with it if it, or one before it, waits for a later one.
+If no workgroup reads bytes that another one writes, a workgroup begins from the launch's initial memory. Otherwise it begins from
+the memory that the workgroups before it leave. If it, or one before it, waits for a later workgroup, all must run with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIRST = "the first workgroup begins from the launch's memory"
 ENDLESS = (Deadlock, InstructionLimit, TimeLimit)  # errors that end a workgroup which waits for another one
 SPARE, FEWEST = 4, 1_000_000  # limit of a part's instructions: a multiple of the whole launch's, and the least limit
 WAITS = re.compile(r"atomic|_load.*\b(glc|sc0|sc1)\b|buffer_inv|buffer_wbinvl1|s_dcache_inv|ds_gws")
-# Bytes from which on untracked memory of the launch is not copied: the heap, which is fresh if nothing points into it.
+# Larger untracked allocations, in bytes, are not copied: that is the heap, which is as good as new if nothing points into it.
 HEAP = 1 << 28
 
 
@@ -52,12 +52,12 @@ class Initial:
         self.keep()
 
     def restore(self) -> None:
-        """Restores all of it."""
+        """Restores all copied memory."""
         for one, data in self._copies.values():
             one.data[:] = data
 
     def undo(self, table: AllocationTable) -> None:
-        """Restores memory that a launch may have written, by its table; untracked memory is restored as a whole."""
+        """Restores the bytes that a launch may have written, by its table, and all of the untracked memory."""
         for base, first, end in table.written_ranges():
             if base in self._copies:
                 one, data = self._copies[base]
@@ -75,7 +75,7 @@ class Initial:
         return data[address - held.base : address - held.base + nbytes].tobytes()
 
     def changed_memory(self) -> str:
-        """Names untracked memory, a module's variables or its heap, that has changed; "" if none has."""
+        """Returns the name of untracked memory that has changed, such as the heap; "" if none has."""
         for one, data in self._copies.values():
             if not one.tracked and not np.array_equal(one.data, data):
                 return one.label or f"memory at {one.address:#x}"
@@ -83,7 +83,7 @@ class Initial:
 
 
 class Dependence(Supervisor):
-    """Finds out if a launch's workgroups may depend on each other. why: how, "" if none reads what another one writes."""
+    """Tests if a launch's workgroups may depend on each other. why: the reason, "" if no byte is both read and written."""
 
     why = "the device counts no unique bytes"
 
@@ -94,10 +94,10 @@ class Dependence(Supervisor):
 
 
 class Focus:
-    """Memory of one launch: as it was before it, and as each workgroup finds it.
+    """Device memory before a launch, and at the beginning of any of its workgroups.
 
-    how: text about the memory of the last workgroup. whole: True if all others run, too, because it or one before it waits for
-    a later one.
+    how: text on how `memory_of` made the last memory. whole: True if all workgroups must run, because that workgroup or one before
+    it waits for a later one.
     """
 
     def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> None:
@@ -110,9 +110,8 @@ class Focus:
         self.whole = False
 
     def memory_of(self, number: int) -> Initial:
-        """Returns memory as workgroup `number`, in the order of dispatch, finds it; the launch's own if `whole`.
-
-        The current contents of memory are lost.
+        """Restores and returns memory as it is at the beginning of workgroup `number`, in dispatch order; if `whole`, as it is at
+        the launch's beginning. The current contents of memory are lost.
         """
         self.before.restore()
         self.whole = False
@@ -135,10 +134,9 @@ class Focus:
         return found
 
     def _left_by(self, number: int) -> Initial:
-        """Returns memory as the workgroups before `number` leave it, and runs that workgroup for a test.
+        """Returns memory as the workgroups before `number` leave it. Then runs that workgroup, to test if it ends by itself.
 
-        Raises the errors of the earlier workgroups, and Deadlock or a limit's error if this one does not end without the later
-        ones.
+        Raises the errors of the earlier workgroups, and one of ENDLESS if this one does not end without later ones.
         """
         kernel = _with_limit(self._kernel, self._most)
         self.how = FIRST
@@ -155,7 +153,7 @@ class Focus:
         return found
 
     def _prove(self) -> None:
-        """Runs the whole launch once and examines its bitmaps."""
+        """Runs the whole launch once, to find out if workgroups are independent, and restores memory."""
         dependence = Dependence()
         try:
             self._most = Launch(self._kernel, self._geometry, self._args, supervisor=dependence).run().instructions
@@ -166,8 +164,10 @@ class Focus:
 
 
 def _with_limit(kernel: Kernel, most: int) -> Kernel:
-    """Returns the kernel with a limit of instructions, beyond which a part of a launch must be waiting. most: the whole
-    launch's count."""
+    """Returns the kernel on a device with a limit of instructions: a part of a launch that exceeds it must be waiting.
+
+    most: instructions of the whole launch, 0 if unknown
+    """
     device = kernel.module.device.sharing(())
     if most:
         device.max_instructions = min(device.max_instructions, SPARE * most + FEWEST)
@@ -175,7 +175,7 @@ def _with_limit(kernel: Kernel, most: int) -> Kernel:
 
 
 def _may_wait(kernel: Kernel) -> bool:
-    """True if a kernel has an atomic operation or a load past the caches: no workgroup sees another one's new writes otherwise."""
+    """True if a kernel has an atomic or a load past the caches: without these, no workgroup can wait for another."""
     info = kernel.info
     raw = kernel.module.code.read(info.start, info.code_size)
     return any(inst is not None and WAITS.search(text(inst)) for _, inst in decode_around(raw, kernel.module.device.arch))

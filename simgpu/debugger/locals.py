@@ -22,9 +22,9 @@ class LocalValue:
     """A variable at a moment."""
 
     name: str
-    type: str  # as f32 or i64, "pointer"; "" if it is shown as words
+    type: str  # such as "f32", "i64" or "pointer"; "" if it is shown as words
     function: str  # the inlined function that has the variable; "" for the kernel's own
-    values: np.ndarray | None  # an element a lane, or one for the whole wave; None if it is optimized out
+    values: np.ndarray | None  # (64,), or () if the whole wave has one value; None if it is optimized out
 
 
 def local_values(debugger: Debugger, wave: int | None = None) -> list[LocalValue]:
@@ -78,7 +78,7 @@ def _values(debugger: Debugger, local: Local, pieces: Sequence[Piece], wave: int
 
 
 def _view(raw: np.ndarray, kind: str, size: int) -> np.ndarray:
-    """Returns rows of bytes as numbers of a type; as unsigned words if the type is no number."""
+    """Returns rows of bytes as numbers of a type; as uint32 words if the type is not a number of that size."""
     dtype = DTYPES.get(kind)
     if dtype is None and kind[1:].isdecimal() and kind[0] in "fiu":
         dtype = np.dtype(f"{kind[0]}{int(kind[1:]) // 8}")

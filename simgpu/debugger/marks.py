@@ -1,6 +1,6 @@
-"""Marks of a kernel's variables: the instructions before which a wave's registers hold a variable's elements.
+"""Marks: instructions before which a wave's registers hold elements of a variable of the source.
 
-`simgpu.triton.variables` compiles kernels with them. A section of the code object lists them.
+`simgpu.triton.variables` compiles kernels with marks. A section of the code object lists them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ TYPES = {
 class Mark:
     """A place where registers hold elements of a variable."""
 
-    address: int
-    site: int  # the assignment
-    name: str
-    kind: str  # Triton's type
+    address: int  # virtual address of the instruction
+    site: int  # number of the assignment
+    name: str  # the variable
+    kind: str  # Triton's type of an element
     shape: tuple[int, ...]
-    line: int
-    value: RegisterNames
-    index: RegisterNames | None  # register of the elements' numbers, None for a scalar
+    line: int  # source line of the assignment
+    value: RegisterNames  # registers of the element of each lane
+    index: RegisterNames | None  # register of the elements' flat indices, None for a scalar
 
     @classmethod
     def parse(cls, address: int, text: str) -> Mark:
@@ -71,10 +71,11 @@ def marks(code: CodeObject) -> list[Mark]:
 
 
 def settled_records(code: ReplayCode, line: int) -> list[int]:
-    """Returns the records of a line's first instruction after the previous assignment: the compiler moves instructions up.
+    """Returns the records of a line's first instruction after the assignment of the line before, because compilers move
+    instructions up past it.
 
-    There is one record for each copy that the compiler made of the code; none if no assignment is known, or if nothing of the
-    line follows it.
+    There is one record for each copy that the compiler made of the code; none if no assignment is known, or if no instruction of
+    the line follows it.
     """
     site_at = {code.record(mark.address): (mark.line, mark.site) for mark in marks(code.file)}
     before = max((site for site in site_at.values() if site[0] < line), default=None)

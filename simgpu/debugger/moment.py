@@ -49,7 +49,7 @@ class Moment:
         return WAITS.get(Status(self.replay.wave(self._wave(wave)).status), "")
 
     def record(self, wave: int | None = None) -> int:
-        """Returns the record of the instruction that a wave is about to execute, or of its last."""
+        """Returns the record of the instruction that a wave is about to execute, or of its s_endpgm if it ended."""
         return int(self.replay.wave(self._wave(wave)).resume)
 
     def _wave(self, wave: int | None) -> int:
@@ -75,13 +75,13 @@ class Moment:
         )  # fmt: skip
 
     def registers(self, name: str, wave: int | None = None) -> np.ndarray:
-        """Returns uint32: (count, 64) of vector registers, (count,) of scalar ones or of one lane's."""
+        """Returns registers as uint32: (count, 64) for vector registers, (count,) for scalar registers or one lane."""
         wanted = RegisterNames.parse(name)
         values = self.snapshot(wave).registers(wanted.reg)
         return values if wanted.lane is None else values[:, wanted.lane]
 
     def value(self, expression: str, wave: int | None = None) -> Any:
-        """Returns the value of an expression: a number, or one a lane."""
+        """Returns the value of an expression (`native.conditions`): a number, or an array with one per lane."""
         return Expression(expression).evaluate(self.replay.bytes_of(self._wave(wave)))
 
     def tile(self, name: str, operand: str, mnemonic: str, wave: int | None = None) -> np.ndarray:
@@ -121,5 +121,5 @@ class Moment:
         return name_of(self.names, address)
 
     def initial_bytes(self, address: int, nbytes: int) -> bytes:
-        """Returns bytes of device memory as the workgroup found them."""
+        """Returns bytes of device memory as they were at the workgroup's beginning."""
         return self.replay.initial.bytes_at(address, nbytes)

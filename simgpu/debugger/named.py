@@ -11,7 +11,7 @@ import numpy as np
 
 from simgpu.hardware.errors import LaunchError
 
-# Types of memory that is named by its address.
+# Types that may follow an address, as in `0x1000020840:f16`, and numpy's names.
 TYPES = {"f64": "f8", "f32": "f4", "f16": "f2", "u32": "u4", "u16": "u2", "u8": "u1"}
 _ADDRESS = re.compile(rf"(0x[0-9a-fA-F]+)(?::({'|'.join(TYPES)}))?")
 _ELEMENT = re.compile(r"\s*(\w+)\s*\[([\d\s,]+)\]\s*")

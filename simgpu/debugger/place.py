@@ -15,7 +15,7 @@ _TEXT = re.compile(r"\s*(?:wg\(?\s*(\d+(?:\s*,\s*\d+){0,2})\s*\)?\s+)?(?:w(\d+)\
 class WavePlace:
     """Moment at which a wave has retired `retired` instructions and is about to execute the next.
 
-    In one workgroup's replay it determines the state of all its waves, because they run in a fixed order.
+    In the replay of a workgroup it determines the state of all waves, because they run in a fixed order.
     """
 
     group: tuple[int, int, int]

@@ -1,10 +1,10 @@
-"""Replays one workgroup from its beginning, stop after stop, the same every time.
+"""Replays one workgroup from its beginning, stop after stop, in the same way every time.
 
-The workgroup runs without others on one thread. Its waves run in a fixed order and in slices that stops do not change, so the
-number of retired instructions of one wave determines the place of all. `restart` restores device memory as it was before the
-workgroup.
+The workgroup runs alone on one thread. Its waves run in a fixed order and in slices that stops do not change, so the number of
+retired instructions of one wave determines the places of all. `restart` restores device memory as it was at the workgroup's
+beginning.
 
-If workgroups wait for later ones, the whole launch runs, also on one thread, and only the one in focus is stopped.
+If workgroups wait for later ones, the whole launch runs, also on one thread, and only the workgroup in focus is stopped.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from simgpu.engine.check import Check
     from simgpu.hardware.code_object.arguments import Geometry
 
-PIECE = 1 << 17  # record steps between checks for a signal: some 10 ms at most
+PIECE = 1 << 17  # record steps between checks for a signal: about 10 ms at most
 
 
 @dataclass(frozen=True)
 class Halt:
-    """A return of the replay."""
+    """The reason why the replay returned."""
 
     # "points" (a wave is before an instruction with points that hit), "arrived" (at its goal), "wave ended", "ended", "fault"
     # or "interrupted"
     kind: str
     wave: int  # number of the wave
-    points: tuple[Point, ...] = ()  # points that hit
+    points: tuple[Point, ...] = ()  # points that were hit
     message: str = ""  # text of a fault
 
 
@@ -59,7 +59,10 @@ def debugging(kernel: Kernel, checks: Sequence[Check] = ()) -> Kernel:
 
 
 class Replay:
-    """Runs one workgroup of a launch any number of times. kernel: from `debugging`. whole: True if the others run, too."""
+    """Runs one workgroup of a launch any number of times.
+
+    kernel: from `debugging`. group: the workgroup's id. initial: memory at its beginning. whole: True if all workgroups run.
+    """
 
     def __init__(
         self, kernel: Kernel, geometry: Geometry, args: Sequence[object], group: tuple[int, int, int], initial: Initial,
@@ -114,7 +117,7 @@ class Replay:
         return self._view(number)[1]
 
     def bytes_of(self, number: int) -> np.ndarray:
-        """Returns all bytes of a wave."""
+        """Returns the bytes of a wave, without those of checks."""
         return self._view(number)[0]
 
     def retired_count(self, wave: int) -> int:
@@ -130,7 +133,7 @@ class Replay:
         return WavePlace(self.group, wave, self.retired_count(wave))
 
     def _has_turn(self) -> bool:
-        """True if a wave of the workgroup was the last that ran."""
+        """True if the last wave that ran is of this workgroup."""
         job = self.worker.job
         return self._slot >= 0 and job.current == self._slot and self.worker.slots[self._slot].state == scheduler.BUSY
 
@@ -152,7 +155,7 @@ class Replay:
     # -- points --------------------------------------------------------------------------------
 
     def add(self, record: int, point: Point) -> None:
-        """Adds a point: stop before the instruction at a record when its test says so."""
+        """Adds a point at a record, also if the record is lowered only later."""
         self._wanted.append((record, point))
         for armed in self.armed.values():
             if record in armed.program.instructions:
@@ -165,7 +168,7 @@ class Replay:
             armed.remove(record, point)
 
     def count_lowered(self) -> None:
-        """Counts new code, and arms its points."""
+        """Updates ordinals, counts and goals if code was lowered since the last call, and adds points at the new records."""
         version = sum(program.version for program in self.launch.programs.values())
         if version == self._version:
             return
@@ -217,7 +220,7 @@ class Replay:
         launch.shared.budget = self.device.max_instructions
 
     def resume(self, passes: int = 0) -> Halt:
-        """Runs to the next stop. passes: number of stops at points to let pass; arrivals at goals never pass."""
+        """Runs to the next stop. passes: number of stops at points to pass; goals always stop."""
         self._let_on(passes)
         for wave in np.flatnonzero(self.goals != NEVER).tolist():
             if self._slot >= 0:
@@ -245,8 +248,8 @@ class Replay:
     def advance(self, wave: int, count: int) -> Halt | None:
         """Runs `count` instructions of the wave that has the turn, or fewer if something stops it.
 
-        Returns None and does nothing if another wave has the turn, or if the code up to there is not straight-line: use
-        `resume` then.
+        Returns None and does nothing if another wave has the turn, or if the next `count` instructions are not straight-line
+        code: use `resume` then.
         """
         if self.worker.job.wave != wave or not self._has_turn():
             return None
@@ -278,7 +281,7 @@ class Replay:
 
     @property
     def passes_left(self) -> int:
-        """Remaining stops to let pass of the last `resume`, plus one."""
+        """1 + `passes` of the last `resume`, minus the number of stops at points since then."""
         return int(self.worker.context[PASSES // 8])
 
     def _armed_for(self, state: Wave) -> ArmedPoints:
@@ -287,7 +290,7 @@ class Replay:
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Makes Ctrl-C return from the replay at the next jump, in the main thread."""
+        """Makes Ctrl-C interrupt the replay in a `with` block, if this is the main thread."""
         self._stopping = False
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -304,7 +307,7 @@ class Replay:
         self.worker.job.stop = 1
 
     def _resume(self, status: int = scheduler.PAUSED) -> Halt:
-        """Runs until there is something to report. status: the scheduler's last status."""
+        """Runs to the next halt. status: the scheduler's last status."""
         worker = self.worker
         while True:
             if status == scheduler.PAUSED:
@@ -326,7 +329,7 @@ class Replay:
             status = scheduler.PAUSED
 
     def _find(self) -> None:
-        """Finds the workgroup among those that run. Once it has ended, its last slot stays."""
+        """Finds the workgroup's slot. After its end, the slot remains the last one."""
         for number, slot in enumerate(self.worker.slots):
             if slot.state == scheduler.BUSY and tuple(slot.group) == self.group:
                 self._slot = number
@@ -377,7 +380,10 @@ class Replay:
             self._arm_goal(wave, at, int(words[BASE // 8] + self.ordinals.table[at, 0]))
 
     def _arm_goal(self, wave: int, at: int, counted: int) -> None:
-        """Makes the wave stop at its goal if it is in the straight-line code from record `at` on, where `counted` is its count."""
+        """Puts a point at the wave's goal if the goal is in the straight-line code from record `at` on.
+
+        counted: the wave's count of instructions at `at`
+        """
         self._forget_arrivals(wave)
         goal = int(self.goals[wave])
         away = goal - counted

@@ -1,4 +1,4 @@
-"""Captures registers of a wave when it reaches an instruction of a running kernel, by the debugger's stops."""
+"""Copies the registers of a wave when it reaches an instruction in a launch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Snapshot:
     wave: int
     hit: int  # number of the wave's earlier visits
     scc: int
-    scalars: np.ndarray  # uint32 (128,), numbered as the encodings number scalar operands
+    scalars: np.ndarray  # uint32 (128,): scalar registers by their operand encoding
     vgprs: np.ndarray  # uint32 (256, 64)
     agprs: np.ndarray  # uint32 (256, 64)
 
@@ -64,7 +64,7 @@ class Snapshot:
         return f"<p>{escape(where)}</p><div style='overflow-x:auto'>{table}</div>"
 
     def registers(self, reg: Reg) -> np.ndarray:
-        """Returns uint32: (count, 64) of vector registers, (count,) of scalar ones."""
+        """Returns registers as uint32: (count, 64) for vector registers, (count,) for scalar registers."""
         if reg.file == "s":
             return self.scalars[reg.index : reg.index + reg.count]
         file = self.vgprs if reg.file == "v" else self.agprs
@@ -85,14 +85,14 @@ def trace(
     skip: int = 0,
     alone: bool = False,
 ) -> list[Snapshot]:
-    """Returns the first `hits` visits, after `skip`, of a wave to any of the code offsets `at`.
+    """Returns a snapshot for each of the first `hits` visits, after `skip` visits, of a wave to any of the code offsets `at`.
 
-    The kernel stops after the last requested visit. If it ends before, fewer are returned. Other arguments are those of
+    The launch stops after the last requested visit. If it ends before, fewer are returned. Other arguments are those of
     `Kernel.launch`. Raises LaunchError for an invalid place, and the errors of `launch`.
 
     at: bytes from the kernel's first instruction
     group, wave: the workgroup, and the wave in it
-    alone: run no other workgroup; faster, but raises Deadlock if this one waits for another
+    alone: True runs no other workgroup: faster, but raises Deadlock if this one waits for another
     """
     geometry = Geometry.of(grid, block, dynamic_lds)
     check_geometry(kernel.info, geometry)

@@ -1,7 +1,7 @@
-"""Variables of a kernel's source as blocks of elements, if the code object gives their registers.
+"""Variables of a kernel's source as arrays of elements, for code objects with marks (`marks`).
 
-A variable at a moment is the last assignment of the wave in focus, with the other waves' assignments of the same count. Those
-waves are run to that assignment, before or after the moment.
+The value of a variable at a moment is that of the last assignment by the current wave: say, its n-th. Elements in other waves are
+those of their n-th assignments, even if these waves make them only after the moment.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Variable:
     """A variable at a moment."""
 
     name: str
-    kind: str
+    kind: str  # Triton's type of an element
     line: int  # line of the assignment
-    times: int  # number of assignments
+    times: int  # number of assignments there so far
     values: np.ma.MaskedArray  # its elements, masked if no wave has them
 
 
 @dataclass
 class _KeptMarks:
-    """Captures of waves at marks that hold the same elements of a variable: one mark, or its copies in unrolled code."""
+    """Registers of waves, captured at marks of the same elements of a variable: one mark, or its copies in unrolled code."""
 
     marks: list[Mark]
     waves: int
-    wanted: int = ALWAYS
+    wanted: int = ALWAYS  # visits of a wave after which its capture stays
     blocks: np.ndarray = field(init=False, repr=False)  # bytes, a row a wave: see `capturing`
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class _KeptMarks:
 
 @dataclass(frozen=True)
 class _Assignment:
-    """Assignments of a variable by the wave in focus so far: its captures, by elements."""
+    """Last assignment of a variable by the current wave."""
 
     kept: tuple[_KeptMarks, ...]
     wave: int
@@ -93,7 +93,7 @@ class _Assignment:
 
 
 def variables(debugger: Debugger, names: Iterable[str]) -> list[Variable]:
-    """Returns variables as of this moment of the wave in focus.
+    """Returns the values of variables at this moment in the current wave.
 
     Raises LaunchError for a variable that the code object does not know, or that this wave has not assigned yet.
     """
@@ -146,7 +146,7 @@ def _last_assignments(debugger: Debugger, wanted: Sequence[Mark]) -> dict[str, _
 
 
 def _merge(group: list[_KeptMarks], wave: int) -> _KeptMarks:
-    """Merges the copies of an element: their visits together, and the last one's time."""
+    """Merges captures of the same elements: the sum of their visits, and the contents of the latest capture."""
     last = max(group, key=lambda each: each.word(wave, RETIRED))
     total = sum(each.word(wave, VISITS) for each in group)
     merged = _KeptMarks([mark for each in group for mark in each.marks], last.waves)

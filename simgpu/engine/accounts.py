@@ -41,8 +41,8 @@ class Account:
 
     category: str  # its class
     fidelity: Fidelity
-    flops: int  # of a matrix instruction
-    moved: Mapping[str, int] | None  # of a memory instruction: bytes a lane, by counter
+    flops: int  # see `matrix_flops`; 0 if it is no matrix instruction
+    moved: Mapping[str, int] | None  # see `bytes_moved`; None if it is no memory instruction
 
     @classmethod
     def of(cls, inst: Instruction) -> Account:
@@ -58,14 +58,14 @@ MOVED_NOTHING = dict.fromkeys(MOVED, 0)
 
 @dataclass(frozen=True)
 class Accounts:
-    """Costs of the instructions that a launch may execute, a row each in the order of the code."""
+    """Costs of the instructions that a launch may execute, one row per instruction in code order."""
 
     records: np.ndarray  # (rows,)
     offsets: np.ndarray  # (rows,): bytes of code from the entry
     counted: np.ndarray  # (rows, columns): an execution's count in each class, each fidelity and mfma_flops
     memory: np.ndarray  # rows of memory instructions
     moved: np.ndarray  # (memory rows, columns of MOVED): bytes a lane
-    inexact: Sequence[tuple[int, str, Fidelity]]  # rows whose results may not be the hardware's bits, with mnemonic and reason
+    inexact: Sequence[tuple[int, str, Fidelity]]  # (row, mnemonic, fidelity): results that may differ from the hardware's bits
 
     @classmethod
     def of(cls, programs: Sequence[Program], entry: int) -> Accounts:
@@ -111,5 +111,6 @@ def bytes_moved(inst: Instruction) -> dict[str, int]:
 
 
 def matrix_flops(inst: Instruction) -> int:
+    """Returns the operations of one matrix instruction for the whole wave; a multiply-add counts as two."""
     row: Any = mfma.find(inst.mnemonic, inst.target)
     return 2 * row.m * row.n * row.k * row.blocks

@@ -1,8 +1,8 @@
 """Device memory: allocations in a 64-bit address space, each with a host array.
 
-Addresses are deterministic and 256-byte aligned, as in HIP. Gaps between allocations ensure that an access past one never lands
-in the next. Memory that is shared with the host keeps the host's address. Accesses may reach whole dwords, because atomics on 8
-and 16 bits exchange the dword that holds them.
+Addresses are deterministic. As in HIP, they are 256-byte aligned. At least 64 KiB after each allocation are unmapped, so that
+an access that runs past it faults. Memory that is shared with the host keeps the host's address. An allocation that ends inside
+a dword is accessible to the end of this dword, because atomics on 8 and 16 bits exchange the dword that holds them.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from simgpu.memory.table import COLUMNS, AllocationTable, LaunchTables
 
 FIRST_ADDRESS = 0x0000_0010_0000_0000
 GAP = 1 << 16  # unmapped bytes between allocations
-GRANULE = 4  # bytes: accesses may reach multiples of it
-FREED = 1024  # last freed allocations that an error message can name
+GRANULE = 4  # bytes: accessible memory consists of whole granules
+FREED = 1024  # number of freed allocations that error messages can name: the last ones
 UNDEFINED = layout.ALLOC_UNDEFINED // 8
 
 
 @dataclass
 class Allocation:
-    """Allocation: device address, bytes, and the host array (uint8) that holds them."""
+    """A range of device memory, and the host memory that holds it."""
 
-    address: int
-    nbytes: int
-    data: np.ndarray  # whole granules, from `lead` bytes before the address on
-    writable: bool = True
-    label: str = ""
-    tracked: bool = True
-    undefined: np.ndarray | None = None  # checked mode: the bits that nothing wrote, as many bytes as `data`
+    address: int  # device address
+    nbytes: int  # requested bytes
+    data: np.ndarray  # its bytes (uint8) in whole granules, which begin `lead` bytes before `address`
+    writable: bool = True  # True if kernels may write it
+    label: str = ""  # its name in messages, or ""
+    tracked: bool = True  # True for memory of the user or a module: its unique bytes are counted, slices and replays copy it
+    undefined: np.ndarray | None = None  # checked mode: bits set where nothing wrote, as many bytes as `data`
     private: bool = False  # True if only the lane that wrote a byte reads it
-    whole: bool = False  # True if all bytes were found to be defined
-    lead: int = 0
+    whole: bool = False  # True if all bits were found to be defined
+    lead: int = 0  # bytes from the start of `data` to `address`
     host: bool = False  # True if the host owns the memory
     # Name of the element at an address ("" for none), if the memory's owner knows it better than the launch.
     element: Callable[[int], str] | None = None
 
     def define(self, start: int, stop: int) -> None:
-        """Records that the host wrote these bytes."""
+        """Records that the host wrote bytes `start` to `stop` - 1, counted from `address`."""
         if self.undefined is not None:
             self.undefined[self.lead + start : self.lead + stop] = 0
 
     def has_undefined(self) -> bool:
-        """True if some bits are undefined. Once all are defined, they stay so."""
+        """True if some bits may be undefined. Once all are defined, they stay so."""
         if not self.whole and self.undefined is not None:
             # Check the beginning first: it saves a scan of memory that nobody wrote.
             self.whole = not (self.undefined[:4096].any() or self.undefined.any())
@@ -114,14 +114,14 @@ class _AllocationIndex:
 class DeviceMemory:
     """Allocations of one device, and the table of them that handlers search. Thread-safe.
 
-    checked: True if allocations track which bits are defined. unique_bytes: True if launches count the bytes that they touch.
-    first: start of the addresses that it chooses.
+    checked: True if allocations track which bits are defined. unique_bytes: True if launches count the distinct bytes that they
+    touch. first: the lowest address that it chooses.
     """
 
     def __init__(self, checked: bool = False, unique_bytes: bool = True, first: int = FIRST_ADDRESS) -> None:
         self.checked = checked
         self.counts = unique_bytes
-        self.advice = ""  # for pointers to nowhere
+        self.advice = ""  # added to the description of an address that is near no allocation
         self._first = self._next = first
         self._numbers = itertools.count(1)
         self._held = _AllocationIndex(0, [], [], np.zeros((1, COLUMNS), np.int64), np.zeros(1, bool))
@@ -136,16 +136,16 @@ class DeviceMemory:
 
     @property
     def extent(self) -> int:
-        """Bytes of address space in use, from the first address on."""
+        """Bytes of address space handed out so far, freed memory and gaps included."""
         return self._next - self._first
 
     def allocate(
         self, nbytes: int, *, data: np.ndarray | None = None, writable: bool = True,
         label: str = "", tracked: bool = True, private: bool = False,
     ) -> Allocation:
-        """Returns new memory of `nbytes`. `data` (uint8, that long) is used without a copy, else it is zeros.
+        """Allocates `nbytes` at a new address. data: host memory to use without a copy (uint8, whole granules; default: zeros).
 
-        In checked mode, the zeros count as undefined if kernels may write the memory.
+        In checked mode, zeros that kernels may overwrite count as undefined.
         """
         if nbytes < 0:
             raise LaunchError(f"an allocation of {nbytes} bytes: the size must not be negative")
@@ -167,7 +167,7 @@ class DeviceMemory:
     ) -> Allocation:
         """Shares `nbytes` of the host's memory at the host's address, without a copy. All of it counts as defined.
 
-        Accesses may reach all of a granule that it has only in part; the granule is on the same page.
+        Kernels can also access the rest of its first and last granule, which is on the same page.
         """
         lead = address % GRANULE
         whole = (ctypes.c_uint8 * whole_granules(lead + nbytes)).from_address(address - lead)
@@ -196,11 +196,11 @@ class DeviceMemory:
         self, address: int, data: np.ndarray, writable: bool, label: str, *,
         nbytes: int | None = None, tracked: bool = False, defined: bool = True,
     ) -> Allocation:
-        """Returns an allocation at an address that the caller chooses: a reserved one, or one of the host's.
+        """Returns an allocation at an address that the caller chooses: one from `reserve`, or a host address.
 
         data: its bytes (uint8, whole granules), used without a copy
         nbytes: requested bytes (default: all)
-        tracked: True if it is the user's, like those of `allocate`
+        tracked: see `Allocation`
         defined: True if the host has written all of it
         """
         allocation = Allocation(address, data.size if nbytes is None else nbytes, data, writable, label, tracked)
@@ -218,7 +218,7 @@ class DeviceMemory:
         return address, aligned_bytes(nbytes)
 
     def free(self, allocation: Allocation) -> None:
-        """Frees an allocation. The device never reuses its address."""
+        """Frees an allocation. `allocate` and `reserve` never return its address again."""
 
         def remove(held: _AllocationIndex) -> _AllocationIndex:
             at = held.place(allocation)
@@ -241,7 +241,7 @@ class DeviceMemory:
                     return
 
     def define(self, address: int, nbytes: int) -> None:
-        """Records that the host wrote bytes from the address on, in all allocations that contain them. A no-op in plain mode."""
+        """Records that the host wrote `nbytes` at an address, which may span allocations. Does nothing in plain mode."""
         if not self.checked:
             return
         held = self._held
@@ -252,7 +252,7 @@ class DeviceMemory:
                 one.define(start - one.address, stop - one.address)
 
     def undefined_bytes(self, address: int, nbytes: int) -> int:
-        """Returns the number of bytes from the address on, in one allocation, with bits that nothing wrote; 0 in plain mode."""
+        """Returns how many of `nbytes` at an address, inside one allocation, have undefined bits; 0 in plain mode."""
         held = self.find(address)
         if held is None or held.undefined is None:
             return 0
@@ -270,7 +270,8 @@ class DeviceMemory:
         return held.allocations[at] if at >= 0 and address < held.allocations[at].end else None
 
     def describe(self, address: int, names: Mapping[int, str] = MappingProxyType({})) -> str:
-        """Describes an address that no allocation holds by its neighbours. names: of allocations without a label, by address."""
+        """Describes an address that a kernel may not access, by the nearest allocation. names: names of allocations without a
+        label, by address."""
         for base, nbytes, label in reversed(self._freed):
             if base <= address < base + nbytes:
                 return f"inside freed memory ({label or 'a buffer'} of {nbytes} bytes)"
@@ -288,7 +289,7 @@ class DeviceMemory:
         return "near no allocation" + (f"; {self.advice}" if self.advice else "")
 
     def table(self) -> tuple[int, AllocationTable]:
-        """Returns a launch's view of the current allocations, and its number. `give_back` returns it."""
+        """Returns a number and a launch's view of the current allocations. Both go to `give_back` when the launch is over."""
         held = self._held
         if not self.checked:
             return held.number, self._tables.take(held.number, held.rows, held.tracked)
@@ -298,7 +299,7 @@ class DeviceMemory:
         return number, self._tables.take(number, rows, held.tracked)
 
     def give_back(self, number: int, table: AllocationTable) -> None:
-        """Takes back a launch's view that nobody uses any more."""
+        """Takes back a view from `table` that nothing uses any more."""
         self._tables.give_back(number, table)
 
 
@@ -310,7 +311,7 @@ class SavedMemory:
 
     @classmethod
     def of(cls, memory: DeviceMemory, most: int | None = None) -> SavedMemory:
-        """Saves the allocations that kernels may write. most: bytes of the largest one (default: any)."""
+        """Saves the allocations that kernels may write, except those of more than `most` bytes (default: all)."""
         wanted = (one for one in memory.allocations if one.writable and (most is None or one.nbytes <= most))
         return cls([(one, one.data.copy()) for one in wanted])
 
@@ -321,7 +322,7 @@ class SavedMemory:
 
 
 def _row(allocation: Allocation) -> np.ndarray:
-    """Returns an allocation as a row of the table, without bitmaps."""
+    """Returns an allocation's row of the table, without addresses of bitmaps."""
     row = np.zeros(COLUMNS, np.int64)
     entry = AllocationEntry.from_buffer(row.data)
     entry.base, entry.size = allocation.base, allocation.data.size

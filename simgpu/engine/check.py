@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class Check(Hooks):
-    """Kind of checking.
+    """Base class of the checks of checked mode.
 
-    An instance has no state, because all launches share the handlers that it emits. A worker's data is in `worker.checks`, in
-    fields of its own (`engine.workers.fields`), and in extra bytes after each wave's state.
+    A check has no state of its own, because all launches share the handlers that it emits. Its data is in `worker.checks`, in
+    its fields of contexts, waves and allocations (`engine.workers.fields`), and in extra bytes after each wave's state.
     """
 
-    undefined = False  # True if device memory must track undefined bits for it
-    wave_bytes = 0  # extra bytes after each wave's state; only one check of a device may want any
+    undefined = False  # True if the check needs device memory to track undefined bits
+    wave_bytes = 0  # extra bytes after each wave's state; at most one check of a device may have them
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         """Prepares each worker before a launch runs."""
@@ -53,7 +53,7 @@ class Check(Hooks):
 
 
 def failures(launch: Dispatch, workers: list[Worker]) -> dict[str, Finding]:
-    """Returns findings of failed checks, in their handlers or around the launch: the first error of each, by the check's home."""
+    """Returns a finding for each check that failed, in its handlers or around the launch: its first error, by `failures.home`."""
     compiled = [failure for program in launch.programs.values() for failure in program.failures]
     around = [error for kept in (launch.checks, *(worker.checks for worker in workers)) for error in kept.get(FAILURES, ())]
     found: dict[str, Finding] = {}
@@ -64,12 +64,12 @@ def failures(launch: Dispatch, workers: list[Worker]) -> dict[str, Finding]:
 
 
 def guard(check: Check) -> GuardedCheck:
-    """Returns the check, guarded if it is not yet."""
+    """Wraps a check in `GuardedCheck`, unless it is one."""
     return check if isinstance(check, GuardedCheck) else GuardedCheck(check)
 
 
 class GuardedCheck(Check):
-    """A check whose own errors are reported as such. kind: the check's class."""
+    """Wraps a check and raises or records its own errors as `CheckFailed`. kind: the check's class."""
 
     def __init__(self, check: Check) -> None:
         self.check = check

@@ -1,4 +1,4 @@
-"""A launch with checks: memory for their handlers, and the findings. Plain mode never loads this file."""
+"""Prepares checks for a launch, and collects its findings. Plain mode never loads this file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def prepare(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> None:
-    """Prepares each worker for checked handlers."""
+    """Prepares each worker's memory for the handlers of checks."""
     for worker in workers:
         workgroup.prepare(worker, launch.waves)
         events.prepare(worker)
@@ -27,7 +27,10 @@ def prepare(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) ->
 
 
 def findings(launch: Dispatch, workers: list[Worker], checks: Sequence[Check]) -> list[Finding]:
-    """Returns the findings so far, errors first, then by place. A failed check only has its failure."""
+    """Returns the findings so far that no suppression matches, grouped, errors first, then by place.
+
+    A failed check has only one finding: its failure.
+    """
     return arrange(launch.suppressions.left_of(unsorted_findings(launch, workers, checks)), launch.origins)
 
 
@@ -46,7 +49,7 @@ def unsorted_findings(launch: Dispatch, workers: list[Worker], checks: Sequence[
 
 
 def arrange(found: list[Finding], origins: Mapping[str, str]) -> list[Finding]:
-    """Returns one finding a cause, errors first, then by place. origins: emitters of source lines, see `Module`."""
+    """Returns one finding per cause, errors first, then by place. origins: emitters by source line, see `Module`."""
     if origins:
         found = [replace(f, emitter=origins.get(f.source, ""), other_emitter=origins.get(f.other_source, "")) for f in found]
     return group(sorted(found, key=lambda f: (f.severity != "error", f.pc, f.other_pc or 0, f.kind, f.message)))

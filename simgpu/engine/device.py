@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = says_it_all
 
-# A kernel that runs longer counts as a runaway; `max_instructions` sets another budget.
+# Default of `max_instructions`: a kernel that executes more counts as a runaway.
 DEFAULT_INSTRUCTIONS = 20_000_000_000
 
 HEAP_BYTES = 1 << 30  # bytes of host memory, used only where kernels touch it
 
-# A record of 64 bytes represents each dword of code: more code would fill the host's memory.
+# Most bytes of code in a module. Each dword of code has a record of 64 bytes, so more code would fill the host's memory.
 CODE_LIMIT = 1 << 25
 
 
@@ -57,7 +57,7 @@ class Watcher(Protocol):
         """Returns a context around the work of one worker's thread."""
 
     def after_launch(self, launch: Dispatch, run: Run) -> None:
-        """Receives a launch that ended without an error."""
+        """Called after a launch that ended without an error."""
 
 
 class Buffer:
@@ -72,7 +72,7 @@ class Buffer:
     def __init__(self, device: Device, allocation: Allocation) -> None:
         self._device = device
         self._allocation = allocation
-        self.form: Form | None = None  # form of the array that it was made for
+        self.form: Form | None = None  # dtype and shape of the array that it was made for
 
     @property
     def address(self) -> int:
@@ -85,8 +85,8 @@ class Buffer:
     def download(self, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> np.ndarray:
         """Returns a copy of the buffer's first bytes as an array of `dtype` and `shape`.
 
-        The default is the type and shape of the array that it was made for; with only a dtype, all of the buffer. Raises
-        LaunchError if the buffer is smaller, has no type and gets none, or was freed.
+        Defaults: dtype and shape of the array that the buffer was made for; if only `dtype` is given, the whole buffer. Raises
+        LaunchError if the buffer is too small, has no dtype and none is given, or was freed.
         """
         self.require(self._device, "read it")
         kind, extents = extents_of(self.nbytes, self.form, dtype, shape)
@@ -117,9 +117,9 @@ class Buffer:
 
 
 class Device:
-    """A simulated GPU that runs the checks that it is given; `simgpu.Device` documents the other arguments.
+    """A simulated GPU with given checks. `simgpu.Device` documents the other arguments.
 
-    check: the requested mode, for the checks and the memory.
+    check: the requested mode; False: memory does not track undefined bits, whatever the checks. checks: checks to run in launches
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Device:
         self.shadows: dict[str, Any] = {}  # data that checks keep from one launch to the next
         self.profiler: Watcher | None = None
         self.suppressions = suppressions or Suppressions()
-        self.shown: Callable[[Dispatch], AbstractContextManager[None]] | None = None  # entered around a launch
+        self.shown: Callable[[Dispatch], AbstractContextManager[None]] | None = None  # returns a context entered around a launch
         self.compiler: Compiler = compiler()
 
     def __repr__(self) -> str:
@@ -166,14 +166,14 @@ class Device:
 
     @property
     def heap(self) -> Heap:
-        """Memory for malloc and new in kernels: `heap_bytes`, allocated at the first use."""
+        """Memory for malloc and new in kernels: `heap_bytes` bytes, allocated at the first use."""
         if not self._heaps:
             self._heaps.append(Heap(self.memory, self.heap_bytes))
         return self._heaps[0]
 
     @property
     def made_heap(self) -> Heap | None:
-        """Heap of the device, None if it was never used."""
+        """Heap of the device, None if it was not used so far."""
         return self._heaps[0] if self._heaps else None
 
     @property
@@ -191,9 +191,9 @@ class Device:
         self._checks: tuple[Check, ...] = tuple(map(guard, checks))
 
     def sharing(self, checks: Sequence[Check]) -> Self:
-        """Returns the same GPU with the same memory, for extra launches with other checks.
+        """Returns a device that shares this one's memory, for extra launches with other checks; see `Module.on`.
 
-        Nobody watches these launches, and their kernels' output is dropped; see `Module.on`.
+        These launches are neither profiled nor shown, and their kernels' output is dropped.
         """
         other = copy.copy(self)
         other.checks, other.profiler, other.shown = checks, None, None
@@ -205,7 +205,7 @@ class Device:
         return Buffer(self, self.memory.allocate(nbytes))
 
     def upload(self, array: Any) -> Buffer:
-        """Returns device memory with a copy of the array's bytes, in C order. `download` knows its type and shape."""
+        """Returns device memory with a copy of the array's bytes, in C order. `download` returns its dtype and shape."""
         given = np.asarray(array)
         raw = as_bytes(given)
         buffer = self.alloc(raw.size)
@@ -214,8 +214,8 @@ class Device:
         return buffer
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
-        """Returns device memory for an array of that shape and type, which `download` knows. Checked mode counts its bytes as
-        unwritten."""
+        """Returns device memory for an array; `download` returns its dtype and shape. Its bytes are zero, but checked mode counts
+        them as undefined."""
         form = Form.of(shape, dtype)
         buffer = self.alloc(form.nbytes)
         buffer.form = form
@@ -286,7 +286,8 @@ class Device:
 class Module(Mapping[str, "Kernel"]):
     """A loaded code object: kernels by name.
 
-    origins: emitters of its source lines, by `CodeObject.source_line`. `asm.launch` sets it, findings name it.
+    origins: the Python line of `asm` that emitted a line of assembly, by `CodeObject.source_line`. `asm.launch` sets it, and
+    findings name it.
     """
 
     kernel_class: type[Kernel]
@@ -306,7 +307,7 @@ class Module(Mapping[str, "Kernel"]):
         memory[: len(image)] = np.frombuffer(image, np.uint8)
         self.bias = address - first
         self._programs: dict[tuple[int, int, bool], Program] = {}
-        self._starts: dict[int, np.ndarray] = {}  # by segment, see `Program`
+        self._starts: dict[int, np.ndarray] = {}  # `Program.starts` by segment address
         self._segments: list[Allocation] = []
         for segment in code.segments:
             start = segment.address - first
@@ -330,11 +331,11 @@ class Module(Mapping[str, "Kernel"]):
 
     @property
     def segments(self) -> tuple[Allocation, ...]:
-        """Allocations of its segments, as the code object lists them; none once it is unloaded."""
+        """Allocations of its segments, in the code object's order; none after `unload`."""
         return tuple(self._segments)
 
     def symbol(self, name: str) -> tuple[int, int]:
-        """Returns device address and size in bytes of a variable or function. Raises KeyError if the module does not define it."""
+        """Returns a symbol's device address and size in bytes. Raises KeyError if the module does not define it."""
         symbol = self.code.symbols.get(name)
         if symbol is None or not symbol.defined:
             raise KeyError(f"no symbol {name!r} in the module")
@@ -355,11 +356,11 @@ class Module(Mapping[str, "Kernel"]):
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """Programs that launches so far have made of the code: one for each segment and mode of execution."""
+        """Programs that launches have made so far: one per segment, value of MODE and `fuse`."""
         return tuple(self._programs.values())
 
     def patch(self, address: int, data: bytes) -> None:
-        """Replaces instructions at a virtual address of the code object: whole ones, for whole ones."""
+        """Replaces instructions at a virtual address of the code object. The bytes before and after are whole instructions."""
         start = address + self.bias
         allocation = self.device.memory.find(start)
         if allocation is None:
@@ -392,14 +393,14 @@ class Module(Mapping[str, "Kernel"]):
 
 
 class Kernel(LoadedKernel):
-    """Kernel of a module: `arguments` (explicit ones), `resources`."""
+    """A kernel of a module: `arguments` (explicit ones), `resources`."""
 
     def __init__(self, module: Module, info: KernelInfo) -> None:
         self.module = module
         self.info = info
 
     def check_buffers(self, args: Sequence[object]) -> None:
-        """Raises LaunchError for a buffer outside this device's memory: of another device, or freed."""
+        """Raises LaunchError if an argument is a buffer of another device, a freed one, or has an address with no memory."""
         device = self.module.device
         for index, value in enumerate(args[: len(self.arguments)]):
             problem, address = "", getattr(value, "address", None)

@@ -28,7 +28,7 @@ class Dispatch:
     info: KernelInfo
     code: CodeObject  # the kernel's module
     bias: int  # device address of the code minus the virtual one
-    origins: Mapping[str, str]  # emitters of source lines, see `device.Module`
+    origins: Mapping[str, str]  # emitters by source line, see `device.Module`
     geometry: Geometry
     args: list[object]
     notes: Sequence[str]  # assumptions about arguments
@@ -42,21 +42,21 @@ class Dispatch:
     timeout: float | None  # seconds
     # Derived values:
     groups: int  # workgroups of the grid
-    parts: Sequence[range]  # the workgroups that run, by their number in the order of dispatch
+    parts: Sequence[range]  # numbers of the workgroups that run, in dispatch order
     count: int  # number of workgroups in `parts`
     waves: int  # waves of a whole workgroup
     lds_bytes: int  # bytes of LDS in a workgroup
-    private: int  # bytes of private memory, a lane
-    entry: int  # the record at which waves begin
+    private: int  # bytes of private memory of a lane
+    entry: int  # record of the kernel's first instruction
     # State while it runs:
     program: Program  # program for the MODE register's first value
-    programs: dict[int, Program]  # by MODE's number
+    programs: dict[int, Program]  # programs by `mode.number`
     table: AllocationTable  # table of the allocations
     borrowed: LaunchLoan
     output: Output
-    checks: dict[str, Any]  # data that checks keep for all workers
+    checks: dict[str, Any]  # data of checks that is not a worker's
     shared: SharedState
-    at_work: Sequence[Worker]
+    at_work: Sequence[Worker]  # the launch's workers, once they are made
 
     @property
     def arch(self) -> str:
@@ -71,7 +71,7 @@ class Dispatch:
 
     @property
     def accounts(self) -> Accounts:
-        """Costs of the launch's instructions."""
+        """Costs of the instructions lowered so far, cached until more are lowered."""
         programs = tuple(self.programs.values())
         version = tuple(program.version for program in programs)
         known = self.program.kept.get(("accounts", self.entry))

@@ -1,11 +1,11 @@
-"""Reports of handlers: a table of events in each worker's memory, counted by place, code and extra.
+"""Events that checked handlers report: counted in a table of each worker by record, code and extra data.
 
-`report` emits a call. Events of a (record, code, extra) are counted, and the one of the lowest workgroup is kept in full, so
-reports do not depend on the host's threads. Nothing returns to Python before the launch is over. A check names its events,
-`RACE = event("race")`, and makes findings of drained ones by `@finding_of(RACE)`.
+`report` emits the call that enters an event. The table counts the events of a (record, code, extra) and keeps one in full, that
+of the lowest workgroup, so the result does not depend on the host's threads. Python reads the tables after the launch. A check
+defines an event by `RACE = event("race")`. A function with `@finding_of(RACE)` turns it into a finding.
 
-An event also has the number of instructions that its wave had retired. `RetiredCounter`, the first of a device's checks, counts at
-jumps the instructions of the straight-line code. A report adds the instructions between the last jump and its record.
+An event also has the number of instructions that its wave had retired. The check `RetiredCounter` adds up straight-line code at
+each jump. A report adds the instructions between the last jump and its record.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 
 def event(name: str) -> int:
-    """Returns the code of an event: 1 to 2^31 - 1, the same in every process, because compiled handlers are kept on disk."""
+    """Returns an event's code, 1 to 2^31 - 1. It is the same in every process, because compiled handlers are cached on disk."""
     return zlib.crc32(name.encode()) & 0x7FFFFFFE | 1
 
 
-# None: not worth a report in this launch.
+# Makes a finding of an event; None if it is not worth a report in this launch.
 Formatter = Callable[[Dispatch, Event], Finding | None]
 FORMATTERS: dict[int, Formatter] = {}
 
 
 def finding_of(code: int) -> Callable[[Formatter], Formatter]:
-    """Decorator for a function that makes a Finding of an event."""
+    """Returns a decorator that registers the formatter of an event code."""
 
     def register(function: Formatter) -> Formatter:
         if code in FORMATTERS:
@@ -59,27 +59,27 @@ def finding_of(code: int) -> Callable[[Formatter], Formatter]:
 # -- the table ------------------------------------------------------------------------------------
 
 ENTRIES = 4096  # a power of two
-LIMIT = 3 * ENTRIES // 4  # most entries in use: probing stays short, and ends
-AXIS_BITS = 20  # bits of an axis of a workgroup's id in a rank
-# Context fields: address of the worker's table; of `Program.starts`, 0 without `RetiredCounter`; the record at which waves begin.
+LIMIT = 3 * ENTRIES // 4  # most entries in use, so that probing ends soon
+AXIS_BITS = 20  # bits of each workgroup coordinate in a rank (z above y above x)
+# Context fields: address of the worker's table; address of `Program.starts`, 0 without `RetiredCounter`; record where waves begin.
 TABLE, STARTS, BEGIN = context_fields("events", 3)
-# Wave fields: instructions retired up to the start of its straight-line code; 1 + that record, 0 for BEGIN.
+# Wave fields: instructions retired before the current straight-line code; 1 + the first record of that code, 0 for BEGIN.
 RETIRED, SINCE = wave_fields("events", 2)
 
 
 class EventEntry(Structure):
-    """Events of a key and extra. All fields except `count` are those of the event that is kept."""
+    """Events of one key and extra. All fields except `count` describe the event that is kept."""
 
     _fields_ = (
         ("key", c_int64),  # code << 32 | record; 0: unused
-        ("extra", c_int64),
-        ("count", c_int64),
-        ("lanes", c_int64),
+        ("extra", c_int64),  # data of the check
+        ("count", c_int64),  # number of events
+        ("lanes", c_int64),  # mask
         ("address", c_int64),
-        ("wave", c_int64),
-        ("group", c_int64 * 3),
-        ("rank", c_int64),
-        ("retired", c_int64),
+        ("wave", c_int64),  # number in the workgroup
+        ("group", c_int64 * 3),  # workgroup id
+        ("rank", c_int64),  # order of the workgroup: the lowest is kept
+        ("retired", c_int64),  # instructions that the wave retired before it, -1 if unknown
     )
 
 
@@ -89,7 +89,7 @@ class EventTable(Structure):
     _fields_ = (
         ("entries", EventEntry * ENTRIES),
         ("used", c_int64),  # number of entries
-        ("lost", c_int64),  # events without room
+        ("lost", c_int64),  # events that found no free entry
     )
 
 
@@ -117,7 +117,7 @@ def instructions(wave: int, first: int, end: int) -> int:
 
 @part
 def retired_until(wave: int, record: int) -> int:
-    """Returns the number of instructions that the wave retired before its current record; -1 if nothing counts."""
+    """Returns the number of instructions that the wave retired before its current record; -1 without `RetiredCounter`."""
     if context(wave, STARTS) == 0:
         return -1
     since = load64(wave + SINCE)
@@ -131,7 +131,7 @@ def _note_jump(wave: int, index: int, target: int) -> None:
 
 
 class RetiredCounter(Check):
-    """Counts retired instructions; straight-line code has no hook. Comes before checks that stop a wave at a jump."""
+    """Counts retired instructions at jumps, without hooks in straight-line code. Comes before checks that stop a wave at a jump."""
 
     sums = True
 
@@ -149,13 +149,13 @@ class RetiredCounter(Check):
 
 @cold_part
 def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
-    """Counts an event of the wave's record. Keeps it if it is the lowest workgroup's first of its kind and place."""
+    """Enters an event at the wave's current record; see `enter_ranked`."""
     enter_at(wave, record, code, lanes, address, extra, record)
 
 
 @cold_part
 def enter_at(wave: int, record: int, code: int, lanes: int, address: int, extra: int, here: int) -> None:
-    """Does the same for another record than the wave's, `here`."""
+    """Enters an event at `record`, which need not be the wave's current record, `here`; see `enter_ranked`."""
     group, most = slot_of(wave).group, (1 << AXIS_BITS) - 1
     rank = min(group[0], most) | min(group[1], most) << AXIS_BITS | min(group[2], most) << 2 * AXIS_BITS
     enter_ranked(wave, record, code, lanes, address, extra, rank, here)
@@ -163,7 +163,10 @@ def enter_at(wave: int, record: int, code: int, lanes: int, address: int, extra:
 
 @cold_part
 def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, extra: int, rank: int, here: int) -> None:
-    """Counts an event of a record. Keeps it if no earlier one of its kind and place has a rank as low. here: the wave's record."""
+    """Counts an event of a record. Keeps it if its rank is lower than that of the kept event of this record, code and extra.
+
+    here: the wave's current record
+    """
     table = structure(context(wave, TABLE), EVENT_TABLE)
     key = code << 32 | record
     at = ((key * 0x9E3779B1) ^ (extra * 0x85EBCA6B) ^ (key >> 29)) & (ENTRIES - 1)
@@ -188,7 +191,7 @@ def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, ex
 
 @cold_part
 def keep(wave: int, entry: Any, lanes: int, address: int, rank: int, here: int) -> None:
-    """Stores an event in its entry, in place of another."""
+    """Stores an event in its entry; overwrites any event there."""
     entry.rank = rank
     entry.retired = retired_until(wave, here)
     entry.lanes = lanes
@@ -205,7 +208,10 @@ def _enter(wave: int, record: int, code: int, lanes: int, address: int, extra: i
 
 
 def retired_before(launch: Dispatch, wave: np.ndarray, record: int) -> int:
-    """Returns the retired count of a stopped wave at a record of its straight-line code; -1 if nothing counts. wave: its bytes."""
+    """Returns the instructions that a stopped wave retired before a record of its straight-line code; -1 without `RetiredCounter`.
+
+    wave: its bytes
+    """
     if not any(check.kind is RetiredCounter for check in launch.program.checks):
         return -1
     count, since = (int(wave[at : at + 8].view(np.int64)[0]) for at in (RETIRED, SINCE))
@@ -227,7 +233,7 @@ def prepare(worker: Worker) -> None:
 
 
 def reports(workers: list[Worker]) -> list[Event]:
-    """Returns the events of all workers. Those of the same place, code and extra are merged."""
+    """Returns the events of all workers, merged by record, code and extra."""
     merged: dict[tuple[int, int], np.void] = {}
     for worker in workers:
         entries = worker.checks["events"]["entries"][0]
@@ -248,7 +254,7 @@ def _unpack(entry: np.void) -> Event:
 
 
 def lost_events(workers: list[Worker]) -> int:
-    """Returns the number of events at new places that found the tables full."""
+    """Returns the number of events that were dropped because a table was full."""
     return sum(int(worker.checks["events"]["lost"][0]) for worker in workers)
 
 
@@ -258,7 +264,7 @@ def drain(workers: list[Worker]) -> list[tuple[Formatter, Event]]:
 
 
 def overflow(launch: Dispatch, workers: list[Worker]) -> list[Finding]:
-    """Returns a note if the tables were full."""
+    """Returns a note if events were dropped."""
     missing = lost_events(workers)
     if not missing:
         return []

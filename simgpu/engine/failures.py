@@ -1,4 +1,4 @@
-"""A check's own errors: they carry its name, apart from errors of the kernel."""
+"""A check's own errors, which carry its name and are kept apart from errors of the kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAILURES = "failures"  # key among the data that checks keep
 
 
 class CheckFailed(SimError):
-    """An error of a check itself. name: the check's class, or its formatter. home: see `home`."""
+    """An internal error of a check. name: the check's class, or its formatter. home: see `home`."""
 
     def __init__(self, check: Any, error: Exception) -> None:
         frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -27,7 +27,7 @@ class CheckFailed(SimError):
 
 @contextmanager
 def blame(check: Any) -> Iterator[None]:
-    """Turns errors within into the check's. A SimError is about the kernel, such as an unsupported instruction."""
+    """Turns an exception in its block into `CheckFailed`. A SimError passes, as it is about the kernel."""
     try:
         yield
     except SimError:
@@ -38,7 +38,7 @@ def blame(check: Any) -> Iterator[None]:
 
 @contextmanager
 def note_failure(kept: dict[str, Any], check: Any) -> Iterator[None]:
-    """Records the check's errors within for `failures`. kept: data that checks keep for a launch or a worker."""
+    """Records the check's own errors in its block for `check.failures`. kept: data that checks keep for a launch or a worker."""
     try:
         with blame(check):
             yield
@@ -47,12 +47,12 @@ def note_failure(kept: dict[str, Any], check: Any) -> Iterator[None]:
 
 
 def name_of(check: Any) -> str:
-    """Returns the name of a check, or of a formatter of events, for messages and handlers' keys."""
+    """Returns the name of a check's class, or of a formatter, for messages."""
     return str(_kind(check).__name__)
 
 
 def home(check: Any) -> str:
-    """Returns the file or folder of `simgpu.checks` that contains a check, or the formatter of its events."""
+    """Returns the module, cut to three names such as `simgpu.checks.races`, of a check or of its events' formatter."""
     return ".".join(_kind(check).__module__.split(".")[:3])
 
 

@@ -58,7 +58,7 @@ def describe(launch: Dispatch, worker: Worker) -> SimError:
 
 
 def _jump(launch: Dispatch, index: int, address: int) -> str:
-    """Describes where control left the code, and its target. Addresses are the device's."""
+    """Describes where control left the code, and its target. address: device address of the target."""
     base, count = launch.program.base, launch.program.count
     code = f"the code, {base:#x} to {base + 4 * count:#x}"
     if index == count:  # no jump led here: a jump out of the code faults itself
@@ -77,7 +77,7 @@ def _complaints(launch: Dispatch) -> str:
 
 
 def all_wait(launch: Dispatch, worker: Worker) -> Deadlock:
-    """Returns the error for a launch whose waves all wait for others at ds_gws instructions. worker: one that has such waves."""
+    """Returns the error for a launch whose waves all wait at ds_gws instructions. worker: one of its workers with such waves."""
     waves = [wave for wave in live_waves(worker) if wave.status == Status.WAITING]
     where = place(launch, waves[0].resume) if waves else launch.info.title
     return Deadlock(
@@ -87,7 +87,7 @@ def all_wait(launch: Dispatch, worker: Worker) -> Deadlock:
 
 
 def out_of_budget(launch: Dispatch, worker: Worker) -> SimError:
-    """Returns the error for a launch that used up its instructions, as its worker found."""
+    """Returns the error for a launch that used up its instructions. worker: one that ran when the budget ended."""
     spent = f"after {launch.max_instructions} instructions (max_instructions)"
     where = _running_at(launch, worker, spent)
     if isinstance(where, Deadlock):

@@ -13,7 +13,7 @@ from simgpu.hardware.errors import SimError
 
 Severity = Literal["error", "note"]
 # Certainty of a finding (docs/reference/lint.md). "every path" includes pairs in one block. "every round": in every further round
-# of a loop. "addresses": on every path, if two accesses touch the same LDS. "": without an analysis of paths.
+# of a loop. "addresses": on every path, if two accesses touch the same LDS. "": paths were not analysed.
 Certainty = Literal["", "every path", "every round", "some path", "addresses"]
 CERTAIN = ("every path", "every round")
 CHECK_FAILED = "internal-error"  # a kind, see `Finding.is_internal`
@@ -21,7 +21,7 @@ CHECK_FAILED = "internal-error"  # a kind, see `Finding.is_internal`
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """Another pair of places that shows the cause of a finding."""
+    """Another pair of places with the same cause as a finding."""
 
     pc: int
     text: str
@@ -34,7 +34,9 @@ class FindingPlace:
 
 @dataclass(frozen=True)
 class Finding:
-    """An error of a kernel that checked mode found. Workgroup: the lowest one. Wave and lanes: its first ones.
+    """An error or note on a kernel, from checked mode or `simgpu lint`.
+
+    workgroup: the lowest one with this finding. wave, lanes: those of the first occurrence there.
 
     >>> from simgpu import Device, asm, operators
     >>> gpu = Device("mi300x", check=True)
@@ -62,23 +64,23 @@ class Finding:
     other_text: str = ""
     other_source: str = ""
     other_frames: tuple[str, ...] = ()
-    place: str = ""  # the register, e.g. "v3", or the address
+    place: str = ""  # the register, such as "v3", or the address
     needed: int = -1  # wait states or a counter's value; -1 for neither
     found: int = -1  # the actual number of these
     emitter: str = ""  # the Python line of `asm` that emitted the instruction, or ""
     other_emitter: str = ""
-    pairs: int = 1  # pairs of places that show the same cause (`group`)
-    places: tuple[FindingPlace, ...] = ()  # the next of them, the most frequent first
+    pairs: int = 1  # pairs of places with the same cause (`group`)
+    places: tuple[FindingPlace, ...] = ()  # the next pairs, most frequent first
     start: int = -1  # virtual address of the kernel's first instruction, -1 if unknown
     when: str = ""  # moment of the first occurrence, as `goto` takes it: "wg(7,0,0) w0 #52311"; "" if unknown
-    rule: str = ""  # subkind: the hazard rule, or the use of a register whose operation is out
-    certainty: Certainty = ""
+    rule: str = ""  # subkind: the hazard rule, or how a register with an outstanding operation is used
+    certainty: Certainty = ""  # of `simgpu lint`
     clocks_between: int = -1  # clocks between the two instructions in the time model; -1 if unknown
     clocks_taken: int = -1  # clocks that the earlier one's operation takes
 
     @property
     def certain(self) -> bool:
-        """True if it holds in whatever direction the branches go."""
+        """True if it occurs on every path, or in every further iteration of a loop."""
         return self.certainty in CERTAIN
 
     @property
@@ -133,9 +135,9 @@ class Finding:
 
 
 class KernelFinding(SimError):
-    """An error for what checked mode found in a kernel.
+    """Raised for findings of checked mode.
 
-    findings: all of the launch; the message has the first
+    findings: all of the launch; the message shows the first
     """
 
     def __init__(self, findings: Sequence[Finding]) -> None:
@@ -154,7 +156,7 @@ PATHS: dict[Certainty, str] = {
 
 
 def code_address(kernel: str, start: int, pc: int) -> str:
-    """Returns an address in code as it is printed and typed: bytes from the kernel's first instruction, `gemm+0x98`.
+    """Returns an address in code as users read and type it, `gemm+0x98`: bytes from the kernel's first instruction.
 
     kernel: its name; C++ parameters are left out. pc: virtual address. Returns only `pc` if the kernel's start is unknown (-1)
     or comes after it.
@@ -163,7 +165,7 @@ def code_address(kernel: str, start: int, pc: int) -> str:
 
 
 def moment(workgroup: tuple[int, int, int], wave: int, retired: int) -> str:
-    """Returns a place in a run as it is printed and typed, `wg(7,0,0) w0 #52311`: a wave and its number of retired instructions."""
+    """Returns a moment of a run as users read and type it, `wg(7,0,0) w0 #52311`: a wave and the instructions it retired."""
     return f"wg({','.join(map(str, workgroup))}) w{wave} #{retired}"
 
 
@@ -172,8 +174,9 @@ def times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-# Kinds with causes that show at many pairs of places, such as a missing barrier, and the role of each side. The sides of a race
-# are alike. In a missing wait they differ: a load that does not wait may be one that others do not wait for.
+# Kinds of which one cause, such as a missing barrier, may show at many pairs of places, and the role of each side. Findings that
+# share an instruction in the same role have one cause. In a race the roles are equal. In a missing wait they differ: a load that
+# uses a register too early is another cause than users that do not wait for this load.
 OF_ONE_CAUSE = {
     "race": ("access", "access"), "stale-read": ("access", "access"), "missing-wait": ("user", "operation"),
     "hazard": ("later", "earlier"),
@@ -182,11 +185,11 @@ SHOWN = 2  # places of one cause after the first
 
 
 def group(findings: Iterable[Finding]) -> list[Finding]:
-    """Merges findings of a kind whose pairs of places are linked: by a shared instruction, or as copies of one pair.
+    """Merges findings of a kind whose pairs of places share an instruction in one role, or are copies of one pair.
 
-    Copies of a pair, as in an unrolled loop, are the same operations of the same source lines. If a line is unknown, they are
-    the same text. The most frequent finding remains, with the next two places and the number of pairs. The order is that of the
-    first of each.
+    Copies, as in an unrolled loop, have the same mnemonics and source lines; if a line is unknown, the same instruction texts. The
+    most frequent finding of a group remains, with the next two places and the number of pairs. Groups are in the order of their
+    first findings.
     """
     found = list(findings)
     leader = list(range(len(found)))
@@ -212,7 +215,7 @@ def group(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _pair_of(finding: Finding) -> tuple[str, ...]:
-    """Returns the common key of all copies of a finding's pair of instructions."""
+    """Returns a key that is the same for all copies of a finding's pair of instructions; see `group`."""
     sides = (finding.text, finding.source), (finding.other_text, finding.other_source)
     if finding.source and finding.other_source:
         return tuple(part for text, source in sides for part in (text.split()[0], source))
@@ -220,7 +223,7 @@ def _pair_of(finding: Finding) -> tuple[str, ...]:
 
 
 def of_one_cause(group: Sequence[Finding]) -> Finding:
-    """Returns the first finding of a group with one cause, with the next places and the number of pairs of places."""
+    """Returns the first finding of a group with one cause, with the places of the next ones and the size of the group."""
     first, *others = group
     if not others:
         return first
@@ -231,7 +234,10 @@ def of_one_cause(group: Sequence[Finding]) -> Finding:
 
 
 def wait_message(place: str, what: str, earlier: str, waits: str) -> str:
-    """Explains a missing s_waitcnt. what: read, overwritten, or ended (the wave ends before a load has written its LDS)."""
+    """Returns the message for a missing s_waitcnt.
+
+    what: "read", "overwritten", or "ended" (the wave ends before a load has written its LDS)
+    """
     wanted = f"s_waitcnt {waits} is needed before it"
     if what == "ended":
         return f"the wave ends while `{earlier}` may still write its LDS: {wanted}"
@@ -239,7 +245,10 @@ def wait_message(place: str, what: str, earlier: str, waits: str) -> str:
 
 
 def hazard_message(rule: str, place: str, earlier: str, needed: int, found: int) -> str:
-    """Explains actual and required wait states, with the evidence, and the s_nop to insert. rule: name of a `HazardRule`."""
+    """Returns the message for a hazard: actual and required wait states, the rule's source, and the s_nop to insert.
+
+    rule: name of a `HazardRule`
+    """
     from simgpu.hardware.timing_rules.hazards import source_of  # plain mode starts faster without it
 
     about = f" ({place})" if place else ""

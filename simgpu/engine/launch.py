@@ -44,28 +44,28 @@ RESIDENT_GROUPS = 64
 RESIDENT_BYTES = 1 << 28
 # Private memory of a kernel with a stack of unknown depth, bytes a lane beyond the declared size.
 DYNAMIC_STACK = 16384
-# Settings of MODE's arithmetic bits in one launch: each has separate records.
+# Most settings of MODE's arithmetic bits in one launch: each has its own records.
 MODES = 64
-GWS_DWORDS = 2  # of a ds_gws instruction
+GWS_DWORDS = 2  # size of a ds_gws instruction
 # Bytes a lane: a wave's scratch is at most 2^13 - 1 times 1 KiB (LLVM, getMaxWaveScratchSize).
 PRIVATE_LIMIT = ((1 << 13) - 1) * 1024 // 64
 
 
 class Supervisor:
-    """Hooks of a launch's caller while it runs. This base class adds nothing to the launch."""
+    """Hooks for a launch's caller while the launch runs. This base class serves waves and collects findings as usual."""
 
     def begun(self, launch: Launch, workers: list[Worker]) -> None:
-        """Runs before the first workgroup begins."""
+        """Called before the first workgroup begins."""
 
     def serve(self, launch: Launch, worker: Worker) -> None:
         """Serves the worker's current wave, which returned to Python, on its thread. Errors end the launch."""
         launch.serve(worker)
 
     def after_refill(self, launch: Launch) -> None:
-        """Runs after the budget of record steps was used up and renewed. Errors end the launch."""
+        """Called after the budget of record steps was used up and renewed. Errors end the launch."""
 
     def after_run(self, launch: Launch, workers: list[Worker]) -> None:
-        """Runs after all workgroups ended, while the launch still has its memory."""
+        """Called after all workgroups ended, while the launch still has its memory."""
 
     def findings(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         """Returns the findings for `Run.findings`, or for the error that ended the launch."""
@@ -81,10 +81,10 @@ UNATTENDED = Supervisor()
 
 @final
 class Launch(Dispatch):
-    """A launch, until `run` returns.
+    """A launch: `run` executes it once.
 
     call: the user's arguments, for `Run`; None for internal launches
-    parts: the workgroups that run, by their number in the order of dispatch (default: all)
+    parts: numbers of the workgroups that run, in dispatch order (default: all)
     threads: most host threads (default: the device's)
     fuse: see `Program`
 
@@ -164,15 +164,15 @@ class Launch(Dispatch):
     # -- memory --------------------------------------------------------------------------------
 
     def _kernargs(self, data: bytes) -> int:
-        """Makes a kernel argument segment, padded because compilers read whole cache lines of it."""
+        """Returns the address of a new kernel argument segment. It is padded, because compiled code reads whole cache lines."""
         size = -(-len(data) // 64) * 64 + 64
         return self.borrowed.device(size, data.ljust(size, b"\0"), "the kernel arguments")
 
     def _partial_kernargs(self, geometry: Geometry, kernarg: int) -> list[int]:
-        """Returns addresses of the segment, indexed by the partial extents of a workgroup (bit 0 x, 1 y, 2 z).
+        """Returns 8 addresses of argument segments, indexed by the axes in which a workgroup is partial (bit 0 x, 1 y, 2 z).
 
         Code compiled for uniform workgroups only reads hidden_group_size, so a partial workgroup finds its own size there
-        (docs/reference/semantics.md).
+        (docs/reference/semantics.md). kernarg: the segment of whole workgroups
         """
         table = [kernarg] * EXTENTS
         (x, y, z), (bx, by, bz) = geometry.global_size, geometry.block
@@ -205,7 +205,7 @@ class Launch(Dispatch):
         return argument not in self.geometry.extra and any(a.value_kind == argument for a in self.info.arguments)
 
     def _host_calls(self, resident: int) -> HostCalls | None:
-        """Returns a worker's buffer for calls of the host, None if the kernel has none."""
+        """Returns a worker's buffer for host calls, None if the kernel makes none. resident: its resident workgroups."""
         if not self._wants(packets.ARGUMENT):
             return None
         memory, count = self.memory, resident * self.waves
@@ -219,6 +219,7 @@ class Launch(Dispatch):
     # -- workers -------------------------------------------------------------------------------
 
     def prepare(self) -> list[Worker]:
+        """Allocates the launch's memory and makes its workers."""
         wave_bytes = 64 * self.private
         lds_stride = -(-max(self.lds_bytes, 1) // 64) * 64
         each = self.waves * (self.stride + wave_bytes) + lds_stride
@@ -239,7 +240,11 @@ class Launch(Dispatch):
     def _worker_memory(
         self, shared: dict[str, int], resident: int, scratch: int
     ) -> tuple[LaunchInputs, HostCalls | None, list[int]]:
-        """Allocates a worker's arguments and private memory. scratch: bytes of private memory."""
+        """Allocates a worker's arguments and private memory. Returns them, its host-call buffer, and the argument segments by
+        partial axes.
+
+        shared: hidden arguments of all workers. resident: its resident workgroups. scratch: bytes of private memory
+        """
         host = self._host_calls(resident)
         geometry, arguments = self.geometry, self.kernarg
         if host is not None or shared:
@@ -288,7 +293,7 @@ class Launch(Dispatch):
         return Worker(job, slots, desk.context, desk.programs, counts.all, given, host, [waves.bytes, lds.bytes])
 
     def clear_counts(self, workers: list[Worker]) -> None:
-        """Zeroes the counts of a launch that ended without an error."""
+        """Zeroes the counts after a launch that ended without an error, for the next launch."""
         records = self.accounts.records
         for worker in workers:
             worker.counts[:, records] = 0
@@ -296,6 +301,7 @@ class Launch(Dispatch):
     # -- running -------------------------------------------------------------------------------
 
     def run(self) -> Run:
+        """Executes the launch. Raises the errors of `simgpu.Kernel.launch`, with the findings so far in `findings`."""
         shown = self.device.shown
         with nullcontext() if shown is None else shown(self):
             return self._run_shown()
@@ -326,7 +332,7 @@ class Launch(Dispatch):
         return self.prepare()
 
     def end(self, well: bool) -> None:
-        """Gives back the launch's resources. well: True if they may serve the next launch."""
+        """Gives back the launch's resources. well: True if later launches may reuse them."""
         try:
             if self._table is not None:
                 self.memory.give_back(*self._table)
@@ -345,7 +351,7 @@ class Launch(Dispatch):
         if self.device.profiler:
             self.device.profiler.after_launch(self, run)
         if run.instructions > self.max_instructions:
-            # The budget is checked where control flow branches: a short kernel ends before.
+            # Waves check the budget only where control flow branches, so a short kernel may end first.
             raise InstructionLimit(
                 f"{self.info.title}: executed {run.instructions} instructions, more than "
                 f"max_instructions={self.max_instructions}; raise it if that is meant"
@@ -374,7 +380,8 @@ class Launch(Dispatch):
             unfinished = [worker for worker in unfinished if worker.status != scheduler.FINISHED]
 
     def refill(self, workers: list[Worker]) -> None:
-        """Renews the budget of record steps when it is used up: an instruction of 8 bytes took two steps, but counts as one."""
+        """Renews the used-up budget of record steps by the instructions that are left: an instruction of 8 bytes takes two steps,
+        but counts once. Raises the error of `out_of_budget` if none is left."""
         left = self.max_instructions - instructions_so_far(self, workers)
         if left < 0:
             raise out_of_budget(self, next((worker for worker in workers if worker.status == scheduler.LIMIT), workers[0]))
@@ -437,7 +444,7 @@ class Launch(Dispatch):
             self.change_mode(worker, state.mode, program)
 
     def _lower(self, program: Program, index: int) -> None:
-        """Lowers a record and its successors, as long as the launch continues."""
+        """Lowers a record and the code that control flow reaches from it, as long as the launch continues."""
         if not program.is_lowered(index):
             run_shielded(lambda: program.lower(index, self.team.goes_on), self.team.stop)
 

@@ -1,4 +1,4 @@
-"""Finds places in a launch: instructions by their records, addresses by the arguments there, and findings there."""
+"""Describes places in a launch: instructions by record, addresses by argument and element. Makes findings at them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from simgpu.hardware.isa import text
 
 @dataclass(frozen=True)
 class Event:
-    """A drained event: the lowest workgroup's first of its kind and place, and the number of all."""
+    """Events of one record, code and extra. Fields except `count` are those of the first event of the lowest workgroup."""
 
-    code: int
+    code: int  # see `events.event`
     record: int
-    wave: int
+    wave: int  # number in the workgroup
     workgroup: tuple[int, int, int]
     lanes: int  # mask
     address: int
     extra: int  # data of the reporting check
     count: int  # number of events
-    retired: int = -1  # instructions of the wave before it
+    retired: int = -1  # instructions that the wave had retired before it, -1 if unknown
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Location:
     pc: int  # virtual address
     text: str  # as LLVM prints it
     source: str  # the user's file:line, or ""
-    frames: tuple[str, ...]  # that line's, and those of the code inlined there, innermost first (`Frame`)
-    name: str  # see `code_address`
+    frames: tuple[str, ...]  # that line and the lines inlined there, innermost first, see `Finding.frames`
+    name: str  # as `code_address` prints it
 
 
 def location_of(launch: Dispatch, record: int) -> Location:
@@ -69,7 +69,7 @@ def finding_at(
 
 
 def place(launch: Dispatch, index: int) -> str:
-    """Describes a record: code offset, instruction text and source line."""
+    """Describes a record's instruction for messages: code offset, pc, text and source line."""
     inst = launch.instruction(index)
     shown = text(inst) if inst is not None else "no instruction"
     virtual = launch.program.base + 4 * index - launch.bias
@@ -80,7 +80,7 @@ def place(launch: Dispatch, index: int) -> str:
 
 
 def argument_names(launch: Dispatch) -> dict[int, str]:
-    """Returns names for arguments by the address of their buffer: `argument x`, with type and shape if known."""
+    """Returns names of buffer arguments by device address: `argument x`, with dtype and shape if known."""
     names: dict[int, str] = {}
     for argument, value in zip(launch.info.named_arguments, launch.args, strict=False):
         address, form = getattr(value, "address", None), getattr(value, "form", None)

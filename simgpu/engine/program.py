@@ -1,7 +1,7 @@
-"""Lowers instructions to records: decodes the code that a wave can reach, finds each handler, fills its slots.
+"""Lowers instructions to records: decodes the code that a wave can reach, compiles handlers, and fills the records' slots.
 
-Lowering follows direct branches from a wave's place. A record that nothing has reached yet has a handler that returns LOWER, so
-targets of indirect jumps are lowered at their first use.
+Lowering follows control flow from a wave's current record. Records nearby that were not lowered have a handler that returns
+LOWER; records far from lowered code are empty. Targets of indirect jumps are lowered at their first use.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from simgpu.machine.mode import Mode
 from simgpu.machine.operands import BadRegister, Plan
 from simgpu.matrix import fma_tile, tiles
 
-FILLED = 1024  # records that are filled at once
+FILLED = 1024  # records that get the LOWER handler at once
 
 T = TypeVar("T")
 
 
 class Program:
-    """Records of one code region: executable bytes at `base` (device address).
+    """Records of one code region in one mode, one per dword of code. base: device address of the code.
 
-    fuse: True if a record may do the work of others (`matrix.tiles`) and have a lean handler (`complete`); False if registers are
-    read between instructions
-    starts: uint8 (count + 9,), 1 where an instruction begins that a program of this code lowered
+    fuse: True if a record may do the work of the next ones (`matrix.tiles`) or have a lean handler (see `complete`); False if the
+    caller reads registers between instructions
+    starts: uint8 (count + 9,), 1 at the first record of each lowered instruction; programs of the same code share it
     """
 
     def __init__(
@@ -62,29 +62,29 @@ class Program:
         self.checks = tuple(checks)
         self.failures: list[tuple[int, CheckFailed]] = []  # checks that failed in a record's handler; later handlers omit them
         self.count = len(code) // 4
-        # Filled where code was lowered, and nearby: a module may have far more code than the kernels that run.
+        # Filled only near lowered code, because a module may have far more code than the kernels that run.
         self.records = aligned_bytes((self.count + 1) * layout.RECORD).view(np.uint32).reshape(-1, SLOTS)
         self._filled: set[int] = set()  # pieces of FILLED records
         self.instructions: dict[int, Instruction] = {}
         self.problems: dict[int, str] = {}
-        self._seen: dict[int, Instruction] = {}  # records that were lowered or will be
+        self._seen: dict[int, Instruction] = {}  # decoded instructions by record
         self._leans = fuse
         self._fuse = fuse and not mode.indexed and not mode.skips and all(check.sums for check in checks)
-        # Records that control may enter other than from the previous one, and records that it may leave other than to the next
-        # one.
+        # Records that control may enter other than from the previous instruction, and records of instructions that control may
+        # leave other than to the next one.
         self._entered: set[int] = set()
         self._left: set[int] = set()
         self._indirect = False  # True if a jump may lead anywhere
-        self.fused: dict[int, tuple[int, ...]] = {}
-        self._tables: list[np.ndarray] = []  # tables of tiles: handlers may be reading them
+        self.fused: dict[int, tuple[int, ...]] = {}  # all records of a tile, by each of them
+        self._tables: list[np.ndarray] = []  # tables of all tiles; never freed, as handlers may be reading them
         self.kept: dict[tuple[str, int], Any] = {}  # facts about the code, by name and entry
-        self.counts: list[RecordCounts] = []  # zeros, for workers of later launches
+        self.counts: list[RecordCounts] = []  # zeroed counts for workers of later launches
         self.starts = np.zeros(self.count + 9, np.uint8) if starts is None else starts
-        self.version = 0  # changes when other instructions are lowered
+        self.version = 0  # changes whenever instructions are lowered
         self._known: dict[Callable[[Instruction], Any], dict[int, Any]] = {}  # facts about instructions, by record
         self._following: dict[int, list[int]] = {}
         self._batch = Batch(compiler)
-        self._handlers: dict[int, int] = {}  # records with filled slots: `Batch.address`
+        self._handlers: dict[int, int] = {}  # `Batch.address` by record, for `_publish`
         self._lock = threading.Lock()
 
     @functools.cached_property
@@ -93,15 +93,14 @@ class Program:
         return int(self.records.ctypes.data)
 
     def effect(self, index: int) -> Effect:
-        """Returns a lowered instruction's reads, writes and waits."""
+        """Returns the `Effect` of a lowered instruction."""
         known = self._known.setdefault(effect_of, {})
         if index not in known:
             known[index] = effect_of(self.instructions[index])
         return known[index]
 
     def map_instructions(self, function: Callable[[Instruction], T]) -> dict[int, T]:
-        """Returns function(instruction) of every lowered instruction by record. Results are cached, since every launch needs
-        them."""
+        """Returns function(instruction) of all lowered instructions, by record. Results are cached by function."""
         with self._lock:
             known = self._known.setdefault(function, {})
             known |= {index: function(inst) for index, inst in self.instructions.items() if index not in known}
@@ -113,7 +112,7 @@ class Program:
         return known and index in self._entered and index not in self._handlers
 
     def lower(self, index: int, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Lowers everything that direct control flow reaches from record `index`, or a part once `goes_on` returns False."""
+        """Lowers all code that direct control flow reaches from record `index`. Stops early if `goes_on` returns False."""
         with self._lock, pause_gc():
             before = len(self.instructions)
             self.version += 1
@@ -140,7 +139,8 @@ class Program:
             self._publish()
 
     def complete(self, index: int, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Replaces a record's lean handler by the complete one, as long as `goes_on` returns True."""
+        """Replaces a record's lean handler by the complete one, which never returns WHOLE. Stops early if `goes_on` returns
+        False."""
         with self._lock, pause_gc():
             self._checked_place(index, self.instructions[index], lean=False)
             self._batch.finish(goes_on)
@@ -158,14 +158,14 @@ class Program:
         return found
 
     def executable(self, index: int) -> set[int]:
-        """Returns the lowered records that a wave from record `index` may execute: all of them if it jumps through a register."""
+        """Returns the lowered records that a wave at record `index` may execute: all if its code jumps through a register."""
         found = self.reachable(index)
         if any(self.instructions[at].spec.control in INDIRECT for at in found):
             return set(self.instructions)
         return found
 
     def may_meet(self, index: int) -> bool:
-        """True if a wave from record `index` may reach an s_barrier. Code after a computed jump may have one."""
+        """True if a wave at record `index` may reach an s_barrier. Code after a computed jump counts as having one."""
         key = "barrier", index
         if key not in self.kept:
             found = {self.instructions[at].spec.control for at in self.reachable(index)}
@@ -174,11 +174,11 @@ class Program:
         return known
 
     def following(self, index: int) -> list[int]:
-        """Returns the records that direct control flow reaches next from a lowered one."""
+        """Returns the successors of a lowered record by direct control flow."""
         return self._following[index]
 
     def _separate(self, everything: bool = False) -> bool:
-        """Splits tiles that control may now enter in the middle, or all. Returns True if there was one."""
+        """Splits tiles that control may now enter in the middle, or all tiles. Returns True if it split any."""
         before = len(self.fused)
         for members in set(self.fused.values()):
             midst = set(range(members[0] + 1, members[-1] + 1))
@@ -224,7 +224,7 @@ class Program:
             self.fused |= dict.fromkeys(tile.records, tile.records)
 
     def _pass_over(self) -> None:
-        """Makes tiles' instructions skip the following ones that have nothing to do."""
+        """Makes instructions of tiles skip the next ones, whose work the first of their tile does."""
         behind: dict[int, int] = {}
         for at in sorted(self.fused, reverse=True):
             after = at + self.instructions[at].size // 4
@@ -234,7 +234,7 @@ class Program:
                 behind[at] = after
 
     def patch(self, offset: int, data: bytes) -> None:
-        """Replaces instructions at byte `offset`: whole ones, in place of whole ones."""
+        """Replaces instructions at byte `offset` of the code. The bytes before and after are whole instructions."""
         self.code = self.code[:offset] + data + self.code[offset + len(data) :]
         self.kept.clear()
         self._separate(everything=True)
@@ -245,7 +245,7 @@ class Program:
         self.lower(offset // 4)
 
     def _fill(self, index: int) -> None:
-        """Fills the record and its neighbours with the handler that requests lowering, once."""
+        """Gives the record and its neighbours the handler that returns LOWER, once."""
         piece = index // FILLED
         if piece in self._filled:
             return
@@ -256,7 +256,7 @@ class Program:
         self.records.view(np.uint64)[first:end, 0] = self.compiler.address("lower", leave(Status.LOWER))
 
     def _lower_one(self, index: int) -> list[int]:
-        """Lowers one record. Returns the indices that may follow."""
+        """Lowers one record. Returns its successors; none if it cannot be executed."""
         self._fill(self._clamp(index))
         if not 0 <= index < self.count:
             self._fault(min(max(index, 0), self.count), Fault.JUMP, "the code ends here")
@@ -303,9 +303,9 @@ class Program:
         self._handlers[index] = handler
 
     def _publish(self) -> None:
-        """Writes handlers last, when all slots are visible: other threads may be about to run these records.
+        """Writes the addresses of compiled handlers into their records, after all slots: other threads may run these records.
 
-        A thread may enter newly lowered code by a computed jump, which reads in this order (`Frame.jump_record`).
+        A computed jump into newly lowered code reads the handler first (`Frame.jump_record`).
         """
         settled = {index: self._settle(index, handler) for index, handler in self._handlers.items()}
         made = {index: address for index, address in settled.items() if address is not None}
@@ -316,7 +316,7 @@ class Program:
             del self._handlers[index]
 
     def _settle(self, index: int, handler: int) -> int | None:
-        """Returns the address of a record's handler. None if it is not compiled: the record then keeps the one that requests it."""
+        """Returns the address of a record's handler, None if it is not compiled yet: the record keeps its old handler."""
         try:
             return self._batch.settle(handler)
         except SimError as error:
@@ -325,7 +325,7 @@ class Program:
 
     @property
     def _faulting(self) -> int:
-        """Address of the handler that returns a fault."""
+        """Address of the handler that returns UNSUPPORTED."""
         return self.compiler.address("unsupported", leave(Status.UNSUPPORTED))
 
     def _fence(self) -> None:
@@ -333,7 +333,7 @@ class Program:
         ctypes.CFUNCTYPE(None)(self.compiler.address("fence", fence))()
 
     def _checked_place(self, index: int, inst: Instruction, lean: bool = True) -> list[int]:
-        """Calls `_place`, without the checks that fail."""
+        """Calls `_place`. Drops each check that fails, and tries again."""
         while True:
             try:
                 return self._place(index, inst, lean)
@@ -342,7 +342,7 @@ class Program:
                 self.checks = tuple(check for check in self.checks if name_of(check) != error.name)
 
     def _decode(self, index: int) -> Instruction:
-        """Returns the instruction at a record, decoded once: first for look-ahead, then to lower it."""
+        """Returns the instruction at a record, decoded at its first use."""
         if index not in self._seen:
             self._seen[index] = decode(self.code, 4 * index, self.target)
         return self._seen[index]
@@ -356,7 +356,10 @@ class Program:
                 yield inst
 
     def _place(self, index: int, inst: Instruction, lean: bool = False) -> list[int]:
-        """Makes a record's handler, lean if possible and if the complete one is not cached. Returns the records that may follow."""
+        """Sets a record's slots and handler. Returns its successors.
+
+        lean: True to use a lean handler, if there is one and the complete one is not cached
+        """
         if self.mode.skips and not inst.spec.encoding.startswith("s"):
             plan = Plan(inst)
             plan.note("skipped")

@@ -48,11 +48,11 @@ class Run:
     seconds: float  # wall time
     counters: Mapping[str, int]  # see `docs/reference/counters.md`
     findings: list[Finding] = field(default_factory=list)  # findings of checked mode, empty in plain mode
-    fidelity: Mapping[str, int] = field(default_factory=dict)  # executed wave-instructions by exactness
+    fidelity: Mapping[str, int] = field(default_factory=dict)  # executed wave-instructions by `Fidelity.kind`
     profile: Mapping[int, int] = field(default_factory=dict)  # executions by code offset from the kernel's first instruction
     lanes: Mapping[int, int] = field(default_factory=dict)  # lanes served by memory instructions, by code offset
     lds_conflicts: Mapping[int, int] = field(default_factory=dict)  # clocks lost to LDS banks (check="performance")
-    inexact: Sequence[Inexact] = ()  # those that are not exact, most executed first, with bound and source or reason
+    inexact: Sequence[Inexact] = ()  # executed instructions that may differ from the hardware's bits, most executed first
     notes: Sequence[str] = ()  # assumptions about arguments
     kernel: Any = field(default=None, compare=False)  # the launched kernel
     call: Mapping[str, Any] = field(default_factory=dict, compare=False)  # arguments of the launch
@@ -67,7 +67,7 @@ class Run:
         return self.kernel.time(**self.call, **options)
 
     def html(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Returns the page of this launch, a `simgpu.tools.page.page.Page`, which Jupyter shows. Writes it to `path`, if any.
+        """Returns the page of this launch, a `simgpu.tools.page.page.Page`, which Jupyter shows. Writes it to `path` if given.
 
         docs/how-to/look.md describes it. The beginning of a wave runs again, on the current contents of the buffers, which do not
         change. Raises LaunchError for a run that is none of simgpu.Device's launches.
@@ -96,7 +96,7 @@ class Run:
 
 
 def execution_counts(launch: Dispatch, workers: list[Worker]) -> np.ndarray:
-    """Returns how often each record of `launch.accounts` ran."""
+    """Returns how often each record of `launch.accounts` ran, as int64 (rows,)."""
     return _tally(launch.accounts, workers)[0]
 
 
@@ -141,12 +141,12 @@ def summarise(
 
 
 def instructions_so_far(launch: Dispatch, workers: list[Worker]) -> int:
-    """Returns the number of wave-instructions that a launch executed until its workers returned."""
+    """Returns the number of wave-instructions that a launch has executed so far. Its workers must not run."""
     executed = np.zeros(launch.program.count + 1, np.int64)
     for worker in workers:
         entered = worker.entries.copy()
         for wave in live_waves(worker):
-            entered[wave.resume] -= 1  # it began its current run, and executed the part before this record
+            entered[wave.resume] -= 1  # cancels the wave's pending run, which stopped before this record
         executed += scheduler.executions(entered, worker.exits)
     known: set[int] = set().union(*(program.instructions for program in launch.programs.values()))
     return int(executed[sorted(known)].sum())

@@ -1,4 +1,4 @@
-"""Known findings that are not reported: a file of them, in valgrind's form.
+"""Suppressions: known findings that are not reported, in a file like valgrind's.
 
     {
        redundant loads of a block smaller than the program
@@ -47,7 +47,7 @@ class Suppression:
 
 
 class Suppressions:
-    """Entries of a file. used: number of suppressed findings by the entry's name."""
+    """Entries of a suppressions file. used: number of suppressed findings by the entry's name."""
 
     def __init__(self, entries: Iterable[Suppression] = ()) -> None:
         self._entries = tuple(entries)
@@ -58,7 +58,7 @@ class Suppressions:
         return [finding for finding in findings if not self.match(finding)]
 
     def match(self, finding: Finding) -> bool:
-        """True if an entry matches this finding, which it then counts."""
+        """True if an entry matches this finding; counts it in `used`."""
         entry = next((entry for entry in self._entries if entry.matches(finding)), None)
         if entry is not None:
             self.used[entry.name] += 1
@@ -66,7 +66,7 @@ class Suppressions:
 
 
 def read(path: str | os.PathLike[str]) -> Suppressions:
-    """Returns the suppressions of a file. Raises LaunchError, with the line, for other text, and OSError if it cannot be read."""
+    """Reads a suppressions file. Raises LaunchError with file and line for a syntax error, OSError if it cannot be read."""
     entries: list[Suppression] = []
     block: list[str] | None = None
     try:

@@ -15,7 +15,7 @@ from simgpu.hardware.code_object.code_object import Argument
 from simgpu.hardware.code_object.demangled import parameter_types
 from simgpu.hardware.errors import LaunchError
 
-# Elements of C++ types, by numpy's kind and bytes: a pointer to one of these takes no array of another kind or size.
+# numpy kinds and bytes of C++ element types: a pointer to one of these takes no array of another kind or size.
 ELEMENTS = {"float": ("f", 4), "double": ("f", 8), "_Float16": ("f", 2), "__half": ("f", 2)} | {
     f"{sign}{word}": ("iu", size) for sign in ("", "unsigned ") for word, size in (("short", 2), ("int", 4), ("long", 8))
 }
@@ -43,11 +43,11 @@ class _Upload:
 
 @contextmanager
 def upload_arrays(kernel: Kernel, args: Sequence[object]) -> Iterator[list[object]]:
-    """Replaces the arrays among a launch's arguments by buffers, for a block.
+    """Uploads the arrays among a launch's arguments; yields the arguments with buffers instead. Frees the buffers after the block.
 
-    An array is a numpy array with at least one axis, or a tensor of PyTorch on the CPU. At the end of the block, also if it raises,
-    each array holds what the kernel wrote; an argument that is `T const*` is not copied back. An array that is passed twice is one
-    buffer. Raises LaunchError for arrays that overlap, and for elements that are not the parameter's.
+    An array is a numpy array with at least one axis, or a PyTorch tensor on the CPU. At the end of the block, also if it raises,
+    each array gets the values that the kernel wrote; `T const*` arguments are not copied back. An array that is passed twice has
+    one buffer. Raises LaunchError if arrays overlap and one may be written, and if elements do not fit the parameter's type.
     """
     given, device = list(args), kernel.module.device
     if not any(map(is_array, given)):
@@ -68,12 +68,13 @@ def upload_arrays(kernel: Kernel, args: Sequence[object]) -> Iterator[list[objec
 
 
 def is_array(value: object) -> bool:
-    """True for an array with an axis; one without is a number."""
+    """True for a numpy array with at least one axis, or a tensor. A numpy array without axes is passed as a number."""
     return (isinstance(value, np.ndarray) and value.ndim > 0) or hasattr(value, "untyped_storage")
 
 
 def _find_or_upload(kernel: Kernel, index: int, value: Any, held: Sequence[_Upload]) -> _Upload:
-    """Returns the upload of the same array, or makes one. Raises LaunchError for an argument that takes no such array."""
+    """Returns the upload of an argument's array, a held one if it is the same array. Raises LaunchError if the argument takes no
+    such array."""
     argument = _argument(kernel, index)
     where = f"{kernel.info.title}: argument {argument.name}"
     array = _as_array(where, value)
@@ -93,7 +94,7 @@ def _find_or_upload(kernel: Kernel, index: int, value: Any, held: Sequence[_Uplo
 
 
 def _argument(kernel: Kernel, index: int) -> Argument:
-    """The explicit argument of a number. Raises LaunchError if the kernel takes fewer."""
+    """Returns the explicit argument at an index. Raises LaunchError if the kernel takes fewer."""
     arguments = kernel.info.named_arguments
     if index >= len(arguments):
         raise LaunchError(f"{kernel.info.title} takes {len(arguments)} arguments, got an array as number {index + 1}")
@@ -101,7 +102,10 @@ def _argument(kernel: Kernel, index: int) -> Argument:
 
 
 def _as_array(where: str, value: Any) -> np.ndarray:
-    """The array, or that of a tensor: of its bits where numpy has no such type. Raises LaunchError for a tensor elsewhere."""
+    """Returns a numpy view of an array or tensor; for a dtype that numpy lacks, of its bits as integers.
+
+    Raises LaunchError for a tensor that is not on the CPU.
+    """
     if isinstance(value, np.ndarray):
         return value
     if value.device.type != "cpu":
@@ -115,7 +119,7 @@ def _as_array(where: str, value: Any) -> np.ndarray:
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    """True for two views of the same elements."""
+    """True if two arrays are views of the same elements."""
     return one.__array_interface__["data"] == other.__array_interface__["data"] and one.shape == other.shape and (
         one.strides == other.strides and one.dtype == other.dtype
     )

@@ -1,4 +1,4 @@
-"""The workgroup of a wave, for the functions that checked handlers call."""
+"""Finds the workgroup of a wave, for the functions that checked handlers call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def prepare(worker: Worker, waves: int) -> None:
 
 @part
 def context(wave: int, offset: int) -> int:
-    """Returns an i64 field of the worker's context."""
+    """Returns an i64 field of the wave's context. offset: in bytes."""
     return load64(load64(wave + layout.CONTEXT) + offset)
 
 
@@ -40,11 +40,11 @@ def waves_of(wave: int) -> int:
 
 @part
 def number_of(wave: int) -> int:
-    """Returns the number of the slot that the wave's workgroup has in its worker."""
+    """Returns the index of the wave's workgroup among its worker's slots."""
     return load32(wave + layout.HW_ID) // waves_of(wave)
 
 
 @part
 def slot_of(wave: int) -> Any:
-    """Returns the slot of the wave's workgroup, as the scheduler keeps it."""
+    """Returns the scheduler's `Slot` of the wave's workgroup."""
     return structure(context(wave, SLOTS) + SLOT_BYTES * number_of(wave), SLOT)

@@ -26,15 +26,15 @@ class OwnedAllocation:
 
     kind: AllocationKind
     device: int
-    number: int  # the n-th of its kind
+    number: int  # its number among allocations of its kind
     address: int
     nbytes: int
     sites: tuple[int, ...]  # return addresses of the calls that allocated it
-    home: int = 0  # address of its bytes, if the program mapped it
-    access: int = 0  # GPUs that reach mapped memory, a bit each
-    read_only: int = 0  # GPUs that may not write it, a bit each
+    home: int = 0  # address of the bytes in the arena, if it is mapped memory
+    access: int = 0  # GPUs that can access mapped memory, as bits
+    read_only: int = 0  # GPUs that may not write it, as bits
     freed: bool = False
-    adopted: dict[int, Allocation] = field(default_factory=dict)  # by the GPU that reaches it
+    adopted: dict[int, Allocation] = field(default_factory=dict)  # its allocation on each GPU that can access it
 
     @property
     def label(self) -> str:
@@ -67,7 +67,7 @@ class Function:
 
 
 class GPU:
-    """A device, once for launches with checks and once for launches without; both share the memory."""
+    """Two devices that share memory: one for launches with checks, one for launches without."""
 
     def __init__(self, board: str, options: Options, arena: Arena) -> None:
         self.checking = Device(
@@ -93,7 +93,7 @@ class GPUs:
 
     @property
     def track_definedness(self) -> bool:
-        """True if written bytes are tracked: by all checks except those of numbers."""
+        """True if memory tracks undefined bits: in checked mode, unless only numerics are checked."""
         return self.gpus[0].memory.checked
 
     # -- memory --------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class GPUs:
                 self.gpus[index].memory.free(owned.adopted.pop(index))
 
     def leaks(self) -> list[OwnedAllocation]:
-        """Returns allocations that were not freed, of the kinds that programs free themselves."""
+        """Returns the allocations that the program did not free, except managed memory."""
         return [owned for owned in self.owned.values() if not owned.freed and owned.kind is not AllocationKind.MANAGED]
 
     # -- modules -------------------------------------------------------------------------------
@@ -164,9 +164,9 @@ class GPUs:
     def load(self, index: int, data: bytes) -> tuple[int, list[tuple[int, int]]]:
         """Loads a module; returns its number, and address and bytes of each of its segments.
 
-        A managed variable is compiled to a pointer, NAME, and its first value, NAME.managed. The pointer is set to that
-        value, which the host reaches as well. (The library redirects those of the program itself: all devices share
-        them.) Raises DecodeError and LaunchError.
+        A managed variable is compiled to a pointer, NAME, and an initial value, NAME.managed. The pointer is set to the address of
+        that value, which the host can also access. (The library redirects the program's own managed variables, which all devices
+        share.) Raises DecodeError and LaunchError.
         """
         module = self.gpus[index].checking.load(data)
         number = len(self.modules) + 1
@@ -198,9 +198,9 @@ class GPUs:
         self, function: Function, shape: LaunchShape, arguments: bytes, checked: bool, printed: io.StringIO,
         observe: Observe | None = None,
     ) -> tuple[Run, dict[str, Any]]:  # fmt: skip
-        """Runs a launch; returns its run, and what `observe` returned.
+        """Runs a launch. Returns its run, and the data of `observe` for a page, {} without `observe`.
 
-        The kernel's output is added to `printed`, even if the kernel fails. Raises what `Kernel.launch` raises.
+        The kernel's output is added to `printed`, even if the kernel fails. Raises the errors of `Kernel.launch`.
         """
         kernel = function.kernel if checked else function.plain
         call = shape.call(kernel, arguments)
@@ -211,7 +211,7 @@ class GPUs:
         return run, observed
 
     def seconds(self, function: Function, shape: LaunchShape, arguments: bytes) -> float:
-        """Predicts the launch's seconds on a real GPU by the timing model. Raises what `Kernel.time` raises."""
+        """Predicts the launch's time on a real GPU, in seconds, by the timing model. Raises the errors of `Kernel.time`."""
         return float(function.plain.time(**shape.call(function.plain, arguments)).seconds)
 
     def _all_defined(self) -> None:

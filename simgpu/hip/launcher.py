@@ -34,7 +34,7 @@ class ProgramOutcome:
 
     @property
     def wrong(self) -> bool:
-        """True if anything was found."""
+        """True if some process has an error."""
         return any(process["wrong"] for process in self.processes)
 
 

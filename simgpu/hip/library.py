@@ -1,4 +1,4 @@
-"""The HIP library that programs load instead of AMD's: built by the C compiler of the ziglang wheel, kept by content."""
+"""Builds the HIP library that programs load instead of AMD's, by the C compiler of the ziglang wheel, and caches it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from simgpu.hardware.errors import ToolchainError
 
 SOURCES = Path(__file__).with_name("library")
 SYMBOLS = SOURCES / "symbols.txt"
-# Names by which programs of HIP 5, 6 and 7 look for it, also programs that open a library themselves. All are one file. So a
-# program that loads two names, as hip-python loads libamdhip64.so and libhiprtc.so, has one library with one arena.
+# File names that programs of HIP 5, 6 and 7 link or dlopen. All are one file, so a program that loads two of them, as hip-python
+# loads libamdhip64.so and libhiprtc.so, has one library with one arena.
 NAMES = tuple(f"lib{name}.so{version}" for name in ("amdhip64", "hiprtc") for version in ("", ".5", ".6", ".7"))
-IMAGES = re.compile(r"Array|Tex|Surface|Mipmap|AtoA|AtoD|AtoH|DtoA|HtoA")  # in names of functions on images
-FOREIGN = re.compile(r"External|Graphics")  # in names of functions on other libraries' objects; their first argument is not NULL
+IMAGES = re.compile(r"Array|Tex|Surface|Mipmap|AtoA|AtoD|AtoH|DtoA|HtoA")  # names of functions on images
+FOREIGN = re.compile(r"External|Graphics")  # names of functions on other libraries' objects; their first argument is not NULL
 GLIBC = "2.17"  # of 2012: every distribution that ROCm supports has a later one
 OPTIONS = (
     "-shared", "-fPIC", "-O2", "-g0", "-std=gnu11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",

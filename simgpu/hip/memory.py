@@ -15,9 +15,9 @@ GAP = 1 << 16  # unmapped bytes after a reservation
 
 
 class Arena:
-    """File of the program's arena, mapped here too; code objects and kernels' heaps are at its end.
+    """The program's arena, a file that this process also maps. Code objects and kernels' heaps are at its end.
 
-    base: the address of its first byte in the program; shadow: a file of equal length, with the bits that nothing wrote.
+    base: address of its first byte in the program. shadow: a file of the same size with the undefined bits.
     """
 
     def __init__(self, file: int, shadow: int, base: int, nbytes: int, module_bytes: int) -> None:
@@ -39,7 +39,7 @@ class Arena:
         return self.undefined[start : start + nbytes]
 
     def register(self, address: int, nbytes: int) -> np.ndarray:
-        """Returns bytes of the program's own memory, whose pages follow the arena in the file, each at its address."""
+        """Returns bytes of the program's registered memory. In the file, the page at address p is at the arena's size + p."""
         page = address // PAGE * PAGE
         length = -(-(address + nbytes - page) // PAGE) * PAGE
         pages = mmap.mmap(self._file, length, mmap.MAP_SHARED, offset=self._nbytes + page)
@@ -85,7 +85,7 @@ class ArenaMemory(DeviceMemory):
         self.advice = "the host's own memory must be pinned, registered or managed for a kernel to reach it"
 
     def adopt(self, address: int, nbytes: int, label: str, reachable: int) -> Allocation:
-        """Adopts the program's allocation; reachable: bytes from its address on that kernels may access."""
+        """Adopts an allocation of the program. reachable: bytes from its address on that kernels may access."""
         size = whole_granules(max(nbytes, reachable))
         allocation = Allocation(address, nbytes, self._arena.view(address, size), label=label)
         if self.checked:

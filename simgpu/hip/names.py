@@ -1,4 +1,4 @@
-"""Names of kernels and variables in a code object, found by their expressions in the source."""
+"""Finds the symbols of kernels and variables in a code object that C++ expressions name (hiprtcGetLoweredName)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ USE = "__simgpu_use_"  # prefix of variables that are added to a source to compi
 
 
 def lowered_names(code: bytes, expressions: Sequence[str]) -> list[str]:
-    """Returns the names in a code object for the source's expressions; "" for one that is not there.
+    """Returns the symbol for each expression, "" if the code object has none.
 
     If there is a variable `USE` with an expression's number, its value is the address of the expression's object.
     """

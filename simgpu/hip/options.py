@@ -19,13 +19,13 @@ class HipSource:
     target: str
     options: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()  # name and text of each
-    names: tuple[str, ...] = ()  # expressions whose names in the code object are wanted
+    names: tuple[str, ...] = ()  # expressions whose symbols in the code object are requested
     file: str = "program.hip"  # its name in messages and the line table
     folder: str = "."  # where the program runs; relative names in its options start there
     parts: tuple[bytes, ...] = ()  # LLVM bitcode or text of LLVM IR to link instead
 
 
-# From a source to a code object or bitcode, and a log; None instead of code if the source is wrong.
+# Compiles a source; returns a code object or bitcode, None if the source is wrong, and a log.
 Compile = Callable[[HipSource], tuple[bytes | None, str]]
 
 
@@ -41,11 +41,11 @@ class Options:
     check: bool | str = False  # as for `simgpu.Device`
     pad: int = 0  # a kernel may access an allocation up to the next multiple of this many bytes
     kernels: re.Pattern[str] | None = None  # only kernels whose name this matches are checked
-    skip: int = 0  # the number of a kernel's first launches that are not checked
-    only: int | None = None  # after those, the number of its launches that are checked (None: all)
+    skip: int = 0  # number of first launches of each kernel that are not checked
+    only: int | None = None  # number of launches of each kernel that are checked after those (None: all)
     threads: int | None = None
     max_instructions: int | None = None
     timeout: float | None = None
     time: bool = False  # predict the time of launches
-    observe: Observe | None = None  # launches the first launch of each kernel, for a page
+    observe: Observe | None = None  # runs the first launch of each kernel, for a page
     suppressions: Suppressions = field(default_factory=Suppressions)  # findings that are not reported

@@ -1,4 +1,4 @@
-"""A program's file, before it runs: whether it can load a HIP library of this project."""
+"""Checks before a program runs if its file can load this project's HIP library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HipProgram:
 
     @property
     def loads_hip(self) -> bool:
-        """True if the file itself names a HIP library; its libraries may too."""
+        """True if the file itself links a HIP library; its libraries may do so, too."""
         return any(name.startswith(("libamdhip64.so", "libhiprtc.so")) for name in self.needed)
 
 

@@ -11,7 +11,8 @@ import numpy as np
 
 VERSION = 2
 FRAME = struct.Struct("<II")  # kind, number of bytes that follow; in a reply: status, bytes
-HELLO = struct.Struct("<IIQQQ1024s")  # protocol, process, arena, its bytes, its bytes for code objects, the program's path
+# Version of the protocol, process id, address of the arena, its bytes, its bytes for code objects, path of the program.
+HELLO = struct.Struct("<IIQQQ1024s")
 # Function, work-items, block, dynamic LDS, cooperative, bytes of arguments, position of the log, number of the batch,
 # launches of the batch that follow.
 LAUNCH = struct.Struct("<I3I3IIIIQII")
@@ -63,7 +64,7 @@ class AllocationKind(IntEnum):
     SHARED = 6
 
 
-# The call that users know an allocation by.
+# Names of allocations in messages.
 CALLS = {
     AllocationKind.DEVICE: "hipMalloc", AllocationKind.HOST: "hipHostMalloc",
     AllocationKind.MANAGED: "hipMallocManaged", AllocationKind.REGISTERED: "hipHostRegister",
@@ -146,7 +147,7 @@ class Greeting:
 
     process: int
     path: str
-    arena: int  # address
+    arena: int  # address in the program
     arena_bytes: int
     module_bytes: int  # bytes for code objects
     descriptors: tuple[int, ...]  # arena, log, shadow, socket of the launches

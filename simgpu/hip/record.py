@@ -21,14 +21,14 @@ class KernelRecord:
 
     name: str  # as users write it
     board: str
-    launches: int = 0
-    checked: int = 0
-    failed: int = 0
-    instructions: int = 0
-    read_bytes: int = 0
-    write_bytes: int = 0
-    seconds: float = 0.0
-    findings: int = 0
+    launches: int = 0  # launches that ended without an error
+    checked: int = 0  # those with checks
+    failed: int = 0  # launches that ended with an error
+    instructions: int = 0  # wave-instructions
+    read_bytes: int = 0  # `global_read_bytes`
+    write_bytes: int = 0  # `global_write_bytes`
+    seconds: float = 0.0  # wall time
+    findings: int = 0  # findings of its launches that are not suppressed
     modelled: float = 0.0  # seconds that the launches would take on a real GPU, by the timing model
     untimed: int = 0  # launches that the model has no time for
     fidelity: Counter[str] = field(default_factory=Counter)
@@ -44,7 +44,7 @@ class KernelRecord:
         self.fidelity.update(run.fidelity)
 
     def time(self, seconds: float | None) -> None:
-        """Count what the model says of a launch, None where it says nothing."""
+        """Counts a launch's predicted time. seconds: None if there is no prediction."""
         self.modelled += seconds or 0.0
         self.untimed += seconds is None
 
@@ -54,7 +54,7 @@ class KernelRecord:
 
 
 class ProcessRecord:
-    """Record of a process. tell: prints a line for people, at once."""
+    """Record of a process. tell: prints a message for people, at once."""
 
     def __init__(self, path: str, process: int, tell: Callable[[str], None], suppressions: Suppressions) -> None:
         self.path, self.process = path, process

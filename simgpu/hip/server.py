@@ -62,12 +62,12 @@ from simgpu.hip.sites import CallSites
 ADDRESS = re.compile(r"@([0-9a-f]+)")
 MANGLED = re.compile(r"\b_Z\w+")
 LABEL = re.compile(rf"\b({'|'.join(CALLS.values())}) (\d+)\b")
-# What a failed launch answers, by the error's class; others: LAUNCH_FAILURE.
+# Status of a failed launch by the error's class; that of other errors is LAUNCH_FAILURE.
 STATUSES = (
     (MemoryFault, HipStatus.ILLEGAL_ADDRESS), (KernelTrap, HipStatus.ASSERT), (TimeLimit, HipStatus.TIME_OUT),
     (InstructionLimit, HipStatus.TIME_OUT), (LaunchError, HipStatus.INVALID_CONFIGURATION),
 )  # fmt: skip
-# Kinds that are only reported: they do not make a run fail.
+# Kinds of findings about calls that are notes.
 NOTES = ("launch", "mismatched-free", "copy-direction", "leak", "partly-uninitialized-copy")
 
 
@@ -93,7 +93,7 @@ class Server:
         arena, log, shadow, launches = self._hello.descriptors
         self._launches = socket.socket(fileno=launches)
         self._log = np.frombuffer(mmap.mmap(log, LOG_BYTES, mmap.MAP_SHARED | 0x4000), ENTRY, LOG_BYTES // ENTRY.itemsize)
-        self._read = 0  # entries of the log
+        self._read = 0  # number of entries of the log that were applied
         self._boards = [hardware.target(board) for board in options.boards]
         self._gpus = GPUs(options, Arena(arena, shadow, self._hello.arena, self._hello.arena_bytes, self._hello.module_bytes))
         self._sites = CallSites(self._hello.process)
@@ -181,8 +181,10 @@ class Server:
         return HipStatus.SUCCESS, made + b"".join(struct.pack("<II", argument.offset, argument.size) for argument in arguments)
 
     def _occupancy(self, data: bytes) -> tuple[int, bytes]:
-        """Returns the blocks of a kernel that reside on a CU at once with `dynamic_lds` bytes, for blocks of 1 wave, of 2,
-        to 16."""
+        """Returns the number of a kernel's blocks that reside on a CU at once, for blocks of 1, 2, ... to the most waves.
+
+        data: number of the kernel, bytes of dynamic LDS
+        """
         number, dynamic_lds = struct.unpack("<II", data)
         function = self._gpus.functions[number]
         board = self._boards[function.device]
@@ -197,10 +199,9 @@ class Server:
         except KeyError:
             return HipStatus.NOT_FOUND, b""
 
-    # Compiles for hiprtc. Data: the counts of options, texts of headers and names, then each of them and the source,
-    # ended by 0.
     def _compile_program(self, data: bytes) -> tuple[int, bytes]:
-        """hiprtc: how many options, texts of headers and names there are, then each of them and the source, ended by 0."""
+        """Compiles for hiprtc. data: device, numbers of options, of texts of headers (two each: name and content) and of names,
+        then all of these and the source, each ended by 0."""
         index, options, headers, names = struct.unpack_from("<4I", data)
         texts = [text.decode(errors="replace") for text in data[16:].split(b"\0")]
         rest = texts[options:]
@@ -222,9 +223,8 @@ class Server:
         except OSError:
             return "."
 
-    # Links for hiprtc. Data: the number of parts and the bytes of each, then the parts.
     def _link(self, data: bytes) -> tuple[int, bytes]:
-        """hiprtc's linker: how many parts there are and the bytes of each, then the parts."""
+        """Links for hiprtc. data: device, number of parts, the size of each in bytes, then the parts."""
         index, count = struct.unpack_from("<II", data)
         sizes = struct.unpack_from(f"<{count}I", data, 8)
         ends = np.cumsum(sizes) + 8 + 4 * count
@@ -312,7 +312,7 @@ class Server:
         return HipStatus.SUCCESS, _text(printed)
 
     def _modelled_seconds(self, number: int, shape: LaunchShape, arguments: bytes) -> float | None:
-        """Predicts seconds of a launch by the model, from the first launch of each shape; None if the model has no answer."""
+        """Predicts the seconds of a launch, once for each kernel and shape; None if there is no prediction."""
         if (number, shape) not in self._times:
             try:
                 self._times[number, shape] = self._gpus.seconds(self._gpus.functions[number], shape, arguments)
@@ -364,7 +364,7 @@ class Server:
         return f"{owned.label} of {owned.nbytes} bytes" if owned else f"{address:#x}"
 
     def _position(self) -> int:
-        """Returns the number of entries in the log now, as far as can be seen: their kinds are not 0."""
+        """Returns the number of entries in the log so far: the first entry of kind 0 ends it."""
         position = self._read
         while self._log[position]["kind"]:
             position += 1

@@ -11,7 +11,7 @@ from simgpu.hardware.code_object.debug import DebugInformation
 from simgpu.hardware.code_object.elf import PT_LOAD, ElfFile
 
 LARGEST_FILE = 1 << 28  # bytes: line tables of larger programs would take minutes
-# HIP's own headers, in which calls of templates are.
+# HIP's own headers: their templates contain calls, which are not the program's own source.
 HEADERS = ("hip_runtime_api.h", "hip_runtime.h", "amd_hip_runtime.h", "hip_ext.h")
 
 
@@ -21,7 +21,7 @@ class MappedRegion:
 
     start: int
     end: int
-    offset: int  # of its first byte in the file
+    offset: int  # offset of its first byte in the file
     path: str
 
 
@@ -80,7 +80,7 @@ class CallSites:
         self._regions = found or self._regions
 
     def first(self, return_addresses: Iterable[int]) -> str | None:
-        """Returns the `file:line` of the innermost nested call in the program's own source, from the return addresses."""
+        """Returns the `file:line` of the innermost call in the program's own source, None if there is none."""
         for address in map(int, return_addresses):
             if address and address not in self._known:
                 self._known[address] = self._lines(address - 1)  # of the call itself

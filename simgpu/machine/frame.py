@@ -1,4 +1,4 @@
-"""The frame of a handler: `void handler(wave, record)` with access to both, its ways out, and the hooks that look on.
+"""Emits a handler, `void handler(wave, record)`: its exits, and calls of the hooks of checks.
 
 A handler ends by a tail call to the next record's handler, or returns to the scheduler with a status. Only control
 transfers are counted: `entered[target]` and `exited[source]`. A prefix sum of these gives the executions of every
@@ -26,10 +26,9 @@ from simgpu.machine.wave_frame import HANDLER, PTR, WaveFrame
 class Frame(WaveFrame):
     """A handler under construction.
 
-    hooks: in checked mode, the hooks that follow the wave's path and accesses; inst: the handler's instruction; body: emits
-    that instruction, in this frame or another; dry: True if only the undefined bits move (`checks.uninitialized.instrument`),
-    so that a body may omit counts and other side effects; lean: True if the handler leaves unusual cases to the handler that
-    serves all.
+    hooks: in checked mode, the checks that concern the instruction. inst: the handler's instruction. body: emits that instruction,
+    in this frame or another. dry: True if the body is emitted again on undefined bits only (`checks.uninitialized.instrument`);
+    it may then omit counts and other side effects. lean: True if the handler leaves unusual cases to the complete handler.
     """
 
     dry = False
@@ -58,7 +57,7 @@ class Frame(WaveFrame):
         self.jump_record(self.at(self.record, dwords * RECORD))
 
     def jump_record(self, record: Any, computed: bool = False) -> None:
-        """Continues with a record; `computed`: True if another thread may just have lowered it (`Program.lower`)."""
+        """Continues with a record. computed: True if another thread may just have lowered it (`Program.lower`)."""
         handler = self.build.load(record, align=8, typ=ir.PointerType(HANDLER))
         if computed:
             self.build.fence("acquire")
@@ -118,7 +117,7 @@ class Frame(WaveFrame):
             self.pause(Status.WAITS, dwords)
 
     def ask_for_whole(self) -> None:
-        """Returns before the instruction has any effect, to resume at it with the handler that serves all cases (`Program`)."""
+        """Returns WHOLE before the instruction has any effect; it is then executed by its complete handler (`Program.complete`)."""
         self.exit(Status.WHOLE, self.slot(layout.SLOT_INDEX))
         self.leave()
 
@@ -133,13 +132,13 @@ class Frame(WaveFrame):
         self.build.ret_void()
 
     def call(self, key: str, argument: Any) -> None:
-        """Calls the `SharedPart` of that name with an i64. If the part ended the run, this handler returns too."""
+        """Calls the `SharedPart` of a key with an i64. If the part ended the run, this handler returns, too."""
         went_on = intrinsics.call(self.build, compiler().name(key), I64, [self.wave, self.record, argument])
         with self.build.if_then(went_on == 0, likely=False):
             self.leave()
 
     def fault(self, kind: int, address: Any, lane: Any) -> None:
-        """Returns with a fault of this record."""
+        """Returns to the scheduler with a fault of this record. lane: i32, -1 if the fault is not a lane's."""
         self.set_state(layout.FAULT_KIND, ir.Constant(I32, int(kind)))
         self.set_state(layout.FAULT_ADDRESS, address)
         self.set_state(layout.FAULT_LANE, lane)

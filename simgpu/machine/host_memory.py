@@ -1,4 +1,4 @@
-"""Host memory that handlers read and write: zeroed, aligned; the host allocates a page when it is first touched."""
+"""Allocates host memory that handlers read and write: zeroed and aligned."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from simgpu.machine.values import IrValue
 
-CHAINS = 4  # a host begins one or two multiplications a clock, and each takes four clocks
+CHAINS = 4  # independent chains of fma: a host begins one or two a clock, and each takes four clocks
 
 def call(build: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[Any]) -> IrValue:
     """Calls `name`, an intrinsic's whole name. All calls of it in a module have the same types."""
@@ -49,10 +49,9 @@ fabs, floor, fma = _intrinsic("fabs"), _intrinsic("floor"), _intrinsic("fma")
 
 
 def any_special(values: Sequence[IrValue]) -> IrValue:
-    """Returns i1: True if a lane of some float vectors, all of one type, is a NaN or an infinity.
+    """Returns i1: True if a lane of any of the float vectors, all of one type, is a NaN or an infinity.
 
-    A finite number times 0 is 0; a NaN or an infinity gives a NaN. So there is one multiplication a vector, in CHAINS
-    independent chains.
+    A finite number times 0 is 0, but a NaN or an infinity times 0 is a NaN. So one fma per vector is enough.
     """
     first = values[0]
     totals = [first.align_shapes(0.0)[1]] * min(CHAINS, len(values))

@@ -1,8 +1,8 @@
-"""LLVM as a handler compiler: IR in, callable addresses out, object code cached on disk.
+"""Compiles LLVM IR to callable addresses, and caches object code on disk.
 
-A handler is a function `void (wave, record)` of its own module, named by its key. Its object file is kept in the user's
-cache (`hardware/cache.py` says when a file is trusted). The cache's key: the handler's key, the source of this package,
-LLVM's version, and the host's CPU and features.
+A handler is a function `void (wave, record)` in a separate module, named by its key. Its object file is in the user's cache
+(`hardware/cache.py` says when a file is trusted). The name in the cache is a hash of the handler's key, the source of this
+package, LLVM's version, and the host's CPU and features.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from simgpu.machine.shield import run_shielded
 
 # Rooms of the package that do not affect a handler, or are links.
 OTHER_ROOMS = ("asm", "debugger", "hardware", "hip", "operators", "sampling", "slices", "timing", "tools", "triton")
-OF_OTHER_ROOMS = ("debugger/native",)  # exceptions: these do
+OF_OTHER_ROOMS = ("debugger/native",)  # parts of these rooms that do affect handlers
 
 
 @functools.cache
@@ -49,11 +49,11 @@ CALLED: dict[str, Callable[[str], ModuleSource]] = {}
 
 
 class Host:
-    """Machine that handlers run on, and LLVM's code for it.
+    """A machine that LLVM compiles handlers for.
 
-    triple: this machine's, or that of another machine, whose code is only read. cpu, features: LLVM's name and
-    comma-separated +this,-that. The default is NUMBA_CPU_NAME and NUMBA_CPU_FEATURES, else this machine's; a name
-    without features means that CPU's own.
+    triple: by default this machine's; code for another machine can only be read, not run. cpu: LLVM's name. features:
+    comma-separated, such as "+this,-that". Their defaults are NUMBA_CPU_NAME and NUMBA_CPU_FEATURES, else this machine's; a CPU
+    without features has LLVM's features of that name.
     """
 
     def __init__(self, triple: str = "", cpu: str = "", features: str | None = None) -> None:
@@ -79,18 +79,18 @@ class Host:
 
     @functools.cached_property
     def vector_bits(self) -> int:
-        """Bits of a register that adds lanes: 512, 256 or 128."""
+        """Bits of the widest vector register that LLVM uses for f32: 512, 256 or 128."""
         text = self._assembly("define <16 x float> @f(<16 x float> %x) { %y = fadd <16 x float> %x, %x ret <16 x float> %y }")
         return next((bits for name, bits in (("zmm", 512), ("ymm", 256)) if f"vaddps\t%{name}" in text), 128)
 
     @property
     def has_wide_masks(self) -> bool:
-        """True if rows are stored under a mask 16 lanes at a time: AVX-512."""
+        """True if masked stores of 16 dwords are single instructions: AVX-512."""
         return self.vector_bits == 512
 
     @functools.cached_property
     def has_wide_words(self) -> bool:
-        """True if it counts with 32 words of 16 bits at a time: AVX-512 BW."""
+        """True if instructions add 32 integers of 16 bits: AVX-512 BW."""
         return "vpaddw\t%zmm" in self._assembly(
             "define <32 x i16> @f(<32 x i16> %x) { %y = add <32 x i16> %x, %x ret <32 x i16> %y }"
         )
@@ -103,7 +103,7 @@ class Host:
         )
 
     def _assembly(self, text: str) -> str:
-        """Compiles a function with LLVM to see the CPU's abilities, whichever name implies them."""
+        """Returns the assembly of a function, which shows the CPU's abilities whatever its features are called."""
         return self.machine.emit_assembly(llvm.parse_assembly(text))
 
 
@@ -193,7 +193,7 @@ class Compiler:
         return address
 
     def _make(self, name: str, make: Callable[[str], ModuleSource]) -> bytes:
-        """Returns a new function's object file, and keeps it; another process's, if one is compiling it at this moment."""
+        """Compiles and stores a new function; returns its object file. If another process is compiling it, waits for that one's."""
         with self.kept.made_once(name):
             code = self.kept.load(name)
             if code is not None:
@@ -243,7 +243,7 @@ class Compiler:
         return name
 
     def is_kept(self, key: str) -> bool:
-        """True if the function for `key` is already compiled."""
+        """True if the function for `key` is loaded, or its object file is cached."""
         return key in self._addresses or self.kept.load(self.name(key)) is not None
 
     def module(self, name: str) -> ir.Module:
@@ -259,7 +259,7 @@ class Compiler:
             return ModuleSource(self._text(build, name))
 
     def _text(self, build: Callable[[ir.Module, str], None], name: str) -> str:
-        """Emits the text and drops the module, so that the collector finds it while it is young."""
+        """Returns the text of a module. The module itself is garbage afterwards, while it is young: that is cheap to collect."""
         module = self.module(name)
         build(module, name)
         return str(module)

@@ -1,9 +1,9 @@
-"""The operations of instruction bodies on LLVM IR: a body called with these values emits code.
+"""The operations of instruction bodies on LLVM IR: a body that is called with these values emits code.
 
-A vector engine works on rows of 64 lanes (`<64 x T>`), a scalar one (SALU) on single values. A `splat` value may stay
-scalar until a vector needs it. f16 and bf16 values are i16 bit patterns and computed in f32 (f16 fma in f64), each
-operation rounded once to its type: 24 >= 2·11+2 bits make the double rounding of +, -, · and sqrt harmless, and an f16
-fma is exact in f64.
+For vector instructions they work on rows of 64 lanes (`<64 x T>`), for SALU on single values. A `splat` value may stay scalar
+until a vector needs it. f16 and bf16 values are i16 bit patterns. Their operations are computed in f32 and then rounded to the
+type: because 24 >= 2·11+2 bits, +, -, · and sqrt are rounded correctly. An f16 fma is computed in f32, and again in f64 if its
+result may be a tie or a denormal number; a bf16 fma is computed in f64.
 """
 
 from __future__ import annotations
@@ -315,10 +315,9 @@ class LLVMOps:
     # -- floats --------------------------------------------------------------------------------
 
     def _settle(self, type_: Type, result: Any, sources: tuple[Any, ...], always: bool = False) -> Any:
-        """Applies AMD's NaN rule: the first NaN operand made quiet, else the default NaN.
+        """Applies AMD's NaN rule: a NaN result is the first NaN operand, made quiet, else the default NaN.
 
-        Hosts differ in which NaN an operation returns. A result with a NaN in any lane takes a slow path that selects
-        it; others pay one test.
+        Hosts differ in the NaN that an operation returns. A row with a NaN in any lane takes a slow path; others pay one test.
         """
         if not (self.fix_nan or always):
             return result

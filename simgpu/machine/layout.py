@@ -39,8 +39,8 @@ _wave = Fields()
 SGPR = _wave.add("sgprs", c_uint32 * 128)
 SCC = _wave.add("scc", c_uint32)  # 0 or 1
 MODE = _wave.add("mode", c_uint32)  # the MODE register
-STATUS = _wave.add("status", c_int32)  # why the wave returned to the scheduler (Status)
-ENTRY = _wave.add("entry", c_int32)  # record index at which the current straight-line run began
+STATUS = _wave.add("status", c_int32)  # reason of the wave's return to the scheduler (`Status`)
+ENTRY = _wave.add("entry", c_int32)  # record at which the current straight-line code began
 BUDGET = _wave.add("budget", c_int64)  # record steps left until the wave returns to the scheduler
 RESUME = _wave.add("resume", c_int32)  # record index to resume at
 WAVE_ID = _wave.add("wave_id", c_uint32)  # wave within its workgroup
@@ -52,11 +52,11 @@ SCRATCH_SIZE = _wave.add("scratch_size", c_uint64)  # bytes a lane
 FAULT_ADDRESS = _wave.add("fault_address", c_uint64)
 FAULT_LANE = _wave.add("fault_lane", c_int32)
 FAULT_KIND = _wave.add("fault_kind", c_int32)  # (Fault)
-HW_ID = _wave.add("hw_id", c_uint32)  # the wave's place, for s_getreg
+HW_ID = _wave.add("hw_id", c_uint32)  # index of the wave in its worker, also for s_getreg
 WAVE_CHECKS = range(624, 1024, 40)  # fields of checks, 0 when the wave begins (`engine.workers.fields`)
 ADDRESSES = 1024  # 64 lanes x 8 bytes: a memory handler's addresses
-STREAMS = ADDRESSES + 8 * LANES  # u64 each: where loads last began (see direct_global)
-STREAM_COUNT = 512  # a GEMM's loop has up to 1,000 dwords of code, two a load
+STREAMS = ADDRESSES + 8 * LANES  # u64 each: address at which a load last began (`whole_wave.direct_global`)
+STREAM_COUNT = 512  # a GEMM's loop has up to 1,000 dwords of code, and a load has two
 STAGING = STREAMS + 8 * STREAM_COUNT  # 64 lanes x 64 bytes: a memory handler's data
 VGPR = STAGING + 64 * LANES
 AGPR = VGPR + 256 * ROW
@@ -88,11 +88,11 @@ CTX_CLOCK = _context.add("clock", c_int64)  # value that s_memtime reads, after 
 CTX_BITMAP_PAGES = _context.add("bitmap_pages", c_uint64)  # `Bitmaps.page_zero` (`memory.table`)
 CTX_IN_STEP = _context.add("in_step", c_int64)  # 1: a wave that waits for memory or LDS lets its workgroup's other waves run
 CTX_CHECKS = range(128, 704, 32)  # fields of checks
-CTX_OPERAND_CACHE = 704  # of matrix instructions (`matrix.operand_cache`): CACHE_ENTRIES for A, the same number for B
+CTX_OPERAND_CACHE = 704  # operands of matrix instructions (`matrix.operand_cache`): CACHE_ENTRIES of A, then as many of B
 CACHE_ENTRIES = 16
 # An entry fits the widest operand, 32 elements a lane: a header, 8 registers, and three times 32 rows of 4 bytes a lane.
 CACHE_ENTRY_BYTES = 64 + 8 * ROW + 3 * 32 * ROW
-# places to prefetch: 2 u64 and, from byte 64, AHEAD_PLACES u64
+# Addresses to prefetch: 2 u64 and, from byte 64 on, AHEAD_PLACES u64.
 CTX_AHEAD = CTX_OPERAND_CACHE + 2 * CACHE_ENTRIES * CACHE_ENTRY_BYTES
 AHEAD_PLACES = 512
 CTX_BYTES = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
@@ -137,7 +137,7 @@ SLOT_INDEX = 15  # the record's own index, in records that need it
 SLOT_HINT = 14  # last allocation that a memory instruction hit
 
 SLICE = 1 << 16  # record steps of a wave's turn
-PIECE = 1 << 12  # record steps after which the scheduler checks the launch's budget and if it should stop
+PIECE = 1 << 12  # record steps after which the scheduler checks the launch's budget, and whether it must stop
 
 
 class Status(IntEnum):
@@ -146,14 +146,14 @@ class Status(IntEnum):
     RUNNING = 0
     ENDED = 1
     BARRIER = 2
-    YIELD = 3
-    LOWER = 4
-    FAULT = 5
-    UNSUPPORTED = 6
-    MODE = 7
-    PATH = 8
-    MESSAGE = 9
-    GWS = 10
+    YIELD = 3  # out of budget, or asleep
+    LOWER = 4  # the record at RESUME is not lowered
+    FAULT = 5  # see `Fault`
+    UNSUPPORTED = 6  # the instruction at RESUME cannot be executed
+    MODE = 7  # it changed MODE, and the records of the new value are not known
+    PATH = 8  # a check must serve it (`Check.resume`)
+    MESSAGE = 9  # it sent an interrupt to the host
+    GWS = 10  # it executed a ds_gws instruction
     WAITING = 11  # for waves of other workgroups
     BREAK = 12  # a debugger stops it before the instruction at RESUME
     WAITS = 13  # at an s_waitcnt; other waves may run

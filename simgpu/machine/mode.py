@@ -1,4 +1,4 @@
-"""The MODE register: which of its bits change arithmetic, and a program's view of them.
+"""The MODE register: the bits that change arithmetic, as handlers are compiled for them.
 
 Bits (ISA guides, "MODE register"): round f32 [1:0], round f16/f64 [3:2], denorm f32 [5:4], denorm f16/f64 [7:6],
 DX10_CLAMP 8, IEEE 9, FP16_OVFL 23, GPR_IDX_EN 27, VSKIP 28. Handlers are compiled for one `Mode`. A wave that changes
@@ -16,8 +16,7 @@ from simgpu.hardware.isa.types import Type
 NEAREST, UP, DOWN, TO_ZERO = range(4)
 FP16_OVFL, GPR_IDX_EN, VSKIP = 23, 27, 28
 ARITHMETIC = 0x3FF | 1 << FP16_OVFL | 1 << GPR_IDX_EN | 1 << VSKIP
-# entries of a table by `number`
-NUMBERS = 1 << 13
+NUMBERS = 1 << 13  # number of values of `number`
 HIGH = ((FP16_OVFL, 10), (GPR_IDX_EN, 11), (VSKIP, 12))  # bits above the tenth, and their places in a number
 
 # Conversions that do not round by MODE: they have their own rounding, or are exact.

@@ -1,7 +1,7 @@
-"""Locations of an instruction's operands, split into the kind that a handler is compiled for and its data.
+"""Splits an instruction's operands into their kinds, which its handler is compiled for, and data in its record.
 
-A handler is compiled per *kind* of operand (a vector row, a scalar register, a constant). The register's number or the
-constant is data in the record's slots, so one handler serves them all.
+A handler is compiled for a *kind* of each operand (a vector row, a scalar register, a constant). Register numbers and constants
+are data in the record's slots, so one handler serves all of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OperandPlace:
     """An operand as the handler sees it."""
 
     kind: str  # row (vector registers), sgpr, imm, or a special source: scc, vccz, execz
-    slot: int  # the record slot with its byte offset or value
+    slot: int  # the record slot with its byte offset in the wave, or its value
     bits: int  # width of the operand
 
     @property

@@ -1,7 +1,7 @@
 """Arithmetic under a rounding mode other than to nearest even.
 
-Each operation that rounds runs under the host's own rounding mode, set around it. LLVM's constrained intrinsics keep it
-between the two settings. f16 results round twice in the same direction, from f32, which gives the same as once.
+The host's rounding mode is set before each operation that rounds and reset after it; LLVM's constrained intrinsics keep the
+operation in between. f16 results are rounded to f32 first, in the same direction, which does not change them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs a function to its end: exceptions raised in the calling thread meanwhile wait until it has finished.
+"""Runs functions that exceptions must not interrupt: those raised in the calling thread meanwhile wait until the end.
 
 A KeyboardInterrupt, a signal's handler or a test's time limit may raise between any two steps of Python in the launching
 thread. An object file that LLVM has loaded and nobody recorded, or a half-finished lowering, would harm the next launch.
@@ -33,9 +33,9 @@ def _run(function: Callable[[], object]) -> None:
 
 
 def run_shielded(function: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
-    """Returns function() or raises its exception, unless one was raised in this thread meanwhile.
+    """Runs function() in another thread; returns its result or raises its exception.
 
-    In that case it calls `stop`, waits for the function's end, and raises the exception from outside.
+    If an exception is raised in this thread meanwhile, calls `stop`, waits for the function's end, and raises that exception.
     """
     if getattr(_HERE, "shielded", False):
         return function()

@@ -1,4 +1,4 @@
-"""A buffer that handlers append to and Python reads: what the waves of a launch did.
+"""Buffers that handlers append to and Python reads: traces of waves.
 
 An append that does not fit is only counted, so that the owner knows how much room the run needed.
 """

@@ -231,12 +231,12 @@ def where(condition: IrValue, a: Any, b: Any) -> IrValue:
 
 
 def default_nan(value: IrValue) -> IrValue:
-    """Replaces any NaN by the default one: hosts differ in the NaN that a sum of several returns."""
+    """Replaces any NaN by the default one: hosts differ in the NaN that a sum of several NaNs returns."""
     return where(value.is_nan(), math.nan, value)
 
 
 class TooMuch(Exception):
-    """More was emitted than the caller allows."""
+    """Raised when more code is emitted than the caller allows."""
 
 
 class Builder(ir.IRBuilder):

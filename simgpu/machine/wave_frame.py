@@ -1,4 +1,4 @@
-"""A function `(wave, record)` under construction: memory of both, rows of registers, loops over lanes."""
+"""Emits a function of a wave and a record: access to both, rows of registers, loops over lanes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def opaque(frame: WaveFrame, pointer: Any) -> IrValue:
 
 
 class WaveFrame:
-    """A function under construction. wave, record: its two arguments; build: the builder at its current position."""
+    """A function under construction. wave, record: its two arguments, pointers; build: the builder at its current position."""
 
     TYPE = HANDLER
 
@@ -70,7 +70,7 @@ class WaveFrame:
         self.at(self.wave, offset).store(value, align=min(8, value.type.width // 8))
 
     def scalar(self, number: int) -> int:
-        """Returns the state offset of scalar operand `number`."""
+        """Returns the offset in the wave's state of scalar operand `number`, in bytes."""
         return layout.SGPR + 4 * number
 
     def operand(self, slot: int) -> IrValue:
@@ -92,7 +92,8 @@ class WaveFrame:
             return self.state(self.scalar(126), I64)
 
     def by_groups(self, size: int, body: Callable[..., Sequence[Any]], state: Sequence[Any] = ()) -> list[Any]:
-        """Calls body(*state) in a loop over the 64 lanes, `size` (16 or 32) at a time; rows and masks inside have that size."""
+        """Emits a loop over the 64 lanes, `size` (16 or 32) at a time: body(*state). Its rows have `size` lanes. Returns the last
+        state."""
 
         def group(first: IrValue, *carried: Any) -> Sequence[Any]:
             self.together, self.first = size, first
@@ -113,7 +114,7 @@ class WaveFrame:
         return there
 
     def try_emit(self, emit: Callable[[], None], most: int) -> bool:
-        """Emits code, and keeps it unless it computes vectors of more than `most` bits in all; returns True if it was kept."""
+        """Emits code; removes it and returns False if its vector results have more than `most` bits in all."""
         block, blocks = self.build.block, len(self.function.blocks)
         before = len(block.instructions)
         self.build.room = most
@@ -180,15 +181,15 @@ class WaveFrame:
             self.write_row(pointer, number, words.shuffle(range(number, words.lanes, 2)), mask)
 
     def value(self, value: Any) -> IrValue:
-        """Wraps llvmlite's own value, such as a constant, with operators."""
+        """Wraps a value of llvmlite, such as a constant, so that it has operators."""
         return IrValue(self.build, value)
 
     def splat(self, value: Any, lanes: int = LANES) -> IrValue:
-        """Spreads a scalar over every lane."""
+        """Copies a scalar to all lanes of a vector."""
         return self.value(value).splat(lanes)
 
     def emit_and(self, first: Any, second: Callable[[], Any]) -> IrValue:
-        """Returns i1: `first` and the value that `second` emits, which is evaluated only if `first` holds."""
+        """Returns i1: `first`, and the value that `second` emits. That code runs only if `first` holds."""
         build = self.build
         before = build.block
         with build.if_then(first):
@@ -199,7 +200,7 @@ class WaveFrame:
         return result
 
     def emit_choice(self, condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> IrValue:
-        """Returns i1: the value that one of two functions emits; only that one is evaluated."""
+        """Returns i1: the value that `then` or `otherwise` emits. Only the chosen one's code runs."""
         build = self.build
         results = []
         with build.if_else(condition) as (first, second):

@@ -1,9 +1,9 @@
-"""f32 and f64 matrix instructions: D[i][j] = fma(A[i][k], B[k][j], ...) over ascending k, from C.
+"""Emits f32 and f64 matrix instructions: D[i][j] = fma(A[i][k], B[k][j], ...) over ascending k, from C.
 
-For each group of 16 lanes of D and each k, the elements of A and B that the lanes multiply are a broadcast, a run of lanes,
-or a fixed shuffle. f32 elements come straight from the registers, f64 elements from a copy that joins an element's two
-registers. A host that multiplies twice a clock can hardly load twice a clock as well. So loaded elements serve several
-accumulators: of one D, or of several with the same A if instructions run as a tile (`tiles`).
+For each group of 16 lanes of D and each k, the elements of A and B that the lanes multiply are a broadcast, consecutive lanes, or
+a fixed shuffle. f32 elements come straight from the registers, f64 elements from a copy that joins an element's two registers. A
+host multiplies faster than it loads, so loaded elements serve several accumulators: of one D, or of several D's with the same A
+if instructions run as a tile (`tiles`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simgpu.matrix.lane_groups import LANE_GROUPS
 from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 BATCH = 16  # accumulators that stay in host registers, 64 bytes each
-MOST_SPREAD = 8  # steps of a tile whose operands are copied: as many as the host's first cache holds
+MOST_SPREAD = 8  # most steps of an f64 tile, whose operands are copied: as many as fit the host's L1 cache
 
 # Slots of a tile's instructions.
 NEXT_SLOT = 2  # bytes to the next record
@@ -41,8 +41,8 @@ class TileFactors(NamedTuple):
     records: Callable[[int], Any]  # emits the record (i64) of the instruction on D number d
 
 
-# (step, values, True for short code rather than fast code) to the values after step(operands, values) for all operands
-# in order
+# Emits step(operands, values) for all operands in order; returns the last values. Arguments: step, values, and True for short
+# instead of fast code.
 Steps = Callable[[Callable[[TileFactors, list[Any]], list[Any]], list[Any], bool], Sequence[Any]]
 
 
@@ -105,7 +105,7 @@ class FloatTile:
         return values
 
     def _step_with_hooks(self, batch: Sequence[tuple[int, int, int]], operands: TileFactors, values: Sequence[Any]) -> list[Any]:
-        """Does the same as `_step`, and calls hooks for values that are not finite."""
+        """Does the same as `_step`, and calls hooks for results that are not finite."""
         following = self._step(batch, operands, values)
         for place, old, new in zip(batch, self._addends(values), following, strict=True):
             with self.frame.build.if_then(any_special([new])):
@@ -209,5 +209,5 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
 
 
 def pass_over(frame: Frame) -> None:
-    """Continues after the following instructions, which have nothing left to do."""
+    """Continues after the next instructions of tiles, whose work is done."""
     frame.jump_record(frame.at(frame.record, frame.slot(NEXT_SLOT)))

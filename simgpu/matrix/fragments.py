@@ -1,4 +1,4 @@
-"""Matrix operands out of their registers: every stored element in a lane-wide row of its own.
+"""Decodes matrix operands: each stored element of a lane becomes a separate row of 64 lanes.
 
 Packed elements (f16, fp8, i8 ...) are spread: element s of each lane becomes row s of a block on the host stack, in the form
 that the arithmetic needs. The maps of `simgpu.hardware.mfma` then give the row and lane of [i][k]. If 16 lanes of D
@@ -60,7 +60,7 @@ def elements(pointer: Any, places: np.ndarray, scalar: ir.Type) -> IrValue:
 
 
 class Spread:
-    """An operand whose elements become `rows` rows of 64 lanes."""
+    """An operand, whose elements become `rows` rows of 64 lanes. count: its registers. name: its element type."""
 
     def __init__(self, frame: Frame, registers: Any, count: int, name: str) -> None:
         self.frame = frame
@@ -201,8 +201,8 @@ class FragmentWalk:
 
     a: np.ndarray  # int64 (groups, steps, width)
     b: np.ndarray  # likewise, or (groups, k, width) if A is sparse
-    index: np.ndarray | None  # sparse A: (groups, steps // 2), place·32 + low bit of the field that two steps share
-    regular: bool  # every group has one place of A and consecutive lanes of B at each step
+    index: np.ndarray | None  # sparse A: (groups, steps // 2), place·32 + low bit of the index field that two steps share
+    regular: bool  # True if every group has one place of A and consecutive lanes of B at each step
 
     @property
     def groups(self) -> int:

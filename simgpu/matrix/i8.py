@@ -1,6 +1,6 @@
-"""Sums of products of 16-bit integers, two steps of the sum in each 32-bit lane of the host (AVX-512's vpmaddwd).
+"""Emits i8 sums: products of 16-bit integers, two steps of the sum in each 32-bit lane of the host (AVX-512's vpmaddwd).
 
-Steps 2s and 2s + 1 must be neighbours in a lane's registers, as they are for elements of at most 16 bits.
+The elements of steps 2s and 2s + 1 must be in consecutive rows of a lane, as elements of at most 16 bits are.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Pairs:
 
 
 def serves(groups: Groups) -> bool:
-    """True if the host has the instruction, and steps come in such pairs."""
+    """True if the host has vpmaddwd for 512 bits, and the steps come in pairs of consecutive rows."""
     walk = groups.walk
     if not host().has_wide_words or not walk.regular or walk.index is not None or walk.steps % 2:
         return False

@@ -1,7 +1,7 @@
-"""Matrix instructions: their operands, and the code that serves them.
+"""Plans a matrix instruction's operands and chooses the code that emits it.
 
-f32 and f64 are chains of fused multiply-adds everywhere (`fma_tile`). For other types the packed elements are spread first
-(`fragments`) and then summed as on their generation (`sums`, `i8`, `cdna3`).
+f32 and f64 are chains of fused multiply-adds on all targets (`fma_tile`). Packed elements of other types are decoded first
+(`fragments`) and then summed as on the target's generation (`sums`, `i8`, `cdna3`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class MatrixPlaces:
     d: OperandPlace
     a: OperandPlace
     b: OperandPlace
-    c: OperandPlace  # or a constant
-    aliased: bool  # D overlaps A or B, or overlaps C without being C: read everything first
-    index: OperandPlace | None = None  # the sparse indices of an smfmac
+    c: OperandPlace  # registers or a constant
+    aliased: bool  # True if D overlaps A or B, or overlaps C without being C: all operands must be read first
+    index: OperandPlace | None = None  # sparse indices of an smfmac
     scales: tuple[OperandPlace, OperandPlace] | None = None  # of A and B
 
 
@@ -163,7 +163,8 @@ def _copy(source: Any, target: Any, registers: int) -> None:
 
 
 def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces, aside: bool) -> Accumulator:
-    """Returns C and D; aside: D is computed elsewhere, because it overlaps an operand that is read after parts of D are written."""
+    """Returns C and D. aside: True to compute D in other memory, because operands that it overlaps are read after parts of D are
+    written."""
     d = stack(frame, places.d.bits // 32 * ROW) if aside else frame.operand(places.d.slot)
     if places.c.kind == "imm":
         return Accumulator(groups, None, load_scalar(frame, places.c), d)

@@ -1,7 +1,7 @@
 """f32 and f64 elements of 16 lanes at a time, in registers and as host vectors.
 
-An f64 element is a pair of registers: the low words are in one, the high words in the next. A vector of 16 doubles has its
-lanes in a special order. With it, a host joins and splits pairs with shuffles inside 128 bits, one a vector of 64 bytes.
+An f64 element is a pair of registers: the low words are in one, the high words in the next. A vector of 16 doubles has its lanes
+in a special order, so that the host joins and splits pairs with one shuffle inside 128 bits for each vector of 64 bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LaneGroups:
     """Layout of one type's elements; a row is all lanes' registers of one element."""
 
     scalar: ir.Type
-    registers: int  # of an element
+    registers: int  # registers of an element
     order: tuple[int, ...]  # lanes of a group in the order of a vector
 
     @property
@@ -62,7 +62,7 @@ class LaneGroups:
             self._word(registers, row, group, number).store(words.shuffle(lanes), 64)
 
     def spread(self, frame: Frame, registers: Any, rows: Any, sign: int) -> None:
-        """Copies a row of `registers` to consecutive vectors at `rows`; sign: xored into each sign bit."""
+        """Copies a row of `registers` to consecutive vectors at `rows`. sign: 1 to negate the elements."""
         for group in range(LANES // GROUP):
             words = [self._word(registers, 0, group, number).load(WORDS, 64) for number in range(self.registers)]
             words[-1] = words[-1] ^ (sign << 31) if sign else words[-1]

@@ -39,7 +39,7 @@ DTYPES: Mapping[str, np.dtype] = {
     }.items()
 }  # fmt: skip
 # First registers of the operands in a wave of this module; the largest D has 32.
-PLACES = {"A": 0, "B": 8, "C": 32, "D": 64, "IDX": 16, "SCALE_A": 17, "SCALE_B": 18}
+PLACES = {"A": 0, "B": 8, "C": 32, "D": 64, "IDX": 16, "SCALE_A": 17, "SCALE_B": 18}  # register numbers
 
 
 def mfma(
@@ -145,7 +145,7 @@ def _meaning(row: MatrixInstruction, name: str) -> str:
 
 
 def stored_shape(row: MatrixInstruction, operand: str) -> tuple[int, int]:
-    """Returns (rows, columns) of an operand as an array: half of a sparse A, one scale for 32 k."""
+    """Returns (rows, columns) of an operand's array: a sparse A has half of its k, scales have one entry for 32 k."""
     rows, columns = row.shape(operand)
     shrink = {"SCALE_A": SCALE_BLOCK, "IDX": 4, "A": 2 if row.sparse else 1}.get(operand, 1)
     return (rows // SCALE_BLOCK if operand == "SCALE_B" else rows), columns // shrink

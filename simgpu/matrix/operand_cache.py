@@ -1,8 +1,8 @@
 """A cache of the decoded operands of matrix instructions.
 
-In a tile every fragment of A meets every fragment of B, so most operands were decoded a moment ago. Each worker has a
-direct-mapped cache for A and one for B; the number of the operand's first register selects the entry. An entry's tag is
-the registers' bits. Equal bits decode equally, whichever wave reads them and whatever wrote them.
+In a GEMM, every fragment of A meets every fragment of B, so most operands were decoded shortly before. Each worker has a
+direct-mapped cache for A and one for B; the number of the operand's first register selects the entry. An entry's tag is the
+contents of the registers, so an entry is valid for any wave that has the same bits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The walk over D, 16 lanes at a time, and the sums of CDNA1 and CDNA2; formulas: hardware.mfma.arithmetic.
+"""Emits code for each group of 16 lanes of D, and the sums of CDNA1 and CDNA2. Formulas: hardware.mfma.arithmetic.
 
-A sum spreads its operands, then walks over the groups of lanes of D (`Groups`). A regular walk is a loop over a table of
+A sum decodes its operands to rows, then goes over the groups of lanes of D (`Groups`). A regular walk is a loop over a table of
 offsets; any other is unrolled with shuffles.
 """
 
@@ -40,7 +40,7 @@ def _separate(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Groups:
-    """Runs a body for each group of lanes of D; the body requests elements by step."""
+    """Emits a body for each group of lanes of D; the body loads elements of A and B by step."""
 
     def __init__(self, frame: Frame, walk: FragmentWalk, index_row: Any) -> None:
         self.frame = frame
@@ -180,7 +180,7 @@ class Groups:
 
 
 def report_nonfinite(frame: Frame, group: Any, new: IrValue, old: Callable[[], IrValue]) -> None:
-    """Calls hooks for lanes of D that are not all finite; group: an int or i64; old: emits the lanes of C."""
+    """Emits calls of hooks in case a lane of D is not finite. group: an int or i64. old: emits the lanes of C."""
     hooks = [check for check in frame.hooks if check.sums]
     if not hooks:
         return

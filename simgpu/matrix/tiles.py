@@ -1,10 +1,10 @@
-"""Tiles: f32 and f64 matrix instructions that run as one.
+"""Chooses tiles: f32 and f64 matrix instructions that run as one.
 
-A single f32 MFMA loads and stores each accumulator for k = 1 to 4, and its operands for one D. That takes longer than the
-multiplications. So the first instruction of a tile also does the work of the following ones on the same D, in order, and of
-others that read the same registers as A at each step, for another D. The others do nothing. The result is exact under three
-conditions. No instruction between them accesses their D's or writes their sources. None of them reads what another writes.
-All of them run in sequence, within a straight run that no branch enters or leaves.
+A single f32 MFMA loads and stores each accumulator for only k = 1 to 4, and loads its operands for one D. That takes longer than
+the multiplications. So the first instruction of a tile also does the work of the next ones on the same D, in order, and of others
+that read the same registers as A at each step, for another D. These do nothing. The result is exact under three conditions. No
+instruction between them accesses their D's or writes their sources. None of them reads registers that another one writes. All of
+them run in sequence, in straight-line code that no branch enters or leaves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PlacedInstruction = tuple[int, Instruction]
 
 @dataclass(frozen=True)
 class Tile:
-    """Instructions that run as one, by the first of them."""
+    """Instructions that the first of them executes."""
 
     steps: tuple[tuple[PlacedInstruction, ...], ...]  # steps[s][d]: record and instruction of step s on D number d
 
@@ -61,7 +61,7 @@ def _offset(inst: Instruction, name: str) -> int:
 
 
 class RegisterMask(NamedTuple):
-    """Vector registers that an instruction accesses, a bit each."""
+    """Vector registers that an instruction accesses, as bits."""
 
     kind: object  # equal for the instructions of a tile; None for one that cannot be part of a tile
     d: int
@@ -89,7 +89,7 @@ def _bits(inst: Instruction, names: Sequence[str]) -> int:
 
 
 def tiles(run: Sequence[PlacedInstruction], fused: Container[int]) -> Iterator[Tile]:
-    """Yields tiles of two instructions or more in a straight run; records in `fused` belong to one already."""
+    """Yields tiles of two or more instructions in straight-line code. fused: records that already belong to a tile."""
     registers = [RegisterMask.of(inst) for _, inst in run]
     taken = {at for at, (index, _) in enumerate(run) if index in fused}
     for first in range(len(run)):
@@ -110,7 +110,7 @@ def _most_steps(inst: Instruction) -> int:
 
 
 def _chains(registers: Sequence[RegisterMask], first: int, taken: Container[int]) -> list[list[int]]:
-    """Returns positions of the instructions that could all be done at `first`, a list for each D, first's D first."""
+    """Returns positions of instructions that may all be executed at `first`: a list for each D, that of `first` first."""
     chains: dict[int, list[int]] = {}
     read = written = 0  # by these instructions
     touched = changed = 0  # by the others

@@ -1,7 +1,7 @@
-"""Checked access to device memory: the allocations that the lanes touch, and the bytes that they touch.
+"""Checked access to device memory for any lanes and addresses.
 
-The copying itself is `lanes.LaneCopy`. This module finds the allocation of an address, checks the bounds of every lane,
-faults, and keeps the bitmaps of bytes read and written.
+It finds the allocation of each address, checks the bounds of every lane, faults, and updates the bitmaps of bytes read and
+written. `lane_copy.LaneCopy` copies the bytes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from simgpu.memory.lane_copy import WIDE64, LaneCopy, Narrow, constant, each_lan
 class GlobalAccess:
     """Checked access to device memory, one allocation at a time.
 
-    A mask's lanes are usually in one allocation. The first lane's allocation is looked up (the record remembers the
-    last one), and all lanes inside it are served; the other lanes take another turn.
+    It looks up the allocation of the first lane (the record remembers the last allocation) and serves all lanes inside it; then
+    it repeats this for the other lanes. Usually there is one allocation.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ def _key(lane_bytes: int, to_memory: bool) -> str:
 
 
 def _part(lane_bytes: int, to_memory: bool, name: str) -> ModuleSource:
-    """Returns the source that handlers without checks call. The lanes' addresses are in the wave, the argument is their mask."""
+    """Returns the source of a function that handlers without checks call. Addresses are in the wave, the argument is the mask."""
 
     def build(module: ir.Module, name: str) -> None:
         part = SharedPart(module, name)
@@ -116,7 +116,11 @@ def per_allocation(
     writes: bool,
     serve: Callable[[Any, Any, Any, Any], None],
 ) -> None:
-    """Calls `serve(mask, base, delta, entry)` for each allocation that the lanes touch."""
+    """Emits a loop over the allocations that the lanes touch, with the code of `serve(mask, base, delta, entry)` in it.
+
+    mask: lanes in the allocation, i64. base: its device address. delta: host address minus device address. entry: pointer to its
+    table entry
+    """
     build = frame.build
     spilled = frame.at(frame.wave, layout.ADDRESSES)
     before = build.block
@@ -198,7 +202,7 @@ def find_allocation(frame: Frame, address: Any) -> IrValue:
 
 
 def mark(frame: Frame, entry: Any, offsets: Any, mask: Any, copy: LaneCopy, lane_bytes: int, writes: bool) -> None:
-    """Sets the bits of the bytes touched in the allocation's bitmap, if it has one."""
+    """Sets the bits of the touched bytes in the allocation's bitmap of bytes read or written, if it has one."""
     if frame.dry:
         return
     build = frame.build
@@ -229,7 +233,7 @@ def mark(frame: Frame, entry: Any, offsets: Any, mask: Any, copy: LaneCopy, lane
 
 
 def _mark_whole(frame: Frame, bitmap: IrValue, offsets: IrValue, lane_bytes: int) -> None:
-    """Marks all lanes, each with whole bytes of the bitmap: plain stores of ones, if they are not set."""
+    """Marks the bytes of all 64 lanes, each of which has whole bytes of the bitmap: stores ones where some bit is not set."""
     places = frame.at(frame.wave, layout.ADDRESSES)
     places.store(offsets >> 3, align=64)
     kind = ir.IntType(lane_bytes)
@@ -260,7 +264,7 @@ def _fill_ones(target: IrValue, count: int) -> None:
 
 
 def mark_lane(frame: Frame, bitmap: IrValue, offset: IrValue, lane_bytes: int) -> None:
-    """Sets `lane_bytes` bits from bit `offset`; other threads may set neighbours at once."""
+    """Sets `lane_bytes` bits from bit `offset` on, atomically: other threads may set bits of the same byte."""
     place = bitmap.at(offset >> 3)
     wanted = (1 << lane_bytes) - 1 << (offset & 7).trunc(I32)
     for part in range(0, lane_bytes + 7, 8):
@@ -273,6 +277,6 @@ def mark_lane(frame: Frame, bitmap: IrValue, offset: IrValue, lane_bytes: int) -
 
 
 def note_page(frame: Frame, place: IrValue) -> None:
-    """Records that bits are set from `place`, in a bitmap, on: less than a page of them (`memory.table`)."""
+    """Records that bits were set from byte `place` of a bitmap on, in less than a page of it (`memory.table`)."""
     page = frame.context(layout.CTX_BITMAP_PAGES) + (place.address() >> layout.BITMAP_PAGE)
     page.pointer().store(ir.Constant(I8, 1), align=1)

@@ -1,7 +1,7 @@
-"""Atomics on device memory: one lane after another, indivisible between host threads.
+"""Atomics on device memory: one lane after another, atomic between host threads.
 
-The body computes new from old. A compare-and-swap loop on the host makes the step indivisible, so that workgroups on
-different threads see each other's updates as waves on a GPU do.
+The instruction's body computes the new value from the old one, in a compare-and-swap loop on the host. So workgroups on
+different threads see each other's updates, as on a GPU.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def global_atomic(
     lanes: Any,
     host_addresses: bool = False,
 ) -> None:
-    """Emits read-modify-write of each active lane's location, in ascending lanes.
+    """Emits a read-modify-write of each active lane's location, in the order of the lanes.
 
-    host_addresses: the addresses are checked host pointers (LDS through a flat address).
+    host_addresses: True if the addresses are host pointers that were checked (LDS through a flat address)
     """
     memory = inst.spec.memory
     assert memory is not None
@@ -86,14 +86,14 @@ def global_atomic(
 
 
 def demand_alignment(frame: Frame, addresses: IrValue, size: int, lanes: IrValue) -> None:
-    """Faults if an address is no multiple of the element: atomics have no unaligned mode."""
+    """Faults if an active lane's address is no multiple of `size`: atomics have no unaligned mode."""
     wrong = lanes & ((addresses & size - 1) != 0).bitcast(I64)
     with frame.build.if_then(wrong != 0, likely=False):
         first_lane_fault(frame, Fault.MISALIGNED, addresses, wrong)
 
 
 def indivisible(frame: Frame, inst: Instruction, place: IrValue, data: list[IrValue]) -> IrValue:
-    """Compare-and-swaps [place] from old to body(old, *data) until it succeeds; returns old."""
+    """Emits a loop that compare-and-swaps [place] from old to body(old, *data) until that succeeds. Returns old."""
     spec, build = inst.spec, frame.build
     assert spec.body is not None
     types = [param.type for param in spec.params]

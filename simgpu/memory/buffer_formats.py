@@ -1,9 +1,8 @@
 """Typed buffer accesses: elements in memory to registers and back, by data and number format.
 
 buffer_*_format_* use the formats and dst_sel of the resource, tbuffer_* the instruction's formats and no selection (ISA
-guides, "Buffer Instructions" and "Memory Buffer Data Format"). A resource's format is known only at run time. So fields
-are cut out and converted by all rules, and the right result is selected. An element is in range as a whole or not at
-all.
+guides, "Buffer Instructions" and "Memory Buffer Data Format"). A resource's format is known only at run time. So each
+field is converted by all rules, and the right result is selected. An element is in range as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from simgpu.machine.wave_frame import ROW32
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.lane_copy import StagedRows, read_staged, write_staged
 
-# Fields of a data format, lowest bits first: width of X, Y, Z, W. The formats' names count from the top.
+# Bits of the fields X, Y, Z, W of a data format, lowest bits first. The formats' names list them from the highest bits down.
 WIDTHS: dict[int, tuple[int, ...]] = {
     1: (8,), 2: (16,), 3: (8, 8), 4: (32,), 5: (16, 16), 6: (11, 11, 10), 7: (10, 11, 11),
     8: (2, 10, 10, 10), 9: (10, 10, 10, 2), 10: (8, 8, 8, 8), 11: (32, 32),
@@ -87,7 +86,7 @@ def resource_format(frame: Frame, place: OperandPlace) -> AccessFormat:
     data = bits(15, 4)
 
     def looked_up(value_of: Callable[[int], int]) -> IrValue:
-        """Looks up a small table by the data format: one byte an entry, in two constants."""
+        """Returns value_of(data format), below 256: looked up in a table of bytes in two i64 constants."""
         tables = (sum(value_of(first + i) << 8 * i for i in range(8)) for first in (0, 8))
         low, high = (table >> ((data & 7) * 8).zext(I64) for table in tables)
         return where(data.unsigned >= 8, high, low).trunc(I32) & 0xFF
@@ -104,7 +103,7 @@ def resource_format(frame: Frame, place: OperandPlace) -> AccessFormat:
 
 
 class Converter:
-    """Converts whole rows between memory fields and register values of one format."""
+    """Converts rows (<64 x i32>) between fields in memory and register values, by one format."""
 
     def __init__(self, frame: Frame, form: AccessFormat, d16: bool) -> None:
         self.frame = frame
@@ -131,7 +130,10 @@ class Converter:
     # -- memory to registers -------------------------------------------------------------------
 
     def load_component(self, words: list[IrValue], field: tuple[IrValue, IrValue], last: bool | IrValue) -> IrValue:
-        """Returns the register value of a component's field (32 bits, 16 of them used by d16 forms); last: True if it is W."""
+        """Returns the register values of a field, 32 bits; d16 forms use the low 16. A missing field gives 0, or 1 if it is W.
+
+        words: the element's dwords. last: True if the field is W
+        """
         offset, width = field
         raw = self.field(words, offset, width)
         signed = self.sign_extended(raw, width)
@@ -179,7 +181,7 @@ class Converter:
         return where(whole, raw, self.ops.widen_half(narrow).bitcast(ROW32))
 
     def select_component(self, words: list[IrValue], component: int) -> IrValue:
-        """Applies dst_sel to a component: the field is selected before it is converted."""
+        """Returns the register values of a component. dst_sel selects its field before the conversion."""
         fields = self.form.fields
         if self.form.select is None:
             return self.load_component(words, fields[component], component == 3)
@@ -242,7 +244,7 @@ class Converter:
 
 @dataclass
 class Element:
-    """Locations of the lanes' elements."""
+    """Elements that the lanes access."""
 
     lanes: IrValue  # i64 mask of active lanes
     fits: IrValue  # i64 mask of active lanes in range
@@ -250,7 +252,7 @@ class Element:
 
 
 def _pieces(form: AccessFormat) -> list[tuple[int, int, IrValue]]:
-    """Returns (dword, bytes, i1: the format has it): a byte, a short, or up to four dwords."""
+    """Returns the accesses that an element may need, as (dword, bytes, i1: True if the format needs it)."""
     dwords = [(number, 4, form.size.unsigned >= 4 * number + 4) for number in range(4)]
     return [(0, 1, form.size == 1), (0, 2, form.size == 2), *dwords]
 

@@ -1,7 +1,7 @@
 """Buffer accesses: addresses through a 128-bit resource (V#) with its range rules and swizzle.
 
-Fields and addresses: ISA guides (CDNA1 to CDNA3), "Buffer Addressing"; range rules: AMD's rocjitsu measured them on
-gfx950; see docs/reference/semantics.md.
+Sources: for fields and addresses the ISA guides (CDNA1 to CDNA3), "Buffer Addressing"; for range rules AMD's rocjitsu, which
+measured them on gfx950 (docs/reference/semantics.md).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ELEMENT = 1 << ELEMENT_LOG2
 class BufferResource:
     """A decoded V#, as i64 scalars."""
 
-    base: IrValue
-    stride: IrValue
-    records: IrValue
+    base: IrValue  # device address
+    stride: IrValue  # bytes
+    records: IrValue  # num_records: bytes, or records if there is an index and a stride
     swizzle: IrValue  # i1
     index_log2: IrValue  # log2 of the index stride
     add_tid: IrValue  # i1
@@ -76,8 +76,8 @@ class LaneAddresses:
     offsets: IrValue  # <64 x i64>, the sum of the instruction's and the register's offset, for swizzling
     indices: IrValue  # <64 x i64>, the index register (0 without idxen)
     resource: BufferResource
-    structured: IrValue  # i1: range by index instead of by bytes
-    unchecked: IrValue  # i1
+    structured: IrValue  # i1: True if the index must be in range, instead of the bytes
+    unchecked: IrValue  # i1: True if nothing is checked
     soffset: IrValue  # i64
 
 
@@ -231,7 +231,7 @@ def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes:
 
 
 def whole_wave(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """Emits the same for dwords, straight between memory and registers."""
+    """Emits a plain load or store of dwords, straight between memory and registers if possible, else for any buffer."""
     access, plain = _as_raw(frame, inst, rows_of(inst), places, DirectGlobal)
     access.run(
         (lanes == ALL_LANES) & plain,
@@ -250,7 +250,7 @@ def any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlace
 def _as_raw(
     frame: Frame, inst: Instruction, rows: StagedRows, places: dict[str, OperandPlace], kind: type[DirectGlobal]
 ) -> tuple[DirectGlobal, IrValue]:
-    """Returns the access as a raw buffer's, and i1: it is one."""
+    """Returns the access as that of a raw buffer, and i1: True if the buffer is raw."""
     memory = inst.spec.memory
     assert memory is not None
     resource = read_resource(frame, inst, places["srsrc"])

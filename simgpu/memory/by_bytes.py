@@ -19,7 +19,7 @@ from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.lane_copy import StagedRows, read_staged, staging, write_staged
 
 ROW = ir.VectorType(I8, LANES)  # a byte of every lane
-ROWS = 1024  # place in staging of the consecutive rows of an access
+ROWS = 1024  # offset in staging of a row for each byte of the access
 
 # From the number of a byte of the access (i64) to the lanes' device addresses, <64 x i64>, or to their mask, i64.
 OfByte = Callable[[IrValue], IrValue]

@@ -1,7 +1,7 @@
-"""Flat and global accesses: by addresses of the lanes, or a common address and 32 bits of each lane.
+"""Emits flat and global accesses: at 64-bit addresses of the lanes, or at a common address plus 32 bits of each lane.
 
-Functions whose names begin with `whole_wave` serve all lanes within the allocation that this record hit last; as an
-alternative they emit the way for any lanes. `vmem.WAYS` assigns functions to instructions.
+Functions whose names begin with `whole_wave` emit a fast path, for all lanes within the allocation that this record hit last,
+and the code for any lanes as an alternative. `vmem.WAYS` assigns functions to instructions.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def whole_wave_of_addresses(frame: Frame, inst: Instruction, places: dict[str, O
 
 
 def whole_wave_flat(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """Emits a flat load or store; addresses in an allocation are neither in LDS nor in private memory."""
+    """Emits a flat load or store. The fast path is right because addresses in an allocation are not in an aperture."""
     addresses = global_addresses(frame, places)
     access, whole = _of_addresses(frame, inst, places, lanes)
     access.run(whole, _registers(frame, inst, places), lambda: _flat_lanes(frame, inst, places, addresses, lanes))
@@ -125,9 +125,9 @@ def flat_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
 
 
 def _spaces(frame: Frame, places: dict[str, OperandPlace], lanes: IrValue) -> tuple[IrValue, IrValue, IrValue]:
-    """Returns the lanes in LDS, in private and in device memory, by the high half of each lane's address register.
+    """Returns masks of the lanes in LDS, in private and in device memory, by the high half of each lane's address register.
 
-    The offset does not affect that (LLVM, SelectFlatOffsetImpl); in LDS and private memory it is added in 32 bits.
+    The offset does not affect the choice (LLVM, SelectFlatOffsetImpl). In LDS and private memory it is added in 32 bits.
     """
     high = frame.row(frame.operand(places["vaddr"].slot), 1)
     shared, own = ((high == aperture).bitcast(I64) & lanes for aperture in (SHARED_APERTURE, PRIVATE_APERTURE))

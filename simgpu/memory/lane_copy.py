@@ -1,8 +1,7 @@
-"""Memory accesses of 64 lanes: rows staged, lanes copied in order, every byte checked.
+"""Copies the bytes of 64 lanes between memory and registers, through a staging area of the wave.
 
-One routine serves every space. A load copies each active lane's bytes to a staging area of the wave and reads it as rows. A
-store does the reverse, lane by lane in ascending order, so that the highest lane wins as on hardware. Lanes with
-consecutive addresses take a straight copy.
+A load copies each active lane's bytes to staging and reads that as rows. A store does the reverse, lane by lane in ascending
+order, so that the highest lane wins, as on hardware. Lanes with consecutive addresses are copied at once. Callers check bounds.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from simgpu.machine.values import I1, I8, I16, I32, I64, IrValue, join_vectors, 
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
 
 WIDE64 = ir.VectorType(I64, LANES)
-GROUP = 16  # lanes at a time: dwords of a vector
+GROUP = 16  # lanes that are copied at a time: one vector of 16 dwords
 
-Places = Callable[[IrValue], list[IrValue]]  # from a group's number (i64) to the host pointers of its lanes
+Places = Callable[[IrValue], list[IrValue]]  # returns the host pointers of a group's lanes, by its number (i64)
 
 
 def constant(value: int) -> ir.Constant:
@@ -66,9 +65,9 @@ def staging(frame: Frame) -> IrValue:
 
 
 def each_group(frame: Frame, body: Callable[[Any], None], written_out: bool = False) -> None:
-    """Runs body(number) for each 16 lanes, in a loop, whose number is an i64.
+    """Emits a loop over groups of 16 lanes; body(number) emits its code for a group's number, an i64.
 
-    Written out, short bodies are a tenth to a twentieth faster, and LLVM takes four times as long.
+    written_out: True emits the body four times instead: short bodies run 5 to 10 % faster, and LLVM takes four times as long
     """
     if written_out:
         for number in range(LANES // GROUP):
@@ -95,7 +94,7 @@ def copy_bytes(source: IrValue, target: IrValue, count: int) -> None:
 
 @dataclass(frozen=True)
 class StagedRows:
-    """Relation of staged bytes to registers: one element of `bits` a lane."""
+    """How registers are staged: each lane has one element of `bits`."""
 
     bits: int  # 8, 16 or a multiple of 32
     sign: bool = False  # sign-extend a narrow element
@@ -170,9 +169,8 @@ class Narrow:
 class LaneCopy:
     """Copies between staging and memory for the lanes of a mask.
 
-    addresses: <64 x i64>, device addresses (or LDS offsets). A store finds its bytes staged lane after lane; a load
-    leaves registers row after row (`read_staged`). narrow: the parts of the addresses, if the lanes then need no 64-bit
-    address each.
+    addresses: <64 x i64>, device addresses (or LDS offsets). narrow: the same addresses as a common start and 32-bit offsets, if
+    they have this form. Staged data of a store is lane after lane; that of a load is row after row (`read_staged`).
     """
 
     def __init__(
@@ -190,7 +188,7 @@ class LaneCopy:
         self.narrow = narrow
         # False for rare accesses: a loop over the lanes, which compiles quickly.
         self.unrolled = True
-        # True if compile time matters more than speed on lanes far apart: those then take the loop.
+        # True if compile time matters more than speed: lanes that are not consecutive take the loop, too.
         self.compact = False
         self.first = addresses[0]
         expected = self.first + lane_numbers(lane_bytes)
@@ -263,7 +261,7 @@ class LaneCopy:
         each_group(self.frame, rows)
 
     def _copy_one(self, lane: IrValue, host_of: Callable[[Any], IrValue]) -> None:
-        """Copies one lane's bytes, at a place of its own."""
+        """Copies one lane's bytes."""
         stage, place = staging(self.frame), host_of(self._address(lane * 8))
         if self.to_memory or self.lane_bytes <= 4:
             mine = stage.at(lane * self.lane_bytes)
@@ -275,7 +273,7 @@ class LaneCopy:
             copy_bytes(place.at(4 * part), column.at(part * ROW), 4)
 
     def _all(self, places: Places) -> None:
-        """Copies all lanes, which are active and anywhere: without a loop over a mask."""
+        """Copies all 64 lanes at any addresses, without a loop over a mask."""
         if not self.to_memory and self.lane_bytes > 4:
             self._gather(places, load_transposed if self.lane_bytes == 16 else load_pairs)
             return

@@ -1,7 +1,7 @@
-"""LDS instructions: offsets into the workgroup's block, checked against its size.
+"""Emits LDS loads and stores. Offsets are checked against the workgroup's LDS size.
 
-A lane's offset is a sum of 32 bits that wraps (LLVM, hasUsableDSOffset: the offset field works with negative bases since
-GCN 2, and compilers emit them).
+A lane's offset is a sum that wraps at 32 bits (LLVM, hasUsableDSOffset: since GCN 2 the offset field works with negative bases,
+which compilers emit).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def plan(inst: Instruction, plan: Plan) -> dict[str, OperandPlace]:
 
 
 class LDSAccess:
-    """Checked copies between staging and LDS, for lanes with given i64 offsets."""
+    """Emits checked copies between staging and LDS. offsets: <64 x i64>."""
 
     def __init__(
         self, frame: Frame, offsets: Any, lane_bytes: int, narrow: Narrow | None = None, compact: bool = False
@@ -156,7 +156,7 @@ def _direct_load(frame: Frame, inst: Instruction, places: dict[str, OperandPlace
 
 
 def _parts(inst: Instruction) -> list[tuple[str, str, int]]:
-    """Returns a lane's one or two places: the modifier with the offset, a store's operand, the bytes of an offset unit."""
+    """Returns for the one or two accesses of a lane: modifier with the offset, operand of a store, bytes of an offset unit."""
     memory = inst.spec.memory
     assert memory is not None
     if memory.count == 1:
@@ -166,7 +166,7 @@ def _parts(inst: Instruction) -> list[tuple[str, str, int]]:
 
 
 def spans_of(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], block: Any = None) -> list[direct.LaneSpan]:
-    """Returns a load's or store's one or two places of each lane, in LDS or in a block of its size at pointer `block`."""
+    """Returns the one or two spans that a load or store accesses, in LDS or in a block of the same size at pointer `block`."""
     memory = inst.spec.memory
     assert memory is not None
     base = frame.state(layout.LDS_BASE, I64).pointer() if block is None else block
@@ -208,11 +208,11 @@ def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
 
 
 def transpose(frame: Frame, bits: int, element_bits: int) -> None:
-    """Transposes for ds_read_*_tr_*: in each 16 lanes the staged elements, as rows of 16, become columns.
+    """Transposes staged elements for ds_read_*_tr_*, in each group of 16 lanes.
 
-    Lane i of the 16 gets element 16·j + i of the group as element j. This was checked for 8 and 16 bits, against kernels
-    that a compiler made; the guide gives no formula. 6-bit elements are packed from the lowest bit on, as the matrix
-    instructions read them.
+    Lane i of a group gets element 16·j + i of the group, counted lane by lane, as its element j. For 8 and 16 bits this was
+    checked against kernels from a compiler; the guide gives no formula. 6-bit elements are packed from the lowest bit on, as the
+    matrix instructions read them.
     """
     base = staging(frame)
     count = bits // element_bits  # elements a lane

@@ -1,6 +1,6 @@
-"""Atomics on LDS, one active lane after another, ascending; also append and consume.
+"""Emits atomics on LDS, one active lane after another in ascending order; also append and consume.
 
-A workgroup runs on one host thread, so a read, the instruction's body and a write are one step.
+A workgroup runs on one host thread, so a plain read, the instruction's body and a plain write are atomic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from simgpu.memory.lds import LDSAccess, joined_scalar, offsets_of, stage_operan
 
 
 def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
-    """Emits an atomic with one place a lane, or two (ds_wrxchg2), or from LDS to LDS (src2)."""
+    """Emits an atomic with one location a lane, with two (ds_wrxchg2), or from LDS to LDS (src2)."""
     memory = inst.spec.memory
     assert memory is not None
     lanes = frame.exec_bits()
@@ -56,7 +56,7 @@ def step(frame: Frame, inst: Instruction, place: IrValue, data: list[IrValue]) -
 
 
 def _each_lane(frame: Frame, inst: Instruction, offsets: Any, data: list[OperandPlace], lanes: Any) -> Any:
-    """Runs the step of each active lane at its offset; returns the old values, one element a lane."""
+    """Emits `step` for each active lane at its offset. Returns the old values, <64 x iN>."""
     memory = inst.spec.memory
     assert memory is not None
     bits = memory.bits

@@ -1,9 +1,9 @@
-"""Loads straight to LDS: each lane's dword goes to M0 + offset + 4·lane (ISA guides, "LDS DMA").
+"""Emits loads to LDS: each lane's dword goes to M0 + offset + 4·lane (ISA guides, "LDS DMA").
 
 Only the low bits of M0 that LDS needs count, for global and scratch forms without the lowest two (CDNA4 guide, 9.1.9 and
 10.3: M0[17:0], M0[17:2] * 4; CDNA3 guide: M0[15:0]). The instruction's offset is added to both addresses. Wider forms
-(gfx950) put a lane's 12 or 16 bytes at that multiple of its lane number; narrow ones extend to a dword.
-buffer_store_lds_dword goes the other way.
+(gfx950) put a lane's 12 or 16 bytes at 12·lane or 16·lane; narrower elements are extended to a dword. buffer_store_lds_dword
+goes the other way.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def store_from_lds(
 
 
 def block_of(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lane_bytes: int) -> tuple[IrValue, IrValue]:
-    """Returns the destination of all lanes' bytes in LDS, as a host pointer, and i1: it is in bounds."""
+    """Returns the destination of all lanes' bytes in LDS, as a host pointer, and i1: True if it is in bounds."""
     first, size = _first_offset(frame, inst, places), frame.state(layout.LDS_SIZE, I64)
     fits = (first + LANES * lane_bytes).unsigned <= size
     return frame.state(layout.LDS_BASE, I64).pointer().at(first), fits & (first.signed >= 0)

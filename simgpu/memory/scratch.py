@@ -1,8 +1,8 @@
-"""Private memory: a lane's own bytes, interleaved by dword over the wave's 64 lanes.
+"""Emits accesses to private memory, which is interleaved by dword over the wave's 64 lanes.
 
-It is reached by scratch instructions, by flat addresses in the private aperture, and by buffer resources with swizzle and
-add_tid (buffers). Lane l's dword d is at FLAT_SCRATCH + 256·d + 4·l (LLVM AMDGPUUsage, "Private"). An access that crosses
-dwords continues in the lane's next dword.
+Scratch instructions, flat addresses in the private aperture, and buffer resources with swizzle and add_tid (`buffers`) access
+it. Lane l's dword d is at FLAT_SCRATCH + 256·d + 4·l (LLVM AMDGPUUsage, "Private"). An access that crosses dwords continues in
+the lane's next dword.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simgpu.memory.atomics import demand_alignment, global_atomic
 from simgpu.memory.lane_copy import WIDE64, StagedRows, is_inside, lane_numbers, read_staged, rows_of, staging, write_staged
 from simgpu.memory.lds_dma import store_rows
 
-# The place where both halves of a 64-bit atomic are joined: past the bytes that `global_atomic` stages.
+# Offset in the staging area at which the halves of 64-bit atomics are joined: past the bytes that `global_atomic` stages.
 HALVES = 2048
 
 
@@ -71,7 +71,7 @@ def check(frame: Frame, offsets: IrValue, lane_bytes: int, lanes: IrValue) -> No
 
 
 def access(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], offsets: IrValue, lanes: IrValue) -> None:
-    """Emits a private load or store, a dword of memory at a time, or a byte if a lane's dword crosses two."""
+    """Emits a private load or store: dword by dword, or byte by byte if a lane's data cross more dwords than aligned ones."""
     memory = inst.spec.memory
     assert memory is not None
     rows = rows_of(inst)
@@ -122,7 +122,7 @@ def _dword(frame: Frame, offsets: IrValue, number: int) -> IrValue:
 
 
 def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], offsets: IrValue, lanes: IrValue) -> None:
-    """Emits an atomic on private memory (flat): only its lane sees it, so halves may be joined."""
+    """Emits a flat atomic on private memory. Only its lane sees the memory, so a 64-bit one may load and store two halves."""
     memory = inst.spec.memory
     assert memory is not None
     check(frame, offsets, memory.bits // 8, lanes)

@@ -1,7 +1,7 @@
 """Scalar memory: consecutive dwords between memory and scalar registers, atomics, clocks.
 
-Addresses: SBASE + offset, each without its low two bits, in 64 bits. s_scratch_* scales a register offset by 64, because
-private memory is interleaved by lane. A buffer resource has its range (ISA guides, "Scalar Memory").
+Addresses are SBASE + offset, each without its low two bits, in 64 bits. s_scratch_* scales a register offset by 64, because
+private memory is interleaved by lane. A buffer resource limits its accesses to its range (ISA guides, "Scalar Memory").
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simgpu.memory.lane_copy import constant, copy_bytes
 
 DWORD = ~3 & (1 << 64) - 1
 SCRATCH_LOG2 = 6  # log2 of the unit, in bytes, of the offset register of s_scratch_*
-# A wave instruction every 4 cycles. The constant clock is slower by about 16 (100 MHz).
+# An instruction of a wave counts as 4 cycles. The constant clock (100 MHz) is taken to be 16 times slower.
 CYCLES, REAL_CYCLES_LOG2 = 4, 4
 
 
@@ -82,7 +82,10 @@ def _offsets(frame: Frame, places: dict[str, OperandPlace]) -> tuple[IrValue, Ir
 
 
 def locate(frame: Frame, address: IrValue, size: int, writes: bool) -> tuple[IrValue, IrValue, IrValue]:
-    """Returns host pointer, allocation and offset of a checked address range; faults outside."""
+    """Returns the host pointer of an address range, its allocation's entry, and its offset there.
+
+    The emitted code faults if the range is in no allocation, or is written and read-only. size: in bytes.
+    """
     build = frame.build
     entry = find_allocation(frame, address)
     base, limit = field(entry, layout.ALLOC_BASE), field(entry, layout.ALLOC_SIZE)
@@ -97,7 +100,7 @@ def locate(frame: Frame, address: IrValue, size: int, writes: bool) -> tuple[IrV
 
 
 def _mark(frame: Frame, entry: IrValue, offset: IrValue, size: int, table: int) -> None:
-    """Sets the bits of the bytes touched in one of the allocation's bitmaps, if it has them."""
+    """Sets the bits of the touched bytes in an allocation's bitmap, if it has one. table: offset of the bitmap's field."""
     if frame.dry:
         return
     bits = field(entry, table)
@@ -108,7 +111,7 @@ def _mark(frame: Frame, entry: IrValue, offset: IrValue, size: int, table: int) 
 
 
 def transfer(frame: Frame, address: IrValue, registers: IrValue, size: int, to_memory: bool) -> None:
-    """Copies `size` bytes between a device address and scalar registers, checked and marked."""
+    """Copies `size` bytes between a device address and scalar registers; checks the range and marks the bytes."""
     place, entry, offset = locate(frame, address, size, to_memory)
     source, target = (registers, place) if to_memory else (place, registers)
     for at in range(0, size, 64):

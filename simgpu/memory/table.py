@@ -1,7 +1,7 @@
 """A launch's view of device memory: the table of allocations that handlers search, and bitmaps of the bytes they touch.
 
-A launch's cost for its table does not grow with the allocated memory. Its rows are copied if allocations changed, else kept.
-Bitmaps are consecutive in memory that is all zero between launches. A handler that sets bits records their page
+The table's cost to a launch does not grow with the size of the allocations. Rows are copied only if allocations changed since the
+last launch. All bitmaps are in one block of memory, which is zero between launches. A handler that sets bits records their page
 (`any_lanes.note_page`), so only such pages are counted and cleared.
 """
 
@@ -29,10 +29,11 @@ BASE, SIZE, READ, WRITTEN, LEAD, ASKED = (
 
 
 class Bitmaps:
-    """Zeroed memory for the bitmaps of one launch at a time.
+    """Memory for the bitmaps of one launch at a time.
 
-    bits: (pages, PAGE) uint8; touched: for each page, 1 if bits were set from there on; address: of the first bit; page_zero:
-    the address that the byte of `was_touched` would have for the page at address 0, modulo 2^64.
+    bits: (pages, PAGE) uint8. touched: for each page, 1 if an access set bits that begin there (they may end in the next page).
+    address: host address of `bits`. page_zero: the address that the byte of `was_touched` would have for the page at address 0,
+    modulo 2^64.
     """
 
     def __init__(self, pages: int) -> None:
@@ -42,7 +43,7 @@ class Bitmaps:
         self.page_zero = (self.touched.ctypes.data - (self.address >> layout.BITMAP_PAGE)) % (1 << 64)
 
     def used_pages(self) -> np.ndarray:
-        """Returns pages that may have bits, in order: those touched, and the page after each."""
+        """Returns the numbers of pages that may have set bits, in order: those touched, and the page after each."""
         (first,) = self.touched.nonzero()
         if not len(first):
             return first
@@ -61,9 +62,8 @@ class Bitmaps:
 class AllocationTable:
     """Allocations of a launch, sorted by address.
 
-    rows: (entries, COLUMNS) int64, one `AllocationEntry` each, after an empty one, in which the search for a low
-    address ends; tracked: True for allocations whose bytes are counted; bitmaps: room for them, None if none are
-    counted.
+    rows: (entries, COLUMNS) int64, one `AllocationEntry` each. The first is empty: the search for an address below all
+    allocations ends there. tracked: for each row, True if its bytes are counted. bitmaps: memory for them, None if no bytes are.
     """
 
     def __init__(self, rows: np.ndarray, tracked: np.ndarray, bitmaps: Bitmaps | None) -> None:
@@ -99,13 +99,13 @@ class AllocationTable:
         return PAGE * self._half if self.bitmaps is not None else 0
 
     def spans(self) -> dict[int, tuple[int, int]]:
-        """Returns the first bit, among those of bytes read, and the count of each tracked allocation, by base address."""
+        """Returns (first bit in the bitmaps of bytes read, number of bits) of each tracked allocation, by base address."""
         rows = self.rows[self._counted]
         places = zip(rows[:, SIZE].tolist(), self._starts.tolist(), strict=False)
         return {base: (8 * PAGE * start, size) for base, (size, start) in zip(rows[:, BASE].tolist(), places, strict=True)}
 
     def unique_bytes(self) -> tuple[int, int]:
-        """Counts bytes of tracked memory read and written at least once, only in the requested sizes."""
+        """Returns the numbers of bytes of tracked memory that were read and that were written, without padding bytes."""
         assert self.bitmaps is not None
         used = self.bitmaps.used_pages()
         if not len(used):
@@ -117,7 +117,7 @@ class AllocationTable:
         return int(ones[read].sum()) - beside[0], int(ones[~read].sum()) - beside[1]
 
     def _filling_bits(self) -> np.ndarray:
-        """Returns bits, of bytes read, for the padding of dwords, which nobody requested."""
+        """Returns the numbers of padding bytes' bits in the bitmaps of bytes read."""
         rows, starts = self.rows[self._counted], 8 * PAGE * self._starts[:-1]
         lead, size = rows[:, LEAD], rows[:, SIZE]
         left = size - lead - rows[:, ASKED]
@@ -133,12 +133,12 @@ class AllocationTable:
         return self.bitmaps.bits[first:end].reshape(-1)[: -(-size // 8)]
 
     def _bits(self, which: int, number: int) -> np.ndarray:
-        """Returns the same bits, a byte each (bool)."""
+        """Returns the bits of `_packed_bits` as one byte each, 0 or 1."""
         size = int(self.rows[self._counted[number], SIZE])
         return np.unpackbits(self._packed_bits(which, number), count=size, bitorder="little")
 
     def touched_bits(self, which: int) -> dict[int, np.ndarray]:
-        """Returns bits of bytes read (0) or written (1), uint8, by base address, of the tracked allocations that have any."""
+        """Returns the packed bits (uint8) of bytes read (0) or written (1), by base address, of tracked allocations with any."""
         assert self.bitmaps is not None
         found: dict[int, np.ndarray] = {}
         numbers = np.unique(np.searchsorted(self._starts + which * self._half, self.bitmaps.used_pages(), side="right") - 1)
@@ -198,13 +198,13 @@ class AllocationTable:
         return int(self.rows[self._counted[number], BASE]) + (page - int(self._starts[number])) * 8 * PAGE + byte
 
     def was_touched(self, address: int) -> bool:
-        """True if anything was accessed in the tracked allocation that begins at the address, or is the last before it."""
+        """True if any byte was accessed in the last tracked allocation that begins at or before the address."""
         found = np.flatnonzero(self.rows[self._counted, BASE] <= address)
         return bool(len(found) and any(self._bits(which, int(found[-1])).any() for which in (0, 1)))
 
 
 def pages_of(sizes: np.ndarray) -> np.ndarray:
-    """Returns the pages of a bitmap for allocations of these sizes in bytes."""
+    """Returns the number of pages of each bitmap, for allocations of these sizes in bytes."""
     return (sizes // 8 + SPARE) // PAGE + 1
 
 
@@ -220,7 +220,7 @@ class LaunchTables:
         self._kept: tuple[int, AllocationTable] | None = None
 
     def take(self, version: int, rows: np.ndarray, tracked: np.ndarray) -> AllocationTable:
-        """Returns a table of the rows, which are copied; version: another number for other rows."""
+        """Returns a table of a copy of the rows. version: a number that is unique to these rows."""
         with self._lock:
             kept, self._kept = self._kept, None
         if kept is not None and kept[0] == version:
@@ -234,7 +234,7 @@ class LaunchTables:
         return AllocationTable(rows.copy(), tracked, room)
 
     def give_back(self, version: int, table: AllocationTable) -> None:
-        """Takes back a table that no launch uses any more; version: its own."""
+        """Takes back a table that no launch uses any more. version: as for `take`."""
         if table.bitmaps is not None:
             table.bitmaps.clear()
         with self._lock:

@@ -1,4 +1,4 @@
-"""Memory instructions except LDS and scalar memory: the choice of their way (`WAYS`), and their operands."""
+"""Emits memory instructions except LDS and scalar memory: plans their operands and chooses a strategy (`WAYS`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def dwords(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> 
 
 
 def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
-    """True if a buffer instruction has an offset of each lane, and no index."""
+    """True if a buffer instruction has an offset register (offen) and no index."""
     return bool(inst.mods.get("offen")) and not inst.mods.get("idxen")
 
 
@@ -47,16 +47,16 @@ def is_unobserved(frame: Frame, inst: Instruction, places: dict[str, OperandPlac
 
 
 def by_lane(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
-    """True if each lane has an address or offset of its own."""
+    """True if the instruction has a vector address or offset."""
     return "vaddr" in places
 
 
 def has_base(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
-    """True if the lanes have an address in common."""
+    """True if the instruction has a scalar base address."""
     return "saddr" in places
 
 
-# The first row that fits an instruction is its way. Rows for a whole wave also emit the way for any lanes as an alternative.
+# The first row that fits an instruction is used. Rows for a whole wave also emit code for any lanes as an alternative.
 WAYS = (
     Way("buffer", "plain", (raw, dwords), buffers.whole_wave),
     Way("buffer", "plain", (raw,), buffers.raw),

@@ -1,6 +1,6 @@
-"""Samples of a launch: a few of its workgroups run, and `simgpu.timing` predicts the time of all.
+"""Samples launches: runs a few workgroups of a launch, from which `simgpu.timing` predicts the time of all.
 
-    workgroups.py  chosen workgroups of a launch, one at a time, each wave up to a limit
-    kinds.py       the choice of workgroups that represent all
-    samples.py     `time_launch`: a launch's samples, and the model's answer
+    workgroups.py  runs single workgroups of a launch, each wave up to a limit
+    kinds.py       chooses workgroups that represent all
+    samples.py     `time_launch`: samples a launch and predicts its time
 """

@@ -17,11 +17,12 @@ from simgpu.timing.code import ATOMIC, CodeColumns
 from simgpu.timing.dispatch import spread
 from simgpu.timing.trace import Trace
 
-KEPT = 4_000_000  # records of all waves of a workgroup whose traces are kept; later ones are only counted
-PATIENCE = 300_000  # records of a wave after which a check looks for waiting on other workgroups
-MOST_STEPS = 1 << 28  # most records that a wave of a whole sample steps over
-IN_ORDER_STEPS = 32_000_000  # records of all waves of a launch in which some workgroups wait for others
-# Samples from which all workgroups are assumed alike: at least ALIKE, up to MORE_ALIKE while they take few records.
+KEPT = 4_000_000  # most records of a workgroup, all waves together, that its streams keep; later ones are only counted
+PATIENCE = 300_000  # records of a wave after which it is tested whether it waits for other workgroups
+MOST_STEPS = 1 << 28  # most records that a wave of a sample executes
+IN_ORDER_STEPS = 32_000_000  # most records that samples execute, all waves together, if workgroups wait for others
+# Number of equal samples from which all workgroups are assumed alike: ALIKE, or MORE_ALIKE if these have at most ALIKE_STEPS
+# records together.
 ALIKE, MORE_ALIKE, ALIKE_STEPS = 4, 128, 300_000
 # If workgroups differ, samples are added until the mean's relative error is NEAR, or up to these limits.
 MOST_DIFFERENT, DIFFERENT_STEPS, NEAR = 1024, 16_000_000, 0.01
@@ -29,10 +30,11 @@ MOST_DIFFERENT, DIFFERENT_STEPS, NEAR = 1024, 16_000_000, 0.01
 # kind that was not among MORE_ALIKE samples is less than 2.4 % of the workgroups (95 %: 0.976^128).
 FEW_KINDS, SEEN_KIND = 4, 8
 FEW_BORDERS = 16  # most borders between workgroups of two kinds, in the order of dispatch, that are searched for
-MATRIX_STEPS = 16  # plain instructions that take as long to run as a matrix instruction
-# workgroups of a CU that may be alike though the launch's differ; standard deviations by which they then differ
+MATRIX_STEPS = 16  # plain instructions that the simulator runs in the time of a matrix instruction
+# With fewer than FEW_ROUNDS workgroups, those of one CU may be alike although the launch's differ. The error is then at least
+# TOGETHER standard deviations.
 FEW_ROUNDS, TOGETHER = 16, 0.5
-LONG_STEPS = 32_000_000  # records of samples from which two are enough
+LONG_STEPS = 32_000_000  # if samples have more records together, two are enough
 HUNGRY = 4  # if the first workgroup does this many times the work of a later one, it may have taken the later one's work
 WAITED = 0.25  # wider band if workgroups wait for each other
 SHARED_WORK = 0.25  # wider band if workgroups take their work from each other
@@ -43,15 +45,15 @@ class LaunchFacts:
     """Facts that samples show about a launch, in addition to their traces."""
 
     notes: Sequence[str] = ()  # limits of the prediction, for people
-    wider: float = 0.0  # fraction that they add to the band
-    shared_by: int = 0  # workgroups that do the one sample's work together; 0 for none
+    wider: float = 0.0  # fraction of the time that these limits add to the band
+    shared_by: int = 0  # number of workgroups that share the work of the only sample; 0 if they do not
 
 
 def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[list[Streams], LaunchFacts]:
-    """Runs workgroups that represent all, a single one if all do the same; places: workgroups that the GPU holds.
+    """Runs workgroups that represent all, a single one if all do the same. places: workgroups that the GPU holds.
 
-    If one round holds all, they run at once and the longest decides, so edges of the grid are among the samples. In
-    several rounds each kind of workgroup counts by its frequency: samples are evenly spread.
+    If all workgroups run in one round, the longest one decides, so workgroups at the edges of the grid are among the samples. In
+    several rounds each kind of workgroup counts by its frequency, so samples are evenly spread.
     """
     name, groups, wholes, heavy = sampling.launch.info.title, sampling.launch.groups, list[Streams](), 1.0
     rounds, sizes = groups > places, list[int]()
@@ -97,7 +99,8 @@ def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[
 
 
 def _suffices(sizes: Sequence[int], heavy: float, groups: int, rounds: bool) -> bool:
-    """True if samples of these sizes, each record as slow as `heavy` plain ones, determine what all workgroups do."""
+    """True if there are enough samples. sizes: their records. heavy: host time of a record, in plain instructions. rounds: True if
+    there are several rounds."""
     count, total = len(sizes), sum(sizes) * heavy
     if count < ALIKE:
         return count > 1 and total > LONG_STEPS
@@ -111,7 +114,7 @@ def _suffices(sizes: Sequence[int], heavy: float, groups: int, rounds: bool) -> 
 
 
 def _few_kinds(sizes: Sequence[int]) -> bool:
-    """True if there are few sizes and each came often, as when some programs have one row more than others."""
+    """True if there are at most FEW_KINDS sizes, each at least SEEN_KIND times: for example if some programs have one row more."""
     _, seen = np.unique(np.round(np.array(sizes) / (NEAR * max(sizes))), return_counts=True)
     return len(seen) <= FEW_KINDS and min(seen) >= SEEN_KIND
 
@@ -133,8 +136,7 @@ def _at_borders(sampling: Sampling, wholes: Sequence[Streams]) -> list[Streams]:
 
 
 def _heavy(sampling: Sampling, one: Streams) -> float:
-    """Returns how many plain instructions take as long to run as a mean one of this workgroup; a stream's word counts,
-    too."""
+    """Returns the mean host time of this workgroup's records, in plain instructions. A word of a stream counts as one."""
     code, trace = sampling.path(one.streams[0])
     steps = trace.steps
     return 1 + (MATRIX_STEPS - 1) * float(np.mean(code.kind[steps] == Kind.MATRIX)) + len(one.streams[0]) / len(steps)
@@ -143,7 +145,7 @@ def _heavy(sampling: Sampling, one: Streams) -> float:
 def _sampling_error(sizes: Sequence[int], groups: int, few: bool = False) -> float:
     """Returns the relative error from workgroups that were not sampled: two standard errors of their mean.
 
-    few: True if a CU has so few workgroups that, by their order, they may be alike.
+    few: True if a CU has so few workgroups that they may be alike, because consecutive workgroups are.
     """
     unknown = 1 - len(sizes) / groups
     if unknown == 0:
@@ -154,7 +156,7 @@ def _sampling_error(sizes: Sequence[int], groups: int, few: bool = False) -> flo
 
 
 def _whole_group(sampling: Sampling, group: int) -> Streams | None:
-    """Runs a workgroup for at most MOST_STEPS; None if it waits for others."""
+    """Runs a workgroup, each wave for at most MOST_STEPS records. Returns None if it waits for others."""
     try:
         one = sampling.sample(group, PATIENCE, KEPT // sampling.launch.waves, MOST_STEPS)
     except Deadlock:
@@ -163,29 +165,29 @@ def _whole_group(sampling: Sampling, group: int) -> Streams | None:
 
 
 def share(code: CodeColumns, trace: Trace, groups: int) -> float:
-    """Returns the fraction of a workgroup's work that one of `groups` does.
+    """Returns the fraction of the traced workgroup's work that each of `groups` workgroups does if they share it.
 
-    It is a whole number of the portions that the workgroup took, counted by its atomics except the last.
+    It is a whole number of the portions that the workgroup took. Each atomic except the last takes one.
     """
     taken = max(1, round(_atomics(code, trace) * trace.stretch) - 1)
     return math.ceil(taken / groups) / taken if taken > 1 else 1 / groups
 
 
 def _spins(sampling: Sampling, one: Streams) -> bool:
-    """True if a workgroup's first wave executes an atomic repeatedly."""
+    """True if a workgroup's first wave executes an atomic more than twice."""
     return _atomics(*sampling.path(one.streams[0])) > 2
 
 
 def _atomics(code: CodeColumns, trace: Trace) -> int:
-    """Counts the first wave's executions of its most frequent atomic."""
+    """Returns how often the first wave executes its most frequent atomic."""
     numbers = trace.steps[: trace.starts[1]]
     return int(np.bincount(numbers[code.flags[numbers] & ATOMIC > 0], minlength=1).max())
 
 
 def _in_order(sampling: Sampling, saved: SavedMemory) -> list[Streams]:
-    """Runs samples of a launch whose workgroups wait for earlier ones: the first ones once, in the order of dispatch.
+    """Returns samples of a launch whose workgroups wait for earlier ones. Runs workgroups from the first on, in dispatch order.
 
-    Raises LaunchError if one never ends even so.
+    Raises LaunchError if one does not end although all before it have ended.
     """
     saved.restore()
     name, groups = sampling.launch.info.title, sampling.launch.groups

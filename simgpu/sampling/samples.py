@@ -1,4 +1,4 @@
-"""Predicts kernel times: runs samples of a launch's workgroups and feeds `simgpu.timing` with them."""
+"""Predicts the time of a launch: runs samples of its workgroups and passes them to `simgpu.timing`."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from simgpu.timing.dispatch import spread
 from simgpu.timing.predict import GroupResources, Prediction, SampledLaunch, predict
 from simgpu.timing.trace import part_of, renumber, trace_of
 
-SMALL = 1 << 24  # bytes up to which an allocation is always restored: flags that workgroups wait for are in small ones
-BEGINNING_STEPS = 1_000_000  # records of the beginnings, summed over all waves
-LEAST_STEPS = 256  # of a wave
-MOST_BEGINNINGS = 1024
-# Rounds whose memory channels are compared with those of the round around the longest workgroup; the search stops at a
-# round that keeps this fraction of the channels busy.
+SMALL = 1 << 24  # smaller allocations (bytes) are always restored: flags that workgroups wait for are in these
+BEGINNING_STEPS = 1_000_000  # records of all beginnings, all waves together
+LEAST_STEPS = 256  # least records of a wave's beginning
+MOST_BEGINNINGS = 1024  # most workgroups of a round that begin
+# Most rounds, besides the one around the longest workgroup, whose memory channels are examined. The search stops once the rounds
+# together keep this fraction of the channels busy.
 MOST_ROUNDS, ALL_CHANNELS = 16, 0.9
 UNKNOWN_LOOP = 0.05  # wider band if a trace ends before its workgroup
 ENDLESS = 0.5  # wider band if a workgroup has not ended after MOST_STEPS
 
 
 def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: bool = True) -> SampledLaunch:
-    """Runs samples of a launch. Raises what a launch raises.
+    """Runs samples of a launch. Raises the errors of a launch.
 
     restore: True restores all of the device's memory afterwards, False only small allocations.
     """
@@ -82,14 +82,14 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
 
 
 def _round(sampling: Sampling, first: int, together: int, steps: int) -> list[Streams]:
-    """Runs the beginnings of workgroups that run together, from `first` on."""
+    """Runs the beginnings of `together` consecutive workgroups from `first` on, each wave for `steps` records."""
     return [sampling.sample(group, steps) for group in range(first, first + together)]
 
 
 def _channels(sampling: Sampling, beginnings: Sequence[Streams], steps: int) -> float:
-    """Returns the fraction of memory's channels that are busy.
+    """Returns the fraction of memory's channels that are busy: 1 if the chip's channels do not depend on the address.
 
-    It comes from one round, and from rounds all over the launch if the channels depend on the address.
+    Otherwise it is the fraction in one round, `beginnings`, and in rounds from all over the launch.
     """
     launch = sampling.launch
     row, together = pipelines(launch.device.arch), len(beginnings)
@@ -103,7 +103,7 @@ def _channels(sampling: Sampling, beginnings: Sequence[Streams], steps: int) -> 
 
 
 def _traced_kernel(kernel: Kernel) -> Kernel:
-    """Returns the kernel on a device that traces paths and shares the memory; kept for the next call."""
+    """Returns the kernel on a device that shares the memory and traces paths. Cached by module."""
     module = kernel.module
     kept = module.device.shadows.setdefault("timed", {})
     if id(module) not in kept:

@@ -1,4 +1,4 @@
-"""Runs chosen workgroups of a launch, one at a time, each wave up to a limit, and returns their waves' streams."""
+"""Runs single workgroups of a launch, each wave up to a limit, and returns their waves' streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from simgpu.machine.layout import Status
 from simgpu.timing.code import ATOMIC, STORE, CodeColumns, code_of
 from simgpu.timing.trace import Trace, trace_of
 
-LOOKED_AT, POLLING = 256, 32  # last accesses of a wave that show if it waits; instructions per access if it does
+LOOKED_AT, POLLING = 256, 32  # a wave's last accesses that are examined for polling; most instructions per access if it polls
 COMPUTING = (Unit.VALU, Unit.MATRIX, Unit.ALONE)
 
 
@@ -46,7 +46,7 @@ class AllStopped(Exception):
 
 
 class Sampling(Supervisor):
-    """Runs chosen workgroups of a launch, one at a time, each wave up to a limit."""
+    """Runs single workgroups of a launch, each wave up to a limit."""
 
     stopped = 0  # waves of the workgroup that reached their limit
     waited = False  # True if they stopped because the workgroup waits for others
@@ -77,7 +77,7 @@ class Sampling(Supervisor):
         return code_of(dict(program.instructions), program.count + 1, pipelines(self.launch.device.arch))
 
     def path(self, stream: np.ndarray) -> tuple[CodeColumns, Trace]:
-        """Decodes a wave's stream: the code's columns and the trace."""
+        """Returns the code's columns, and a wave's stream as a trace."""
         code = self.code
         return code, trace_of(code, [stream], self.launch.entry, False, 0)
 
@@ -105,9 +105,9 @@ class Sampling(Supervisor):
         (self.worker,) = self.launch.begin()
 
     def sample(self, group: int, steps: int, keep: int | None = None, further: int = 0) -> Streams:
-        """Runs a workgroup, each wave for `steps` records, then up to `further` if it does not wait for others.
+        """Runs a workgroup, each wave for `steps` records, or `further` records if it does not wait for others.
 
-        keep: records after which a stream ends (default: all).
+        keep: records of a wave after which its stream ends (default: `steps`).
         """
         worker, storage = self.worker, self.worker.checks["path_trace"]
         assert isinstance(storage, PathStorage)

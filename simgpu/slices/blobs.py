@@ -1,4 +1,4 @@
-"""Bytes by their hash: each worker gets missing bytes once, through a folder that it can see or with a task."""
+"""Stores bytes by their hash, so that each worker gets them only once: from a folder that it can read, or with a task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Blobs:
         self._kept: OrderedDict[str, bytes] = OrderedDict()
 
     def add(self, given: Mapping[str, bytes], needed: Sequence[str]) -> None:
-        """Keeps these bytes and those needed now; the least recently used make room for them."""
+        """Stores the bytes of `given`. Drops least recently used bytes to make room, but none of `needed`."""
         self._kept.update(given)
         for name in needed:
             if name in self._kept:
@@ -41,7 +41,7 @@ class Blobs:
             size -= len(self._kept.popitem(last=False)[1])
 
     def has(self, name: str, folder: str) -> bool:
-        """True if the bytes are here or in the folder; see `Processes`."""
+        """True if the bytes are in this store or in the folder (`Processes.folder`)."""
         return name == ZEROS or name in self._kept or (folder != "" and Path(folder, name).is_file())
 
     def find(self, name: str, size: int, folder: str) -> np.ndarray:
@@ -61,7 +61,7 @@ def blobs() -> Blobs:
 
 
 def leave(folder: Path, name: str, data: np.ndarray) -> None:
-    """Writes bytes into a folder where workers look. A file that exists has the same hash, so the same bytes."""
+    """Writes bytes to a file named by their hash in a folder that workers read, unless the file exists."""
     path = folder / name
     if name != ZEROS and not path.exists():
         part = path.with_suffix(".part")

@@ -1,4 +1,4 @@
-"""Results of some of a launch's workgroups, which run in the caller's process or in another."""
+"""Slices: supervise some of a launch's workgroups, in the caller's process or in another, and keep what they touched."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Slice(Supervisor):
 
 
 class SliceElsewhere(Slice):
-    """A slice that runs without the other workgroups: one that waits for them ends with InstructionLimit.
+    """A slice that runs without the other workgroups. If it waits for them, it ends with InstructionLimit.
 
-    `alone`: after the run, the reason why its result may depend on where it ran, or "".
+    alone: after the run, the reason why its result may differ from that in the whole launch, or "".
     """
 
     alone = ""
@@ -71,7 +71,7 @@ class SliceElsewhere(Slice):
 
 
 def tells(inst: Instruction) -> str:
-    """Returns how an instruction connects a kernel with more than its own workgroup and memory; or ""."""
+    """Returns the reason why an instruction's effect may depend on where a slice runs, or ""."""
     control, field = inst.spec.control, inst.args.get("simm16")
     if inst.mnemonic in ("s_memtime", "s_memrealtime"):
         return f"{inst.mnemonic} reads a clock"

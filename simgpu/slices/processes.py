@@ -19,11 +19,10 @@ MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
 
 
 class Processes(Executor):
-    """An executor with `workers` processes. A process that dies is replaced, and the tasks that the pool was running run
-    again.
+    """An executor with `workers` processes. If a process dies, all are replaced, and the unfinished tasks run again.
 
-    folder: where workers find bytes by their hash, so that these are neither sent nor copied. `shutdown`, or leaving
-    the `with` block, ends the processes; an exception also ends tasks that are running.
+    folder: where workers find bytes by their hash, so that these are not sent. `shutdown`, or leaving the `with` block, ends the
+    processes; an exception in the block also ends running tasks.
 
     >>> with Processes(2) as executor:
     ...     executor.submit(pow, 2, 10).result()

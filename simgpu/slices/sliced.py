@@ -1,9 +1,9 @@
-"""A launch whose workgroups run in slices, each from the memory that the launch began with, in an executor.
+"""Runs a launch in slices, in an executor. Each slice starts from the memory before the launch.
 
-The writes of the slices are committed in order. A slice that read bytes written by an earlier one runs again here, on
-the memory so far. So the result is that of the slices run in order; this follows from the bytes that they touched,
-without assumptions. In checked mode, slices that touch the same byte, and not only by reads, run again together, so
-that the checks see both sides.
+The writes of the slices are committed in order. A slice that read bytes that an earlier one wrote runs again in this process, on
+the memory so far. So the result is that of running the slices in order. This follows from the bytes that they touched, without
+assumptions. In checked mode, slices that touch the same byte, one of them by a write, run again together, so that checks see both
+sides.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class SlicedLaunch:
             return None
 
     def _answer(self, task: Task, future: Future[Answer] | None) -> Answer:
-        """Waits for a worker's answer. If there is none, returns that the slice failed, so that it runs here."""
+        """Waits for a worker's answer. If there is none, returns a failed answer, so that the slice runs in this process."""
         lost = "the executor takes no more"
         for _ in range(TRIES):
             if future is None:
@@ -173,7 +173,7 @@ class SlicedLaunch:
     # -- putting it together --------------------------------------------------------------------
 
     def meetings(self, answers: Sequence[Answer]) -> tuple[list[list[int]], str]:
-        """Groups slices that touch the same bytes, and not only by reads, for checked mode.
+        """Groups slices that touch the same byte, one of them by a write, for checked mode.
 
         Returns the groups of slice numbers, which have no byte in common, and the reason to run all workgroups together, or "".
         """
@@ -194,7 +194,7 @@ class SlicedLaunch:
         return [sorted(members) for members, _ in groups if len(members) > 1], ""
 
     def commit(self, tasks: Sequence[Task], answers: Sequence[Answer], meetings: Sequence[Sequence[int]]) -> Run:
-        """Writes the slices' results, in order; slices that meet run here, together. Raises what the kernel raises."""
+        """Commits the slices' results in order. Slices of one meeting run together in this process. Raises the kernel's errors."""
         total, runs, notes = TouchedBytes({}, {}), [], []
         seen: list[Finding] = []
         together_with = {number: members for members in meetings for number in members}

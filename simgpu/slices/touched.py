@@ -1,4 +1,4 @@
-"""The bytes of device memory that a slice read and wrote, as bits; comparing two slices; copying the written bytes."""
+"""Bytes of device memory that a slice read and wrote, as bits: compares slices, and copies written bytes."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def _union(one: Bits, other: Bits) -> Bits:
 
 
 def meet(one: Bits, other: Bits) -> bool:
-    """True if some byte has its bit in both."""
+    """True if some bit is set in both."""
     return any(bool(np.bitwise_and(bits, other[base]).any()) for base, bits in one.items() if base in other)
 
 
 def count(bits: Bits, memory: DeviceMemory) -> int:
-    """Counts the bytes that have their bit, only in the requested size of each allocation."""
+    """Returns the number of set bits, without those of padding bytes."""
     total = 0
     for base, packed in bits.items():
         total += int(np.bitwise_count(packed).sum(dtype=np.int64))
@@ -71,7 +71,7 @@ def count(bits: Bits, memory: DeviceMemory) -> int:
 
 
 def gather_bytes(bits: np.ndarray, data: np.ndarray) -> bytes:
-    """Returns the bytes of `data` (uint8) that have their bit: first whole groups of eight, then the others, both in
+    """Returns the bytes of `data` (uint8) whose bits are set: first whole groups of eight bytes, then the others, both in
     order."""
     whole, single = _places(bits, data.size)
     return data[: 8 * len(whole)].view(np.uint64)[whole].tobytes() + data[single].tobytes()
@@ -86,7 +86,7 @@ def scatter_bytes(bits: np.ndarray, data: np.ndarray, values: bytes) -> None:
 
 
 def _places(bits: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which groups of eight bytes have all bits (bool), and the numbers of the other bytes that have theirs."""
+    """Returns a bool for each group of eight bytes, True if all its bits are set, and the numbers of the other set bits."""
     whole = bits[: size // 8] == 0xFF
     groups = np.flatnonzero((bits != 0) & ~np.append(whole, np.zeros(len(bits) - len(whole), bool)))
     each = np.unpackbits(bits[groups], bitorder="little").reshape(-1, 8)

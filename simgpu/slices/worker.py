@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from simgpu.engine.finding import Finding
     from simgpu.engine.result import Run
 
-OWN_MEMORY = 1 << 46  # address where a worker's own allocations begin, such as kernel arguments: apart from all of the caller's
+OWN_MEMORY = 1 << 46  # first address of a worker's other allocations, such as kernel arguments; the caller has none there
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Task:
     geometry: Geometry
     args: tuple[object, ...]  # as a launch takes them; addresses for buffers
     part: range  # workgroups, by their number in the order of dispatch
-    folder: str = ""  # where files are named by their hash, or ""
+    folder: str = ""  # folder with files that are named by their hash, or ""
     given: Mapping[str, bytes] = field(default_factory=dict)  # bytes that come with the task, by hash
 
     def names(self) -> list[str]:
@@ -75,16 +75,15 @@ class Task:
 class Answer:
     """Result of a slice, or the reason why it has none."""
 
-    refused: str = ""  # why the worker runs no task of the caller's
-    failed: str = ""  # the kernel's error
+    refused: str = ""  # reason why the worker cannot run tasks of this caller
+    failed: str = ""  # the error that ended it
     waits: bool = False  # True if it ended because it may wait for another slice
-    alone: str = ""  # why the result may differ from the whole launch's
+    alone: str = ""  # reason why the result may differ from that in the whole launch
     missing: tuple[str, ...] = ()  # hashes of bytes that the worker lacks
     run: Run | None = None
     findings: tuple[Finding, ...] = ()  # see `checked.unsorted_findings`
-    touched: PackedBits = ((), ())  # see `Touched.packed`
-    # base address of each written allocation, the bytes written (`gather_bytes`) and, in checked mode, which of their bits are
-    # undefined
+    touched: PackedBits = ((), ())  # see `TouchedBytes.pack`
+    # Base address of each written allocation, the written bytes (`gather_bytes`) and, in checked mode, their undefined bits.
     values: tuple[tuple[int, bytes, bytes], ...] = ()
 
 
@@ -98,7 +97,7 @@ def version() -> str:
 
 
 def run_slice(task: Task) -> Answer:
-    """Runs a slice. Exceptions are the executor's failures or bugs; what the kernel raises is in the answer."""
+    """Runs a slice. The kernel's errors are in the answer; exceptions are bugs."""
     if task.version != version():
         return Answer(refused=f"a worker has simgpu {version()}, the caller has {task.version}: install the same on both")
     with _turn():  # an executor may have threads; a launch already uses as many as it may

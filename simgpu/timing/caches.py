@@ -1,8 +1,8 @@
 """Finds the cache level that serves a workgroup's lines: its CU's vector cache, its XCD's L2, the Infinity Cache or memory.
 
-The vector cache is replayed for one workgroup at a time, with its part of the capacity. L2 and the levels after it are
-replayed for workgroups that run together, in step, one access of each wave in turn. Only beginnings of these workgroups may
-be known, so the result is by instruction: the fraction of its requests that each level passes on.
+The vector cache is replayed for one workgroup at a time, with its part of the capacity and one access of each wave in turn. L2
+and the levels after it are replayed for workgroups that run together, a few lines of each in turn. Only the beginnings of these
+workgroups may be known, so the result is by instruction: the fraction of its requests that each level passes on.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ def _vector(accesses, starts, lines, stores, shift, sets, ways, rows, out, owner
 class Shares:
     """Fractions of an instruction's requests that pass each level, by the instruction's number.
 
-    Levels pass a stored line on once. More requests wait than pass: a line that another workgroup has just requested is on
-    its way, and the next workgroup gets it no sooner.
+    A level passes a stored line on once. More requests wait for a level than reach it: a line that another workgroup has just
+    requested is still on its way.
     """
 
-    # float64 (2, n): bytes that L2 passes on per byte requested from it; the fraction of these that reaches memory
+    # float64 (2, n): bytes that L2 passes on for each requested byte; the fraction of these bytes that reaches memory
     past: np.ndarray
-    # float64 (2, n): fraction of requests to L2 that waits for later levels; fraction of these that waits for memory
+    # float64 (2, n): fraction of requests to L2 that wait for later levels; fraction of these requests that wait for memory
     late: np.ndarray
     l2_bytes: int = 0  # requested from L2 by the replayed workgroups
     past_l2_bytes: int = 0  # requested from the levels after L2
@@ -111,8 +111,8 @@ def shares(
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU.
 
-    warm: True if all that fits the last cache is already there. whole: workgroups that ran to their ends; they supply the
-    stores if none of the workgroups that run together came to one.
+    warm: True if an earlier launch left in the last cache what fits there. whole: workgroups that ran to their ends; the fraction
+    of stores comes from these if no workgroup in `traces` executed a store.
 
     A CU's bytes in flight divided by the latency are its rate (Little's law). So within one latency a workgroup
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
@@ -175,7 +175,7 @@ def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColu
 
 
 def _lines_a_store(whole: Sequence[tuple[Trace, ServedAccesses]], code: CodeColumns, row: Pipelines) -> float:
-    """Counts lines of L2 that workgroups write per request of their stores, each line once a workgroup; 1 if they store nothing."""
+    """Returns distinct L2 lines per store request of whole workgroups; 1 if they store nothing."""
     shift = (row.l2_line // LINE_BYTES).bit_length() - 1
     requests = lines = 0
     for trace, one in whole:
@@ -188,7 +188,7 @@ def _lines_a_store(whole: Sequence[tuple[Trace, ServedAccesses]], code: CodeColu
 def written_fraction(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
 ) -> float:
-    """Returns the fraction of a launch's bytes between L2 and memory that is written; the workgroups represent all."""
+    """Returns the fraction of a launch's bytes between L2 and memory that are written. traces: workgroups that represent all."""
     stores = code.flags & STORE != 0
     each = np.where(stores, LINE_BYTES, row.cache_line) * traffic.past.prod(0)
     moved = np.zeros(len(each))
@@ -198,9 +198,9 @@ def written_fraction(
 
 
 class Requests(NamedTuple):
-    """Requests of workgroups to L2, one workgroup after another, one entry a line."""
+    """Requests of workgroups to L2, one entry per line, workgroup by workgroup."""
 
-    lines: np.ndarray
+    lines: np.ndarray  # numbers of L2 lines
     places: np.ndarray  # index of each line in `seen`
     owners: np.ndarray  # instruction of each line
     askers: np.ndarray  # wave and instruction of each line
@@ -208,7 +208,8 @@ class Requests(NamedTuple):
     stores: np.ndarray  # 1 if the instruction stores, by instruction
 
 
-# requests to L2, passed on, to memory; requests that wait for a level after L2, for memory
+# Tallies: requests to L2, requests that L2 passes on, those that reach memory; requests that wait for a level after L2, and for
+# memory.
 ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)
 
 

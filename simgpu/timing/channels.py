@@ -1,7 +1,7 @@
-"""Counts the memory channels that a launch keeps busy, on chips where the address selects the channel.
+"""Computes the fraction of memory channels that a launch keeps busy, on chips where the address selects the channel.
 
-Lines that are a power of two apart fall on few channels, and on different ones at each place of a grid. So rounds of
-workgroups all over the launch decide its time.
+Lines that are a power of two apart use few channels, and other channels in each part of a grid. So rounds of workgroups from
+all over the launch are examined.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from simgpu.timing.trace import LDS, LINE_BYTES, MEMORY, number_values
 
 
 def lines_of(groups: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
-    """Returns the lines of 64 bytes that workgroups request, uint32, each once, from their waves' streams.
+    """Returns the distinct 64-byte lines that workgroups request, uint32.
 
-    Streams are those of `simgpu.checks.path_trace`. A workgroup that stopped before all its waves came to LDS or memory is
-    left out.
+    groups: streams (`simgpu.checks.path_trace`) of the waves of each workgroup. A workgroup with a wave that did not access LDS
+    or memory yet is left out.
     """
     asked = [[_lines(stream) for stream in streams] for streams in groups]
     whole = [lines for waves in asked if all(came for _, came in waves) for lines, _ in waves]
@@ -29,8 +29,8 @@ def lines_of(groups: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
 def busy_channels(rounds: Sequence[np.ndarray], row: Pipelines) -> float:
     """Returns the fraction of memory's channels that rounds of workgroups keep busy; 1 if the chip's channels are not modelled.
 
-    `rounds` has the lines of each. A round takes as long as the channel with most of its lines, so the lines and those of
-    the fullest channels are each summed.
+    rounds: the lines of each round. A round takes as long as the channel with most of its lines, so the result is the sum of all
+    lines divided by the sum that full use of the channels would serve in that time.
     """
     if not row.memory_channels:
         return 1.0
@@ -44,7 +44,7 @@ def busy_channels(rounds: Sequence[np.ndarray], row: Pipelines) -> float:
 
 @numba.njit(cache=True, nogil=True)
 def _lines(stream):  # type: ignore[no-untyped-def]
-    """Returns the lines in a wave's stream, and if it has any access."""
+    """Returns the lines in a wave's stream, and True if the stream has any access."""
     found, word, count, came = np.empty(len(stream), np.uint32), 0, 0, False
     while word + 1 < len(stream):
         came |= stream[word] >> 30 >= LDS

@@ -23,13 +23,13 @@ class CodeColumns:
 
     unit: np.ndarray  # see `Unit`
     kind: np.ndarray  # see `Kind`
-    clocks: np.ndarray  # that it occupies its unit; the priority, for s_setprio
+    clocks: np.ndarray  # clocks that it occupies its unit; for s_setprio the priority
     shadow: np.ndarray  # clocks until VALU may follow a matrix instruction
     vm: np.ndarray  # vmcnt that it waits for, or -1
     lgkm: np.ndarray  # lgkmcnt that it waits for, or -1
-    flags: np.ndarray  # see above
-    port: np.ndarray  # clocks of the LDS port, or clocks that a load's data takes to return
-    step: np.ndarray  # numbers to the next instruction
+    flags: np.ndarray  # STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA
+    port: np.ndarray  # clocks of the LDS port; of vector memory, clocks that a lane's data takes at the cache's rate
+    step: np.ndarray  # difference to the next instruction's number
     lane_bytes: np.ndarray  # bytes of a lane
 
     @functools.cached_property

@@ -19,10 +19,10 @@ def run_cu(
     code: CodeColumns, work: Work, resident: int, arrivals: np.ndarray, past: np.ndarray, late: np.ndarray, config: np.ndarray,
     events: int = 0,
 ) -> CuResult:  # fmt: skip
-    """Runs the workgroups, `resident` at a time.
+    """Runs the workgroups of `work`, `resident` at a time.
 
-    arrivals: clocks at which the first ones may begin; past, late: float64 (2, n), by number, see
-    `simgpu.timing.caches.Shares`; config: one `state.CONFIG`; events: rows of the log.
+    arrivals: clocks at which the first `resident` workgroups may begin; past, late: float64 (2, n), by number, see
+    `simgpu.timing.caches.Shares`; config: one `state.CONFIG`; events: most rows of the log.
     """
     deepest = max(int(config["lds_fifo"][0]), int(config["vmem_queue"][0]))
     assert deepest <= state.DEEPEST, f"a queue of {deepest} entries: raise state.DEEPEST"

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# of a launch, to the next sample: no simple fraction of the launch, so in step with no period of its grid
+# Distance between samples as a fraction of the launch: the golden ratio is near no simple fraction, so samples do not fall into
+# step with a period of the grid.
 GOLDEN = 0.6180339887498949
 
 
 def spread(groups: int, count: int) -> Iterable[int]:
-    """Yields workgroups from all over the launch, each at most once. Any first ones are evenly spread.
+    """Returns workgroups from all over the launch, each once; the first n of them are evenly spread, for any n.
 
-    Yields at least `count` of them if the launch has that many.
+    There are at least `count` of them if the launch has that many.
     """
     candidates = (int((at + 1) * GOLDEN % 1 * groups) for at in range(2 * count))
     return dict.fromkeys((*candidates, *range(min(groups, 2 * count))))
@@ -30,7 +31,7 @@ def nearest_samples(samples: Sequence[int], groups: int) -> np.ndarray:
 
 
 def mix_samples(stand: np.ndarray, count: int) -> np.ndarray:
-    """Draws `count` samples, each in proportion to the workgroups that it represents, in step with no period of the launch."""
+    """Returns `count` samples, each as often as its part of the launch requires. stand: the sample of each workgroup."""
     return stand[((np.arange(1, count + 1) * GOLDEN) % 1 * len(stand)).astype(np.int64)]
 
 
@@ -39,17 +40,17 @@ class DispatchQueue:
     """Workgroups that one CU runs."""
 
     order: np.ndarray  # samples, in the order of dispatch
-    busy: float  # mean work of the working CUs, as a fraction of this one's, 0 to 1
+    busy: float  # mean work of the active CUs divided by this CU's work, 0 to 1
 
 
 def last_queues(
     clocks: np.ndarray, sizes: np.ndarray, stand: np.ndarray, cus: int, xcds: int, places: int
 ) -> list[DispatchQueue]:  # fmt: skip
-    """Returns the CUs that a launch ends with: the one whose last workgroup ends last, and the one with most to execute.
+    """Returns the queues of the CU whose last workgroup ends last, and of the CU with most to execute, if that is another one.
 
-    clocks: of each sample on an otherwise idle CU; sizes: records that it executes; stand: the sample of each
-    workgroup; cus: of all XCDs; places: workgroups that a CU holds. Workgroups go to XCDs in turn, and there to the
-    place that is free first.
+    clocks: clocks of each sample on an otherwise idle CU; sizes: records that each sample executes; stand: the sample of each
+    workgroup; cus: CUs of all XCDs; places: workgroups that a CU holds. Workgroups go to XCDs in turn, and there to the place
+    that is free first.
     """
     each = max(1, cus // xcds)
     free = [[(0.0, place * each + unit, unit) for place in range(places) for unit in range(each)] for _ in range(xcds)]

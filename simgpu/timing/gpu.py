@@ -1,4 +1,4 @@
-"""Models the GPU by one of its CUs, at a clock, in rounds. It has a part of L2, Infinity Cache and memory."""
+"""Models the GPU by one of its CUs, which has its part of L2, Infinity Cache and memory, in rounds of workgroups."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from simgpu.timing.trace import LINE_BYTES
 
 PASSES = 6  # most steps of the fixed point of clock and load
 STEADY_LOAD, STEADY_CLOCK = 0.04, 0.01  # changes of load and of the clock's ratio that count as converged
-MOST_LOAD = 0.9  # of memory: beyond it, bandwidth itself delays requests
+MOST_LOAD = 0.9  # most load of a level: beyond it, bandwidth itself delays requests
 T = TypeVar("T")
 Load = tuple[float, float]  # of the Infinity Cache and of memory, 0 to MOST_LOAD
 
 
 @dataclass(frozen=True)
 class Mechanisms:
-    """Mechanisms of the model; an ablation turns one off at a time."""
+    """Switches for mechanisms of the model: an ablation study turns one off at a time."""
 
     coissue: bool = True
     lds: bool = True
@@ -46,19 +46,19 @@ class Mechanisms:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A launch on the GPU at a clock, by one of its CUs."""
+    """A launch at a fixed clock, modelled by one CU."""
 
     chip: HardwareDescriptor
     row: Pipelines
     on: Mechanisms
     code: CodeColumns
-    work: state.Work
-    resident: int
+    work: state.Work  # the CU's workgroups
+    resident: int  # workgroups on the CU at a time
     traffic: Shares
-    waves: int  # of a workgroup
-    groups: int  # of the launch
-    mhz: float
-    load: Load = (0.0, 0.0)  # of the Infinity Cache and of memory, 0 to 1
+    waves: int  # waves of a workgroup
+    groups: int  # workgroups of the launch
+    mhz: float  # engine clock
+    load: Load = (0.0, 0.0)
     queue: DispatchQueue | None = None  # all workgroups of this CU if workgroups differ; None if any round is like the others
     channels: float = 1.0  # fraction of memory's channels that are busy
     written: float = 0.0  # fraction of memory's bytes that are written
@@ -66,16 +66,16 @@ class Gpu:
 
     @property
     def active(self) -> int:
-        """CUs that work."""
+        """Number of CUs that have work."""
         return min(self.groups, self.chip.num_cus)
 
     @property
     def sharing(self) -> float:
-        """CUs that work at a time, on average: those with little to do end before this one."""
+        """Mean number of CUs that work while this one does: those with less work end before it."""
         return self.active * (self.queue.busy if self.queue else 1.0)
 
     def with_queue(self, queue: DispatchQueue, places: int) -> Gpu:
-        """Returns the GPU by a CU that runs a queue and holds at most `places` workgroups."""
+        """Returns the same launch, modelled by the CU that runs a queue. places: workgroups that a CU holds."""
         return replace(self, queue=queue, work=self.work._replace(order=queue.order), resident=min(places, len(queue.order)))
 
     def clocks_alone(self, traces: int) -> np.ndarray:
@@ -84,16 +84,16 @@ class Gpu:
         return np.diff(gpu.run(traces, self.active).ends, prepend=0)
 
     def steady(self, events: int = 0) -> state.CuResult:
-        """Runs a CU that works through all full rounds."""
+        """Runs all full rounds of the CU, or its whole queue. events: most rows of the log."""
         return self.run(len(self.work.order) if self.queue else max(1, self.groups // self.chip.num_cus), self.sharing, events)
 
     def cycles(self, steady: state.CuResult) -> float:
-        """Returns the launch's clocks, from the result of `steady`."""
+        """Returns the launch's clocks without its overhead. steady: result of `steady`."""
         if self.queue:
             return max(float(steady.clocks), self.dispatch_clocks)
         whole, rest = divmod(self.groups, self.chip.num_cus)
         made = _extrapolate(steady.ends, max(1, whole))
-        if whole and rest and self.on.rounds:  # a last round runs on some CUs, which have the memory to themselves
+        if whole and rest and self.on.rounds:  # only some CUs run the last round, and share memory among them
             more, without = (_extrapolate(self.run(count, rest).ends, count) for count in (whole + 1, whole))
             made += max(0.0, more - without)
             # If the full rounds saturated memory, that adds too little. Then the workgroups share memory evenly over
@@ -103,23 +103,23 @@ class Gpu:
 
     @property
     def dispatch_clocks(self) -> float:
-        """Clocks in which the dispatchers of all XCDs start the launch's workgroups; no launch is shorter."""
+        """Clocks that the XCDs' dispatchers take to start all workgroups; no launch is shorter."""
         return self.groups / self.chip.xcds * _start_interval(self.row, self.waves) if self.on.dispatch else 0.0
 
     @property
     def memory(self) -> float:
-        """Bytes a second of HBM: each direction at its own rate, less the bus turnarounds; at most those of the busy channels."""
+        """HBM's bytes per second: reads and writes at separate rates, minus bus turnarounds; limited by the busy channels."""
         share, peak, part = self.channels if self.on.channels else 1.0, self.chip.hbm_bandwidth_tb * 1e12, self.written
         straight = 1 / ((1 - part) / sustained_rates(self.chip).hbm + part / (self.row.memory_write * peak))
         return min(straight * (1 - self.row.memory_turn * 4 * part * (1 - part)), share * peak)
 
     @property
     def mall(self) -> float:
-        """Bytes a second of the Infinity Cache, or memory's if the chip has none."""
+        """Bytes per second of the Infinity Cache, or memory's if the chip has none."""
         return sustained_rates(self.chip).mall if self.chip.mall_bytes else self.memory
 
     def load_of(self, result: state.CuResult) -> Load:
-        """Returns how busy all CUs together keep the Infinity Cache and memory, as fractions of their sustained rates."""
+        """Returns the load that all CUs together cause, as fractions of the sustained rates. result: the modelled CU's."""
         if not self.on.queues:
             return 0.0, 0.0
         seconds = max(1, result.clocks) / (self.mhz * 1e6)
@@ -128,7 +128,7 @@ class Gpu:
         return min(MOST_LOAD, mall / self.mall), min(MOST_LOAD, hbm / self.memory)
 
     def run(self, groups: int, sharing: float, events: int = 0) -> state.CuResult:
-        """Runs the first `groups` workgroups of those modelled, while `sharing` CUs want memory."""
+        """Runs the first `groups` of the CU's workgroups while `sharing` CUs use memory."""
         work = self.work._replace(order=self.work.order[:groups])
         config = quiet_config(self.row, self.on, self.mhz, self.load, self.watched)
         config["room"] = self.chip.l2_bytes * self.chip.xcds / self.chip.num_cus
@@ -138,13 +138,13 @@ class Gpu:
         return cu.run_cu(self.code, work, self.resident, arrivals, self.traffic.past, self.traffic.late, config, events)
 
     def _share(self, config: np.ndarray, sharing: float) -> None:
-        """Sets the bytes a clock that a CU has of each level while `sharing` CUs want it.
+        """Sets the bytes per clock that a CU gets from each level while `sharing` CUs use it.
 
-        Its misses draw from memory the bytes that it can have in flight, divided by their loaded latency.
+        The rate of its misses from memory is the bytes that it can have in flight, divided by the loaded latency.
         """
         chip, row, clock = self.chip, self.row, self.mhz * 1e6
         l2 = row.l2_share * chip.l2_bytes_per_clock
-        # L2s belong to their XCDs: few workgroups still reach all of them, round robin.
+        # Each XCD has an L2. Even few workgroups use all of them, because workgroups go to XCDs round robin.
         near = min(float(sustained_rates(chip).rates.cache), l2 / sharing)
         config["rate"] = near, self.mall / clock / sharing, self.memory / clock / sharing
         config["store_rate"] = min(64.0, l2 / 2 / sharing)
@@ -152,9 +152,9 @@ class Gpu:
 
 
 def settle(run: Callable[[Load], tuple[T, Load, float]]) -> T:
-    """Iterates `run` to the load that it causes itself, in at most PASSES steps; returns its result.
+    """Returns the result of `run` at the load that it causes itself: a fixed point, found in at most PASSES steps.
 
-    `run` returns its result, the load that this causes, and the relative change of the clock.
+    run: called with a load; returns its result, the load that this causes, and the relative change of the clock
     """
     load, low, high = (0.0, 0.0), [0.0, 0.0], [MOST_LOAD, MOST_LOAD]
     for _ in range(PASSES):
@@ -173,12 +173,12 @@ def _between_bounds(made: float, low: float, high: float) -> float:
 
 
 def _start_interval(row: Pipelines, waves: int) -> float:
-    """Returns the clocks from the start of a workgroup of `waves` waves on an XCD to the next one's."""
+    """Returns the clocks between the starts of two consecutive workgroups of `waves` waves on an XCD."""
     return max(1 / row.groups_per_clock, waves / row.waves_per_clock)
 
 
 def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int, resident: int, on: Mechanisms) -> np.ndarray:
-    """Returns the clocks at which the workgroups of the first round begin on the CU that gets them last."""
+    """Returns the clocks at which workgroups of the first round begin on the CU that gets them last."""
     each = active / chip.xcds * _start_interval(row, waves) if on.dispatch else 0.0
     return np.array([each * (place + 1) for place in range(resident)], np.int64)
 
@@ -204,7 +204,7 @@ def quiet_config(
 
 
 def _extrapolate(ends: np.ndarray, per_cu: int) -> float:
-    """Extrapolates the end of the busiest CU's last workgroup from the modelled ends."""
+    """Returns the clock at which the last of `per_cu` workgroups ends, extrapolated from the ends of the modelled ones."""
     ends = np.sort(ends)
     count = len(ends)
     if per_cu <= count:

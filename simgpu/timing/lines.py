@@ -1,4 +1,4 @@
-"""Attributes a launch's time to instructions: their clocks, and what their waves waited for."""
+"""Attributes a launch's time to instructions: clocks, reasons of stalls, and loads that waits waited for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TimedLine:
     number: int  # see `CodeColumns`
     text: str
     hits: int  # executions
-    latency: int  # clocks from when a wave came to it until the wave went on
+    latency: int  # clocks from a wave's arrival at it until the wave went on
     stall: int  # clocks of the latency in which it did not issue, without `idle`
     idle: int  # clocks in which its wave had no instruction to issue
     reason: str  # the reason with most clocks, or ""

@@ -1,7 +1,7 @@
 """Writes a timeline of the modelled CU as Chrome's trace events, which ui.perfetto.dev opens.
 
-Each kernel is a process, each wave's place (SIMD and slot) a thread. Each instruction is an event, from when its wave came
-to it until the wave went on.
+Each kernel is a process, and each wave slot of a SIMD is a thread. Each executed instruction is an event, from its wave's arrival
+at it until the wave went on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BIN = 64  # clocks between two points of a counter
 
 
 def timeline(kernels: Sequence[tuple[str, Prediction]]) -> dict[str, Any]:
-    """Returns the document; times are microseconds from each kernel's first dispatch."""
+    """Returns the JSON document of named kernels; times are microseconds from each kernel's first dispatch."""
     events: list[dict[str, Any]] = []
     for process, (name, one) in enumerate(kernels, start=1):
         scale = 1 / one.clock.mhz  # microseconds a clock

@@ -1,4 +1,4 @@
-"""Predicts the time of a launch: one CU's model, with its part of L2 and memory, in rounds, at the clock that the board holds."""
+"""Predicts the time of a launch from its samples, at the clock that the board holds."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MOST_QUEUED = 1 << 16  # most workgroups of a launch that are dispatched one by 
 
 @dataclass(frozen=True)
 class GroupResources:
-    """Resources that decide how many workgroups a CU holds."""
+    """Resources of a workgroup that decide how many a CU holds."""
 
-    vgprs: int  # registers of a lane
-    agprs: int  # registers of a lane
-    sgprs: int  # scalar registers of a wave
-    lds: int  # bytes of a workgroup
-    waves: int  # waves of a workgroup
+    vgprs: int  # VGPRs of a lane
+    agprs: int  # AccVGPRs of a lane
+    sgprs: int  # SGPRs of a wave
+    lds: int  # bytes of LDS
+    waves: int
 
     def resident(self, chip: HardwareDescriptor) -> int:
         """Returns the number of workgroups that a CU holds at once, at least 1."""
@@ -48,12 +48,12 @@ class SampledLaunch:
     instructions: dict[int, Instruction]  # by number
     numbers: int  # count of instruction numbers
     entry: int  # number of the first instruction
-    whole: Sequence[Trace]  # workgroups traced to their ends, which represent all
-    beginnings: Sequence[Trace]  # workgroups that run together in the first round, as far as they were traced
+    whole: Sequence[Trace]  # traces of whole workgroups, which represent all workgroups
+    beginnings: Sequence[Trace]  # first parts of the workgroups of one round, which run together
     groups: int  # workgroups of the launch
     used: GroupResources
     notes: Sequence[str] = ()  # limits of the prediction, for people
-    wider: float = 0.0  # fraction that they add to the band
+    wider: float = 0.0  # fraction of the time that these limits add to the band on either side
     channels: float = 1.0  # fraction of memory's channels that a round keeps busy
 
 
@@ -67,13 +67,13 @@ class Prediction:
     high: float  # upper end of the band, seconds
     clock: Clock
     shares: dict[str, float]  # fraction of its peak that each unit reaches
-    limit: str  # what limits the launch
+    limit: str  # the limit of the launch: a unit of `shares`, "launch", "dispatch", or a reason to wait
     groups: int  # workgroups of the launch
     resident: int  # workgroups on a CU at a time
     per_cu: int  # workgroups of the busiest CU
     active: int  # CUs that work
-    result: state.CuResult  # the modelled CU's
-    past_l2_bytes: float  # exchanged between all L2s and the levels after them
+    result: state.CuResult  # result of the modelled CU
+    past_l2_bytes: float  # bytes between all L2s and the levels after them
     code: CodeColumns
     traffic: Shares
     sampled: SampledLaunch
@@ -92,8 +92,11 @@ def predict(
     sampled: SampledLaunch, *, mhz: float | None = None, warm: bool = False, on: Mechanisms | None = None, events: int = 0,
     row: Pipelines | None = None, watched: tuple[int, int] = (0, 0),
 ) -> Prediction:  # fmt: skip
-    """Predicts the time of a launch. mhz: fixed clock (default: the board's). warm: caches hold an earlier launch's lines.
-    events: CU events to keep. row: other figures. watched: see `Gpu`. Raises LaunchError without a whole workgroup."""
+    """Predicts the time of a launch. Raises LaunchError if no workgroup was traced to its end.
+
+    mhz: a fixed clock (default: the board's). warm: True if caches hold an earlier launch's lines. on: switches of the model.
+    events: most events to log. row: other figures of the chip's units. watched: see `Gpu`
+    """
     chip, on = sampled.chip, on or Mechanisms()
     row = row or pipelines(chip.arch)
     if not sampled.whole:
@@ -151,13 +154,13 @@ def predict(
 
 
 def _modelled_groups(sampled: SampledLaunch, resident: int) -> int:
-    """Returns how many workgroups of a CU are modelled."""
+    """Returns the most workgroups of a CU that are modelled."""
     length = max(1.0, float(np.mean([len(trace) for trace in sampled.whole])))
     return max(2 * resident, int(STEPS / length))
 
 
 def _stretch(traces: Sequence[Trace], order: np.ndarray) -> float:
-    """Returns the ratio of the records that workgroups of this order execute to those in their traces."""
+    """Returns the ratio of records that the workgroups execute to those in their traces. order: trace of each workgroup."""
     sizes, whole = (np.array(column) for column in zip(*((len(one), len(one) * one.stretch) for one in traces), strict=True))
     return float(whole[order].sum() / max(1, sizes[order].sum()))
 
@@ -176,7 +179,7 @@ def _work(traces: Sequence[Trace], served: Sequence[ServedAccesses], order: np.n
 
 
 def _free_accesses(work: state.Work, code: CodeColumns, traces: Sequence[Trace], on: Mechanisms) -> None:
-    """Removes the clocks of LDS conflicts or of the coalescer."""
+    """Removes the clocks of LDS accesses, of the coalescer, or of both, as `on` says."""
     numbers = np.concatenate([trace.steps[code.accesses[trace.steps]] for trace in traces])
     lds = code.lane_bytes[numbers] > 0
     lds &= code.kind[numbers] == Kind.LDS
@@ -187,7 +190,7 @@ def _free_accesses(work: state.Work, code: CodeColumns, traces: Sequence[Trace],
 
 
 def _matrix_type(sampled: SampledLaunch) -> str:
-    """Returns the type of the matrix instructions that the workgroup executed most, or ""."""
+    """Returns the element type of the matrix instruction that the first workgroup executed most, "" without any."""
     found = np.bincount(sampled.whole[0].steps, minlength=sampled.numbers)
     matrix = {n: int(found[n]) for n, inst in sampled.instructions.items() if inst.spec.kind == "matrix"}
     most = max(matrix, key=lambda n: matrix[n], default=None)
@@ -198,7 +201,7 @@ def _matrix_type(sampled: SampledLaunch) -> str:
 
 
 def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, active: float) -> dict[str, float]:
-    """Returns the fractions of peak: of a CU's units, and of L2 and memory for all active CUs."""
+    """Returns the fractions of their peaks that the units of a CU, and L2 and HBM for `active` CUs, reach."""
     clocks, tally = max(1, result.clocks), result.tally
     hbm = chip.hbm_bandwidth_tb * 1e6 / mhz
     made = {

@@ -1,7 +1,7 @@
 """Writes the clocks of a kernel as a profile for speedscope.app and other readers of its format.
 
-Each kernel is a profile. A sample is an instruction and what its waves did there, weighted with the clocks of all waves of
-the modelled CU. Its stack: the kernel, the source lines of the calls, the instruction, and the reason for a wait, if any.
+Each kernel is a profile. A sample is an instruction with a reason to wait, or without one, weighted by the clocks of all waves
+of the modelled CU. Its stack: the kernel, the source lines of the calls, the instruction, and the reason, if any.
 Format: github.com/jlfwong/speedscope, src/lib/file-format-spec.ts.
 """
 
@@ -14,11 +14,11 @@ from simgpu.timing.lines import lines
 from simgpu.timing.predict import Prediction
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-Places = Callable[[int], Sequence[str]]  # from a code offset to its `file:line`s, the outermost call first
+Places = Callable[[int], Sequence[str]]  # returns a code offset's `file:line`s, the outermost call first
 
 
 def profiles(kernels: Sequence[tuple[str, Prediction, Places]], title: str) -> dict[str, Any]:
-    """Returns the document."""
+    """Returns the JSON document of kernels, each with name, prediction and source lines. title: the document's name."""
     numbers: dict[str, int] = {}  # index of each frame, by name
     made = []
     for name, one, places in kernels:

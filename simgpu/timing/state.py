@@ -1,4 +1,4 @@
-"""A compute unit's state: a record of numbers for each instruction, wave and unit.
+"""State of a modelled compute unit: arrays of records for its instructions, waves and units.
 
 `simgpu.timing.units` changes them. Their types are part of the key of numba's cache.
 """
@@ -16,8 +16,8 @@ from simgpu.timing.code import CodeColumns
 SIMDS, UNITS, LEVELS = 4, 8, 3  # levels after the vector cache: L2, Infinity Cache, memory
 PRODUCERS = 8  # most loads that a wait is attributed to
 LOG = 6  # columns of an event: wave, number, when the wave was ready for it, issue, until, workgroup
-NEVER = 1 << 60
-KEY_TIME, KEY_PRIORITY = 24, 22  # a candidate's key: time, then priority, then age
+NEVER = 1 << 60  # `ready` of a wave that has ended or does not exist; added to the time of arrival at a barrier
+KEY_TIME, KEY_PRIORITY = 24, 22  # lowest bits of time and priority in a candidate's key; the age is below
 DEEPEST = 64  # most entries of a unit's queue
 FLIGHTS = 1024  # most loads of a CU in flight
 I, F = np.int64, np.float64
@@ -38,7 +38,8 @@ class Stall(IntEnum):
 
 
 class Tally(IntEnum):
-    """Counters of a CU. WATCHED: clocks in which a SIMD has a wave among the watched instructions, summed over SIMDs."""
+    """Counters of a CU. ISSUED: instructions. WATCHED: clocks in which a SIMD has a wave among the watched instructions, summed
+    over SIMDs."""
 
     MATRIX_CLOCKS = 0
     VALU_CLOCKS = 1
@@ -51,7 +52,7 @@ class Tally(IntEnum):
     WATCHED = 8
 
 
-# Figures of the chip, and the CU's part of the resources that all share.
+# Figures of the chip, and the CU's part of resources that all CUs share.
 CONFIG = np.dtype([
     ("lds_fifo", I), ("lds_latency", I),  # entries of a port's queue, plus 1; clocks from the port to the register
     ("vmem_queue", I), ("in_flight", I),  # instructions before the coalescer, plus 1; bytes that loads can wait for
@@ -106,14 +107,14 @@ class Work(NamedTuple):
 
 
 class CuResult(NamedTuple):
-    """Counts of a CU while it runs; the first five are by an instruction's number."""
+    """Results of a CU; the first five are by an instruction's number."""
 
-    hits: np.ndarray
-    latency: np.ndarray  # clocks from when waves came to it until they went on
-    stalls: np.ndarray  # (n, 9), clocks of the latency by reason
-    producers: np.ndarray  # (n, 8), the loads that a wait waited for, or -1
-    waited: np.ndarray  # (n, 8), the clocks of these waits
-    tally: np.ndarray  # see `Tally`
+    hits: np.ndarray  # executions
+    latency: np.ndarray  # clocks from waves' arrivals at it until they went on
+    stalls: np.ndarray  # (n, 9): clocks of the latency by reason, see `Stall`
+    producers: np.ndarray  # (n, 8): numbers of loads that a wait waited for, or -1
+    waited: np.ndarray  # (n, 8): clocks that the wait spent on each of these loads
+    tally: np.ndarray  # by `Tally`
     ends: np.ndarray  # clock at which each workgroup ended, in the order of dispatch
     log: np.ndarray  # the first events, (n, 6)
 

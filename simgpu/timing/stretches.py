@@ -1,7 +1,7 @@
-"""Times stretches of code by the CU model: when waves that run them together issue each instruction.
+"""Times stretches of code by the CU model: the clocks at which waves that run them together issue each instruction.
 
-No addresses are known, so LDS has no bank conflicts and loaded data is in L2. Branches are taken; a branch that is not taken
-is given as an instruction of `Kind.PLAIN`.
+Addresses are unknown, so the model assumes LDS accesses without bank conflicts and loaded data in L2. Branches count as taken;
+pass a branch that is not taken as an instruction of `Kind.PLAIN`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from simgpu.timing.gpu import Mechanisms, quiet_config
 from simgpu.timing.trace import LINE_BYTES
 
 LDS_BANKS = 32
-WAIT = Issue(Unit.NONE, Kind.WAIT, vm=0, lgkm=0)  # at the end of a stretch, so that the next one finds all units idle
-FAR = 1 << 20  # from any number to the next, so every branch counts as taken
+WAIT = Issue(Unit.NONE, Kind.WAIT, vm=0, lgkm=0)  # added to each stretch, so that the next one begins with all units idle
+FAR = 1 << 20  # step between instruction numbers, so that every branch counts as taken
 
 
 def issue_clocks(stretches: Sequence[Sequence[Issue]], arch: str, waves: int = 1) -> list[np.ndarray]:
-    """Returns the clock at which each wave issues each instruction of each stretch, from its first, int64 (waves, n).
+    """Returns for each stretch the clocks at which each wave issues each instruction, int64 (waves, n).
 
-    waves: waves that begin the stretch at the same time, alone on their compute unit. Raises TargetError for an architecture
-    without figures.
+    Clocks are counted from the wave's first issue. waves: number of waves that begin a stretch at the same time, alone on their
+    compute unit. Raises TargetError for an architecture without figures.
 
     >>> from simgpu.hardware.timing_rules.issue import Issue, Unit
     >>> issue_clocks([[Issue(Unit.VALU), Issue(Unit.VALU)]], "gfx942")[0].tolist()

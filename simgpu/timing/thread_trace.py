@@ -1,4 +1,4 @@
-"""A thread trace of the modelled CU in the files that rocprofv3 writes and ROCprof Compute Viewer opens.
+"""Writes a thread trace of the modelled CU in the files that rocprofv3 writes and ROCprof Compute Viewer opens.
 
 Format: rocm-systems, rocprofiler-sdk/source/lib/att-tool (writer) and rocprof-compute-viewer, src/data/json_emitter.cpp (reader).
 Times are clocks. The modelled CU is CU 0 of shader engine 0.
@@ -137,7 +137,7 @@ def _timeline(one: Prediction, steps: list[list[int]]) -> list[list[int]]:
 
 
 def _state(found: Documents, state: int, end: int) -> list[list[int]]:
-    """Returns the number of waves in a state, at each change."""
+    """Returns (clock, number of waves in a state) at each change."""
     changes: dict[int, int] = {}
     for file, document in found.items():
         if not file.startswith("se0_sm"):

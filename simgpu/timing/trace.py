@@ -1,4 +1,4 @@
-"""The records of a workgroup's waves as arrays: the model's input, whatever its source."""
+"""Traces of workgroups as arrays: executed instructions and accessed lines of each wave, the input of the model."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from simgpu.timing.code import CodeColumns
 
 # Kinds of a stream's words, in their two high bits (`simgpu.checks.path_trace` writes them).
 END, JUMP, LDS, MEMORY = range(4)
-LINE_BYTES = 64  # of the numbers in `lines`
-CLOCKS, FIRST, COUNT, FIELDS = range(4)
+LINE_BYTES = 64  # size of the lines that `lines` numbers
+CLOCKS, FIRST, COUNT, FIELDS = range(4)  # columns of `accesses`
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Records of one workgroup."""
+    """Trace of one workgroup."""
 
-    steps: np.ndarray  # uint32, numbers of `CodeColumns`; wave w's are steps[starts[w] : starts[w + 1]]
-    starts: np.ndarray
-    # int32 (n, 3), a row per access: clocks of the LDS banks or of the coalescer; first of `lines`; their count (0 for
-    # LDS)
+    steps: np.ndarray  # uint32: executed instructions, as numbers of `CodeColumns`; wave w's are steps[starts[w] : starts[w + 1]]
+    starts: np.ndarray  # (waves + 1,)
+    # int32 (n, 3), a row per access: clocks of the LDS banks or of the coalescer; index of its first line in `lines`; number of
+    # its lines (0 for LDS)
     accesses: np.ndarray
-    access_starts: np.ndarray  # wave w's accesses begin at access_starts[w]
-    lines: np.ndarray  # uint32, of 64 bytes
+    access_starts: np.ndarray  # (waves + 1,): wave w's accesses begin at access_starts[w]
+    lines: np.ndarray  # uint32: numbers of 64-byte lines
     complete: bool  # True if all waves ended
     group: int = 0  # the workgroup's number in the order of dispatch
-    stretch: float = 1.0  # ratio of executed records to `steps`; the rest is assumed to be like them
+    stretch: float = 1.0  # executed records divided by `steps`; the records that are missing are assumed to be like them
 
     @property
     def waves(self) -> int:
@@ -42,7 +42,7 @@ class Trace:
 def trace_of(
     code: CodeColumns, streams: Sequence[np.ndarray], entry: int, complete: bool, group: int, stretch: float = 1.0
 ) -> Trace:
-    """Decodes the streams (uint32, `simgpu.checks.path_trace`) of waves that all began at `entry` into a trace."""
+    """Decodes the streams (uint32, `simgpu.checks.path_trace`) of waves into a trace. entry: number of their first instruction."""
     is_access = code.accesses
     sizes = [_walk(stream, entry, code.step, is_access, *_empty_trace()) for stream in streams]
     starts, access_starts = (np.cumsum([0, *(size[at] for size in sizes)]) for at in (0, 1))
@@ -60,7 +60,7 @@ def trace_of(
 
 
 def part_of(code: CodeColumns, trace: Trace, share: float) -> Trace:
-    """Cuts a trace to the first steps of each wave, for a workgroup that does a fraction of the work."""
+    """Returns a trace of only the first steps of each wave, for a workgroup that does a fraction `share` of the work."""
     counts = np.ceil(np.diff(trace.starts) * trace.stretch * share).astype(np.int64)
     counts = np.minimum(counts, np.diff(trace.starts))
     kept = [trace.steps[start : start + count] for start, count in zip(trace.starts, counts, strict=False)]
@@ -89,9 +89,10 @@ HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio [Knuth, The A
 
 @numba.njit(cache=True, nogil=True)
 def number_values(values):  # type: ignore[no-untyped-def]
-    """Numbers equal values alike, uint32: 0, 1, ... in the order of their first occurrence; also returns each number's value.
+    """Returns a number for each value, uint32, and the value of each number. Equal values have the same number: 0, 1, ... in the
+    order of their first occurrence.
 
-    Like `np.unique` with its inverse, without sorting. Values are whole numbers of 0 or more.
+    It is like `np.unique` with its inverse, without sorting. Values are integers of 0 or more.
     """
     bits = 4
     while len(values) * 2 > 1 << bits:
@@ -116,7 +117,7 @@ def _empty_trace() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @numba.njit(cache=True, nogil=True)
 def _walk(stream, entry, step, is_access, steps, accesses, lines):  # type: ignore[no-untyped-def]
-    """Counts the steps, accesses and lines of a wave; fills the arrays that have room."""
+    """Returns the numbers of steps, accesses and lines of a wave. Fills the arrays unless `steps` is empty."""
     at, word, size = entry, 0, len(stream)
     done = found = held = 0
     fill = len(steps) > 0

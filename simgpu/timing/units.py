@@ -1,11 +1,10 @@
-"""The units of a compute unit, a few functions each: how long an instruction occupies them.
+"""Models the units of a compute unit: how long an instruction occupies each.
 
-Times are clocks of the engine. Each unit and queue stores the time at which it takes the next instruction. Sources of the
-figures: `hardware.rates.pipelines`; of the rules: `hardware.timing_rules.issue`.
+Times are clocks of the engine. Each unit and queue stores the time at which it takes the next instruction. The figures and
+their sources are in `hardware.rates.pipelines`, the rules in `hardware.timing_rules.issue`.
 
-numba compiles `run` and all functions that it calls as one, and caches that by this file; so they are all here. `unit`
-marks inlined functions. Reference counts are off: counting those of `Cu` takes six times as long as the rest. Nothing
-here allocates.
+numba compiles `run` and all functions that it calls as one, and its cache depends on this file only, so all are here. `unit`
+marks inlined functions. Reference counting is off: for `Cu` it would take six times as long as the rest. Nothing here allocates.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ unit = numba.njit(forceinline=True, **OPTIONS)
 
 @unit
 def count(ring, end, now):  # type: ignore[no-untyped-def]
-    """Adds an operation to a counter, whose operations complete in order; returns when it does."""
+    """Adds an operation to a counter and returns the time at which it completes: not before the counter's earlier ones."""
     if ring.count > 0:
         end = max(end, ring.time[(ring.count - 1) % MOST_VM])
     ring.time[ring.count % MOST_VM], ring.by[ring.count % MOST_VM] = end, now
@@ -76,14 +75,14 @@ def hold_for_counters(wave, out, after):  # type: ignore[no-untyped-def]
 
 @unit
 def take_valu(issue, slot, index, valu, matrix, alone):  # type: ignore[no-untyped-def]
-    """Occupies a SIMD's VALU. Matrix instructions issue through its port, so each entry has the time when the others may."""
+    """Sets the times at which a SIMD's issue port takes the next VALU, matrix and lone instruction."""
     issue.free[slot + Unit.VALU], issue.free[slot + Unit.MATRIX], issue.free[slot + Unit.ALONE] = valu, matrix, alone
     issue.last[slot + Unit.VALU] = issue.last[slot + Unit.MATRIX] = issue.last[slot + Unit.ALONE] = index
 
 
 @unit
 def issue_plain(issue, inst, slot, index, time, tally):  # type: ignore[no-untyped-def]
-    """Issues a vector or scalar instruction, or s_nop, which only takes its wave's turns; returns when the wave goes on."""
+    """Issues a vector or scalar ALU instruction, or s_nop, which occupies no unit. Returns when the wave goes on."""
     until = time + inst.clocks
     if inst.unit == Unit.VALU or inst.unit == Unit.ALONE:
         matrix, alone = issue.free[slot + Unit.MATRIX], issue.free[slot + Unit.ALONE]
@@ -98,7 +97,7 @@ def issue_plain(issue, inst, slot, index, time, tally):  # type: ignore[no-untyp
 
 @unit
 def lds_access(lds, config, pair, clocks, port, time):  # type: ignore[no-untyped-def]
-    """Sends an access through the port of a pair of SIMDs and the banks; returns when it is done, and when the queue has room."""
+    """Sends an access through a pair's port and the banks. Returns when it is done, and when the port's queue has room."""
     begin = max(time, lds.port_free[pair])
     lds.bank_free = max(begin, lds.bank_free) + clocks
     done = max(begin + port, lds.bank_free)
@@ -112,7 +111,7 @@ def lds_access(lds, config, pair, clocks, port, time):  # type: ignore[no-untype
 
 @unit
 def issue_lds(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no-untyped-def]
-    """Issues an LDS instruction: both SIMDs of its port wait for room in the port's queue."""
+    """Issues an LDS instruction. Both SIMDs of its port then wait for room in the port's queue."""
     wave, issue, config = cu.waves[index], cu.issue[0], cu.config[0]
     clocks = work.accesses[wave.access, 0]
     wave.access += 1
@@ -127,7 +126,7 @@ def issue_lds(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no
 
 @unit
 def wait_for_room(vmem, config, nbytes, begin):  # type: ignore[no-untyped-def]
-    """Returns when a load of `nbytes` finds room among those in flight."""
+    """Returns when a load of `nbytes` may begin: the CU limits the bytes of loads in flight."""
     while vmem.flying > 0 and vmem.flight_end[vmem.first % FLIGHTS] <= begin:
         vmem.flying -= vmem.flight_bytes[vmem.first % FLIGHTS]
         vmem.first += 1
@@ -152,9 +151,9 @@ def coalesce(vmem, issue, config, begin, through):  # type: ignore[no-untyped-de
 
 @unit
 def move(cu, now, begin, through, moved, is_store, tally):  # type: ignore[no-untyped-def]
-    """Moves bytes from L2 and the part that each level passes on; returns the clocks of delay by the slowest level.
+    """Moves `moved` bytes through L2, and their part through later levels. Returns the clocks of delay by the slowest level.
 
-    A store waits only for L2, as long as L2 has room for it.
+    A store does not wait for later levels as long as L2 has room for it.
     """
     vmem, config = cu.vmem[0], cu.config[0]
     delay, amount = 0.0, float(moved)
@@ -234,7 +233,7 @@ def issue_vmem(cu, work, inst, index, now, time, simd, tally):  # type: ignore[n
 
 @unit
 def issue_smem(cu, inst, index, now, time, slot):  # type: ignore[no-untyped-def]
-    """Issues a scalar load; the scalar cache has data that the same instruction loaded before."""
+    """Issues a scalar load. It hits the scalar cache if the same instruction was executed before."""
     out, config = cu.outstanding[index], cu.config[0]
     cu.issue[0].free[slot + Unit.SCALAR] = time + SLOT
     delay = config.scalar_hit if cu.scalar_seen[now] else config.latency[0]
@@ -288,7 +287,7 @@ def execute(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no-u
 
 @unit
 def rank(priority, age):  # type: ignore[no-untyped-def]
-    """Returns a candidate's rank among those of its time: higher priority first, then the older."""
+    """Returns a candidate's rank among those of the same time: higher priority first, then greater age. The lowest rank wins."""
     return (3 - priority) << KEY_PRIORITY | age & ((1 << KEY_PRIORITY) - 1)
 
 
@@ -317,7 +316,7 @@ def arbitrate(cu):  # type: ignore[no-untyped-def]
 
 @unit
 def note_wait(wave, issue, result, kind, index, now, time):  # type: ignore[no-untyped-def]
-    """Counts a wave's wait until it issued: first the time until it was ready, then units that others took."""
+    """Counts an issued instruction, and its wave's stall: first until the wave was ready, then until the unit was free."""
     result.hits[now] += 1
     result.tally[Tally.ISSUED] += 1
     stall = time - wave.came
@@ -366,7 +365,7 @@ def note_event(wave, progress, group, log, index, now, time, ready):  # type: ig
 
 @unit
 def begin_wave(cu, work, group, index, source, begin):  # type: ignore[no-untyped-def]
-    """Puts a wave at the first instruction of a trace's wave."""
+    """Begins a wave at clock `begin`. source: index of a trace's wave in `work.starts`."""
     wave, out, progress = cu.waves[index], cu.outstanding[index], cu.progress[0]
     wave.at, wave.stop, wave.access = work.starts[source], work.ends[source], work.access_starts[source]
     wave.line, wave.producer, wave.why = -1, -1, Stall.OTHER_WAIT
@@ -407,7 +406,7 @@ def begin_groups(cu, work, ends):  # type: ignore[no-untyped-def]
 
 @unit
 def end_wave(cu, work, wave, out, group, time, ends):  # type: ignore[no-untyped-def]
-    """Ends a wave; with its workgroup's last one the place is free, when L2 has the workgroup's stores."""
+    """Ends a wave. After the last wave of a workgroup, its place is free once its vector memory operations are complete."""
     progress = cu.progress[0]
     wave.ready = NEVER
     group.live -= 1
@@ -423,7 +422,7 @@ def end_wave(cu, work, wave, out, group, time, ends):  # type: ignore[no-untyped
 
 @unit
 def release_barrier(cu, work, result, place, time):  # type: ignore[no-untyped-def]
-    """Releases the waves of a workgroup after all its live waves came to the barrier."""
+    """Releases the waves of a workgroup when all its live waves have arrived at the barrier."""
     barrier = cu.config[0].barrier
     cu.groups[place].arrived = 0
     for index in range(place * work.waves, (place + 1) * work.waves):
@@ -444,7 +443,7 @@ def release_barrier(cu, work, result, place, time):  # type: ignore[no-untyped-d
 
 @unit
 def go_on(cu, work, index, inst, time, ready, ends, code_line):  # type: ignore[no-untyped-def]
-    """Moves a wave to its next instruction, which it may have to wait for, or ends it."""
+    """Moves a wave to its next instruction, or ends it. Sets the time at which the wave is ready for that instruction."""
     wave, out = cu.waves[index], cu.outstanding[index]
     group = cu.groups[index // work.waves]
     if inst.kind == Kind.END or wave.at >= wave.stop:

@@ -1,21 +1,21 @@
 """Triton kernels on a simulated AMD GPU: `with simgpu.triton.device("mi300x", check=True): kernel[grid](...)`.
 
-Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/reference/triton.md.
+Needs the optional extra `triton`. Nothing else in simgpu imports this folder. See docs/reference/triton.md.
 
-    context.py       device(): a simulated GPU as Triton's current one
-    tuning.py        the autotuner
+    context.py       device(): makes a simulated GPU Triton's current one
+    tuning.py        the autotuner on simulated devices
     driver.py        the driver that Triton sees
     kernels.py       the kernels that Triton compiled, by target
     arguments.py     a kernel's arguments by its signature
     tensors.py       host tensors: the bytes that an argument may reach
     session.py       the device that launches run on, and their results
     usage.py         a session's launches, and their totals by kernel
-    frames.py        calls between an instruction and the kernel, named in findings
-    variables.py     kernels compiled with marks that the debugger finds variables by
+    frames.py        adds the calls between an instruction and the kernel to findings
+    variables.py     compiles kernels with marks, by which the debugger finds variables
     instructions.py  a launch's executed instructions, decoded again
     report.py        a compiled kernel and its last launch, by source line
-    model.py         time by a model, for do_bench and autotuning
-    proton.py        Proton's sessions, by modelled times
+    model.py         modelled time for do_bench and autotuning
+    proton.py        Proton's sessions with modelled times
 """
 
 from __future__ import annotations

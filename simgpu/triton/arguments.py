@@ -1,7 +1,7 @@
-"""A Triton kernel's arguments by its signature: flat, without constants, each of a type the kernel reads.
+"""Converts the arguments of a Triton kernel to those of its compiled code, by its signature.
 
-The order is Triton's (triton/backends/amd/driver.py): tuples flattened, without `constexpr`. A tensor descriptor
-becomes base, shape, strides, two flags, shape and strides again. Global and profile scratch come last.
+The order is Triton's (triton/backends/amd/driver.py): tuples are flattened, `constexpr` are left out. A tensor descriptor
+becomes base, shape, strides, two flags, shape and strides again. Pointers to global and profile scratch come last.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _FLOATS: dict[str, Any] = {
 class ArgumentValue:
     """An argument of the compiled kernel."""
 
-    name: str  # with an index inside tuples
-    type: str  # Triton's
+    name: str  # such as "x", or "x[1]" inside a tuple
+    type: str  # Triton's name of it
     value: Any
 
     @property
@@ -35,10 +35,10 @@ class ArgumentValue:
 
 
 def flatten(signature: Mapping[str, Any], values: Sequence[Any]) -> list[ArgumentValue]:
-    """Returns the kernel's arguments, from the signature (name to type) and the bound values in its order.
+    """Returns the arguments of the compiled kernel. signature: types by name. values: in its order.
 
-    Constants at the end may be left out, as by callers that bind values themselves: Triton's launcher never reads them (its
-    driver.c, extractArgs). Raises LaunchError if there are fewer values than that, or more than names.
+    Constants at the end may be missing: Triton's launcher never reads them (its driver.c, extractArgs). Raises LaunchError if
+    other values are missing, or if there are more values than names.
     """
     read = max((at for at, kind in enumerate(signature.values(), 1) if kind != "constexpr"), default=0)
     if not read <= len(values) <= len(signature):
@@ -65,7 +65,7 @@ _DESCRIPTOR = re.compile(r"tensordesc[^<]*<([^[>]*)\[")
 
 
 def _descriptor(kind: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yields a host descriptor's parts, types and values, as Triton's AMD backend passes it on GPUs without descriptors."""
+    """Yields (type, value) for the parts of a host descriptor, as Triton's AMD backend passes it on GPUs without descriptors."""
     found = _DESCRIPTOR.match(kind)
     if found is None:
         raise LaunchError(f"a tensor descriptor of type {kind}: this release of Triton writes them in a way that is not known here")
@@ -78,7 +78,7 @@ def _descriptor(kind: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def encode(argument: ArgumentValue) -> bytes:
-    """Returns a number as the bytes of its type; raises LaunchError if it is none, or does not fit."""
+    """Returns the bytes of a number argument. Raises LaunchError if it is no number, or does not fit its type."""
     value, kind = argument.value, argument.type
     if hasattr(value, "item"):
         value = value.item()

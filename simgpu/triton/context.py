@@ -1,4 +1,4 @@
-"""`device`: a simulated GPU as Triton's current one, for the length of a `with` block."""
+"""`device`: makes a simulated GPU Triton's current one in a `with` block."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from simgpu.triton.session import Session
 from simgpu.triton.tensors import STORAGE, ArrayPointer
 from simgpu.triton.tuning import limit_candidates, show_progress, wrap_tuner
 
-BENCH, WHOLE, SAMPLE = "SIMGPU_BENCH", "whole", "sample"  # the part of a benchmark's launches that runs
+BENCH, WHOLE, SAMPLE = "SIMGPU_BENCH", "whole", "sample"  # environment variable: the part of a benchmark's launches that runs
 
 
 @contextmanager
@@ -36,12 +36,12 @@ def device(
 ) -> Iterator[Session]:  # fmt: skip
     """Runs the Triton kernels that the block launches on a simulated GPU.
 
-    target: as for `simgpu.Device`, or several equal ones, "mi300x:2"; each thread has a current one.
-    check: True raises KernelFinding at a launch's first finding. "collect" gathers findings in the session's `findings`;
-    a launch that faults ends there. "performance" is True with notes on what costs time, which raise nothing.
+    target: as for `simgpu.Device`, or several equal devices, "mi300x:2"; each thread has a current one.
+    check: True raises KernelFinding after a launch with errors among its findings. "collect" gathers findings in the session's
+    `findings`; a launch that faults ends there. "performance" is like True, with notes on slow code, which raise nothing.
     threads, max_instructions: as for `simgpu.Device`.
-    guard: with "storage" a kernel may reach all of the memory that an argument is a view of; with "view" only the bytes
-    between the view's own elements.
+    guard: with "storage" a kernel may access all of the memory that an argument is a view of; with "view" only the range from the
+    view's lowest element to its highest.
     suppressions: a file of findings that are not reported (`simgpu.engine.suppressions`).
     Tensors are numpy arrays or CPU tensors. Blocks may be nested.
 
@@ -89,9 +89,9 @@ def _patch_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 class _Offer(type):
-    """A backend's driver as Triton and Inductor request it: if there is a GPU, the driver, and if it is the one in use.
+    """A backend's driver class, as Triton and Inductor expect it: tells if there is a GPU, and returns the driver.
 
-    It is a class, as they expect; the driver counts as its one instance. driver: None if there is no GPU.
+    driver: the only instance of this class; None if there is no GPU.
     """
 
     def __new__(cls, driver: SimDriver | None) -> _Offer:
@@ -113,7 +113,7 @@ class _Offer(type):
 
 @contextmanager
 def _offer_driver(driver: SimDriver) -> Iterator[None]:
-    """Offers the driver as that of the only backend with a GPU, for the block."""
+    """Makes the AMD backend the only one with a GPU in the block, with this driver."""
     before = dict(backends)
     backends.update({name: replace(one, driver=_Offer(driver if name == "amd" else None)) for name, one in before.items()})
     try:
@@ -123,7 +123,7 @@ def _offer_driver(driver: SimDriver) -> Iterator[None]:
 
 
 def _with_arrays(specialize: Any) -> Any:
-    """Extends Triton's choice of a type and alignment for an argument to numpy's arrays and scalars."""
+    """Extends Triton's specialisation of an argument (its type and alignment) to numpy's arrays and scalars."""
 
     def specialize_arrays(backend: Any, value: Any, *rest: Any) -> Any:
         # Triton imports PyTorch, for 1.5 s, to see if an argument is its tensor. If nobody has imported it, none is.
@@ -142,7 +142,7 @@ def modelled_bench(fn: Callable[[], Any], *args: Any, **options: Any) -> Any:
 
 
 def _swept(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps `triton.testing.Mark.run`, which goes through a benchmark's shapes: nobody reads its results."""
+    """Wraps `triton.testing.Mark.run`, which goes through a benchmark's shapes: nothing reads the results of its launches."""
 
     def sweep(mark: Any, *args: Any, **options: Any) -> Any:
         with active_driver().session.clock.sweeping(_samples_alone()):
@@ -160,7 +160,7 @@ def _samples_alone() -> bool:
 
 
 def _as_pointer(value: Any) -> Any:
-    """Returns an argument as Triton's specialisation takes it."""
+    """Returns an argument in a form that Triton's specialisation accepts."""
     if isinstance(value, np.ndarray):
         return ArrayPointer(value)
     if isinstance(value, np.generic):

@@ -1,4 +1,4 @@
-"""The driver that Triton sees: a target, a way to load code objects, a launcher.
+"""The driver for Triton: it gives the target, loads code objects and launches kernels.
 
 The protocol is triton/backends/driver.py (DriverBase), and the calls of triton/runtime/jit.py and triton/compiler/compiler.py
 on `driver.active`.
@@ -77,7 +77,8 @@ class Launcher:
 
 
 class DeviceInterface:
-    """`torch.cuda`, whose events have modelled times; raises LaunchError to Triton's own `do_bench`, which a model replaces."""
+    """Passes attributes of `torch.cuda`, whose events have modelled times. Raises LaunchError for Triton's own `do_bench`, which
+    `simgpu.triton.device` replaces."""
 
     def current_device(self) -> int:
         """Returns this thread's device."""
@@ -143,14 +144,14 @@ class SimDriver(DriverBase):
         return import_module("torch").empty(0, device=self.get_active_torch_device())
 
     def clear_cache(self, cache: Any) -> None:
-        """Does nothing; see above."""
+        """Does nothing; see `get_empty_cache_for_benchmark`."""
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return benchmark
 
 
 def benchmark(fn: Callable[[], Any], *, quantiles: Sequence[float], **_options: Any) -> Any:
-    """Runs the autotuner's benchmark on the session in use: a tuner keeps this function forever."""
+    """Runs the autotuner's benchmark on the current session, which it looks up, because tuners keep this function."""
     return active_driver().session.clock.do_bench(fn, quantiles=quantiles)
 
 

@@ -1,4 +1,4 @@
-"""Findings in Triton programs, with the calls between the instruction's line and the kernel's."""
+"""Adds calls between the instruction's line and the kernel to findings in Triton programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simgpu.hardware.code_object.frames import is_library
 
 
 def with_calls(code: CodeObject, finding: Finding) -> Finding:
-    """Adds the user's calls that led to the finding's line to its message, the innermost first."""
+    """Returns the finding; its message lists the user's calls that led to its line, the innermost first."""
     lines = [frame.line for frame in code.debug.frames(finding.pc)]
     users = dict.fromkeys(str(line) for line in lines if not is_library(line))
     return replace(finding, message=finding.message + "".join(f", called at {line}" for line in list(users)[1:]))

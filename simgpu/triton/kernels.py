@@ -1,4 +1,4 @@
-"""The kernels that Triton compiled for each simulated target: its caches use the device's index, and each target has a device 0."""
+"""Caches of the kernels that Triton compiled, by simulated target. Triton's own use the device's index, 0 for every target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CACHES = "simgpu_caches"
 
 
 def _of_target(function: Any) -> Any:
-    """Returns a `JITFunction`'s caches for the session in use, by device, like its `device_caches` outside of sessions."""
+    """Returns a `JITFunction`'s caches by device for the current session's target; replaces its `device_caches`."""
     by_target = function.__dict__.setdefault(_CACHES, {})
     name = active_driver().session.name
     if name not in by_target:
@@ -25,7 +25,7 @@ def _of_target(function: Any) -> Any:
 
 
 def _give_caches(function: Any, caches: Any) -> None:
-    """Sets the caches of a new function for the time after the session."""
+    """Sets the `device_caches` that a function has outside of sessions."""
     function.__dict__["device_caches"] = caches
 
 
@@ -40,7 +40,7 @@ def compiled_kernels(function: Any) -> Iterator[Any]:
 
 
 def forget_quietly() -> None:
-    """Lets Triton's kernels that were loaded here die silently after the last session: no driver is left to unload them."""
+    """Makes the deletion of kernels that were loaded here harmless after the last session, when no driver can unload them."""
     if _unload is not None and CompiledKernel.__del__ is not _let_go:
         CompiledKernel.__del__ = _let_go
 

@@ -17,18 +17,18 @@ class ModelledTime(UserWarning):
 
 
 class BenchClock:
-    """Times the launches of a benchmark for Triton's timing functions."""
+    """Adds up modelled times of launches for Triton's timing functions."""
 
     def __init__(self) -> None:
         self._timed: list[float] | None = None
         self._spent: float | None = None
-        self.samples = False  # run only the samples of launches
-        self.sweeps = False  # launches that are not timed need not run: nobody reads their results
+        self.samples = False  # True if only samples of timed launches run
+        self.sweeps = False  # True if launches that are not timed do not run, because nothing reads their results
         self.profile: Callable[[str, float], None] | None = None  # called with each launch's kernel and ms, while Proton records
 
     @contextlib.contextmanager
     def sampling(self, alone: bool) -> Iterator[None]:
-        """Runs a block of benchmarks; `alone`: launches end after their samples, because nobody needs their results."""
+        """Runs a block of benchmarks. alone: True if launches end after their samples, because nothing reads their results."""
         outer, self.samples = self.samples, self.samples or alone
         try:
             yield
@@ -37,7 +37,7 @@ class BenchClock:
 
     @contextlib.contextmanager
     def sweeping(self, alone: bool) -> Iterator[None]:
-        """Runs a block that goes through the shapes of a benchmark; `alone`: launches that are not timed do not run."""
+        """Runs a block that goes through the shapes of a benchmark. alone: True if launches that are not timed do not run."""
         outer, self.sweeps = self.sweeps, self.sweeps or alone
         try:
             with self.sampling(alone):
@@ -69,10 +69,10 @@ class BenchClock:
         self, fn: Callable[[], Any], warmup: int = 25, rep: int = 100, grad_to_none: Iterable[Any] | None = None,
         quantiles: Sequence[float] | None = None, return_mode: str = "mean",
     ) -> Any:  # fmt: skip
-        """Replaces `triton.testing.do_bench`: one call, in modelled ms; any repetition on the same memory would take the same.
+        """Replaces `triton.testing.do_bench`. Returns modelled ms of one call of `fn`; repetitions would take the same time.
 
-        Returns NaN if nothing is launched, as by PyTorch's own operators: no model knows their time. Launches that `fn`
-        makes while it tunes are not part of its time.
+        Returns NaN if `fn` launches nothing: PyTorch's own operators have no modelled time. Launches of autotuning inside `fn`
+        are not part of its time.
         """
         warnings.warn(
             "simgpu: do_bench gives modelled milliseconds (simgpu help timing), no GPU was timed", ModelledTime, stacklevel=3

@@ -32,7 +32,7 @@ class Profiles:
         self._sweep = ExitStack()
 
     def start(self, own: Callable[..., int], path: str, context: str, data: str, profiler: str, mode: str = "") -> int:
-        """Begins a session; raises LaunchError for a mode, which needs more of a GPU than the time of launches."""
+        """Starts a session and returns its number. Raises LaunchError for a mode of one of PROFILERS. own: Proton's function."""
         if profiler not in PROFILERS:
             return own(path, context, data, profiler, mode)
         if mode:
@@ -52,7 +52,7 @@ class Profiles:
             self._mark(each, on)
 
     def end(self, own: Callable[..., None], number: int | None, *rest: Any) -> None:
-        """Writes a session, or all."""
+        """Ends a session, or all, and writes their files."""
         own(*(() if number is None else (number,)), *rest)
         for each in list(self.active) if number is None else [number]:
             if self.active.pop(each, None) is not None:
@@ -69,7 +69,7 @@ class Profiles:
         self._device.clock.profile = self._note if any(self.active.values()) else None
 
     def _note(self, name: str, milliseconds: float) -> None:
-        """Records a launch, below the open scope, or under the name from Proton's own launch hook."""
+        """Records a launch in the open scope, or in the scope of Proton's own launch hook if that is enabled."""
         from triton.profiler.hooks import launch
 
         metrics = {TIME: round(1e6 * milliseconds), COUNT: 1}
@@ -83,7 +83,7 @@ class Profiles:
 
 
 def complete(file: Path, device: Session) -> None:
-    """Adds to a file of Proton's tree the figures of its profilers: sums at the root, the devices, and each kernel's device.
+    """Adds what Proton's profilers would write to the file of a session: sums at the root, the devices, and each kernel's device.
 
     With several devices, the kernels' devices are not known. Does nothing if the session was written in another format.
     """

@@ -35,12 +35,12 @@ class LineReport:
     (1024, 0)
     """
 
-    source: str
+    source: str  # `file:line`
     instructions: int  # wave-instructions
     matrix: int  # matrix instructions among them
-    read_bytes: int  # as requested
-    write_bytes: int  # as requested
-    lds_bytes: int  # as requested
+    read_bytes: int  # bytes that lanes read from device memory
+    write_bytes: int  # bytes that lanes wrote to device memory
+    lds_bytes: int  # bytes that lanes read from and wrote to LDS
     bank_conflicts: int | None  # clocks; None if not counted
 
 
@@ -72,7 +72,7 @@ class KernelReport:
     private_bytes: int
     lds_bytes: int
     waves_per_simd: int  # waves that fit a SIMD
-    limited_by: str  # what limits them
+    limited_by: str  # their limit: "registers", "LDS" or "the hardware"
     matrix: Mapping[str, int]  # wave-instructions by mnemonic
     bank_conflicts: int | None  # clocks; None unless launched with check="performance"
     counters: Mapping[str, int]  # see docs/reference/counters.md

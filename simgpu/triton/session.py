@@ -59,13 +59,13 @@ Before = Callable[[Kernel, Geometry, list[object], Sequence[ArgumentValue]], Non
 
 
 class Session:
-    """A simulated device in use by Triton, or several equal ones; each thread has a current one.
+    """A simulated device that Triton uses, or several equal ones; each thread has a current one.
 
     name: the target, as it was given. board: the name without the number of devices. gpus: the `simgpu.Device`s.
     checked: True in checked mode. suppressions: findings that are not reported.
-    findings: gathered over all launches, with `check="collect"`.
-    launches: the number that began. used: their totals, by the kernel's name. clock: modelled time (docs/explanation/timing.md).
-    before: called before each launch, when the memory is in place; set on the class, for all sessions.
+    findings: findings of all launches, if `check="collect"`.
+    launches: number of launches that began. used: their totals by kernel name. clock: modelled time (docs/explanation/timing.md).
+    before: called before each launch, when the tensors are mapped; it is set on the class, for all sessions.
 
     >>> from simgpu.triton import device
     >>> with device("mi300x:2") as session:
@@ -122,7 +122,7 @@ class Session:
         return self.gpus[self.current]
 
     def use(self, index: int) -> None:
-        """Makes a device this thread's; raises LaunchError if none has that number."""
+        """Makes a device this thread's current one. Raises LaunchError if no device has that number."""
         if not 0 <= index < len(self.gpus):
             raise LaunchError(f"device {index} of {self.name}: there are {len(self.gpus)}, numbered from 0")
         self._chosen.index = index
@@ -136,10 +136,9 @@ class Session:
         return module[binary.name]
 
     def register(self, *tensors: Any) -> None:
-        """Lets the session's later launches reach these tensors in addition to their arguments: through pointers stored in
-        tensors.
+        """Lets kernels of later launches access these tensors, through pointers stored in other tensors.
 
-        They are kept alive until the session ends. Raises LaunchError for an object that is no tensor in host memory.
+        The session keeps them alive. Raises LaunchError for an object that is no tensor in host memory.
         """
         for tensor in tensors:
             if not is_tensor(tensor):
@@ -218,7 +217,7 @@ class Session:
         return milliseconds
 
     def _user_findings(self, kernel: Kernel, findings: Iterable[Finding], shared: SharedTensors) -> list[Finding]:
-        """Returns findings at lines of the user's source, with indices."""
+        """Returns the findings with calls and with indices of tensors in their messages."""
         told = (with_calls(kernel.module.code, finding) for finding in findings)
         return [replace(finding, message=shared.with_index(finding.message)) for finding in told]
 
@@ -231,7 +230,7 @@ class Session:
 
 
 def _form(value: ArgumentValue) -> object:
-    """Returns a number, or shape, strides and type of a tensor: the facts that a launch's time depends on, without the elements."""
+    """Returns the part of an argument that a launch's time depends on: a number, or a tensor's shape, strides and dtype."""
     tensor = value.value
     if not (value.is_pointer and is_tensor(tensor)):
         return tensor

@@ -1,4 +1,4 @@
-"""Host tensors as a kernel sees them: the bytes that an argument may reach, and their addresses on the device.
+"""Maps host tensors into device memory: the bytes that a kernel may access through an argument, and their addresses.
 
 A tensor is a numpy array or any object with PyTorch's `data_ptr`, `shape`, `stride` and `element_size` on the CPU.
 Nothing is copied: a kernel's stores are the tensor's new values. A device address is the host's, so pointers stored in
@@ -24,24 +24,24 @@ from simgpu.hardware.errors import LaunchError
 
 STORAGE, VIEW = GUARDS = ("storage", "view")
 TABLE = 1 << 14  # most elements of a tensor that may be a table of pointers
-MARK = "simgpu_place"  # on PyTorch's storages with a pretended GPU (`simgpu.tools.torch`): the memory that they pretend to be
-HOST, PINNED, GPU = "host", "pinned", "cuda"  # or one of several GPUs, as PyTorch names it: "cuda:1"
-HEAP = 1 << 32  # no allocation of a 64-bit process is below, and few indices are as large
+MARK = "simgpu_place"  # attribute of PyTorch storages with a simulated GPU (`simgpu.tools.torch`): their memory, one of the next
+HOST, PINNED, GPU = "host", "pinned", "cuda"  # GPU: also with a number, as PyTorch names it: "cuda:1"
+HEAP = 1 << 32  # smaller numbers are not addresses: a 64-bit process has no allocations there
 
 
 class Unreachable(LaunchError, ValueError):
-    """A tensor that a pretended GPU could not reach; Triton's launchers raise ValueError."""
+    """Raised for a tensor that a real GPU could not access; it is a ValueError, as Triton's launchers raise."""
 
 
 @dataclass(frozen=True)
 class HostSpan:
-    """Host addresses that an argument reaches."""
+    """Host memory that kernels may access through an argument."""
 
-    pointer: int  # address of its element [0, 0, ...]
-    start: int
-    stop: int  # one past the last
+    pointer: int  # address of the tensor's element [0, 0, ...]
+    start: int  # address of the first byte
+    stop: int  # address after the last byte
     writable: bool
-    label: str
+    label: str  # name in messages
 
 
 class ArrayPointer:
@@ -56,7 +56,7 @@ class ArrayPointer:
         return int(self._array.ctypes.data)
 
     def ptr_range(self) -> int:
-        """Returns the bytes from the pointer on (up to 2 GiB, the AMD backend addresses them by buffer instructions)."""
+        """Returns the number of bytes from the pointer on. Up to 2 GiB, the AMD backend uses buffer instructions."""
         low, high = np.lib.array_utils.byte_bounds(self._array)
         # Offsets of buffer instructions are unsigned and cannot go back, as negative strides do.
         return high - low if low == self.data_ptr() else 1 << 63
@@ -74,7 +74,7 @@ def is_tensor(value: object) -> bool:
 
 
 def lies_elsewhere(tensor: Any, index: int) -> str:
-    """Returns the GPU, as "cuda:1", of a tensor on another one than this; "" for any other tensor."""
+    """Returns the GPU of a tensor, such as "cuda:1", if it is not GPU `index`; "" for any other tensor."""
     tensor = unwrap(tensor)
     place = getattr(tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor, MARK, GPU)
     return place if place not in (HOST, PINNED, GPU, f"{GPU}:{index}") else ""
@@ -86,10 +86,10 @@ def unwrap(tensor: Any) -> Any:
 
 
 def span_of(name: str, tensor: Any, guard: str = STORAGE) -> HostSpan:
-    """Returns the bytes that kernels may reach through a tensor; raises LaunchError if it is not in host memory.
+    """Returns the memory that kernels may access through a tensor. Raises LaunchError if it is not in host memory.
 
-    name: for messages; guard: STORAGE, all of the memory that the tensor is a view of, which kernels may walk by
-    strides; VIEW, from the lowest to the highest of its own elements.
+    name: for messages. guard: STORAGE: all of the memory that the tensor is a view of. VIEW: from its lowest element to its
+    highest.
     """
     label, tensor = _label(name, tensor), unwrap(tensor)
     found = _view(name, tensor, label)
@@ -124,7 +124,7 @@ def _view(name: str, tensor: Any, label: str) -> HostSpan:
 
 
 def _storage(tensor: Any) -> tuple[int, int]:
-    """Returns first and last address + 1 of the memory that a tensor is a view of; (0, 0) if it does not say."""
+    """Returns the first address of the memory that a tensor is a view of, and the address after it; (0, 0) if unknown."""
     if isinstance(tensor, np.ndarray):
         owner, base = tensor, tensor.base
         while base is not None:  # skips objects that are not arrays, as below `as_strided`
@@ -165,9 +165,8 @@ def merge_spans(spans: Iterable[HostSpan]) -> list[HostSpan]:
 def pointees(tensors: Iterable[tuple[str, Any]], numbers: Iterable[object] = ()) -> list[tuple[str, Any]]:
     """Returns PyTorch's tensors that numbers and the elements of small 64-bit integer tensors point to.
 
-    A table of pointers, as for a grouped GEMM, holds results of `data_ptr`. The tensors that they point to are alive,
-    but are no arguments. numbers: the arguments that are not tensors; kernels also take results of `data_ptr` directly.
-    The given tensors themselves are left out.
+    A table of pointers, as for a grouped GEMM, holds results of `data_ptr`. The tensors that they point to are alive, but are no
+    arguments. numbers: arguments that are not tensors, which may also be results of `data_ptr`. The result leaves `tensors` out.
     """
     torch = sys.modules.get("torch")
     known = list(tensors)
@@ -185,8 +184,8 @@ def pointees(tensors: Iterable[tuple[str, Any]], numbers: Iterable[object] = ())
 
 
 def _pointers(tensors: Iterable[tuple[str, Any]], given_numbers: Iterable[object]) -> list[int]:
-    """Returns numbers that may be addresses outside of all these tensors, in order: the given ones, and elements of int64
-    tensors."""
+    """Returns numbers that may be addresses outside of all these tensors, ascending: of `given_numbers`, and of the elements of
+    int64 tensors."""
     spans = [span_of(name, tensor) for name, tensor in tensors]
     numbers = {int(number) for number in given_numbers if isinstance(number, (int, np.integer)) and number >= HEAP}
     for _, given in tensors:

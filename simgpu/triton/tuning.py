@@ -1,7 +1,7 @@
 """The autotuner on simulated devices: numpy's arrays, a choice for each target, candidates compiled in parallel and sampled.
 
-A candidate's time is the model's (`simgpu.sampling`), which needs only samples of its workgroups: the tuner runs the
-chosen one whole afterwards. In checked mode each candidate runs whole, so that its findings are reported.
+A candidate's time is modelled from samples of its workgroups (`simgpu.sampling`). The tuner runs the chosen candidate whole
+afterwards. In checked mode each candidate runs whole, so that its findings are reported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TunedArray(np.ndarray[Any, Any]):
 
 
 def wrap_tuner(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps the autotuner for numpy's arrays, with a choice per target: a configuration that fits one may not fit the next."""
+    """Wraps the autotuner's `run`: it accepts numpy's arrays, and keeps its choices separately for each target."""
 
     def run_tuner(tuner: Any, *args: Any, **kwargs: Any) -> Any:
         handled = {*tuner.reset_to_zero, *tuner.restore_value}
@@ -62,7 +62,8 @@ def _resettable(value: Any) -> Any:
 
 
 def limit_candidates(prune: Callable[..., Any]) -> Callable[..., Any]:
-    """Limits the candidates to the first SIMGPU_AUTOTUNE that fit, if that is set; compiles them when they are chosen."""
+    """Wraps the autotuner's choice of candidates: keeps the first SIMGPU_AUTOTUNE that fit, if that is set, and compiles the
+    candidates in parallel."""
 
     def prune_limited(tuner: Any, kwargs: Mapping[str, Any], *rest: Any) -> Any:
         limit = os.environ.get(LIMIT)
@@ -82,7 +83,7 @@ def limit_candidates(prune: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _many_are_compiled() -> bool:
-    """True if the caller compiles many kernels in parallel, so that none is ready at once."""
+    """True if the caller already compiles kernels in parallel, so that none is available at once."""
     return _async_compile.active_mode.get() is not None
 
 
@@ -95,7 +96,7 @@ def _compile_candidate(tuner: Any, kwargs: Mapping[str, Any], candidate: Any) ->
 
 
 def _that_fit(tuner: Any, kwargs: Mapping[str, Any], candidates: Sequence[Any], count: int) -> Sequence[Any]:
-    """Returns the first candidates that the device can run, as the tuner skips the others; the very first ones if none can."""
+    """Returns the first `count` candidates that the device can run; the first `count` of all if it can run none."""
     if _many_are_compiled():
         return candidates[:count]
     lds_bytes = active_driver().session.gpu.descriptor.lds_bytes
@@ -113,7 +114,7 @@ def _that_fit(tuner: Any, kwargs: Mapping[str, Any], candidates: Sequence[Any], 
 
 
 def show_progress(bench: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps the autotuner's timing of a candidate: only samples run, and a terminal shows the candidate."""
+    """Wraps the autotuner's timing of a candidate: only samples run, unless in checked mode, and a terminal shows the candidate."""
 
     def bench_shown(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
         session = active_driver().session

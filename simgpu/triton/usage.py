@@ -30,22 +30,22 @@ class Launched:
     warps: int
     lds_bytes: int  # bytes of LDS that each workgroup requested
     run: Run
-    when: int  # orders launches
+    when: int  # monotonic time of its end, nanoseconds
 
 
 @dataclass
 class LaunchUse:
-    """Launches of the kernels of one name; registers, spills and LDS are the last one's, 0 if none finished."""
+    """Totals of the launches of one kernel name. vgprs, spills and lds_bytes are those of the last one, 0 if none finished."""
 
     kernel: str
-    launches: int = 0  # that began
-    instructions: int = 0  # executed by waves
-    matrix: int = 0  # matrix instructions executed by waves
+    launches: int = 0  # launches that began
+    instructions: int = 0  # wave-instructions
+    matrix: int = 0  # matrix instructions among them
     vgprs: int = 0
-    spills: int = 0
-    lds_bytes: int = 0
+    spills: int = 0  # spilled VGPRs
+    lds_bytes: int = 0  # bytes of LDS of a workgroup
     findings: int = 0
-    seconds: float = 0.0  # of the host
+    seconds: float = 0.0  # wall time of the host
     milliseconds: float | None = None  # modelled; None if no time was requested
 
     def add(self, launched: Launched, milliseconds: float | None) -> None:

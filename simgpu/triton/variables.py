@@ -1,10 +1,10 @@
-"""Triton's variables in the compiled code: marks after each assignment say which registers hold the block.
+"""Compiles Triton kernels with marks: after each assignment, a mark names the registers that hold the variable's elements.
 
-A mark is an `s_nop` that takes an element's registers as inline assembly does, and those of the element's index in the block.
-So no layout has to be known: lane by lane, the index identifies the element. The section `SECTION` of the code object has the
-addresses of the marks and their words. Marked code has other registers and another schedule, so it is compiled only for the
-debugger. It has no software pipelines, because Triton makes none of loops of unknown length that hold assembly. (Triton's own
-way, LLVM_EXTRACT_DI_LOCAL_VARIABLES, does not compile for AMD's GPUs in Triton 3.8 and 3.9.)
+A mark is an `s_nop` as inline assembly, with the registers of an element and of its index in the block as operands. So no layout
+has to be known: in each lane, the index identifies the element. The section `SECTION` of the code object has the addresses of the
+marks and their words. Marked code has other registers and another schedule, so it is compiled only for the debugger. It has no
+software pipelines, because Triton does not pipeline loops of unknown length that contain assembly. (Triton's own
+LLVM_EXTRACT_DI_LOCAL_VARIABLES does not compile for AMD's GPUs in Triton 3.8 and 3.9.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from triton.language.semantic import TritonSemantic
 
 from simgpu.debugger.marks import SECTION
 
-KEY = "simgpu variables 2"  # of marked code in Triton's cache
+KEY = "simgpu variables 2"  # added to the keys of marked code in Triton's cache
 _MARK = re.compile(r"^\s*s_nop 0 ; simgpu (.*)$", re.MULTILINE)
 _INTEGERS = {1: tl.int1, 8: tl.int8, 16: tl.int16, 32: tl.int32, 64: tl.int64}  # by their bits
 

@@ -2,7 +2,7 @@
 
     registers.py    sets of registers as the bits of an integer
     steps.py        an instruction as the analyses see it
-    gaps.py         distance between two instructions, and what closes it
+    gaps.py         distance between two instructions, and instructions that close the gap
     constants.py    addresses that code computes in scalar registers
     graph.py        control flow: the instructions that may run after each one
     flow.py         data flow over a graph, to its fixed point
@@ -11,12 +11,12 @@
     distances.py    wait states between instructions: hazards
     compares.py     conditions that code tests, in one form; register values after them
     work_items.py   scalar values that work-item numbers imply
-    conditions.py   directions that branches can take, by facts known on a path
+    conditions.py   directions that branches can take, by facts about a path
     undefined.py    uses of registers that nothing defined
-    barriers.py     barriers that only some waves come to
+    barriers.py     barriers that only some waves reach
     certainty.py    proofs that two instructions meet on every path
     search.py       the shortest possible path between two instructions
-    clocks.py       clocks of the time model between them
+    clocks.py       clocks between two instructions, by the time model
     causes.py       findings by importance, one for each cause
     kernel.py       the findings of a kernel and of a code object
 

@@ -1,7 +1,7 @@
 """Finds barriers that a wave skips because none of its lanes is active, while other waves of its workgroup wait there.
 
-A branch on EXEC is reported if it goes both ways and only one way has an s_barrier before the two ways meet again. The analysis
-does not ask whether waves really differ in EXEC there. It assumes that branches on SCC and VCC are uniform.
+A branch on EXEC is reported if it may go both ways and only one way has an s_barrier before the two meet again. The analysis does
+not prove that waves differ in EXEC there. It assumes that all waves of a workgroup take branches on SCC and VCC alike.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ class Uneven:
 
     barrier: LintStep
     branch: LintStep
-    taken: bool  # True if that way is the branch taken
+    taken: bool  # True if the barrier is on the way of the taken branch
 
 
 def uneven(blocks: StraightBlocks, taken: Collection[tuple[int, bool]]) -> list[Uneven]:
-    """Returns all such barriers. taken: the branches (address, taken or not) that some path takes."""
+    """Returns the barriers on only one way of a branch on EXEC. taken: directions (address, True if taken) of branches that some
+    path takes."""
     holding = {
         block: step for block in range(len(blocks.nodes)) for step in blocks.steps(block) if _is_barrier(step)
     }
@@ -62,10 +63,10 @@ def _reachable_blocks(blocks: StraightBlocks, start: int, end: int) -> set[int]:
 
 
 def _meeting(blocks: StraightBlocks) -> list[int]:
-    """Returns for each block the first other block that every path from it to the end passes; END if that is only the end.
+    """Returns each block's immediate post-dominator; END if it has none.
 
-    Finds immediate post-dominators by the algorithm of Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm", 2001)
-    on the reversed graph, with END before all blocks.
+    Algorithm: Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph, with END before all
+    blocks.
     """
     count = len(blocks.nodes)
     before = blocks.preceding  # edges of the reversed graph
@@ -104,7 +105,7 @@ def _meeting(blocks: StraightBlocks) -> list[int]:
 
 
 def _common(one: int, other: int, meeting: Mapping[int, int], rank: Mapping[int, int]) -> int:
-    """Returns the first block that both paths come to."""
+    """Returns the nearest common post-dominator of two blocks."""
     while one != other:
         if rank[one] < rank[other]:
             one = meeting[one]
@@ -117,10 +118,10 @@ USES = ("read", "write", "atomic")
 
 
 def lds_behind(blocks: StraightBlocks) -> dict[int, frozenset[str]]:
-    """Uses of LDS, of `USES`, that may follow each barrier up to the next ones, by the barrier's address.
+    """Returns the uses of LDS (`USES`) that may follow each barrier before the next ones, by the barrier's address.
 
-    Waves may meet at two different barriers if no path leads from one to the other. The uses that follow either then count for
-    both.
+    Waves may meet at two different barriers if no path leads from one to the other. The uses after one of them then count for the
+    other, too.
     """
     barriers = [
         (block, at) for block in range(len(blocks.nodes)) for at, step in enumerate(blocks.steps(block)) if _is_barrier(step)

@@ -1,8 +1,8 @@
 """Sorts findings by importance and keeps one for each cause.
 
-Errors come before notes. Hazard rules that shipped kernels break without harm come last (`HazardRule.tolerated`). Among the
-others, certain findings come first. Equally certain ones are ordered by the clocks that lack between an operation and the
-instruction that does not wait for it, by the time model.
+Errors come before notes. Among them, violations of hazard rules that shipped kernels break without harm come last
+(`HazardRule.tolerated`), and certain findings come before others. Equally certain ones are ordered by the number of clocks that
+are missing between the two instructions, by the time model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simgpu.hardware.timing_rules.issue import SLOT
 
 RANK: dict[Certainty, int] = {"every path": 0, "every round": 1, "addresses": 2, "some path": 3, "": 4}
 TOLERATED = frozenset(rule.name for rule in RULES if rule.tolerated)
-IN_LOOPS = ("missing-wait", "hazard", "uninitialized")  # kinds of findings that a loop has many of
+IN_LOOPS = ("missing-wait", "hazard", "uninitialized")  # kinds that a loop has many findings of; they are merged
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Case:
 def judge(
     cases: Iterable[Case], blocks: StraightBlocks, search: PathSearch, addresses: LdsAddresses, arch: str, waves: int
 ) -> list[Case]:  # fmt: skip
-    """Returns the cases with certainty, clocks and loops. waves: number of waves in a workgroup."""
+    """Returns the cases with certainty, clocks and loop added. waves: number of waves in a workgroup."""
     proof = PathProof(blocks)
     cases, made = list(cases), []
     laters: dict[tuple[str, int | None], set[int]] = {}
@@ -83,7 +83,7 @@ def _with_clocks(cases: Sequence[Case], search: PathSearch, arch: str, waves: in
 
 
 def lacking_clocks(finding: Finding) -> int:
-    """Returns the number of clocks that lack between the two instructions: 0 if unknown, negative if there are more than enough."""
+    """Returns the number of clocks missing between the two instructions: 0 if unknown, negative if there are enough."""
     if finding.kind == "hazard":
         return SLOT * (finding.needed - finding.found)
     return finding.clocks_taken - finding.clocks_between

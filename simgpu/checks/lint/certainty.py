@@ -1,9 +1,8 @@
 """Decides whether a finding holds on every path or only on some path.
 
-Two instructions with too little between them are certain to meet so if one of these holds:
-* Every path from the kernel's entries to the later one passes the earlier one with too little after it. Either one basic
-  block holds both, or the earlier one dominates the later.
-* Every path after the earlier one comes with too little between to the later one, or to another instruction with the same flaw.
+A finding is about two instructions with too small a gap (waits or wait states) between them. It is certain if one of these holds:
+* Every path from the kernel's entries to the later instruction passes the earlier one, with too small a gap after it.
+* Every path from the earlier instruction reaches the later one, or another instruction with the same flaw, with too small a gap.
 * The same is true of every path that stays in the innermost loop around both: the bug is certain once the loop repeats.
 
 The graph has more paths than can run, so a claim about all of them holds for any input.
@@ -19,7 +18,7 @@ from simgpu.checks.lint.steps import LintStep
 from simgpu.engine.finding import Certainty
 from simgpu.hardware.isa.kinds import ControlKind
 
-LIMIT = 20_000  # instructions that one walk passes; a finding with a longer walk counts as "some path"
+LIMIT = 20_000  # most steps of a walk; a finding with a longer walk counts as "some path"
 
 
 class PathProof:
@@ -30,7 +29,7 @@ class PathProof:
         self._ends = {node for node, after in enumerate(self.graph.following) if not after} | self.graph.unknown
 
     def certainty(self, earlier: LintStep, later: LintStep, gap: Gap, laters: Collection[int]) -> Certainty:
-        """Returns how certain the two are to meet with no more than `gap.most` between them.
+        """Returns the certainty that a wave executes both with a gap of at most `gap.most`.
 
         laters: addresses of all instructions with the same flaw.
         """
@@ -44,7 +43,7 @@ class PathProof:
         return "some path"
 
     def _on_every_path_to(self, earlier: LintStep, later: LintStep, gap: Gap) -> bool:
-        """Walks backwards and tracks how much may still be before. The least decides."""
+        """True by a walk backwards. It tracks how large the gap may still be at each node; the smallest value decides."""
         graph, preceding = self.graph, self.blocks.nodes_before
         left: dict[int, int] = {}
         work = [(node, gap.most) for node in self.blocks.places[later.pc]]
@@ -68,7 +67,7 @@ class PathProof:
         return False
 
     def _holds_after(self, earlier: LintStep, laters: Collection[int], gap: Gap, loop: Collection[int] | None) -> bool:
-        """Walks forwards, within the loop's blocks if `loop` is passed. The largest distance decides."""
+        """True by a walk forwards, within the blocks of `loop` if passed. The largest gap at each node decides."""
         graph = self.graph
         since: dict[int, int] = {}
         work = [(node, 0) for node in self.blocks.places[earlier.pc]]

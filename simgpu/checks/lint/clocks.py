@@ -1,4 +1,4 @@
-"""Clocks of the time model between an operation and an instruction that does not wait for it, and the operation's own clocks."""
+"""Computes, by the time model, the clocks that an operation takes and the clocks until an instruction that does not wait for it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit, issue_of
 
-MOST_BEFORE = 64  # instructions before the operation, which keep its unit busy
-LONGEST = 2_000  # instructions from the operation on; after these it is complete by any count
+MOST_BEFORE = 64  # most instructions before the operation that are modelled: they keep its unit busy
+LONGEST = 2_000  # most instructions from the operation on; after these it is certainly complete
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,10 @@ class Clocks:
 
 
 def clocks_of(ways: Sequence[tuple[Sequence[LintStep], Sequence[LintStep]]], arch: str, waves: int) -> list[Clocks]:
-    """Returns the clocks of each path: the instructions before the operation, and those from it to the later one.
+    """Returns the clocks of each path, those of the wave that lacks most.
 
-    waves: number of waves that run the path at the same time. The clocks are those of the wave that lacks most.
+    ways: instructions before the operation, and instructions from the operation to the later one. waves: number of waves that run
+    the path at the same time.
     """
     from simgpu.timing.stretches import issue_clocks  # loads code that numba compiled
 

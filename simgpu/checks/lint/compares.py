@@ -17,7 +17,7 @@ from simgpu.hardware.timing_rules.effects import registers_of
 
 WORD = 0xFFFFFFFF
 LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
-# By LLVM's name of a scalar comparison: the relation, True if its operands change places, True if it is negated.
+# By the name of a scalar comparison in its mnemonic: relation, True if operands are swapped, True if it is negated.
 RELATIONS = {
     "eq": ("eq", False, False), "lg": ("eq", False, True), "lt": ("lt", False, False), "ge": ("lt", False, True),
     "gt": ("lt", True, False), "le": ("lt", True, True),
@@ -110,7 +110,7 @@ def constant(operand: Operand | None) -> int | None:
 
 @cache
 def registers(test: BranchTest) -> int:
-    """Registers that a test's outcome depends on, as bits."""
+    """Returns the registers that a test's outcome depends on, as bits."""
     found = 0
     for term in (test.one, test.other):
         if not isinstance(term, int):
@@ -140,7 +140,7 @@ class Values:
         return Values(self.low, self.high, self.without | {value}).narrow(LOWEST, HIGHEST) if len(self.without) < MOST else self
 
 
-MOST = 16  # values that are excluded one by one
+MOST = 16  # most values in `Values.without`
 ANY = Values()
 
 
@@ -166,8 +166,8 @@ def decide(test: BranchTest, one: Values, other: Values) -> bool | None:
 
 
 def limit(test: BranchTest, outcome: bool, values: Values) -> Values | None:
-    """Returns the values that the test's register may hold after `outcome`, None if that is impossible. See
-    `BranchTest.register`."""
+    """Returns the values that `test.register` may hold if the test has an outcome, None if it cannot have it. values: those that
+    it may hold before."""
     first = single(test.one) is not None
     number = test.other if first else test.one
     assert isinstance(number, int)

@@ -1,11 +1,11 @@
 """Decides which directions branches can take, by facts about scalar registers on a path.
 
-A path that assumes a condition is true at one branch and false at another does not exist, so no bug on it is real. Facts are
+A path that needs a condition to be true at one branch and false at another cannot run, so bugs on it are not real. Facts are
 outcomes of tests whose registers have not changed since, values that scalar registers may hold, SCC, and whether VCC and EXEC
 are 0.
 
-Compilers also keep the outcome of a branch as 0 or -1 in SGPRs and branch on it again. If an unknown condition is put into a
-register, the path is split in two. EXEC counts as nonzero where a condition is masked by it.
+Compilers also keep a condition as 0 or -1 in SGPRs and branch on it again. If an unknown condition is put into a register, the
+path is split in two. When a condition is masked by EXEC, EXEC is assumed to be nonzero.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from simgpu.hardware.isa.constants import INTEGERS
 from simgpu.hardware.isa.instruction import Const, Literal, Operand, Reg
 from simgpu.hardware.isa.kinds import STATE_BRANCHES
 
-# A cell is an SGPR's number (its value), one of the cells below, or a test (its outcome). `VALUES` + an SGPR's number and
-# `VECTORS_FROM` + a VGPR's number are the cells of their possible values.
+# A cell names a fact: an SGPR's number (its value), `VALUES` + an SGPR's number or `VECTORS_FROM` + a VGPR's number (their
+# possible values), one of the cells below, or a test (its outcome).
 Cell = int | BranchTest
 Facts = frozenset[tuple[Cell, Any]]
-# SCC; VCC and EXEC are nonzero; the comparisons whose outcomes SCC and VCC hold.
+# SCC; True if VCC is nonzero, if EXEC is nonzero; the comparisons whose outcomes SCC and VCC hold.
 SCC, VCC_ANY, EXEC_ANY, SCC_TEST, VCC_TEST = -1, -2, -3, -4, -5
 VALUES = 1000
 TESTED = {"scc": SCC, "vcc": VCC_ANY, "exec": EXEC_ANY}
 TESTS = {SCC: SCC_TEST, VCC_ANY: VCC_TEST}
 NO_FACTS: Facts = frozenset()
 WORD = 0xFFFFFFFF
-FLAGS = (0, 1, WORD)  # values that are kept if there are many paths
+FLAGS = (0, 1, WORD)  # the only values of SGPRs that are tracked unless `every` is set
 EXEC_OPERAND = Reg("s", isa.EXEC, 2)
 MOVES = ("s_mov_b32", "s_mov_b64", "s_cselect_b32", "s_cselect_b64", "s_xor_b64", "s_not_b64")
 SCALARS = span("s", 0, 128) | VCC | EXEC | M0 | SCC_BIT
@@ -43,7 +43,7 @@ ADDS = {"s_add_u32": 1, "s_add_i32": 1, "s_addk_i32": 1, "s_sub_u32": -1, "s_sub
 
 
 def condition_registers(steps: Iterable[LintStep]) -> frozenset[int]:
-    """Returns the SGPRs that hold conditions: compared with a number, masked by EXEC, or a source of moves into such SGPRs."""
+    """Returns the SGPRs that may hold conditions: they are compared with a constant, masked by EXEC, or moved into such SGPRs."""
     steps = [step for step in steps if step.inst.mnemonic.startswith("s_")]
     found: set[int] = set()
     for step in steps:
@@ -65,8 +65,7 @@ def condition_registers(steps: Iterable[LintStep]) -> frozenset[int]:
 class Conditions:
     """Tracks facts along the code of a kernel.
 
-    every: keeps everything that can be known, for a search of few paths. Otherwise only facts that more than one branch depends
-    on.
+    every: True to track all facts that can be known, for a search of few paths; else only those that several branches depend on.
     """
 
     def __init__(self, steps: Collection[LintStep], work_items: int, every: bool = False) -> None:
@@ -98,7 +97,7 @@ class Conditions:
         return frozenset({(EXEC_ANY, 1), *([(VECTORS_FROM, numbers)] if 0 in self.vectors else [])})
 
     def transfer(self, facts: Facts, steps: Sequence[LintStep]) -> list[Facts]:
-        """Returns the facts after instructions: several sets if the instructions keep an unknown condition."""
+        """Returns the facts after instructions: several sets if an unknown condition is put into a register."""
         if not steps:
             return [facts]
         place = steps[0].pc, len(steps), facts
@@ -111,7 +110,7 @@ class Conditions:
         return self._after[place]
 
     def along(self, step: LintStep, taken: bool, facts: Facts) -> Facts | None:
-        """Returns the facts after a conditional branch that was taken or not, None if it cannot go that way."""
+        """Returns the facts after a branch in one direction, None if it cannot go that way."""
         tested = STATE_BRANCHES.get(step.control)
         if tested is None:
             return facts
@@ -265,7 +264,7 @@ def _immediate(operand: Any) -> Any:
 
 
 def _bits(cell: Cell) -> int:
-    """Registers that a fact is about, as bits."""
+    """Returns the registers that a cell is about, as bits."""
     return _of_cell(cell) if isinstance(cell, int) else registers(cell)
 
 

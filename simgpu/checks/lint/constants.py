@@ -1,6 +1,6 @@
-"""Tracks addresses that code computes in scalar registers by s_getpc_b64 and additions, on all paths to a jump.
+"""Propagates constants in scalar registers, to find the targets of jumps that s_getpc_b64 and additions compute.
 
-A table of known SGPRs and SCC flows along the edges of the graph. Where paths meet, only values that they agree on are kept.
+A table of known SGPRs and SCC flows along the edges of the graph. Where paths meet, only values on which they agree are kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Counts wait states between instructions and applies the rules of the hazard tables.
 
-The state of a place holds each instruction that a rule may still bind, with the fewest wait states since it on all paths. Rules
-ask for a minimum, so the fewest decides for all paths. A few rules depend on a third instruction between the two; for these the
-state also holds the classes of the instructions between.
+The state of a place holds the earlier instructions that may still be too close for a rule: that bind. With each it holds the
+fewest wait states since it on any path; rules ask for a minimum, so the fewest decide. A few rules depend on a third instruction
+between the two; for these the state also holds the classes of the instructions in between.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from simgpu.hardware.timing_rules.hazards import RULES, HazardRule, clash, max_s
 from simgpu.hardware.timing_rules.register_use import Register, RegisterUse
 
 BETWEEN = frozenset(word for rule in RULES for word in rule.between.split("|") if word)
-BINDING = frozenset({"valu"})  # classes of the earlier instructions of these rules
-CROWD = 32  # instructions that a walk keeps before it drops those that no longer bind
+BINDING = frozenset({"valu"})  # classes of the earlier instructions of rules with classes in BETWEEN
+CROWD = 32  # a walk with more instructions drops those that no longer bind
 NO_CLASSES: frozenset[str] = frozenset()
 NO_REGISTERS: frozenset[Register] = frozenset()
 # An instruction's address, the classes of BETWEEN after it, and the registers of a matrix instruction's result that another one
@@ -49,7 +49,7 @@ class TooClose:
 class Distances:
     """Instructions that may still bind at one place.
 
-    born: the clock after each instruction, which counts wait states and is 0 here
+    born: clock at the end of each instruction; the clock counts wait states, and is 0 at this place
     clause: the open clause of memory instructions (`clauses.Clause`)
     """
 
@@ -66,7 +66,7 @@ class Distances:
 
 
 class HazardWindow:
-    """Instructions that may still bind, as a walk passes on.
+    """Instructions that may still bind, during a walk over a block.
 
     clock: wait states so far
     touched: registers that any of them touches, or more
@@ -131,10 +131,10 @@ class Hazards(PathAnalysis[Distances, TooClose]):
         return end
 
     def _far_count(self, steps: Sequence[LintStep]) -> int:
-        """Returns how many of a block's first instructions the code before it can affect.
+        """Returns the number of a block's first instructions whose result depends on the code before the block.
 
-        Instructions before the block bind for as long as the longest rule. Wait states that they lack count as inserted and so
-        age the block's own instructions, which bind as long again. A clause ends at an instruction of another kind.
+        Instructions before the block bind for at most the longest rule. Missing wait states count as inserted, which ages the
+        block's own instructions; these bind as long again. A clause ends at an instruction of another kind.
         """
         if len(steps) <= self.longest:
             return len(steps)

@@ -1,4 +1,4 @@
-"""Data flow: the state before each basic block of a graph, on all paths that lead there."""
+"""Data-flow analysis: computes the state before each basic block of a graph, on all paths that lead there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simgpu.hardware.isa.code.flow import Blocks
 
 S = TypeVar("S")
 T = TypeVar("T")
-BUDGET = 20_000_000  # budget of one analysis, in instructions passed and parts of states joined: a minute at most
+BUDGET = 20_000_000  # most work of one analysis, in instructions and parts of states: a minute at most
 
 
 class StraightBlocks(Blocks):
@@ -113,11 +113,14 @@ class PathAnalysis(Generic[S, T]):
         return 1
 
     def join(self, state: S, other: S) -> S | None:
-        """Returns the state by either of two paths, None if that is the first."""
+        """Returns the join of two states, None if it equals the first."""
         raise NotImplementedError
 
     def along(self, block: int, last: LintStep, taken: bool, state: S) -> S | None:
-        """Returns the state after a block whose last instruction branched or did not, None if no path goes that way."""
+        """Returns the state after a block in one direction of its last instruction, None if no path goes that way.
+
+        taken: True if the next block is the target of that instruction
+        """
         return state
 
 
@@ -130,7 +133,7 @@ class FixedPoint(Generic[S, T]):
 
 
 def examine(blocks: StraightBlocks, flow: PathAnalysis[S, T], budget: int = BUDGET) -> FixedPoint[S, T] | None:
-    """Carries an analysis to its fixed point. Returns None if the budget does not suffice."""
+    """Returns the fixed point of an analysis, None if that exceeds the budget."""
     before: list[S | None] = [None] * len(blocks.nodes)
     told: list[list[T]] = [[] for _ in blocks.nodes]
     waiting: list[int] = []

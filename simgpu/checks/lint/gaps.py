@@ -1,4 +1,4 @@
-"""Measures the gap between an earlier and a later instruction along a path, and finds what closes it."""
+"""Measures the gap between an earlier and a later instruction along a path."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MET, CLOSED = -1, -2
 
 
 class Gap:
-    """Measure of the code between an earlier and a later instruction: a number that walks count."""
+    """Measure of the code between an earlier and a later instruction: a number that grows along a path."""
 
-    most = 0  # largest number at which something still lacks
-    exact = True  # False if a walk may see the gap closed while something still lacks
+    most = 0  # the largest number that is too small
+    exact = True  # False if a walk may count the gap as closed although it is not
 
     def advance(self, step: LintStep) -> int:
-        """Returns how much an instruction adds to the number."""
+        """Returns the amount that an instruction adds to the number."""
         raise NotImplementedError
 
     def bound(self, step: LintStep) -> int | None:
@@ -29,10 +29,10 @@ class Gap:
 
 @dataclass(frozen=True)
 class OperationGap(Gap):
-    """Gap after an operation of a queue: the number of operations issued to its queue since."""
+    """Gap after an operation of a queue: the number of operations that its queue issued since."""
 
     operation: LintStep
-    whole: bool  # True if an operation that writes all of its registers anew ends it
+    whole: bool  # True if a later operation of the queue that writes all its registers closes the gap
 
     @property
     def most(self) -> int:  # type: ignore[override]
@@ -55,7 +55,7 @@ class OperationGap(Gap):
             counts = [step.effect.waits[name] for name in queue.counters if name in step.effect.waits]
             return min((count for count in counts if queue.in_order or not count), default=None)
         if self.whole and queue.in_order and step.effect.queue is queue and not self.operation.pending & ~step.pending:
-            return 0  # a later operation writes all of it anew
+            return 0  # a later operation overwrites all its registers
         return None
 
 
@@ -82,7 +82,7 @@ class ClauseGap(Gap):
 
 
 def distance_between(steps: Sequence[LintStep], count: int, earlier: LintStep, later: LintStep, gap: Gap) -> int:
-    """Returns the gap from the earlier instruction to the end of these steps; MET at the later one, CLOSED if nothing lacks.
+    """Returns the gap at the end of these steps; MET if they reach the later instruction, CLOSED if the gap is large enough.
 
     count: the gap before these steps.
     """

@@ -1,7 +1,7 @@
 """Builds the control flow of a kernel: every instruction that its entries reach, and its successors.
 
 Branches go both ways. A call leads into its function, and the function's return leads only to the instruction after this call.
-Functions are followed once for each call path; a recursive call leads into the function that is open already.
+Functions are followed once for each call path; a recursive call leads into the call that is still open.
 
 Indirect jumps and calls are followed if the address is computed from s_getpc_b64. Within a function, an indirect jump to an
 unknown address counts as its return (AMDGPUUsage, "Non-Kernel Functions": the return address is in s[30:31]).
@@ -58,8 +58,8 @@ class Graph:
     """Instructions of a kernel as numbered nodes, with their successors."""
 
     def __init__(self, code: bytes, base: int, target: str, entries: Sequence[int], relocated: constants.Read) -> None:
-        """Builds the graph. code: bytes from address `base` on. entries: addresses. relocated: reads a word that loading
-        relocates."""
+        """Builds the graph. code: bytes from address `base` on. entries: addresses. relocated: returns bytes at an address that
+        loading relocates, else None."""
         self.decoder = Decoder(code, base, target)
         self.steps: list[LintStep] = []  # instructions by node
         self.following: list[list[int]] = []  # successors by node
@@ -115,7 +115,7 @@ class Graph:
     # -- edges -------------------------------------------------------------------------------------
 
     def _grow(self, relocated: constants.Read) -> None:
-        """Follows everything. Recomputes the targets of indirect jumps as long as that leads to new code."""
+        """Follows all code that is reached. Recomputes the targets of indirect jumps as long as that leads to new code."""
         while self._pending:
             while self._pending:
                 self._expand(self._pending.pop())

@@ -46,12 +46,12 @@ def lint(code: CodeObject) -> list[Finding]:
 
 
 def lint_kernel(code: CodeObject, kernel: KernelInfo) -> list[Finding]:
-    """Returns the findings of one kernel by `causes.order`, one for a kind and a pair of places. Raises DecodeError as `lint`."""
+    """Returns the findings of one kernel in `causes.order`, one per kind and pair of places. Raises DecodeError as `lint` does."""
     return [case.finding for case in sorted(_cases(code, kernel), key=order)]
 
 
 def lint_causes(code: CodeObject, kernel: KernelInfo) -> list[Finding]:
-    """Returns the findings of one kernel, one for each cause: `causes.group_by_cause`."""
+    """Returns the findings of one kernel, one per cause; see `causes.group_by_cause`."""
     return group_by_cause(_cases(code, kernel))
 
 
@@ -91,9 +91,10 @@ Pair = TypeVar("Pair", UnwaitedAccess, TooClose)
 def _possible(
     blocks: StraightBlocks, search: PathSearch, analysis: Callable[[set[tuple[int, int]]], PathAnalysis[Any, Pair]]
 ) -> list[Pair] | None:  # fmt: skip
-    """Returns the reports of an analysis without pairs of instructions that no path joins; None if it was given up.
+    """Returns the reports of an analysis, except pairs of instructions that no possible path joins; None if it was given up.
 
-    A report counts as mended and may hide another one, so the analysis runs again without such pairs.
+    An analysis continues as if a reported bug were repaired, so an impossible pair may hide another report. It therefore runs
+    again without such pairs.
     """
     apart: set[tuple[int, int]] = set()
     found: list[Pair] = []
@@ -145,7 +146,7 @@ def graph_of(code: CodeObject, kernel: KernelInfo) -> Graph:
 
 
 class FindingList:
-    """Cases found so far, one for a kind and a pair of places."""
+    """Collects cases, one per kind and pair of places."""
 
     def __init__(self, code: CodeObject, kernel: KernelInfo) -> None:
         self.code, self.kernel = code, kernel
@@ -155,7 +156,7 @@ class FindingList:
         self, kind: str, step: LintStep | None, message: str, pair: UnwaitedAccess | TooClose | None = None,
         other: LintStep | None = None, error: bool = True, **fields: Any,
     ) -> None:  # fmt: skip
-        """Adds a case. Of several with one pair of places, the one that lacks most stays."""
+        """Adds a case. Of several with the same pair of places, it keeps the one that lacks most."""
         pc = self.kernel.entry if step is None else step.pc
         other = pair.earlier if pair is not None else other
         if other is not None:
@@ -200,12 +201,12 @@ class FindingList:
 
 
 def _lacking(finding: Finding) -> int:
-    """Returns how much is lacking: wait states, or the negated lower count of two waits."""
+    """Returns the size of what is missing: wait states, or the negated lowest count of a wait."""
     return finding.needed - finding.found if finding.kind == "hazard" else -finding.needed
 
 
 def unreachable(code: CodeObject, kernel: KernelInfo, graph: Graph) -> Iterator[tuple[LintStep, int]]:
-    """Yields instructions of the kernel's symbol to which no path leads: the first of each run, and the run's length.
+    """Yields runs of instructions of the kernel's symbol to which no path leads: the first instruction, and their number.
 
     Leaves out padding (s_nop, s_code_end), bytes that are no instruction, and code after a trap.
     """

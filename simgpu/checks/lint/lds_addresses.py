@@ -1,9 +1,8 @@
 """Finds the bytes of LDS that accesses touch, if only scalar code and work-item numbers decide their addresses.
 
-A data flow carries the contents of SGPRs and VGPRs in each work-item of a workgroup. These are work-item numbers, constants,
-and values that the bodies of the instruction set compute from them. Loaded values are unknown. Where paths meet, only values
-that they agree on are kept. So some accesses are known not to overlap those of other waves after a barrier, and some are known
-to overlap.
+A data-flow analysis tracks the contents of SGPRs and VGPRs for each work-item of a workgroup: work-item numbers, constants, and
+values that instructions compute from these. Loaded values are unknown. Where paths meet, only values on which they agree are
+kept. The result shows for some accesses that they do not overlap those of other waves after a barrier, and for some that they do.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class LdsAddresses:
         return all(theirs is not None and not _meet(mine, theirs) for theirs in touched)
 
     def overlap(self, operation: int, barrier: int) -> bool:
-        """True if an access after the barrier, in its block, touches in another wave the words of an operation."""
+        """True if an access after the barrier, in the same block, certainly conflicts with an operation in another wave."""
         mine = self._words(operation)
         uses = CONFLICTS[self.blocks.graph.known[operation].lds]
         for node in self.blocks.places[barrier] if mine is not None and self._accesses[operation].whole else ():
@@ -107,7 +106,7 @@ class LdsAddresses:
 
     @functools.cached_property
     def _unordered_barriers(self) -> frozenset[int]:
-        """Barriers of which neither leads to the other: waves may meet at both."""
+        """Barriers for which there is another one such that no path joins the two: waves may meet at both."""
         barriers = [node for node, step in enumerate(self.blocks.graph.steps) if step.control is ControlKind.BARRIER]
         reached = {node: self._reachable_nodes(node) for node in barriers}
         return frozenset(
@@ -156,7 +155,7 @@ class LdsAddresses:
         return LdsFootprint(first // 4, words, ALL_LANES in known)
 
     def _words(self, pc: int) -> np.ndarray | None:
-        """Returns for each 4 bytes of LDS the waves that an access touches them in, a bit each; None if unknown."""
+        """Returns for each dword of LDS the waves, as bits, in which an access touches it; None if unknown."""
         access = self._accesses.get(pc)
         if access is None:
             return None
@@ -214,7 +213,7 @@ class LdsAddresses:
         return kept
 
     def _result(self, step: LintStep, known: Known) -> np.ndarray | None:
-        """Returns the value that an instruction gives each work-item, by its body."""
+        """Returns an instruction's result for each work-item, None if unknown."""
         inst, spec = step.inst, step.inst.spec
         if inst.mods or inst.form not in ("e32", "e64"):
             return None
@@ -275,7 +274,7 @@ def _select_lanes(mask: Operand | None, sources: list[np.ndarray | None], known:
 
 
 def _slice(steps: Iterable[LintStep], accesses: Iterable[LintStep]) -> int:
-    """Returns the registers that addresses are made of, and EXEC, as bits."""
+    """Returns the registers that addresses depend on, and EXEC, as bits."""
     steps = [step for step in steps if not step.pending]
     wanted = EXEC
     for step in accesses:
@@ -301,7 +300,7 @@ def _common(one: Known, other: Known) -> Known:
 
 
 def _meet(one: np.ndarray, other: np.ndarray) -> bool:
-    """True if two different waves touch the same byte, one in each access."""
+    """True if two different waves touch the same dword, one in each access."""
     both = (one != 0) & (other != 0)
     alone = (one == other) & (one & (one - np.uint32(1)) == 0)
     return bool((both & ~alone).any())

@@ -1,9 +1,9 @@
 """Finds operations that may be outstanding, and instructions that touch their registers too early.
 
-The state of a place covers all paths to it. For each operation of an in-order queue it holds the fewest operations issued to
-that queue since. It also holds the scalar loads that are out, and the counters of each flat operation that were not waited for.
-The more was issued since, the surer an s_waitcnt completes an operation. So the fewest decides for all paths, and nothing is
-lost where they meet.
+The state of a place covers all paths to it. For each operation of an in-order queue it holds the fewest operations that the
+queue issued since, on any path. It also holds the scalar loads that are outstanding, and the counters of each flat operation that
+were not waited for. An s_waitcnt completes an operation if enough others were issued since, so the fewest decide for all paths,
+and joins lose nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simgpu.hardware.timing_rules.waits import DS, FLAT, SMEM, VM, held_up
 IN_ORDER = {VM.name: 0, DS.name: 1}  # queues whose operations complete in the order of issue
 COUNTERS = ("vmcnt", "lgkmcnt")  # counters of the in-order queues and of a flat operation, a bit each
 BOTH = 3
-# Uses of LDS after a barrier that are compatible with a use that is under way there.
+# Uses of LDS after a barrier that do not conflict with a use that is outstanding there.
 BESIDE = {"read": frozenset({"read"}), "write": frozenset(), "atomic": frozenset({"atomic"})}
 
 
@@ -30,7 +30,7 @@ class UnwaitedAccess:
 
     step: LintStep
     earlier: LintStep  # instruction that issued the operation
-    what: str  # read or overwritten; ended or shared for LDS
+    what: str  # "read" or "overwritten"; for LDS "ended" (the wave ends) or "shared" (other waves use it after a barrier)
     registers: int  # registers touched, as bits
     waits: tuple[tuple[str, int], ...]  # counts that complete the operation
     sure: bool = True  # False if unknown addresses decide
@@ -42,9 +42,9 @@ class UnwaitedAccess:
 
 
 class OutstandingQueues:
-    """Operations that may be out at one place, by the address of their instruction.
+    """Operations that may be outstanding at one place, by the address of their instruction.
 
-    queues: issue time of each operation of the in-order queues, on a clock that counts a queue's operations and is 0 here
+    queues: issue times in the in-order queues; a queue's clock counts its operations, and is 0 at this place
     scalar: scalar loads
     flat: counters not waited for, as bits
     lds: issue time of each LDS operation, with or without result registers
@@ -74,7 +74,7 @@ def _latest(mine: dict[int, int], theirs: dict[int, int]) -> dict[int, int]:
 
 
 class WaitWalk:
-    """A state on its way through a block. given: number of operations issued to each in-order queue."""
+    """Outstanding operations during a walk over a block. given: number of operations issued to each in-order queue so far."""
 
     __slots__ = ("flat", "given", "lds", "queues", "registers", "scalar")
 
@@ -106,7 +106,7 @@ class WaitWalk:
             self.registers = 0
 
     def drop(self, pc: int) -> None:
-        """Removes the operation of this instruction: no path leads here with it out."""
+        """Removes the operation of an instruction, because no possible path leads here while it is outstanding."""
         for held in (*self.queues, self.flat, self.lds):
             held.pop(pc, None)
         self.scalar.discard(pc)
@@ -209,10 +209,10 @@ class Waits(PathAnalysis[OutstandingQueues, UnwaitedAccess]):
         walk.wait(counts)
 
     def _barrier(self, walk: WaitWalk, step: LintStep, tell: Callable[[UnwaitedAccess], None]) -> None:
-        """Reports LDS operations that are out when other waves go on, if those may touch the same bytes.
+        """Reports LDS operations that are outstanding at a barrier, if other waves may use the same bytes after it.
 
-        Other waves may not see an incomplete write after the barrier. Whether an incomplete read clashes with their writes
-        depends on addresses: with two alternating buffers it does not.
+        Other waves may miss an incomplete write. Whether an incomplete read conflicts with their writes depends on addresses: with
+        two alternating buffers it does not.
         """
         used = self.behind[step.pc]
         hits = [

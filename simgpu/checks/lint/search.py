@@ -1,4 +1,4 @@
-"""Finds the shortest possible path from one instruction to another with too few waits or wait states between them.
+"""Finds the shortest possible path from one instruction to another with too small a gap (waits or wait states).
 
 The search goes forwards and tracks all known scalar values on each path: counters of loops with constant bounds, tests that two
 branches share, the number of the wave. A path that it cannot exclude within its limit counts as possible.
@@ -18,7 +18,7 @@ from simgpu.checks.lint.steps import LintStep
 from simgpu.checks.lint.undefined import Ways
 
 LIMIT = 2_000  # most visits of blocks in a search
-CHAIN = 8  # most blocks before a search's first one that it takes facts from
+CHAIN = 8  # most blocks before the first block of a search from which facts are computed
 Way = list[LintStep]
 
 
@@ -32,7 +32,7 @@ class Visit:
 
 
 class PathSearch:
-    """Searches for paths in one kernel. Results are kept."""
+    """Searches for paths in one kernel. Results are cached."""
 
     def __init__(self, blocks: StraightBlocks, facts: Callable[[], Conditions], before: Sequence[Ways | None] | None) -> None:
         """Takes the kernel's blocks.
@@ -51,7 +51,7 @@ class PathSearch:
     def way(self, earlier: LintStep, later: LintStep, gap: Gap) -> Way | None:
         """Returns the instructions of the shortest path, including both ends; None if there is no path.
 
-        [] if that is unknown: the search reached its limit, or the gap is not exact and not open within one block.
+        Returns [] if that is unknown: the search reached its limit, or the gap is not exact and no block contains the path.
         """
         key = earlier.pc, later.pc, gap
         if key not in self._found:

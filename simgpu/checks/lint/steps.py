@@ -22,7 +22,7 @@ class LintStep:
     pending: registers that it writes only when its operation completes
     touched: registers read or written
     plain: True if it neither waits, nor issues an operation to a queue, nor controls the wave
-    lds: its use of LDS, "read", "write", "atomic" or nothing
+    lds: its use of LDS: "read", "write", "atomic" or ""
     """
 
     __slots__ = ("control", "effect", "inst", "lds", "pc", "pending", "plain", "reads", "touched", "writes")

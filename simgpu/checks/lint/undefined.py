@@ -26,7 +26,7 @@ from simgpu.hardware.isa.instruction import FLAT_SCRATCH, Reg
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 from simgpu.hardware.timing_rules.effects import registers_of
 
-MOST_WAYS = 16  # paths that are kept apart where they meet
+MOST_WAYS = 16  # most sets of facts that are tracked separately at one place
 ALL = VECTORS | span("s", 0, 102) | VCC | SCC | M0
 # The low word of these 64-bit results depends only on the low words of the sources.
 CARRY_UP = ("v_mad_u64_u32", "v_mad_i64_i32", "v_lshlrev_b64", "v_lshl_add_u64", "s_lshl_b64")
@@ -51,11 +51,11 @@ class Unwritten:
 
 @dataclass(frozen=True)
 class Contents:
-    """Sets of registers by contents."""
+    """Contents of registers at a place, as sets of bits."""
 
     undefined: int  # registers that nothing defined on some path
     surely: int  # registers that nothing defined on every path
-    private: int  # SGPRs that hold words of the private segment's resource
+    private: int  # SGPRs that hold words of the private segment's buffer resource on every path
 
     def join(self, other: Contents) -> Contents:
         """Returns the contents by either path."""
@@ -63,7 +63,7 @@ class Contents:
 
 
 def undefined_at(kernel: KernelInfo, pc: int) -> int:
-    """Returns the registers that nothing defined when a wave begins at an entry (AMDGPUUsage, "Initial Kernel Execution State")."""
+    """Returns the registers that are undefined when a wave begins at an entry (AMDGPUUsage, "Initial Kernel Execution State")."""
     descriptor = kernel.descriptor
     user = descriptor.launch_state_sgprs
     if pc == kernel.start:
@@ -81,7 +81,7 @@ def undefined_at(kernel: KernelInfo, pc: int) -> int:
 
 @dataclass(frozen=True)
 class Ways:
-    """Contents of registers by the facts known about conditions."""
+    """Contents of registers, separately for each set of facts about conditions."""
 
     by_facts: Mapping[Facts, Contents]
     coarse: int = 0  # 0 for all facts, 1 without tests and values, 2 for none: fewer facts if there are too many paths
@@ -208,7 +208,7 @@ def pass_by(state: Contents, step: LintStep, tell: Callable[[Unwritten], None]) 
 
 
 def _uses(step: LintStep, private: int) -> list[tuple[str, int]]:
-    """Returns the uses that matter to an instruction: the purpose and the registers."""
+    """Returns the uses of an instruction in which undefined values matter: the purpose, for messages, and the registers."""
     effect, access = step.effect, step.effect.access
     if access.classes & {"vmem", "ds", "smem"}:
         uses = [("an address", bits(access.read(("address", "soffset"))))]

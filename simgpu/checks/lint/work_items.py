@@ -1,6 +1,6 @@
-"""Derives scalar values from work-item numbers.
+"""Derives the range of scalar values that code computes from work-item numbers.
 
-Code that gives each wave of a workgroup its own part tests the number of the wave, which it computes from v0.
+Code that gives waves of a workgroup different tasks tests the number of the wave, which it computes from v0.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from simgpu.checks.lint.compares import Values, constant, single
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.instruction import Operand, Reg
 
-VECTORS_FROM = 2000  # cell of v0, see `conditions`
-IDS = "ids"  # initial contents of v0: the work-item's number along x in its low ten bits
+VECTORS_FROM = 2000  # cell of v0's values, see `conditions`
+IDS = "ids"  # packed contents of v0: the work-item's number along x is in its low ten bits
 X_BITS = 0x3FF
 PASS_ON = ("v_and_b32", "v_lshrrev_b32", "v_mov_b32", "v_bfe_u32")
 
 
 def vectors_of(steps: Collection[LintStep], ranged: Collection[int]) -> frozenset[int]:
-    """Returns the VGPRs whose values matter: they carry v0 into an SGPR that is tested."""
+    """Returns the VGPRs through which values may reach SGPRs that are tested. ranged: these SGPRs."""
     reads = [step for step in steps if step.inst.mnemonic == "v_readfirstlane_b32"]
     sources = [_vector(step.inst.args["src0"]) for step in reads if single(step.inst.args["sdst"]) in ranged]
     found = {number for number in sources if number is not None}

@@ -1,4 +1,4 @@
-"""Numeric errors: finds where NaN, infinities, overflow and other losses first appear, and which of them reach memory.
+"""Finds where NaN, infinities, overflow and other losses first appear, and which of them reach memory.
 
     check.py         the check: the instructions that it watches, and its findings
     wanted.py        options: the default, and extras on request
@@ -12,5 +12,5 @@
     table.py         notes of handlers: counts, and the first of each kind at an instruction
     formats.py       8-bit floats of the wrong kind
     findings.py      findings made of the notes
-    shadow/          one workgroup again with f64: origins of an element's error
+    shadow/          runs one workgroup again with f64 beside its values: origins of an element's error
 """

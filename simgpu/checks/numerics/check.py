@@ -1,6 +1,6 @@
-"""The check of numbers; see the package's map and docs/how-to/numerics.md.
+"""The check of numbers, `Device(check="numerics")`; see docs/how-to/numerics.md.
 
-A launch runs no other check with it: `Device(check="numerics")`. Flawless numbers cost one test of each result.
+It runs without other checks. A result without anomalies costs one test.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ranges of the result types of conversions from floats to integers and small floats.
 
-The ISA names them `v_cvt_[how_]RESULT_SOURCE`. Normalising ones (pknorm, norm) clamp to [-1, 1] by design and do not count.
+The ISA names them `v_cvt_[how_]RESULT_SOURCE`. Normalising ones (pknorm, norm) clamp to [-1, 1] by design and have no range here.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ NUMPY: dict[str, Any] = {"f16": np.float16, "f32": np.float32, "f64": np.float64
 
 @dataclass(frozen=True)
 class NumberRange:
-    """Range of the numbers that a conversion's result holds, and its ends."""
+    """Numbers that a conversion can represent after rounding, and the ends of its result's type."""
 
     low: float
     high: float
     low_is_held: bool  # True if `low` itself is in range
     high_is_held: bool  # True if `high` itself is in range
-    least: float  # the lowest result, as people write it
-    most: float  # the highest result, as people write it
+    least: float  # lowest finite number of the result's type
+    most: float  # highest finite number of the result's type
     small: str = ""  # the small float, "" for integers
     saturates: bool = True  # True if numbers out of range become the nearest result; False if they become infinity or NaN
 
@@ -49,7 +49,8 @@ def largest(form: NumberFormat) -> tuple[float, float, bool]:
 
 
 def range_of(spec: Spec, target: str, source: Type) -> NumberRange | None:
-    """Returns the range of a conversion from `source`, None for other instructions and for plain float results."""
+    """Returns the range of a conversion from `source`, None for other instructions and for results of 16 bits or more that are
+    floats."""
     named = NAME.fullmatch(spec.mnemonic)
     if not named or "norm" in spec.mnemonic:
         return None

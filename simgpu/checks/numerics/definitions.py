@@ -1,15 +1,15 @@
-"""Finds the last writers of a register, by the code only, over all paths that lead to a place."""
+"""Finds the last writers of a register before an instruction, on all paths through the code."""
 
 from __future__ import annotations
 
 from simgpu.engine.program import Program
 from simgpu.hardware.timing_rules.register_use import Register
 
-PATIENCE = 4096  # instructions that are walked over for a register
+PATIENCE = 4096  # most instructions that one search looks at
 
 
 class Definitions:
-    """Last writers of registers at places of a program's lowered code."""
+    """Last writers of registers in a program's lowered code."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -19,7 +19,10 @@ class Definitions:
                 self.before.setdefault(following, []).append(index)
 
     def of(self, index: int, register: Register) -> set[int] | None:
-        """Returns the records that may have written a register's value before record `index`, None if unknown."""
+        """Returns the records that may have written a register's value before record `index`.
+
+        Returns None if that is unknown: a path reaches code without lowered predecessors, or the search takes too long.
+        """
         found: set[int] = set()
         pending, seen = list(self.before.get(index, ())), {index}
         if not pending:

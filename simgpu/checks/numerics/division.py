@@ -1,4 +1,4 @@
-"""Finds divisions as LLVM expands them. Their steps turn 0 and infinity into infinities and NaNs that v_div_fixup replaces.
+"""Finds LLVM's expansions of divisions. Their steps turn 0 and infinity into infinities and NaNs that v_div_fixup replaces.
 
 In f32 and f64 the steps after v_div_scale are v_rcp and multiply-adds, in f16 also conversions (LLVM,
 AMDGPULegalizerInfo::legalizeFDIV16, 32 and 64). The operands of v_div_fixup are their quotient, the denominator and the
@@ -22,7 +22,7 @@ MOST = 64  # steps of a division
 
 
 def steps(program: Program) -> set[int]:
-    """Returns the records of all steps that end in a v_div_fixup."""
+    """Returns the records of the steps of all divisions, without v_div_scale and v_div_fixup."""
     definitions = Definitions(program)
     ends = [index for index, inst in program.instructions.items() if END.match(inst.mnemonic)]
     return set().union(*(_steps(definitions, index) for index in ends))

@@ -1,4 +1,4 @@
-"""Makes findings of the handlers' notes: one for each kind at an instruction."""
+"""Makes findings of the handlers' notes: one for each instruction and kind."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def findings(launch: Dispatch, workers: list[Worker], wanted: NumericsOptions) -
 
 
 class ReachedMemory:
-    """NaN and infinities of a launch that reached memory."""
+    """Tells if NaN or infinities of a launch reached memory. seen: notes of stored ones."""
 
     def __init__(self, launch: Dispatch, seen: list[NumericNote]) -> None:
         self.launch = launch
@@ -102,7 +102,7 @@ def _finding(launch: Dispatch, one: NumericNote, serious: bool, reached: str) ->
 
 
 def _description(inst: Instruction, one: NumericNote) -> tuple[str, str]:
-    """Describes the first lane, and names the register of a matrix instruction's result."""
+    """Returns a description of the first lane's values, and the register of a matrix instruction's result ("" for others)."""
     if one.kind is NumericKind.NAN_CODE:
         return formats.nan_code(inst, "AB"[one.extra], one.bits[0]), ""
     if inst.spec.kind == "matrix":
@@ -134,7 +134,7 @@ def _description(inst: Instruction, one: NumericNote) -> tuple[str, str]:
 
 
 def _of_matrix(inst: Instruction, one: NumericNote) -> tuple[str, str]:
-    """Describes an element of D by row and column with its C, and names its register."""
+    """Returns a description of an element of D by row and column, with its C, and the element's register."""
     row = row_of(inst)
     register, lane = one.extra, lanes_of(one.lanes)[0]
     wide = row.cd_type == "f64"
@@ -157,14 +157,14 @@ def _element(row: MatrixInstruction, register: int, lane: int) -> str:
 
 
 def format_number(type_: Type, bits: int) -> str:
-    """Returns a number, by its bits, as people write it."""
+    """Returns a float with these bits as text."""
     if type_.name == "bf16":
         return number(bits << 16, 32)
     return number(bits, type_.bits)
 
 
 def number(bits: int, width: int) -> str:
-    """Returns an IEEE number of 16, 32 or 64 bits with the fewest digits that identify it."""
+    """Returns an IEEE float of 16, 32 or 64 bits as text, with the fewest digits that identify it."""
     whole, kind = {16: (np.uint16, np.float16), 32: (np.uint32, np.float32), 64: (np.uint64, np.float64)}[width]
     value = np.array([bits & (1 << width) - 1], whole).view(kind)[0]
     plain = value == 0 or not np.isfinite(value) or 1e-4 <= abs(float(value)) < 1e6

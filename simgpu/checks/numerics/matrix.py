@@ -1,7 +1,7 @@
 """Checks sums of matrix instructions for NaN and infinities from finite operands, and 8-bit operands for NaN codes.
 
-Results of an infinity or a NaN in A or B are not new. f32 and f64 are checked element by element (`matrix.fma_tile`). For
-packed types nothing counts as new if any element of A or B is not finite.
+An element of D is not new if an infinity or a NaN in A or B made it. For f32 and f64, `simgpu.matrix.fma_tile` knows this for
+each element. For packed types nothing counts as new if any element of A or B is not finite.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class PackedOperand:
     """A or B of a packed type."""
 
     place: OperandPlace
-    type: str
-    bits: int
+    type: str  # of the elements, as the matrix table names it
+    bits: int  # of an element, at least 8
     field: int  # bits of an element that show that it is not finite
     value: int  # value of these bits in an element that is not finite
 
@@ -51,7 +51,7 @@ class PackedOperand:
 class Matrix:
     """Facts that the hooks use about an instruction."""
 
-    operands: tuple[PackedOperand, ...]  # A and B; empty if `Sums.spoilt` has the details
+    operands: tuple[PackedOperand, ...]  # A and B; empty for f32 and f64, where `Sums.spoilt` replaces them
 
 
 def plan_matrix(inst: Instruction, operands: Any) -> Matrix | None:
@@ -74,7 +74,8 @@ def _operand(place: OperandPlace, name: str) -> PackedOperand:
 
 
 def _top(form: NumberFormat) -> tuple[int, int]:
-    """Returns the exponent field of an IEEE-like format twice, or a test that always fails if all codes are finite."""
+    """Returns `field` and `value` of a PackedOperand: the exponent's bits for both, or a test that never succeeds if all codes
+    are finite."""
     if form.special == "finite":
         return 0, 1
     field = ((1 << form.exponent) - 1) << form.mantissa
@@ -118,7 +119,7 @@ def _infinite(value: IrValue) -> IrValue:
 
 @part
 def enter_sums(wave: int, record: int, kind: int, mask: int, lanes: int, group: int, rows: int) -> None:
-    """Notes elements of D, if any. mask: lanes of the group. rows: their C and D, `lanes` i64 each."""
+    """Notes elements of D, if any. mask: lanes of the group. rows: address of their C and D, `lanes` i64 each."""
     if mask == 0:
         return
     each = LANES // lanes
@@ -131,7 +132,7 @@ def enter_sums(wave: int, record: int, kind: int, mask: int, lanes: int, group: 
 
 @runtime
 def note_sums(wave: int, record: int, kind: int, mask: int, lanes: int, group: int, rows: int) -> None:
-    """Calls `enter_sums` as a function of its own."""
+    """Calls `enter_sums`, for handlers."""
     enter_sums(wave, record, kind, mask, lanes, group, rows)
 
 
@@ -153,15 +154,15 @@ PACKED, PACKED_BYTES = np.dtype(PackedStructure), sizeof(PackedStructure)
 
 @part
 def not_finite(operand: Any) -> int:
-    """Returns an element of A or B that is not finite, -1 if all are."""
+    """Returns the bits of an element of A or B that is not finite, -1 if all are finite. operand: a `PackedStructure`."""
     return special(operand.registers, operand.count, operand.bits, operand.field, operand.value)
 
 
 @runtime
 def note_packed(wave: int, record: int, nan: int, inf: int, lanes: int, group: int, rows: int, operands: int) -> None:
-    """Notes elements of D if A and B are finite; otherwise the NaN codes of 8-bit types.
+    """Notes elements of D if all of A and B is finite; otherwise a NaN code in A or B of an 8-bit type.
 
-    operands: address of two `PackedStructure`, A and B.
+    nan, inf: masks of the group's lanes. operands: address of two `PackedStructure`, A and B.
     """
     if (nan | inf) == 0:
         return

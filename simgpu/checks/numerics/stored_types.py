@@ -16,12 +16,13 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.register_use import Register
 from simgpu.matrix.instruction import row_of
 
-DEPTH = 12  # consecutive moves
+DEPTH = 12  # most instructions without a type of their own that are followed in a row
 UNKNOWN = ""
 PACKS = re.compile(r"v_(perm|and_or|lshl_or|lshl_add|or|pack)_")
+# Types of results by those of the sources: of packing instructions (f32 as it rounds to bf16), and of shifts.
 PACKED = {"f32": "bf16x2", "bf16": "bf16x2", "bf16x2": "bf16x2", "f16": "f16x2", "f16x2": "f16x2"}
 DOWN = {"f32": "bf16", "bf16x2": "bf16", "f16x2": "f16"}  # by a right shift of 16 bits
-UP = {"bf16": "f32", "f16": "f16x2"}
+UP = {"bf16": "f32", "f16": "f16x2"}  # by a left shift
 # Exponent fields in a dword: of the low element, and of the high one; the same twice if there is only one.
 FIELDS = {
     "f32": (0x7F800000, 0x7F800000), "f16": (0x7C00, 0x7C00), "bf16": (0x7F80, 0x7F80), "f16x2": (0x7C00, 0x7C000000),
@@ -40,12 +41,12 @@ class StoredType:
 
 
 def stored_types(program: Program) -> dict[int, StoredType | None]:
-    """Returns the contents of all lowered stores and atomics, by record; None if unknown."""
+    """Returns the types in the data of all lowered stores and atomics to device memory, by record; None if unknown."""
     return StoredTypes(program).stores()
 
 
 class StoredTypes:
-    """Types of registers at places of a program."""
+    """Types of registers in a program's lowered code."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -74,7 +75,7 @@ class StoredTypes:
         return [r for r in self.program.effect(index).access.read(["data"]) if isinstance(r, tuple)]
 
     def type_at(self, index: int, register: Register, depth: int = 0) -> str:
-        """Returns the type in a register before an instruction."""
+        """Returns the type in a register before an instruction, UNKNOWN if its writers disagree. depth: see DEPTH."""
         kinds = {self._written_type(at, depth) for at in self.definitions.of(index, register) or ()}
         return kinds.pop() if len(kinds) == 1 else UNKNOWN
 
@@ -107,7 +108,7 @@ class StoredTypes:
         return kind
 
     def _lds(self) -> str:
-        """Returns the common type of all typed writes to LDS."""
+        """Returns the type that all writes to LDS of a known type share, UNKNOWN if there is none."""
         if self.in_lds is None:
             self.in_lds = UNKNOWN  # for values that pass through LDS twice
             writes = (at for at, inst in self.program.instructions.items() if _writes_lds(inst))
@@ -117,7 +118,7 @@ class StoredTypes:
 
 
 def writes_memory(inst: Instruction) -> bool:
-    """True if it stores vector registers to device memory."""
+    """True if an instruction stores vector registers to device memory, or is an atomic on it."""
     memory = inst.spec.memory
     outside = memory is not None and memory.space not in ("ds", "scratch") and inst.spec.encoding != "smem"
     return outside and memory is not None and memory.op in ("store", "atomic") and "vdata" in inst.args

@@ -21,7 +21,7 @@ NAN, INFINITY = int(NumericKind.STORED_NAN), int(NumericKind.STORED_INFINITY)
 
 
 def types_of(program: Program) -> dict[int, StoredType | None]:
-    """Returns `stored_types.stored_types`, cached with the program."""
+    """Returns `stored_types.stored_types` of a program, which keeps it until more code is lowered."""
     key = "numerics stores", program.version
     if key not in program.kept:
         program.kept[key] = stored_types(program)
@@ -30,7 +30,7 @@ def types_of(program: Program) -> dict[int, StoredType | None]:
 
 
 def table_of(program: Program, types: dict[int, StoredType | None]) -> np.ndarray:
-    """Returns u64 by record: the low field, the high one << 32, and `WIDE`; 0 if unknown."""
+    """Returns u64 by record: low field | high field << 32 | WIDE for f64; 0 if unknown."""
     table = np.zeros(program.count + 1, np.uint64)
     for index, one in types.items():
         if one is not None:
@@ -39,7 +39,7 @@ def table_of(program: Program, types: dict[int, StoredType | None]) -> np.ndarra
 
 
 def emit(frame: Frame, access: Access, data: OperandPlace) -> None:
-    """Emits a note of numbers that are not finite in an access. data: its registers."""
+    """Emits a note of the NaN and infinities that an access stores. data: its registers."""
     build = frame.build
     registers = data.bits // 32
     record = frame.slot(layout.SLOT_INDEX).zext(I64)

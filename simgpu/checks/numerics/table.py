@@ -1,6 +1,6 @@
-"""Table of handlers' notes: counts of each kind at each instruction, and full details of the first one in the lowest workgroup.
+"""Tables of handlers' notes: counts by instruction and kind, with full details of the first one in the lowest workgroup.
 
-Each worker has a table. Handlers only call in when something is wrong, so flawless numbers cost no look-up.
+Each worker has a table. Handlers only call these functions when something is wrong, so results without anomalies cost no look-up.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class NumericKind(IntEnum):
     INFINITY = 1  # an infinity from finite operands
     OVERFLOW = 2  # an infinity from finite operands, one of them wider than the result
     SATURATION = 3  # a number out of the type's range became the nearest in range
-    NAN_TO_INTEGER = 4
+    NAN_TO_INTEGER = 4  # a NaN that was converted to 0
     DENORMAL = 5  # flushed by MODE
-    CANCELLATION = 6
+    CANCELLATION = 6  # a sum far smaller than its last addend
     NAN_CODE = 7  # an 8-bit code in a matrix operand that means NaN
-    STORED_NAN = 8
+    STORED_NAN = 8  # to device memory
     STORED_INFINITY = 9
 
 
 KINDS = len(NumericKind)
 OPERANDS = 4  # operands kept of the first occurrence, before its result
-ENTRIES = 8192
+ENTRIES = 8192  # of a worker's table
 (BLOCK,) = context_fields("numerics", 1)  # address of the worker's NumericsBlock
 
 
@@ -51,24 +51,24 @@ class NumericsBlock(Structure):
         ("numbers", c_int64),  # address of an i32 by record and kind: number of the entry + 1
         ("entries", c_int64),  # address of ENTRIES `Anomaly` records
         ("used", c_int64),  # number of entries
-        ("lost", c_int64),  # notes without room
+        ("lost", c_int64),  # notes for which there was no entry
         ("stored", c_int64),  # address of `stores.table_of`
     )
 
 
 class Anomaly(Structure):
-    """A kind at a record. Fields from `rank` on are those of the lowest workgroup."""
+    """Notes of a kind at a record. Fields from `rank` on are of the first in the lowest workgroup."""
 
     _fields_ = (
         ("record", c_int64),
         ("kind", c_int64),
-        ("times", c_int64),  # wave-instructions
+        ("times", c_int64),  # executions, by any wave
         ("values", c_int64),  # lanes, or elements
         ("rank", c_int64),  # rank of the workgroup, -1 before the first
         ("wave", c_int64),
         ("group", c_int64 * 3),
         ("lanes", c_int64),  # mask
-        ("extra", c_int64),
+        ("extra", c_int64),  # by kind: `vector.pack_types` types; register of D; 0 for A and 1 for B
         ("retired", c_int64),  # instructions of the wave before it
         ("bits", c_int64 * (OPERANDS + 1)),  # operands and result of the first lane
     )
@@ -101,7 +101,7 @@ def entry_of(wave: int, record: int, kind: int) -> int:
 
 @part
 def enter(wave: int, record: int, kind: int, lanes: int, values: int, extra: int) -> int:
-    """Counts lanes of a kind at a record. Returns the entry's address if its operands are to be kept, else 0."""
+    """Counts an execution with `values` anomalies of a kind. Returns the entry's address if `keep` should add operands, else 0."""
     place = entry_of(wave, record, kind)
     if place == 0:
         return 0
@@ -148,7 +148,7 @@ def lowest(mask: int) -> int:
 
 @runtime
 def note(wave: int, record: int, kind: int, lanes: int, rows: int, count: int, extra: int) -> None:
-    """Notes the affected lanes, if any. rows: `count` rows of 64 i64, the operands before the result."""
+    """Notes the affected lanes, if any. lanes: mask. rows: address of `count` rows of 64 i64, the operands before the result."""
     if lanes == 0:
         return
     entry = enter(wave, record, kind, lanes, ones(lanes), extra)
@@ -160,7 +160,10 @@ def note(wave: int, record: int, kind: int, lanes: int, rows: int, count: int, e
 
 @part
 def special(registers: int, count: int, bits: int, field: int, value: int) -> int:
-    """Returns an element of `count` registers whose bits in `field` are `value`, -1 if there is none."""
+    """Returns the first element in `count` registers whose bits in `field` are `value`, -1 if there is none.
+
+    registers: address of the first. bits: of an element, a multiple of 8.
+    """
     step = bits >> 3
     for at in range(0, count * layout.ROW, step):
         if step == 1:
@@ -178,7 +181,7 @@ class NumericNote:
 
     record: int
     kind: NumericKind
-    times: int  # wave-instructions
+    times: int  # executions, by any wave
     values: int  # lanes, or elements
     rank: int
     wave: int
@@ -207,7 +210,7 @@ def prepare(worker: Worker, records: int, stored: np.ndarray) -> None:
 
 
 def merge_notes(workers: list[Worker]) -> list[NumericNote]:
-    """Returns the notes of all workers by record and kind: counts added, details of the lowest workgroup."""
+    """Returns the notes of all workers, one for each record and kind: the sums of the counts, details of the lowest workgroup."""
     merged: dict[tuple[int, int], np.void] = {}
     for worker in workers:
         storage = worker.checks["numerics"][0]
@@ -234,5 +237,5 @@ def _note_of(entry: np.void) -> NumericNote:
 
 
 def lost_notes(workers: list[Worker]) -> int:
-    """Returns the number of notes without room."""
+    """Returns the number of notes for which tables were full."""
     return sum(int(worker.checks["numerics"][0].block.lost) for worker in workers)

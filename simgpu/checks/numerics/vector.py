@@ -1,7 +1,7 @@
 """Checks results of vector instructions for new anomalies.
 
-A NaN is new if no operand is one, an infinity if all operands are finite. Results of old ones are not findings of their own.
-The types of operands and results tell which instructions may make one.
+A NaN is new if no operand is one, an infinity if all operands are finite; others only pass on. The types of operands and results
+tell which instructions may make new ones.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from simgpu.matrix.fragments import stack
 
 GROUP = 16  # lanes that are checked at a time
 FRACTION = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
-# Results that are one of the operands.
+# Instructions whose result is one of the operands.
 SELECTS = re.compile(r"v_(pk_)?(max|min|med|maxmin|minmax|maximum|minimum)")
-# Steps of LLVM's expansion of a division, which v_div_fixup ends. It replaces their results for 0 and infinity by the right
-# value (LLVM, AMDGPULegalizerInfo::legalizeFDIV32); its first operand is theirs.
+# Steps of LLVM's expansion of a division. v_div_fixup ends it and replaces their result, its first operand, by the right value
+# if 0 or infinity is divided or divides (LLVM, AMDGPULegalizerInfo::legalizeFDIV32).
 DIVISION_STEPS = re.compile(r"v_div_(scale|fmas)_")
 DIVISION_END = re.compile(r"v_div_fixup_")
 SUMS = re.compile(r"v_(pk_)?(add|sub|subrev|fma|fmac|fmamk|fmaak|mad|madmk|madak|mac|fma_mix|mad_mix)_f(16|32|64)")
@@ -46,7 +46,7 @@ class Vector:
     """Facts that the hooks use about an instruction."""
 
     wanted: NumericsOptions
-    ignored: int  # leading float operands whose special values are replaced
+    ignored: int  # number of leading float operands that do not count, because special values in them are replaced
     sums: bool  # True if it adds, so that a result may have cancelled
     range: NumberRange | None  # of a conversion to integers or small floats
 
@@ -181,7 +181,7 @@ class Look:
     # -- on request --------------------------------------------------------------------------------
 
     def _check_cancellation(self, operands: Sequence[Value], result: Value) -> None:
-        """Notes a sum far smaller than its last addend, except exact zeros: the other term was nearly its opposite."""
+        """Notes a sum far smaller than its last addend, unless it is 0: the other term was nearly the addend's opposite."""
         addend = operands[-1]
         wide = t.f64 if result.type is t.f64 else t.f32
         total, term = abs(cast(result, wide)), abs(cast(addend, wide))
@@ -199,7 +199,7 @@ class Look:
     # -- values ------------------------------------------------------------------------------------
 
     def _row(self, value: Value) -> Any:
-        """Returns the value of each lane."""
+        """Returns the value in all lanes, as a vector of 64."""
         return self.frame.value(value.ops._vector(value.raw))  # type: ignore[attr-defined]
 
     def _lanes(self, condition: Value) -> Any:

@@ -12,7 +12,7 @@ MOST_BITS = 52  # most bits of a cancellation: the fraction of f64
 
 @dataclass(frozen=True)
 class NumericsOptions:
-    """Extras that are reported, in addition to NaN and infinities that reach memory."""
+    """Kinds of anomaly that are reported only on request."""
 
     discarded: bool = False  # NaN and infinities that do not reach memory
     denormals: bool = False  # flushed denormals

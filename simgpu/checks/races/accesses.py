@@ -1,4 +1,4 @@
-"""Effects of an access and a cache operation on the shadow cells; called by checked handlers."""
+"""Effects of accesses and cache operations on the shadow; called by checked handlers."""
 
 from __future__ import annotations
 
@@ -63,11 +63,12 @@ from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import cold_part, load32, load64, octets, part, runtime, store64, structure, words
 
-# Above the record, `extra` of an event holds the records that should have ordered the accesses, and the lack.
+# The event's `extra` holds, from the low bits on: the earlier record, the releasing and the observing record that should have
+# ordered the accesses, and the lack (`ClashCause`).
 RACE = event("race on device memory")
-WAY_BITS = 19  # bits of each of those records
+WAY_BITS = 19  # bits of the releasing record, and of the observing one
 WAY, LACK_SHIFT = (1 << WAY_BITS) - 1, c.SITE_BITS + 2 * WAY_BITS
-HASH = 0x9E3779B97F4A7C15 >> 2  # mixes numbers of links
+HASH = 0x9E3779B97F4A7C15 >> 2  # factor of a hash of link numbers
 # Cache operations.
 WRITE_BACK, INVALIDATE, SCALAR_INVALIDATE = range(3)
 
@@ -87,18 +88,18 @@ class CellAccess(NamedTuple):
 
     wave: int
     record: int
-    area: Any
-    block: Any
+    area: Any  # `cells.Area`
+    block: Any  # `order.RaceBlock`
     slot: int
-    state: Any
-    order: Any  # the wave's order; unused if the launch does not synchronise
-    flags: int
-    tag: int
-    floor: int
+    state: Any  # `order.SlotState`
+    order: Any  # `order.WaveOrder`; unused if the launch does not synchronise
+    flags: int  # bits of `lds.carried`: WRITES, ATOMIC, COHERENT and so on
+    tag: int  # cell that the access would leave
+    floor: int  # see `order.floor_tag`
 
 
 class Cover(NamedTuple):
-    """Memory that the cells of an access represent."""
+    """Memory that an array of cells represents."""
 
     start: int  # byte offset of the first cell
     unit: int  # bytes of each
@@ -108,7 +109,8 @@ class Cover(NamedTuple):
 
 @part
 def exempt(access: CellAccess, cell: int, written: bool) -> bool:
-    """True if access and cell are both atomic, at scopes that include both waves. written: True for a writer's cell."""
+    """True if access and cell may be concurrent: both atomic, or one atomic and one a coherent load, at scopes that include both
+    waves. written: True for a writer's cell."""
     flags, marks = access.flags, cell & (c.ATOMIC | c.COHERENT)
     if flags & WRITES:
         both = marks & (c.ATOMIC if written else c.ATOMIC | c.COHERENT) if access.tag & c.ATOMIC else marks & c.COHERENT
@@ -134,9 +136,10 @@ def cause_of(access: CellAccess, cell: int, written: bool) -> ClashCause:
 def report_first_clash(
     access: CellAccess, cells: np.ndarray, skip: int, need: int, who: int, cover: Cover, written: bool
 ) -> None:
-    """Reports the first cell that clashes and is not ordered by atomics, and counts all such cells as `uses`.
+    """Reports the first cell that clashes with the access and is not ordered before it. Records every such pair of a read and a
+    write in `uses`.
 
-    who: BOTH_WRITE, WROTE. written: True if the cells are writers'.
+    who: BOTH_WRITE | WROTE if both sides write, WROTE if only the access writes, 0 if it reads. written: True for writers' cells.
     """
     tag, floor = access.tag, access.floor
     if not any_clash(cells, tag, floor, skip, need):
@@ -163,7 +166,7 @@ def report_first_clash(
 
 @cold_part
 def report(access: CellAccess, cell: int, at: int, who: int, cover: Cover, cause: ClashCause) -> None:
-    """Reports a cell that clashes."""
+    """Reports cell `at` of a cover, which clashes. who: see `report_first_clash`."""
     tag = access.tag
     address = access.area.address + cover.start + at * cover.unit
     seen = cover.lane + at * cover.unit // cover.size | who
@@ -180,7 +183,7 @@ def report(access: CellAccess, cell: int, at: int, who: int, cover: Cover, cause
 
 @cold_part
 def look_scalar(access: CellAccess, cells: np.ndarray, cover: Cover) -> None:
-    """Reports a scalar load of a value that its own workgroup stored in order: the scalar cache may be older."""
+    """Reports a scalar load of a value that its own workgroup stored before: the scalar cache may hold an older copy."""
     for at in range(cells.size):
         cell = cells[at]
         if cell and not clashes(cell, access.tag, access.floor, 0, 0) and stale_scalar(access.order, access.tag, cell):
@@ -190,7 +193,7 @@ def look_scalar(access: CellAccess, cells: np.ndarray, cover: Cover) -> None:
 
 @part
 def compare_with_cells(access: CellAccess, cells: int, first: int, count: int, cover: Cover) -> None:
-    """Compares an access with the cells (`cells`: c.WRITER, c.BYTE_WRITER or c.LINE_WRITER) that it covers."""
+    """Compares an access with the `count` cells from `first` on that it covers. cells: c.WRITER, c.BYTE_WRITER or c.LINE_WRITER."""
     area, flags, tag, block = access.area, access.flags, access.tag, access.block
     atomic = 0 if block.narrow else tag & c.ATOMIC  # with narrow scopes, each cell is examined
     if area.written:
@@ -225,7 +228,7 @@ def compare_with_cells(access: CellAccess, cells: int, first: int, count: int, c
 
 @part
 def record_access(access: CellAccess, cells: int, first: int, count: int) -> None:
-    """Records an access in the cells that it covers."""
+    """Records an access in the cells that it covers; arguments as for `compare_with_cells`."""
     wave, area, flags, tag = access.wave, access.area, access.flags, access.tag
     per = 4 if cells == c.BYTE_WRITER else 1
     marks = area.maps[c.LINE_MARKS if cells == c.LINE_WRITER else c.MARKS]
@@ -257,7 +260,7 @@ def record_access(access: CellAccess, cells: int, first: int, count: int) -> Non
 
 @part
 def access_range(access: CellAccess, start: int, nbytes: int, size: int, lane: int) -> None:
-    """Compares and records the access of `nbytes` from byte `start` on, by lanes of `size` bytes from `lane` on."""
+    """Compares and records an access to `nbytes` from byte `start` of the area on. size: bytes a lane. lane: the first lane."""
     area = access.area
     if (start | nbytes) & ((1 << c.LINE_SHIFT) - 1) == 0:
         line, lines = start >> c.LINE_SHIFT, nbytes >> c.LINE_SHIFT
@@ -289,7 +292,7 @@ def place_of(flags: int, offsets: np.ndarray, lane: int) -> int:
 
 @cold_part
 def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, block: Any, state: Any, order: Any, who: int) -> None:
-    """Records the observations of the lanes of an atomic, or of a load past the caches."""
+    """Records that the lanes of an atomic or a coherent load observe the releases at their locations."""
     offsets = words(wave + layout.ADDRESSES, LANES)
     last, number, many = 0, 0, False
     for lane in range(LANES):
@@ -321,7 +324,7 @@ def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, blo
 
 @cold_part
 def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
-    """Records the releases of the lanes of an atomic, or of a store past the caches. whole: True if all earlier stores of the
+    """Records a release at the locations of the lanes of an atomic or a coherent store. whole: True if all earlier stores of the
     wave are complete."""
     wave, block, heads, record = access.wave, access.block, access.area.heads, access.record
     offsets, continues = words(wave + layout.ADDRESSES, LANES), access.flags & ATOMIC
@@ -354,7 +357,7 @@ def release_at(access: CellAccess, lanes: int, whole: bool) -> None:
 
 @runtime
 def note_atomic(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int) -> None:
-    """Handles a finished atomic of the lanes at the offsets in the wave's ADDRESSES."""
+    """Handles an atomic that has been executed: it observes releases. Its offsets are in the wave's ADDRESSES."""
     block, slot, me = block_of(wave), number_of(wave), load32(wave + layout.WAVE_ID)
     if block.synchronises:
         who = (group_of(wave, block) & c.GROUPS) * block.waves + me
@@ -364,7 +367,10 @@ def note_atomic(wave: int, record: int, lanes: int, size: int, flags: int, area_
 
 @runtime
 def row(wave: int, record: int, first: int, flags: int) -> int:
-    """Handles a plain access of all 64 lanes to 128 bits each of LDS, in a row from byte `first` on. Returns 1 if it is done."""
+    """Handles a plain access of all 64 lanes to 128 consecutive bits of LDS each, from byte `first` on.
+
+    Returns 1 if nothing clashed and the access is recorded, 0 if `watch` must handle it.
+    """
     block = block_of(wave)
     if block.loads:
         return 0
@@ -374,7 +380,7 @@ def row(wave: int, record: int, first: int, flags: int) -> int:
 
 @runtime
 def watch(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int) -> None:
-    """Handles an access of the lanes at the offsets in the wave's ADDRESSES; without an area, in the workgroup's LDS."""
+    """Handles an access whose offsets are in the wave's ADDRESSES. area_at: address of the area, 0 for the workgroup's LDS."""
     block = block_of(wave)
     slot = number_of(wave)
     if area_at == 0 and flags & STRAIGHT and size == ROW and not block.loads and row_alone(wave, record, flags, block, slot):
@@ -399,7 +405,7 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area_at: in
 
 @part
 def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int, block: Any, slot: int) -> None:
-    """Compares an access with others, and records it."""
+    """Compares an access with earlier ones, and records it."""
     state = state_of(block, slot)
     if area_at == 0:
         look_lds(wave, record, lanes, size, flags, block, slot, state)

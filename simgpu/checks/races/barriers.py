@@ -14,13 +14,13 @@ from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
 from simgpu.machine.runtime import clear, cold_part, load32, part, runtime, store32
 
-BARRIER = event("barrier")  # in `extra`, one of these is above the record:
+BARRIER = event("barrier")  # `extra`: the other barrier's record, if any, and above it one of these
 ELSEWHERE, ENDED = range(2)
 
 
 @part
 def pass_barrier(wave: int, block: Any, slot: int, state: Any) -> None:
-    """Updates the shadow when all waves are at the barrier or have ended."""
+    """Updates shadow and clock when all waves are at the barrier or have ended."""
     forget_lds(block, slot, waves_of(wave))
     state.clock += 1
     state.floor = state.clock
@@ -30,14 +30,14 @@ def pass_barrier(wave: int, block: Any, slot: int, state: Any) -> None:
 
 @cold_part
 def miss(wave: int, record: int, block: Any) -> None:
-    """Reports a barrier that ended waves did not come to."""
+    """Reports a barrier that some waves never reach, because they ended."""
     clock_of(block).missed = 1
     enter(wave, record, BARRIER, 0, 0, ENDED << c.SITE_BITS)
 
 
 @runtime
 def barrier(wave: int, record: int) -> None:
-    """Handles a wave's arrival at the barrier of a record. Others may be at another barrier, or may have ended."""
+    """Handles a wave's arrival at the barrier of a record. Reports waves that are at another barrier or have ended."""
     block = block_of(wave)
     slot = number_of(wave)
     state = state_of(block, slot)
@@ -62,7 +62,7 @@ def barrier(wave: int, record: int) -> None:
 
 @runtime
 def end(wave: int, record: int) -> None:
-    """Handles a wave's end. Others may wait at a barrier that it never reaches. The last wave frees the slot."""
+    """Handles a wave's end. Reports the barrier at which others wait for it. The last wave clears the slot's state."""
     block = block_of(wave)
     slot = number_of(wave)
     state = state_of(block, slot)

@@ -1,15 +1,14 @@
-"""Shadow cells of memory that waves share, and the rule by which two accesses race.
+"""Shadow cells of device memory, and the rule by which two accesses race. (LDS has bitmaps instead: `lds`.)
 
-Each dword of LDS and of writable device memory has three cells: its last writer and two readers of different waves. A cell is
-one number: workgroup, barrier epoch, wave, two flags, and the record of the access. The first reader and one of another wave
-suffice: any later write that clashes with some reader clashes with one of these. So findings do not depend on the order in
-which waves happened to run.
+Each dword of device memory that kernels may write has three cells: its last writer, and two readers of different waves. A cell
+is one number: workgroup, epoch (`order`), wave, two flags, and the record of the access. Two readers suffice: a later write that
+clashes with any reader clashes with one of these. So whether a race is found does not depend on the order in which waves ran.
 
-Accesses that do not cover whole dwords have cells of their own, one per byte. Accesses to whole dwords check these too if the
-dword was ever touched that way.
+Accesses to parts of dwords have separate cells, one per byte. Accesses to whole dwords check the byte cells of a dword that has
+some.
 
-If all accesses so far covered whole lines of 64 bytes, the 16 dwords of a line have the same cells, and three cells represent
-them. The first access to part of a line splits it: its cells are copied to its dwords. No finding depends on that.
+While all accesses cover whole lines of 64 bytes, three cells represent a line, because its 16 dwords would have the same cells.
+The first access to part of a line splits it: its cells are copied to its dwords. No finding depends on that.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import builtin, cold_part, load32, load64, octets, part, words
 from simgpu.machine.values import I64, Builder, IrValue
 
-# Fields of a cell. 0 is an untouched one, since epochs begin with 1.
+# Fields of a cell. 0 is an empty cell, since epochs begin with 1.
 SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
 SITES = (1 << SITE_BITS) - 1
-COHERENT, ATOMIC = 1 << 22, 1 << 23  # a load past the caches; a step that others see whole
+COHERENT, ATOMIC = 1 << 22, 1 << 23  # flags: a load past the caches; an atomic operation or a coherent store
 WAVE_UNIT, EPOCH_UNIT, GROUP_UNIT = 1 << WAVE_SHIFT, 1 << EPOCH_SHIFT, 1 << GROUP_SHIFT
 WAVES_MASK = EPOCH_UNIT - WAVE_UNIT
 GROUP_BITS = 19
@@ -47,7 +46,7 @@ OTHERS, AGAIN = 1, 2  # results of `note_first`
 
 
 class Area(Structure):
-    """Shadow of an allocation. Flags of the cells in use let memory that is only read or only written cost one pass."""
+    """Shadow of an allocation. The flags save passes over cells that are not in use."""
 
     _fields_ = (
         ("maps", c_int64 * MAPS),  # addresses of the maps
@@ -68,10 +67,10 @@ AREA = np.dtype(Area)
 
 @part
 def clashes(cell: int, tag: int, floor: int, skip: int, need: int) -> bool:
-    """True if `cell` is another wave's and no barrier orders it before `tag`.
+    """True if `cell` is of another wave than `tag` and no barrier orders it before.
 
-    floor: cells of the tag's workgroup below it are from before its last barrier. skip: flags that exempt a cell. need: flags
-    that it must have.
+    floor: lower cells of the tag's workgroup are from before its last barrier. skip: a cell with one of these flags never
+    clashes. need: flags that a clashing cell must have.
     """
     apart = cell ^ tag
     unordered = (apart >= GROUP_UNIT) | ((apart & WAVES_MASK != 0) & (cell >= floor))
@@ -80,7 +79,7 @@ def clashes(cell: int, tag: int, floor: int, skip: int, need: int) -> bool:
 
 @part
 def any_clash(cells: np.ndarray, tag: int, floor: int, skip: int, need: int) -> bool:
-    """True if one of the cells `clashes`. Computed by signs, which LLVM vectorises, unlike Booleans."""
+    """True if `clashes` is true for one of the cells. Truth values are sign bits, because LLVM vectorises these, unlike i1."""
     found = 0
     for i in range(cells.size):
         cell = cells[i]
@@ -92,7 +91,8 @@ def any_clash(cells: np.ndarray, tag: int, floor: int, skip: int, need: int) -> 
 
 @part
 def stale(cell: int, tag: int, floor: int) -> bool:
-    """True if a reader's cell may be overwritten: empty, own, or of the workgroup from before its last barrier."""
+    """True if `tag` may replace a reader's cell: it is empty, it is of the same wave and epoch and has a flag, or it is of an
+    earlier epoch of the workgroup and either the same wave's or from before the last barrier."""
     apart = cell ^ tag
     own = (apart < WAVE_UNIT) & ((cell & (ATOMIC | COHERENT)) != 0)
     earlier = (apart & WAVES_MASK == 0) | (cell < floor)
@@ -101,7 +101,8 @@ def stale(cell: int, tag: int, floor: int) -> bool:
 
 @part
 def note_first(first: np.ndarray, tag: int, floor: int) -> int:
-    """Enters a reader as the first. OTHERS: another wave's cell stays. AGAIN: this wave's cell of another instruction stays."""
+    """Enters a reader in its first cells where these are `stale`. Returns OTHERS if some cell remains another wave's, AGAIN if
+    some cell remains this wave's from another instruction."""
     others, again = 0, 0
     for i in range(first.size):
         cell = first[i]
@@ -118,7 +119,7 @@ def note_first(first: np.ndarray, tag: int, floor: int) -> int:
 
 @cold_part
 def note_second(first: np.ndarray, second: np.ndarray, tag: int) -> None:
-    """Enters a reader as the second if the first is another wave's."""
+    """Enters a reader in the second cells where the first cell is another wave's."""
     for i in range(first.size):
         cell, held = first[i], second[i]
         # A second reader of another workgroup than the first's is worth more than one of the same. By signs: the first cell is
@@ -129,7 +130,7 @@ def note_second(first: np.ndarray, second: np.ndarray, tag: int) -> None:
 
 @cold_part
 def mark_shared(first: np.ndarray, second: np.ndarray, marks: np.ndarray) -> None:
-    """Marks the dwords that plain loads of different workgroups read."""
+    """Marks dwords (or lines) whose two readers are plain loads of different workgroups."""
     for i in range(first.size):
         a, b = first[i], second[i]
         shared = -a & -b & (GROUP_UNIT - 1 - (a ^ b)) & (((a | b) & (ATOMIC | COHERENT)) - 1)
@@ -158,9 +159,9 @@ def whole_lines(area: Any, first: int, count: int) -> bool:
 
 @cold_part
 def split_line(area: Any, line: int) -> None:
-    """Gives the dwords of a line cells of their own.
+    """Copies a line's cells to its dwords, and marks it as split.
 
-    A thread that splits or uses a line at the same time may lose an entry, like two threads that write a cell at the same time.
+    Threads that split or use a line at the same time may lose an entry, like threads that write a cell at the same time.
     """
     marks = octets(area.maps[LINE_MARKS] + line, 1)
     if marks[0] & SPLIT_MARK:
@@ -203,8 +204,8 @@ lines_of_4, lines_of_8, lines_of_16 = (builtin(_lines(each)) for each in (4, 8, 
 
 @part
 def lanes_of_a_line(lanes: int, size: int, offsets: np.ndarray) -> int:
-    """Returns the number of consecutive lanes that cover a line, in any order, if all 64 lanes of `size` bytes form lines so;
-    else 0."""
+    """Returns 4, 8 or 16 if every so many consecutive lanes of `size` bytes cover a line, in any order; 0 if not, or if some lane
+    is inactive."""
     if lanes == -1 and size == 16 and lines_of_4(offsets):
         return 4
     if lanes == -1 and size == 8 and lines_of_8(offsets):
@@ -214,7 +215,7 @@ def lanes_of_a_line(lanes: int, size: int, offsets: np.ndarray) -> int:
 
 @part
 def widely_read(area: Any, lanes: int, offsets: np.ndarray, count: int) -> bool:
-    """True if different workgroups have read all dwords of a load, `count` a lane, and nobody has written one."""
+    """True if all dwords of a load are marked as shared, and none as written or accessed by bytes. count: dwords a lane."""
     marks = octets(area.maps[MARKS], area.dwords)
     all_, any_ = SHARED_MARK, 0
     if count == 4:
@@ -237,7 +238,7 @@ def widely_read(area: Any, lanes: int, offsets: np.ndarray, count: int) -> bool:
 
 @part
 def note_writer(cells: np.ndarray, tag: int) -> None:
-    """Enters a writer. An atomic does not hide the same wave's plain write of this epoch."""
+    """Enters a writer. An atomic does not replace a plain write of the same wave and epoch."""
     if tag & ATOMIC:
         for i in range(cells.size):
             cell = cells[i]

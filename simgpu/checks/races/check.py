@@ -1,6 +1,6 @@
 """Finds races between waves on LDS and on device memory, and barriers that some waves miss.
 
-Handlers call `accesses.watch` with each access, and receive its findings as events.
+Handlers call `accesses.watch` for each access; it reports races as events, which `findings` turns into findings.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CONCERNED = (ControlKind.BARRIER, ControlKind.APPEND, ControlKind.CONSUME, Contr
 
 
 class Races(Check):
-    """Calls the functions of `accesses` at accesses, barriers and ends."""
+    """Emits calls of `accesses` at accesses and cache operations, and of `barriers` at barriers and ends."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.memory is not None or inst.spec.control in CONCERNED
@@ -58,8 +58,8 @@ class Races(Check):
             self._watch(frame, access)
 
     def overwrite(self, frame: Frame, access: Access) -> None:
-        # Called before the store: identical LDS writes of several waves are harmless, and a wave that sees a flag must find its
-        # release.
+        # Before the store, because `watch` compares its data with LDS (identical writes are harmless), and because a wave that
+        # sees a flag must find its release.
         self._watch(frame, access)
 
     def takes_rows(self) -> bool:
@@ -156,7 +156,7 @@ class Races(Check):
 
 
 class ExpectedTables(NamedTuple):
-    """Tables for `watch` of loads whose values compare-and-swaps expect: see `order.RaceBlock`."""
+    """Tables for `watch` of loads whose values compare-and-swaps expect; `order.RaceBlock` describes them."""
 
     roles: np.ndarray
     expects: np.ndarray
@@ -192,7 +192,10 @@ def index_of(frame: Frame) -> Any:
 
 
 def cache_operation(inst: Instruction) -> int | None:
-    """Returns the cache operation of `accesses` that an instruction is, None if it does not affect other workgroups."""
+    """Returns an instruction's cache operation: WRITE_BACK, INVALIDATE or SCALAR_INVALIDATE of `accesses`.
+
+    Returns None for other instructions, and for operations that do not affect other workgroups.
+    """
     if inst.spec.control not in (ControlKind.CACHE, ControlKind.DCACHE):
         return None
     bits = [bit for bit in COHERENT_BITS if inst.mods.get(bit)]
@@ -204,12 +207,12 @@ def cache_operation(inst: Instruction) -> int | None:
 
 
 def is_coherent(inst: Instruction) -> bool:
-    """True if a load or store goes past a cache, like an atomic one."""
+    """True if a load or store bypasses a cache, as atomic loads and stores do."""
     return any(inst.mods.get(bit) for bit in COHERENT_BITS)
 
 
 def flags_of(inst: Instruction, access: Access) -> int:
-    """Returns the kind of access, as bits of `carried`."""
+    """Returns the kind of an access, as flags of `lds.carried`."""
     flags = carried.WRITES if access.writes else 0
     if access.lanes is None:
         flags |= carried.SCALAR

@@ -4,16 +4,16 @@ LLVM expands atomics that the hardware lacks to such code:
 
     old = *p; do { expected = old; old = compare_and_swap(p, expected, f(expected)); } while (old != expected)
 
-If the swap succeeds, memory held the loaded value; if it fails, the value is dropped. So the load races with nothing.
+If the swap succeeds, memory held the loaded value; if it fails, the value is dropped. So a race of the load has no effect.
 
-For a vector load this is true if on every path the value goes only to three places. These are the swap's expected operand, the
-new value of a swap that expects it, and the comparison with the swap's result. It is false if the value is stored, used for an
-address or a branch, or read by another lane. The walk tracks active and inactive lanes separately: only active lanes of a
-register are overwritten. `pending` checks at run time that load and swap have the same address.
+A vector load qualifies if on every path its value goes only to the swap's expected operand, to the new value of a swap that
+expects it, and to the comparison with the swap's result. It does not if the value is stored, used for an address or a branch, or
+read by another lane. The walk tracks active and inactive lanes separately: only active lanes of a register are overwritten.
+`pending` checks at run time that load and swap have the same address.
 
 The value of a scalar load belongs to the whole wave, so less is needed: on every path a swap must expect it before it goes
 elsewhere. Paths around the swap, for waves without a lane that swaps, are ignored: these waves compare it with a swap's result.
-Triton makes such code of a ticket that a compare-and-swap takes.
+Triton compiles a ticket that is taken by compare-and-swap to such code.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, registers_of
 from simgpu.hardware.timing_rules.register_use import Register
 
-LIMIT = 63  # loads, and swaps, of a kernel that are followed
-STATES = 4096  # states of a walk; a load with more counts as any other
-DERIVED, RETURNED = -1, 2
+LIMIT = 63  # most loads of a kernel that are followed, and most swaps
+STATES = 4096  # most states of a walk; a load with more counts as an ordinary load
+DERIVED, RETURNED = -1, 2  # facts: a register derives from the value; from 2 on, it holds word n - 2 of a swap's result
 LOADS = (
     "global_load_dword", "flat_load_dword", "buffer_load_dword", "s_load_dword", "s_buffer_load_dword",
     "ds_read_b32", "ds_read_b64",
@@ -39,19 +39,19 @@ LOADS = (
 SWAPS = ("global_atomic_cmpswap", "flat_atomic_cmpswap", "buffer_atomic_cmpswap", "ds_cmpst_b", "ds_cmpst_rtn_b")
 MOVES = ("v_mov_b32", "v_mov_b64", "s_mov_b32", "s_mov_b64")
 
-Marks = frozenset[tuple[Register, int]]  # facts about registers
+Marks = frozenset[tuple[Register, int]]  # (register, fact); facts 0 and 1: the register holds this word of the value
 NOTHING: Marks = frozenset()
 
 
 class ExpectedLoads(NamedTuple):
-    """Loads that race with nothing, and the swaps that expect them."""
+    """Loads whose values only swaps expect, and these swaps."""
 
-    loads: dict[int, int]  # numbers of the loads, by record
-    swaps: dict[int, int]  # loads that a swap expects, as bits, by the swap's record
+    loads: dict[int, int]  # number of a load, from 0 on, by record
+    swaps: dict[int, int]  # loads that a swap expects, as bits by number, by the swap's record
 
 
 class _UsedOtherwise(Exception):
-    """Raised when the load's value goes elsewhere."""
+    """Raised when the load's value is used other than for a swap."""
 
 
 def expected_loads(program: Program, entry: int) -> ExpectedLoads:
@@ -120,9 +120,10 @@ def _walk(program: Program, load: int) -> set[int]:
 
 
 class _Value:
-    """Value of one load on its way through registers. uniform: True for a scalar load.
+    """Follows the value of one load through registers.
 
-    active, other: facts about registers in active lanes and in the others.
+    words: its dwords. uniform: True for a scalar load. swaps: records of the swaps that expect it, found so far. Arguments
+    `active` and `other` of methods: facts about registers in active lanes, and in inactive lanes.
     """
 
     def __init__(self, words: int, uniform: bool) -> None:
@@ -155,7 +156,7 @@ class _Value:
         return active, other
 
     def _after_swap(self, at: int, inst: Instruction, effect: Effect, known: Marks, taken: set[Register]) -> Marks:
-        """Handles a compare-and-swap: its result is no longer the load's value."""
+        """Handles a compare-and-swap. Returns facts about its result: words that the swap returned."""
         if effect.access.read(("address", "soffset")) & taken:
             raise _UsedOtherwise
         expected, new = _operands(inst)
@@ -171,7 +172,7 @@ class _Value:
         return frozenset((register, RETURNED + word) for word in range(self.words) for register in registers_of(returned[word]))
 
     def _after_computation(self, inst: Instruction, effect: Effect, known: Marks) -> Marks:
-        """Handles an instruction that reads the value: its result is derived from it, or a copy."""
+        """Handles another instruction that reads the value. Returns facts about its result: a copy, or derived from the value."""
         across = effect.access.classes & ACROSS_LANES
         if inst.spec.memory is not None or inst.spec.kind in ("control", "matrix") or across or "exec" in effect.access.writes:
             raise _UsedOtherwise

@@ -1,4 +1,4 @@
-"""Findings of races, and of barriers that waves meet at or miss."""
+"""Makes findings of races, and of barriers that not all waves reach."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUPS_APART = "no barrier orders workgroups; use atomics or another launch"
 
 
 def _site(launch: Dispatch, low: int) -> int:
-    """Returns the record whose low bits a cell holds."""
+    """Returns the first instruction's record whose low bits equal those that a cell holds."""
     return low if launch.program.count <= cells.SITES else next(
         (index for index in range(low, launch.program.count, cells.SITES + 1) if launch.instruction(index)), low
     )
@@ -72,7 +72,7 @@ def _side(launch: Dispatch, other: int) -> tuple[tuple[int, int, int], int]:
 
 @finding_of(clashes.RACE)
 def _race_lds(launch: Dispatch, event: Event) -> Finding:
-    # LDS cells hold no workgroup: the other wave is of the same one.
+    # The event has no workgroup for the other side: it is the same one.
     mine = _number(launch, event.workgroup) << 4 + clashes.OTHER_SHIFT
     return _race(launch, replace(event, lanes=mine | event.lanes), "LDS")
 

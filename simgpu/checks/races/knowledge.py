@@ -1,12 +1,12 @@
 """Nodes that record releases and observations, and the knowledge that a wave gains by following them.
 
-A release is a node. It holds its wave, and the epochs up to which that wave's accesses precede it, are complete, and are
-available to the device. It also holds the list of the wave's earlier observations. A list is a chain of nodes that grows at its
-head: an observation of a release, or two lists that waves brought to a barrier. A location holds a chain of links to the
-releases that a read of it observes: a read-modify-write adds one, a store begins a new chain.
+A release is a node. It holds its wave, and three epochs: up to them the wave's accesses precede the release, are complete, and
+are available to the device. It also holds the list of the wave's earlier observations. A list is a chain of nodes that grows at
+its head; a node is an observation of a release, or joins two lists at a barrier. A location holds a chain of links to the
+releases that a read of it observes: a read-modify-write adds a link, a store begins a new chain.
 
-A wave's knowledge is looked up when an access clashes: the part of its list that grew since the last time is followed into a
-table by wave.
+When an access clashes, the part of the wave's list that is new since the last time is followed, and the wave's table of
+`KnownWave` gets what the wave learns from it.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from simgpu.hardware.memory_model import Scope
 from simgpu.machine.runtime import builtin, cold_part, load64, part, structure, words
 from simgpu.machine.values import Builder, IrValue
 
-NODES, LINKS = 1 << 20, 1 << 22  # of a launch, all workers together
-MARGIN = 1 << 12  # spare nodes and links for a worker until it checks again for room
-STACK, STEPS = 4096, 1 << 20  # entries and steps of one walk
+NODES, LINKS = 1 << 20, 1 << 22  # most nodes and links of a launch, all workers together
+MARGIN = 1 << 12  # nodes and links kept free for what workers add before they check `is_full` again
+STACK, STEPS = 4096, 1 << 20  # most entries on the stack of a walk, most steps of a walk
 RELEASE, OBSERVED, JOINED = range(1, 4)
 LOAD, STORE, STORE_BACK = range(3)  # accesses that must be ordered before others
 GROUP_SCOPE, DEVICE_SCOPE = int(Scope.WORKGROUP), int(Scope.AGENT)
 
 
 class OrderNode(Structure):
-    """A release, or a list's head: an observation of a release, or two lists joined."""
+    """A release, or the head of a list: an observation of a release, or two joined lists."""
 
     _fields_ = (
-        ("kind", c_int64),
-        ("who", c_int64),  # wave of the launch
+        ("kind", c_int64),  # RELEASE, OBSERVED or JOINED
+        ("who", c_int64),  # number of the wave in the launch
         ("record", c_int64),  # instruction that released or observed
         ("scope", c_int64),  # scope of its access
         ("before", c_int64),  # a release: its wave's observations; otherwise the rest of the list
-        # Observation: a node, or minus a link. Joined lists: the second one. Segment: its wave's previous one.
+        # Observation: the observed node, or minus a link. Joined lists: the second list. Segment: its wave's previous segment.
         ("other", c_int64),
         ("issued", c_int64),  # observation: operations of the wave's vector memory queue up to it
         # Releases only:
@@ -54,13 +54,14 @@ class OrderNode(Structure):
 
 
 class LocationLink(Structure):
-    """A release at a location and the link that it continues; or a cell of a list: minus a link, and the next cell. 0: none."""
+    """A release at a location (node) and the link that it continues; or a list element: minus a link, and the next element. 0:
+    none."""
 
     _fields_ = (("node", c_int64), ("before", c_int64))
 
 
 class KnownWave(Structure):
-    """Epochs up to which a wave knows another's loads, its stores, and its written-back stores."""
+    """Epochs up to which a wave knows another wave's loads, complete stores, and available (written-back) stores."""
 
     _fields_ = (("loaded", c_int64), ("complete", c_int64), ("available", c_int64))
 
@@ -100,7 +101,7 @@ def link_at(block: Any, number: int) -> Any:
 
 @part
 def is_full(block: Any) -> bool:
-    """True if there is no room for more: from here on, unordered accesses are not reported."""
+    """True if there is no room for more nodes or links; from then on, unordered accesses are not reported."""
     return (load64(block.counts) >= NODES - MARGIN) | (load64(block.counts + 8) >= LINKS - MARGIN)
 
 
@@ -121,7 +122,7 @@ def new_link(block: Any, node: int, before: int) -> int:
 
 
 class ReleaseChain(NamedTuple):
-    """A place among observations: a link, and the cell of the list of chains that contains it; 0: none."""
+    """A place among observed releases: a link, and the list element that holds its chain; 0: none."""
 
     cell: int
     link: int
@@ -129,21 +130,21 @@ class ReleaseChain(NamedTuple):
 
 @part
 def chain_of(block: Any, first: int) -> ReleaseChain:
-    """Returns the first place of an observation: of a link, or of the first cell of a list of chains."""
+    """Returns the first place of an observation. first: a link, or the first element of a list of chains."""
     inner = link_at(block, first).node
     return ReleaseChain(first, -inner) if inner < 0 else ReleaseChain(0, first)
 
 
 @part
 def next_chain(block: Any, cell: int) -> ReleaseChain:
-    """Returns the first place in the next cell of a list of chains."""
+    """Returns the first place in the next element of a list of chains."""
     rest = link_at(block, cell).before if cell else 0
     return ReleaseChain(rest, -link_at(block, rest).node if rest else 0)
 
 
 @part
 def known_at(block: Any, slot: int, wave: int, view: int, who: int) -> Any:
-    """Returns the knowledge of a slot's wave about a wave of the launch."""
+    """Returns the `KnownWave` of a slot's wave about wave `who` of the launch."""
     table = block.known + ((slot * block.waves + wave) * VIEWS + view) * block.total * KNOWN_BYTES
     return structure(table + who * KNOWN_BYTES, KNOWN)
 
@@ -163,7 +164,7 @@ def learn(
 
 @part
 def learn_release(block: Any, slot: int, wave: int, order: Any, view: int, number: int, by: Any) -> bool:
-    """Learns from a release that a list's node `by` observed. Returns False if their scopes do not include each other."""
+    """Learns from release `number`, which node `by` observed. Returns False if their scopes do not include each other."""
     node = node_at(block, number)
     first = node.who - node.who % block.waves
     within = first == by.who - by.who % block.waves
@@ -181,7 +182,7 @@ def learn_release(block: Any, slot: int, wave: int, order: Any, view: int, numbe
 
 @part
 def visit_first(order: Any, view: int, what: int) -> bool:
-    """True if something was not followed yet, as far as the table remembers. Marks it as followed."""
+    """True if node or link `what` was not followed yet, as far as the small table remembers. Marks it as followed."""
     at = view * VISITED + ((what ^ what >> 9) & (VISITED - 1))
     if order.visited[at] == what:
         return False
@@ -191,7 +192,7 @@ def visit_first(order: Any, view: int, what: int) -> bool:
 
 @cold_part
 def explore(block: Any, slot: int, wave: int, order: Any, view: int) -> bool:
-    """Follows the new part of a wave's list. Returns False if it gave up."""
+    """Follows the new part of a wave's list. Returns False if it exceeds STACK or STEPS."""
     stack = words(block.stack, STACK)
     count, steps = 1, 0
     stack[0] = order.lists[view]
@@ -236,7 +237,10 @@ def explore(block: Any, slot: int, wave: int, order: Any, view: int) -> bool:
 
 @part
 def knows(block: Any, slot: int, wave: int, order: Any, view: int, who: int, epoch: int, what: int) -> bool:
-    """True if a wave knows of another's access: LOAD, STORE, or STORE_BACK, which must be written back to be available."""
+    """True if a wave knows of an access of wave `who`, or if the walk gave up.
+
+    what: LOAD, STORE, or STORE_BACK for a store that must be written back to be available
+    """
     if order.explored[view] != order.lists[view]:
         if not explore(block, slot, wave, order, view):
             return True
@@ -248,7 +252,7 @@ def knows(block: Any, slot: int, wave: int, order: Any, view: int, who: int, epo
 
 @cold_part
 def find_release(block: Any, order: Any, who: int, epoch: int, what: int) -> ClashCause:
-    """Returns the reason why an access is unknown: the first observed release after it, and the lack."""
+    """Returns why a wave does not know of an access: the lack, and the first observed release after the access."""
     stack = words(block.stack, STACK)
     count, steps, narrow = 1, 0, ClashCause(NOTHING, 0, 0)
     stack[0] = order.lists[ORDERED]

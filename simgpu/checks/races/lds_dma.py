@@ -1,4 +1,4 @@
-"""Finds LDS touched too early: a direct load to LDS writes it, and the wave has not waited for the load.
+"""Finds LDS that is touched too early: a load to LDS may still write it, because its wave has not waited for the load.
 
 The LDS that such a load writes is known only when it runs, so this check works at run time. `in_flight` counts the operations
 of the in-order vmcnt queue and those that are certainly complete. A load to LDS marks the dwords that it writes with its
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
-# A cell for each dword of LDS: the workgroup that marked it + 1, the wave's address, and its operation's number below the
-# record. Cells are never cleared: those of another workgroup do not count. The first word of a workgroup's cells holds the
-# workgroup that marked any.
+# A cell for each dword of LDS: `group_of` the wave that marked it, the wave's address, and the number of its operation with the
+# record above it. Cells are never cleared: those of another workgroup do not count. The first word of a slot's cells holds
+# `group_of` the last wave that marked any.
 CELL, GROUP, OWNER, OPERATION = 24, 0, 8, 16
 RECORD_SHIFT = 40
 HEADER = 64
-# Context fields: address of the worker's cells; bytes of a workgroup's.
+# Context fields: address of the worker's cells; bytes of a slot's cells.
 CELLS, CELLS_STRIDE = context_fields("lds_dma", 2)
-# Wave fields: barriers that it came to; operations (issued, done) at the last two of them, by the barrier's parity.
+# Wave fields: number of barriers that it reached; operations (issued, done) at the last two of them, by the barrier's parity.
 BARRIERS, SYNCED, _, _, _ = wave_fields("lds_dma", 5)
 READ, OVERWRITTEN = event("LDS of a DMA read"), event("LDS of a DMA overwritten")
 WRITES = 256  # flag of an access; the bytes a lane are below
@@ -55,14 +55,14 @@ def cells_of(wave: int) -> int:
 
 @part
 def group_of(wave: int) -> int:
-    """Returns a number of the wave's workgroup, from 1 on; consecutive workgroups of a slot have different ones."""
+    """Returns a hash of the workgroup's id, for `GROUP`; consecutive workgroups of a slot have different ones."""
     group = slot_of(wave).group
     return group[0] * 0x9E3779B97F4A7C1 + group[1] * 0x85EBCA6B + group[2] + 1
 
 
 @runtime
 def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
-    """Handles a load to LDS: its dwords belong to the wave until it has waited."""
+    """Handles a load to LDS: marks the dwords that it writes with the wave and its operation."""
     cells, group = cells_of(wave), group_of(wave)
     operation = load64(wave + VM_ISSUED) | record << RECORD_SHIFT
     store64(cells, group)
@@ -78,7 +78,7 @@ def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
 
 @part
 def in_flight(wave: int, owner: int, number: int) -> bool:
-    """True if the owner's operation may be under way, by all that the accessing wave can know."""
+    """True if operation `number` of the owner may still be in flight at an access of `wave`."""
     if wave == owner:
         return load64(owner + VM_DONE) < number
     passed = load64(wave + BARRIERS)
@@ -90,7 +90,8 @@ def in_flight(wave: int, owner: int, number: int) -> bool:
 
 @runtime
 def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
-    """Handles an access to LDS. how: bytes a lane, and WRITES."""
+    """Handles another access to LDS: reports the first dword that a load in flight may still write. how: bytes a lane, plus WRITES
+    for a write."""
     cells, group = cells_of(wave), group_of(wave)
     if load64(cells) != group:
         return
@@ -117,7 +118,7 @@ def _has_cells(frame: Frame) -> IrValue:
 
 
 class LdsDma(Check):
-    """Marks LDS cells and checks them. Needs `InFlight` before it."""
+    """Marks cells at loads to LDS and checks them at other accesses. `InFlight` must come before it."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.control is ControlKind.BARRIER or inst.spec.memory is not None

@@ -1,9 +1,9 @@
 """Clocks of workgroups and waves, and addresses of a worker's memory for the functions of this check.
 
-A workgroup has a clock, which its barriers advance. If a launch synchronises by memory, its waves' releases advance it, too. A
-cell holds the clock of its access, the epoch. Accesses of a workgroup's waves from before its last barrier, `floor`, are
-ordered. A wave's knowledge of other workgroups, and of its own since the barrier, is in lists of its observations
-(`knowledge`).
+A workgroup has a clock, which its barriers advance. If a launch synchronises through memory, its waves' releases, write-backs and
+scalar invalidates advance it, too. The epoch of an access is the clock plus 1; its cell holds it. Accesses of the workgroup from
+before its last barrier, `floor`, are ordered. What a wave knows of other workgroups, and of its own since the barrier, is in
+lists of its observations (`knowledge`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from simgpu.machine.runtime import part, structure
 
 (BARRIERS,) = wave_fields("races", 1)  # barriers that the wave passed
 (BLOCK_AT,) = context_fields("races", 1)  # address of the worker's RaceBlock
-LOCKS, RECENT, VISITED = 8, 8, 512
-ORDERED, VISIBLE, SCALAR_VISIBLE, VIEWS = range(4)  # readers: a store or atomic, a plain load, a scalar load
+LOCKS, RECENT, VISITED = 8, 8, 512  # entries of `SlotState.locks`, of `WaveOrder.recent`, and of `visited` for each view
+# Views of a wave's knowledge, by the access that asks: a store, atomic or coherent load; a plain load; a scalar load.
+ORDERED, VISIBLE, SCALAR_VISIBLE, VIEWS = range(4)
 
 
 class RaceClock(Structure):
@@ -43,8 +44,8 @@ class RaceBlock(Structure):
         ("grid", c_int64 * 2),  # workgroups in x and y
         ("uses", c_int64),  # address of a `uses.RecordUse` for each record
         # Loads that `expected` found:
-        ("loads", c_int64),  # number of them
-        ("roles", c_int64),  # address of a byte for each record: a load's number from 1 on, or SWAP and a swap's from 0 on
+        ("loads", c_int64),  # their number
+        ("roles", c_int64),  # address of a byte for each record: a load's number + 1, SWAP plus a swap's number, or 0
         ("expects", c_int64),  # address of an i64 for each swap: the loads whose value it expects, as bits
         ("rivals", c_int64),  # address of an i64 for each load: the other loads that a swap of it also expects
         ("pending", c_int64),  # address of the waiting loads: `Pending` by slot, wave and load
@@ -71,12 +72,12 @@ class WaveOrder(Structure):
     _fields_ = (
         ("lists", c_int64 * VIEWS),  # nodes: its observations now, at its last invalidate, and at its last s_dcache_inv
         ("issued", c_int64),  # operations of its vector memory queue up to its latest watched store
-        ("load_issued", c_int64),  # the same up to its latest load
+        ("load_issued", c_int64),  # operations of that queue up to its latest load
         ("epoch", c_int64),  # epoch of its latest access
         ("stored", c_int64),  # epoch of its latest store
         ("loaded", c_int64),  # its loads up to this epoch are certainly complete
         ("complete", c_int64),  # its stores up to this epoch are certainly complete
-        # Its last write-back: the epoch before it, the operations issued then, the floor, and 1 if all was complete.
+        # At its last write-back: the epoch, the floor, the operations issued, and 1 if all its stores were complete.
         ("written", c_int64),
         ("written_issued", c_int64),
         ("written_floor", c_int64),
@@ -100,14 +101,14 @@ class SlotState(Structure):
     """State of a slot's workgroup."""
 
     _fields_ = (
-        ("clock", c_int64),  # advances at barriers and releases
+        ("clock", c_int64),  # advances at barriers, releases, write-backs and scalar invalidates
         ("floor", c_int64),  # the clock at the last barrier
         ("available_floor", c_int64),  # everything from before this clock was written back
-        ("meet_epoch", c_int64),  # epoch of its waves' meeting at a barrier
-        ("meet_record", c_int64),  # record of that meeting
-        ("meet_wave", c_int64),  # the wave that came first to it
-        ("locked", c_int64),  # number of locations that it acquired
-        ("locks", c_int64 * LOCKS),  # the latest of them
+        ("meet_epoch", c_int64),  # number of the barrier, from 1 on, at which waves arrive or last met
+        ("meet_record", c_int64),  # its record
+        ("meet_wave", c_int64),  # the wave that arrived first
+        ("locked", c_int64),  # number of locations at which single lanes acquired: possible locks
+        ("locks", c_int64 * LOCKS),  # the latest of these locations
         ("sides", Classes * (2 * WAVES)),  # for LDS: releases and acquires of each wave
     )
 
@@ -139,7 +140,7 @@ def order_of(block: Any, slot: int, wave: int) -> Any:
 
 @part
 def epoch_now(state: Any) -> int:
-    """Returns the epoch of an access; 1 at first."""
+    """Returns the epoch of an access of a workgroup now: its clock + 1."""
     return state.clock + 1
 
 
@@ -151,7 +152,7 @@ def floor_tag(state: Any, group: int) -> int:
 
 @part
 def holds(state: Any, location: int) -> bool:
-    """True if the workgroup acquired at this location lately: its plain store there is an unlock."""
+    """True if the workgroup recently acquired at this location: its plain store there counts as an unlock."""
     for at in range(min(LOCKS, state.locked)):
         if state.locks[at] == location:
             return True

@@ -1,4 +1,4 @@
-"""Data of a launch for the memory model: the scopes of its accesses, and memory for nodes, lists and tables."""
+"""Data of a launch for the memory model: scopes of its accesses, and memory for nodes, lists and tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEVICE_SPACES = ("global", "flat", "buffer", "tbuffer", "smem")
 class ProgramModel(NamedTuple):
     """Memory model of a kernel's accesses."""
 
-    scopes: np.ndarray  # a byte for each record
+    scopes: np.ndarray  # (records + 1,) uint8: `Scope` of each record's access
     synchronises: bool  # True if anything that the kernel reaches may observe a release
     narrow: bool  # True if an atomic load or store may have a scope that excludes other workgroups
 
@@ -35,12 +35,12 @@ class SharedOrder(NamedTuple):
     """State that the workers of a launch share."""
 
     model: ProgramModel
-    before_gfx942: bool
+    before_gfx942: bool  # True for targets before gfx942
     waves: int  # waves of the launch
-    nodes: np.ndarray
-    links: np.ndarray
-    counts: np.ndarray
-    segments: np.ndarray
+    nodes: np.ndarray  # bytes of `OrderNode`
+    links: np.ndarray  # bytes of `LocationLink`
+    counts: np.ndarray  # numbers of nodes and links in use
+    segments: np.ndarray  # i64 for each wave: node of its latest segment
 
 
 def bits_of(inst: Instruction) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def shared_order(launch: Dispatch) -> SharedOrder:
 
 
 def give_order(shared: SharedOrder, block: RaceBlock, slots: int, waves: int) -> list[np.ndarray]:
-    """Enters a worker's part in its block. Returns arrays to keep as long as the launch runs. waves: of a workgroup."""
+    """Sets a worker's block. Returns arrays that must live as long as the launch runs. waves: of a workgroup."""
     model, room = shared.model, int(shared.model.synchronises)
     orders = lazy_zeros(ORDER_BYTES * slots * waves)
     known = lazy_zeros(room * KNOWN_BYTES * VIEWS * slots * waves * shared.waves)

@@ -1,6 +1,6 @@
-"""Loads that race with nothing if a compare-and-swap of the same address follows. They wait for it, lane by lane.
+"""Loads whose races have no effect if a compare-and-swap of the same address follows. Each lane waits for the swap.
 
-`expected` finds these loads. If a swap expects such a value at another address, the load becomes an ordinary access.
+`expected` finds these loads. If a swap at another address expects such a value, the load is handled as an ordinary access.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import cold_part, load32, part, structure, words
 
-SWAP = 0x80  # flag of a role: the rest is a swap's number, else a load's + 1; 0 for any other record
+SWAP = 0x80  # flag of a role (`RaceBlock.roles`)
 
 
 class Pending(Structure):
@@ -24,7 +24,7 @@ class Pending(Structure):
 
     _fields_ = (
         ("lanes", c_int64),  # lanes whose value no swap has expected yet; 1 for a scalar load
-        ("area", c_int64),  # arguments of `watch`, as are the next fields
+        ("area", c_int64),  # this and the next fields: arguments of `watch`
         ("size", c_int64),
         ("flags", c_int64),
         ("record", c_int64),
@@ -37,14 +37,14 @@ PENDING, PENDING_BYTES = np.dtype(Pending), sizeof(Pending)
 
 @part
 def pending_of(block: Any, slot: int, wave: int, number: int) -> Any:
-    """Returns the waiting execution of a numbered load (from 0) of a wave."""
+    """Returns the `Pending` of a wave's load, by the load's number from 0 on."""
     of_wave = (slot * WAVES + load32(wave + layout.WAVE_ID)) * block.loads
     return structure(block.pending + (of_wave + number) * PENDING_BYTES, PENDING)
 
 
 @cold_part
 def wait_for_swap(wave: int, record: int, lanes: int, size: int, flags: int, area: int, block: Any, slot: int, number: int) -> None:
-    """Records a load that may race with nothing."""
+    """Records a load that waits for a swap. number: the load's."""
     for other in range(block.loads):
         if words(block.rivals, block.loads)[number] >> other & 1:
             pending_of(block, slot, wave, other).lanes &= ~lanes  # a swap that expects either will expect this one's
@@ -62,7 +62,7 @@ def wait_for_swap(wave: int, record: int, lanes: int, size: int, flags: int, are
 
 @cold_part
 def lanes_displaced(wave: int, lanes: int, size: int, area: int, held: Any) -> int:
-    """Returns the lanes of a load for which a swap of other bytes came instead. Lanes that swap no longer wait."""
+    """Returns the lanes of a waiting load for which the swap is at another address. Lanes that swap no longer wait."""
     offsets = words(wave + layout.ADDRESSES, LANES)
     wrong = 0
     for lane in range(LANES):
@@ -77,7 +77,7 @@ def lanes_displaced(wave: int, lanes: int, size: int, area: int, held: Any) -> i
 
 @cold_part
 def exchange(wave: int, held: Any) -> None:
-    """Exchanges the load's offsets with those that `watch` reads. A second call restores both."""
+    """Exchanges the load's offsets with the wave's ADDRESSES, which `look` reads. A second call restores both."""
     offsets = words(wave + layout.ADDRESSES, LANES)
     for lane in range(LANES):
         offsets[lane], held.offsets[lane] = held.offsets[lane], offsets[lane]

@@ -44,14 +44,14 @@ Masks = dict[Reg, int]
 
 
 class DependentRegion(NamedTuple):
-    """Code that depends on a value, from a branch or an instruction that writes EXEC on."""
+    """Code that depends on a value; it begins with a branch or an instruction that writes EXEC."""
 
     end: int  # record at which all paths meet, with EXEC as it was before
     writes: frozenset[Register]  # without EXEC; none of them in lanes that were inactive before
 
 
 def region(program: Program, start: int) -> DependentRegion | None:
-    """Returns the shortest region that begins with a record, None if there is none."""
+    """Returns the shortest region that begins at a record, None if there is none. Cached."""
     key = "region", start
     if key not in program.kept:
         program.kept[key] = _find(program, start)
@@ -109,7 +109,7 @@ def _in_order(program: Program, start: int, end: int) -> list[int] | None:
 
 
 def _restores(program: Program, order: list[int], end: int) -> bool:
-    """True if EXEC at the end is the old one, and never includes other lanes in between."""
+    """True if EXEC at the end is the mask from the start, and never has other lanes in between."""
     numbers: dict[tuple[Reg, int], int] = {}
     before: dict[int, Masks] = {order[0]: {}}
     first = _unknown(EXEC_MASK, START, numbers)
@@ -133,7 +133,7 @@ def _meet(known: Masks | None, masks: Masks, at: int) -> Masks:
 
 
 def _made_at(at: int, ways_meet: bool = False) -> int:
-    """Returns the number of an unknown mask that a record made, or that differs between the paths to it."""
+    """Returns the origin, below START, of an unknown mask that a record made, or that differs between the paths to it."""
     return START - 1 - 2 * at - ways_meet
 
 
@@ -178,7 +178,7 @@ def _masks_after(program: Program, at: int, before: Masks, numbers: dict[tuple[R
 
 
 def _result_mask(inst: Instruction, masks: Masks, numbers: dict[tuple[Reg, int], int]) -> int | None:
-    """Returns the mask that an instruction makes of others, None if it is no relation of masks."""
+    """Returns the truth table of an instruction's result, None if it is not a Boolean function of masks."""
     words = inst.mnemonic.split("_")
     if words[0] != "s" or words[-1] != "b64":
         return None

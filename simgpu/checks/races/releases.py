@@ -1,4 +1,4 @@
-"""Releases, observations, write-backs and invalidates of a wave, and its knowledge from them; `knowledge` stores them."""
+"""Releases, observations, write-backs and invalidates of a wave, and the order that follows; `knowledge` stores them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from simgpu.checks.waits.in_flight import VM_DONE, VM_ISSUED
 from simgpu.hardware.memory_model import Scope
 from simgpu.machine.runtime import address_of, clear, cold_part, load64, octets, part, words
 
-ORDERED_BEFORE = -1  # instead of a lack
+ORDERED_BEFORE = -1  # `ClashCause.lack` of an access that is ordered and visible
 
 
 @part
@@ -62,7 +62,8 @@ def stores_complete(wave: int, order: Any) -> bool:
 
 @cold_part
 def new_release(wave: int, block: Any, state: Any, order: Any, who: int, record: int, complete: bool) -> int:
-    """Makes a node for all accesses of the wave so far; later ones have a later epoch. complete: True if all its stores are."""
+    """Returns a new release of all accesses of the wave so far; later ones have a later epoch. complete: True if all its stores
+    are complete."""
     epoch = epoch_now(state)
     if order.load_issued <= load64(wave + VM_DONE):
         order.loaded = epoch
@@ -87,7 +88,8 @@ def new_release(wave: int, block: Any, state: Any, order: Any, who: int, record:
 
 @cold_part
 def begin_segment(wave: int, block: Any, state: Any, order: Any, who: int, record: int) -> None:
-    """Handles a plain store that may be atomic. If it releases anything new, the accesses so far get epochs of their own."""
+    """Handles a plain store that may be an atomic one: on such targets both look alike. Begins a segment, a release whose epoch
+    separates earlier accesses from later ones, unless the store releases nothing new."""
     if is_full(block):
         return
     segment, whole = order.segment, stores_complete(wave, order)
@@ -117,7 +119,7 @@ def says_again(state: Any, order: Any, block: Any, head_at: int) -> bool:
 
 @cold_part
 def observed_lately(order: Any, what: int) -> bool:
-    """True if the wave observed something lately, by a number for it. Records it as observed."""
+    """True if `what` is among the wave's latest observations. Otherwise records it there."""
     for at in range(min(RECENT, order.acquired)):
         if order.recent[at] == what:
             return True
@@ -128,7 +130,7 @@ def observed_lately(order: Any, what: int) -> bool:
 
 @cold_part
 def observe(wave: int, block: Any, order: Any, who: int, record: int, what: int) -> None:
-    """Records that the wave read a release: a node, or minus a link or cell."""
+    """Records that the wave observed releases. what: a node, or minus a link or list element."""
     number = new_node(block, OBSERVED, who, record, order.lists[ORDERED], what)
     node = node_at(block, number)
     node.scope = scope_at(block, record)
@@ -150,7 +152,7 @@ def segment_of(block: Any, cell: int) -> int:
 
 @cold_part
 def write_back(wave: int, state: Any, order: Any) -> None:
-    """Handles a write-back of the L2: accesses so far of the wave and its workgroup will be available to the device."""
+    """Handles a write-back of the L2: it makes earlier accesses of the wave and its workgroup available to the device."""
     order.written, order.written_floor = epoch_now(state), state.floor
     order.written_issued, order.written_settled = load64(wave + VM_ISSUED), stores_complete(wave, order)
     state.clock += 1
@@ -158,7 +160,7 @@ def write_back(wave: int, state: Any, order: Any) -> None:
 
 @cold_part
 def invalidate(wave: int, block: Any, order: Any, who: int) -> None:
-    """Handles an invalidate: later loads see the wave's observations, as far as it waited for its own observing loads."""
+    """Handles an invalidate: later plain loads see the observed releases, except by observing loads that are still in flight."""
     number, done, waiting = order.lists[ORDERED], load64(wave + VM_DONE), True
     while number and waiting:
         node = node_at(block, number)
@@ -170,7 +172,7 @@ def invalidate(wave: int, block: Any, order: Any, who: int) -> None:
 
 @cold_part
 def invalidate_scalar(state: Any, order: Any) -> None:
-    """Handles s_dcache_inv: later scalar loads see the wave's observations, and the accesses of its workgroup."""
+    """Handles s_dcache_inv: later scalar loads see the observed releases, and earlier stores of the workgroup."""
     order.lists[SCALAR_VISIBLE] = order.lists[ORDERED]
     order.scalar_floor, order.scalar_epoch = state.floor + 1, epoch_now(state)
     state.clock += 1
@@ -191,7 +193,7 @@ def join_lists(block: Any, slot: int, view: int) -> None:
 
 @cold_part
 def meet(block: Any, slot: int, state: Any) -> None:
-    """Updates the order when all waves are at a barrier. The clock has advanced already."""
+    """Updates the waves' orders when all waves are at a barrier. The clock has advanced already."""
     back = True
     for wave in range(block.waves):
         order = order_of(block, slot, wave)
@@ -224,13 +226,13 @@ def forget_order(block: Any, slot: int) -> None:
 
 @part
 def needed_scope(apart: int) -> int:
-    """Returns the scope that two accesses need for any order between them, by the difference of their tags."""
+    """Returns the scope that two accesses need to synchronise. apart: exclusive or of their tags."""
     return int(Scope.AGENT) if apart >= c.GROUP_UNIT else int(Scope.WORKGROUP)
 
 
 @part
 def stale_scalar(order: Any, tag: int, cell: int) -> bool:
-    """True if a scalar load of a value that its workgroup stored, in order, may find an older copy in the scalar cache."""
+    """True if a scalar load of a value that its workgroup stored before may find an older copy in the scalar cache."""
     epoch, own = cell >> c.EPOCH_SHIFT & c.EPOCHS, (cell ^ tag) & c.WAVES_MASK == 0
     return (order.scalar_epoch < epoch) if own else (order.scalar_floor <= epoch)
 

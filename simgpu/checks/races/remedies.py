@@ -1,5 +1,4 @@
-"""Remedies that would have ordered two accesses to device memory, in the words of the instruction set and of the source's
-language."""
+"""Remedies for two unordered accesses to device memory, in terms of the instruction set and of the source language."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Remedy(NamedTuple):
-    """Kind of a finding, and its text; empty if nothing was released and observed."""
+    """Kind of a finding and the text of its remedy, empty if nothing was released and observed."""
 
     kind: str
     text: str
@@ -89,7 +88,7 @@ def _scope(launch: Dispatch, record: int) -> Scope:
 
 
 def _words(launch: Dispatch, record: int) -> tuple[str, str, str]:
-    """Returns the remedies in the source's language, in parentheses; empty for assembly."""
+    """Returns release, acquire and device scope in the source language, in parentheses; empty for assembly."""
     source = location_of(launch, record).source.rpartition(":")[0]
     for endings, (releases, acquires, device) in WORDS.items():
         if source.endswith(endings):

@@ -1,7 +1,7 @@
-"""Records plain accesses of lanes all over an allocation, if nothing clashes.
+"""Records plain accesses whose lanes are not consecutive, if nothing clashes.
 
-If consecutive lanes cover whole lines, the lines stay whole: for example in tiles whose rows are lines or more, swizzled or
-not. A load of 128 bits a lane then reads 16 marks and cells instead of 256.
+If consecutive lanes cover whole lines, the lines are not split: for example in tiles whose rows are whole lines, swizzled or
+not. A load of 128 bits a lane then reads the marks and cells of 16 lines instead of 256 dwords.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simgpu.checks.races.uses import note_unseen
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import octets, part, words
 
-# Results of an access that may be recorded line by line.
+# Results of `lines_without_clash`: recorded; something clashes; some line is split.
 CLEAR, CLASH, PARTED = range(3)
 
 
@@ -25,7 +25,8 @@ CLEAR, CLASH, PARTED = range(3)
 def all_without_clash(
     wave: int, area: Any, flags: int, tag: int, floor: int, lanes: int, offsets: np.ndarray, count: int
 ) -> bool:
-    """True if nothing clashes with plain accesses of whole dwords, `count` a lane. Records them only then."""
+    """True if nothing clashes with a plain access to whole dwords; records it then. False if something clashes, or if this fast
+    way does not apply. count: dwords a lane."""
     if tag & (c.ATOMIC | c.COHERENT) or area.narrowed or area.atomics:
         return False
     dwords = area.dwords
@@ -82,7 +83,7 @@ def all_without_clash(
 
 @part
 def lines_without_clash(wave: int, area: Any, flags: int, tag: int, floor: int, offsets: np.ndarray, each: int) -> int:
-    """Does `all_without_clash` for 64 lanes where every `each` consecutive lanes cover a line. PARTED: some line is split."""
+    """Does `all_without_clash` if every `each` consecutive lanes cover a line. Returns CLEAR, CLASH or PARTED."""
     marks = octets(area.maps[c.LINE_MARKS], area.dwords // c.LINE_DWORDS)
     all_, any_ = c.SHARED_MARK, 0
     for lane in range(0, LANES, each):
@@ -153,7 +154,7 @@ def enter_reader(
 
 @part
 def tell_of_reader(wave: int, area: Any, tag: int, came: int, writes: int) -> None:
-    """Updates the area's flags after a plain access."""
+    """Updates the area's flags after a plain access, and records an unseen reader. came: flags of `note_first`."""
     if came & c.AGAIN:
         note_unseen(wave, area, tag)
     if came & c.OTHERS:

@@ -24,7 +24,7 @@ from simgpu.hardware.errors import LaunchError
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
 
-LARGE = 1 << 26  # bytes of shadow from which on it uses huge pages
+LARGE = 1 << 26  # larger shadows, in bytes, use huge pages
 KEPT_DWORDS = 1 << 24  # dwords of the largest allocation whose shadow is kept
 POOL = "races"
 (AREA,) = allocation_fields("races", 1)  # address of the allocation's area (`cells`), 0 if none
@@ -40,16 +40,16 @@ LINE_SHARES = {
 
 @dataclass
 class Shadow:
-    """Zeroed memory for one purpose."""
+    """Shadow memory of an allocation, or of a worker's LDS."""
 
-    key: Hashable
+    key: Hashable  # kind and sizes; a kept shadow serves only the same key
     memory: np.ndarray
-    area: cells.Area | None = None  # for an allocation's shadow
-    heads: np.ndarray | None = None  # a launch's own, for an allocation's shadow
+    area: cells.Area | None = None  # None for LDS
+    heads: np.ndarray | None = None  # `Area.heads` of the current launch, if it has any
 
 
 def lazy_zeros(nbytes: int) -> np.ndarray:
-    """Returns zeroed bytes, which take memory only where they are touched. Raises LaunchError without room."""
+    """Returns zeroed bytes, which the host allocates when they are touched. Raises LaunchError if there is no room."""
     given = {}
     if hasattr(mmap, "MAP_PRIVATE"):  # Windows has no flags
         given["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
@@ -82,9 +82,10 @@ def lds_shadow(launch: Dispatch, slots: int) -> Shadow:
 
 
 def allocation_shadows(launch: Dispatch, synchronises: bool) -> list[Shadow]:
-    """Returns the shadows of the writable allocations that waves may share, and enters them in the launch's table.
+    """Returns the shadows of the allocations that kernels may write, and enters them in the launch's table. A launch of one wave
+    has none, nor has the launch's own memory.
 
-    synchronises: True if they also need a head for each dword, see `knowledge`.
+    synchronises: True if areas need `heads`, see `knowledge`
     """
     if launch.groups * launch.waves == 1:
         return []
@@ -117,7 +118,7 @@ def _cells(key: Hashable, dwords: int) -> Shadow:
 
 
 def give_back(shadows: dict[str, Any], used: list[Shadow]) -> None:
-    """Clears the shadows that a finished launch used, and keeps them instead of the old ones."""
+    """Clears the shadows of a finished launch and keeps them for the next; those kept before are dropped."""
     kept = []
     for shadow in used:
         if shadow.area is not None:

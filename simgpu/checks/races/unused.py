@@ -8,9 +8,9 @@ and only write registers before that (`reconvergence`).
 
 A load that no wave uses is reported as usual, and so is one that all waves may use.
 
-A dword's cells hold only two readers, so another racing wave may be missing. Such a race is reported as usual unless the unseen
-readers of the same memory between the same barriers do not use their values, either. It is also reported as usual if the waves
-are of different workgroups.
+A dword's cells hold only two readers, so a racing wave may be missing from them. A race is reported as usual if such an unseen
+reader of the same memory, in the same epochs, may use its value. It is also reported as usual if the waves are of different
+workgroups.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PLAIN = frozenset(("vcc", "scc"))  # registers without a number that are data
 
 
 def is_unused(launch: Dispatch, load: int) -> bool:
-    """True if a load, by its record, is redundant where it races: some waves use it, but none that races."""
+    """True if a load's races have no effect: some waves may use its value, but none that races. load: its record."""
     kept = launch.checks.setdefault("unused", {})
     if load not in kept:
         table = _table(launch)
@@ -57,7 +57,7 @@ def is_unused(launch: Dispatch, load: int) -> bool:
 
 
 def _is_unseen(launch: Dispatch, table: np.ndarray, use: np.ndarray) -> bool:
-    """True if an unseen reader may have raced at the same place and time as a load, and use its value."""
+    """True if an unseen reader may have raced in the same area and epochs as a load, and may use its value."""
     writers = int(use["writers"])
     alone = writers if writers & (writers - 1) == 0 else 0  # a wave does not race with itself
     there = (table["unseen_in"] == use["raced_in"]) | (table["unseen_in"] == SEVERAL) | (use["raced_in"] == SEVERAL)
@@ -146,7 +146,8 @@ def _decides(inst: Instruction, effect: Effect, active: frozenset[Register], oth
 def _dependents_after(
     inst: Instruction, effect: Effect, active: frozenset[Register], other: frozenset[Register]
 ) -> DependentRegisters | None:
-    """Returns the registers that depend on the value after an instruction, None if more than registers and stores do."""
+    """Returns the registers that depend on the value after an instruction, None if anything but registers and stores depends on
+    it."""
     access = effect.access
     known = _dependents(effect, active, other)
     made: frozenset[Register] = frozenset()

@@ -1,7 +1,7 @@
-"""Answers questions of `unused` by record: which waves wrote by an instruction, which raced as its readers, which went unseen.
+"""Records for `unused`, by instruction: waves that wrote by it, waves that raced as its readers, and readers missing from cells.
 
-Waves of a workgroup are distinguished by their number. Waves of the same number in different workgroups share a bit: it says
-that one of them did so. Each worker has its own table.
+A set of waves has a bit for each number in a workgroup. Waves of the same number in different workgroups share a bit. Each worker
+has its own table.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class RecordUse(Structure):
 
     _fields_ = (
         ("wrote", c_int64),  # waves with lanes that wrote by it, anywhere
-        ("raced", c_int64),  # waves that read by it a value that another wave wrote
-        ("writers", c_int64),  # the waves that wrote such values
+        ("raced", c_int64),  # waves whose reads by it raced with a write
+        ("writers", c_int64),  # waves of these writes
         ("crossed", c_int64),  # 1 if a writer was of another workgroup
         ("unseen", c_int64),  # waves that read by it but are in no cell: a dword's cells hold two
-        # Area by number, or SEVERAL; the first and the last epoch. For both sets of waves.
+        # For `note_race` and for `note_unseen`: number of the area, 0 for none, or SEVERAL; the first and the last epoch.
         ("raced_in", c_int64),
         ("raced_first", c_int64),
         ("raced_last", c_int64),
@@ -58,24 +58,25 @@ def bit_of(tag: int) -> int:
 
 @part
 def epoch_of(tag: int) -> int:
-    """Number of barriers that the tagged wave has passed, plus one."""
+    """Returns the epoch of a tag; see `order`."""
     return tag >> c.EPOCH_SHIFT & c.EPOCHS
 
 
 @part
 def merge_area(held: int, number: int) -> int:
-    """Returns the area of two uses, SEVERAL if they differ; 0: none yet."""
+    """Returns the common area of earlier uses and a new one, SEVERAL if they differ. held: the area so far, 0 for none."""
     return number if (held == 0) | (held == number) else SEVERAL
 
 
 @part
 def first_epoch(held: int, epoch: int) -> int:
-    """Returns the earlier of two epochs; 0: none yet."""
+    """Returns the earlier of two epochs. held: the epoch so far, 0 for none."""
     return min(held, epoch) if held else epoch
 
 
 def emit_write(frame: Frame, record: Any) -> None:
-    """Emits that lanes of the wave write by a record's instruction. Inline, because a call would save the handler's registers."""
+    """Emits code that records that the wave writes by a record's instruction. It is inline, because a call would make the handler
+    save registers."""
     table = frame.context(BLOCK_AT).pointer().at(RaceBlock.uses.offset).load(I64, align=8).pointer()
     waves = table.at(record * USE_BYTES).at(RecordUse.wrote.offset)
     wave = frame.build.zext(frame.state(layout.WAVE_ID), I64)
@@ -84,7 +85,7 @@ def emit_write(frame: Frame, record: Any) -> None:
 
 @cold_part
 def note_race(wave: int, area: Any, reader: int, writer: int) -> None:
-    """Records that two accesses race, by their tags."""
+    """Records a race of a reader and a writer, given by their tags."""
     use = use_of(wave, reader & c.SITES)
     use.raced |= bit_of(reader)
     use.writers |= bit_of(writer)
@@ -98,7 +99,7 @@ def note_race(wave: int, area: Any, reader: int, writer: int) -> None:
 
 @cold_part
 def note_unseen(wave: int, area: Any, reader: int) -> None:
-    """Records that the cells leave out a reader."""
+    """Records a reader, by its tag, that is missing from the cells."""
     use = use_of(wave, reader & c.SITES)
     use.unseen |= bit_of(reader)
     epoch = epoch_of(reader)

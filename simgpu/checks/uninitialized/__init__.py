@@ -10,8 +10,8 @@
     pointers.py       targets of a handler's pointers
     instrument.py     turns a handler into its shadow
     origins.py        loads that brought undefined bits
-    runtime.py        demands: places where undefined bits matter
+    runtime.py        demands: reports of undefined bits where they matter
     matrix.py         undefined elements that count in a product
-    check.py          the check: hooks
+    check.py          the check's hooks
     findings.py       findings made of its events
 """

@@ -1,9 +1,9 @@
 """Finds uninitialised registers and memory, and reports them where they matter.
 
-Every register, LDS and memory byte has a shadow of undefined bits (`shadow_layout`). If an instruction's operands are wholly
-defined, it only pays for a test of their flags. Otherwise it runs its shadow first (`instrument`): the same computation on the
-shadow bits. Undefined bits that reach an address, a branch, EXEC, device memory or a matrix product are findings. Copies,
-spills and arithmetic are not.
+Each bit of registers, LDS and memory has a shadow bit: 1 if it is undefined (`shadow_layout`). An instruction with wholly defined
+operands costs only a test of their flags. Any other runs its shadow first (`instrument`): the same computation on the shadow
+bits. Undefined bits that reach an address, a branch, EXEC, device memory or a matrix product are findings. Copies, spills and
+arithmetic are not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
 
 ALL_BITS = 0xFFFFFFFF
-# Bits of M0: the distance and the operands of VGPR indexing, and the address of control instructions.
+# Bits of M0 that count: distance and operands in VGPR indexing; those that control instructions use.
 INDEX_BITS = 0xF0FF
 M0_BITS = {
     ControlKind.MOVRELS: ALL_BITS, ControlKind.MOVRELD: ALL_BITS, ControlKind.APPEND: 0xFFFF, ControlKind.CONSUME: 0xFFFF,
@@ -73,9 +73,9 @@ CONTROL = frozenset((
 class PlannedHooks:
     """Facts that the hooks use about an instruction; see `Plan`."""
 
-    places: tuple[OperandPlace, ...]
-    operands: Any
-    indexed: bool
+    places: tuple[OperandPlace, ...]  # all operands
+    operands: Any  # the same, as the instruction's emitter has them
+    indexed: bool  # True if M0 may choose other vector registers
 
 
 class Uninitialized(Check):
@@ -112,7 +112,7 @@ class Uninitialized(Check):
 
 
 def guard(frame: Frame, inst: Instruction, planned: PlannedHooks) -> Any | None:
-    """Returns i1: true if any operand, source or result, may be undefined."""
+    """Returns i1: true if any operand, source or result, may be undefined. Returns None if all are constants."""
     tests = [any_undefined(frame, place) for place in planned.places]
     tests += [undefined_state(frame, *STATES[name]) for name in flags.states_of(inst)]
     result = None
@@ -189,7 +189,7 @@ def absorbs(inst: Instruction) -> bool:
 
 
 def is_absorbed(frame: Frame, places: SourcePlaces) -> Any:
-    """Returns i1: true if a source and the result are wholly undefined already, so the result cannot change."""
+    """Returns i1: true if a source is wholly undefined and the result is already, so that the result's shadow stays the same."""
     build = frame.build
     source = ir.Constant(I1, 0)
     for place in places.sources.values():
@@ -206,7 +206,8 @@ def lanewise(inst: Instruction) -> bool:
 
 
 def quiet(frame: Frame, inst: Instruction, planned: PlannedHooks) -> Any:
-    """Returns i1: true if only inactive lanes are undefined, in registers that some lane wrote. The shadow is then unneeded."""
+    """Returns i1: true if undefined bits are only in inactive lanes, of registers that were written. The shadow changes nothing
+    then."""
     build = frame.build
     unknown, rows = ir.Constant(I1, 0), ir.Constant(ROW32, None)
     for name in flags.states_of(inst):
@@ -245,7 +246,7 @@ def _demand(frame: Frame, event: int, offset: Any, registers: int, lanes: Any = 
 
 
 def _demand_place(frame: Frame, event: int, place: OperandPlace) -> None:
-    """Reports an operand's undefined bits of active lanes."""
+    """Reports undefined bits of an operand in active lanes."""
     test = any_undefined(frame, place)
     if test is None:
         return
@@ -290,7 +291,7 @@ def _memory(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
 
 
 def _move(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
-    """Moves undefined bits with a load, store or atomic."""
+    """Runs the shadow of a load, store or atomic, and reports undefined bits that it stored to device memory."""
     memory = inst.spec.memory
     assert memory is not None
     places: dict[str, OperandPlace] = planned.operands
@@ -308,7 +309,7 @@ def _move(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
 
 
 def _check_loaded(frame: Frame, place: OperandPlace, d16: str) -> None:
-    """Sets the load as the origin of undefined bits in active lanes of a loaded register."""
+    """Makes this load the origin of a loaded register if the register has undefined bits in active lanes."""
     build = frame.build
     with build.if_then(any_undefined(frame, place), likely=False):
         fresh: Any = ir.Constant(I1, 1)
@@ -367,7 +368,7 @@ def _control(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
 
 
 def _vcc_branch(frame: Frame) -> None:
-    """Reports a branch on VCC with undefined bits. A defined bit that is set decides that VCC is not zero."""
+    """Reports a branch that depends on undefined bits of VCC. If a defined bit is 1, VCC is not zero whatever they are."""
     build = frame.build
     place = frame.at(frame.wave, shadow_layout.DELTA + 4 * isa.VCC)
     bits = frame.load(place, I64)

@@ -1,7 +1,7 @@
-"""Recognises loads and stores that move only defined bits, without each byte's shadow.
+"""Recognises loads and stores that move only defined bits, without a look at each byte's shadow.
 
-Device memory that was wholly defined at the start of the launch stays so. If an access reaches only such an allocation and its
-data registers are defined, its shadow is unneeded.
+An allocation that was wholly defined at the start of the launch stays so. If an access reaches only such an allocation and its
+data registers are defined, its shadow need not run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def needless(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -
 
 
 def _last_allocation(frame: Frame) -> Any:
-    """Returns the table entry of this record's last access; entry 0, which is empty, if there is none."""
+    """Returns the table entry of the allocation that this record accessed last; entry 0, which is empty, if there is none."""
     build = frame.build
     hint = build.zext(frame.load(frame.at(frame.record, 4 * layout.SLOT_HINT), I32), I64)
     valid = build.icmp_unsigned("<", hint, frame.context(layout.CTX_COUNT))

@@ -39,7 +39,7 @@ def _finding(launch: Dispatch, event: Event, what: str, place: str = "", severit
 
 
 def _describe(event: Event, used: str) -> tuple[str, str]:
-    """Returns the message for a register's use, and the register."""
+    """Returns the message for a register's use, and the register's name. used: format of the message, with {name}."""
     name = register_name(event.extra & (1 << ROLE_SHIFT) - 1)
     if event.extra & NEVER:
         state = "which nothing wrote"
@@ -72,13 +72,14 @@ def _store(launch: Dispatch, event: Event) -> Finding:
     return _finding(launch, event, what, place, "note" if _padding(launch, event) else "error")
 
 
-# Places of structs that compilers copy whole; a C++ kernel's may be anywhere. In assembly, LDS and device memory hold elements.
+# Spaces whose loads may be of structs, which compilers copy with their padding. In a C++ kernel any load may be; in assembly, LDS
+# and device memory are taken to hold elements.
 STRUCTS = ("scratch", "flat", "buffer")
 MANGLED = "_Z"  # start of a C++ kernel's name
 
 
 def _padding(launch: Dispatch, event: Event) -> bool:
-    """True if it looks like a struct copied with the padding between its fields: loaded, and partly defined."""
+    """True if the stored bits look like a struct with padding between its fields: they were loaded, and some are defined."""
     inst = launch.instruction((event.extra >> ORIGIN_SHIFT) - 1)
     memory = inst.spec.memory if inst is not None else None
     if not event.extra & PARTIAL or memory is None:

@@ -1,6 +1,6 @@
-"""Handles arithmetic with defined sources and undefined results: a lean handler needs no shadow for it.
+"""Handles arithmetic with defined sources that writes undefined registers: a lean handler has no shadow for it.
 
-Most programs do nothing else with undefined registers, and LLVM takes longer to compile the shadow than the instruction.
+Most programs do nothing else with undefined registers, and the shadow takes LLVM longer to compile than the instruction.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DWORD = 6  # value of SDWA's dst_sel for the whole register
 
 
 def emit(frame: Frame, inst: Instruction, operands: OperandStates) -> None:
-    """Marks the results of active lanes as defined if the sources are. Asks for the whole handler otherwise."""
+    """Marks the results as defined in active lanes if the sources are defined. Asks for the whole handler otherwise."""
     if not replaces(inst, operands):
         frame.ask_for_whole()
         return
@@ -40,7 +40,7 @@ def emit(frame: Frame, inst: Instruction, operands: OperandStates) -> None:
 
 
 def replaces(inst: Instruction, operands: OperandStates) -> bool:
-    """True if the results in active lanes keep nothing of their registers' old contents, unless these are also sources."""
+    """True if the results in active lanes depend only on the sources: no old bits of the result registers are kept."""
     if not operands.results and not operands.states_written:
         return False
     if inst.spec.encoding.startswith("sop"):

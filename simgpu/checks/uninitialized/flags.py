@@ -1,4 +1,4 @@
-"""Tests for undefined operands, emitted before an instruction: a load and a compare an operand."""
+"""Emits tests for undefined operands before an instruction: one load and one compare for each operand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simgpu.machine.layout import ROW
 from simgpu.machine.operands import OperandPlace
 from simgpu.machine.values import I32, I64
 
-# State that instructions use without naming it: byte offset in the wave, type.
+# State that instructions use without naming it: byte offset in the wave's state, type.
 STATES = {"scc": (layout.SCC, I32), "vcc": (4 * isa.VCC, I64), "m0": (4 * isa.M0, I32)}
 SPECIAL = {"scc": "scc", "vccz": "vcc"}  # sources with a code of their own
 
@@ -38,14 +38,14 @@ def any_undefined(frame: Frame, place: OperandPlace) -> Any | None:
 
 
 def wholly_undefined(frame: Frame, place: OperandPlace) -> Any:
-    """Returns i1: true if nothing wrote any of a vector operand's registers."""
+    """Returns i1: true if none of a vector operand's registers was written."""
     kind = ir.IntType(8 * registers_of(place))
     never = int.from_bytes(bytes([shadow_layout.UNDEFINED] * registers_of(place)), "little")
     return frame.build.icmp_unsigned("==", frame.load(flag_pointer(frame, place), kind, 1), ir.Constant(kind, never))
 
 
 def never_written(frame: Frame, place: OperandPlace) -> Any:
-    """Returns i1: true if nothing wrote some of a vector operand's registers."""
+    """Returns i1: true if at least one of a vector operand's registers was never written."""
     kind = ir.IntType(8 * registers_of(place))
     never = int.from_bytes(bytes([shadow_layout.UNDEFINED] * registers_of(place)), "little")
     flags = frame.build.and_(frame.load(flag_pointer(frame, place), kind, 1), ir.Constant(kind, never))
@@ -64,7 +64,7 @@ def flag_pointer(frame: Frame, place: OperandPlace) -> Any:
 
 
 def undefined_state(frame: Frame, offset: int, type_: ir.Type) -> Any:
-    """Returns i1: true if any bit of a field of the wave is undefined."""
+    """Returns i1: true if any bit of a field of the wave's state is undefined. offset: in bytes."""
     return nonzero(frame, frame.at(frame.wave, shadow_layout.DELTA + offset), type_, 4)
 
 
@@ -76,7 +76,7 @@ M0_READERS = {ControlKind.MOVRELS, ControlKind.MOVRELD, ControlKind.APPEND, Cont
 
 
 def states_read(inst: Instruction) -> set[State]:
-    """Returns SCC, VCC and M0 if the instruction reads them without naming them."""
+    """Returns those of SCC, VCC and M0 that the instruction reads without naming them."""
     used = {param.type.state for param in inst.spec.params}
     memory = inst.spec.memory
     if (memory and memory.lds) or inst.mods.get("lds") or "addtid" in inst.mnemonic:
@@ -87,15 +87,15 @@ def states_read(inst: Instruction) -> set[State]:
 
 
 def states_written(inst: Instruction) -> set[State]:
-    """Returns the states that the instruction writes without naming them."""
+    """Returns those of SCC, VCC and M0 that the instruction writes without naming them."""
     return {type_.state for type_ in inst.spec.results} & STATES.keys()
 
 
 def states_of(inst: Instruction) -> list[State]:
-    """Returns the states that the instruction reads or writes."""
+    """Returns the states that the instruction reads or writes without naming them, sorted."""
     return sorted(states_read(inst) | states_written(inst))
 
 
 def may_be_undefined(inst: Instruction, places: Iterable[OperandPlace]) -> bool:
-    """True if any operand of an instruction may be undefined: not if it has only constants."""
+    """True if an instruction has any operand that may be undefined, that is, not only constants."""
     return bool(states_of(inst)) or any(place.kind in ("row", "sgpr", *SPECIAL) for place in places)

@@ -1,4 +1,4 @@
-"""The shadows with which a wave begins: which registers, LDS and private memory are undefined."""
+"""Initialises shadows when a wave begins: of registers, LDS and private memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def prepare(launch: Dispatch, worker: Worker) -> None:
-    """Makes the shadow that each wave begins with, and the shadow of LDS, and has the scheduler call `begin`.
+    """Allocates the shadow that each wave begins with and the shadow of LDS, and makes the scheduler call `begin`.
 
-    Puts the places of both, and of private memory's shadow, into the worker's context for handlers and `begin`.
+    The addresses of both, and of private memory's shadow, go into the worker's context.
     """
     shadow = aligned_bytes(shadow_layout.BEGIN_BYTES)
     begin_scalars(launch, worker, shadow[:512].view(np.uint32))
@@ -42,7 +42,7 @@ def prepare(launch: Dispatch, worker: Worker) -> None:
 
 @runtime
 def begin(wave: int, place: int) -> None:
-    """Initialises the shadows of a wave's registers and private memory. The workgroup's first wave also initialises that of LDS.
+    """Initialises the shadows of a wave's registers and private memory; for the workgroup's first wave, also that of LDS.
 
     place: the wave's number among the worker's waves.
     """

@@ -1,8 +1,8 @@
 """Turns a handler into its shadow: the same computation on shadow bits, without its effects.
 
-`instrument` rewrites a function that an emitter made. Every value gets a shadow by the rules of `rules`, and every store goes
-to the shadow bytes instead. Registers, memory and counters keep their contents. So one table of rules for LLVM's operations
-covers every instruction with all its modifiers.
+`instrument` rewrites a function that an emitter made. Every value gets a shadow by `rules`, and every store writes the shadow
+bytes instead; only stores to the handler's own temporaries remain. Registers, memory and counters keep their contents. So one
+table of rules for LLVM's operations covers every instruction with all its modifiers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DROPPED = ("atomicrmw", "fence")
 
 
 class DryFrame(Frame):
-    """A frame whose exits all return, for handlers that only compute shadows."""
+    """Frame of a handler that will only compute shadows: every exit just returns, and nothing is counted."""
 
     dry = True
 
@@ -46,13 +46,13 @@ class DryFrame(Frame):
 def instrument(frame: Frame, moves: bool = False) -> None:
     """Turns the frame's finished function into its shadow.
 
-    moves: staged values are only moved, so they decide nothing and need not be there.
+    moves: True if the instruction only moves the data in its staging area, so that the shadow need not store the data there.
     """
     Instrument(frame, moves).run()
 
 
 class Instrument:
-    """Rewrites one function, block by block, in an order in which definitions come first."""
+    """Rewrites one function, block by block, definitions before their uses."""
 
     def __init__(self, frame: Frame, moves: bool) -> None:
         self.frame = frame
@@ -112,7 +112,7 @@ class Instrument:
                 self.phis.append((inst, shadow))
                 self.shadows[inst] = shadow
         elif name == "cmpxchg":
-            # A dry run always succeeds: old is the value read before, and the new value is stored.
+            # In the shadow it always succeeds: the result is the value to compare with, and the new value's shadow is stored.
             self._store_shadow(self.pointers.of(inst.operands[0]), inst.operands[2], 1)
         elif name == "extractvalue":
             exchange = inst.operands[0]
@@ -158,7 +158,8 @@ class Instrument:
         self._settle_flag(pointer, value.type)
 
     def _to_device(self, pointer: Pointer, shadow: Any) -> Any:
-        """Handles a store that others may read: undefined bits are noted, and count as defined from there."""
+        """Returns the shadow to store in device memory: the same in private memory; elsewhere undefined bits are noted in STORED
+        and stored as defined."""
         private = pointer.entry.at(layout.ALLOC_PRIVATE).load(I64, 8) != 0
         bad = any_bit(shadow) & ~private
         noted = IrValue(self.build, self.frame.wave).at(shadow_layout.STORED)
@@ -183,7 +184,7 @@ class Instrument:
     # -- flags of vector registers -------------------------------------------------------------
 
     def _fill(self, pointer: Pointer, type_: ir.Type) -> None:
-        """Makes a register's shadow row valid before it is read or partly written."""
+        """Fills in the shadow row of a never written register before it is read or partly written."""
         whole = type_ == ROW32
         if pointer.region == "register" and (whole or not pointer.derived):
             runtime.fill_row.call(self.build, self.frame.wave, pointer.shadow)

@@ -28,7 +28,7 @@ ROLES = ("A", "B", "C", "IDX", "SCALE_A", "SCALE_B")
 
 
 def read_masks(inst: Instruction, operand: str, registers: int) -> np.ndarray:
-    """Returns the bits that count: uint32 (registers, 64)."""
+    """Returns the bits of an operand that the instruction reads: uint32 (registers, 64). operand: one of ROLES."""
     row: Any = mfma.find(inst.mnemonic, inst.target)
     mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
     masks = np.zeros((registers, LANES), np.uint64)
@@ -49,7 +49,7 @@ def read_masks(inst: Instruction, operand: str, registers: int) -> np.ndarray:
 
 
 def scale_shift(inst: Instruction, operand: str) -> int:
-    """Returns the first bit of the scale's byte: op_sel holds the low, op_sel_hi the high bit of its number."""
+    """Returns the first bit of the scale's byte in its dword. op_sel: low bit of the byte's number; op_sel_hi: high bit."""
     number = ("SCALE_A", "SCALE_B").index(operand)
     low, high = (int(inst.mods.get(name, default)) >> number & 1 for name, default in (("op_sel", 0), ("op_sel_hi", 3)))
     return 8 * (low | high << 1)

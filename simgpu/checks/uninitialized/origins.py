@@ -1,7 +1,7 @@
 """Origins of undefined bits: the load that brought them, by register.
 
-Origins are updated only on the slow path. A register has one record: that of the last undefined source, or of the load itself;
-0 if nothing wrote the register.
+A register has one origin: 1 + the record of a load, or 0 if the bits come from no load. A load is the origin of the registers
+that it loads; other instructions pass on the origin of their last undefined source. Only the slow path updates origins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simgpu.machine.values import I32
 
 @dataclass(frozen=True)
 class OperandStates:
-    """Operands and states of an instruction: places, and states by name."""
+    """Places of an instruction's operands, and names of the states that it uses (`flags.STATES`)."""
 
     sources: Sequence[OperandPlace]
     results: Sequence[OperandPlace]
@@ -44,7 +44,7 @@ def _state_pointer(frame: Frame, name: str) -> Any:
 
 
 def pick_origin(frame: Frame, operands: OperandStates) -> Any:
-    """Returns i32: the origin that the results will have. Call it before they are written."""
+    """Returns i32: the origin that the results will have. To be called before they are written."""
     build = frame.build
     origin: Any = ir.Constant(I32, 0)
     for place in operands.results:

@@ -1,7 +1,7 @@
-"""Targets of a handler's pointers, and the shadow of those bytes.
+"""Finds the targets of a handler's pointers, and the shadow of those bytes.
 
-Handlers make pointers in few ways: from the wave and the record, from stack slots, from the wave's LDS_BASE, and from a device
-address plus the ALLOC_DELTA of its allocation.
+Handlers make pointers in only a few ways: from the wave and the record, from stack slots, from the wave's LDS_BASE, and from a
+device address plus the ALLOC_DELTA of its allocation.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class Pointer:
     """Target of a pointer."""
 
     region: str  # state, register, staging, scratchpad, stack, lds, global, or "" without a shadow
-    shadow: Any = None  # pointer to the shadow bytes, a Value
+    shadow: Any = None  # pointer to the shadow bytes, an IR value
     offset: int | None = None  # bytes from the region's root, if known
     derived: bool = False  # True if it was derived from an operand's pointer
-    entry: Any = None  # the allocation's table entry, a Value
-    index: Any = None  # set if an undefined index chose the place (i1, stack only)
+    entry: Any = None  # pointer to the allocation's table entry, an IR value
+    index: Any = None  # i1: an undefined index chose the place (stack only)
 
     @property
     def private(self) -> bool:
-        """True if only this handler reads the bytes: a dry run also stores to them."""
+        """True if only this handler reads the bytes: its shadow also stores to them."""
         return self.region in ("stack", "scratchpad", "staging")
 
 
@@ -39,7 +39,8 @@ UNKNOWN = Pointer("")
 
 
 def region_of(offset: int | None) -> str:
-    """Returns the part of a wave that contains a byte offset. Operands' offsets come from the record."""
+    """Returns the region of a wave's state that contains a byte offset. None: the offset comes from the record, so it is an
+    operand's."""
     if offset is None or offset >= layout.VGPR:
         return "register"
     if offset < shadow_layout.SHADOWED_STATE:
@@ -50,7 +51,7 @@ def region_of(offset: int | None) -> str:
 
 
 class Pointers:
-    """Pointers of one function, by the values that hold them."""
+    """Targets of one function's pointers, by the IR values that hold them."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -60,7 +61,7 @@ class Pointers:
         return UNKNOWN if isinstance(value, ir.Constant) else self._known.get(value, UNKNOWN)
 
     def define(self, build: Builder, inst: Any, shadows: list[Shadow]) -> None:
-        """Records the target of an instruction that makes a pointer or its integer."""
+        """Records the target of an instruction's result, if that is a pointer or a pointer's integer."""
         if inst.opname == "getelementptr":
             self._known[inst] = self._step(build, inst, shadows[1])
         elif inst.opname == "alloca":
@@ -114,7 +115,7 @@ class Pointers:
         return UNKNOWN
 
     def _entry(self, delta: Any) -> Any | None:
-        """Returns the allocation whose ALLOC_DELTA this loaded value is, None for other values."""
+        """Returns a pointer to the allocation's entry if the value is a loaded ALLOC_DELTA, else None."""
         if getattr(delta, "opname", "") != "load":
             return None
         pointer = delta.operands[0]

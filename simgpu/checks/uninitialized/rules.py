@@ -62,7 +62,7 @@ def any_bit(shadow: IrValue) -> IrValue:
 
 
 def spread(lanes: IrValue, type_: ir.Type) -> IrValue:
-    """Sets all bits of `type_` where the i1 (or <n x i1>) is set."""
+    """Returns the shadow of a `type_` with all bits undefined where the i1 (or <n x i1>) is set."""
     wanted = integer(type_)
     if isinstance(wanted, ir.VectorType) and not lanes.lanes:
         lanes = lanes.splat(wanted.count)
@@ -81,7 +81,7 @@ def shadow_value(value: Any, shadow: Shadow) -> Any:
 
 
 def strict(type_: ir.Type, shadows: Sequence[Shadow]) -> Shadow:
-    """Makes the lane's result undefined for any undefined bit (all lanes' results, if lanes mix)."""
+    """Makes a lane's result wholly undefined if any bit of its operands is. An operand without as many lanes affects all lanes."""
     lanes = type_.count if isinstance(type_, ir.VectorType) else 0
     result = None
     for shadow in shadows:
@@ -96,20 +96,20 @@ def strict(type_: ir.Type, shadows: Sequence[Shadow]) -> Shadow:
 
 @rule("and")
 def _and(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
-    """A defined 0 decides."""
+    """A defined 0 in one operand defines the result's bit."""
     a, b = operands(build, inst)
     return _undecided_bits(shadows, a, b)
 
 
 @rule("or")
 def _or(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
-    """A defined 1 decides."""
+    """A defined 1 in one operand defines the result's bit."""
     a, b = operands(build, inst)
     return _undecided_bits(shadows, ~a, ~b)
 
 
 def _undecided_bits(shadows: Sequence[Shadow], a: IrValue, b: IrValue) -> Shadow:
-    """Returns the bits that a or b leave open. a, b: bits of an operand that let the other one through."""
+    """Returns the undefined bits of an `and` or `or`. a, b: bits at which an operand lets the other one decide."""
     sa, sb = shadows
     if sa is None or sb is None:
         known, shadow = (a, sb) if sa is None else (b, sa)
@@ -124,7 +124,7 @@ def _xor(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
 
 @rule("add", "sub", "mul")
 def _carry(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
-    """Keeps bits below the lowest undefined one defined: carries go up."""
+    """Makes all bits from the lowest undefined one up undefined: carries only go up."""
     undefined = either(*shadows)
     return None if undefined is None else undefined | -undefined
 
@@ -211,7 +211,7 @@ def _shuffle(build: Builder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
     return build.shuffle_vector(shadow_value(a, sa), shadow_value(b, sb), mask)
 
 
-# Intrinsics by the beginning of their names.
+# Beginnings of the names of intrinsics that only move bits.
 MOVES = ("llvm.bswap.", "llvm.bitreverse.")
 
 

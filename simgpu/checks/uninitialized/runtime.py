@@ -1,7 +1,7 @@
-"""Functions for checked handlers with undefined operands: demands on registers, and definitions.
+"""Functions that handlers call for undefined operands: demands on registers, and changes of their flags.
 
-A demand is a place where undefined bits matter. It reports the first register with any, and counts the bits as defined from
-there, so one mistake is one finding.
+A demand is made where undefined bits matter. It reports the first register that has any, and then marks the bits as defined, so
+that one mistake is one finding.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class UndefinedUse(IntEnum):
 # Bits of a report's `extra` above the register's byte offset in the wave.
 ROLE_SHIFT = 20  # index into `matrix.ROLES`
 NEVER = 1 << 24  # nothing wrote the register
-PARTIAL = 1 << 25  # other bits of the operand are defined
+PARTIAL = 1 << 25  # some bits of the operand are defined
 ORIGIN_SHIFT = 32  # see `origins`
 _OFFSET = (1 << ROLE_SHIFT) - 1
 
 
 @part
 def _scalar(wave: int, offset: int, bits: int) -> int:
-    """Returns the undefined bits of a scalar dword, which count as defined from here."""
+    """Returns those of `bits` that are undefined in a scalar dword. If there are any, marks the whole dword as defined."""
     place = wave + DELTA + offset
     found = load32(place) & bits & 0xFFFFFFFF
     if found:
@@ -47,7 +47,10 @@ def _scalar(wave: int, offset: int, bits: int) -> int:
 
 @part
 def _row(wave: int, offset: int, lanes: int, bits: int, masks: int) -> tuple[int, int, int]:
-    """Returns a vector register's lanes with undefined bits that count, the bits of the first such lane, and the old flag."""
+    """Returns a vector register's lanes with undefined bits that count, those bits in the first such lane, and the old flag.
+
+    Marks these lanes as defined.
+    """
     flag = wave + FLAGS + (offset - layout.VGPR) // layout.ROW
     state = load8(flag)
     if state == DEFINED:
@@ -74,7 +77,7 @@ def _row(wave: int, offset: int, lanes: int, bits: int, masks: int) -> tuple[int
 
 @part
 def _origin(wave: int, offset: int) -> int:
-    """Returns the origin of a register's undefined bits."""
+    """Returns the origin of a register's undefined bits. offset: of the register, in bytes of the wave's state."""
     if offset < layout.VGPR:
         return load32(wave + ORIGINS + 4 * REGISTERS + offset)
     return load32(wave + ORIGINS + 4 * ((offset - layout.VGPR) // layout.ROW))
@@ -82,10 +85,10 @@ def _origin(wave: int, offset: int) -> int:
 
 @runtime
 def _demand(wave: int, record: int, code: int, offset: int, registers: int, lanes: int, bits: int, masks: int) -> int:
-    """Reports undefined bits of `registers` from byte `offset` of the wave (its role above). Returns nonzero if there were any.
+    """Reports undefined bits of `registers` registers that begin at a byte of the wave. Returns nonzero if there were any.
 
-    lanes: those that count (vector registers). bits: the bits of each that count. masks: if not 0, address of
-    u32[registers][64] to use instead of `bits`.
+    offset: that byte, | role << ROLE_SHIFT. lanes: those that count (vector registers). bits: the bits of each that count.
+    masks: if not 0, address of u32[registers][64] to use instead of `bits`.
     """
     role, partial = offset >> ROLE_SHIFT, 0
     offset &= _OFFSET
@@ -118,14 +121,14 @@ def define(wave: int, offset: int, registers: int) -> None:
 
 @part
 def _flag(wave: int, row: int) -> int:
-    """Returns the address of a shadow row's flag, 0 for a scalar register."""
+    """Returns the address of the flag of the register with a shadow row, 0 for a scalar register. row: host address."""
     number = row - (wave + DELTA + layout.VGPR)
     return wave + FLAGS + number // layout.ROW if number >= 0 else 0
 
 
 @runtime
 def fill_row(wave: int, row: int) -> None:
-    """Fills in the shadow row of a wholly undefined vector register."""
+    """Fills the shadow row of a vector register with ones if its flag is UNDEFINED, and sets the flag to MIXED."""
     flag = _flag(wave, row)
     if flag and load8(flag) == UNDEFINED:
         fill(row, layout.ROW, 0xFF)
@@ -145,5 +148,5 @@ def settle_row(wave: int, row: int) -> None:
 def demand(
     frame: Frame, record: Any, code: int, offset: Any, registers: int, lanes: Any, bits: int = 0xFFFFFFFF, masks: Any = 0
 ) -> Any:
-    """Emits a demand. offset: i64, the registers' place in the wave, and a role."""
+    """Emits a call of `_demand`. offset: i64."""
     return _demand.call(frame.build, frame.wave, record, int(code), offset, registers, lanes, bits, masks)

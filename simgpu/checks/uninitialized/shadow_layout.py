@@ -1,7 +1,8 @@
 """Places of shadows, by the byte layout of a wave.
 
 The shadow of byte b of a wave's state is at b + WAVE_BYTES: a set bit is undefined. A vector register has a flag. DEFINED: its
-row is zero. MIXED: its row is valid bit by bit. UNDEFINED: its row is not written yet and counts as ones.
+shadow row is zero. MIXED: the row is valid. UNDEFINED: the register was never written; the row is not valid yet and counts as
+ones.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ DELTA = layout.WAVE_BYTES  # from a byte of the wave to its shadow
 STORED = DELTA + 520  # u32: nonzero if the instruction stored undefined bits to device memory
 FLAGS = DELTA + layout.ADDRESSES  # u8 for each of 256 VGPRs and 256 AccVGPRs
 REGISTERS = 512
-BEGIN_BYTES = layout.ADDRESSES + REGISTERS  # bytes of the shadow, up to the flags
+BEGIN_BYTES = layout.ADDRESSES + REGISTERS  # bytes of the shadow, up to and with the flags
 ORIGINS_BYTES = 4096
 ORIGINS = 2 * layout.WAVE_BYTES  # u32 for each vector register, then for each scalar dword and SCC, see `origins`
 SHADOW_BYTES = layout.WAVE_BYTES + ORIGINS_BYTES  # bytes after a wave's state

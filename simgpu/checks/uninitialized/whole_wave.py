@@ -1,6 +1,6 @@
-"""Handles loads from LDS and stores to it by all lanes: copies their shadow rows directly, like plain mode the data.
+"""Handles loads from LDS and stores to it by all lanes: copies their shadows as plain handlers copy the data.
 
-If the loaded bytes and the registers are defined, or the stored registers and the bytes there, the copy is unneeded.
+No copy is made if the registers and the bytes of LDS are all defined.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ WORD = ir.VectorType(I64, 8)
 
 
 class LDSMove:
-    """Load or store for which `serves` is true."""
+    """Copy of the shadow of a load or store for which `serves` is true."""
 
     @classmethod
     def serves(cls, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
-        """True if the instruction may use this path at all."""
+        """True if the instruction can be handled here when it serves all lanes."""
         memory = inst.spec.memory
         assert memory is not None
         known = memory.space == "ds" and memory.op in ("load", "store") and "addr" in places
@@ -49,7 +49,7 @@ class LDSMove:
         return self.frame.emit_and(some, lambda: functools.reduce(operator.and_, map(direct.all_in_bounds, self.spans)))
 
     def run(self, loaded: Callable[[OperandPlace], None]) -> None:
-        """Emits the move for the case `is_whole`. loaded: emits code for a register that may have got undefined bits."""
+        """Emits the copy, for the case `is_whole`. loaded: emits code for a register that may have got undefined bits."""
         unknown = functools.reduce(operator.or_, (self.frame.value(flags.any_undefined(self.frame, place)) for place in self.data))
         idle = ~unknown
         for span in self.spans:

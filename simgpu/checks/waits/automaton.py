@@ -1,11 +1,11 @@
-"""Automaton of waits and hazards: states of operations in flight, and steps over instructions.
+"""Automaton of waits and hazards: states of operations in flight, and transitions over straight-line code.
 
-The automaton is exact along the path that a wave took. A state says which instructions a later one could still clash with. It
-holds operations by queue with their age (operations issued later on the same queue), and the last instructions with the wait
-states after them. After a finding the walk continues as if it had been repaired, so one missing s_waitcnt or s_nop is one
-finding.
+The automaton is exact along the path that a wave took. A state holds the instructions that a later one may still clash with:
+operations in flight by queue, each with its age (the number of operations issued later on the queue), and the last instructions
+with the wait states after them. After a finding the walk continues as if it had been repaired, so one missing s_waitcnt or s_nop
+is one finding.
 
-Registers that M0 chooses at run time (s_movrel, s_set_gpr_idx_*) count as the named ones.
+Registers that M0 chooses at run time (s_movrel, s_set_gpr_idx_*) count as the registers that the instruction names.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from simgpu.hardware.timing_rules.hazards import clash, reach
 from simgpu.hardware.timing_rules.register_use import Register
 from simgpu.hardware.timing_rules.waits import DS, FLAT, SMEM, VM, held_up
 
-END = -1  # record that a wave goes to when it ends
+END = -1  # target of the transition of a wave that ends
 
 Ages = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class State:
-    """Operations in flight where a straight-line run begins."""
+    """Operations in flight where straight-line code begins."""
 
-    entry: int  # record of the run's first instruction
-    vm: Ages = ()  # (record, age) of operations whose registers (or LDS, of a DMA) are not safe yet, oldest first
-    ds: Ages = ()  # the same for the LDS queue
-    smem: tuple[int, ...] = ()  # records of operations
-    flat: Ages = ()  # (record, counters not waited for yet: bits 1 vmcnt, 2 lgkmcnt)
+    entry: int  # record of the first instruction
+    vm: Ages = ()  # (record, age) of vector memory operations whose registers (or LDS, for loads to LDS) are not safe, oldest first
+    ds: Ages = ()  # the same for LDS operations
+    smem: tuple[int, ...] = ()  # records of scalar memory operations
+    flat: Ages = ()  # (record, counters not waited for yet: 1 vmcnt, 2 lgkmcnt) of flat operations
     window: Ages = ()  # (record, wait states after it) of instructions that a hazard rule may still bind
     clause: Ages = ()  # (record, members after it) of the open memory clause
 
@@ -48,25 +48,25 @@ class Sighting:
     other: int  # the earlier instruction
     what: str  # the hazard rule's name, or "read", "overwritten", "ended"
     place: str  # the register that they share
-    needed: int  # wait states, or the lowest counter value that is needed
-    found: int  # wait states
-    wait: str = ""  # the needed counter values as text
+    needed: int  # required wait states, or the lowest counter value of the missing wait
+    found: int  # actual wait states; -1 for a missing wait
+    wait: str = ""  # counters of the missing wait: "vmcnt(0) lgkmcnt(0)"
 
 
 @dataclass(frozen=True)
 class Transition:
-    """A straight-line run from one state to the next."""
+    """Straight-line code from one state to the next."""
 
-    entry: int  # record where the run begins
+    entry: int  # record where it begins
     following: int  # number of the next state
-    sightings: tuple[Sighting, ...]  # clashes on the way
+    sightings: tuple[Sighting, ...]  # clashes in it
 
 
 class Automaton:
-    """States and transitions of one kernel, made as waves meet them.
+    """States and transitions of one kernel, computed when a wave first needs them.
 
-    xnack: the code object's setting, on or any if memory clauses may be replayed
-    limit: number of states; beyond it a wave continues with nothing in flight, and `overflowed` is set
+    xnack: the code object's setting; "on" or "any" if memory clauses may be replayed
+    limit: most states; beyond it a wave continues with nothing in flight, and `overflowed` is set
     """
 
     def __init__(self, entry: int, target: str, xnack: str = "off", limit: int = 1 << 16) -> None:
@@ -81,7 +81,7 @@ class Automaton:
         self.number(State(entry))
 
     def number(self, state: State) -> int:
-        """Returns the state's number, new if it was not met before."""
+        """Returns the number of a state, a new one if the state is new."""
         found = self._numbers.get(state)
         if found is None:
             if len(self.states) >= self.limit and state != State(state.entry):
@@ -116,7 +116,7 @@ class Automaton:
 
 
 class StateWalk:
-    """A state on its way over instructions."""
+    """Steps a state over instructions, and collects sightings."""
 
     def __init__(self, automaton: Automaton, state: State) -> None:
         self.automaton = automaton
@@ -130,7 +130,7 @@ class StateWalk:
         self._collect()
 
     def state(self, entry: int) -> State:
-        """Returns the current state, for a run that begins at `entry`."""
+        """Returns the current state, for code that begins at record `entry`."""
         flat = tuple(sorted(self.flat.items()))
         vm, ds = (tuple(self.ages[queue.name]) for queue in (VM, DS))
         return State(entry, vm, ds, tuple(sorted(self.smem)), flat, tuple(self.window), tuple(self.clause.items()))
@@ -139,7 +139,7 @@ class StateWalk:
         return self.automaton.effects[record][0]
 
     def pass_by(self, record: int, effect: Effect) -> None:
-        """Passes one instruction."""
+        """Steps over one instruction: reports its clashes, then adds its operation."""
         if effect.queue is VM or effect.queue is DS:
             self.wait(held_up(effect.queue, (age for _, age in self.ages[effect.queue.name])))
         if effect.waits is not None:
@@ -159,7 +159,7 @@ class StateWalk:
         self.pending = frozenset().union(*(self.effect(record).pending for record in records))
 
     def wait(self, counts: Mapping[str, int]) -> None:
-        """Removes the operations that an s_waitcnt for these counts completes for certain."""
+        """Removes the operations that an s_waitcnt with these counts certainly completes."""
         if not counts:
             return
         for queue in (VM, DS):
@@ -272,7 +272,7 @@ class StateWalk:
 
 
 def name_of(registers: Iterable[Register]) -> str:
-    """Returns the first register as LLVM prints it, "" if there is none."""
+    """Returns the first register, by sorted text, as LLVM prints it; "" if there is none."""
     for register in sorted(registers, key=str):
         if isinstance(register, str):
             return register

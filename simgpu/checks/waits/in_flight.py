@@ -1,7 +1,7 @@
-"""Counts a wave's operations of each in-order queue: the issued ones, and those that are certainly complete.
+"""Counts a wave's operations of each in-order queue at run time: those issued, and those certainly complete.
 
-`races.lds_dma` and `races.carried` need the counts. The LDS that an operation touches is known only when it runs, so `paths`,
-which follows registers along a path, cannot track it.
+`races.lds_dma`, `races.lds.carried` and `races.releases` need the counts. The memory that an operation touches is known only when
+it runs, so `paths`, which follows registers along a path, cannot track it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ if TYPE_CHECKING:
 VM_ISSUED, VM_DONE, DS_ISSUED, DS_DONE = wave_fields("in_flight", 4)
 # By queue: its counter, and its two fields.
 FIELDS = {VM.name: ("vmcnt", VM_ISSUED, VM_DONE), DS.name: ("lgkmcnt", DS_ISSUED, DS_DONE)}
-# Fields of the address that such an event reports: LDS offset, then the count that a wait would have needed, then a bit. The
-# bit means for `lds_dma` that the load is another wave's, for `carried` that the access writes.
+# Fields of the address that a missing-wait event of LDS reports: LDS offset, then the count that a wait would have needed, then a
+# bit. The bit means for `lds_dma` that the load is another wave's, for `carried` that the access writes.
 LEFT_SHIFT, FLAG_SHIFT = 32, 48
 
 
 def missing_wait(launch: Dispatch, event: Event, tell: Callable[[str, int, bool], str]) -> Finding:
-    """Returns the finding of such an event. tell(earlier instruction, count, bit) describes the use of the LDS and the missing
-    wait."""
+    """Returns the finding of an event with such an address.
+
+    tell: called with the earlier instruction, the count and the bit; returns text about the use of the LDS and the missing wait
+    """
     offset = event.address & (1 << LEFT_SHIFT) - 1
     left = event.address >> LEFT_SHIFT & 0xFFFF
     earlier = location_of(launch, event.extra).text
@@ -46,14 +48,14 @@ def missing_wait(launch: Dispatch, event: Event, tell: Callable[[str, int, bool]
 
 
 class InFlight(Check):
-    """Counts at the operations of both queues and at each s_waitcnt."""
+    """Updates the counts at operations of both queues and at each s_waitcnt."""
 
     def concerns(self, inst: Instruction) -> bool:
         queue = effect_of(inst).queue
         return inst.spec.control is ControlKind.WAITCNT or (queue is not None and queue.name in FIELDS)
 
     def plan(self, inst: Instruction, plan: Plan) -> Any:
-        """Returns by queue the slot of the count that an s_waitcnt waits for."""
+        """Returns the slots of an s_waitcnt's counts by queue; {} for other instructions."""
         immediate = inst.args.get("simm16")
         if inst.spec.control is not ControlKind.WAITCNT or not isinstance(immediate, Imm):
             return {}

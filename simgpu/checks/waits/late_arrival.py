@@ -1,10 +1,9 @@
-"""Runs loads in the adversarial completion order: loaded data arrives only when the kernel waits for it.
+"""Delivers loaded data as late as the hardware may: only when the kernel waits for it.
 
-Plain and checked mode complete a load at once. In this mode its destination holds poison from issue until an s_waitcnt
-certainly completes it, in the order that the hardware guarantees and no earlier. A kernel with enough waits gives the same
-results. Stores and LDS writes take effect at once.
+Plain and checked mode complete a load at once. With this check its destination holds poison from issue until an s_waitcnt
+certainly completes it. A kernel with enough waits gives the same results. Stores and LDS writes take effect at once.
 
-Users do not meet this check: `simgpu.tools.robustness.mutate` and tests set `Device.checks` to it.
+No mode of `Device` uses this check: `simgpu.tools.robustness.mutate` and tests set `Device.checks` to it.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ if TYPE_CHECKING:
 (READY,) = wave_fields("late_arrival", 1)  # 1 if the wave's late loads are set up
 POISON = 0x7FDBFDB5  # a NaN as f32 and as two f16; as an address, far outside
 
-NOTHING, ROWS, SCALARS, IN_LDS = range(4)
-PIECE = 16
-# Queues: number, first entry, entries.
+NOTHING, ROWS, SCALARS, IN_LDS = range(4)  # destinations: none, vector registers, scalar registers, LDS
+PIECE = 16  # most bytes that a lane loads to LDS
+# Queues: numbers, first entries in `LateWave.operations`, numbers of entries.
 VM_QUEUE, DS_QUEUE, SMEM_QUEUE, FLAT_QUEUE = range(4)
 NUMBER = {VM.name: VM_QUEUE, DS.name: DS_QUEUE, SMEM.name: SMEM_QUEUE, FLAT.name: FLAT_QUEUE}
 STARTS, SIZES = (0, 64, 80, 112), (64, 16, 32, 32)
@@ -51,11 +50,11 @@ class Late(Structure):
 
     _fields_ = (
         ("kind", c_int64),  # NOTHING, ROWS, SCALARS or IN_LDS
-        ("where", c_int64),  # destination of its data: offset in the wave
-        ("count", c_int64),  # registers, or bytes a lane
-        ("lanes", c_int64),
+        ("where", c_int64),  # offset of its registers in the wave
+        ("count", c_int64),  # number of registers, or bytes a lane in LDS
+        ("lanes", c_int64),  # mask
         ("bits", c_int64),  # bits of each register that it writes
-        ("open", c_int64),  # counters not waited for
+        ("open", c_int64),  # flat: counters not waited for, 1 vmcnt, 2 lgkmcnt
         ("unused", c_int64 * 2),
         ("offsets", c_int64 * LANES),  # offsets in LDS; data of registers begins here
         ("data", c_int64 * (PIECE // 8 * LANES)),  # data of each lane, PIECE bytes at most
@@ -79,7 +78,7 @@ LATE_WAVE, WAVE_BYTES = np.dtype(LateWave), sizeof(LateWave)
 
 @part
 def operations_of(wave: int) -> Any:
-    """Returns the wave's operations, none at its start."""
+    """Returns the wave's `LateWave`, empty at the first call of a wave."""
     here = structure(context(wave, LOADS) + load32(wave + layout.HW_ID) * WAVE_BYTES, LATE_WAVE)
     if not load64(wave + READY):
         for queue in here.queues:
@@ -96,7 +95,7 @@ def write_bits(address: int, value: int, bits: int) -> None:
 
 @part
 def deliver(wave: int, late: Any) -> None:
-    """Delivers the data of an operation."""
+    """Writes the data of an operation to its destination."""
     where, data = wave + late.where, address_of(late.offsets)
     if late.kind == SCALARS:
         copy(where, data, 4 * late.count)
@@ -116,7 +115,7 @@ def deliver(wave: int, late: Any) -> None:
 
 @part
 def late_of(here: Any, queue: int, position: int) -> Any:
-    """Returns an operation of a queue, counted from the oldest."""
+    """Returns an operation of a queue. position: 0 for the oldest."""
     return here.operations[STARTS[queue] + (here.queues[queue].first + position) % SIZES[queue]]
 
 
@@ -132,7 +131,7 @@ def drain(wave: int, here: Any, queue: int, left: int) -> None:
 
 @part
 def append(wave: int, queue: int) -> Any:
-    """Adds an operation at the queue's end. A full queue stalls until the oldest is complete."""
+    """Adds an operation to a queue and returns it. If the queue is full, the oldest completes first."""
     here = operations_of(wave)
     drain(wave, here, queue, SIZES[queue] - 2)
     held = here.queues[queue]
@@ -145,7 +144,8 @@ def append(wave: int, queue: int) -> Any:
 
 @runtime
 def issue(wave: int, queue: int, where: int, count: int, bits: int) -> None:
-    """Issues an operation whose `count` registers from offset `where` are written, but hold poison until it completes."""
+    """Issues an executed load: saves its `count` registers from offset `where` of the wave on, and poisons them until it
+    completes. bits: bits of each register that it writes."""
     late = append(wave, queue)
     if count == 0:
         return
@@ -170,7 +170,7 @@ def issue(wave: int, queue: int, where: int, count: int, bits: int) -> None:
 
 @runtime
 def issue_lds(wave: int, lanes: int, size: int, offsets: int) -> None:
-    """Issues a load to LDS: `size` bytes of each of the lanes at their offsets."""
+    """Issues an executed load to LDS: saves and poisons `size` bytes at each lane's offset."""
     late = append(wave, VM_QUEUE)
     late.kind = IN_LDS
     late.count = size
@@ -187,7 +187,7 @@ def issue_lds(wave: int, lanes: int, size: int, offsets: int) -> None:
 
 @runtime
 def complete(wave: int, vm: int, lgkm: int) -> None:
-    """Delivers the operations that an s_waitcnt completes. vm, lgkm: the most operations that may be left of each counter."""
+    """Delivers the operations that an s_waitcnt completes. vm, lgkm: its counts."""
     here = operations_of(wave)
     drain(wave, here, VM_QUEUE, vm)
     drain(wave, here, DS_QUEUE, lgkm)
@@ -247,7 +247,8 @@ class LateArrival(Check):
 
 
 def _destination(inst: Instruction, effect: Effect) -> tuple[int, int, int]:
-    """Returns offset in the wave, registers, and the bits of each that the operation writes; count 0 if none."""
+    """Returns a load's destination: offset in the wave, number of registers, and the bits of each that it writes; all 0 if it
+    loads no register."""
     for name in ("vdst", "vdata", "sdst", "sdata"):
         reg = inst.args.get(name)
         if not effect.pending or not isinstance(reg, Reg) or not effect.pending <= registers_of(reg):

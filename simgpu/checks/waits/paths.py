@@ -1,8 +1,8 @@
 """Checks waits and hazards along the path that each wave takes.
 
 Waits and hazards depend only on the sequence of instructions, so each path through the code is examined once. A control
-transfer looks up (state, from, to) in a table of its worker. Only a transfer that is new in that state returns to Python, which
-walks the instructions (`automaton`). An entry counts how often it was taken, and so how often its findings occurred.
+transfer looks up (state, from, to) in a table of its worker. Only a transfer that is new in its state returns to Python, which
+walks the instructions (`automaton`). An entry counts how often the transition was taken, and so how often its findings occurred.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from simgpu.machine.wave_frame import PTR
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
 
-# Wave fields, i32: the automaton's state when the current run began; the record whose transfer has no transition yet; its
-# target.
+# Wave fields, i32: number of the automaton's state at the start of the current straight-line code; the record whose transfer has
+# no transition yet; its target.
 WAVE_STATE, WAVE_FROM, WAVE_TO = wave_fields("paths", 3)
-# Context fields: address of the worker's table of transitions; its entries less 1.
+# Context fields: address of the worker's table of transitions; its number of entries minus 1.
 TABLE, TABLE_MASK = context_fields("paths", 2)
-# A table entry: from | to << 32; state + 1 | next << 32; times taken; number of the transition.
+# A table entry: from | to << 32; state + 1 | next state << 32; times taken; number of the transition.
 FIELDS = 4
 KEY, STATES, COUNT, NUMBER = range(FIELDS)
 STRIDE = 8 * FIELDS
@@ -46,7 +46,7 @@ WORD = (1 << 64) - 1
 
 
 class Paths(Check):
-    """Hooks of the automaton at control transfers; straight-line code has none."""
+    """Steps the automaton at control transfers; straight-line code has no hook."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.kind == "control"
@@ -65,7 +65,8 @@ class Paths(Check):
         frame.store(frame.build.add(frame.load(count, I64, 8), ir.Constant(I64, 1)), count, 8)
 
     def _look_up(self, frame: Frame, target: Any, index: Any, resume: Any) -> Any:
-        """Returns a pointer to the transition's entry. Without an entry the wave leaves, to continue at `resume`."""
+        """Emits a look-up; returns a pointer to the transition's entry. If there is none, the wave returns PATH and continues at
+        `resume`."""
         build = frame.build
         state = build.zext(frame.state(WAVE_STATE), I64)
         far = build.shl(build.zext(target, I64), ir.Constant(I64, 32))
@@ -138,7 +139,7 @@ class Paths(Check):
         state, last, target = (int(field) for field in fields)
         with LOCK:
             made = automaton_of(launch).step(state, last, target, launch.instruction)
-        # A wave that ends is before its s_endpgm and looks the transition up again.
+        # A wave that ends has not executed its s_endpgm, and looks the transition up again.
         ahead = retired_before(launch, raw, last if target == END else target)  # a jump is counted already
         taken = FirstPassage(current_wave(worker), last, ahead + (target == END and ahead >= 0))
         worker.checks["paths"].insert(state, last, target, int(target != END), made, taken)
@@ -162,7 +163,7 @@ class FirstPassage:
         return self.wave.group[::-1], self.wave.wave, self.retired
 
     def moment_at(self, launch: Dispatch, record: int) -> str:
-        """Returns the moment at which the wave was at a record on its way, "" if nothing counts."""
+        """Returns the moment (`finding.moment`) at which the wave was at a record of that code, "" if `retired` is unknown."""
         if self.retired < 0:
             return ""
         away = int(launch.program.starts[record : self.last + 1].sum())
@@ -189,7 +190,7 @@ class TransitionTable:
         self.worker.set_context(TABLE_MASK, size - 1)
 
     def insert(self, state: int, last: int, target: int, taken: int, made: Transition, wave: FirstPassage) -> None:
-        """Adds a transition that was taken `taken_transitions` times so far."""
+        """Adds a transition that was taken `taken_transitions` times so far. wave: the first wave to take it."""
         if 2 * len(self.transitions) >= self.size:
             old = self.entries
             self._place(2 * self.size)
@@ -211,7 +212,7 @@ class TransitionTable:
         self.entries[at & self.size - 1] = entry
 
     def counts(self) -> list[tuple[int, int]]:
-        """Returns (number, times taken) of every transition."""
+        """Returns (number, times taken) of every transition that was taken."""
         used = self.entries[self.entries[:, STATES] != 0]
         return [(int(number), int(taken)) for number, taken in used[:, [NUMBER, COUNT]] if taken]
 

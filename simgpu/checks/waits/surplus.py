@@ -1,9 +1,10 @@
 """Notes on s_waitcnt and s_nop that ask for more than the executed paths need.
 
-The transfers that `paths` counted make a graph of basic blocks, which is analysed twice. The first analysis finds the count
-that each wait needs: the last wait between an operation and its first use has to complete it. The second one takes these counts
-and lets the first wait that completes an operation do so. Then a later wait may be unneeded. So all notes on a kernel can be
-followed together. If a pair of a hazard rule has spare wait states, the last s_nop between the two loses them.
+The transfers that `paths` counted make a graph of basic blocks, which is analysed twice. The first analysis finds the count that
+each wait needs: the last wait between an operation and its first use must complete the operation. The second analysis assumes
+these counts, and attributes an operation to the first wait that completes it. A later wait may then be unneeded, so all notes on
+a kernel can be followed together. If two instructions of a hazard rule have more wait states than they need, the last s_nop
+between them loses the surplus.
 """
 
 from __future__ import annotations
@@ -30,31 +31,32 @@ if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
 
 COHERENT_BITS = ("glc", "sc0", "sc1")
-CACHE_ENCODINGS = ("mubuf", "smem")  # without memory of their own: cache maintenance, clocks
-# Atomic stores of agent scope and below are plain stores here (LLVM AMDGPUUsage, memory model).
+CACHE_ENCODINGS = ("mubuf", "smem")  # their instructions without a memory access maintain caches or read clocks
 SIGNALS = (*MESSAGES, ControlKind.TRAP, ControlKind.GWS, ControlKind.GDS)
+# Targets on which atomic stores of agent scope and below are plain stores (LLVM AMDGPUUsage, memory model).
 PLAIN_RELEASE = BEFORE_GFX942
-WINDOWS = 64  # most paths to a place with different nops after an instruction; with more, nops are not judged
+WINDOWS = 64  # most windows that reach a block; if there are more, nops are not judged
 
 
 @dataclass(frozen=True)
 class WaitItem:
-    """An operation that is in flight, or that a wait has completed. An operation of two counters is two items."""
+    """An operation that is in flight, or that a wait has completed. An operation that two counters count is two items."""
 
     record: int
     counter: str
-    ordered: bool
-    age: int = 0  # operations of its queue issued since
-    wait: int = -1  # record of the last s_waitcnt that completed it, -1 if none
+    ordered: bool  # True if its queue completes in order
+    age: int = 0  # number of operations that its queue issued later
+    wait: int = -1  # record of the s_waitcnt to which it is attributed, -1 if none
     asked: int = -1  # the largest count at which that wait would have completed it
 
 
-Window = tuple[tuple[int, int, tuple[int, ...]], ...]  # record, wait states after it, nops and waits among these
+# Instructions that a hazard rule may still bind: record, wait states after it, records of the nops and waits after it.
+Window = tuple[tuple[int, int, tuple[int, ...]], ...]
 
 
 @dataclass
 class Reaching:
-    """Items and windows that may reach the start of a block, on any path."""
+    """Items and windows that reach the start of a block on some path."""
 
     items: set[WaitItem] = field(default_factory=set)
     windows: set[Window] = field(default_factory=set)
@@ -62,9 +64,9 @@ class Reaching:
 
 @dataclass(frozen=True)
 class OperationUse:
-    """Use of an operation that must be complete."""
+    """An instruction's need for an operation to be complete."""
 
-    count: int  # count that a wait needs
+    count: int  # the largest count of a wait that completes the operation
     reader: int  # record of the instruction that needs it
     operation: int  # record of the operation
 
@@ -73,16 +75,16 @@ class OperationUse:
 class Passage:
     """A basic block that was executed, from one state of the automaton to the next."""
 
-    state: int  # state of the automaton, which has the first record
-    last: int  # last record
+    state: int  # number of the automaton's state, which has the first record
+    last: int  # record of the last instruction
     following: int | None  # the state after it, None if the wave ends
 
 
 class Survey:
-    """Purposes of each wait and each nop of a launch.
+    """Analysis of which waits and nops of a launch are needed, and for what.
 
-    counts: the counts that waits ask for, by record and counter. If passed, the first wait that completes an operation counts
-    as the one that does. Otherwise, waits ask for the counts in the code, and the last one counts.
+    counts: assumed counts of waits, by record and counter; an operation is then attributed to the first wait that completes it.
+    Without it, waits have the counts of the code, and an operation is attributed to the last wait.
     """
 
     def __init__(self, launch: Dispatch, blocks: Sequence[Passage], counts: Mapping[tuple[int, str], int] | None = None) -> None:
@@ -91,9 +93,9 @@ class Survey:
         self.automaton = automaton_of(launch)
         self.target = launch.arch
         self.uses: dict[tuple[int, str], OperationUse] = {}  # by wait and counter: the use with the lowest count
-        self.held: dict[tuple[int, str], int] = {}  # by wait and counter: the least age of an operation that held the wave up
-        self.spare: dict[tuple[int, ...], int] = {}  # by the nops and waits between a pair: the fewest surplus wait states
-        self.crowded = False  # True if some place had more than WINDOWS paths
+        self.held: dict[tuple[int, str], int] = {}  # by wait and counter: the least age of an operation that it completed first
+        self.spare: dict[tuple[int, ...], int] = {}  # by the nops and waits between two instructions: fewest surplus wait states
+        self.crowded = False  # True if some block had more than WINDOWS windows
         one_way = self._one_way(blocks)
         self.paths = _said_of(one_way)
         self.can_go = "it did nothing" if one_way else "it can go"
@@ -156,7 +158,7 @@ class Survey:
         return items, windows
 
     def _keep_clauses(self, block: Passage) -> None:
-        """Reserves one of the nops and waits between two memory instructions, if it may end a clause for XNACK."""
+        """Keeps one of the nops and waits between two memory instructions, as it may end a clause, if XNACK may be on."""
         if self.automaton.xnack not in LONGEST:
             return
         between: list[int] | None = []  # None: another instruction is there
@@ -175,7 +177,7 @@ class Survey:
         return self.effect(record).waits is not None or self._inst(record).spec.control is ControlKind.NOP
 
     def _spare(self, between: tuple[int, ...], needed: int) -> None:
-        """Records that at least `needed` of the wait states of these nops and waits must stay."""
+        """Records that `needed` of the wait states of these nops and waits must stay."""
         if between:
             states = max(sum(self.effect(record).access.states for record in between) - needed, 0)
             self.spare[between] = min(states, self.spare.get(between, states))
@@ -219,7 +221,7 @@ class Survey:
             return other.dma
         if effect.queue is None:
             return False
-        # Memory that the two may share, ordered only by a wait.
+        # The two may access the same memory; only a wait orders them.
         if effect.queue is FLAT or other.queue is FLAT:
             return stores or _stores(effect) or bool(other.lds)
         if effect.queue is not other.queue and ((effect.lds and other.lds) or (stores and not other.lds and not effect.lds)):
@@ -276,7 +278,7 @@ class Survey:
 
 
 def _said_of(one_way: int) -> str:
-    """Describes the paths of a note: a wait that this launch does not need may be needed by another."""
+    """Describes the paths that a note covers. one_way: branches that always went one way; other launches may differ."""
     if not one_way:
         return "on all paths"
     return f"on the paths that ran ({one_way} branch{'es' if one_way > 1 else ''} always went one way)"
@@ -290,7 +292,7 @@ def _stores(effect: Effect) -> bool:
 
 
 def _synchronises(inst: Instruction, effect: Effect) -> bool:
-    """True if others may take the instruction for a sign that all earlier ones are complete, or it measures time."""
+    """True if other waves may take the instruction as a sign that all earlier ones are complete, or if it measures time."""
     memory = inst.spec.memory
     if memory is None:
         return inst.spec.encoding in CACHE_ENCODINGS or inst.spec.control in SIGNALS
@@ -298,7 +300,7 @@ def _synchronises(inst: Instruction, effect: Effect) -> bool:
 
 
 class Surplus(Check):
-    """Emits nothing at run time; reads the counts of `Paths`."""
+    """Makes notes after a launch from the counts of `Paths`; emits no code."""
 
     def concerns(self, inst: Instruction) -> bool:
         return False
@@ -352,7 +354,7 @@ def _with_nop(note: Finding) -> Finding:
 
 
 def _wait_note(survey: Survey, record: int, count: int) -> tuple[int, Finding] | None:
-    """Notes the lower count that an s_waitcnt could ask for instead, if any."""
+    """Returns the record and a note if an s_waitcnt is unneeded or may have higher counts, else None."""
     counts = survey.effect(record).waits or {}
     asked = {counter: survey.uses.get((record, counter)) for counter in counts}
     if not any(asked.values()):

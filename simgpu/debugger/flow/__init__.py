@@ -1,6 +1,6 @@
 """Backward through a workgroup's run: the origin of a value.
 
-    nodes.py      some bits at a moment, and their sources
+    nodes.py      nodes of the answer's graph: bits at a moment, and their sources
     influence.py  source bits that an instruction's result depends on
     traces.py     instructions and accesses of each wave, in order
     stores.py     the last store of a byte before an access

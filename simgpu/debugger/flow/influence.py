@@ -1,7 +1,7 @@
 """Finds the source bits that an instruction's result depends on, by executing it again with other bits.
 
 The only definition of the result is the handler's computation, modifiers and modes included. A source's byte (a scalar's bit)
-counts if some change of it, at the other values that it had, changes the result bits in question.
+counts if one of a few changes of it, with all other bits as they were, changes the result bits in question.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from simgpu.machine.mode import Mode
 from simgpu.matrix.one_mfma import return_handler
 
 SCC = layout.SCC // 4  # as a scalar register: SCC is stored after the file
-PATTERNS = (0xFFFFFFFF, 0x3C6EF372, 0x80000001)
+PATTERNS = (0xFFFFFFFF, 0x3C6EF372, 0x80000001)  # bits that are flipped in a word, and in a byte
 BYTE_PATTERNS = (0xFF, 0x80, 0x31, 0x01)
 Word = tuple[str, int, int]  # file, register, lane; scalars have lane 0
 
 
 def place_of(word: Word) -> int:
-    """Returns the place of a register's word in a wave's state."""
+    """Returns the offset in bytes of a register's word in a wave's state."""
     file, number, lane = word
     return 4 * number if file == "s" else layout.vector_register(file, number) + 4 * lane
 
@@ -57,7 +57,10 @@ class Alone:
             self._words[offset // 4 : offset // 4 + LANES] = row
 
     def _result(self, wanted: int, mask: int, changed: int, bits: int, restored: Sequence[int]) -> int:
-        """Returns the bits of the result's word with some bits of a source changed. Restores everything afterwards."""
+        """Returns the result's bits with some bits of a source flipped, and restores the wave.
+
+        wanted, changed, restored: indices of dwords in the wave's state.
+        """
         words = self._words
         words[changed] ^= np.uint32(bits)
         self._call(*self._at)
@@ -68,9 +71,10 @@ class Alone:
         return result
 
     def sources(self, result: Word, mask: int, candidates: Sequence[Word], written: Sequence[int]) -> list[tuple[Word, int]]:
-        """Returns the candidates that the result's bits depend on, and the bits of each.
+        """Returns the candidates that the result's bits depend on, and the bits of each: all 32 if only changes of several bytes
+        (a scalar's bits) have an effect.
 
-        written: offsets of rows that the instruction writes. All loaded rows are restored.
+        written: offsets of rows that the instruction writes, which must be restored, as the loaded ones are.
         """
         restored = sorted({offset // 4 for offset in written} | {offset // 4 for offset, _ in self._rows})
         self._held = {at: self._words[at : at + LANES].copy() for at in restored}
@@ -83,7 +87,7 @@ class Alone:
             def differs(bits: int, at: int = at) -> bool:
                 return self._result(wanted, mask, at, bits, restored) != usual
 
-            if word[0] == "s":  # perhaps a mask of lanes
+            if word[0] == "s":  # bit by bit: it may be a mask of lanes
                 part = sum(1 << bit for bit in range(32) if differs(1 << bit))
             else:
                 part = sum(0xFF << 8 * byte for byte in range(4) if any(differs(bits << 8 * byte) for bits in BYTE_PATTERNS))

@@ -33,18 +33,18 @@ class History(Protocol):
 
 
 def is_sparse(inst: Instruction) -> bool:
-    """True if an index register gives the k of A's elements: its contents must be known first."""
+    """True for smfmac: an index register gives the k of A's elements, so its contents must be known first."""
     return mfma.find(inst.mnemonic, inst.target).sparse
 
 
 def row_of(inst: Instruction) -> MatrixInstruction:
-    """Returns the instruction's row, with the formats that its modifiers name."""
+    """Returns the instruction's row of the matrix table, with the formats that its modifiers name."""
     row = mfma.find(inst.mnemonic, inst.target)
     return row.with_formats(int(inst.mods.get("cbsz", 0)), int(inst.mods.get("blgp", 0)))
 
 
 def follow(run: History, node: FlowNode, inst: Instruction) -> None:
-    """Gives a node its products, and those of earlier instructions that it adds up."""
+    """Gives a node the products of its instruction, and those of earlier instructions whose D is the next one's C."""
     assert node.place and node.word
     node.kind = "sum"
     place, word = node.place, node.word
@@ -75,8 +75,10 @@ def follow(run: History, node: FlowNode, inst: Instruction) -> None:
 
 
 def follow_sparse(run: History, node: FlowNode, inst: Instruction, rows: dict[int, np.ndarray]) -> None:
-    """Does the same for an smfmac, which stores two elements of A for every four k. rows: registers that it reads, by
-    `place_of`."""
+    """Gives a node the products of an smfmac, which has two elements of A for every four k, and its old D as a source.
+
+    rows: contents of the registers that it reads, by `place_of`.
+    """
     assert node.place and node.word
     place, word, row = node.place, node.word, mfma.find(inst.mnemonic, inst.target)
     mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid")}
@@ -104,7 +106,7 @@ def follow_sparse(run: History, node: FlowNode, inst: Instruction, rows: dict[in
 
 
 def number(parts: list[FlowNode], kind: str) -> float:
-    """Returns the element in some words as a number. kind: its type, as rows of the matrix table name it."""
+    """Returns an element's value. parts: the words that hold it, low bits first. kind: its type, as the matrix table names it."""
     bits, width = 0, 0
     for part in parts:
         low = (part.mask & -part.mask).bit_length() - 1
@@ -124,7 +126,7 @@ def factors_of(node: FlowNode, inst: Instruction) -> tuple[float, float]:
 
 
 def scale_of(node: FlowNode) -> float:
-    """Returns the scale factor of a product of a scaled instruction."""
+    """Returns the product of A's and B's scales in a product of a scaled instruction."""
     exponents = [((each.value or 0) & each.mask) >> (each.mask & -each.mask).bit_length() - 1 for each in node.scales]
     return float(np.exp2(float(sum(exponent - 127 for exponent in exponents))))
 
@@ -143,7 +145,7 @@ def settle(node: FlowNode, inst: Instruction) -> None:
 
 
 def _broadcast(inst: Instruction) -> dict[str, int]:
-    """Returns the modifiers that choose lanes and blocks."""
+    """Returns the modifiers that permute lanes and blocks; none if the instruction uses them for formats or signs."""
     row = mfma.find(inst.mnemonic, inst.target)
     if row.flexible or row.cd_type == "f64":
         return {}
@@ -154,7 +156,7 @@ def _words(
     run: History, place: WavePlace, row: MatrixInstruction, reg: object, operand: str, at: tuple[int, int, int],
     broadcast: dict[str, int],
 ) -> list[FlowNode]:  # fmt: skip
-    """Returns the words that hold an element of A or B, with its bits."""
+    """Returns nodes of the words that hold an element of A or B, masked to its bits. at: (i, k, block) or (k, j, block)."""
     assert isinstance(reg, Reg)
     register, lane, low = row.owner(operand, *at, **broadcast)
     width, found = row.width(operand), []
@@ -169,7 +171,7 @@ def _words(
 def _scale(
     run: History, place: WavePlace, row: MatrixInstruction, inst: Instruction, number: int, at: tuple[int, int, int, int]
 ) -> FlowNode:
-    """Returns the E8M0 scale of A (0) or B (1) of a product."""
+    """Returns the node of the E8M0 scale of A (number 0) or B (1) in a product. at: (i, j, k, block)."""
     i, j, k, block = at
     first = k // SCALE_BLOCK * SCALE_BLOCK
     owner = row.owner("SCALE_A", i, first, block) if number == 0 else row.owner("SCALE_B", first, j, block)

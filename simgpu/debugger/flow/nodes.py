@@ -1,4 +1,4 @@
-"""Nodes of an answer: some bits at a moment, and their sources."""
+"""Nodes of an answer's graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WHOLE = 0xFFFFFFFF
 
 @dataclass(eq=False)
 class FlowNode:
-    """Some bits at a moment, and their sources.
+    """Bits of a register or bytes of memory at a moment, and their sources.
 
     Kinds: "instruction" (its result), "sum" (an element of D, by its products), "product", "stored" (memory that an instruction
     wrote), "memory" (bytes as the launch began), "argument" (of the kernel), "initial" (a register as the wave began) or
@@ -27,8 +27,8 @@ class FlowNode:
     place: WavePlace | None = None  # the instruction's place
     record: int = -1  # the instruction's record
     sources: list[FlowNode] = field(default_factory=list)
-    value: int | None = None  # value of the register's word, once known
-    address: int = -1  # for memory
+    value: int | None = None  # of the register's whole word or of the memory, once known
+    address: int = -1  # in device memory, for "stored" and "memory"
     size: int = 0  # bytes of memory
     factors: tuple[list[FlowNode], list[FlowNode]] = ((), ())  # type: ignore[assignment]  # of a product: elements of A and of B
     scales: list[FlowNode] = field(default_factory=list)  # for a product of a scaled instruction: A's and B's

@@ -10,7 +10,7 @@ from simgpu.debugger.flow.traces import AccessNote
 
 
 class Stores:
-    """Stores by the bytes that they wrote, in the order of all waves."""
+    """Stores of all waves, by dword and in order. All accesses are to LDS, or none."""
 
     def __init__(self, accesses: Iterable[AccessNote]) -> None:
         self._accesses = [one for one in accesses if one.writes]
@@ -29,9 +29,10 @@ class Stores:
         self._keys, self._table = self._keys[order], table[order]
 
     def whole_before(self, address: int, nbytes: int, order: int) -> tuple[AccessNote, int] | bool:
-        """Returns the last store before an access, and the lane, if it wrote all the given bytes of one dword.
+        """Returns the last store to a dword before an access, and the lane, if it wrote all the given bytes of the dword.
 
-        Returns False if no store wrote any of them, True if several stores may have.
+        Returns False if no store wrote to the dword, True if the bytes must be looked up one by one (`last_store`). order: the
+        access's position.
         """
         dword = int(np.searchsorted(self._dwords, address >> 2))
         if dword == len(self._dwords) or self._dwords[dword] != address >> 2:
@@ -44,7 +45,7 @@ class Stores:
         return (one, lane) if first <= address and address + nbytes <= first + one.size else True
 
     def last_store(self, address: int, order: int) -> tuple[AccessNote, int] | None:
-        """Returns the last store of a byte before an access, and the lane that wrote it."""
+        """Returns the last store of a byte before an access, and the lane that wrote it; None if there is none."""
         dword = int(np.searchsorted(self._dwords, address >> 2))
         if dword == len(self._dwords) or self._dwords[dword] != address >> 2:
             return None

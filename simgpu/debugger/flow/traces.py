@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AccessNote:
-    """Access of a wave."""
+    """Access of a wave. An instruction may make several."""
 
     wave: int
     retired: int  # instructions that its wave had retired before it
     lanes: int  # mask
     size: int  # bytes a lane
-    space: str
+    space: str  # one of SPACES
     reads: bool
     writes: bool
     order: int  # position among all waves' accesses
-    addresses: np.ndarray  # of each lane, in device memory or LDS
+    addresses: np.ndarray  # int64 (64,): of each lane, in device memory or LDS
 
 
 @dataclass
 class WaveTrace:
     """A wave's run."""
 
-    records: np.ndarray  # by retired instructions
+    records: np.ndarray  # of its instructions, in order: records[n] is executed after n others
     exec_at: list[int]  # counts of retired instructions from which on EXEC has the value in `exec_is`
     exec_is: list[int]
-    accesses: dict[int, list[AccessNote]] = field(default_factory=dict)  # by retired instructions
+    accesses: dict[int, list[AccessNote]] = field(default_factory=dict)  # by number of instructions retired before them
 
     def exec_before(self, retired: int) -> int:
         """Returns EXEC before the instruction that runs after `retired` others."""

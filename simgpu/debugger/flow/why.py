@@ -1,8 +1,8 @@
 """Traces a value backward through a workgroup's run to arguments, constants and unwritten registers.
 
-A node is some bits at a moment: of one lane's register, or of a matrix sum. A register leads to the instruction that wrote it
-last; memory and LDS to the last store. A matrix element leads to its products through the fragment maps. Any other instruction
-leads to the bits that its result depends on (`influence`). Only values are traced, not addresses or directions of branches.
+A register's bits are traced to the instruction that wrote them last; bytes of memory and LDS to their last store; an element of
+a matrix instruction's D to its products, through the fragment maps. The result of any other instruction is traced to the bits
+that it depends on (`influence`). Addresses and directions of branches are not traced.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COPIES = frozenset(("v_mov_b32", "v_accvgpr_read_b32", "v_accvgpr_write_b32", "v
 
 
 class Why:
-    """Answers of one debugger about its workgroup's whole run."""
+    """Origins of values in the whole run of a debugger's workgroup."""
 
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
@@ -58,7 +58,7 @@ class Why:
         self._pending: list[FlowNode] = []
 
     def _follow(self, debugger: Debugger) -> dict[int, Iterable[Any]]:
-        """Runs the workgroup once and keeps its traces. Returns by record the registers that its instruction writes."""
+        """Runs the workgroup once and keeps its traces. Returns the registers that each instruction writes, by record."""
         kernel = debugging(debugger.kernel, [FlowNotes()])
         replay = Replay(kernel, debugger.geometry, debugger.args, debugger.replay.group, debugger.replay.initial,
                         debugger.replay.whole)
@@ -125,8 +125,10 @@ class Why:
     # -- registers -----------------------------------------------------------------------------
 
     def last_writer(self, wave: int, retired: int, word: Word) -> int | None:
-        """Returns the last earlier instruction that wrote the word, as the number of instructions that its wave retired before
-        it."""
+        """Returns the last instruction before the count `retired` that wrote the word, None if none did.
+
+        The result is the number of instructions that the wave had retired before it.
+        """
         file, number, lane = word
         key = wave, file, number
         trace = self.traces[wave]
@@ -146,7 +148,7 @@ class Why:
         return bool(trace.exec_before(at) >> lane & 1)
 
     def word(self, wave: int, retired: int, word: Word, mask: int) -> FlowNode:
-        """Returns the node of a register's bits before an instruction."""
+        """Returns the node of a register's bits after `retired` instructions."""
         at = self.last_writer(wave, retired, word)
         key = wave, -1 if at is None else at, word, mask
         if key in self._nodes:
@@ -203,7 +205,10 @@ class Why:
                 node.sources.append(self.word(node.place.wave, node.place.retired, node.word, kept))
 
     def _part(self, trace: WaveTrace, retired: int, lane: int, part: int, memory: Any) -> tuple[AccessNote, int] | None:
-        """Returns the access of a load for one of a lane's registers, and its address; None if the lane had none."""
+        """Returns the access that loaded one of a lane's registers, and the address of its bytes; None if none did.
+
+        part: number of the register in the destination.
+        """
         held = [one for one in trace.accesses.get(retired, ()) if one.reads and one.lanes >> lane & 1]
         if memory.stride:  # two elements, each with an access of its own
             each = max(1, memory.bits // 32)
@@ -237,7 +242,10 @@ class Why:
         return nodes
 
     def _last_stores(self, lds: bool, address: int, nbytes: int, order: int) -> Iterator[tuple[int, tuple[AccessNote, int] | None]]:
-        """Yields the last store of each byte before an access. Dwords that one store or none wrote are looked up once."""
+        """Yields each byte's address and its last store before an access, None if nothing stored it.
+
+        A dword whose bytes all come from one store, or that nothing stored, is looked up only once.
+        """
         stores, at = self._stores[lds], address
         while at < address + nbytes:
             here = min(4 - at % 4, address + nbytes - at)
@@ -272,7 +280,10 @@ class Why:
         return f"byte {offset} of the kernel arguments"
 
     def _follow_store(self, wave: int, retired: int, lane: int, part: int, number: int, mask: int, order: int) -> list[FlowNode]:
-        """Returns the nodes of a store's data."""
+        """Returns the nodes of the data that a store wrote for a lane, and of an atomic's old value.
+
+        part: number of the lane's dword; number: of the instruction's access; order: position of the access that reads them.
+        """
         record = int(self.traces[wave].records[retired])
         inst = self.instructions[record]
         memory = inst.spec.memory
@@ -296,7 +307,7 @@ class Why:
     # -- any other instruction -----------------------------------------------------------------
 
     def _candidates(self, node: FlowNode, inst: Instruction) -> list[Word]:
-        """Returns the registers that the result may depend on, lane by lane."""
+        """Returns the words that the result may depend on: scalars other than EXEC, and registers in the lanes concerned."""
         assert node.word
         file, number, lane = node.word
         registers = self._effect(node.record).read() | frozenset(
@@ -326,7 +337,7 @@ class Why:
         return effect_of(self.instructions[record]).access
 
     def _needs(self, node: FlowNode) -> list[int]:
-        """Returns the offsets of the rows that an instruction reads or writes."""
+        """Returns the offsets, in the wave's state, of the vector registers that an instruction reads or writes."""
         inst = self.instructions[node.record]
         access = self._effect(node.record)
         words = [word for register in access.read() | access.writes for word in _words(register) if word[0] != "s"]
@@ -349,7 +360,10 @@ class Why:
             node.sources.append(self.word(node.place.wave, node.place.retired, word, mask))
 
     def _states(self, wanted: dict[tuple[int, int], list[int]]) -> dict[tuple[int, int], tuple[np.ndarray, dict[int, np.ndarray]]]:
-        """Returns scalars with SCC, and rows by offset, of waves at counts of retired instructions, by one replay."""
+        """Replays the workgroup once. Returns the scalar file with SCC, and the wanted rows by offset, at each moment.
+
+        Moments are (wave, retired instructions). wanted: offsets of rows by moment.
+        """
         replay = self._debugger.replay
         queues = {wave: sorted(n for w, n in wanted if w == wave) for wave in {w for w, _ in wanted}}
         found: dict[tuple[int, int], tuple[np.ndarray, dict[int, np.ndarray]]] = {}
@@ -372,7 +386,7 @@ class Why:
         return found
 
     def _fill(self, root: FlowNode) -> None:
-        """Fills in the values of all nodes with a register: after the instruction that wrote it."""
+        """Fills in the values of nodes: a register's after the instruction that wrote it, memory's as the launch began."""
         wanted: dict[tuple[int, int], list[int]] = {}
         nodes: list[tuple[FlowNode, tuple[int, int]]] = []
         for node in walk(root):
@@ -393,7 +407,7 @@ class Why:
 
 
 def _words(register: Any) -> list[tuple[str, int]]:
-    """Returns the registers of a name in effects, or of a pair (file, number)."""
+    """Returns (file, number) for each register that an effect's entry stands for: a state's name, or such a pair."""
     if isinstance(register, str):
         return [("s", number) for number in STATES.get(register, ())]
     return [] if register[0] == "hwreg" else [register]

@@ -1,4 +1,4 @@
-"""Captures a wave's registers at each visit of a variable's mark, until enough visits have been made."""
+"""Captures a variable's registers in each wave at the variable's marks, until every wave has made enough visits."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from simgpu.machine.layout import ROW
 from simgpu.machine.values import I32, I64
 from simgpu.machine.wave_frame import ROW32
 
-# Own words. BLOCKS, STRIDE: address of the waves' blocks, bytes from one to the next. WANTED: visits to keep. LEFT: address of
-# the count of waves that are not done. RECORD, ENTRY: the record and the entry's. VALUE, INDEX: offsets in the wave's state of
-# the value's first row and of the index.
+# Own words of the point. BLOCKS, STRIDE: address of the waves' blocks, bytes from one to the next. WANTED: visits to keep. LEFT:
+# address of the count of waves that are not done. RECORD, ENTRY: records of the mark and of the kernel's first instruction.
+# VALUE, INDEX: offsets in the wave's state of the value's first row and of the index.
 BLOCKS, STRIDE, WANTED, LEFT, RECORD, ENTRY, VALUE, INDEX = range(8)
-# A block: visits so far; instructions that the wave had retired; EXEC; then rows: the index, and the value's one or two.
+# Offsets in a block: visits so far; instructions that the wave had retired; EXEC; the rows: the index if there is one, then the
+# value's one or two. Each visit overwrites the previous one's.
 VISITS, RETIRED, LANES_ON, ROWS = 0, 8, 16, 64
 
 
 def capture_test(compiler: Compiler, rows: int, indexed: bool) -> int:
-    """Returns the test that keeps a visit. It stops the wave that makes the last wanted one. rows: of the value, 1 or 2."""
+    """Returns the test that keeps a visit, and stops once no wave is left to make one. rows: of the value, 1 or 2."""
 
     def emit(frame: Frame) -> Any:
         build = frame.build

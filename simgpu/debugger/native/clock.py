@@ -1,11 +1,11 @@
 """Counts the instructions that each wave retired, only in the handlers of jumps.
 
 In straight-line code the count follows from the wave's place, so only control transfers pay for it. `ordinal(i)` is the number
-of lowered instructions before record i. A wave at record i has retired `base + ordinal(i)`. A jump updates the base.
+of lowered instructions before record i. A wave at record i has retired `base + ordinal(i) - ordinal(entry)`: the base is 0 at
+the kernel's entry, and a jump updates it. Goals are compared with `base + ordinal(i)`.
 
-A goal is a number of retired instructions. A wave with a goal returns to Python at the jump into the straight-line code that
-may reach it. The debugger then knows the instruction and stops there. In a whole launch, only the waves of the workgroup in
-focus have goals and stop.
+A wave with a goal returns to Python at the jump into the straight-line code that may reach it. The debugger then knows the
+instruction and stops there. In a whole launch, only the waves of the workgroup in focus have goals and stop.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from simgpu.engine.program import Program
     from simgpu.engine.workers.worker import Worker
 
-# Context fields: addresses of the ordinals, of the block below and of the worker's `stop`; stops to let pass.
+# Context fields: addresses of the ordinals' table, of the FocusBlock and of the worker's `stop`; 1 + stops to let pass.
 ORDINALS, BLOCK, STOP, PASSES = context_fields("debugger", 4)
-# Wave fields: the base; 1 + record at which it continues past the points; the record before, if points examine its result.
+# Wave fields: the base; 1 + record at which it continues past the points; 1 + last record with a `points.nan`, 0 if none.
 BASE, GO_ON, BEFORE = wave_fields("debugger", 3)
 NEVER = np.iinfo(np.int64).max
 ENDINGS = (*ENDS, *INDIRECT, ControlKind.BRANCH, ControlKind.CALL)  # straight-line code ends after these
@@ -51,7 +51,7 @@ ENDINGS = (*ENDS, *INDIRECT, ControlKind.BRANCH, ControlKind.CALL)  # straight-l
 class FocusBlock(Structure):
     """Head of the block. The goals of the waves in focus follow."""
 
-    _fields_ = (("sole", c_int64), ("group", c_int64 * 3))  # 1 if one workgroup of several is in focus; its id
+    _fields_ = (("sole", c_int64), ("group", c_int64 * 3))  # 1 if only one workgroup is in focus, 0 if all are; its id
 
 
 FOCUS_BLOCK, GOALS_AT = np.dtype(FocusBlock), sizeof(FocusBlock)
@@ -62,8 +62,8 @@ class Ordinals:
     """Lowered instructions in order."""
 
     order: np.ndarray  # their records
-    # int32 (records, 2): instructions before a record, and from it to the end of its straight-line code, inclusive; 0 if not
-    # lowered
+    # int32 (records + 1, 2): lowered instructions before a record; those from it to the end of its straight-line code, itself
+    # included, 0 if it is not lowered
     table: np.ndarray
 
     @classmethod
@@ -111,9 +111,9 @@ def in_focus(wave: int) -> int:
 
 
 def focus_on(worker: Worker, waves: int) -> np.ndarray:
-    """Gives the worker the block that points read, and returns it: all workgroups in focus, no goals.
+    """Gives the worker its FocusBlock, and returns it: all workgroups in focus, no goals.
 
-    The block is one record of `sole`, `group` and `goals`. waves: number of waves in a workgroup.
+    The result is an array of one record of `sole`, `group` and `goals` (one a wave). waves: number of waves in a workgroup.
     """
     workgroup.prepare(worker, waves)
     worker.checks["focus"] = block = np.zeros(1, [*FOCUS_BLOCK.descr, ("goals", np.int64, waves)])
@@ -146,7 +146,7 @@ class RetiredClock(Check):
             build.ret_void()
 
     def end(self, frame: Frame, index: Any) -> None:
-        """Makes the worker return to Python, for callers that want to see the wave."""
+        """Makes the worker return to Python when a wave ends, so that callers can look at it."""
         frame.context(STOP).pointer().store(ir.Constant(I64, 1), 8)
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:

@@ -1,9 +1,10 @@
 """Expressions on a wave's registers: `any(f32(v17) > 100) and s4 == 7`, compiled into a point's test or evaluated at a stop.
 
-    s4 s[4:5] vcc exec m0 scc wave    numbers (unsigned)
+    s4 m0 scc wave                    unsigned 32-bit numbers
+    s[4:5] vcc exec                   signed 64-bit numbers
     v17[3] a0[63]                     one lane's 32 bits
     v17 a0                            all lanes, for any(...) and all(...), which look at active ones
-    f32(x) f16(x) bf16(x) i32(x)      the bits as such a number
+    f32(x) f16(x) bf16(x) i32(x) u32(x)    the low bits as such a number
     isnan(x) abs(x)  + - * / % & | ^ << >> ~  < <= == != >= >  and or not
 
 A `$` before a register, as in gdb, is allowed. A division by zero gives 0.
@@ -52,7 +53,7 @@ class Expression:
         self._walk(self._tree, ExpressionTypes())
 
     def evaluate(self, wave: np.ndarray) -> Any:
-        """Returns the value for a wave's bytes: a number or bool, or an array of one a lane."""
+        """Returns the value for a wave's bytes (uint8): a number or bool, or an array with one for each lane."""
         with np.errstate(all="ignore"):
             return self._walk(self._tree, OnArrays(wave)).value
 

@@ -1,4 +1,4 @@
-"""Conditions as machine code: the part of a point's test that decides if a wave stops."""
+"""Compiles conditions: the part of a point's test that decides if a wave stops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simgpu.machine.wave_frame import ROW32
 
 
 class MachineCode(Backend):
-    """Emits machine code."""
+    """Emits code that computes the values when a wave arrives."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -62,7 +62,7 @@ class MachineCode(Backend):
         return TypedValue(FLOAT, value.lanes, (bits << 16 if name == "bf16" else bits).bitcast(single).fpext(F64))
 
     def _widen_half(self, bits: Any) -> Any:
-        """Returns the double of an f16's bits, by arithmetic: some hosts would call a library."""
+        """Converts the low 16 bits from f16 to f64 by arithmetic: for some hosts LLVM would call a library."""
         exponent, fraction, sign = (bits >> 10) & 31, bits & 1023, (bits >> 15) & 1
         wide = ((exponent + 1008).zext(I64) << 52 | fraction.zext(I64) << 42)
         wide = where(exponent == 31, (fraction.zext(I64) << 42) | (0x7FF << 52), wide)
@@ -101,7 +101,7 @@ class MachineCode(Backend):
         return TypedValue(kind, a.lanes or b.lanes, made)
 
     def _divide(self, operator: str, x: Any, y: Any) -> Any:
-        """Divides towards minus infinity, as Python does. Division by -1 avoids the host's overflow."""
+        """Divides as Python's // and % do, 0 for a zero divisor. -1 is a special case: INT64_MIN / -1 traps on some hosts."""
         zero, minus = y == 0, y == -1
         safe = where(zero | minus, 1, y)
         quotient, rest = self.build.sdiv(x, safe), self.build.srem(x, safe)

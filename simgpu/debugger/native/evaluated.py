@@ -14,7 +14,7 @@ from simgpu.machine.layout import LANES
 
 
 class OnArrays(Backend):
-    """Evaluates on a wave's bytes."""
+    """Evaluates with NumPy. wave: a wave's state (uint8)."""
 
     BINARY: dict[str, Callable[[Any, Any], Any]] = {  # noqa: RUF012
         "+": np.add, "-": np.subtract, "*": np.multiply, "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor,

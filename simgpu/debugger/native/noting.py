@@ -1,7 +1,7 @@
-"""Records instructions and accesses of a workgroup's waves, in order: jumps, EXEC and addresses, natively in one run.
+"""Notes jumps, changes of EXEC, and accesses of a workgroup's waves, in order, natively in one run.
 
-Code between two jumps is fixed. So the notes determine the instruction at any count of retired instructions, the lanes that it
-served, and the bytes that it read and wrote. Values are not noted: a replay has them.
+Code between two jumps is fixed. So the notes determine the instruction at any count of retired instructions, its active lanes,
+and the bytes that it read and wrote. Values are not noted: a replay has them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 (BLOCK,) = context_fields("flow", 1)  # address of the worker's FlowBlock
 TOTAL = 1 << 27  # words of all streams; memory is used only as they fill
 JUMP, EXEC, ACCESS = range(3)
-HEAD = 3  # words of an event: kind << 32 | record, and two more; the lanes' addresses follow those of an access
+HEAD = 3  # words of an event: kind << 32 | record, and two more; an access has 64 addresses after them
 SPACES = ("global", "scalar", "lds")
 
 
@@ -69,20 +69,23 @@ def put(wave: int, first: int, second: int, third: int, addresses: int) -> None:
 
 @runtime
 def note(wave: int, first: int, second: int, third: int) -> None:
-    """Appends a jump, or the new value of EXEC."""
+    """Appends a jump (second: target record) or a write of EXEC (second: the new value)."""
     put(wave, first, second, third, 0)
 
 
 @runtime
 def note_access(wave: int, first: int, lanes: int, how: int) -> None:
-    """Appends an access with the lanes' addresses, and its number among all waves' accesses."""
+    """Appends an access with the addresses in the wave's ADDRESSES, and its number among all waves' accesses.
+
+    how: bytes a lane, | index in SPACES << 16 | reads << 20 | writes << 21.
+    """
     block = block_of(wave)
     block.clock += 1
     put(wave, first, lanes, how | block.clock << 24, 1)
 
 
 class FlowNotes(Check):
-    """Notes actions of waves, on a debugger's device."""
+    """Notes jumps, EXEC and accesses, on a debugger's device."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.kind in ("control", "memory") or inst.spec.memory is not None or "exec" in effect_of(inst).access.writes

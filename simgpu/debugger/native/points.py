@@ -22,9 +22,11 @@ from simgpu.machine.wave_frame import HANDLER
 if TYPE_CHECKING:
     from simgpu.machine.jit import Compiler
 
-# Words of a point.
-HIT, WAVE, OWN = 0, 1, 2  # nonzero if its test said stop; the wave that it is for, -1 for all
+# 64-bit words of a point: nonzero if its test said stop; the wave that it is for, -1 for all; the test's own words from here on.
+HIT, WAVE, OWN = 0, 1, 2
 STOPS, ARRIVED = 1, 2  # values of HIT; ARRIVED stops even if other stops pass
+# The table has 16 bytes a record: its original handler, and the address of its list of points. A list is a count, then for each
+# point the addresses of its test and of its block.
 TABLE_SLOT = 4  # slot of the record after the code: the address of the program's table, 64 bits
 
 
@@ -95,7 +97,7 @@ def always_test(compiler: Compiler) -> int:
 
 
 def arrival(compiler: Compiler, hit: int = ARRIVED) -> int:
-    """Returns the test of a wave's place; its own words are `place_words`. With ARRIVED it stops even if other stops pass."""
+    """Returns the test that a wave is at a place; its own words are `place_words`. hit: value of HIT at that place."""
 
     def emit(frame: Frame) -> Any:
         ordinals = frame.context(ORDINALS).pointer()
@@ -111,13 +113,15 @@ def place_words(record: int, entry: int, retired: int) -> tuple[int, int, int]:
 
 
 FROM_WAVE, FROM_LDS, FROM_HOST = range(3)
-# Own words of `changed_test`: bytes; address of a block for each wave, or for all; bytes from one to the next; place of the value.
+# Own words of `changed_test`: size in bytes; address of the first wave's block; bytes to the next wave's, 0 if all share one;
+# offset of the value in its space.
 CHANGED_BYTES, CHANGED_BLOCKS, CHANGED_STRIDE, CHANGED_AT = range(4)
-BLOCK_HEADER = 8  # header of a block: nonzero if the value is known; the value and the previous one follow
+BLOCK_HEADER = 8  # bytes of a block's header: nonzero if a value was seen; the last value and the one before it follow
 
 
 def changed_test(compiler: Compiler, space: int, whole: bool) -> int:
-    """Returns the test that a value of a wave's state, its LDS, or the host's memory has changed. whole: compare dwords."""
+    """Returns the test that a value has changed since the last test. space: FROM_WAVE (its state), FROM_LDS or FROM_HOST.
+    whole: compare dwords instead of bytes."""
 
     def emit(frame: Frame) -> Any:
         build = frame.build
@@ -149,13 +153,13 @@ def changed_test(compiler: Compiler, space: int, whole: bool) -> int:
     return compiler.address(f"debugger changed|{space}|{whole}", test_of(emit))
 
 
-# Own words of `nan`: the record itself; the record before, -1 for none; offset of its result's first row, rows, and format.
-# Formats: 16 two f16 a dword, 17 one, 18 two bf16, 32 f32, 64 f64.
+# Own words of `nan`: the point's record; the record before, -1 for none; offset of that instruction's first result row, number of
+# rows, and format; lanes with a NaN. Formats: 16 two f16 a dword, 17 one in its low half, 18 two bf16, 32 f32, 64 f64.
 NAN_RECORD, NAN_BEFORE, NAN_ROW, NAN_ROWS, NAN_BITS, NAN_SEEN = range(6)
 
 
 def nan(compiler: Compiler) -> int:
-    """Returns the test that the previous instruction wrote a NaN in an active lane. NAN_SEEN then has the lanes."""
+    """Returns the test that the previous instruction left a NaN in an active lane of its result. NAN_SEEN then has the lanes."""
 
     def emit(frame: Frame) -> Any:
         build = frame.build

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 BASE_BITS = (1 << 48) - 1  # bits of a buffer resource's base
 PIECE = 16  # bytes that are marked at once
 TIMES = np.dtype(np.uint16)  # number of a byte's reads
-MOST_BYTES = 256 << 20  # most bytes of device memory that are counted
+MOST_BYTES = 256 << 20  # with more bytes of device memory, nothing is counted
 
 
 class TouchingBlock(Structure):
@@ -57,7 +57,7 @@ class TouchingBlock(Structure):
 
 
 class TouchingLanes(Structure):
-    """Lanes of a buffer instruction: requested ones, those served, and its resource's base."""
+    """Numbers of lanes that a buffer instruction requested and that were in range, and its resource's base."""
 
     _fields_ = (("asked", c_int64), ("served", c_int64), ("base", c_int64))
 
@@ -68,7 +68,7 @@ LANES_BYTES = sizeof(TouchingLanes)
 
 @part
 def lanes_of(block: Any, number: int) -> Any:
-    """Returns the lanes of a numbered instruction."""
+    """Returns the TouchingLanes of an instruction by its number."""
     return structure(block.lanes + LANES_BYTES * number, TOUCHING_LANES)
 
 
@@ -83,9 +83,9 @@ def ones_of(lanes: int) -> int:
 
 @runtime
 def note_bytes(wave: int, record: int, lanes: int, how: int, bitmap: int) -> None:
-    """Notes an access to the wave's ADDRESSES, offsets into the allocation of `bitmap` (0 for one that is not counted).
+    """Counts an access to the wave's ADDRESSES, offsets into the allocation of `bitmap` (0 for one that is not counted).
 
-    how: bytes a lane · 2, + 1 if it reads.
+    lanes: mask. how: bytes a lane · 2, + 1 if it reads.
     """
     if bitmap == 0 or context(wave, BLOCK) == 0:
         return
@@ -119,7 +119,7 @@ def note_bytes(wave: int, record: int, lanes: int, how: int, bitmap: int) -> Non
 
 @runtime
 def note_buffer(wave: int, record: int, lanes: int, base: int) -> None:
-    """Notes the lanes that a buffer instruction requests, before it knows which are in its resource."""
+    """Counts the lanes that a buffer instruction requests, those outside its resource included. lanes: mask."""
     if context(wave, BLOCK):
         block = structure(context(wave, BLOCK), TOUCHING_BLOCK)
         mine = lanes_of(block, load32(block.numbers + 4 * record))
@@ -141,10 +141,10 @@ class Touches:
 
 
 class Touching(Check):
-    """Counts in a launch of its own device.
+    """Check of a device of its own, for one launch.
 
     offsets: bytes from the kernel's first instruction to those with separate bits. After the launch, `touches` holds the
-    counts; None if there was more memory than MOST_BYTES, or none counted.
+    counts; None if device memory has more than MOST_BYTES, or nothing to count.
     """
 
     sums = True  # matrix instructions, which it ignores, stay fused
@@ -205,7 +205,7 @@ class TouchCounts:
 
     numbers: np.ndarray  # i32 by record: number of the instruction
     bits: np.ndarray  # uint8 (instructions, pages, PAGE)
-    pages: np.ndarray  # nonzero if a page has bits
+    pages: np.ndarray  # uint8 (instructions, pages): nonzero if a page of `bits` has bits
     reads: np.ndarray  # uint16, by bit
     lanes: np.ndarray  # one TOUCHING_LANES an instruction
     block: TouchingBlock

@@ -1,4 +1,4 @@
-"""Parts of conditions: values with their types, and the interface of all walks over an expression."""
+"""Values of a condition's parts, with their types, and the interface of everything that walks an expression."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ INT, FLOAT, BOOL = "int", "float", "bool"
 
 @dataclass(frozen=True)
 class TypedValue:
-    """A value under evaluation."""
+    """Value of a part of an expression."""
 
     kind: str  # INT, FLOAT or BOOL
     lanes: bool  # True if there is a value for each lane
-    value: Any
+    value: Any  # NumPy value, IR value, or None for types only
 
 
 class Backend:
-    """Interface of a walk over an expression: results of its parts."""
+    """Interface of a walk over an expression: one method for each kind of part, which returns its value."""
 
     def constant(self, kind: str, value: float) -> TypedValue: ...  # type: ignore[empty-body]
     def scalar(self, number: int, count: int) -> TypedValue: ...  # type: ignore[empty-body]

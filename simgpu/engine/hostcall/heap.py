@@ -1,8 +1,8 @@
 """Memory for malloc and new in kernels.
 
-ROCm's device library cuts slabs of 2 MiB into blocks. It requests from the host slabs, and memory larger than a block
-(ockl/src/dm.cl). It keeps its accounts in the structure at hidden_heap_v1, which is zero at first. All memory from the host is
-in one allocation, so that running kernels see it at once. It is handed out in pages, first fit.
+ROCm's device library cuts slabs of 2 MiB into blocks. It requests slabs from the host, and also memory that is larger than a
+block (ockl/src/dm.cl). Its bookkeeping is in the structure at hidden_heap_v1, which is zero at first. The host hands out pages,
+first fit, from one allocation that is mapped before kernels run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simgpu.engine.allocations import Allocation, DeviceMemory
 
 ARGUMENT = "hidden_heap_v1"
 STRUCTURE_BYTES = 1 << 17
-PAGE = 1 << 12  # memory outside slabs is freed by its address, a multiple of this
+PAGE = 1 << 12  # unit of memory from the host; the device library frees memory outside slabs by its address, a multiple of this
 SLAB = 1 << 21
 
 
@@ -31,7 +31,7 @@ class Heap:
         lead = -address % SLAB
         base = address + lead
         self.blocks = self._place(memory, base, data[lead : lead + self._nbytes], "the device's heap")
-        self._free: list[tuple[int, int]] = [(base, base + self._nbytes)]  # ranges in order
+        self._free: list[tuple[int, int]] = [(base, base + self._nbytes)]  # free ranges (start, end) by address
         self._given: dict[int, int] = {}  # address to end
 
     @staticmethod
@@ -41,8 +41,8 @@ class Heap:
         return placed
 
     def request(self, address: int, nbytes: int) -> int:
-        """Allocates memory for address 0, and returns its address, or 0 if there is none. Frees any other address, and returns
-        0."""
+        """Serves one request of a lane. If `address` is 0, allocates `nbytes` and returns the address, 0 if there is no room.
+        Otherwise frees `address` and returns 0."""
         with self._lock:
             return self._give(nbytes) if not address else self._take_back(address)
 
@@ -71,7 +71,7 @@ class Heap:
         return 0
 
     def used_bytes(self) -> int:
-        """Returns the number of bytes that kernels hold."""
+        """Returns the number of bytes handed out to the device library."""
         return sum(end - start for start, end in self._given.items())
 
     def clear(self) -> None:

@@ -1,7 +1,8 @@
-"""Output of a launch's kernels: the same text for any number of host threads.
+"""Output of a launch's kernels.
 
-Texts to the standard output appear workgroup by workgroup, in the order of dispatch, when the launch ends or a MiB is held.
-Texts to the standard error, such as failed assertions, appear at the end, unless an error includes them.
+Texts to the standard output are written when the launch ends, workgroup by workgroup in dispatch order, so they do not depend on
+the number of host threads. If more than 2^20 characters are held, they are written early; only each part is in this order. Texts
+to the standard error, such as failed assertions, are written at the end, unless an error includes them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Output:
                 self._write()
 
     def complain(self, text: str) -> None:
-        """Adds a text to the standard error. Raises HostCallError past the limit."""
+        """Adds a text to the standard error. Raises HostCallError if the texts exceed COMPLAINTS_LIMIT."""
         with self._lock:
             self._said += 0 if text in self._complaints else len(text)
             if self._said > COMPLAINTS_LIMIT:
@@ -43,7 +44,7 @@ class Output:
             self._complaints[text] = self._complaints.get(text, 0) + 1
 
     def taken_complaints(self) -> dict[str, int]:
-        """Returns texts to the standard error with their counts. They are no longer written."""
+        """Removes and returns the texts to the standard error, each with its count."""
         with self._lock:
             said, self._complaints = self._complaints, {}
             return said

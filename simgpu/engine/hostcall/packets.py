@@ -1,4 +1,4 @@
-"""Calls from a kernel to the host, by the buffer in hidden_hostcall_buffer: printf, failed assertions, memory.
+"""Calls from a kernel to the host through the buffer in hidden_hostcall_buffer: printf, failed assertions, memory.
 
 A wave takes a packet from the buffer's stack of free ones, writes eight words a lane, and pushes the packet on the stack of
 ready ones. It sends an interrupt and waits until the packet's control word is 0 (ROCm's device library,
@@ -6,8 +6,8 @@ ockl/src/hostcall_impl.cl and services.cl). The simulator answers at the interru
 
 Each worker of a launch has a separate buffer, so the host never changes words that waves of another thread are changing.
 
-The kernel may write anything into the buffer. The host checks the stack's links and a packet's fields before it uses them. It
-keeps its own copy of other values, such as the index mask. Damage ends in HostCallError.
+A faulty kernel may overwrite the buffer. The host checks the stack's links and a packet's fields before it uses them, keeps its
+own copy of other values, such as the index mask, and raises HostCallError for damage.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def nbytes(packets: int) -> int:
 
 
 def _payloads(packets: int) -> int:
-    """Returns the word at which their payloads begin."""
+    """Returns the word at which the payloads of a buffer with `packets` packets begin."""
     return _FIRST_HEADER + -(-packets * _HEADER_WORDS // 8) * 8
 
 
 class HostCalls:
-    """Buffer of a worker: `address` on the device, `serve` for an interrupt.
+    """A worker's buffer. address: device address. `serve` answers an interrupt.
 
-    packets: number of waves that may be resident, each with one packet at most.
+    packets: number of packets, one for each wave that may be resident.
     """
 
     def __init__(self, memory: DeviceMemory, packets: int) -> None:
@@ -65,7 +65,7 @@ class HostCalls:
         self.reset(Output())
 
     def reset(self, output: Output, heap: Heap | None = None) -> None:
-        """Resets the buffer, with all packets free. output: destination of texts. heap: memory for kernels, None for none."""
+        """Frees all packets. output: destination of texts. heap: memory for malloc in kernels, None if there is none."""
         self.output, self.heap = output, heap
         self._messages: dict[int, list[int]] = {}
         self._made = self._held = 0
@@ -76,8 +76,8 @@ class HostCalls:
         words[_DOORBELL] = self.address + 8 * _SIGNAL
         words[_SIGNAL + _MAILBOX_FIELD] = self.address + 8 * _MAILBOX
         words[_MASK] = self._mask
-        # A pointer is a packet's index below a tag. 0 ends a stack, so packet 0 begins with a tag. Each packet links to the one
-        # before.
+        # A pointer is a packet's index, with a tag in the bits above it. 0 ends a stack, so packet 0 begins with tag 1. Each packet
+        # links to the one before.
         pointers = np.arange(packets, dtype=np.uint64)
         pointers[0] = self._mask + 1
         words[_FREE] = pointers[-1]
@@ -140,7 +140,7 @@ class HostCalls:
             pointer = following
 
     def _append(self, slot: np.ndarray, group: int) -> None:
-        """Handles one lane's words: a descriptor, and a piece of a message that it begins, continues or ends."""
+        """Handles one lane's words: a descriptor, and a piece of the message that the descriptor begins, continues or ends."""
         descriptor = int(slot[0])
         if descriptor & _BEGIN:
             self._made += 1

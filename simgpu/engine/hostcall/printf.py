@@ -23,7 +23,7 @@ TEXT_LIMIT = 1 << 20  # bytes of one message's text
 
 
 class _Words:
-    """Words of a message, read in order; nothing after the last."""
+    """Reads the words of a message in order."""
 
     def __init__(self, words: Sequence[int]) -> None:
         self._raw = struct.pack(f"<{len(words)}Q", *words)
@@ -48,7 +48,7 @@ class _Words:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Layout of a conversion."""
+    """Flags, width and precision of a conversion."""
 
     flags: frozenset[str]
     width: int
@@ -59,7 +59,7 @@ class _Layout:
         return text.ljust(self.width) if "-" in self.flags else text.rjust(self.width)
 
     def number(self, sign: str, prefix: str, digits: str, zeros: bool) -> bytes:
-        """Returns a number from its parts. zeros: True if flag 0 pads it after the prefix."""
+        """Returns a padded number from its parts. zeros: True if flag 0 may pad with zeros after the prefix."""
         front = sign + prefix
         if zeros and "0" in self.flags and "-" not in self.flags:
             digits = digits.rjust(self.width - len(front), "0")
@@ -98,7 +98,7 @@ def _extent(name: str, value: int) -> int:
 
 
 def _layout(spec: re.Match[bytes], rest: _Words) -> _Layout | None:
-    """Returns flags, width and precision of a conversion; None without a word for a `*`."""
+    """Returns flags, width and precision of a conversion; None if the argument of a `*` is missing."""
     flags = set(spec["flags"].decode())
     found: list[int | None] = []
     for given in (spec["width"], spec["precision"]):
@@ -119,7 +119,7 @@ def _layout(spec: re.Match[bytes], rest: _Words) -> _Layout | None:
 
 
 def _convert(spec: re.Match[bytes], rest: _Words) -> bytes | None:
-    """Returns one conversion, None without a word for it."""
+    """Returns the text of one conversion, None if its argument is missing."""
     layout = _layout(spec, rest)
     if layout is None or not rest.has_more:
         return None
@@ -144,7 +144,7 @@ def _convert(spec: re.Match[bytes], rest: _Words) -> bytes | None:
         value = word & (1 << bits) - 1
         prefix = f"0{kind}" if kind in "xX" and "#" in layout.flags and value else ""
         return _integer(layout, "d" if kind == "u" else kind, value, "", prefix)
-    return spec.group()  # no conversion of C's
+    return spec.group()  # not a conversion of C
 
 
 def _integer(layout: _Layout, base: str, value: int, sign: str, prefix: str = "") -> bytes:

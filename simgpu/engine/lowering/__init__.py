@@ -1,4 +1,4 @@
-"""Instructions as host functions that `program` puts into records.
+"""Makes host functions of instructions, which `program` puts into records.
 
     handlers.py  an instruction's handler: its key, its operands, its body, its checks
     turns.py     instructions after which the other waves of a workgroup have their turns

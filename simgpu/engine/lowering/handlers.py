@@ -38,18 +38,18 @@ def falling_through(inst: Instruction, mode: Mode, checks: Sequence[Hooks], turn
 def compile_handler(
     inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Hooks] = ()
 ) -> int:
-    """Returns the handler's address, or a batch's placeholder for it, compiled if it is new.
+    """Returns the address of a handler, or a batch's placeholder for it. Compiles the handler if it is new.
 
-    Those of `checks` that concern the instruction emit around the body.
+    checks: those that concern the instruction emit code around its body
     """
     return Handler(inst, plan, emitter, checks).address(compiler)
 
 
 class Handler:
-    """Parts of an instruction's handler.
+    """An instruction's handler before it is compiled.
 
-    checks: those that concern the instruction emit around the body. turns: True if the workgroup's other waves may run after
-    it. lean: True if it leaves with Status.WHOLE when there is more to do than usual.
+    checks: those that concern the instruction emit code around its body. turns: True if the workgroup's other waves may run
+    after it. lean: True for a short version for the usual case, which returns Status.WHOLE in all other cases.
     """
 
     lean = False
@@ -65,7 +65,7 @@ class Handler:
 
     @property
     def leans(self) -> bool:
-        """True if it may be lean. Its first check decides, because nothing may be done before it leaves."""
+        """True if it has a lean version. Its first check decides, because a lean handler must return before any effect."""
         return bool(self.planned) and self.planned[0][0].leans(self.inst, self.planned[0][1])
 
     def address(self, compiler: Compiler | Batch) -> int:
@@ -128,7 +128,7 @@ def _vector(frame: Frame, inst: Instruction, places: valu.SourcePlaces, mode: Mo
 
 
 def leave(status: int) -> Callable[[ir.Module, str], None]:
-    """Returns the builder of a handler that returns before its instruction, to resume at it."""
+    """Returns the builder of a handler that returns a status; the wave resumes at the same instruction."""
 
     def build(module: ir.Module, name: str) -> None:
         frame = Frame(module, name)
@@ -145,7 +145,7 @@ def idle(module: ir.Module, name: str) -> None:
 
 
 def fence(module: ir.Module, name: str) -> None:
-    """Builds a function `void ()` that orders this thread's stores before it and after it."""
+    """Builds a function `void ()` that is a release fence."""
     build = ir.IRBuilder(ir.Function(module, ir.FunctionType(ir.VoidType(), []), name).append_basic_block())
     build.fence("release")
     build.ret_void()

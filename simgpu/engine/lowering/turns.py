@@ -22,7 +22,7 @@ MEETS = (ControlKind.BARRIER, ControlKind.ENDPGM)
 
 
 def lets_others_on(inst: Instruction, behind: Iterable[Instruction]) -> bool:
-    """True if the other waves have their turns after an instruction. behind: the instructions after it in the code."""
+    """True if the other waves of the workgroup run after an instruction. behind: the instructions after it in the code."""
     if waits(inst):
         return _next_lds_use(behind) != "meets"
     return lds_use(inst) == "read" and _next_lds_use(behind) == "write"
@@ -38,7 +38,7 @@ def waits(inst: Instruction) -> bool:
 
 
 def lds_use(inst: Instruction) -> LdsUse:
-    """Returns an instruction's use of LDS, or a flat one's possible use."""
+    """Returns an instruction's use of LDS. A flat instruction counts as a use, because it may access LDS."""
     memory = inst.spec.memory
     if memory is not None and memory.space == "flat":
         return "read" if memory.op == "load" else "write"

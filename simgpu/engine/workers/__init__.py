@@ -6,9 +6,9 @@
     desk.py            data that handlers and the loop look up for a worker
     fields.py          fields of checks in contexts, waves and allocations
     worker.py          one thread's state and counts, and the wave at which it stopped
-    global_sync.py     meeting of waves of all workgroups: ds_gws_* instructions
-    team.py            the workers together: begun, watched, and ended before anything is raised
-    scheduler.py       a worker's job as the loop knows it
+    global_sync.py     ds_gws_* instructions, which synchronise waves of all workgroups
+    team.py            runs the workers on threads; all have ended before it returns or raises
+    scheduler.py       a worker's job as the loop's structures, and its counts
     scheduler_loop.py  the loop: workgroups to waves to handlers
     running.py         the entry to the loop
 """

@@ -13,8 +13,7 @@ T = TypeVar("T")
 
 
 class LaunchLoan:
-    """Things for one launch: those that an earlier launch left in `kept`, or new ones. With None, all are new and for this
-    launch only."""
+    """Resources of one launch: left in `kept` by earlier launches, or new. If `kept` is None, all are new and later dropped."""
 
     def __init__(self, memory: DeviceMemory, kept: ReusePool | None) -> None:
         self._memory, self._kept = memory, kept
@@ -23,19 +22,22 @@ class LaunchLoan:
         self._returns: list[Callable[[], None]] = []
 
     def take(self, key: Hashable, nbytes: int, make: Callable[[], T], drop: Callable[[T], None] = no_release) -> T:
-        """Returns a thing of the key and size, or a new one from `make`. drop: frees it."""
+        """Returns a resource kept under the key, or a new one from `make`. nbytes: its size. drop: frees it."""
         kept = self._kept
         thing = make() if kept is None else kept.take(key, make)
         self._taken.append((key, thing, nbytes, drop))
         return thing
 
     def host(self, purpose: str, nbytes: int) -> Room:
-        """Returns aligned host memory of `nbytes` up to twice as much; zeroed when it is new."""
+        """Returns aligned host memory of at least `nbytes`: the next power of 2, 4 KiB or more. It is zeroed only if it is new."""
         size = 1 << max(nbytes - 1, 4095).bit_length()
         return self.take((purpose, size), size, lambda: aligned_room(size))
 
     def device(self, nbytes: int, data: bytes, label: str, writable: bool = False, private: bool = False) -> int:
-        """Returns the address of device memory that begins with the data. writable: for kernels. private: each lane has its own."""
+        """Returns the device address of memory that begins with the data. The rest may hold an earlier launch's bytes.
+
+        writable: True if kernels may write it. private: True if each lane reads only bytes that it wrote
+        """
         size = max(nbytes, 16)
 
         def make() -> Allocation:
@@ -48,13 +50,13 @@ class LaunchLoan:
         return allocation.address
 
     def add_return(self, give_back: Callable[[], None]) -> None:
-        """Registers a function that runs when the launch ended without an error."""
+        """Registers a function to call after the launch, if it ends without an error."""
         self._returns.append(give_back)
 
     def end(self, well: bool) -> None:
-        """Gives back all resources, or, if the launch failed, drops them: their state is unknown.
+        """Gives all resources back to `kept`, or drops them if there is none or if the launch failed and their state is unknown.
 
-        Raises the first error after it has handled all resources.
+        well: True if the launch ended without an error. Raises the first error after all resources are handled.
         """
         raised: BaseException | None = None
         kept = self._kept if well else None

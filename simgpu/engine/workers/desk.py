@@ -1,6 +1,6 @@
-"""Data that handlers and the scheduler's loop look up for a worker: host memory that is kept from launch to launch.
+"""Data of a worker that handlers and the scheduler's loop read: host memory that is kept from launch to launch.
 
-Data that has not changed since the last launch is not rewritten: most programs launch one kernel many times.
+Data that has not changed since the last launch is not rewritten, because most programs launch one kernel many times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from simgpu.hardware.code_object.arguments import Geometry
     from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
 
-EXTENTS = 8  # combinations of partial extents x, y and z of a workgroup
+EXTENTS = 8  # combinations of axes in which a workgroup is partial
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class RecordCounts:
 
 
 class Desk:
-    """Context of a worker, and the data it points to.
+    """A worker's context, and the data that it points to.
 
     context: (CTX_BYTES / 8,) int64; its data about operands and lines to fetch stays valid in other launches
-    fields: the first fields of the context
-    programs: the records' address by `mode.number`, or 0
-    kernargs: address of the kernel arguments by partial extents of a workgroup (bit 0 x, 1 y, 2 z)
+    fields: the same memory as a structure
+    programs: host address of the records by `mode.number`, or 0
+    kernargs: device address of the kernel arguments by the axes in which a workgroup is partial (bit 0 x, 1 y, 2 z)
     """
 
     nbytes = layout.CTX_BYTES + layout.ADDRESSES + 8 * (mode.NUMBERS + EXTENTS)
@@ -67,7 +67,7 @@ class Desk:
         self._known: object = None  # inputs of the job
 
     def begin(self, info: KernelInfo, given: LaunchInputs, lds_bytes: int, entry: int, records: int) -> None:
-        """Makes the state that every wave begins with; see `initial_state.template`."""
+        """Writes the state that every wave begins with; see `initial_state.template`."""
         wanted = entry, records, lds_bytes, info, given
         if self._written != wanted:
             self._written = None
@@ -76,13 +76,13 @@ class Desk:
             self._written = wanted
 
     def set_programs(self, addresses: Mapping[int, int]) -> None:
-        """Sets the records that waves find, by `mode.number`, and no others."""
+        """Sets the records' addresses by `mode.number`; all others become 0."""
         ctypes.memset(self.programs, 0, ctypes.sizeof(self.programs))
         for number, address in addresses.items():
             self.programs[number] = address
 
     def job(self, info: KernelInfo, geometry: Geometry, arch: str) -> WorkerJob:
-        """Returns a new job with the kernel's and geometry's fields, and the addresses of this desk's data."""
+        """Returns a new job with the kernel's and geometry's fields, and the addresses of this object's data."""
         wanted = geometry.block, geometry.global_size, arch, info
         if self._known != wanted:
             self._known = None

@@ -1,10 +1,10 @@
-"""Places of checks' fields: parts of the worker's context, of a wave's state and of an allocation's entry."""
+"""Offsets of checks' fields in the worker's context, in a wave's state and in an allocation's entry."""
 
 from __future__ import annotations
 
 from simgpu.machine import layout
 
-# Always in this order, whichever checks a device has: compiled handlers are kept, and contain the places.
+# The order is the same for every device, because compiled handlers are cached and contain the offsets.
 OWNERS = (
     "paths", "in_flight", "lds_dma", "races", "late_arrival", "debugger", "workgroup", "events", "uninitialized", "bounds",
     "performance", "path_trace", "flow", "numerics", "shadow", "writer",

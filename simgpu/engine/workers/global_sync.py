@@ -1,7 +1,7 @@
-"""Global wave sync: counters of ds_gws_* instructions, where waves of all workgroups meet.
+"""Global wave sync: the ds_gws_* instructions, which synchronise waves of all workgroups.
 
-A resource is a counter of waves. A barrier subtracts one and waits. The wave that finds 0 releases all of them and resets the
-counter to its data. A semaphore's P waits for a counter above 0 and subtracts one, V adds one, BR adds its data. RELEASE_ALL
+A resource is a counter. BARRIER subtracts one and waits; the wave that finds 0 releases all waiting waves and sets the counter
+to its data. SEMA_P waits for a counter above 0 and subtracts one, SEMA_V adds one, SEMA_BR adds its data. SEMA_RELEASE_ALL
 releases all waiting waves (AMD "Vega" ISA guide, "Data share instructions", DS_GWS_*).
 """
 
@@ -24,10 +24,10 @@ RESOURCES = 64
 
 @dataclass
 class GlobalCounter:
-    """A counter, and the waves that wait for it to change, with their instructions."""
+    """A resource."""
 
     counter: int = 0
-    waiting: deque[tuple[Wave, str]] = field(default_factory=deque)
+    waiting: deque[tuple[Wave, str]] = field(default_factory=deque)  # waiting waves and their instructions, such as "sema_p"
 
 
 class GlobalSync:
@@ -39,10 +39,10 @@ class GlobalSync:
         self._changed = threading.Condition()
         self.released = 0  # number of waves released
         self._running = 0  # workers that have waves left
-        self._idle: dict[int, int] = {}  # those of these whose waves all wait: `released` when they looked
+        self._idle: dict[int, int] = {}  # workers whose waves all wait, by id: `released` when they looked
 
     def serve(self, worker: Worker, inst: Instruction) -> None:
-        """Executes the current wave's instruction, and lets the wave continue or wait."""
+        """Executes the current wave's ds_gws instruction. Makes the wave run on, or wait."""
         slot, number = place_of_wave(worker)
         wave = wave_of(worker, slot, number)
         exec_mask = wave.sgprs[126] | wave.sgprs[127] << 32
@@ -100,9 +100,9 @@ class GlobalSync:
             self._changed.notify_all()
 
     def wait(self, worker: Worker, seen: int) -> bool:
-        """Waits a moment, for a worker whose waves all wait. seen: `released` before it looked at them.
+        """Waits a moment, on behalf of a worker whose waves all wait. seen: `released` before the worker looked at them.
 
-        Returns False if no other worker is left that could release them.
+        Returns False if the waves of all other workers wait as well, so that nothing can release them.
         """
         with self._changed:
             self._idle[id(worker)] = seen
@@ -117,7 +117,7 @@ class GlobalSync:
 
 
 def _data(worker: Worker, slot: int, number: int, inst: Instruction, exec_mask: int) -> int:
-    """Returns the data operand in the first active lane, 0 without one."""
+    """Returns the data operand of the first active lane (of lane 0 if none is active), 0 without an operand."""
     register = inst.args.get("addr")  # the encoding's name for its only register
     if not isinstance(register, Reg):
         return 0

@@ -1,4 +1,4 @@
-"""The state that waves begin with, by the kernel descriptor.
+"""The state that waves begin with, as the kernel descriptor requests it.
 
 Source: LLVM AMDGPUUsage, "Initial Kernel Execution State"; orders and sizes in hardware.code_object.descriptor.
 """
@@ -26,7 +26,7 @@ GRID_SYNC = "hidden_multigrid_sync_arg"
 
 @dataclass(frozen=True)
 class LaunchInputs:
-    """Memory that a launch gives its waves."""
+    """Memory of a launch whose addresses waves find in SGPRs."""
 
     kernarg: int  # device address of the kernel arguments
     arguments: bytes  # their bytes
@@ -107,7 +107,10 @@ def user_sgprs(info: KernelInfo, given: LaunchInputs) -> list[int]:
 
 
 def template(wave: Wave, info: KernelInfo, given: LaunchInputs, lds_bytes: int, entry: int, records: int, context: int) -> None:
-    """Fills zeros with the state that every wave of a worker begins with: scalar file and constant fields."""
+    """Writes the state that every wave of a worker begins with into a zeroed `wave`: user SGPRs and constant fields.
+
+    entry: first record. records: host address of the records. context: host address of the worker's context
+    """
     for at, word in enumerate(user_sgprs(info, given)):
         wave.sgprs[at] = word & 0xFFFFFFFF
     wave.mode = mode_register(info.descriptor)
@@ -119,7 +122,7 @@ def template(wave: Wave, info: KernelInfo, given: LaunchInputs, lds_bytes: int, 
 
 
 def registers(descriptor: Any, arch: str) -> tuple[int, int]:
-    """Returns the VGPRs and AccVGPRs that a descriptor requests; gfx908 has two files of the same size."""
+    """Returns the numbers of VGPRs and AccVGPRs that a descriptor requests; they are equal on gfx908."""
     if arch == "gfx908":
         return descriptor.vgprs, descriptor.vgprs
     vectors = descriptor.accum_offset or descriptor.vgprs

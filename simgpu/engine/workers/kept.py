@@ -1,4 +1,4 @@
-"""Resources that launches leave for the next ones: memory that costs more to make than a small kernel takes to run."""
+"""Resources that launches leave for the next ones: memory whose allocation takes longer than a small kernel runs."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 KEPT_BYTES = 1 << 28  # most bytes that a device keeps; the least recently used go first
-KEPT_THINGS = 256
+KEPT_THINGS = 256  # most resources
 
 
 def no_release(thing: object) -> None:
-    """Drops a thing that needs no action."""
+    """Does nothing: the `drop` of a resource that needs no action."""
 
 
 @dataclass(slots=True)
 class _Thing:
-    """A kept thing."""
+    """A kept resource."""
 
     key: Hashable
     content: Any
-    nbytes: int  # bytes
-    drop: Callable[[Any], None]  # frees it
+    nbytes: int
+    drop: Callable[[Any], None]  # frees `content`
 
 
 class ReusePool:
-    """Things by key, as many of each as were used at the same time.
+    """Pool of resources by key.
 
-    An exception of a signal's handler may come between any two steps. Then a number may be in only one of the tables; later
-    calls skip it.
+    A signal handler's exception may come between any two steps. A number may then be in only one of the tables, and later calls
+    skip it.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._things: OrderedDict[int, _Thing] = OrderedDict()  # in the order of their return
-        self._by_key: dict[Hashable, list[int]] = {}
+        self._things: OrderedDict[int, _Thing] = OrderedDict()  # by number, in the order of their return
+        self._by_key: dict[Hashable, list[int]] = {}  # numbers of kept resources
         self._returned = self._nbytes = 0
 
     def take(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns a thing of this key that a launch gave back, or a new one. Nobody else has it until it is given back."""
+        """Removes and returns a resource of this key, or makes a new one."""
         with self._lock:
             numbers = self._by_key.get(key, [])
             while numbers:
@@ -54,7 +54,7 @@ class ReusePool:
         return make()
 
     def give_back(self, key: Hashable, content: T, nbytes: int, drop: Callable[[T], None] = no_release) -> None:
-        """Keeps a thing for the next taker of the key. drop: frees it, once there is no room."""
+        """Keeps a resource for the next `take` of its key. drop: frees it when there is no room."""
         dropped = []
         with self._lock:
             self._returned += 1
@@ -67,7 +67,7 @@ class ReusePool:
             thing.drop(thing.content)
 
     def _oldest(self) -> list[_Thing]:
-        """Removes the thing that came back first; [] if there is none."""
+        """Removes and returns the resource that was given back first; [] if there is none."""
         if not self._things:
             self._nbytes = 0
             return []

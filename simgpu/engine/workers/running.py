@@ -32,7 +32,7 @@ def _entry() -> Callable[[int, int, int], int]:
 def run_worker(job: WorkerJob, slots: ctypes.Array[Slot]) -> int:
     """Runs a worker's workgroups, without the GIL, and returns a status.
 
-    The status is FINISHED (none is left), NEED_PYTHON, LIMIT, STOPPED, PAUSED or IDLE (all waves wait for other workers').
-    After any of them except FINISHED another call continues.
+    The status is FINISHED (none is left), NEED_PYTHON (the current wave needs service), LIMIT (the budget is used up), STOPPED,
+    PAUSED, or IDLE (all waves wait for waves of other workers). After any status except FINISHED, another call continues.
     """
     return _entry()(ctypes.addressof(job), ctypes.addressof(slots), len(slots))

@@ -1,4 +1,7 @@
-"""A worker's job as the scheduler's loop (`scheduler_loop`) knows it, and the meaning of its counts."""
+"""Structures that the scheduler's loop (`scheduler_loop`) reads and writes, and the meaning of its counts.
+
+A record step is one dword of executed code: an instruction of 8 bytes takes two.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ class WorkerJob(ctypes.Structure):
 
     _fields_ = (
         ("counter", c_int64),  # address of the shared next-workgroup counter
-        ("groups", c_int64),  # workgroups of the launch
+        ("groups", c_int64),  # number of the workgroup after the last one to run
         ("grid", c_int64 * 2),  # workgroups in x and y
         ("block", c_int64 * 3),  # work-items of a whole workgroup in x, y, z
         ("size", c_int64 * 3),  # work-items of the launch in x, y, z
@@ -34,15 +37,15 @@ class WorkerJob(ctypes.Structure):
         ("group_id_mask", c_int64),  # bits for x, y, z that are passed
         ("id_mode", c_int64),  # work-item ids: 0 x, 1 x y, 2 x y z in v0.., 3 packed in v0
         ("scratch", c_int64),  # device address of the worker's private memory
-        ("scratch_wave", c_int64),  # bytes a wave
+        ("scratch_wave", c_int64),  # bytes of private memory of a wave
         ("scratch_sgpr", c_int64),  # SGPR of the wave's scratch offset, or -1
         ("flat_scratch", c_int64),  # 1 if FLAT_SCRATCH is set for the wave
         ("budget", c_int64),  # address of the launch's budget, record steps that all workers share
         ("kernarg_sgpr", c_int64),  # first SGPR of the kernarg address, or -1
         ("kernargs", c_int64),  # address of i64[8]: kernarg address by partial extents
-        ("begin", c_int64),  # address of a function to call with a new wave and its place among the worker's, or 0
+        ("begin", c_int64),  # address of a function to call with a new wave's address and its index in the worker, or 0
         # The worker's own state:
-        ("taken", c_int64),  # resident workgroups
+        ("taken", c_int64),  # number of resident workgroups
         ("current", c_int64),  # slot that is running
         ("wave", c_int64),  # wave that is running
         ("exhausted", c_int64),  # 1 if all workgroups were taken
@@ -61,7 +64,7 @@ class SharedState(ctypes.Structure):
     """Data that the workers of a launch share, in separate cache lines."""
 
     _fields_ = (
-        ("counter", c_int64),  # the next workgroup to begin
+        ("counter", c_int64),  # number of the next workgroup to begin
         ("between", c_int64 * 15),
         ("budget", c_int64),  # record steps left
         ("behind", c_int64 * 15),
@@ -69,28 +72,29 @@ class SharedState(ctypes.Structure):
 
 
 class Slot(ctypes.Structure):
-    """A resident workgroup, or room for one."""
+    """Place for a resident workgroup."""
 
     _fields_ = (
         ("state", c_int64),  # EMPTY or BUSY
         ("waves", c_int64),
-        ("left", c_int64),  # waves that have not ended
-        ("waiting", c_int64),  # waves at a barrier
+        ("left", c_int64),  # number of waves that have not ended
+        ("waiting", c_int64),  # number of waves at a barrier
         ("group", c_int64 * 3),  # the workgroup's id
-        ("used", c_int64),  # record steps of finished slices
-        ("met", c_int64),  # 1 if its waves met at a barrier in this turn
+        ("used", c_int64),  # record steps of finished slices in this turn
+        ("met", c_int64),  # 1 if its waves passed a barrier in this turn
     )
 
 
 EMPTY, BUSY = 0, 1
 
-TURN = 4 * layout.SLICE  # record steps after which a workgroup lets others run
-PATIENCE = 16  # turns of workgroups with barriers after which another one is opened: a tile with 4096 steps of k takes three
+TURN = 4 * layout.SLICE  # record steps of all its waves after which a workgroup lets others run
+# Turns with barriers after which another workgroup becomes resident; a tile with 4096 steps of k takes three turns.
+PATIENCE = 16
 FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)
 
 
 def executions(entered: np.ndarray, exited: np.ndarray) -> np.ndarray:
-    """Returns how often each record ran: transfers to it and before it, minus those away before it."""
+    """Returns how often each record ran: transfers to it or an earlier record, minus transfers away from earlier records."""
     times: np.ndarray = (entered - exited).cumsum()
     times += exited
     return times

@@ -1,11 +1,11 @@
-"""The loop of one host thread: workgroups to waves to handlers, compiled when it is first needed.
+"""The scheduling loop of one host thread, compiled to machine code at its first use.
 
-A worker takes workgroups from a shared counter and keeps some of them resident. A wave runs until it ends, waits at a barrier
-or an s_waitcnt, or has used its time slice. A workgroup whose slice is over lets others run, so workgroups that wait for each
-other make progress.
+A worker takes workgroups from a shared counter and keeps some of them resident. A wave runs until it ends, sleeps, waits at a
+barrier or an s_waitcnt, or has used its time slice. A workgroup whose turn is over lets others run, so workgroups that wait for
+each other make progress.
 
-A slice runs in pieces. Between pieces the worker checks the launch's budget and for a request to stop. If it needs Python (a
-record to lower, a fault), it returns a status. The next call continues with its state intact.
+A slice runs in pieces. Between pieces the worker checks the launch's budget and whether it must stop. If a wave needs Python (a
+record to lower, a fault), the loop returns a status. The next call continues from the same state.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ JOB, SLOT, WAVE = np.dtype(WorkerJob), np.dtype(Slot), np.dtype(Wave)
 
 @builtin
 def call(build: Builder, function: IrValue, first: IrValue, second: IrValue) -> None:
-    """Calls the function at an address with two addresses, like a handler."""
+    """Calls the function at an address, with two addresses as a handler's arguments."""
     build.fence("acquire")  # another thread may just have lowered its record
     target = build.inttoptr(function, ir.PointerType(HANDLER))
     build.call(target, [first.pointer(), second.pointer()])
@@ -49,14 +49,14 @@ def call(build: Builder, function: IrValue, first: IrValue, second: IrValue) -> 
 
 @builtin
 def fetch_add(build: Builder, address: IrValue, amount: IrValue) -> IrValue:
-    """Fetches and adds, atomically."""
+    """Atomically adds to the i64 at an address; returns its old value."""
     before: IrValue = build.atomic_rmw("add", address.pointer(), amount, "monotonic")
     return before
 
 
 @part
 def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes: int) -> None:
-    """Writes work-item ids of the wave whose first flat id is `first` into v0 (and v1, v2)."""
+    """Writes the work-item ids of the wave whose first flat id is `first` to v0 (and v1, v2, by `id_mode`)."""
     v0 = wave + layout.VGPR
     x = first % x_count
     y = first // x_count % y_count
@@ -82,13 +82,13 @@ def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes:
 
 @part
 def extent(job: Any, slot: Any, axis: int) -> int:
-    """Returns the work-items of a slot's workgroup along an axis; the last workgroup of a dimension may be partial."""
+    """Returns the number of work-items of a slot's workgroup along an axis; the last workgroup of an axis may be partial."""
     return min(job.block[axis], job.size[axis] - slot.group[axis] * job.block[axis])
 
 
 @part
 def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None:
-    """Initialises wave `index` of the workgroup in slot `number`, which has `items` items."""
+    """Initialises wave `index` of the workgroup in slot `number`, which has `items` work-items."""
     at = number * job.waves + index
     wave = job.wave_memory + at * job.wave_bytes
     copy(wave, job.template, layout.ADDRESSES)
@@ -148,7 +148,7 @@ def open_group(job: Any, slots: Any, number: int) -> None:
 
 @part
 def release_barrier(job: Any, slots: Any, number: int) -> None:
-    """Releases all waves at a barrier, when all that have not ended wait."""
+    """Releases all waves of a workgroup at its barrier."""
     slot = slots[number]
     first = job.wave_memory + number * job.waves * job.wave_bytes
     for index in range(slot.waves):
@@ -165,7 +165,7 @@ def run_piece(job: Any, wave: int, state: Any) -> int:
     job.active = 1
     record = state.records + state.resume * layout.RECORD
     handler = load64(record)
-    if handler == 0:  # no code near it was lowered yet: a check stopped the wave on its way there
+    if handler == 0:  # no code near the record was lowered yet: a check stopped the wave during its jump there
         state.status = Status.LOWER
         return state.status
     # Pieces end at the same places of a turn wherever a stop interrupts them, so a stop does not change the execution.
@@ -189,7 +189,8 @@ def run_piece(job: Any, wave: int, state: Any) -> int:
 
 @part
 def run_group(job: Any, slots: Any, number: int) -> int:
-    """Runs each runnable wave of a workgroup for a slice, from wave `job.wave` on."""
+    """Runs each runnable wave of a workgroup for a slice, from wave `job.wave` on. Returns FINISHED, or the status of a return
+    to Python."""
     slot = slots[number]
     before = job.clock if job.turn >= 0 else -1  # a turn that is over: one of its waves has just run
     first = job.wave_memory + number * job.waves * job.wave_bytes
@@ -242,7 +243,7 @@ def run_group(job: Any, slots: Any, number: int) -> int:
 def end_turn(job: Any, slot: Any) -> None:
     """Ends a workgroup's turn, and counts the turns since a slot was opened or a workgroup ended.
 
-    Without a barrier in the turn, the count goes to PATIENCE at once: the workgroup may wait for one that has not begun.
+    Without a barrier in the turn, the count becomes PATIENCE at once: the workgroup may wait for one that has not begun.
     """
     if slot.state == EMPTY:
         job.turns = 0
@@ -256,11 +257,11 @@ def end_turn(job: Any, slot: Any) -> None:
 
 @runtime
 def run_worker(job_at: int, slots_at: int, resident: int) -> int:
-    """Runs workgroups until none is left, or until Python is needed. resident: number of slots.
+    """Runs workgroups until none is left, or until it must return to Python. resident: number of slots.
 
-    A workgroup keeps its turn until its waves have used their slices or slept. Then another slot is opened, unless the
-    workgroup passed a barrier in this turn. In that case it makes progress, or polls with a barrier in its loop, so the
-    resident ones have PATIENCE turns first.
+    A workgroup's turn ends when its waves have used TURN record steps together (a sleep counts as a whole slice), or when all
+    wait for other workgroups. Then another slot is opened, unless the workgroup passed a barrier in this turn: it makes progress,
+    or polls in a loop with a barrier. So the resident workgroups have PATIENCE turns first.
     """
     job, slots = structure(job_at, JOB), records(slots_at, resident, SLOT)
     while True:

@@ -1,4 +1,4 @@
-"""Runs a launch's workers together, for at most the launch's time limit. No worker outlasts the caller's wait.
+"""Runs a launch's workers on threads, until they are done or the launch's time limit is over.
 
 The memory that workers use is freed when the launch is over, however it ends. So an exception in the launching thread, such as
 a KeyboardInterrupt or a test's time limit, leaves it only after all workers have stopped.
@@ -32,13 +32,13 @@ class TimeOver(Exception):
 
 
 class Team:
-    """Workers of one launch. timeout: seconds from now on that it may last, None for no limit."""
+    """Runs the workers of one launch. timeout: seconds from now that the launch may last, None for no limit."""
 
     def __init__(self, timeout: float | None) -> None:
         self._deadline = math.inf if timeout is None else time.monotonic() + timeout
         self._lock = threading.Lock()
-        self._working = self._left = 0  # workers whose threads work, and workers that have not ended
-        self._over = threading.Lock()  # held until none is left
+        self._working = self._left = 0  # workers whose threads run, and workers that have not ended
+        self._over = threading.Lock()  # held until all workers have ended
         self._turn = 0  # number of the call of `run`: a thread that begins too late belongs to an earlier one
         self._stopping = self._alone = self._open = False
         self._steps = 4 * FEWEST
@@ -62,9 +62,9 @@ class Team:
             worker.job.stop = 1
 
     def run(self, workers: Sequence[Worker], work: Callable[[Worker], None]) -> None:
-        """Calls work(worker) for each, on separate threads unless there is only one. Returns when all have returned.
+        """Calls work(worker) for each worker, on separate threads, or on this one if there is only one worker.
 
-        Raises TimeOver, and any exception of this thread in the meantime, after all have returned.
+        Returns when all calls have returned. Only then does it raise TimeOver, or an exception of this thread meanwhile.
         """
         self._workers, self._stopping, self._alone, self._open = workers, False, len(workers) == 1, False
         for worker in workers:
@@ -80,8 +80,8 @@ class Team:
             for worker in workers:
                 _begin(partial(self._thread, worker, work, self._turn))
             with self._lock:
-                # All begin together. An exception set in this thread by its number may hit a thread that is just starting
-                # instead (CPython 3.11). A caller that waits for the kernel to run would set it then.
+                # All workers begin only after all threads have started. In CPython 3.11 an exception set in this thread by its
+                # number may hit a thread that is just starting instead, and callers set it once the kernel runs.
                 self._open = True
                 self._opened.notify_all()
             while self._left:
@@ -92,9 +92,9 @@ class Team:
             self._end()
 
     def advance(self, worker: Worker) -> None:
-        """Runs a worker until its `status` is not PAUSED. Raises TeamCancelled and TimeOver, after which it may continue.
+        """Runs a worker until its `status` is not PAUSED. Raises TeamCancelled or TimeOver; another call continues from there.
 
-        A single worker returns to Python now and then, so that signals are handled.
+        A worker on the launching thread returns to Python about every 10 ms, so that signals are handled.
         """
         while True:
             self.check()
@@ -128,7 +128,7 @@ class Team:
                     self._over.release()
 
     def _end(self) -> None:
-        """Waits until no thread works. Ignores further exceptions: one is already on its way."""
+        """Waits until no thread runs. Ignores further exceptions: one is already being raised."""
         while True:
             try:
                 if self._left:

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class Worker:
-    """Part of a launch that one host thread runs: its state and its counts."""
+    """State and counts of the part of a launch that one host thread runs."""
 
     job: WorkerJob
     slots: ctypes.Array[Slot]
-    context: np.ndarray
-    programs: ctypes.Array[ctypes.c_int64]
-    # (3, records + 1) int64, by record: entered (control transfers to it), exited (those from it), lanes (active, in memory
-    # instructions)
+    context: np.ndarray  # see `Desk`
+    programs: ctypes.Array[ctypes.c_int64]  # see `Desk`
+    # (3, records + 1) int64, by record: control transfers to it, control transfers away from it, and lanes active in it if it is
+    # a memory instruction.
     counts: np.ndarray
-    given: LaunchInputs  # memory that its waves find
-    host: HostCalls | None  # its buffer for calls of the host
-    storage: list[np.ndarray]  # bytes of its waves and of their LDS
+    given: LaunchInputs
+    host: HostCalls | None  # its buffer for host calls
+    storage: list[np.ndarray]  # bytes of its waves, and of their LDS
     checks: dict[str, Any] = field(default_factory=dict)  # data that each check keeps
     status: int = PAUSED  # last status of the loop
     error: BaseException | None = None  # error that ended its thread
@@ -54,21 +54,21 @@ class Worker:
 
 @dataclass(frozen=True)
 class WaveState:
-    """Fields of a stopped wave that an error message needs."""
+    """Fields of a stopped wave."""
 
     status: int
-    resume: int
-    entry: int
+    resume: int  # record at which it continues
+    entry: int  # record at which it began
     fault_kind: int
     fault_address: int
-    fault_lane: int
-    wave: int
-    group: tuple[int, int, int]
-    mode: int
+    fault_lane: int  # -1 if the fault is not a lane's
+    wave: int  # number in the workgroup
+    group: tuple[int, int, int]  # workgroup id
+    mode: int  # MODE register
 
 
 def wave_bytes_of(worker: Worker, slot: int, wave: int) -> np.ndarray:
-    """Returns all bytes of one wave of a worker."""
+    """Returns the bytes of one wave of a worker, without those of checks."""
     at = (slot * worker.job.waves + wave) * worker.job.wave_bytes
     return worker.storage[0][at : at + layout.WAVE_BYTES]
 
@@ -79,7 +79,7 @@ def wave_of(worker: Worker, slot: int, wave: int) -> Wave:
 
 
 def place_of_wave(worker: Worker) -> tuple[int, int]:
-    """Returns the slot of the workgroup that a worker runs, and the wave in it."""
+    """Returns the slot and the wave number in its workgroup that a worker currently runs."""
     return worker.job.current, worker.job.wave
 
 
@@ -94,6 +94,7 @@ def live_waves(worker: Worker) -> Iterator[Wave]:
 
 
 def current_wave(worker: Worker) -> WaveState:
+    """Returns the state of the wave that a worker currently runs."""
     slot, wave = place_of_wave(worker)
     state = wave_of(worker, slot, wave)
     x, y, z = worker.slots[slot].group

@@ -14,14 +14,14 @@ from simgpu.machine.compiling.helpers import MOST, WORTH, CompileJob, CompileQue
 from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.jit import CALLED, Compiler, rejection
 
-LOOK = 0.02  # seconds between checks if it should continue
+LOOK = 0.02  # seconds between checks of `goes_on` while it waits
 # Seconds without progress after which helpers and other processes are given up: LLVM takes 12 for a host's slowest function.
 PATIENCE = 20.0
 DECLARED = re.compile(r'^declare .*@"(h[0-9a-f]{32})"', re.MULTILINE)
 
 
 class Batch:
-    """A stand-in for the compiler when many functions are needed: it makes their IR at once, and `finish` runs LLVM.
+    """Stands in for the compiler if many functions are needed: it makes their IR at once, and `finish` runs LLVM.
 
     One thread uses it. Helper processes start when enough functions wait, and end with `finish`.
     """
@@ -38,12 +38,11 @@ class Batch:
         self._patient = True  # True while it waits for other processes
 
     def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
-        """Returns the address of the function for `key`, or a negative number that represents a new one until `finish`
-        (`settle`)."""
+        """Returns the address of the function for `key`, or a promise if it must be compiled: a negative number for `settle`."""
         return self.address_of_source(key, lambda name: self._compiler.source(build, name))
 
     def address_of_source(self, key: str, make: Callable[[str], ModuleSource]) -> int:
-        """Returns the same for the function whose source `make(name)` returns."""
+        """Returns the address of the function whose source `make(name)` returns, or a promise; see `address`."""
         if key not in self._wanted:
             found = self._compiler.find(key)
             if found is not None:
@@ -53,7 +52,7 @@ class Batch:
         return -len(self._promised)
 
     def settle(self, address: int) -> int | None:
-        """Resolves an address or a promise to an address, or to None if `finish` did not get that far.
+        """Returns the address for an address or a promise, None if `finish` has not compiled the function yet.
 
         Raises SimError if LLVM rejects the function.
         """
@@ -85,7 +84,7 @@ class Batch:
                 return
 
     def finish(self, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Compiles the remaining functions, or a part of them if `goes_on` returns False, and the rest the next time."""
+        """Compiles the remaining functions. Ends early if `goes_on` returns False; the next call compiles the rest."""
         came, self._patient = time.monotonic(), True
         try:
             while self._wanted and goes_on():
@@ -105,7 +104,10 @@ class Batch:
             self._queue.settle()
 
     def _wait(self) -> bool:
-        """Waits for helpers and for other processes, whose files are looked up again; True if something came."""
+        """Waits LOOK seconds for helpers. Returns True if a job was done.
+
+        Jobs of other processes return to the queue, so that their files are looked up again.
+        """
         with self._queue.changed:
             before = len(self._wanted)
             self._queue.changed.wait(LOOK)
@@ -119,7 +121,7 @@ class Batch:
         self._helpers.clear()
 
     def _begin(self, job: CompileJob) -> bool:
-        """True if this process must compile the job: it is not kept by now, and no other process compiles it."""
+        """True if this process must compile the job: there is no object file yet, and no other process compiles it."""
         claim = ExitStack()
         if not claim.enter_context(self._compiler.kept.made_once(job.name, wait=False)) and self._patient:
             with self._queue.changed:

@@ -1,4 +1,4 @@
-"""Helper processes: each compiles functions that a thread of this process sends it from a queue.
+"""Runs helper processes: each compiles functions that a thread of this process sends it from a queue.
 
 llvmlite holds a lock around each call into LLVM, so threads would not help. A helper is a fresh Python that runs
 `object_file.py` and imports only LLVM; a process with threads is not forked. If a helper process dies or never starts,
@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from simgpu.machine.compiling import object_file
 from simgpu.machine.compiling.object_file import ModuleSource
 
-WORTH = 1 << 18  # size of waiting jobs that is worth a process: LLVM takes 0.15 s for it, as long as a process takes to start
-AHEAD = 1 << 15  # size of a process's unfinished jobs below which it gets more, so that it need not wait for this process's threads
+# Sizes are characters of IR.
+WORTH = 1 << 18  # waiting jobs of this size are worth a process: LLVM takes 0.15 s for them, as long as a process takes to start
+AHEAD = 1 << 15  # a process gets more jobs while its unfinished ones are smaller, so that it never waits for this process
 # Functions below SMALL are compiled together, up to GROUP: LLVM takes 2 ms to begin an object file.
 SMALL, GROUP = 1 << 14, 1 << 15
-MOST = 3  # with more of them, this process would make IR more slowly than they compile it
+MOST = 3  # most processes: more would compile IR faster than this process makes it
 
 
 def hardware_threads() -> int:
@@ -35,8 +36,8 @@ def hardware_threads() -> int:
 class CompileJob:
     """A function to compile. The largest comes first, so that all processes end at about the same time.
 
-    `alone`: True if it needs an object file of its own. Functions that others call by name are loaded before their callers; a
-    function that calls others may not be loadable in a process that needs another function of its file.
+    alone: True if it needs a separate object file. Functions that others call by name are loaded before their callers; a function
+    that calls others may not be loadable in a process that needs another function of its file.
     """
 
     order: int = field(init=False)
@@ -136,7 +137,7 @@ class Helper:
                 self._back(job)
 
     def _give(self) -> bool:
-        """Sends the process as many jobs as it can take; waits for one while it has none. Returns False at the end."""
+        """Sends the process jobs up to AHEAD; waits for one while it has none. Returns False at the end."""
         while not self._given or sum(job.size for job in self._given) < AHEAD:
             taken = self._next_jobs()
             if not taken:

@@ -1,4 +1,4 @@
-"""LLVM's part of compiling: a module's IR to an object file.
+"""Compiles a module's IR to an object file.
 
 It imports only llvmlite, so that it is also a program that starts in 0.1 s; `helpers.py` runs it by its path. It reads
 sources from its standard input and writes object files to its standard output until the input ends.
@@ -17,18 +17,18 @@ from typing import BinaryIO, NamedTuple
 
 import llvmlite.binding as llvm
 
-# a function that other modules do not see
+# Text of an internal function.
 INNER = re.compile(r'^define internal [^\n]*?@"([^"]+)".*?^}$', re.MULTILINE | re.DOTALL)
-RANGE = "\nrange:"  # begins the first loop over a range in a function (`simgpu.machine.runtime.translate`)
-BRANCHES = 4  # most branches of a function whose loops LLVM may vectorise: loops with conditions in them stay unchanged
+RANGE = "\nrange:"  # label of a function's first loop over a range (`simgpu.machine.runtime.translate`)
+BRANCHES = 4  # most branches of a function whose loops LLVM may vectorise
 
 
 class ModuleSource(NamedTuple):
     """A module's IR.
 
-    loops: True if the text comes from a compiler and has calls to inline, and loops. It then gets a few passes, in a
-    third of the time of all of LLVM's. They vectorise no loops, except in inner functions that are worth it
-    (`with_vectors`). Handlers, whose vectors are written out, need fewer passes (docs/explanation/engine.md).
+    loops: True for translated Python, which has loops, and calls to inline. It gets some passes, which take a third of the time
+    of LLVM's default ones and vectorise only inner functions that are worth it (`with_vectors`). Handlers, whose vectors are
+    explicit, need fewer passes (docs/explanation/engine.md).
     """
 
     text: str

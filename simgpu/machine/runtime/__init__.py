@@ -1,4 +1,4 @@
-"""Functions in Python that become machine code, for handlers to call by name: the scheduler's loop, and parts of checks.
+"""Translates Python functions to machine code, for handlers to call by name: the scheduler's loop, and functions of checks.
 
     functions.py  `runtime`, `part` and `cold_part`, the decorators; a function's object file
     source.py     a function's syntax tree, and the values of its names
@@ -7,9 +7,9 @@
     places.py     integers, structures and arrays in memory, as translated functions see them
     memory.py     operations that such functions are made of: load, store, fill, copy
 
-They are written in a subset of Python: 64-bit integers that wrap, truths, structures and arrays at host addresses, tuples and
-NamedTuples of these, if, while, for, return. Names from outside a function are constants. A function may be called with
-different types, and is translated for each.
+They are written in a subset of Python: 64-bit integers that wrap, bools, structures and arrays at host addresses, tuples and
+NamedTuples of these, if, while, for, return. Names from outside a function are constants. A function is translated once for each
+combination of argument types.
 """
 
 from simgpu.machine.runtime.functions import cold_part, part, runtime

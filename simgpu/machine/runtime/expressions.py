@@ -1,4 +1,4 @@
-"""Values of the expressions in a syntax tree: known integers stay Python's, others are i64 and wrap."""
+"""Translates expressions of a syntax tree. Integers that are known stay Python's; others are i64 and wrap."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Expressions:
         raise NotImplementedError
 
     def choose(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
-        """Emits one of two branches, by a truth."""
+        """Emits a branch: `then` emits its code if the test holds, `otherwise` if not."""
         raise NotImplementedError
 
     def method(self, prefix: str, node: ast.AST) -> Callable[[Any], Any]:
@@ -101,7 +101,7 @@ class Expressions:
         return self.table(owner).at(index)[1].load(I64, 8)
 
     def table(self, values: Any) -> Array:
-        """Returns a tuple of integers as an array."""
+        """Returns a tuple of integers as a constant array in memory."""
         kind = ir.ArrayType(I64, len(values))
         held = ir.GlobalVariable(self.module, kind, self.module.get_unique_name("table"))
         held.linkage, held.global_constant, held.initializer = "internal", True, ir.Constant(kind, [int(one) for one in values])
@@ -161,7 +161,7 @@ class Expressions:
         return self.choose_value(self.truth(node.test), lambda: self.value(node.body), lambda: self.value(node.orelse))
 
     def choose_value(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """Returns the value of one of two functions, by a truth."""
+        """Returns the value of `then` if the test holds, else of `otherwise`; only one is evaluated."""
         if isinstance(test, bool):
             return then() if test else otherwise()
         name = f"choice {next(self.choices)}"  # no variable has this name

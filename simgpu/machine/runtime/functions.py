@@ -1,7 +1,7 @@
-"""The decorators of functions that become machine code, and a function's object file.
+"""Decorators of functions that become machine code.
 
-A handler's object file names such a function. `jit` loads the function, compiled or kept like a handler, before the first
-handler that calls it. So no worker holds its address, and a change of sources compiles it anew.
+A handler's object file refers to such a function by name. `jit` compiles or loads the function like a handler, before the first
+handler that calls it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Runtime:
-    """A function of integers, which returns an integer or, by its annotation, nothing."""
+    """A function that handlers may call. Its arguments are integers; it returns an integer, or None by its annotation."""
 
     def __init__(self, function: Callable[..., int | None]) -> None:
         self.key = f"{function.__module__}.{function.__name__}"
@@ -71,5 +71,5 @@ def part(function: F) -> F:
 
 
 def cold_part(function: F) -> F:
-    """Decorates a `part` that is rarely called: LLVM compiles it once, small, and inlines it nowhere."""
+    """Decorates a `part` that is rarely called: LLVM optimises it for size and does not inline it."""
     return Part(function, seldom=True)  # type: ignore[return-value]

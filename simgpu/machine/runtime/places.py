@@ -1,4 +1,4 @@
-"""Integers, structures and arrays in memory, as translated functions see them, and the operations that they emit."""
+"""Values of translated functions: integers, structures and arrays in memory, and the operations on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PTR = ir.PointerType()
 
 
 class NotTranslated(TypeError):
-    """Python code that has no translation."""
+    """Raised for Python code that has no translation."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def pieces(build: Builder, value: Any) -> list[IrValue]:
 
 
 def shape(value: Any) -> Any:
-    """Returns the form of a value without its pieces."""
+    """Returns the form of a value: its type without its pieces, and the value of a compile-time constant."""
     if isinstance(value, (int, np.integer, IrValue)):
         return int
     if isinstance(value, (StructRecord, Array)):

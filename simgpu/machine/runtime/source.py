@@ -21,7 +21,7 @@ def _definitions(path: str, text: str) -> dict[int, ast.FunctionDef]:
 
 
 class Part:
-    """A function that is translated when another calls it; Python runs it unchanged. seldom: True if it is rarely called."""
+    """A function that is translated where another one calls it. Python can also call it. seldom: True if it is rarely called."""
 
     def __init__(self, function: Callable[..., Any], seldom: bool = False) -> None:
         self.function = function

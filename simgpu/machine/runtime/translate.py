@@ -23,11 +23,11 @@ from simgpu.machine.runtime.source import Part
 from simgpu.machine.values import I1, I64, Builder, IrValue
 
 SELDOM = ("noinline", "optsize")  # of a part that is rarely called: inlined, it would be optimised with each caller
-SMALL = 70  # most instructions of a function that is inlined in all its callers; a larger one is inlined if it has one caller
+SMALL = 70  # most instructions of a function that is inlined at every call; a larger one is inlined if there is one call
 
 
 class Translation:
-    """Functions of one module: each is translated once for each form of its arguments."""
+    """Translates the functions of one module, each once for each combination of forms of its arguments."""
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
@@ -55,7 +55,7 @@ class Translation:
                 function.attributes.add("alwaysinline")
 
     def call(self, build: Builder, entry: Builder, part: Part, arguments: Sequence[Any]) -> Any:
-        """Emits a call; entry: the block of the caller's stack slots."""
+        """Emits a call; returns its result. entry: the block of the caller's stack slots."""
         key = part, tuple(map(shape, arguments))
         if key not in self._made:
             self._made[key] = _Body(self, part, key[1]).emit()

@@ -1,7 +1,7 @@
 """Computes 2^(24 − E), E the largest exponent of a sum's products, for the 64 lanes of a register of D at a time.
 
-It works in bytes: the operands' bytes are so biased that their sum is the exponent field of 2^(24 − product's exponent)
-in f32.
+It works on bytes. The operands' exponents are biased such that the sum of two bytes is the exponent field of
+2^(24 − product's exponent) in f32.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Exponents:
         return groups.walk.groups % PER_ROW == 0 and (groups.walk.index is not None or _distinct(groups) > 0)
 
     def least_fields(self, row: Any, steps: list[int]) -> IrValue:
-        """Returns <64 x i8>: fields of 2^(24 − E) of these steps, by lane of register `row` (i64, its first group) of D."""
+        """Returns <64 x i8>: exponent fields of 2^(24 − E) for these steps, by lane of a register of D. row: its first group."""
         return functools.reduce(umin, [uadd_sat(self._of_a(row, step), self._of_b(row, step)) for step in steps])
 
     def _of_a(self, row: Any, step: int) -> IrValue:
-        """Loads a byte for each of the row's groups, repeated 16 times."""
+        """Loads one byte for each of the row's groups, and copies it to the group's 16 lanes."""
         place = row + int(self.a_steps[step])
         if self.groups.moved is not None:
             place = place + self.groups.moved[2]
@@ -60,7 +60,7 @@ class Exponents:
 
 
 def _distinct(groups: Groups) -> int:
-    """Counts the groups of B's neighbouring lanes that a register of D reads repeatedly; 0 if the pattern is not that simple."""
+    """Returns the number n of neighbouring groups of B that a register of D reads in turn (1, 2 or 4), 0 for another pattern."""
     places = groups.b_groups.reshape(-1, PER_ROW) // 4
     apart = places - places[:, :1]
     return next((n for n in (1, 2, 4) if (apart == GROUP * (np.arange(PER_ROW) % n)).all()), 0)

@@ -1,9 +1,9 @@
-"""The fast path of CDNA3's sums: exponents in a range where they nearly always are, in 32-bit integers.
+"""The fast path of CDNA3's sums, in 32-bit integers, for exponents in the range where they nearly always are.
 
-Formula: hardware.mfma.arithmetic. `general` computes it for any operands and serves those outside the range. A product of
-f32 values is exact here, so its cut at 2^(E − 24) is a multiplication by 2^(24 − E) and a conversion to an integer. E, the
-largest sum of exponents, is computed in bytes. Operands that are small integers times a power of two are multiplied and
-summed as integers: most fp8 data are, and many tests' inputs.
+The formula is in `hardware.mfma.arithmetic`; `general` computes it for operands outside the range. The product of two elements
+is exact in f32, so its cut at 2^(E − 24) is a multiplication by 2^(24 − E) and a conversion to an integer. E, the largest sum of
+two exponents, is computed on bytes. Elements that are small integers times a power of two are multiplied and summed as integers:
+most fp8 data are such, and many tests' inputs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simgpu.matrix.cdna3.scales import HIGHEST, LOWEST, Scales
 from simgpu.matrix.fragments import GROUP, Spread, stack
 from simgpu.matrix.sums import V32, VI, Accumulator, Groups, first_of_chunks
 
-FLOOR = (BIAS + 2 * LEAST) << 23  # in place: the least E
+FLOOR = (BIAS + 2 * LEAST) << 23  # bits of 2^E in f32 for the least E
 QUARTER = ir.VectorType(I8, GROUP)
 SumFunction = Callable[[Any, list[int], Any], Any]  # (group, steps, bits of 2^(24 − E)) to the sum in units of 2^(E − 24)
 
@@ -95,7 +95,7 @@ class FastSum:
     # -- sums of products ----------------------------------------------------------------------
 
     def _grid_first(self, done: Any) -> None:
-        """Emits the case in which both operands are integers of few bits times a power of two each: no product is cut."""
+        """Emits the case in which each operand's elements are integers of few bits times a power of two: no product is cut."""
         build, (left, right) = self.build, self.operands
         grid, other = (build.append_basic_block(name) for name in ("grid", "off_grid"))
         # Added to the field of 2^(24 − E), this is the distance of the integers' unit from 2^(E − 24).
@@ -118,7 +118,7 @@ class FastSum:
         return sum((product * scale.bitcast(V32)).fptosi(I32) for product in products)
 
     def _join(self, totals: list[IrValue], scales: list[IrValue], least: IrValue) -> Any:
-        """Joins the sums of both parts (FP8), each cut toward −∞ at the larger E, whose scale is the least."""
+        """Adds the sums of both parts (FP8), each cut toward −∞ at the larger E, whose scale is the smaller one (`least`)."""
         if len(totals) == 1:
             return totals[0]
         return sum(shift("ashr", total, scale - least >> 23) for total, scale in zip(totals, scales, strict=True))
@@ -187,7 +187,7 @@ class FastSum:
         return umin(scale - self.scales.in_place(group, self.groups.moved[4:]), NONE << 23)
 
     def _leave_by_exponent(self, highest: IrValue, far: Continuation | None, row: Any) -> None:
-        """Continues elsewhere from this register on if a scaled C is too large for this rounding."""
+        """Branches to another loop, for this register and later ones, if a scaled C is too large for this rounding."""
         if far is None:
             self._leave_if(_any_lane(highest.unsigned > FINITE), self.rest, row)
             self.highest.store(highest, 64)
@@ -195,7 +195,8 @@ class FastSum:
             self._leave_if(_any_lane(highest.unsigned > NEAR), far, row)
 
     def _store_fields(self, row: Any, parts: list[list[int]], slots: list[Any], cs: list[Any]) -> list[Any]:
-        """Stores fields of 2^(24 − E) of a chunk, by part; continues elsewhere if C is tiny and all products are 0."""
+        """Stores exponent fields of 2^(24 − E) of a chunk, by part. Branches to the general path if C is tiny and all products are
+        0."""
         build = self.build
         fields = [self.exponents.least_fields(row, part) for part in parts]
         empty = [field.unsigned > NONE for field in fields]
@@ -215,7 +216,7 @@ class FastSum:
         return []
 
     def _floor(self) -> Any:
-        """Returns the least E of sums with products, or more, in place."""
+        """Returns the bits of 2^E for the least E of sums with nonzero products, or a greater one."""
         if self.scales is None:
             return FLOOR
         return (FLOOR + (smax(self.most_of_scales, 0) << 23)).splat(LANES // PER_ROW)
@@ -229,7 +230,7 @@ class FastSum:
         return [field.zext(I32) << 23 for field in fields]
 
     def _leave_if(self, leave: IrValue, elsewhere: Continuation, row: Any) -> None:
-        """Continues elsewhere from this register on."""
+        """Branches to `elsewhere`, for this register and later ones, if `leave` (i1)."""
         stay = self.build.append_basic_block("stay")
         elsewhere.enter_from(self.build.block, row)
         self.build.cbranch(leave, elsewhere.block, stay)
@@ -237,5 +238,5 @@ class FastSum:
 
 
 def _any_lane(mask: IrValue) -> IrValue:
-    """True if any of a vector's lanes is set."""
+    """Returns i1: any lane of the mask is set."""
     return mask.bitcast(ir.IntType(mask.lanes)) != 0

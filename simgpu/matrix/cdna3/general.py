@@ -1,6 +1,6 @@
-"""The sums of CDNA3 and later on 16 lanes of D at a time, for any operands.
+"""The sums of CDNA3 and later for any operands, 16 lanes of D at a time.
 
-Formula: hardware.mfma.arithmetic. They cover NaN, infinities, exponents of any size and E8M0 scales.
+The formula is in `hardware.mfma.arithmetic`. NaN, infinities, exponents of any size and E8M0 scales are covered.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class GeneralSum:
         self.c.store(group, default_nan(total))
 
     def _parts(self) -> list[tuple[list[int], tuple[np.ndarray, ...]]]:
-        """Returns steps of a sum with the offsets of equal chunks: one loop if all are alike."""
+        """Returns the loops of a sum: steps of the first chunk, and offsets of all chunks; one loop if all chunks are alike."""
         steps, size = self.groups.walk.steps, self.size
         offsets: tuple[np.ndarray, ...] | None = self.groups.chunk_offsets(size)
         if offsets is not None:
@@ -96,7 +96,7 @@ class GeneralSum:
         return total, top
 
     def _join(self, even: tuple[IrValue, IrValue], odd: tuple[IrValue, IrValue]) -> tuple[IrValue, IrValue]:
-        """Joins both sums (FP8), cut toward −∞ at the larger exponent; returns their sum (f64) and that exponent."""
+        """Adds both sums (FP8), cut toward −∞ at the larger exponent. Returns the total (f64) and that exponent."""
         top = smax(even[1], odd[1])
         low, high = (_scaled_down(part.sitofp(F64), exponent - top) for part, exponent in (even, odd))
         return low + high, top

@@ -1,4 +1,4 @@
-"""An operand of the fast path: its exponents, if they are in range, and if its elements are small integers."""
+"""Prepares A or B for the fast path: its exponents, whether they are in range, and its elements as integers if these are small."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GRID = 12  # bits of an integer below its leading one: the product of two has no
 
 
 class FastOperand:
-    """View of the fast path of A (which = 0) or B (1)."""
+    """A (which = 0) or B (1) as the fast path reads it."""
 
     def __init__(self, spread: Spread, which: int, order: np.ndarray, paired: bool) -> None:
         """order: the lanes in the rows of `exponents`; paired: True if integers are summed in pairs."""

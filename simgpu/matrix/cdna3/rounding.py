@@ -1,4 +1,7 @@
-"""Rounds the fast path's sum of products and C to D: 16 lanes at a time, in integers that count 2^(E − 24)."""
+"""Rounds the fast path's sum of products and C to D: 16 lanes at a time, in integer multiples of 2^(E − 24).
+
+An exponent "in place" is at its position in the bits of an f32.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,16 @@ from simgpu.matrix.cdna3.operand import BIAS
 from simgpu.matrix.fragments import GROUP
 from simgpu.matrix.sums import V32, VI
 
-MARGIN = 5  # places that C may exceed E by: with a sum below 2^(E + 5), 31 bits then hold everything
-NEAR = (BIAS + 24 + MARGIN) << 23  # in place: the largest exponent of a C that is near, so that nothing is cut off the sum
-FINITE = 253 << 23  # the largest exponent of a scaled C that is certainly valid
+MARGIN = 5  # most that C's exponent may exceed E by: with a sum below 2^(E + 5), 31 bits then hold everything
+NEAR = (BIAS + 24 + MARGIN) << 23  # in place: the largest exponent of a scaled C with which no bit of the sum is cut off
+FINITE = 253 << 23  # in place: the largest exponent of a scaled C that is certainly valid
 INFINITY = 255 << 23
 ROUND_DOWN = ir.Constant(I32, 9)  # AVX-512's embedded rounding: toward −∞, no exceptions
 HALVES = ir.VectorType(I16, 2 * GROUP)
 
 
 class MatrixRounding:
-    """`_accumulate` of hardware.mfma.arithmetic; a `scale` is the bits of 2^(24 − E)."""
+    """Emits `_accumulate` of `hardware.mfma.arithmetic`. A `scale` is the bits of 2^(24 − E)."""
 
     def __init__(self, build: Builder, narrow: bool) -> None:
         """narrow: FP8, whose small C count as 0."""
@@ -40,15 +43,15 @@ class MatrixRounding:
         return c * smax(scale, least).bitcast(V32)
 
     def highest(self, scaled: list[IrValue]) -> IrValue:
-        """Returns, by lane, the largest exponent of several scaled C, in place."""
+        """Returns the largest exponent of several scaled C, by lane, in place."""
         return functools.reduce(umax, [_exponent(value) for value in scaled])
 
     def round_near(self, total: IrValue, scaled: IrValue, scale: IrValue) -> IrValue:
-        """Returns D of a sum and a C that is not above NEAR."""
+        """Returns D for a sum and a scaled C whose exponent is at most NEAR."""
         return _times_unit(total + self._cut_c(scaled), _unit(scale))
 
     def round_far(self, total: IrValue, scaled: IrValue, scale: IrValue) -> IrValue:
-        """Returns D of a sum and any C.
+        """Returns D for a sum and any scaled C.
 
         Units are 2^(G − 24). G is the larger of E and C's exponent less MARGIN, so that the sum fits 32 bits. The bits
         of `total` that are lost are below the last places of C and of D. Two of them are not yet below 2^(F − 31) and
@@ -63,9 +66,9 @@ class MatrixRounding:
         return _times_unit(units, _unit(scale) + apart)
 
     def _cut_c(self, scaled: IrValue) -> IrValue:
-        """Cuts toward −∞ (i32); FP8: 0 if C is below 2^(E − 25)."""
+        """Rounds a scaled C toward −∞ to i32. For FP8, returns 0 if C's magnitude is below 2^(E − 25)."""
         counts = IrValue(self.build, constant(ir.VectorType(I1, GROUP), True))
-        if self.narrow:  # except values between -1/2 and 0: only these are below -1/2's bits as integers
+        if self.narrow:  # values between -1/2 and 0 do not count: as signed integers only their bits are below -1/2's
             counts = scaled.bitcast(VI).signed >= 0xBF000000
         if host().has_wide_masks:
             return _avx512("mask.cvtps2dq.512", VI, scaled, constant(VI, 0), counts.bitcast(I16), ROUND_DOWN)
@@ -73,7 +76,7 @@ class MatrixRounding:
 
 
 def shift(how: str, value: IrValue, distance: IrValue) -> IrValue:
-    """Shifts <16 x i32> by any distance; 31 and more give the same."""
+    """Shifts <16 x i32> left (how: "shl") or right with sign ("ashr"). Right shifts by more than 31 are shifts by 31."""
     if host().has_wide_masks:
         return _avx512({"ashr": "psrav.d.512", "shl": "psllv.d.512"}[how], VI, value, distance)
     least = umin(distance, 31)
@@ -81,7 +84,7 @@ def shift(how: str, value: IrValue, distance: IrValue) -> IrValue:
 
 
 def _exponent(value: IrValue) -> IrValue:
-    """Returns the exponent in place."""
+    """Returns an f32's exponent, in place."""
     return value.bitcast(VI) & INFINITY
 
 

@@ -14,14 +14,14 @@ from simgpu.machine.wave_frame import ROW32
 from simgpu.matrix.fragments import GROUP, FragmentWalk, reduce_row, scale_places, stack
 from simgpu.matrix.sums import Groups
 
-ONE = 254  # the sum of the two bytes whose scales multiply to 1
-# Limits of the exponents that scales add on the fast path. Formats with 5 exponent bits or fewer have products with
-# exponents of −30 … 31. The result is in `operand`'s range for products, twice LEAST to twice MOST.
+ONE = 254  # sum of two bytes whose scales' product is 1
+# Limits of the exponents that scales add on the fast path. Products of formats with 5 exponent bits or fewer have exponents of
+# −30 … 31, so the scaled ones are in `operand`'s range for products, twice LEAST to twice MOST.
 LOWEST, HIGHEST = -50, 60
 
 
 class Scales:
-    """Scales of A and B, spread to rows, each byte in place of an exponent of f32."""
+    """Scales of A and B in rows of 64 i32, each byte at the position of an f32's exponent."""
 
     def __init__(self, frame: Frame, instruction: Any, chosen: tuple[IrValue, IrValue]) -> None:
         """instruction: its row of the table; chosen: <64 x i32> of the bytes of A's and B's scale registers."""
@@ -31,34 +31,34 @@ class Scales:
         self.groups = Groups(frame, FragmentWalk(*scale_places(instruction, GROUP), None, regular=True), None)
 
     def offsets(self, steps: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the bytes from the scales of the first `size` steps to those of each later `size`, in one block, for A and B."""
+        """Returns the offsets in bytes of each chunk's scales from the first chunk's, for A and for B. size: steps of a chunk."""
         blocks = np.arange(0, steps, size) // SCALE_BLOCK
         a, b = self.groups.a_steps, self.groups.b_steps
         return a[blocks] - a[0], b[blocks] - b[0]
 
     def _pair(self, group: Any, moved: Sequence[Any]) -> tuple[IrValue, IrValue]:
-        """Loads a chunk's scales; moved: its `offsets` (i64)."""
+        """Loads a chunk's scales of A and B. moved: the chunk's `offsets` (i64)."""
         self.groups.moved = list(moved)
         pair = self.groups.a(self.rows[0], I32, group, 0), self.groups.b(self.rows[1], I32, group, 0)
         self.groups.moved = None
         return pair
 
     def in_place(self, group: Any, moved: Sequence[Any]) -> IrValue:
-        """Returns the sum that a chunk's scales add to the exponents of its products, in place of an exponent of f32."""
+        """Returns the sum that a chunk's scales add to the exponents of its products, at the position of an f32's exponent."""
         x, y = self._pair(group, moved)
         return x + y - (ONE << 23)
 
     def exponent(self, group: Any, moved: Sequence[Any]) -> IrValue:
-        """Returns the exponents that a chunk's scales add."""
+        """Returns the sum that a chunk's scales add to the exponents of its products (i32)."""
         return self.in_place(group, moved).ashr(23)
 
     def is_nan(self, group: Any, moved: Sequence[Any]) -> IrValue:
-        """Returns a mask: a scale is 0xff, a NaN."""
+        """Returns i1 by lane: A's or B's scale is 0xff, a NaN."""
         x, y = self._pair(group, moved)
         return (x == 255 << 23) | (y == 255 << 23)
 
     def extremes(self) -> tuple[IrValue, IrValue]:
-        """Returns bounds of the exponents that the scales add (i32); the fast path serves LOWEST to HIGHEST."""
+        """Returns a lower and an upper bound of the exponents that the scales add (i32)."""
         rows = [row.load(ROW32, 64) >> 23 for row in self.rows]
         least, most = (reduce_row(how, rows[0]) + reduce_row(how, rows[1]) - ONE for how in ("umin", "umax"))
         return least, most

@@ -1,7 +1,7 @@
 """Accesses of a whole wave whose lanes are consecutive from first to last: streams, packed tiles.
 
-The work that `direct` does lane by lane is done for one range of memory here. The bounds are the last lane's; the bits of the
-bytes touched are whole bytes of the bitmap.
+`direct` checks bounds and marks bytes lane by lane; here both are done for one range of memory. Only the last lane's bounds are
+checked, and whole bytes of the bitmap are stored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_one_range(span: LaneSpan) -> IrValue:
 
 @dataclass(frozen=True)
 class LaneRange(LaneSpan):
-    """A span of consecutive lanes; start: address of the first lane's bytes."""
+    """A span of consecutive lanes. start: host pointer to the first lane's bytes; the distances are not used."""
 
     @classmethod
     def of(cls, span: LaneSpan) -> LaneRange:
@@ -53,7 +53,7 @@ class LaneRange(LaneSpan):
         return replace(self, start=self.start.at(number * (GROUP * self.lane_bytes)))
 
     def mark(self, table: IrValue, offset: IrValue) -> None:
-        """Sets the bits from `offset`, a multiple of 8, on in the bitmap at address `table`, unless they are set."""
+        """Sets the range's bits in the bitmap at host address `table`, unless they are set. offset: first bit, a multiple of 8."""
         kind = ir.VectorType(I64, LANES * self.lane_bytes // 64)
         place = (table + (offset >> 3)).pointer()
         ones = ir.Constant(kind, [-1] * kind.count)
@@ -63,7 +63,7 @@ class LaneRange(LaneSpan):
             note_page(self.frame, place)
 
     def look_ahead(self, table: IrValue, offset: IrValue, stride: IrValue) -> None:
-        """Prefetches the lines `stride` bytes further, and the next lines of the bitmap if a KiB of it begins."""
+        """Queues the lines `stride` bytes further for prefetching, and 16 lines of the bitmap if their bits begin another KiB."""
         queue = PrefetchQueue(self.frame)
         lines = ir.Constant(ir.VectorType(I64, GROUP), [LINE * line for line in range(GROUP)])
         queue.offer(self.start.address() + stride + lines)

@@ -1,8 +1,8 @@
-"""Loads and stores of a whole wave within one range: from memory to registers and back, unstaged.
+"""Loads and stores of a whole wave, directly between registers and one allocation or LDS.
 
 Most accesses have 64 active lanes, each at a common start plus 32 bits of its own, all in one allocation or in LDS. One
-comparison of the largest distance then checks every lane's bounds, and 16 lanes at a time go straight to their registers.
-Other accesses take the general way (`access`).
+comparison of the largest distance then checks every lane's bounds, and 16 lanes at a time are moved. Other accesses take the
+general way (`any_lanes.access`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WIDTHS = (32, 64, 128)  # bits a lane
 
 
 def serves(frame: Frame, rows: StagedRows) -> bool:
-    """True if accesses of these rows may take this way: dwords."""
+    """True if accesses of these rows may be direct: 1, 2 or 4 dwords a lane."""
     return rows.bits in WIDTHS and not frame.dry
 
 
@@ -56,7 +56,7 @@ class LaneSpan:
         return self.start.at(self.step(self.distances.at(4 * lane).load(I32)))
 
     def step(self, distance: IrValue) -> IrValue:
-        """Extends distances to i64."""
+        """Extends distances to i64: with a sign if they may be negative."""
         return distance.zext(I64) if self.offset is None else distance.sext(I64)
 
     @property
@@ -70,7 +70,7 @@ class LaneSpan:
 
 
 def all_in_bounds(span: LaneSpan) -> IrValue:
-    """Returns i1: all lanes are in bounds."""
+    """Returns i1: all lanes' bytes are in bounds."""
     blocks = [span.block(group) for group in range(LANES // GROUP)]
     if span.offset is not None:
         blocks = [block + span.offset for block in blocks]
@@ -104,14 +104,14 @@ def in_runs(span: LaneSpan, nbytes: int = LINE) -> IrValue:
 
 
 def in_a_row(span: LaneSpan) -> IrValue:
-    """Returns i1: each lane's bytes follow the previous lane's."""
+    """Returns i1: each lane's bytes follow the previous lane's, in all 64 lanes."""
     start, size = span.distances.load(I32), span.lane_bytes
     steps = [ir.Constant(BLOCK, [lane * size for lane in range(group, group + GROUP)]) for group in range(0, LANES, GROUP)]
     return no_bit([span.block(group) ^ (span.frame.value(step) + start) for group, step in enumerate(steps)])
 
 
 def first_offset(span: LaneSpan) -> IrValue:
-    """Returns i64: the first lane's place in LDS."""
+    """Returns i64: the first lane's offset in LDS."""
     assert span.offset is not None
     return (span.distances.load(I32) + span.offset).zext(I64)
 
@@ -122,7 +122,7 @@ def first_offset(span: LaneSpan) -> IrValue:
 def load(spans: Sequence[LaneSpan], target: IrValue) -> None:
     """Loads the lanes' dwords, span after span, into the registers from `target` on.
 
-    The spans share their distances; the registers may hold them.
+    The spans share their distances, which may be in one of these registers.
     """
     span, build = spans[0], spans[0].frame.build
     with build.if_else(in_runs(span)) as (lines, apart):
@@ -140,7 +140,7 @@ def load(spans: Sequence[LaneSpan], target: IrValue) -> None:
 
 
 def load_lines(spans: Sequence[LaneSpan], target: IrValue) -> None:
-    """Loads if the lanes that share a line are consecutive."""
+    """Loads as `load` does, for spans whose lanes that share a line are consecutive."""
     _fill(spans, target, _of_runs, written_out=True)
 
 
@@ -196,7 +196,7 @@ def _columns(lines: list[IrValue]) -> list[IrValue]:
 
 
 def _pick(two: Sequence[IrValue], picks: Sequence[int]) -> IrValue:
-    """Returns dwords of two vectors, numbered through."""
+    """Returns dwords of two vectors; the second's numbers continue the first's."""
     return two[0].shuffle(picks, two[1])
 
 
@@ -210,7 +210,7 @@ def copy(span: LaneSpan, target: IrValue) -> None:
 
 
 def copy_lines(span: LaneSpan, target: IrValue) -> None:
-    """Copies if the lanes that share a line are consecutive."""
+    """Copies as `copy` does, for a span whose lanes that share a line are consecutive."""
     _copy(span, target, LINE)
 
 
@@ -255,7 +255,7 @@ def store(span: LaneSpan, source: IrValue) -> None:
 
 
 def store_lines(span: LaneSpan, source: IrValue) -> None:
-    """Stores if the lanes that share a line are consecutive."""
+    """Stores as `store` does, for a span whose lanes that share a line are consecutive."""
     _spread(span, source, span.sharing)
 
 

@@ -1,7 +1,8 @@
-"""Device memory for a whole wave: `direct` within the allocation that the record hit last.
+"""Device memory for a whole wave: `direct` within the allocation that the instruction accessed last.
 
-Like `access` for any lanes, this adds the allocation's bounds and the bitmaps of bytes read and written. Memory is mostly
-read repeatedly, so the bitmap is read before it is written: a word of it for a line of memory if the lanes share lines.
+Like `any_lanes.access`, this adds the allocation's bounds and the bitmaps of bytes read and written. Most bytes are touched more
+than once, so the bitmap is written only if a bit is missing. If lanes share a line of memory, one test of a 64-bit word of the
+bitmap serves them all.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 
 class DirectGlobal:
-    """A load or store of `lane_bytes` a lane at device address `start` + dword l of `distances`.
+    """A load or store: lane l's `lane_bytes` bytes at device address `start` + dword l of `distances`.
 
-    to_memory: True for a store; room: i64 or None, a bound on the distances in addition to the allocation's; streams: True if
-    the start moves between executions, so that prefetching makes sense.
+    to_memory: True for a store. room: i64 or None, a bound on the distances in addition to the allocation's. streams: True if
+    the start may move between executions, so that prefetching is of use.
     """
 
     def __init__(
@@ -57,7 +58,10 @@ class DirectGlobal:
         self.span = LaneSpan(frame, distances, (start + delta).pointer(), left, lane_bytes)
 
     def run(self, active: IrValue, registers: IrValue, otherwise: Callable[[], None]) -> None:
-        """Moves the registers if the access fits and the i1 `active` holds; otherwise runs the code that `otherwise` emits."""
+        """Loads or stores the registers if `active` (i1: all lanes) holds and all lanes are in bounds.
+
+        Otherwise runs the code that `otherwise` emits.
+        """
         frame = self.frame
         aligned = (self._first() & 7) == 0
         run = frame.emit_and(active & aligned, lambda: contiguous.is_one_range(self.span))
@@ -110,21 +114,21 @@ class DirectGlobal:
         return ir.Constant(I1, 1)
 
     def _move_lines(self, span: LaneSpan, registers: IrValue) -> None:
-        """Moves the registers if the lanes that share a line are consecutive."""
+        """Loads or stores the registers; the lanes that share a line must be consecutive."""
         if self.to_memory:
             direct.store_lines(span, registers)
         else:
             direct.load_lines([span], registers)
 
     def _move(self, registers: IrValue) -> None:
-        """Moves the registers, wherever the lanes' bytes are."""
+        """Loads or stores the registers; the lanes' bytes may be anywhere in the allocation."""
         if self.to_memory:
             direct.store(self.span, registers)
         else:
             direct.load([self.span], registers)
 
     def _stride(self, start: IrValue) -> IrValue:
-        """Returns the distance of `start` from that of the last execution, which the wave remembers by the instruction's place."""
+        """Returns `start` minus the wave's last one for this instruction, and remembers it. Instructions may share an entry."""
         number = self.frame.slot(layout.SLOT_INDEX) >> 1  # these instructions are two dwords long
         which = number & layout.STREAM_COUNT - 1
         memory = self.frame.at(self.frame.wave, layout.STREAMS).at(which << 3)
@@ -133,10 +137,10 @@ class DirectGlobal:
         return stride
 
     def _look_ahead(self) -> None:
-        """Prefetches the lines that this load will need next, if it keeps its current stride.
+        """Queues the lines that this load will need next, if its stride stays the same, for prefetching.
 
-        Every fourth lane represents its neighbours, which mostly share its line or are touched by other waves' loads.
-        The choice among the four changes from time to time.
+        Only every fourth lane's: its neighbours mostly share its line, or other waves' loads bring theirs. The choice among the
+        four changes from time to time.
         """
         stride = self._stride(self.start)
         queue = PrefetchQueue(self.frame)
@@ -146,7 +150,7 @@ class DirectGlobal:
         self._look_ahead_in_bitmap(queue, distances + (self.offset + stride), stride)
 
     def _look_ahead_in_bitmap(self, queue: PrefetchQueue, offsets: IrValue, stride: IrValue) -> None:
-        """Prefetches the words that hold the bits of these bytes of the allocation, if they begin another line."""
+        """Queues the bitmap's words for 16 offsets in the allocation, if the first is in another line than at the last stride."""
         places = (offsets >> 3) + self._table()
         inner = places[0] & LINE - 1
         with self.frame.build.if_then(inner.unsigned < stride >> 3):
@@ -167,7 +171,7 @@ class DirectGlobal:
         build = self.frame.build
         table = self._table()
         with build.if_then(table != 0):
-            # Bits from a whole word of the bitmap on: that of the allocation's line with `start`.
+            # The bitmap from the 64-bit word on that has the bit of distance 0.
             words = (table + (self.offset >> 6 << 3)).pointer()
             marks = Marks(self.span, words, (self.offset & LINE - 1).trunc(I32))
             with build.if_then(~marks.set()):
@@ -175,7 +179,7 @@ class DirectGlobal:
 
 
 class DirectToLDS(DirectGlobal):
-    """A load whose bytes go to LDS, in consecutive order, to the pointer that `run` receives as registers."""
+    """A load to LDS: the lanes' bytes, one lane after the other, go to the host pointer that `run` gets as `registers`."""
 
     def _move_lines(self, span: LaneSpan, registers: IrValue) -> None:
         direct.copy_lines(span, registers)
@@ -187,10 +191,9 @@ class DirectToLDS(DirectGlobal):
 def of_addresses(
     frame: Frame, addresses: IrValue, offset: IrValue, lane_bytes: int, to_memory: bool
 ) -> tuple[DirectGlobal, IrValue]:
-    """Returns an access at 64-bit addresses, in two registers, plus an i64; and i1: all are within 4 GiB of the
-    allocation's begin.
+    """Returns an access at 64-bit addresses plus `offset` (i64); and i1: all are at most 4 GiB past the allocation's start.
 
-    The distances from there are stored in the wave's area of addresses.
+    addresses: pointer to two registers, low and high dwords. The distances are stored in the wave's ADDRESSES.
     """
     base = field(hinted_entry(frame), layout.ALLOC_BASE)
     origin = base - offset
@@ -232,7 +235,7 @@ class Marks:
         )
 
     def _of_one_line(self, differences: Sequence[IrValue], straddles: Sequence[IrValue]) -> IrValue:
-        """Returns i1: no difference reaches beyond a line, and no lane's bytes are in two."""
+        """Returns i1: all differences of bit numbers stay within a line's 64, and no lane's bytes are in two lines."""
         return direct.no_bit([*(block & 0x1_0000_0000 - LINE for block in differences), *straddles])
 
     def _bit(self, lane: int | IrValue) -> IrValue:
@@ -241,7 +244,7 @@ class Marks:
         return (distance + self.inner).zext(I64)
 
     def _words(self, lanes: range) -> IrValue:
-        """Returns i1: all bits of the lines with the lanes' bytes are set."""
+        """Returns i1: all 64 bits of each line with one of these lanes' bytes are set."""
 
         def and_words(lane: IrValue, every: IrValue) -> list[IrValue]:
             return [every & self.words.at(self._bit(lane) >> 6 << 3).load(I64, 8)]
@@ -261,7 +264,7 @@ class Marks:
         return direct.no_bit([self.frame.value(missing)])
 
     def write(self) -> None:
-        """Sets the bits. Other threads may set neighbours at once, so only whole bytes are simply stored."""
+        """Sets the bits. Other threads may set bits of the same byte at the same time, so only whole bytes are plainly stored."""
         span = self.span
         firsts = ir.Constant(BLOCK, [7 if lane % span.sharing == 0 else 0 for lane in range(GROUP)])
         even = direct.no_bit([block & firsts for block in self.bits])

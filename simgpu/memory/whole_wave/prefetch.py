@@ -1,8 +1,8 @@
-"""Prefetches lines of the next loads into the host's caches, between the matrix instructions before them.
+"""Prefetches lines of the next loads into the host's caches, from the matrix instructions before them.
 
-Waves take turns and tiles are rows far apart, which a host's own prefetchers do not follow. Lines that are fetched all at
-once wait for each other: a core has at most some 16 in flight. So a load puts the places of its next lines in its
-worker's queue. Matrix instructions, which rarely touch the host's memory, fetch a line every few nanoseconds.
+Waves take turns, and a tile's rows are far apart: a host's own prefetchers do not follow that. Lines that are fetched all at
+once wait for each other: a core has at most some 16 in flight. So a load puts the addresses of its next lines in its worker's
+queue. Matrix instructions, which rarely touch the host's memory, fetch a line every few nanoseconds.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.values import I32, I64, IrValue
 
 PLACES = layout.AHEAD_PLACES
-HINTS = (0, 2, 1)  # a read, of data, and not into the first cache, which accumulators need
-PRODUCTS = 256  # multiplications of a matrix instruction for each place that it fetches: 3 ns of f32, at best
-MOST = 16  # most places that an instruction fetches: the lines that a core has in flight
+HINTS = (0, 2, 1)  # llvm.prefetch's arguments: a read, not into the first cache, which accumulators need, of data
+PRODUCTS = 256  # multiplications of a matrix instruction for each line that it fetches: 3 ns of f32, at best
+MOST = 16  # most lines that an instruction fetches: those that a core has in flight
 
 
 class PrefetchQueue:
-    """A queue of places. `head` and `tail` point to i64 counts of places fetched and queued; place i is entry i mod PLACES."""
+    """A worker's queue of places: host addresses whose lines will be fetched.
+
+    `head` and `tail` point to i64 counts of places fetched and queued; place i is in entry i mod PLACES.
+    """
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -32,7 +35,7 @@ class PrefetchQueue:
         return place.load(I64, 8)
 
     def leave(self, places: IrValue) -> None:
-        """Queues places: <16 x i64>, host addresses. Fetches them at once if the queue is full, as without matrix instructions."""
+        """Queues places (<16 x i64>), or fetches them at once if the queue is full, as in kernels without matrix instructions."""
         tail = self.count(self.tail)
         with self.build.if_else(self._room(tail, places.lanes)) as (later, now):
             with later:
@@ -42,7 +45,7 @@ class PrefetchQueue:
                     self._fetch(places[number])
 
     def offer(self, places: IrValue) -> None:
-        """Queues places, or drops them if the queue is full: the host's own prefetchers may follow these too."""
+        """Queues places (<16 x i64>), or drops them if the queue is full: the host's own prefetchers may follow these too."""
         tail = self.count(self.tail)
         with self.build.if_then(self._room(tail, places.lanes)):
             self._append(tail, places)
@@ -55,7 +58,7 @@ class PrefetchQueue:
         self.tail.store(tail + places.lanes, 8)
 
     def fetch(self, products: int) -> None:
-        """Fetches as many places as `products` multiplications leave time for, if the queue has that many."""
+        """Prefetches as many places as `products` multiplications leave time for, if the queue has that many."""
         count = min(max(1, products // PRODUCTS), MOST)
         head = self.count(self.head)
         after = head + count

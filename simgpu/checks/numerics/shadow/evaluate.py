@@ -23,11 +23,11 @@ NEAR = 2.0**-7  # relative distance within which an integer operation on a float
 
 @dataclass(frozen=True)
 class FloatOperand:
-    """A float that a body takes."""
+    """A float operand of an instruction's body: f64 and i64 arrays of 64 lanes."""
 
     actual: np.ndarray  # its value
     shadow: np.ndarray  # its f64 shadow
-    link: np.ndarray  # its maker
+    link: np.ndarray  # its maker, see `run.ShadowedInstruction`
 
     @property
     def error(self) -> np.ndarray:
@@ -37,18 +37,18 @@ class FloatOperand:
 
 @dataclass(frozen=True)
 class FloatResult:
-    """Float of a result."""
+    """A float result: arrays of 64 lanes."""
 
     type: Type
     bits: np.ndarray
-    shadow: np.ndarray
+    shadow: np.ndarray  # result on the operands' shadows
     error: np.ndarray  # distance of the value from the shadow
     local: np.ndarray  # part of the error that this instruction made
     operands: tuple[tuple[np.ndarray, np.ndarray], ...]  # makers of the operands, and the factors by which their errors came in
 
 
 def numbers(type_: Type, bits: np.ndarray) -> np.ndarray:
-    """Returns raw bits as f64."""
+    """Returns the floats with these bits, as f64. type_: f16, bf16, f32 or f64."""
     with np.errstate(invalid="ignore"):  # for signalling NaNs
         if type_.name == "f64":
             return bits.view(np.float64)
@@ -60,13 +60,13 @@ def numbers(type_: Type, bits: np.ndarray) -> np.ndarray:
 
 
 class Sources:
-    """Shadows of an instruction's registers before it. mode: the kernel's, which decides whether output modifiers count."""
+    """Shadows of an instruction's source registers. mode: the kernel's, which decides if output modifiers have an effect."""
 
     def __init__(self, step: ShadowStep, inst: Instruction, file: Shadows, scalars: dict[int, Shadows], mode: Mode) -> None:
         self.step, self.inst, self.file, self.scalars, self.mode = step, inst, file, scalars, mode
 
     def registers(self, name: str) -> list[Shadows]:
-        """Returns the shadows of an operand's registers, each as its lanes see it."""
+        """Returns the shadows of an operand's registers as the instruction's 64 lanes read them."""
         reg = self.inst.args.get(name)
         if not isinstance(reg, Reg):
             return []
@@ -80,7 +80,7 @@ class Sources:
         return found
 
     def operand(self, name: str, row: LaneRow) -> FloatOperand:
-        """Returns a float operand, whose value may be a register's, negated, or without its sign."""
+        """Returns a float operand with its shadow. Its value may be the register's, the negated or the absolute one."""
         actual = numbers(row.type, row.bits)
         shadow, link = actual.copy(), np.full(LANES, NOBODY, np.int64)
         mixes = Flag.MIX in self.inst.spec.flags
@@ -101,7 +101,7 @@ class Sources:
 
 
 def calls(rows: Sequence[LaneRow]) -> list[tuple[list[LaneRow], list[LaneRow]]]:
-    """Returns operands and results of each run of the body: once, or for each half."""
+    """Returns operands and results of each run of the body: one, or one for each half of packed operands."""
     found: list[tuple[list[LaneRow], list[LaneRow]]] = []
     for number, row in enumerate(rows):
         if not row.result and (number == 0 or rows[number - 1].result):
@@ -127,7 +127,7 @@ def results(sources: Sources) -> list[FloatResult]:
 
 
 def _names(inst: Instruction, packed: bool) -> list[str]:
-    """Returns the operand of each element that a body takes, "" for machine state."""
+    """Returns the operand's name for each element that a body takes, "" for machine state."""
     found, position = [], 0
     for param in inst.spec.params:
         if param.type.state == "modifier":
@@ -183,15 +183,17 @@ class RoundedPart:
     """Rounding of a float by an integer operation."""
 
     part: int  # 0 for the whole register, 1 for the low and 2 for the high half
-    lanes: np.ndarray  # bool: the rounded lanes
-    before: np.ndarray
-    after: np.ndarray
+    lanes: np.ndarray  # bool (64,): the rounded lanes
+    before: np.ndarray  # f64 (64,): the float
+    after: np.ndarray  # f64 (64,): the rounded one
 
 
 def move_shadows(candidates: Sequence[Shadows], bits: np.ndarray, same_lane: bool) -> tuple[Shadows, list[RoundedPart]]:
-    """Returns the shadows of a result without floats, if its bits were moved from sources or rounded to bf16 or better.
+    """Returns the shadows of an integer result whose bits are a source's float, or one rounded to bf16 or better.
 
     Also returns the roundings.
+
+    candidates: shadows of the sources. same_lane: False if a lane's bits may come from another lane.
     """
     found = Shadows.empty(LANES)
     found.bits = bits.copy()
@@ -220,6 +222,6 @@ def move_shadows(candidates: Sequence[Shadows], bits: np.ndarray, same_lane: boo
 
 
 def _is_near(value: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """True in lanes where a number is the other one rounded to bf16 or better."""
+    """True in lanes where `value` may be `other` rounded to bf16 or better."""
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.abs(value - other) <= NEAR * np.abs(other))

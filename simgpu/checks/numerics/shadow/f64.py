@@ -1,7 +1,7 @@
-"""Evaluates bodies of instructions on f64: the vocabulary of `hardware.isa.lane` with float64 arrays for all float types.
+"""Evaluates bodies of instructions on f64: the operations of `hardware.isa.lane` with float64 arrays for all float types.
 
-Bitwise operations on floats have no meaning here and raise `NoShadow`. Hardware approximations of elementary functions become
-the exact functions.
+Bitwise operations on floats have no meaning here and raise `NoShadow`. Elementary functions, which the hardware approximates, are
+computed in f64.
 """
 
 from __future__ import annotations
@@ -77,18 +77,19 @@ def _bits(a: Array) -> Array:
 
 OPS = Float64Ops()
 TURN = 2 * np.pi
-# By the mnemonic without its type. The argument of sin and cos counts turns.
+# By the mnemonic without its type. The argument of sin and cos is in turns.
 ELEMENTARY: dict[str, Callable[[Array], Array]] = {
     "v_exp": np.exp2, "v_log": np.log2, "v_rcp": lambda x: 1 / x, "v_rcp_iflag": lambda x: 1 / x, "v_rsq": lambda x: 1 / np.sqrt(x),
     "v_sqrt": np.sqrt, "v_sin": lambda x: np.sin(TURN * x), "v_cos": lambda x: np.cos(TURN * x),
 }  # fmt: skip
-CONVERTS = ("v_cvt_sr_", "v_cvt_pkrtz_", "v_cvt_scalef32")  # bodies that round by a float's bits: the number is the same
+CONVERTS = ("v_cvt_sr_", "v_cvt_pkrtz_", "v_cvt_scalef32")  # bodies that round a float's bits: the shadow is the operand's
 
 
 def evaluate(spec: Spec, arguments: Sequence[Array], packed: bool, modifiers: dict[str, int]) -> list[Array]:
-    """Returns the float results of a body on numbers and raw integers, element by element. Raises NoShadow if it has none.
+    """Returns the float results of a body, element by element. Raises NoShadow if f64 cannot follow the body.
 
-    arguments: one for each element that the body takes, in order. packed: True if they are one half of the operands.
+    arguments: one array for each element that the body takes, in order: f64 for floats, raw integers. packed: True if they are
+    one half of packed operands.
     """
     name, _, _ = spec.mnemonic.rpartition("_")
     if name in ELEMENTARY:
@@ -118,5 +119,5 @@ def _flat(value: Any) -> list[Value]:
 
 
 def elements(type_: Type) -> list[Type]:
-    """Returns the types of the elements that a body takes or gives for an operand of a type."""
+    """Returns the types of the elements that a body takes or returns for an operand of a type."""
     return [type_.element] * (type_.bits // type_.element.bits) if type_.element is not None else [type_]

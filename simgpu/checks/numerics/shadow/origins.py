@@ -1,8 +1,8 @@
 """Attributes an element's error to the instructions that made it.
 
-The walk goes from the element back through all operands with an error. An instruction's own error is its rounding of the
-operands that it had. Its share is this error times the factors on the way. Shares are added without sign, so errors that happen
-to cancel still count.
+The search goes from the element back through all operands with an error. An instruction's own error is that of its rounding,
+given its actual operands. Its share is this error times the factors on the way to the element. Shares are added without sign, so
+errors that happen to cancel still count.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ class Origin:
     """Contribution of an instruction to an error."""
 
     where: Location
-    share: float  # fraction of all errors that were followed
-    times: int  # number of its results on the way
-    before: float  # largest relative error of its operands on the way to the element
-    after: float  # largest relative error of its results
+    share: float  # fraction of the sum of all shares
+    times: int  # number of its results that were followed
+    before: float  # largest relative error of the operands of these results
+    after: float  # largest relative error of these results
 
 
 @dataclass(frozen=True)
 class Origins:
-    """Error of a stored element and its makers."""
+    """Error of a stored element, and the instructions that made it."""
 
     workgroup: tuple[int, int, int]
     wave: int
     value: float  # in f32 or narrower
     shadow: float  # in f64
     origins: tuple[Origin, ...]  # the largest share first
-    complete: bool  # True if all that mattered was followed
+    complete: bool  # False if the search ended at FOLLOWED results
 
     @property
     def relative(self) -> float:
@@ -110,7 +110,8 @@ class _Share:
 
 
 def _shares(made: Sequence[ShadowedInstruction], link: int) -> tuple[dict[int, _Share], bool]:
-    """Returns shares by record from a result back, the largest errors first, and True if all that mattered was followed."""
+    """Returns the shares of a result's error by record, and `Origins.complete`. Results with the largest errors are followed
+    first."""
     found: dict[int, _Share] = {}
     whole = made[link // ELEMENTS].error(link % ELEMENTS)
     waiting = [(-whole, link, 1.0)]

@@ -1,4 +1,4 @@
-"""Computes the shadow of a matrix instruction, C + A·B in f64, and the origins of each element's error."""
+"""Computes the shadow of a matrix instruction, C + A·B in f64, and the parts of each element's error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAIN = ("f32", "xf32", "f16", "bf16", "fp8", "bf8", "fp8_fnuz", "bf8_fnuz")
 
 @dataclass(frozen=True)
 class Factors:
-    """A or B of all blocks: (blocks, m, k) or (blocks, k, n)."""
+    """A or B of all blocks, (blocks, m, k) or (blocks, k, n); see `evaluate.FloatOperand`."""
 
     actual: np.ndarray
     shadow: np.ndarray
@@ -106,7 +106,7 @@ def _factors(
 
 
 def _numbers(kind: str, bits: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """Returns elements of a type that begin at bit `low`."""
+    """Returns the elements that begin at bit `low` of dwords, as f64. kind: their type, as the matrix table names it."""
     if kind in ("f32", "xf32"):
         return bits.view(np.float32).astype(np.float64)
     part = bits >> low.astype(np.uint32)
@@ -114,7 +114,7 @@ def _numbers(kind: str, bits: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 
 def _accumulator(inst: Instruction, file: Shadows, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns C, its shadow and its makers."""
+    """Returns C, its shadow and its makers, by register and lane. shape: (registers, 64)."""
     source = inst.args["src2"]
     if not isinstance(source, Reg):
         assert isinstance(source, Const)

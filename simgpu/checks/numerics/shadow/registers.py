@@ -1,7 +1,7 @@
-"""Shadows: the f64 number next to each value in registers, LDS and memory.
+"""Stores shadows: an f64 number for each float in registers, LDS and memory.
 
-A shadow counts only while the bits that it belongs to are unchanged. So untracked moves, integer operations and memory that
-another workgroup wrote need no care: such numbers count as exact.
+A shadow is valid only while the bits that it belongs to are unchanged. So untracked moves, integer operations and memory that
+another workgroup wrote need no extra code: such numbers count as exact.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Shadows:
         )  # fmt: skip
 
     def take(self, at: Any) -> Shadows:
-        """Returns the shadows at a numpy index."""
+        """Returns the shadows at a NumPy index."""
         return Shadows(self.bits[at], self.whole[at], self.link[at], self.half[at], self.half_link[at])
 
     def put(self, at: Any, other: Shadows) -> None:
@@ -54,7 +54,7 @@ class Shadows:
 
 
 class Dwords:
-    """Shadows of memory or LDS by the dword's number; none for dwords that were never stored."""
+    """Shadows of memory or LDS by dword number (address / 4). Dwords that were never stored have none."""
 
     def __init__(self) -> None:
         self.place: dict[int, int] = {}
@@ -69,7 +69,7 @@ class Dwords:
         self.shadows.put(places, shadows)
 
     def load(self, dwords: np.ndarray, bits: np.ndarray) -> Shadows:
-        """Returns the shadows of loaded bits."""
+        """Returns the shadows of dwords that are still valid for the loaded bits."""
         places = np.array([self.place.get(int(dword), -1) for dword in dwords], np.int64)
         found = self.shadows.take(np.maximum(places, 0))
         found.bits = np.where(places < 0, ~bits, found.bits)

@@ -1,4 +1,4 @@
-"""Runs a launch of a single workgroup for its shadows."""
+"""Runs a single workgroup of a launch, and traces it."""
 
 from __future__ import annotations
 

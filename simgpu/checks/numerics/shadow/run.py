@@ -1,4 +1,4 @@
-"""Processes all steps of a trace: computes the shadows of their results, and records who made each."""
+"""Processes all steps of a trace: computes the shadows of their results, and records which instruction made each."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from simgpu.hardware.isa.types import f32
 from simgpu.machine.layout import LANES
 from simgpu.machine.mode import Mode
 
-ELEMENTS = 1 << 12  # results of an instruction at most: 32 registers of 64 lanes
+ELEMENTS = 1 << 12  # more than an instruction's results: at most 32 registers of 64 lanes
 
 
 @dataclass(frozen=True)
 class ShadowedInstruction:
-    """Executed instruction whose results have shadows. A link is its number times ELEMENTS, plus the element."""
+    """Executed instruction whose results have shadows. A link is its index in `ShadowRun.made` times ELEMENTS, plus the element."""
 
     record: int
     wave: int
@@ -61,7 +61,7 @@ class ShadowWave:
 
 
 class ShadowRun:
-    """Shadows of a workgroup. Each instruction that makes floats adds an entry to `made`."""
+    """Shadows of a workgroup. Each executed instruction with float results, or with roundings, adds entries to `made`."""
 
     def __init__(self, instructions: Mapping[int, Instruction], mode: Mode) -> None:
         self.instructions, self.mode = instructions, mode
@@ -74,7 +74,7 @@ class ShadowRun:
             self.follow(step)
 
     def follow(self, step: ShadowStep) -> None:
-        """Follows one instruction."""
+        """Computes the shadows of one instruction's results."""
         inst = self.instructions[step.record]
         wave = self.waves.get(step.wave) or self.waves.setdefault(step.wave, ShadowWave())
         if inst.spec.memory is not None:
@@ -101,7 +101,7 @@ class ShadowRun:
         self._write(step, wave, lambda _, bits: self._move(step, candidates, bits, same_lane))
 
     def _move(self, step: ShadowStep, candidates: list[Shadows], bits: np.ndarray, same_lane: bool) -> Shadows:
-        """Calls `evaluate.move_shadows`; roundings become this instruction's results."""
+        """Returns the shadows of moved bits (`evaluate.move_shadows`). Each rounding is added to `made`."""
         held, rounded = evaluate.move_shadows(candidates, bits, same_lane)
         for one in rounded:
             beside, link = held.whole, held.link
@@ -128,7 +128,7 @@ class ShadowRun:
             wave.file.put(register, held)
 
     def _write(self, step: ShadowStep, wave: ShadowWave, shadow: Callable[[int, np.ndarray], Shadows]) -> None:
-        """Writes the shadows `shadow(number, bits)` to active lanes of the written registers."""
+        """Writes shadows to active lanes of the written registers. shadow: function of a register's position and its bits."""
         for number, (register, bits) in enumerate(step.written):
             held = wave.file.take(register).holding(bits)
             held.put(step.active, shadow(number, bits).take(step.active))
@@ -191,7 +191,8 @@ class ShadowRun:
                 space.store(addresses >> 2, merged)
 
     def _load(self, access: ShadowAccess, offset: int, held: Shadows, high: bool) -> None:
-        """Fills in the shadows of a load by an access `offset` bytes after its lanes' addresses."""
+        """Fills in the shadows of a loaded register. offset: bytes from the lanes' addresses to the register's. high: True if 16
+        bits go to the high half."""
         space = self.lds if access.lds else self.memory
         lanes = np.flatnonzero(access.lanes)
         addresses = access.addresses[lanes] + offset
@@ -207,7 +208,7 @@ class ShadowRun:
 
 
 def _numbers(operand: object) -> list[int]:
-    """Returns the registers of an operand, a0 as 256."""
+    """Returns the numbers of an operand's vector registers, a0 as 256."""
     if not isinstance(operand, Reg) or operand.file == "s":
         return []
     return [operand.index + number + 256 * (operand.file == "a") for number in range(operand.count)]
@@ -220,7 +221,7 @@ def _no_shadows(bits: np.ndarray) -> Shadows:
 
 
 def _place(found: list[FloatResult], links: np.ndarray, number: int, bits: np.ndarray, count: int) -> Shadows:
-    """Returns the shadows of register `number` of `count` result registers: a result each for f32, two for 16 bits."""
+    """Returns the shadows of register `number` of `count` result registers, which holds one f32 or two 16-bit results."""
     held = _no_shadows(bits)
     for at, result in enumerate(found):
         if result.type.name == "f32" and at % count == number:

@@ -1,4 +1,4 @@
-"""Reads the trace back, an instruction at a time."""
+"""Reads a trace, instruction by instruction."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class LaneRow:
 
 @dataclass(frozen=True)
 class ShadowAccess:
-    """An access to memory or LDS."""
+    """An access to memory or LDS. An instruction may make several."""
 
     size: int  # bytes a lane
     lds: bool
-    lanes: np.ndarray  # bool
-    addresses: np.ndarray  # i64: each lane's first byte; in LDS from its start
+    lanes: np.ndarray  # bool (64,)
+    addresses: np.ndarray  # i64 (64,): device address of each lane's first byte, or its offset in LDS
 
 
 @dataclass
@@ -45,13 +45,12 @@ class ShadowStep:
 
 
 def lanes_of(words: np.ndarray) -> np.ndarray:
-    """Returns bool (64,) for two words of a mask."""
+    """Returns bool (64,) for a mask of lanes in two words."""
     return np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool)
 
 
 def steps(words: np.ndarray) -> Iterator[ShadowStep]:
-    """Yields the instructions of a trace in the order in which they ended. Waves alternate where one waits, never within an
-    instruction."""
+    """Yields the instructions of a trace in their order. Waves alternate, but never within an instruction."""
     at = 0
     step: ShadowStep | None = None
     while at < len(words):

@@ -1,10 +1,10 @@
-"""Records the vector, matrix and memory instructions of a workgroup's waves, with their operands' values and results.
+"""Records the vector, matrix and memory instructions of a workgroup's waves, with the values of their operands and results.
 
-This check is not part of a suite: `replay` puts it on a device for one workgroup. The trace is u32 words, in consecutive parts:
+No suite has this check: `replay` puts it on a device for one workgroup. The trace is u32 words, in consecutive parts:
 
     BEGIN   record, wave, EXEC (two words)
     ROW     type (of `TYPES`), 1 for a result, 64 values of one word, or of two for types of 64 bits
-    LANES   64 numbers of the lanes that a DPP operand comes from
+    LANES   64 words: for each lane, the lane that its DPP operand comes from
     ACCESS  bytes a lane, space (0 memory, 1 LDS), lanes (two words), the allocation's address (two), 64 offsets (two words each)
     END     count of written registers, then the number and 64 values of each
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 BEGIN, ROW_PART, LANES_PART, ACCESS, END = range(1, 6)
 TYPES: tuple[Type, ...] = tuple(value for value in vars(t).values() if isinstance(value, Type))
-ROOM = 1 << 28  # words; memory is used only as they fill
+ROOM = 1 << 28  # most words of a trace; memory is used only as they fill
 (BLOCK,) = context_fields("shadow", 1)  # address of the worker's ShadowBlock
 REGISTERS = 512  # v0 to v255, a0 to a255
 
@@ -81,7 +81,8 @@ def put_begin(wave: int, record: int, lanes: int) -> None:
 
 @runtime
 def put_row(wave: int, part: int, kind: int, result: int, rows: int, words: int) -> None:
-    """Appends 64 values, of `words` words in total. part: ROW_PART, or LANES_PART, which has neither type nor result."""
+    """Appends 64 values. part: ROW_PART, or LANES_PART, which has neither type nor result. kind: index in TYPES. rows: the values'
+    address. words: all values' number of words."""
     head = 3 if part == ROW_PART else 1
     at = reserve(block_of(wave).trace, 4 * (head + words))
     if at:
@@ -94,7 +95,7 @@ def put_row(wave: int, part: int, kind: int, result: int, rows: int, words: int)
 
 @runtime
 def put_access(wave: int, size: int, space: int, lanes: int, base: int) -> None:
-    """Appends an access whose offsets are in the wave's ADDRESSES."""
+    """Appends an access whose offsets are in the wave's ADDRESSES. space: 0 memory, 1 LDS. base: the allocation's address."""
     at = reserve(block_of(wave).trace, 4 * (7 + 2 * LANES))
     if at:
         store32(at, ACCESS)
@@ -107,7 +108,7 @@ def put_access(wave: int, size: int, space: int, lanes: int, base: int) -> None:
 
 @runtime
 def put_end(wave: int, record: int) -> None:
-    """Appends the registers that the instruction wrote."""
+    """Appends the instruction's end: the vector registers that it wrote, with their contents."""
     block = block_of(wave)
     first, following = load32(block.first_write + 4 * record), load32(block.first_write + 4 * (record + 1))
     count = following - first
@@ -133,7 +134,7 @@ class ShadowStorage:
 
 
 class ShadowTrace(Check):
-    """Check that records the trace; see the module."""
+    """Check that records the trace of this module's description."""
 
     def concerns(self, inst: Instruction) -> bool:
         spec = inst.spec
@@ -198,7 +199,7 @@ class ShadowTrace(Check):
 
 
 def flat(given: Sequence[Any]) -> list[Value]:
-    """Returns the values, elements of tuples one by one."""
+    """Returns the values in nested tuples, in order."""
     found: list[Value] = []
     for value in given:
         if isinstance(value, tuple):

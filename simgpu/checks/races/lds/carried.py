@@ -1,4 +1,4 @@
-"""LDS operations in flight when their wave comes to a barrier, and later accesses to their bytes.
+"""LDS operations that are in flight when their wave arrives at a barrier, and later accesses to their bytes.
 
 A barrier orders only complete operations. An operation that a wave has not waited for is carried over the barrier. Until the
 wave has waited and comes to a later barrier, another wave's access to the same bytes clashes with it if one of the two writes.
@@ -22,17 +22,19 @@ from simgpu.machine.runtime import address_of, cold_part, copy, load64, part, wo
 
 CARRIED = event("LDS in flight behind a barrier")
 FLAGS_SHIFT, SIZE_SHIFT = 32, 40
+# Flags of an access, also of device memory. COHERENT: it bypasses caches. RETURNS: an atomic that returns. SCALAR: of a scalar
+# load. STRAIGHT: all 64 lanes, at consecutive offsets. QUEUED: in the queue that lgkmcnt counts in order.
 WRITES, ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, QUEUED = (1 << bit for bit in range(7))
-LOG_ENTRIES = 256
-ENTRIES = 32  # entries of a list: lgkmcnt counts 15 at most, and no operation makes more than two accesses
+LOG_ENTRIES = 256  # accesses that a log keeps
+ENTRIES = 32  # most entries of a list: lgkmcnt counts to 15, and an operation makes at most two accesses
 
 
 class LoggedAccess(Structure):
     """An access to LDS."""
 
     _fields_ = (
-        ("head", c_int64),  # record, flags and size
-        ("lanes", c_int64),
+        ("head", c_int64),  # record | flags << FLAGS_SHIFT | bytes a lane << SIZE_SHIFT
+        ("lanes", c_int64),  # mask
         ("number", c_int64),  # number among the wave's LDS operations
         ("offsets", c_int32 * LANES),  # only the first is used if the lanes are consecutive
     )
@@ -102,7 +104,7 @@ def add(where: Any, access: Any, left: int) -> None:
 
 @cold_part
 def arrive(wave: int, lists: Any, log: Any) -> None:
-    """Lists the operations that a wave has not waited for, when it comes to a barrier."""
+    """Fills `next` with the operations that a wave has not waited for when it arrives at a barrier."""
     lists.next.count = 0
     issued, done = load64(wave + DS_ISSUED), load64(wave + DS_DONE)
     if issued <= done:
@@ -147,7 +149,8 @@ def overlap(access: Any, size: int, lanes: int, offsets: np.ndarray) -> int:
 
 @cold_part
 def look_carried(wave: int, record: int, lanes: int, size: int, flags: int, lists: np.ndarray, me: int) -> None:
-    """Reports a clash of an access with another wave's carried operations. lists: by wave."""
+    """Reports the first clash of an access with a carried operation of another wave. lists: `CarriedLists` by wave. me: the wave's
+    number."""
     offsets = words(wave + layout.ADDRESSES, LANES)
     first, last = 1 << 40, -1
     for lane in range(LANES):

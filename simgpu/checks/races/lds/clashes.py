@@ -28,9 +28,9 @@ from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import cold_part, load64, octets, part
 
-# A race is one event for a pair of places, whichever ran first: the event of the later record, with the earlier one as `extra`.
-# Its `lanes` hold the lane that saw it, and flags. BOTH_WRITE: both sides wrote. SWAPPED: the wave that saw it was at the
-# earlier record. WROTE: this wave wrote. The other side's workgroup and wave are above these.
+# A race is one event for a pair of records, whichever ran first: the event of the higher record, with the lower one in `extra`.
+# Its `lanes` hold the lane of the access that found the race, and flags. BOTH_WRITE: both sides wrote. SWAPPED: that access is
+# at the lower record. WROTE: that access wrote. The other side's workgroup and wave are above these.
 RACE, DUPLICATE = event("race on LDS"), event("same bytes written")
 LANE, BOTH_WRITE, SWAPPED, WROTE = 63, 64, 128, 256
 OTHER_SHIFT = 16
@@ -77,7 +77,7 @@ def quick_read(view: LdsView, me: int, size: int, lanes: int, offsets: np.ndarra
 
 @part
 def words_clash(view: LdsView, me: int, flags: int, first: int, size: int) -> bool:
-    """True if an access to all bytes of `size` words clashes. Consecutive words make vector instructions."""
+    """True if an access to all bytes of `size` consecutive words clashes. The loops compile to vector instructions."""
     found = 0
     written, own = bitmap(view, ANY_WRITE)[first : first + size], own_map(view, me, OWN_WRITE)[first : first + size]
     for i in range(size):
@@ -97,7 +97,7 @@ def words_clash(view: LdsView, me: int, flags: int, first: int, size: int) -> bo
 
 @part
 def other_side(view: LdsView, wave: int, flags: int, byte: int) -> tuple[int, bool, bool]:
-    """Returns a wave that clashes at a byte, and if it wrote, and if by an atomic."""
+    """Returns a wave that clashes at a byte, True if it wrote, and True if it was an atomic; -1 if there is none."""
     at, bit = byte >> 6, byte & 63
     for kind in range(OWN_MAPS):
         if (kind == OWN_READ and not flags & WRITES) or (kind == OWN_ATOMIC and flags & ATOMIC):
@@ -110,9 +110,9 @@ def other_side(view: LdsView, wave: int, flags: int, byte: int) -> tuple[int, bo
 
 @cold_part
 def repeats(wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, view: LdsView, me: int) -> bool:
-    """True if a write repeats the bytes that are there and that other waves wrote by the same instruction; False if unsure.
+    """True if a write stores the bytes that LDS already holds, and that other waves wrote by the same instruction. False if unsure.
 
-    Triton programs do that if a block has fewer elements than threads. It saves `explain` from a look at each lane.
+    Triton programs do that if a block has fewer elements than threads. This test is faster than `explain` for each lane.
     """
     if view.shadow.atomics:
         return False
@@ -148,7 +148,7 @@ def repeats(wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, 
 
 @part
 def bitmaps_meet(theirs: np.ndarray, touched: np.ndarray, lanes: int, size: int, offsets: np.ndarray) -> bool:
-    """True if two bitmaps share a byte of an access; `touched` has all its bytes."""
+    """True if a bitmap has a byte of an access. touched: bitmap of the access's bytes."""
     found = 0
     for lane in range(LANES):
         if lanes >> lane & 1:
@@ -159,7 +159,7 @@ def bitmaps_meet(theirs: np.ndarray, touched: np.ndarray, lanes: int, size: int,
 
 @part
 def wrote_last(log: Any, record: int, lanes: int, size: int, offsets: np.ndarray, touched: np.ndarray) -> bool:
-    """True if a log's latest write to a bitmap's bytes is that of a record, by the same lanes at the same offsets."""
+    """True if a log's latest write to bytes of `touched` is by this record, with the same lanes, size and offsets."""
     count = log.count
     for back in range(1, min(count, LOG_ENTRIES) + 1):
         entry = log.entries[(count - back) % LOG_ENTRIES]
@@ -187,7 +187,7 @@ def wrote_last(log: Any, record: int, lanes: int, size: int, offsets: np.ndarray
 def explain(
     wave: int, record: int, flags: int, size: int, lane: int, offset: int, view: LdsView, block: Any, state: Any, tag: int
 ) -> int:
-    """Reports a clash of one lane. Returns 1 if it is reported, 2 if the lane repeats the bytes that are there, else 0."""
+    """Reports a clash of one lane. Returns 1 if there is one, 2 if the lane only stores the bytes that are there, else 0."""
     me = tag >> WAVE_SHIFT & 15
     for byte in range(offset, offset + size):
         mask = 1 << (byte & 63)

@@ -46,7 +46,7 @@ from simgpu.machine.runtime import address_of, clear, load32, load64, part, word
 
 @part
 def lds_tag(state: Any, passed: int, wave: int) -> int:
-    """Returns the epoch and number of a wave, in the form that `ordered_by_atomics` takes."""
+    """Returns a tag for `ordered_by_atomics`: the barriers that a wave passed (+ 1, as its epoch) and its number."""
     return (passed % EPOCHS + 1) << EPOCH_SHIFT | wave << WAVE_SHIFT
 
 
@@ -104,7 +104,8 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: A
 
 @part
 def way_of(wave: int, size: int, flags: int, view: LdsView) -> int:
-    """Returns the way to search: whole words of the bitmaps, a plain read whose lanes stay within words, or lane by lane."""
+    """Returns the way to search: BY_WORDS (whole words of the bitmaps), BY_READS (a plain read, no lane of which crosses a word),
+    or BY_LANES."""
     if flags & STRAIGHT:  # never for atomics: the handler does not set the flag for them
         return BY_WORDS if load64(wave + layout.ADDRESSES) & 63 == 0 else BY_LANES
     if flags & WRITES == 0 and union_of(wave + layout.ADDRESSES) & (size - 1) == 0 and not view.shadow.atomics:
@@ -127,7 +128,7 @@ def lanes_clash(view: LdsView, me: int, flags: int, size: int, lanes: int, offse
 
 @part
 def note_marks(view: LdsView, me: int, flags: int, size: int, lanes: int, offsets: np.ndarray, way: int) -> None:
-    """Marks the bytes that an access touches."""
+    """Marks the bytes that an access touches in the bitmaps."""
     if flags & ATOMIC == 0:
         if flags & WRITES:
             view.shadow.writers |= 1 << me
@@ -148,7 +149,7 @@ def note_marks(view: LdsView, me: int, flags: int, size: int, lanes: int, offset
 
 @part
 def carry(wave: int, block: Any, slot: int, ends: bool) -> None:
-    """Records the wave's LDS operations in flight at a barrier; none at its end, where they complete."""
+    """Records the wave's LDS operations that are in flight at a barrier. ends: True if the wave ends, which completes them."""
     view, me = view_of(block, slot, waves_of(wave)), load32(wave + layout.WAVE_ID)
     lists = lists_of(view)[me]
     if ends:
@@ -159,7 +160,7 @@ def carry(wave: int, block: Any, slot: int, ends: bool) -> None:
 
 @part
 def forget_lds(block: Any, slot: int, waves: int) -> None:
-    """Clears the shadow when all waves are at the barrier or ended: earlier accesses are ordered, except those in flight."""
+    """Clears the shadow when all waves are at a barrier or have ended: only operations in flight are not ordered."""
     view = view_of(block, slot, waves)
     shadow, nbytes = view.shadow, 8 * view.count
     for wave in range(waves):

@@ -1,8 +1,9 @@
-"""Order by atomics on LDS, which the LDS performs in the order of issue, whatever their wave.
+"""Order by atomics on LDS, which LDS performs in the order of issue, from whatever wave.
 
-A wave releases by an atomic, and acquires by one that returns. An earlier access is ordered before a later one of another wave
-if its wave did an atomic after it in the same epoch, and the later wave one that returns. Both atomics must be on locations of
-the same class (64 classes). LDS has no cache, so nothing else is needed.
+A wave releases by an atomic, and acquires by one that returns. An access counts as ordered before a later one of another wave if
+its wave executed an atomic in the same epoch, and the other wave one that returns before its access. Whether the release came
+after the first access is not checked. Both atomics must be on locations of the same class (64 classes). LDS has no cache, so
+nothing else is needed.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ RELEASES, ACQUIRES = range(2)
 
 
 class Classes(Structure):
-    """Classes of locations, as bits, of a wave's releases or acquires in one epoch."""
+    """Locations of a wave's releases or acquires in one epoch, by class."""
 
-    _fields_ = (("epoch", c_int64), ("bits", c_int64))
+    _fields_ = (("epoch", c_int64), ("bits", c_int64))  # bits: a set of `class_of`
 
 
 @part
@@ -45,7 +46,7 @@ def note(state: Any, which: int, tag: int, location: int) -> None:
 
 @cold_part
 def ordered_by_atomics(state: Any, tag: int, cell: int, location: int) -> bool:
-    """True if a release and acquire order the access in `cell` before that of `tag`, which is another wave's."""
+    """True if a release and an acquire at another location order the access in `cell` before that of `tag`, another wave's."""
     released, acquired, epoch = side(state, RELEASES, cell), side(state, ACQUIRES, tag), cell >> EPOCH_SHIFT & EPOCHS
     # The location itself orders nothing: a counter that is read too early is a race.
     return released.epoch == epoch and acquired.epoch == epoch and released.bits & acquired.bits & ~class_of(location) != 0

@@ -1,4 +1,4 @@
-"""Plain accesses of all 64 lanes to 128 consecutive bits each: the quick way if nothing clashes."""
+"""Fast path for plain accesses of all 64 lanes to 128 bits each, at consecutive addresses."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def _any_bit(bits: IrValue) -> IrValue:
 
 @part
 def row_alone(wave: int, record: int, flags: int, block: Any, slot: int) -> bool:
-    """Enters a plain access of all 64 lanes to ROW words in a row if nothing clashes with it. Otherwise does nothing and
-    returns False."""
+    """Enters a plain access of all 64 lanes to ROW consecutive words of the bitmaps, if it begins at a word and nothing clashes.
+    Otherwise returns False; the access is not entered."""
     first, waves, me = load64(wave + layout.ADDRESSES), waves_of(wave), load32(wave + layout.WAVE_ID)
     view = view_of(block, slot, waves)
     shadow = view.shadow

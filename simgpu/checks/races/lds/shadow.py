@@ -25,19 +25,19 @@ from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import address_of, builtin, cold_part, load64, part, records, store64, structure, words
 from simgpu.machine.values import I64, Builder, IrValue
 
-# A slot's shadow consists of an LdsShadow, bitmaps, each wave's log, and each wave's CarriedLists. The bitmaps have one bit a
-# byte, in u64 words: writes of any wave, the access under examination (else clear), and the accesses of each wave.
+# A slot's shadow consists of an LdsShadow, bitmaps, each wave's log, and each wave's CarriedLists. A bitmap has one bit per byte
+# of LDS, in u64 words. Bitmaps: writes of any wave, bytes of the current access (clear between accesses), accesses of each wave.
 ANY_WRITE, TOUCHED, OWN = range(3)
 OWN_WRITE, OWN_READ, OWN_ATOMIC, OWN_MAPS = range(4)
 END = 1 << 32  # an offset above all others
 OFFSETS_OF_LANES = ir.VectorType(I64, LANES)
-LINE, WORDS = 64, 8  # bytes of a host's cache line, words
-ROW = 16  # words of 64 consecutive lanes of 128 bits
+LINE, WORDS = 64, 8  # bytes and u64 words of a host cache line
+ROW = 16  # bitmap words of 64 consecutive lanes of 128 bits; also their bytes a lane
 WAVES = 16  # most waves of a workgroup
 
 
 class ByteExtent(Structure):
-    """Bytes that include all of some set: END minus the first, and the last + 1; 0 for none."""
+    """A range that includes all bytes of a set: END minus the first byte, and the last byte + 1; both 0 if it is empty."""
 
     _fields_ = (("before_end", c_int64), ("end", c_int64))
 
@@ -51,10 +51,10 @@ class LdsShadow(Structure):
         ("writers", c_int64),  # waves with bits in their map of writes
         ("readers", c_int64),  # waves with bits in their map of reads
         ("unmarked", c_int64),  # waves with reads that are only in their log (`mark_reads`)
-        ("written", ByteExtent),
-        ("read", ByteExtent),  # by reads that are only in logs
+        ("written", ByteExtent),  # bytes written
+        ("read", ByteExtent),  # bytes of reads that are only in logs
         ("unused", c_int64 * 7),
-        ("marked", c_int64 * WAVES),  # number of a wave's first log entry that is `unmarked`
+        ("marked", c_int64 * WAVES),  # number of a wave's first log entry with a read that is only in the log
     )
 
 
@@ -77,7 +77,7 @@ def shadow_bytes(lds_bytes: int, waves: int) -> int:
 
 
 def map_words(lds_bytes: int) -> int:
-    """Returns the u64 words of one bitmap, in whole lines: at least one more than the bytes take, so that a mask may spill over."""
+    """Returns the u64 words of one bitmap, in whole lines. There is at least one spare word, which a mask may spill into."""
     return -(-(-(-lds_bytes // 64) + 1) // WORDS) * WORDS
 
 
@@ -218,7 +218,8 @@ def mark_words(view: LdsView, me: int, flags: int, first: int, size: int) -> Non
 
 @part
 def leave_unmarked(view: LdsView, me: int) -> None:
-    """Leaves the read that is about to be logged to `mark_reads`: bytes that are only read until the next barrier need no marks."""
+    """Leaves the marks of the read that is about to be logged to `mark_reads`: without a write before the next barrier, none are
+    needed."""
     shadow = view.shadow
     if not shadow.unmarked >> me & 1:
         shadow.marked[me] = log_of(view, me).count

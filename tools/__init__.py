@@ -2,7 +2,7 @@
 
     pytest_kernels.py  the fixture `simgpu_load` for tests of kernels in files
     cli.py            the command: parses, dispatches to a verb, turns errors into a line and a status
-    verbs/            a file a verb
+    verbs/            the verbs, one file each
     shared/           used by every verb: output, errors, options of a launch, verdicts
     cases/            launches: the table of operators, kernels of files, their inputs and times
     tables/           tables about a kernel: limits, resources, schedules, traffic
@@ -14,7 +14,7 @@
     matrix/           one matrix instruction: owners of elements, probes, tiles of registers
     bench/            host times of a user's kernel
     robustness/       fuzzing, and how much checked mode finds (not in the wheel)
-    benchmarks/       how fast simgpu is, a file a benchmark (not in the wheel)
+    benchmarks/       how fast simgpu itself is, one file per benchmark (not in the wheel)
     style/            counts of the project's own prose (not in the wheel)
     torch/            a pretended GPU for PyTorch on the host; `pytest --simgpu TARGET`
     debug/            the debugger's prompt and its adapter for editors

@@ -74,7 +74,7 @@ NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 class Version(argparse.Action):
-    """Prints the versions of simgpu and clang, and the host's; imports what that needs only then."""
+    """Prints the versions of simgpu, clang and the host; imports the modules for that only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> NoReturn:
         from simgpu.tools.verbs.doctor import version_lines
@@ -157,7 +157,7 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
         prog="simgpu", usage="simgpu VERB ...", description=overview(), formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action=Version, nargs=0, help="print the version, clang's and the host's")
-    text = "print completion for a shell; its first line says where it goes"
+    text = "print a completion script for a shell; its first line says where to install it"
     parser.add_argument("--completion", action=Completion, choices=("bash", "zsh", "fish"), help=text)
     text = "show no progress; without it, a terminal's stderr shows long work"
     parser.add_argument("--quiet", action="store_true", help=text)
@@ -216,7 +216,7 @@ def _bug(error: Exception) -> str:
 
 
 def _abandon_stdout() -> None:
-    """Points stdout at nothing: nobody reads it any more, and buffered output must not raise when the interpreter ends."""
+    """Redirects stdout to the null device: its reader is gone, and buffered output must not raise when the interpreter ends."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -148,8 +148,8 @@ class BarrierSlack(Check):
 
 def _note(launch: Dispatch, record: int, count: int) -> Finding:
     message = (
-        "no two waves touch the same bytes before and behind this s_barrier, up to the next ones: on these paths it orders nothing "
-        "and may go (one such barrier at a time: without it, another may be needed)"
+        "no two waves access the same bytes before and after this s_barrier, up to the next ones: on these paths it orders "
+        "nothing and can be removed (remove one such barrier at a time: another may then be needed)"
     )
     return finding_at(launch, record, "performance", message, severity="note", count=count)
 

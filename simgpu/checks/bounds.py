@@ -237,9 +237,10 @@ def _of_foreign(launch: Dispatch, event: Event) -> Finding | None:
     if origin is None or landed is None or origin is landed:
         return None
     names = argument_names(launch)
+    pointer, place = allocation_name(origin, names), allocation_name(landed, names)
     message = (
-        f"the pointer {event.address:#x} is one to {allocation_name(origin, names)}, the access lands in "
-        f"{allocation_name(landed, names)}: what is added to the pointer leaves its allocation"
+        f"the pointer {event.address:#x} is one to {pointer}, the access lands in {place}: "
+        "the offset added to the pointer leads out of its allocation"
     )
     return _finding(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
 
@@ -250,7 +251,7 @@ def _of_filling(launch: Dispatch, event: Event) -> Finding | None:
     if landed is None or (not event.extra and launch.table.was_padding_written(event.address)):
         return None  # a compare-and-swap first loads the expected value of that dword
     whose = allocation_name(landed, argument_names(launch))
-    message = f"the access reaches beyond {whose}: only atomics may touch the rest of the dword that it lies in"
+    message = f"the access reaches beyond {whose}: only atomics may touch the rest of its last dword"
     return _finding(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
 
 
@@ -276,7 +277,7 @@ def _of_scalar(launch: Dispatch, event: Event) -> Finding:
 
 @finding_of(Misuse.LDS_ALIGNMENT)
 def _of_lds(launch: Dispatch, event: Event) -> Finding:
-    message = f"an LDS atomic of {event.extra} bytes at an address that is no multiple of {event.extra}: the hardware faults"
+    message = f"an LDS atomic of {event.extra} bytes at an address that is not a multiple of {event.extra}: the hardware faults"
     return _finding(launch, event, "misaligned", message)
 
 
@@ -284,7 +285,7 @@ def _of_lds(launch: Dispatch, event: Event) -> Finding:
 def _of_kernarg(launch: Dispatch, event: Event) -> Finding:
     message = (
         f"a load at byte {event.address} of the kernel argument segment, which has {launch.info.kernarg_size} bytes "
-        "by the metadata: it reads what no argument is"
+        "by the metadata: it reads past the arguments"
     )
     return _finding(launch, event, "out-of-bounds", message, f"kernarg+{event.address:#x}")
 

@@ -233,7 +233,7 @@ def _notes(launch: Dispatch, record: int, counts: dict[str, np.ndarray]) -> list
     if lines and lines >= WASTE * least:
         size = 1 << LINE_LOG2[launch.arch]
         touched, needed = f"{lines / accesses:.3g}", f"{least / accesses:.3g}"
-        said.append(f"touches {touched} cache lines of {size} bytes each time where {needed} would hold its bytes")
+        said.append(f"touches {touched} cache lines of {size} bytes each time, {needed} would hold its bytes")
     return [_note(launch, record, message, accesses) for message in said]
 
 

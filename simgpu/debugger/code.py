@@ -36,7 +36,7 @@ def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list
         if address[1] and not kernels_by_name([kernel], address[1]):
             raise LaunchError(f"{where}: this is {info.title}; --kernel {address[1]} chooses another of the file")
         if offset % 4 or offset >= info.code_size:
-            raise LaunchError(f"{where}: {info.title} has {info.code_size:#x} bytes of code, a place is a multiple of 4")
+            raise LaunchError(f"{where}: {info.title} has {info.code_size:#x} bytes of code; give a multiple of 4 below that")
         return [offset]
     number = re.fullmatch(r"(?:.*:)?(\d+)", where)
     if number:
@@ -112,7 +112,7 @@ class ReplayCode:
         record = self.replay.launch.entry + offset // 4
         if self.replay.launch.instruction(record) is None:
             held = [at for at, inst in self if at < record < at + inst.size // 4]
-            why = f"it lies inside `{self.text(held[0])}`" if held else "no jump that is known leads there"
+            why = f"it is inside `{self.text(held[0])}`" if held else "no known jump leads there"
             raise LaunchError(f"{where}: no instruction begins at {self.address(record)}: {why}")
         return record
 

@@ -291,7 +291,7 @@ class Debugger(Moment):
     def _beginning(self, at: WavePlace) -> Stop:
         self._restart()
         self._move("goto", at)
-        self.stop = Stop("beginning", at, (), "no earlier stop: this is where the wave begins")
+        self.stop = Stop("beginning", at, (), "no earlier stop: this is the beginning of the wave")
         return self.stop
 
     # -- breakpoints ---------------------------------------------------------------------------
@@ -327,7 +327,7 @@ class Debugger(Moment):
         if kind == "watchpoint":
             return self._maker.watch(number, what)
         if condition and (what == "nan" or "#" in what or what.startswith("finding")):
-            raise LaunchError(f"break {what}: it takes no condition; addresses, labels, lines and barriers do")
+            raise LaunchError(f"break {what}: conditions are supported only for addresses, labels, lines and barriers")
         if what == "nan":
             return self._maker.nan(number)
         if what.split(None, 1)[0:1] == ["finding"]:

@@ -118,13 +118,13 @@ class Focus:
         if self._independent is None and (number or _may_wait(self._kernel)):
             self._prove()
         if self._independent in (None, True):
-            self.how = "no workgroup reads what one writes: each begins from the launch's memory" if number else FIRST
+            self.how = "no workgroup reads data that another one writes: each begins with the launch's memory" if number else FIRST
             return self.before
         try:
             found = self._left_by(number)
         except ENDLESS:
             self.whole = True
-            self.how = "workgroups wait for later ones: all of the launch runs, on one thread, in the order of dispatch"
+            self.how = "workgroups wait for later ones: the whole launch runs, on one thread, in the order of dispatch"
             found = self.before
         except SimError:
             self.how = f"the {number} workgroups before it fail: memory is as before the launch"
@@ -142,7 +142,7 @@ class Focus:
         self.how = FIRST
         if number:
             Launch(kernel, self._geometry, self._args, parts=[range(number)]).run()
-            self.how = f"workgroups may read what others write: the {number} before it ran first"
+            self.how = f"workgroups may read data that others write: the {number} before it ran first"
         found = Initial(self._memory)
         try:
             Launch(kernel, self._geometry, self._args, parts=[range(number, number + 1)]).run()

@@ -186,7 +186,7 @@ class DeviceMemory:
             if (at and held.allocations[at - 1].end > allocation.base) or (
                 at < len(held.bases) and held.bases[at] < allocation.end
             ):
-                raise LaunchError(f"the memory at {allocation.address:#x} lies where the device has its own: allocate it again")
+                raise LaunchError(f"the memory at {allocation.address:#x} overlaps the device's own memory: allocate it again")
             return held.with_one(next(self._numbers), at, allocation)
 
         self._change(insert)

@@ -58,7 +58,7 @@ def failures(launch: Dispatch, workers: list[Worker]) -> dict[str, Finding]:
     around = [error for kept in (launch.checks, *(worker.checks for worker in workers)) for error in kept.get(FAILURES, ())]
     found: dict[str, Finding] = {}
     for record, error in [*compiled, *((launch.entry, error) for error in around)]:
-        message = f"{error}. The launch's result stands; what else the check says of it is left out"
+        message = f"{error}. The launch keeps its result. This check reports nothing more for it"
         found.setdefault(error.home, finding_at(launch, record, CHECK_FAILED, message))
     return found
 

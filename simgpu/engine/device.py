@@ -245,7 +245,7 @@ class Device:
                 f"as whole dwords hold, at a multiple of {GRANULE}"
             )
         if not 0 < address <= (1 << 63) - data.size:
-            raise LaunchError(f"{data.size} bytes at {address:#x} do not lie within 63 bits of address")
+            raise LaunchError(f"{data.size} bytes at {address:#x}: give an address above 0 within 63 bits")
         placed = self.memory.place(address, data, writable, label, nbytes=asked, tracked=True, defined=defined)
         return Buffer(self, placed)
 
@@ -364,7 +364,7 @@ class Module(Mapping[str, "Kernel"]):
         start = address + self.bias
         allocation = self.device.memory.find(start)
         if allocation is None:
-            raise LaunchError(f"{address:#x} is no address of the module's code")
+            raise LaunchError(f"{address:#x} is not an address of the module's code")
         at = start - allocation.address
         allocation.data[at : at + len(data)] = np.frombuffer(data, np.uint8)
         for program in self.programs:
@@ -389,7 +389,7 @@ class Module(Mapping[str, "Kernel"]):
                         code, start, self.device.arch, mode, self.device.compiler, self.device.checks, fuse, starts
                     )
                 return self._programs[key]
-        raise LaunchError(f"{info.title}: its entry {info.start:#x} lies in no executable segment")
+        raise LaunchError(f"{info.title}: its entry {info.start:#x} is not in an executable segment")
 
 
 class Kernel(LoadedKernel):
@@ -411,8 +411,8 @@ class Kernel(LoadedKernel):
                     problem = str(error)
             elif isinstance(address, int) and address and device.memory.find(address) is None:
                 problem = (
-                    f"{value!r} is no memory of this Device, which has nothing at {address:#x}, "
-                    f"{device.memory.describe(address)}; a bare address is passed as an int"
+                    f"{value!r} is not memory of this Device, which has no allocation at {address:#x}, "
+                    f"{device.memory.describe(address)}; pass a bare address as an int"
                 )
             if problem:
                 raise LaunchError(f"{self.title}: argument {self.info.named_arguments[index].name}: {problem}")

@@ -81,7 +81,7 @@ def all_wait(launch: Dispatch, worker: Worker) -> Deadlock:
     waves = [wave for wave in live_waves(worker) if wave.status == Status.WAITING]
     where = place(launch, waves[0].resume) if waves else launch.info.title
     return Deadlock(
-        f"{launch.info.title}: all waves that are left wait for others, {len(waves)} of one host thread's before {where}: "
+        f"{launch.info.title}: all remaining waves wait for others, {len(waves)} of one host thread before {where}: "
         "not all workgroups reach the same ds_gws instructions, or their data is not the number of waves less 1"
     )
 
@@ -100,7 +100,8 @@ def out_of_time(launch: Dispatch, workers: list[Worker]) -> SimError:
     spent = f"after {launch.timeout:g} s (timeout)"
     worker = next((worker for worker in workers if any(live_waves(worker))), None)
     if worker is None:
-        return TimeLimit(f"{launch.info.title}: no wave ran yet {spent}; what was compiled is kept, so a second try takes less")
+        said = "the compiled code is cached, so a second try takes less time"
+        return TimeLimit(f"{launch.info.title}: no wave ran yet {spent}; {said}")
     where = _running_at(launch, worker, spent)
     if isinstance(where, Deadlock):
         return where

@@ -83,7 +83,7 @@ def read(path: str | os.PathLike[str]) -> Suppressions:
             entries.append(_entry(block, f"{path}:{number}"))
             block = None
         elif block is None:
-            raise LaunchError(f"{path}:{number}: {line!r} stands outside of a block: a suppression is {{, its lines and }}")
+            raise LaunchError(f"{path}:{number}: {line!r} is outside of a block: a suppression is {{, its lines and }}")
         else:
             block.append(line)
     if block is not None:

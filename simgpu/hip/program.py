@@ -44,7 +44,7 @@ def inspect(path: str) -> HipProgram:
         file = ElfFile(data)
         kernels = ".hip_fatbin" in file.sections_named((b".hip_fatbin",))
         if not any(header.type in (PT_DYNAMIC, PT_INTERP) for header in file.headers):
-            raise LaunchError(f"{path} is statically linked: no library can be loaded in place of AMD's; link it dynamically")
+            raise LaunchError(f"{path} is statically linked: AMD's library cannot be replaced in it; link it dynamically")
         found = HipProgram(True, kernels, _needed_libraries(file))
     except DecodeError:
         return HipProgram(elf=True)
@@ -78,5 +78,5 @@ def why_no_hip(path: str, program: HipProgram) -> str:
     if program.kernels and not program.loads_hip:
         return f"{name} never called HIP here: it has kernels, but loads no libamdhip64.so; is the runtime linked into it?"
     if program.elf and not program.loads_hip:
-        return f"{name} never called HIP: it is no HIP program"
+        return f"{name} never called HIP: it is not a HIP program"
     return f"{name} never called HIP"

@@ -333,7 +333,7 @@ class Server:
             self._note_kernel(finding, name)
         times = self._seen[name]
         text = f"kernel {name} failed" + (f" in its launch {times}" if times > 1 else "")
-        advice = "" if self._options.check else "\n    simgpu hip --check looks for what may have led to it"
+        advice = "" if self._options.check else "\n    run simgpu hip --check to look for the cause"
         said = self._with_sites(str(error))
         self.record.error(f"{text}: {type(error).__name__}: {said}{advice}")
         return next((status for kind, status in STATUSES if isinstance(error, kind)), HipStatus.LAUNCH_FAILURE)

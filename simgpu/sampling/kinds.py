@@ -73,8 +73,8 @@ def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[
         if not one.complete:
             if _spins(sampling, one):
                 raise LaunchError(
-                    f"{name}: workgroups take their work by an atomic in memory, and one alone, which gets all of it, "
-                    f"has not ended after {MOST_STEPS:,} instruction words of a wave: no time is told; time a smaller problem"
+                    f"{name}: workgroups fetch their work by an atomic in memory, and a single one, which gets all of it, "
+                    f"has not ended after {MOST_STEPS:,} instruction words of a wave: time a smaller problem"
                 )
             return [one], LaunchFacts()
     if not rounds and _few_kinds(sizes):
@@ -90,7 +90,7 @@ def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[
         saved.restore()
         again = _whole_group(sampling, wholes[-1].group)
         if again is not None and again.executed * HUNGRY > sizes[0]:
-            why = "workgroups take their work from memory that they share, the first one alone all: each is taken to have its part"
+            why = "workgroups take their work from memory that they share, and the first one took all: equal parts are assumed"
             return [again], LaunchFacts([why], SHARED_WORK, min(groups, places))
     said = f"workgroups differ: {len(wholes):,} of {groups:,} were run, of {min(sizes) / max(sizes):.2g} to 1 of the longest"
     # In one round: how far the longest exceed the rest, unless there are few kinds.
@@ -197,8 +197,8 @@ def _in_order(sampling: Sampling, saved: SavedMemory) -> list[Streams]:
         whole = _whole_group(sampling, group)
         if whole is None or not whole.complete:
             raise LaunchError(
-                f"{name}: workgroup {group} waits for others and does not end, though all before it have: it waits for "
-                "some that run beside it, or for ever; no time is told"
+                f"{name}: workgroup {group} waits for others and does not end, although all earlier ones have ended: it waits for "
+                "workgroups that run at the same time, or forever; its time cannot be modelled"
             )
         executed += whole.executed
         if executed > IN_ORDER_STEPS:

@@ -57,7 +57,7 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
         channels = _channels(sampling, beginnings, steps)
         instructions, code = dict(launch.program.instructions), sampling.code
     except Deadlock as error:
-        raise LaunchError(f"{kernel.title}: a workgroup alone never ends, it waits for others: no time is told ({error})") from None
+        raise LaunchError(f"{kernel.title}: a single workgroup never ends, it waits for others: not modelled ({error})") from None
     finally:
         launch.end(False)
         saved.restore()
@@ -70,10 +70,11 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     if told.shared_by:
         whole = [part_of(code, whole[0], share(code, whole[0], told.shared_by))]
     if not all(trace.complete for trace in whole):
-        notes.append(f"a wave went on past {MOST_STEPS:,} instruction words: its rest is not in the time")
+        notes.append(f"a wave went on past {MOST_STEPS:,} instruction words: its rest is not included in the time")
         wider += ENDLESS
     if any(trace.stretch > 1.01 for trace in whole):
-        notes.append(f"waves go on past what was traced, up to {max(trace.stretch for trace in whole):.3g} times: as until there")
+        stretch = max(trace.stretch for trace in whole)
+        notes.append(f"waves run up to {stretch:.3g} times as long as was traced: the rest is extrapolated")
         wider += UNKNOWN_LOOP
     whole.sort(key=len, reverse=True)
     return SampledLaunch(
@@ -123,9 +124,9 @@ def time_launch(
 ) -> Prediction:  # fmt: skip
     """Predicts the time of a launch; restore: as for `sample`; the others: see `simgpu.timing.predict.predict`."""
     if mhz is not None and not 0 < mhz < math.inf:
-        raise LaunchError(f"mhz={mhz}: give the engine's clock in MHz, more than 0, or None for what the board holds")
+        raise LaunchError(f"mhz={mhz}: give the engine's clock in MHz, more than 0, or None for the clock that the board sustains")
     try:
         sampled = sample(kernel, geometry, args, restore)
     except InstructionLimit as error:
-        raise LaunchError(f"{kernel.title}: {error}; a workgroup that waits for others has no time of its own") from None
+        raise LaunchError(f"{kernel.title}: {error}; a workgroup that waits for others cannot be timed on its own") from None
     return predict(sampled, mhz=mhz, warm=warm, events=events)

@@ -76,7 +76,7 @@ def tells(inst: Instruction) -> str:
     if inst.mnemonic in ("s_memtime", "s_memrealtime"):
         return f"{inst.mnemonic} reads a clock"
     if control is ControlKind.GETREG and isinstance(field, Imm) and fields(field.value)[0] == HW_ID:
-        return "s_getreg_b32 reads where the wave runs"
+        return "s_getreg_b32 reads HW_ID, the wave's hardware slot"
     if control in MESSAGES:
         return f"{inst.mnemonic} calls the host"
     if inst.mnemonic.startswith("ds_gws_"):

@@ -80,7 +80,7 @@ class SlicedLaunch:
     def why_whole(self) -> str:
         """Returns why the launch is not cut, as far as it is known before it runs, or ""."""
         if self.device.check == "performance":
-            return 'check="performance" tells of all workgroups together'
+            return 'check="performance" reports on all workgroups together'
         if not self.device.memory.counts:
             return "Device(unique_bytes=False) does not note the bytes that slices touch"
         return ""
@@ -153,8 +153,8 @@ class SlicedLaunch:
             return None
 
     def _answer(self, task: Task, future: Future[Answer] | None) -> Answer:
-        """Waits for a worker's answer. If there is none, returns a failed answer, so that the slice runs in this process."""
-        lost = "the executor takes no more"
+        """Waits for a worker's answer. If there is none, returns that the slice failed, so that it runs here."""
+        lost = "the executor accepts no more tasks"
         for _ in range(TRIES):
             if future is None:
                 break
@@ -166,7 +166,7 @@ class SlicedLaunch:
                 continue
             if not answer.missing:
                 return answer
-            lost = "workers do not keep what they are sent"
+            lost = "workers do not keep the arrays that they are sent"
             future = self._submit(replace(task, given={name: self.arrays[name].tobytes() for name in answer.missing}))
         return Answer(failed=f"no worker ran it: {lost}")
 
@@ -180,7 +180,7 @@ class SlicedLaunch:
         groups: list[tuple[list[int], TouchedBytes]] = []
         for number, answer in enumerate(answers):
             if answer.failed:
-                return [], f"slice {number} failed alone: {answer.failed}"
+                return [], f"slice {number} failed on its own: {answer.failed}"
             mine, members = TouchedBytes.unpack(answer.touched), [number]
             apart = []
             for group, touched in groups:
@@ -190,7 +190,7 @@ class SlicedLaunch:
                     apart.append((group, touched))
             groups = [*apart, (members, mine)]
         if len(groups) == 1 and len(answers) > 1:
-            return [], "all slices touch bytes of others"
+            return [], "every slice touches bytes of another"
         return [sorted(members) for members, _ in groups if len(members) > 1], ""
 
     def commit(self, tasks: Sequence[Task], answers: Sequence[Answer], meetings: Sequence[Sequence[int]]) -> Run:
@@ -203,7 +203,7 @@ class SlicedLaunch:
             if number != members[0]:
                 continue  # it ran with the first of them
             mine = TouchedBytes.unpack(answer.touched)
-            again = answer.failed or ("it reads what an earlier one wrote" if meet(mine.read, total.written) else "")
+            again = answer.failed or ("it reads data that an earlier one wrote" if meet(mine.read, total.written) else "")
             if not again and len(members) == 1:
                 self._write(answer, mine)
                 runs.append(answer.run)
@@ -224,7 +224,7 @@ class SlicedLaunch:
                 numbers = f"{', '.join(map(str, members[:-1]))} and {members[-1]}"
                 notes.append(f"slices {numbers} ran together in the caller's process: they touch the same bytes")
             else:
-                notes.append(f"slice {number} ran in the caller's process{', with all behind it' if waits else ''}: {again}")
+                notes.append(f"slice {number} ran in the caller's process{', with all later ones' if waits else ''}: {again}")
             if waits:
                 break
         assumed = assumptions(self.kernel.info, self.args)

@@ -40,8 +40,8 @@ __tracebackhide__ = says_it_all
 
 WARP = 64
 ADVICE = (
-    "where it points to a tensor that is no argument, as an entry of a table of pointers, register that before: "
-    "session.register(tensor), with `as session` behind simgpu.triton.device(...)"
+    "if it points to a tensor that is not an argument, such as an entry of a table of pointers, register that tensor before: "
+    "session.register(tensor), with `as session` after simgpu.triton.device(...)"
 )
 
 
@@ -171,8 +171,8 @@ class Session:
         for name, tensor in tensors:
             if there := lies_elsewhere(tensor, self.current):
                 raise Unreachable(
-                    f"{name} lies on {there}, and {binary.name} is launched on cuda:{self.current}, the current device, which "
-                    f"cannot reach it: launch inside of `with torch.cuda.device({there[5:]}):`"
+                    f"{name} is on {there}, but {binary.name} is launched on cuda:{self.current}, the current device, which "
+                    f"cannot reach it: launch inside `with torch.cuda.device({there[5:]}):`"
                 )
         known = [*tensors, *self._registered]
         behind = pointees(known, [value.value for value in values])

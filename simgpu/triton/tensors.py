@@ -110,7 +110,7 @@ def _view(name: str, tensor: Any, label: str) -> HostSpan:
     pointer, shape = int(tensor.data_ptr()), tuple(tensor.shape)
     if getattr(holder, MARK, GPU) == HOST and (pointer or all(shape)):  # an empty tensor's null pointer is valid on a GPU
         # Triton's words come first: tests look for them.
-        said = f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name} lies in host memory"
+        said = f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name} is in host memory"
         raise Unreachable(f"{said}, which a GPU cannot reach: move it there, as by .cuda()")
     place = getattr(holder, "device", "cpu")
     if getattr(place, "type", str(place)) not in ("cpu", ""):

@@ -242,7 +242,7 @@ def test_expected_arrays(scale: str, tmp_path: Path, capsys: pytest.CaptureFixtu
         "stored column by column": right.reshape(4, 64, order="F"),
         "rows rotated by 1": np.roll(right.reshape(8, 32), 1, 0),
         "columns rotated by -3": np.roll(right.reshape(8, 32), -3, 1),
-        "off by 1 rows: what belongs to 1 stands at 0": np.concatenate([np.full((1, 32), 7), right.reshape(8, 32)[:-1]]),
+        "off by 1 rows: the one for 1 is at 0": np.concatenate([np.full((1, 32), 7), right.reshape(8, 32)[:-1]]),
         "0.5 times": 2 * right,
         "in another order": np.random.default_rng(0).permutation(right),
         "elements 100 to 103 of 256": np.where((np.arange(256) < 100) | (np.arange(256) > 103), right, -1),
@@ -268,7 +268,7 @@ def test_an_explanation_is_true(rows: int, columns: int, seed: int) -> None:
     said = explanation(np.roll(want, step, 0), want, 0)
     assert any(f"With its rows rotated by {back} it agrees" in said for back in (-step, rows - step))
     assert "3.5 times" in explanation(3.5 * want, want, 1e-12)
-    assert "All of it is 0" in explanation(0 * want, want, 0)
+    assert "Every element is 0" in explanation(0 * want, want, 0)
     other = want.copy()
     other[rows - 1] += 0.5
     assert f"rows {rows - 1} to {rows - 1} of {rows}" in explanation(other, want, 0)

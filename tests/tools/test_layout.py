@@ -230,7 +230,7 @@ def test_chain(capsys: Capture) -> None:
     assert made["A"]["free"] and made["B"]["rows"] == [[s + 4 * g for g in range(4)] for s in range(4)]
     assert "s = 1: 1 5 9 13" in printed(capsys, *pair)
     text = printed(capsys, "--chain", "v_mfma_f32_32x32x8_f16", "v_mfma_f32_16x16x16_f16", "--operand", "B")
-    assert "not as it stands" in text and "ds_swizzle_b32" in text and "v_cvt_f16_f32" in text
+    assert "not as it is" in text and "ds_swizzle_b32" in text and "v_cvt_f16_f32" in text
     assert "natural" in printed(capsys, "--chain", "v_mfma_f32_32x32x8_f16", "v_mfma_f32_32x32x8_f16")
     sparse = printed(capsys, "--chain", "v_mfma_f32_16x16x16_f16", "v_smfmac_f32_16x16x32_f16")
     assert "no. A of an smfmac" in sparse

@@ -177,7 +177,7 @@ def test_random_tests_end_with_what_the_model_allows(target: str) -> None:
         ("thread\nr0 = load x release agent\n", "no order release"),
         ("thread\nr0 = load x acquire warp\n", "no scope warp"),
         ("store x 1\n", "outside a thread"),
-        ("thread\nr0 = load\n", "lacks something"),
+        ("thread\nr0 = load\n", "too few or too many words"),
         ("thread\nstore x 1\n", "a load in some"),
         ("thread\nr0 = load x\nthread\nr0 = load y\n", "loaded once"),
         ("thread\nr0 = load x\nnever r1=0\n", "r1"),

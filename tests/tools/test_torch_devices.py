@@ -92,12 +92,12 @@ def test_tensors_on_two_gpus_do_not_mix(mix: Any) -> None:
 
 def test_a_kernel_runs_on_the_current_gpu_and_reaches_its_tensors_alone(session: Any) -> None:
     x = torch.arange(10.0, device="cuda:1")
-    with pytest.raises(ValueError, match=r"argument x lies on cuda:1, .* launched on cuda:0.*torch.cuda.device\(1\)"):
+    with pytest.raises(ValueError, match=r"argument x is on cuda:1, .* launched on cuda:0.*torch.cuda.device\(1\)"):
         double(x)
     before = [len(gpu.memory.allocations) for gpu in session.gpus]
     with torch.cuda.device(x.device):
         out = double(x)
-        with pytest.raises(ValueError, match="lies on cuda:0, and vector_add is launched on cuda:1"):
+        with pytest.raises(ValueError, match="is on cuda:0, but vector_add is launched on cuda:1"):
             kernels.vector_add[(1,)](x, x.to("cuda:0"), out, 10, BLOCK=64)
     assert out.device.index == 1 and torch.equal(out.cpu(), 2 * torch.arange(10.0))
     loaded = [len(gpu.memory.allocations) - count for gpu, count in zip(session.gpus, before, strict=True)]

@@ -40,7 +40,7 @@ class TableAction(Action):
 def configure(parser: ArgumentParser) -> None:
     """Adds the table's options to `simgpu bench attention`."""
     parser.add_argument(
-        "--table", action=TableAction, nargs=0, default=False, help="whole problems on the simulator, beside the paper's figures"
+        "--table", action=TableAction, nargs=0, default=False, help="whole problems on the simulator, next to the paper's figures"
     )
     parser.add_argument(
         "--lengths",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Adds the options of `simgpu exec`, except those that save results."""
+    """Adds the options of `simgpu exec`, except those that save or compare results."""
     add_launch_options(parser)
     add_html_option(parser)
 

@@ -18,8 +18,10 @@ ENOUGH = 2.0  # seconds of the workers' processor time, some 7,000 samples: frac
 
 
 def profile_launches(device: Device, launch: Callable[[], object], enough: float = ENOUGH) -> Profile:
-    """Launches repeatedly until the workers have used `enough` seconds of processor time. The caller has compiled the launch
-    before."""
+    """Launches repeatedly until the workers have used `enough` seconds of processor time.
+
+    Compile the kernel by a launch before, as the time of compiling would be counted.
+    """
     with Profiler() as profiler:
         profiler.watch(device)
         while profiler.seconds < enough:
@@ -56,5 +58,5 @@ def show_profile(document: dict[str, Any], what: str) -> None:
 
 
 def _share(share: float, samples: int) -> tuple[str, str]:
-    """Per cent, and its standard error: of n samples, sqrt(p (1 - p) / n)."""
+    """Returns a percentage and its standard error, which is sqrt(p (1 - p) / n) for n samples."""
     return f"{100 * share:.1f}", f"{100 * math.sqrt(max(share * (1 - share), 0.0) / max(samples, 1)):.1f}"

@@ -1,14 +1,14 @@
-"""How fast simgpu is, a file a benchmark; `simgpu bench` runs them from a checkout. The wheel leaves them out.
+"""Benchmarks of simgpu itself, one file each; `simgpu bench` runs them from a checkout. The wheel leaves them out.
 
     table.py            the table that `simgpu bench` prints
-    goals.py            the goals of speed, a row each
-    closed_cost.py      the closed cost against the model of time, on random GEMMs
+    goals.py            the goals of speed, one row each
+    closed_cost.py      the closed cost against the time model, on random GEMMs
     clock_fit.py        the clock of MI355X, from published runs
     gemm.py             a GEMM against numpy's
     aiter_gemm.py       AITER's bf16 GEMM of gfx950 against numpy's
     llm_gemm.py         60 products of language models, modelled
     attention.py        fused attention against numpy's
-    engine.py           wave-instructions a second, by kind of work
+    engine.py           wave-instructions per second, by kind of work
     mfma.py             dense products, by matrix instruction
     corpus.py           compilers' kernels
     launch.py           the cost of an empty launch
@@ -16,8 +16,8 @@
     start.py            from import to the first result
     first_launch.py     new handlers, by number
     memory.py           peak memory beyond the buffers
-    timing.py           the model of a compute unit: wave-instructions a second
-    rates.py            nanoseconds an instruction, by class
+    timing.py           the model of a compute unit: wave-instructions per second
+    rates.py            nanoseconds per instruction, by class
     turn_about.py       best times of compared functions
     blas.py             numpy's BLAS and its threads
     host.py             machine and versions

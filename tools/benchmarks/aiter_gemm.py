@@ -3,7 +3,7 @@
     python -m simgpu.tools.benchmarks.aiter_gemm CHECKOUT [--size 4096] [--threads 2] [--profile] [--json]
 
 CHECKOUT: of github.com/ROCm/aiter, whose code object of 256 x 256 tiles is read in place. D (m, n) = A (m, k) B (n, k)^T, normally
-distributed. Both times are the best of three, turn about (fewer where that takes long). --profile prints the time by opcode.
+distributed. Both times are the best of three, turn about (fewer if they take long). --profile prints the time by opcode.
 """
 
 from __future__ import annotations

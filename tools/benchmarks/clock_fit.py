@@ -2,8 +2,8 @@
 
 ROCm/gfx950-gluon-tutorials gives for its kernels TFLOPS of the whole launch. From thread traces it gives the fraction of the
 loop's clocks in which matrix instructions ran. All multiply 4096 x 4096 x K in one workgroup of 256 x 256 a CU, whose step is
-2,048 matrix clocks. Prologue and epilogue of the traced one take 2,708 and 18,552 clocks (docs/mfma_efficiency.md). Clocks over
-seconds are the clock.
+2,048 matrix clocks. Prologue and epilogue of the traced one take 2,708 and 18,552 clocks (docs/mfma_efficiency.md). A run's
+clock is its clocks over its seconds.
 
   python -m simgpu.tools.benchmarks.clock_fit
 """

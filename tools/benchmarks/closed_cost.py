@@ -1,7 +1,7 @@
 """The closed cost against the model of time, on random GEMMs: `python -m simgpu.tools.benchmarks.closed_cost`.
 
-Board, type, m of 1 to 8,191, n of 64 to 11,584 and k of 256 to 11,585 are random. With `--whole`, n is a multiple of 64 and k
-of 256, which no load cuts.
+Board, type, m of 1 to 8,191, n of 64 to 11,585 and k of 256 to 11,585 are random. With `--whole`, n is a multiple of 64 and k
+of 256, so that no load is cut.
 With `--aiter CHECKOUT --data DIR` the other side is measured times of AITER's kernels, by their tiles only.
 """
 
@@ -59,7 +59,7 @@ class CostComparison:
 
 
 def draw(seed: int, count: int, whole: bool = False) -> Iterator[tuple[GemmProblem, HardwareDescriptor]]:
-    """Draws `count` GEMMs and boards; whole: n and k in multiples that no load cuts."""
+    """Draws `count` GEMMs and boards; whole: n in multiples of 64 and k in multiples of 256, so that no load is cut."""
     source = np.random.default_rng(seed)
     boards = [name for name in targets() if not name.startswith("gpu_")]
     of_n, of_k = (64, 256) if whole else (1, 1)

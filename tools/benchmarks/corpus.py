@@ -4,7 +4,7 @@ python -m simgpu.tools.benchmarks.corpus FOLDER [--only NAME] [--threads 2] [--j
 
 FOLDER: see `robustness.corpus`; workers of a cluster find it under the same name. Kernels that share a machine slow each other:
 times of local:2 are for a look, not for a record. A process that has imported everything and run nothing forks for each kernel:
-once to fill the cache on disk, and then twice more; the better of those counts.
+once to fill the cache on disk, and then twice more. The better of these two times counts.
 """
 
 from __future__ import annotations

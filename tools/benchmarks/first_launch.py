@@ -1,10 +1,10 @@
-"""What the first launch of a kernel costs whose handlers nothing has compiled yet.
+"""Measures the first launch of a kernel whose handlers are not compiled yet.
 
     python -m simgpu.tools.benchmarks.first_launch [--handlers 100] [--target mi300x] [--check] [--json]
 
-The kernel executes so many instructions of `benchmarks.rates` once each, from all classes, in a new process with an empty cache;
-where they do not suffice, again with a scalar register in place of a vector register. Imports, assembling and uploads are not
-counted; the scheduler's loop, and in checked mode what checks call, are.
+The kernel executes N instructions (--handlers) of `benchmarks.rates` once each, from all classes, in a new process with an empty
+cache. If there are too few, it also takes them with a scalar register instead of a vector register. Imports, assembling and
+uploads are not counted. The scheduler's loop and, in checked mode, the functions of checks are.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 python -m simgpu.tools.benchmarks.gemm [--size 4096] [--target mi100] [--dtype f32] [--threads 2] [--check] [--json]
 
-Both are the best of three, turn about (fewer where that takes long).
+Both times are the best of three, turn about (fewer if they take long).
 """
 
 from __future__ import annotations

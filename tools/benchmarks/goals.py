@@ -1,8 +1,8 @@
-"""The goals of speed, a row each: what is measured, by which of the benchmarks, against what.
+"""The speed goals, one row each: the work, the benchmark that measures it, and the limit.
 
 python -m simgpu.tools.benchmarks.goals NAME [--threads 2] [--corpus FOLDER] [--aiter FOLDER] [--profile]
 
-prints one row as JSON: what `simgpu bench` asks a new process for.
+prints one row as JSON; `simgpu bench` runs this in a new process for each row.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _attention_subject(setting: GoalSetting) -> Subject:
 def _numerics(
     name: str, work: str, limit: float, prepare: Callable[[GoalSetting, bool | str], gemm.Gemm | attention.Attention]
 ) -> Goal:
-    """Makes a row of the check of numbers next to plain mode, turn about."""
+    """Makes a row that compares `check="numerics"` with plain mode, turn about."""
 
     def measure(setting: GoalSetting) -> GoalValue:
         plain, checked = prepare(setting, False), prepare(setting, "numerics")
@@ -120,7 +120,7 @@ def _against_numpy(found: dict[str, Any]) -> str:
 
 
 def _loop(name: str, work: str, limit: float, bench: str, check: bool = False) -> Goal:
-    """Makes a row of `benchmarks.engine`: millions of wave-instructions a second, or the seconds of vector add."""
+    """Makes a row of `benchmarks.engine`: millions of wave-instructions per second, or the seconds of vector add."""
     seconds = bench == "vector add"
 
     def prepare(setting: GoalSetting) -> Any:

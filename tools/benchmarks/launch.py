@@ -1,9 +1,10 @@
-"""What a launch of one empty workgroup costs, by what is allocated and loaded beside it.
+"""Measures the launch of one empty workgroup, on devices with little and with much memory and code.
 
 python -m simgpu.tools.benchmarks.launch [--json]
 
 Microseconds, the least of several rounds: a Device with little memory, with 512 MB, with 5,000 allocations, with a module of
-3.4 MB of code; the first launch of that module's kernel; and what an allocation and its end cost among 5,000 others.
+3.4 MB of code; the first launch of that module's kernel; and the cost of allocating and freeing memory among 5,000 other
+allocations.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def modelled_time(case: LayerProduct, dtype: str, target: str | HardwareDescript
 
 
 def main() -> None:
-    """Prints a line a case: tile and parts that share it, microseconds, shares of the matrix units in main loop and kernel."""
+    """Prints one line per case: tile and split of K, microseconds, fractions of main loop and kernel in which matrix units work."""
     parser = argparse.ArgumentParser(prog="python -m simgpu.tools.benchmarks.llm_gemm", description=main.__doc__)
     parser.add_argument("--target", default="mi300x", help="board or architecture (default: mi300x)")
     parser.add_argument("--dtype", default="bf16", help="type of A and B (default: bf16)")

@@ -28,7 +28,7 @@ RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of ru_maxrss: getrus
 
 
 def main() -> int:
-    """Prints MiB: the peak, the buffers, and what is between."""
+    """Prints MiB: the peak, the buffers, and their difference."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", nargs="?", choices=tuple(WORKS), help="default: all, each in a process of its own")
     parser.add_argument("--threads", type=int, default=2, help="host threads (default: 2)")

@@ -69,7 +69,7 @@ INSTRUCTIONS = (
 
 @dataclass(frozen=True)
 class Packing:
-    """A kernel's reads of its operands, in loads of 16 bytes a lane."""
+    """A kernel's reads of its operands, in loads of 16 bytes per lane."""
 
     row: MatrixInstruction
     steps: int  # instructions on each tile between loads

@@ -1,9 +1,10 @@
-"""Nanoseconds a wave-instruction takes, by class: the slow ones show.
+"""Nanoseconds per wave-instruction, by class; marks slow instructions.
 
     python -m simgpu.tools.benchmarks.rates [--target mi300x] [--only TEXT] [--json]
 
 Each instruction runs 16 times in a loop, on one wave, with all lanes, and with ordinary numbers in its registers; the time is
-CPU time of one thread, without the loop. What the target lacks is left out. `x` is the time in medians of the class.
+CPU time of one thread, without the loop. Instructions that the target lacks are left out. `x` is the time over the median of
+the class.
 """
 
 from __future__ import annotations

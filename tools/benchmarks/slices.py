@@ -1,8 +1,8 @@
-"""What cutting a launch costs: a GEMM in slices in processes of one thread, beside one process with as many threads, in pairs.
+"""Measures the cost of cutting a launch: a GEMM sliced over processes of one thread, and in one process with as many threads.
 
 python -m simgpu.tools.benchmarks.slices [--size 4096] [--processes 2] [--pairs 3] [--json]
 
-Processor time counts what both do, whoever else uses the machine; wall time is what a person waits for.
+The two are measured in pairs. Processor time leaves out other users of the machine; wall time includes them.
 """
 
 from __future__ import annotations

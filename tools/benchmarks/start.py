@@ -2,7 +2,7 @@
 
 python -m simgpu.tools.benchmarks.start [--json]
 
-Cold: simgpu's cache is an empty folder. Warm: a process before has filled it. Python's bytecode is there, as pip leaves it.
+Cold: simgpu's cache is an empty folder. Warm: an earlier process has filled it. Python's bytecode exists, as after pip install.
 Starting Python itself is not counted.
 """
 

@@ -1,4 +1,4 @@
-"""Wave-instructions a second of a compute unit's model, on one core: `python -m simgpu.tools.benchmarks.timing`.
+"""Wave-instructions per second of the model of a compute unit, on one core: `python -m simgpu.tools.benchmarks.timing`.
 
 The mix is a matrix product's: matrix and vector instructions, LDS reads, loads, waits and barriers, of 4, 8, 16 and 32 waves.
 """
@@ -18,13 +18,13 @@ from simgpu.timing.code import columns
 from simgpu.timing.gpu import Gpu, Mechanisms
 from simgpu.tools.shared.console import print_figures
 
-GOALS = {4: 20.0, 8: 20.0, 16: 10.0, 32: 10.0}  # million a second
+GOALS = {4: 20.0, 8: 20.0, 16: 10.0, 32: 10.0}  # million per second
 STEPS = 4_000_000
 ROUNDS = 5
 
 
 def rate(waves: int) -> float:
-    """Returns millions a second, the best of ROUNDS."""
+    """Returns millions per second, the best of ROUNDS."""
     chip = hardware.target("mi300x")
     row = pipelines(chip.arch)
     matrix = Issue(Unit.MATRIX, Kind.MATRIX, 32, shadow=8)

@@ -7,7 +7,7 @@
     shadow.py            where the error of the worst element came from
     timing.py            many launches, and figures from their times
     opencl.py            OpenCL C kernels, compiled
-    opencl.h             the language's words, included in every OpenCL source
+    opencl.h             OpenCL C's built-in types and functions, included in every source
     sources.py           the code object that a file names, assembled if need be
     strict_device.py     a simulated GPU for tests: findings raise
     file_kernel.py       a kernel of a code object, its arguments and extents

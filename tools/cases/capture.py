@@ -41,8 +41,8 @@ class CapturedRegion:
     label: str  # names the arguments that point into it
 
     def bytes(self) -> np.ndarray:
-        """Returns a copy, up to a whole dword. Raises UsageError if the file is too short."""
-        held = self.path.stat().st_size if self.path.is_file() else 0  # before memory is reserved for what a document claims
+        """Returns a copy, padded with zeros to a whole dword. Raises UsageError if the file is too short."""
+        held = self.path.stat().st_size if self.path.is_file() else 0  # before memory is allocated for the size in the JSON
         if held < self.nbytes:
             raise UsageError(f"{self.path}: {held:,} bytes of the {self.nbytes:,} at {self.base:#x}: capture it again")
         data = np.zeros(-(-self.nbytes // GRANULE) * GRANULE, np.uint8)
@@ -155,7 +155,7 @@ def _regions(folder: Path, info: KernelInfo, values: list[bytes]) -> list[Captur
         label = f"argument {' and '.join(pointing)}" if pointing else "captured memory"
         if found and found[-1].base + found[-1].nbytes > base:
             other = f"{found[-1].nbytes:,} bytes at {found[-1].base:#x}"
-            raise UsageError(f"{folder}: memory at {base:#x} lies in that of {other}: capture it again")
+            raise UsageError(f"{folder}: memory at {base:#x} overlaps {other}: capture it again")
         if base % GRANULE or nbytes <= 0:
             raise UsageError(f"{folder}: memory of {nbytes} bytes at {base:#x} is none that a GPU allocates: capture it again")
         found.append(CapturedRegion(base, nbytes, folder / "memory" / f"region_{base:x}.bin", label))

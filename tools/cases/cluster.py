@@ -36,7 +36,7 @@ def run_tasks(
 ) -> Iterator[tuple[Task, Future[Result]]]:
     """Runs `function` of every task on the cluster `where` and yields each task with its future as it finishes. Shows progress.
 
-    Workers find the function by its name, so it must be a module's. Raises UsageError for an unknown cluster.
+    Workers import the function by its name, so it must be defined at module level. Raises UsageError for an unknown cluster.
     """
     with executor_of(where) as (executor, at_once), count_progress(len(tasks), noun) as done:
         ahead = 1 if where == HERE else AHEAD * at_once  # here, a task runs as soon as it is submitted

@@ -140,7 +140,7 @@ def kernel_named(kernels: Mapping[str, Any], name: str | None) -> str:
 
 
 def argument_maker(rng: np.random.Generator, arch: str) -> Callable[[str], Input]:
-    """Returns a function from an --arg to its Input. Its UsageError says what an argument may be."""
+    """Returns a function that parses an --arg into its Input. It raises UsageError, which lists the forms of an argument."""
 
     def make(spec: str) -> Input:
         head, _, rest = spec.partition(":")
@@ -170,7 +170,7 @@ def argument_maker(rng: np.random.Generator, arch: str) -> Callable[[str], Input
 def load_array(path: str) -> np.ndarray:
     """Reads the array of an .npy file. Raises UsageError for an array of objects and for a file that is shorter than it claims."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: memory is used only after the size has proved true
+        array = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped, so a false size in the header allocates nothing
         if isinstance(array, np.ndarray) and array.dtype.itemsize:
             return np.array(array, order="C", subok=False)
         why = "elements of no bytes" if isinstance(array, np.ndarray) else f"it holds {type(array).__name__}"

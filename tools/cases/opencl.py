@@ -1,6 +1,6 @@
 """OpenCL C kernels to a code object, by the clang that also assembles kernels. It needs no ROCm and no device library.
 
-The language's words come from our opencl.h, which lists what it leaves out.
+OpenCL C's built-in types and functions come from our opencl.h, which lists those that it lacks.
 """
 
 from __future__ import annotations

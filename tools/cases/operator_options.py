@@ -20,7 +20,7 @@ def add_operator_options(
     kernels: bool = False,
     required: bool = True,
 ) -> Any:
-    """Adds OP, a sub-parser an operator, and --json; returns argparse's action, to which a verb may add others.
+    """Adds OP, one sub-parser per operator, and --json; returns argparse's action, to which a verb may add others.
 
     more: adds the verb's own options; kernels: the verb accepts kernels other than the tree's; required: an OP must be named.
     """

@@ -146,8 +146,8 @@ def _gemm(o: Namespace) -> TiledComputation:
 
 
 def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workload:
-    """Draws A, B, C and the epilogue's operands. C is NaN if beta = 0, since it must not be read; nothing follows a last
-    element.
+    """Draws A, B, C and the epilogue's operands. C is NaN if beta = 0, since it must not be read. Arrays of strided operands end
+    at their last element, so that reads beyond it are found.
 
     Scales are uniform in [1/4, 2). MX operands and their scales come from f32 by `microscale`. In a grouped product, some
     groups are far likelier than others to get rows.
@@ -229,7 +229,7 @@ def _gemm_matrices(tree: TiledComputation, work: Workload) -> Matrices:
 
 
 def _gemm_host_bytes(p: GemmProblem) -> int:
-    """Bytes of the operands on both sides, of float64 copies, the reference and the bound."""
+    """Bytes of the operands on host and device, of float64 copies, the reference and the bound."""
     return 2 * _gemm_operand_bytes(p) + 8 * p.batch * (2 * (p.m + max(1, p.groups) * p.n) * p.k + 6 * p.m * p.n)
 
 
@@ -433,7 +433,7 @@ def _cache(p: AttentionProblem, inputs: Inputs) -> tuple[Cache, np.ndarray]:
     """Draws a cache's arrays other than K and V, and which rows of the pools' pages, (pages, page), hold keys.
 
     The first sequence is full. Pages are in random order, one of them belongs to no sequence, and table entries that no key
-    needs hold no page's number.
+    needs are -1.
     """
     scale_k, scale_v = (inputs.rng.uniform(0.25, 2, p.kv_heads).astype(np.float32) if p.narrow_kv else None for _ in "KV")
     if not p.page:

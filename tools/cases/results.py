@@ -17,11 +17,11 @@ from simgpu.tools.shared.errors import UsageError
 class BufferResult:
     """A buffer argument after the launch."""
 
-    index: int
-    spec: str
+    index: int  # the argument's number, from 0
+    spec: str  # text of --arg, or the value of a captured argument
     before: np.ndarray
     after: np.ndarray
-    path: str | None
+    path: str | None  # file of --save, if any
 
     def document(self) -> dict[str, Any]:
         """Returns a JSON document. min and max leave NaN out, and are None if no element is left."""
@@ -66,15 +66,15 @@ def _raw(array: np.ndarray) -> np.ndarray:
 class Expectation:
     """A buffer argument compared with the array that it should hold."""
 
-    argument: int
-    file: str
+    argument: int  # its number, from 0
+    file: str  # of the expected array
     elements: int
-    tolerance: float
-    differing: int = 0
+    tolerance: float  # relative to the largest expected element
+    differing: int = 0  # elements outside the tolerance
     worst: tuple[int, ...] = ()  # index of the element that differs most, if any differs
-    got: float = 0.0
-    want: float = 0.0
-    explanation: str = ""
+    got: float = 0.0  # value of the worst element
+    want: float = 0.0  # its expected value
+    explanation: str = ""  # likely cause, "" if unknown
 
     @classmethod
     def of(cls, index: int, path: str, got: np.ndarray, want: np.ndarray, tolerance: float | None) -> Expectation:

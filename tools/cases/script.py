@@ -38,7 +38,7 @@ def add_launch_options(parser: ArgumentParser) -> None:
 def with_subject(
     verb: str, what: str, rest: list[str], wanted: Namespace, act: Callable[[Subject], int], last: bool = False
 ) -> int:
-    """Returns what `act` returns for the launch that `FILE|OP|SCRIPT ...` names; raises what `subject` and `at_launch` raise.
+    """Calls `act` on the launch that `FILE|OP|SCRIPT ...` names and returns its status. Raises as `subject` and `at_launch`.
 
     wanted: the verb's options, with those of `add_launch_options` and `step`.
     """

@@ -61,7 +61,7 @@ class WorstElement:
         if rest >= LEAST:
             said.append(f"{rest:6.1%}  by others, from {len(groups) - len(shown)} lines")
         if not found.complete:
-            said.append("Not all was followed: there are too many paths.")
+            said.append("Not all paths were followed: there are too many.")
         return said
 
     def _of_a_line(self) -> list[list[Origin]]:
@@ -76,8 +76,8 @@ class WorstElement:
 def worst_element(
     options: Namespace, kernel: EmittedKernel, work: Workload, index: tuple[int, ...], want: float
 ) -> WorstElement:
-    """Finds what made the error of an element of the result. Raises LaunchError for types without shadows and for an unknown
-    origin."""
+    """Finds the instructions that made the error of an element of the result. Raises LaunchError for types without shadows and
+    for an unknown origin."""
     from simgpu.asm import Prepared
     from simgpu.checks.numerics.shadow.origins import origins_of
     from simgpu.checks.writer import writer_of

@@ -83,10 +83,10 @@ def read_code_object(path: str, target: str | None = None) -> CodeObject:
 def compile(path: str, target: str | None = None) -> bytes:
     """Compiles kernels (.hip, .cl), or assembles a file of any other name, and returns the code object; no ROCm is needed.
 
-    path: the file, or its text, which has more than one line: HIP, OpenCL C or assembly, by its words
+    path: the file, or its text of more than one line; HIP, OpenCL C and assembly are recognized by their keywords
     target: board or architecture (default: the `.amdgcn_target` of assembly)
 
-    Raises OSError, TargetError, ToolchainError, and UsageError with the compiler's words.
+    Raises OSError, TargetError, ToolchainError, and UsageError with the compiler's message.
 
     >>> compile("__global__ void nothing() {\\n}", target="mi300x")[:4]
     b'\\x7fELF'

@@ -93,7 +93,7 @@ def subjects(verb: str, what: str, rest: list[str], compares: bool = True) -> li
     options = inner.parse_args([what, *rest])
     if options.device != "sim":
         more = "; `simgpu bench --device hip` measures" if verb == "time" else ""
-        raise UsageError(f"`simgpu {verb}` is of the simulator: leave --device hip out{more}")
+        raise UsageError(f"`simgpu {verb}` uses the simulator: leave --device hip out{more}")
     return operator_subjects(options, compares) if operator else [file_subject(options)]
 
 

@@ -1,4 +1,4 @@
-"""A sweep: many command lines of a verb, each a row of a table. Finished rows are kept, so no case runs twice."""
+"""A sweep: many command lines of a verb, each a row of a table. Finished rows are saved, so no case runs twice."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def flatten(document: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
 
 
 class SweepRows:
-    """Finished rows, in a file next to the table, one JSON document a line."""
+    """Finished rows, in a file next to the table, one JSON document per line."""
 
     def __init__(self, table: str) -> None:
         self.path = Path(f"{table}{KEPT}")
@@ -81,7 +81,7 @@ class SweepRows:
                     continue  # the last line of a sweep that was killed while it wrote
 
     def add(self, case: SweepCase, row: dict[str, Any]) -> None:
-        """Keeps a finished row. A LOST row, whose case no worker ran, is kept only until this process ends."""
+        """Saves a finished row. A LOST row, whose worker died, is kept only until this process ends, so its case runs again."""
         self.finished[case.key] = row
         if row["status"] == LOST:
             return
@@ -94,7 +94,7 @@ class SweepRows:
 
 
 def write_table(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
-    """Returns the table in one of FORMATS, a row a case; a missing value stays empty. Raises UsageError."""
+    """Returns the table in one of FORMATS, one row per case; a missing value stays empty. Raises UsageError without pyarrow."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if suffix == ".json":
         return json.dumps(list(rows), indent=1).encode() + b"\n"

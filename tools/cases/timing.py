@@ -76,7 +76,7 @@ class Figures:
 
 
 def first_workgroups(prepared: Prepared, buffers: Sequence[Any]) -> None:
-    """Launches one workgroup of each kernel, which compiles most of what they use."""
+    """Launches one workgroup of each kernel, which compiles most handlers that the kernels use."""
     for entry, call in prepared.calls(*buffers):
         entry.launch(**{**call, "grid": 1})
 
@@ -104,7 +104,7 @@ class Timer:
         self._time([0])
         first = self._output(0)
         self._time([len(self.sets) - 1 - index % len(self.sets) for index in range(WARM_UP)])
-        if self.real:  # evicts what the warm-up and the uploads left in the caches
+        if self.real:  # evicts the data of the warm-up and the uploads from the caches
             self.device.free(self.device.upload(np.zeros(self.cold_bytes, np.uint8)))
         order = [index % len(self.sets) for index in range(self.launches)]
         seconds = self._time(order)
@@ -117,7 +117,7 @@ class Timer:
         self._time([0])
 
     def watch_kernels(self) -> list[WatchedLaunch]:
-        """Launches once more in the simulator and returns what a page shows of each kernel."""
+        """Launches once more in the simulator and returns the records of each kernel for a page."""
         from simgpu.tools.page.watching import Watching
 
         watching = Watching()

@@ -114,7 +114,7 @@ class Workload:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes of each operand's elements; twice for a result that is also read."""
+        """Bytes of all operands' elements; a result that is also read counts twice."""
         once = sum(operand.flat.nbytes if isinstance(operand, PackedRows) else operand.view.nbytes for operand in self.operands)
         return once + (self.operands[self.result].view.nbytes if self.reads_result else 0)
 

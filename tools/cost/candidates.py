@@ -27,14 +27,14 @@ LANE_BYTES = 128  # bytes of one operand that a lane stages: eight 128-bit loads
 
 @dataclass(frozen=True)
 class Candidates:
-    """Tiles as columns (tM, tN, tK, workgroups a CU), and the splits to try for each."""
+    """Tiles as columns (tM, tN, tK, workgroups per CU), and the splits to try for each."""
 
     rows: tuple[tuple[int, int, int, int], ...]
     splits: tuple[int, ...]
 
     @property
     def tiles(self) -> Tiles:
-        """Tiles of the table: a row a tile and a column a split."""
+        """Tiles of the table, as arrays that broadcast: one row per tile and one column per split."""
         m, n, k, resident = (np.array(column)[:, None] for column in zip(*self.rows, strict=True))
         return Tiles(m, n, k, np.array(self.splits)[None, :], resident)
 
@@ -45,7 +45,7 @@ class Candidates:
 
 
 def splits() -> tuple[int, ...]:
-    """Returns 1 to 64, then steps of a thirty-second of an octave."""
+    """Returns 1 to 64, then 32 steps for each doubling, up to MOST_PARTS."""
     beyond = np.unique(np.round(64 * 2 ** np.arange(0, 3.001, 1 / 32)).astype(int))
     return (*range(1, 64), *(int(x) for x in beyond if x <= MOST_PARTS))
 

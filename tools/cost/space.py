@@ -1,4 +1,4 @@
-"""Every tile of a problem that a search covers, with its modelled time: one table an operator.
+"""Every tile of a problem that a search covers, with its modelled time: one table per operator.
 
 Covered:  gemm  every tile that the emitter accepts (`candidates`), split into up to 512 parts
           conv2d  every tile of the closed form's columns and channel step that fits a CU, with every split
@@ -57,7 +57,7 @@ class Space:
     chosen_seconds: float
     rows: tuple[Tile, ...]  # tiles without a split
     splits: tuple[int, ...]
-    seconds: np.ndarray  # a row a tile, a column a split; infinite if the tile does not allow the split
+    seconds: np.ndarray  # one row per tile, one column per split; infinite if the tile does not allow the split
     tree: Callable[[Tile], Root]  # builds a tile's tree, to be emitted
 
     def best(self) -> tuple[Tile, float]:

@@ -1,4 +1,4 @@
-"""A picture of the time over the best by trial: a line a start, geometric mean over the searches."""
+"""A picture of the time over the best by trial: one line per start, the geometric mean over the searches."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The Debug Adapter Protocol on the debugger: threads are the waves of the workgroup in focus, an editor's steps are the
 debugger's.
 
-`launch` takes {"program": FILE or OP, "args": [...], "group": "0", "cwd": ...}; args are those of `simgpu exec` or `simgpu
-run`.
+`launch` takes {"program": FILE or OP, "args": [...], "group": "0", "step": KERNEL, "cwd": ...}; args are those of `simgpu
+exec` or `simgpu run`, and step names one of an operator's kernels.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ CAPABILITIES = {
     "supportsDisassembleRequest": True, "supportsSteppingGranularity": True, "supportsTerminateRequest": True,
     "supportsEvaluateForHovers": True,
     "exceptionBreakpointFilters": [
-        {"filter": "nan", "label": "NaN", "description": "behind what wrote one in an active lane", "default": False},
+        {"filter": "nan", "label": "NaN", "description": "after an instruction that wrote one to an active lane", "default": False},
         {"filter": "barrier", "label": "Barriers", "description": "before each s_barrier", "default": False},
-        {"filter": "finding", "label": "All findings", "description": "what checked mode takes for an error", "default": False},
+        {"filter": "finding", "label": "All findings", "description": "each error of checked mode", "default": False},
         *({"filter": f"finding {kind}", "label": f"Finding: {kind}", "description": "simgpu help findings", "default": False}
           for kind in KINDS),
     ],
@@ -47,7 +47,7 @@ SCOPE_BITS, LANES_OF = 8, 1 << 20  # of variablesReference: wave << 8 | scope; +
 REASONS = {"breakpoint": "breakpoint", "watchpoint": "data breakpoint", "step": "step", "goto": "goto", "beginning": "entry",
            "interrupted": "pause", "fault": "exception", "ended": "pause"}  # fmt: skip
 MOST_ROWS = 1 << 16  # instructions in an answer
-SOURCE = 1  # the reference of the kernel's assembly if it is no file
+SOURCE = 1  # sourceReference of the kernel's assembly if it is not a file
 RUNNING = frozenset(("continue", "next", "stepIn", "stepOut", "reverseContinue", "stepBack"))
 
 
@@ -76,7 +76,7 @@ class Adapter:
                 self._held.close()
 
     def _read(self) -> None:
-        """Takes messages as they come: a pause interrupts the current run. However reading ends, `serve` ends."""
+        """Queues messages for `serve`; a pause also interrupts the current run at once. When reading ends, `serve` ends."""
         try:
             while (message := self._channel.read()) is not None:
                 if message.get("command") == "pause" and self._held is not None:
@@ -97,7 +97,7 @@ class Adapter:
         action: Callable[[dict[str, Any]], dict[str, Any] | None] | None = getattr(self, f"on_{command}", None)
         try:
             if action is None:
-                raise LaunchError(f"{command!r} is no request that this adapter knows")
+                raise LaunchError(f"{command!r} is not a request that this adapter knows")
             if command in RUNNING:  # the answer first: the run may last
                 self._debugger()
                 body = {"allThreadsContinued": True} if command == "continue" else {}

@@ -1,4 +1,4 @@
-"""The base of all commands of the prompt: the debugger, the output, and the reading of commands."""
+"""Base class of the prompt's commands: the debugger, the output, and the reading of commands."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Commands(cmd.Cmd):
         raise LaunchError(f"{word!r} is no command{did_you_mean(word, self.commands())}; help lists them")
 
     def emptyline(self) -> bool:
-        """Repeats a step, as gdb does."""
+        """Repeats the last command if it was a step, as gdb does on an empty line."""
         last = self.lastcmd.split()[:1]
         return self.onecmd(self.lastcmd) if last and SHORT.get(last[0], last[0]) in ("step", "next", "reverse-step") else False
 
@@ -122,13 +122,13 @@ class Commands(cmd.Cmd):
         return True
 
     def do_help(self, text: str) -> None:
-        """help [COMMAND]: the commands, or one of them."""
+        """help [COMMAND]: lists the commands, or explains one of them."""
         name = SHORT.get(text.strip(), text.strip())
         if not name:
             for command in self.commands():
                 self._paragraph(re.split(r"\. |: WHERE", self._help_of(command))[0], "  ")
             short = ", ".join(f"{key} {full}" for key, full in SHORT.items() if len(key) <= 3)
-            self._paragraph(f"An unambiguous beginning of a name will do; short: {short}", "")
+            self._paragraph(f"Names may be shortened while they are unambiguous; short forms: {short}", "")
             return
         if name not in self.commands():
             raise LaunchError(f"{name!r} is no command{did_you_mean(name, self.commands())}")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Looking(Commands):
-    """Commands about registers, tiles, LDS, memory, and who wrote what."""
+    """Commands that show registers, tiles, LDS and memory, and that trace values back to the instructions that made them."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -29,7 +29,7 @@ class Looking(Commands):
         self._listed: tuple[str, str, int] | None = None  # of the last `list`: the wave's line, the file and the middle shown
 
     def do_where(self, text: str) -> None:
-        """where: the place, the instruction, the line."""
+        """where: shows the wave's place, instruction and source line."""
         self.output(views.position_line(self.debugger))
 
     def do_backtrace(self, text: str) -> None:
@@ -85,18 +85,18 @@ class Looking(Commands):
             raise LaunchError(f"no display {text}: there are {', '.join(map(str, self.displays)) or 'none'}")
 
     def do_waves(self, text: str) -> None:
-        """waves: where each wave of the workgroup stands; * the one that commands are about."""
+        """waves: shows the place of each wave of the workgroup; * marks the selected one."""
         for wave in range(self.debugger.waves):
             self.output(f"{'*' if wave == self.debugger.wave else ' '} {views.position_line(self.debugger, wave)}")
 
     def do_wave(self, text: str) -> None:
-        """wave N: have commands be about another wave (gdb: thread)."""
+        """wave N: selects another wave (gdb: thread)."""
         if text:
             self.debugger.select(self._count(text))
         self.output(views.position_line(self.debugger))
 
     def do_lanes(self, text: str) -> None:
-        """lanes: the active lanes (EXEC), VCC and SCC."""
+        """lanes: shows the active lanes (EXEC), VCC and SCC."""
         from simgpu.engine.finding import lane_ranges, lanes_of
 
         snapshot = self.debugger.snapshot()
@@ -152,8 +152,9 @@ class Looking(Commands):
             self.output("No locals: the kernel was compiled without -g.")
 
     def do_print(self, text: str) -> None:
-        """print[/x|/d|/u|/f|/h] WHAT: a variable (i, i[3] of lane 3; of Triton acc, acc[3,0:4]); registers (v17, v[4:7], s[8:9])
-        as hexadecimal, i32, u32, f32 or f16 halves; an element (C[3,5]); or an expression (f32(v17[3]) * 2)."""
+        """print[/x|/d|/u|/f|/h] WHAT: prints a value. WHAT: a variable (i, i[3] of lane 3; of Triton acc, acc[3,0:4]);
+        registers (v17, v[4:7], s[8:9]) as hexadecimal, i32, u32, f32 or f16 halves; an element (C[3,5]); or an expression
+        (f32(v17[3]) * 2)."""
         self.show_value(text)
 
     def show_value(self, text: str) -> None:
@@ -191,7 +192,7 @@ class Looking(Commands):
         return local is not None
 
     def do_lane(self, text: str) -> None:
-        """lane apply L[-L] print[/F] REGISTER: the register in some lanes (rocgdb)."""
+        """lane apply L[-L] print[/F] REGISTER: prints the register in some lanes (rocgdb)."""
         match = re.fullmatch(r"apply\s+(\d+)(?:-(\d+))?\s+(?:print|p)(/\w)?\s+(\S+)", text)
         if not match or not int(match[1]) <= int(match[2] or match[1]) < 64:
             raise LaunchError("lane apply L[-L] print[/F] REGISTER, as `lane apply 0-3 print/f v17`")
@@ -199,8 +200,9 @@ class Looking(Commands):
             self._lines(views.registers(self.debugger, f"{match[4]}[{lane}]", (match[3] or "")[1:]))
 
     def do_tile(self, text: str) -> None:
-        """tile REGISTERS OPERAND MFMA [at rows R, cols C] [against M]: registers as the matrix that they hold: `tile a[0:3] D
-        v_mfma_f32_16x16x4f32`. Rows and columns place it in a matrix; M is one of the operator's, beside which it is shown."""
+        """tile REGISTERS OPERAND MFMA [at rows R, cols C] [against M]: shows the matrix that registers hold. Example: `tile
+        a[0:3] D v_mfma_f32_16x16x4f32`. Rows and columns place it in a matrix; M, one of the operator's, is shown next to
+        it."""
         from simgpu.tools.matrix.trace_tile import Comparison, Declaration
 
         wanted, _, against = text.partition(" against ")
@@ -220,7 +222,7 @@ class Looking(Commands):
             self._lines(views.matrix(declared.tile(self.debugger.snapshot()), declared.row0, declared.column0))
 
     def do_who(self, text: str) -> None:
-        """who REGISTER: the instruction that wrote it last before this moment: `who v17[3]`, `who s4`."""
+        """who REGISTER: shows the instruction that wrote it last before this moment: `who v17[3]`, `who s4`."""
         word = self._word(text)
         place = self._why().writer(word, self.debugger.wave, self.debugger.wave_place().retired)
         if place is None:
@@ -231,8 +233,8 @@ class Looking(Commands):
         self.output(f"{place}  {code.address(record)}  {code.text(record)}  {code.line(record)}".rstrip())
 
     def do_why(self, text: str) -> None:
-        """why WHAT: where it came from, as a tree: a register's lane at this moment (v17[3], s4), or an element as the workgroup
-        leaves it (C[404,622]; 0x1000020840:f16, where it has no name)."""
+        """why WHAT: shows where a value came from, as a tree. WHAT: a register's lane at this moment (v17[3], s4), or an
+        element as the workgroup leaves it (C[404,622]; 0x1000020840:f16, if it has no name)."""
         from simgpu.tools.debug.tree import Tree
 
         why = self._why()
@@ -251,7 +253,7 @@ class Looking(Commands):
         return wanted.reg.file, wanted.reg.index, wanted.lane or 0
 
     def _why(self) -> Why:
-        """Returns the flow of the workgroup's whole run, which is followed once."""
+        """Returns the data flow of the whole run of the workgroup in focus, kept until another workgroup is in focus."""
         group = self.debugger.replay.group
         if group not in self._followed:
             from simgpu.debugger.flow.why import Why
@@ -260,14 +262,14 @@ class Looking(Commands):
         return self._followed[group]
 
     def do_lds(self, text: str) -> None:
-        """lds OFFSET [TYPE [SHAPE]]: a part of the workgroup's LDS: `lds 0x2000 f16 64x32`."""
+        """lds OFFSET [TYPE [SHAPE]]: shows a part of the workgroup's LDS: `lds 0x2000 f16 64x32`."""
         words = text.split()
         if not 1 <= len(words) <= 3:
             raise LaunchError("lds OFFSET [TYPE [SHAPE]], as `lds 0x2000 f16 64x32`")
         self._lines(views.shared_array(self.debugger, _address(words[0]), *(words[1:] + ["u32", "16"][len(words) - 1 :])))
 
     def do_x(self, text: str) -> None:
-        """x ADDRESS|ELEMENT [TYPE [SHAPE]]: device memory, as `x C[3,0] f32 8` or `x 0x1000000000 u32 64`."""
+        """x ADDRESS|ELEMENT [TYPE [SHAPE]]: shows device memory: `x C[3,0] f32 8`, `x 0x1000000000 u32 64`."""
         words = text.split()
         if not 1 <= len(words) <= 3:
             raise LaunchError("x ADDRESS [TYPE [SHAPE]], as `x 0x1000000000 f32 64` or `x C[3,0] f32 8`")

@@ -17,35 +17,36 @@ class RunningCommands(Commands):
     """Commands for steps, places, breakpoints."""
 
     def do_step(self, text: str) -> None:
-        """step [N]: the wave executes one instruction, or N."""
+        """step [N]: executes one instruction of the wave, or N."""
         self._print_stop(self.debugger.step(self._count(text)))
 
     def do_next(self, text: str) -> None:
-        """next: the wave goes on to another source line, calls included."""
+        """next: runs the wave to another source line, over calls."""
         self._print_stop(self.debugger.next())
 
     def do_continue(self, text: str) -> None:
-        """continue: on to the next breakpoint or watchpoint, or the end. Ctrl-C stops at the next jump."""
+        """continue: runs to the next breakpoint or watchpoint, or to the end. Ctrl-C stops at the next jump."""
         self._print_stop(self.debugger.go_on())
 
     def do_finish(self, text: str) -> None:
-        """finish: the wave goes on until the function that it is in has returned; in the kernel itself, to its s_endpgm."""
+        """finish: runs the wave until its function has returned; in the kernel itself, to its s_endpgm."""
         self._print_stop(self.debugger.finish())
 
     def do_goto(self, text: str) -> None:
-        """goto PLACE: to a place in the run, forward or back: wg(7,0,0) w0 #52311, or w0 #52311, or #52311 of this wave."""
+        """goto PLACE: goes to a place in the run, forward or back. PLACE: wg(7,0,0) w0 #52311, or w0 #52311, or #52311 of this
+        wave."""
         self._print_stop(self.debugger.goto(WavePlace.parse(text, self.debugger.replay.group, self.debugger.wave)))
 
     def do_reverse_step(self, text: str) -> None:
-        """reverse-step [N]: to where the wave had executed one instruction fewer, or N."""
+        """reverse-step [N]: steps the wave back by one instruction, or by N."""
         self._print_stop(self.debugger.reverse_step(self._count(text)))
 
     def do_reverse_continue(self, text: str) -> None:
-        """reverse-continue: back to the last stop at a breakpoint or watchpoint, or the beginning."""
+        """reverse-continue: runs back to the last stop at a breakpoint or watchpoint, or to the beginning."""
         self._print_stop(self.debugger.reverse_go_on())
 
     def do_workgroup(self, text: str) -> None:
-        """workgroup [X,Y,Z]: which one this is and how it gets its memory; or another one, at its beginning."""
+        """workgroup [X,Y,Z]: shows this one and how it gets its memory, or goes to the start of another."""
         if text:
             try:
                 group = [int(part) for part in text.strip("()").split(",")]
@@ -58,10 +59,10 @@ class RunningCommands(Commands):
 
     def do_break(self, text: str) -> None:
         """break WHERE [wave N] [if CONDITION]: stops before an instruction. WHERE: 0x1c, NAME+0x1c, a label, a source line, a
-        place (w0 #52311), barrier, nan (behind what writes one), or finding [KIND ...] (where checked mode finds something in this
-        workgroup: wait, race, uninitialized, bounds, overflow ...; default: errors). CONDITION: as any(f32(v17) > 100) and s4 == 7;
-        s4, s[4:5],
-        v17[3], a0, vcc, exec, m0, scc, wave, f32 f16 bf16 i32 isnan abs any all, arithmetic, comparisons, and or not."""
+        place (w0 #52311), barrier, nan (after an instruction that writes one), or finding [KIND ...] (a finding of checked mode
+        in this workgroup: wait, race, uninitialized, bounds, overflow ...; default: errors). CONDITION: as any(f32(v17) > 100)
+        and s4 == 7; s4, s[4:5], v17[3], a0, vcc, exec, m0, scc, wave, f32 f16 bf16 i32 isnan abs any all, arithmetic,
+        comparisons, and or not."""
         where, _, condition = text.partition(" if ")
         match = re.fullmatch(r"(.*?)\s+wave\s+(\d+)", where.strip())
         wave = int(match[2]) if match else -1
@@ -88,26 +89,26 @@ class RunningCommands(Commands):
         self.output(f"breakpoint {made.number}: {made.what}, {at}" + (f", {line}" if slid else ""))
 
     def do_findings(self, text: str) -> None:
-        """findings [KIND ...]: what checked mode finds in this workgroup, each with its place; default: all errors."""
+        """findings [KIND ...]: lists checked mode's findings in this workgroup. Default: all errors."""
         found = self.debugger.findings(text)
         for each in found:
             self.output(f"{each.when}  {each.kind}: {each.message}")
         if not found:
-            self.output("nothing is found in this workgroup; `simgpu check` looks at the whole launch")
+            self.output("nothing was found in this workgroup; `simgpu check` checks the whole launch")
 
     def do_watch(self, text: str) -> None:
-        """watch WHAT: stops where it changed: a register (v17, v17[3], s4), LDS (lds[0x2000:16]), an element (C[3,5])."""
+        """watch WHAT: stops after it changed. WHAT: a register (v17, v17[3], s4), LDS (lds[0x2000:16]), an element (C[3,5])."""
         made = self.debugger.watch(text)
         self.output(f"watchpoint {made.number}: {made.what}")
 
     def do_delete(self, text: str) -> None:
-        """delete [N]: forgets a breakpoint or watchpoint, or all."""
+        """delete [N]: deletes a breakpoint or watchpoint, or all."""
         for number in [self._count(text)] if text else list(self.debugger.breakpoints):
             self.debugger.delete(number)
             self.temporary.discard(number)
 
     def do_log(self, text: str) -> None:
-        """log WHERE, EXPR[, EXPR ...] [if CONDITION]: the values at each visit from the beginning to here."""
+        """log WHERE, EXPR[, EXPR ...] [if CONDITION]: prints the values at each visit up to here."""
         wanted, _, condition = text.partition(" if ")
         where, *values = [part.strip() for part in _split(wanted)]
         if not values:

@@ -46,7 +46,7 @@ def _constants(root: FlowNode) -> set[int]:
 
 
 class Tree:
-    """Nodes of one answer in words. full: nothing is folded, and all terms are printed."""
+    """Formats the nodes of one answer. full: nothing is folded, and all terms are printed."""
 
     def __init__(self, debugger: Debugger, full: bool = False) -> None:
         self._debugger, self._full = debugger, full
@@ -54,7 +54,7 @@ class Tree:
         self._constant: set[int] = set()
 
     def lines(self, root: FlowNode) -> Iterator[str]:
-        """Yields the tree, a line a node; a node that several others came from is followed once. Without --full it yields the
+        """Yields the tree, one line per node; a node that several others came from is followed once. Without --full it yields the
         first LINES, and then the number of elements where the tree ends."""
         self._told, self._constant = set(), _constants(root)
         yield self._words(root)
@@ -89,7 +89,7 @@ class Tree:
 
     def _lines_below(self, node: FlowNode, indent: str) -> Iterator[str]:
         if len(indent) > 2 * DEPTH:
-            yield f"{indent}└ and so on: ask at its place"
+            yield f"{indent}└ and so on: ask again at its place"
             return
         if id(node) in self._told:
             if self._sources(node):

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from simgpu.hardware.isa.instruction import Reg
 
 FORMATS = {"x": np.uint32, "u": np.uint32, "d": np.int32, "f": np.float32, "h": np.float16}
-COLUMNS = 8  # lanes, or words, a line
+COLUMNS = 8  # lanes, or elements, on a line
 SHOWN = 16  # rows and columns of a tile in the output
 LISTED = 10  # lines of source that one `list` shows
-LIMIT = 4096  # words in one command's output
+LIMIT = 4096  # elements in one command's output
 
 
 def position_line(debugger: Debugger, wave: int | None = None) -> str:
@@ -47,7 +47,7 @@ def stop_lines(debugger: Debugger, stop: Stop) -> Iterator[str]:
 
 
 def number(value: Any, form: str) -> str:
-    """Formats a value by a format letter; "" for its own type."""
+    """Formats a value by its type; hexadecimal for form "x", and for u32 if form is ""."""
     if form == "x" or (not form and isinstance(value, np.integer) and value.dtype == np.uint32):
         return f"{int(value) & 0xFFFFFFFFFFFFFFFF:#010x}"
     if isinstance(value, (bool, np.bool_)):
@@ -67,7 +67,7 @@ def breakpoint_lines(debugger: Debugger) -> Iterator[str]:
 
 
 def registers(debugger: Debugger, name: str, form: str) -> Iterator[str]:
-    """Yields registers: a line a scalar register, else lanes in rows of eight or four; (…) marks lanes that EXEC has off."""
+    """Yields registers: a scalar register or one lane in a line, else lanes in rows of eight or four; (…) marks inactive lanes."""
     wanted = RegisterNames.parse(name)
     values = debugger.registers(name)
     kind = FORMATS[form or "x"]
@@ -129,7 +129,7 @@ def _rows(name: str, cells: list[str]) -> Iterator[str]:
 
 
 def _columns(width: int) -> int:
-    """Number of lanes a line: COLUMNS, or half if a terminal of 80 columns would break the line."""
+    """Number of lanes on a line: COLUMNS, or half if a terminal of 80 columns would break the line."""
     return COLUMNS if 10 + COLUMNS * (width + 1) <= 80 else COLUMNS // 2
 
 
@@ -166,7 +166,7 @@ def matrix(values: np.ndarray, row0: int = 0, column0: int = 0) -> Iterator[str]
     for at, row in enumerate(cells):
         yield f"{row0 + at:5} " + " ".join(cell.rjust(width) for cell in row)
     if values.shape[0] > SHOWN or values.shape[1] > SHOWN:
-        yield f"{values.shape[0]} x {values.shape[1]}, of which {SHOWN} x {SHOWN} are shown"
+        yield f"{SHOWN} x {SHOWN} of {values.shape[0]} x {values.shape[1]} are shown"
 
 
 def extents(text: str) -> tuple[int, ...]:
@@ -209,8 +209,7 @@ def summary(found: LocalValue, active: int) -> str:
 
 
 def local(found: LocalValue, active: int, part: str, form: str) -> Iterator[str]:
-    """Yields a variable by lanes; (…) marks lanes that EXEC has off. part: one lane. Raises LaunchError for a lane that does
-    not exist."""
+    """Yields a variable by lanes; (…) marks inactive lanes. part: one lane. Raises LaunchError for a lane that does not exist."""
     form = form or ("x" if found.type in ("pointer", "") else "")
     values = found.values
     if values is None:

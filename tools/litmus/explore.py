@@ -10,7 +10,7 @@ from simgpu.tools.litmus.compiled import MachineStep
 from simgpu.tools.litmus.form import LitmusTest, Result, format_result, matches
 from simgpu.tools.litmus.memory import CacheModel, MemoryState
 
-STATES = 200_000  # states that are explored without another bound
+STATES = 200_000  # states to explore by default
 
 
 class Outcome(NamedTuple):
@@ -79,7 +79,7 @@ def explore(test: LitmusTest, target: str, threads: list[list[MachineStep]], bou
     fine = allowed_results(test)
     outcomes = tuple(Outcome(result, count, result in fine) for result, count in sorted(ends.items()))
     narrow = tuple(
-        f"thread {number}: `{step.text}` has scope {step.scope.words}, {step.asked.words} is asked for"
+        f"thread {number}: `{step.text}` has scope {step.scope.words}, the source asks for {step.asked.words}"
         for number, steps in enumerate(threads) for step in steps if step.asked is not None and step.scope < step.asked
     )  # fmt: skip
     return LitmusReport(test, target, outcomes, len(order), whole, narrow)

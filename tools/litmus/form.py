@@ -141,14 +141,14 @@ def _demand(test: LitmusTest, file: str) -> None:
 def _step(line: str) -> LitmusStep:
     found = _STEP.fullmatch(line)
     if found is None:
-        raise ValueError(f"cannot read `{line}`: see `simgpu help memory-model`")
+        raise ValueError(f"cannot read `{line}`: see `simgpu help litmus`")
     kind, register, location, value, order, scope = found.group("kind", "register", "location", "value", "order", "scope")
     order = "monotonic" if order == "relaxed" else order
     if order is not None and (order not in ORDERS_OF[kind] or scope not in SCOPES):
         raise ValueError(f"a {kind} has no order {order}, or there is no scope {scope}: {', '.join((*ORDERS_OF[kind], *SCOPES))}")
     has = register is not None, location is not None, value is not None
     if has != NEEDS[kind] or (order is None and kind in ("add", "fence")):
-        raise ValueError(f"`{line}` lacks something, or has too much: see `simgpu help memory-model`")
+        raise ValueError(f"`{line}` has too few or too many words: see `simgpu help litmus`")
     if not 0 <= int(value or 0) < 1 << 16:
         raise ValueError("values are below 65536")
     chosen = SCOPES[scope] if scope else Scope.SYSTEM

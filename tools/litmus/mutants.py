@@ -11,8 +11,8 @@ Threads = list[list[MachineStep]]
 
 
 def mutants(target: str, threads: Threads) -> Iterator[tuple[str, Threads]]:
-    """Yields what was removed, and the remaining threads: waits, cache operations, and bits of accesses, up to a thread's last
-    access."""
+    """Yields mutants: a description of the removed wait, cache operation or bit of an access, and the remaining threads. Nothing
+    after a thread's last access is removed."""
     for number, thread in enumerate(threads):
         last = max(at for at, step in enumerate(thread) if step.location not in ("", RESULTS))
         for at, step in enumerate(thread[:last + 1]):

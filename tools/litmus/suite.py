@@ -1,4 +1,4 @@
-"""The litmus tests that come with simgpu: five shapes at each scope, right ones and each of their weakenings.
+"""The litmus tests that come with simgpu: ten shapes at each scope, right ones and each of their weakenings.
 
 A shape is a text with names for its fences: `RELEASE`, `ACQUIRE` and `FULL`. Weakening removes a fence or makes it narrower. A
 weakened test may end with results that the right one never has, if the model allows them.
@@ -46,7 +46,7 @@ SHAPES = (
     Shape("corr", "thread\nstore x 1 A\nthread\nr0 = load x A\nr1 = load x A\n", ("r0=1 r1=0",)),
     Shape("cowr", "thread\nstore x 1 A\nr0 = load x A\nthread\nstore x 2 A\nr1 = load x A\n", ("r0=0",)),
 )  # fmt: skip
-# In lb a release orders the load before it, and an acquire is what the other side reads by: both are one fence there.
+# In lb each fence follows a load and precedes a store: it acquires for the load and releases for the store.
 FENCES = {"RELEASE": "release", "ACQUIRE": "acquire", "FULL": "seq_cst"}
 
 

@@ -28,9 +28,9 @@ def explanation(got: np.ndarray, want: np.ndarray, tolerance: float) -> str:
     if got.size < 2 or not np.any(want):
         return ""
     if not np.any(got):
-        return " All of it is 0: nothing was written, or elsewhere."
+        return " Every element is 0: nothing was written, or it was written elsewhere."
     if got.ndim == 2 and agrees(got.T):
-        return " The transposed one agrees: rows and columns are exchanged."
+        return " Its transpose agrees: rows and columns are exchanged."
     if got.ndim == 2 and agrees(got.reshape(got.shape[::-1]).T):
         return " Read by columns it agrees: it was stored column by column."
     for axis, name in list(enumerate(("rows", "columns")))[: got.ndim]:
@@ -43,9 +43,9 @@ def explanation(got: np.ndarray, want: np.ndarray, tolerance: float) -> str:
             keep, drop = np.arange(got.shape[axis] - shift), np.arange(shift, got.shape[axis])
             if len(keep) >= len(drop) > 1 and shift <= len(keep) // 2:
                 if agrees(got.take(drop, axis), want.take(keep, axis)):
-                    return f" It is off by {shift} {name}: what belongs to 0 stands at {shift}."
+                    return f" It is off by {shift} {name}: the one for 0 is at {shift}."
                 if agrees(got.take(keep, axis), want.take(drop, axis)):
-                    return f" It is off by {shift} {name}: what belongs to {shift} stands at 0."
+                    return f" It is off by {shift} {name}: the one for {shift} is at 0."
     if factor := _factor(got, want, tolerance):
         return f" It is {factor:.6g} times what it should be."
     if np.array_equal(np.sort(got, axis=None), np.sort(want, axis=None)):
@@ -70,5 +70,5 @@ def _difference_span(wrong: np.ndarray) -> str:
         if wrong.ndim == 1:
             name = "element"
         if len(lines) and lines[-1] - lines[0] + 1 == len(lines) < wrong.shape[axis]:
-            return f" All differences lie in {name}s {lines[0]} to {lines[-1]} of {wrong.shape[axis]}."
+            return f" All differences are in {name}s {lines[0]} to {lines[-1]} of {wrong.shape[axis]}."
     return ""

@@ -18,7 +18,7 @@ STYLE = (
     "<style>text{text-anchor:middle} .h{text-anchor:start} .l{font-size:12px} .r{font-size:9px;fill:#333}"
     " .i{font-size:9px;fill:#777} rect{stroke:white}</style>"
 )
-# Hues of the lanes, sixteen lanes a step; lighter for higher registers.
+# Hues of the lanes, sixteen lanes each; lighter for higher registers.
 HUES = (8, 130, 215, 285)
 
 
@@ -76,7 +76,7 @@ def _block(
 
 
 def _grid(parts: list[str], fragment: Fragment, block: int, x: int, y: int) -> None:
-    """Draws one matrix: its name, indices along the edges, a cell an element."""
+    """Draws one matrix: its name, indices along the edges, one cell per element."""
     rows, columns = fragment.shape
     packed = fragment.row.width(fragment.operand) < 32 or (fragment.operand == "A" and fragment.row.sparse)
     name = fragment.operand + (f" {block}" if fragment.row.blocks > 1 else "")

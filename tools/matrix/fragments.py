@@ -1,4 +1,4 @@
-"""Owners of elements, for people: places with the elements read from them, tables, formulas."""
+"""The elements that a matrix instruction reads from each lane and register, as tables and formulas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.layout import WAVE
 from simgpu.matrix.one_mfma import element_type, places
 
-# One colour a row or column of the matrix, repeating: neighbours differ, on dark and light grounds.
+# Colours of the matrix's rows or columns, repeating: neighbours differ, on dark and light grounds.
 COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan", "bright_red", "bright_blue")
 TABLE_REGISTERS = 8  # registers in one table
 
@@ -67,7 +67,7 @@ class Fragment:
         return [(low, held) for (r, l, low), held in self.elements.items() if (r, l) == (register, lane)]
 
     def documents(self) -> list[dict[str, int | str]]:
-        """Returns one record an element: operand, register, lane, bit, row, column, block."""
+        """Returns one record per element: operand, register, lane, bit, row, column, block."""
         return [
             {"operand": self.operand, "register": r, "lane": l, "bit": low, "row": i, "column": j, "block": block}
             for (r, l, low), held in self.elements.items()
@@ -77,7 +77,7 @@ class Fragment:
     def table(
         self, lanes: Iterable[int] = range(WAVE), registers: Iterable[int] | None = None
     ) -> list[Table | Text]:
-        """Returns tables of lane by register, eight registers a table; the colour distinguishes rows (of B: columns)."""
+        """Returns tables of lane by register, eight registers in each; the colour distinguishes rows (of B: columns)."""
         by_cell: dict[tuple[int, int], list[tuple[Element, ...]]] = {}
         for (r, lane, _), held in self.elements.items():
             by_cell.setdefault((r, lane), []).append(held)

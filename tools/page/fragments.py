@@ -58,7 +58,7 @@ def _operand(fragment: Fragment) -> dict[str, Any]:
 
 
 def _linear(places: np.ndarray, width: int, registers: int) -> Linear | None:
-    """Returns the layout of an operand (blocks, rows, columns) of `places`."""
+    """Returns the linear layout of `places` (blocks, rows, columns); None if it is not linear or a place holds no element."""
     count = 32 * registers // width
     blocks, rows, columns = places.shape
     elements = np.full((count, WAVE, 3), NOWHERE, np.int64)

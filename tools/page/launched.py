@@ -1,4 +1,4 @@
-"""The document of launches: a part a kernel, and the parts that all share."""
+"""The document of launches: one part per kernel, and the parts that all share."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ MOST_VALUES = 1_500_000  # bytes of registers in all visits
 
 
 def launches_document(launches: Sequence[WatchedLaunch], folders: Sequence[Path] = ()) -> dict[str, Any]:
-    """Returns `kernels`, a document a launch, and `fragments`, one for each of their matrix instructions. folders: may hold
-    sources."""
+    """Returns `kernels`, one document per launch, and `fragments`, one for each of their matrix instructions.
+
+    folders: may hold sources.
+    """
     fragments: dict[str, dict[str, Any]] = {}
     return {"kernels": [_kernel(one, folders, fragments) for one in launches], "fragments": list(fragments.values())}
 
@@ -94,7 +96,7 @@ def _arguments(one: WatchedLaunch) -> tuple[dict[int, str], dict[int, tuple[int,
 
 
 def _outside_accesses(one: WatchedLaunch, rows: Mapping[int, int]) -> list[Outside]:
-    """Returns accesses beyond a buffer: those that a buffer resource clips, and those that checked mode found."""
+    """Returns accesses beyond a buffer, either clipped by a buffer resource or found by checked mode."""
     touches, start = one.touches, one.kernel.info.start
     clipped = [
         Outside(base, rows[offset], lanes) for offset, (lanes, base) in (touches.beyond if touches else {}).items()

@@ -138,7 +138,7 @@ class Layout:
 
     def __str__(self) -> str:
         if self.padding:
-            return f"{self.padding} bytes of padding behind every {self.row}"
+            return f"{self.padding} bytes of padding after every {self.row}"
         mask = (1 << self.bits) - 1
         return f"byte ^= (byte / {self.row} & {mask}) * {self.unit}"
 

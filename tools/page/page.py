@@ -49,7 +49,7 @@ def add_html_option(parser: ArgumentParser, against: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Page:
-    """A document and its window."""
+    """A document, with the title and the notes of its page."""
 
     title: str  # of the window
     document: dict[str, Any]  # plain values for `script/` (docs/how-to/look.md lists the parts)
@@ -116,7 +116,7 @@ def comparison_document(document: dict[str, Any], path: str) -> dict[str, Any]:
     """
     other = read_document(path)
     if not _comparable(other):
-        raise UsageError(f"--against {path}: its data is not what --html writes: make it again")
+        raise UsageError(f"--against {path}: --html did not write its data: make the page again")
     names, others = ([kernel["name"] for kernel in one.get("kernels", [])] for one in (document, other))
     if names != others:
         listed = printable_name(", ".join(others) or "no kernel")

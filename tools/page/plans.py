@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from simgpu import Run
     from simgpu.tools.tables.resources import ResourceRow
 
-MOST_CHILDREN = 100_000  # of a node that are counted
+MOST_CHILDREN = 100_000  # at most, of a node's children that are counted
 
 
 def tree_document(tree: Root) -> dict[str, Any]:
-    """Returns one node a level, the first of its level, with its views' extents and its limits."""
+    """Returns the first node of each level, with its views' extents and its limits."""
     nodes = list(tree.representatives())
     plan = tree.derivation
     return {

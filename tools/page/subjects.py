@@ -18,8 +18,8 @@ from simgpu.tools.page.watching import WatchedLaunch
 def page(subject: Run | MatrixInstruction | Root) -> Page:
     """Makes the page of a launch on a `simgpu.Device`, a matrix instruction (`hardware.mfma.find`), or an operator's tree.
 
-    Jupyter shows it; `Page.save` writes it. A run's page shows no traffic: only `simgpu run` and `exec --html` record it while
-    they launch. Raises LaunchError for anything else, and for a run that cannot run again.
+    Jupyter shows it; `Page.save` writes it. A run's page shows no traffic, which only a launch with `--html` records. Raises
+    LaunchError for anything else, and for a run that cannot run again.
 
     >>> from simgpu.hardware import mfma
     >>> page(mfma.find("v_mfma_f32_16x16x16_f16", "mi300x")).title

@@ -17,7 +17,7 @@ EDGE = 96  # cells on a picture's side at most
 class Outside:
     """An instruction's accesses beyond a buffer."""
 
-    address: int  # in the buffer, or nearest after it
+    address: int  # in the buffer, or the accessed one outside it
     row: int  # of the code
     lanes: int = 0  # lanes that a buffer resource clips: their loads give 0, their stores are dropped
     wrong: str = ""  # checked mode's message, if the access is an error
@@ -27,10 +27,10 @@ def traffic_document(
     touched: Sequence[TouchedAllocation], names: Mapping[int, str],
     shapes: Mapping[int, tuple[int, int]], outside: Sequence[Outside] = ()
 ) -> list[dict[str, Any]]:
-    """Returns a picture a buffer. names: of arguments, by address; shapes: a matrix's rows and bytes of a row, by address.
+    """Returns one picture per buffer. names: of arguments, by address; shapes: a matrix's rows and bytes of a row, by address.
 
-    Cells hold the fraction, 0 to 255, of their bytes that were only read, only written, and both, in that order. `times`: how
-    often a cell's bytes that were read were read on average, in tenths.
+    Cells hold the fraction, 0 to 255, of their bytes that were only read, only written, and both, in that order. `times`: the
+    average number of reads of those bytes of a cell that were read, in tenths.
     """
     shown = [one for one in touched if one.nbytes and (one.address in names or one.read.any() or one.written.any())]
     owners = {id(entry): _owner(shown, entry.address) for entry in outside}
@@ -43,7 +43,7 @@ def traffic_document(
 
 
 def _owner(buffers: Sequence[TouchedAllocation], address: int) -> int | None:
-    """Returns the address of the buffer that holds an address, or of the last one before it."""
+    """Returns the address of the last buffer that begins at or before an address, else of the first; None without buffers."""
     addresses = sorted(one.address for one in buffers)
     return max((first for first in addresses if first <= address), default=addresses[0] if addresses else None)
 
@@ -54,7 +54,7 @@ def _picture(one: TouchedAllocation, name: str, shape: tuple[int, int] | None) -
         shape = (-(-one.nbytes // width), width)
     kinds = one.read & ~one.written, one.written & ~one.read, one.read & one.written
     totals = [int(np.bitwise_count(kind).sum(dtype=np.int64)) for kind in kinds]
-    unit = 8 if shape[1] % 8 == 0 else 1  # bytes that count as one: 8 if a row is whole bytes of bits
+    unit = 8 if shape[1] % 8 == 0 else 1  # bytes that count as one: 8 if a row's bits fill whole bytes
     counts = [_counts(kind, shape, unit) for kind in kinds]
     sums = [_cells(each) for each in counts]
     rows, columns = _edges(shape[0]), _edges(shape[1] // unit)

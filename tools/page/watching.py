@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.timing.predict import Prediction
 
-Bits = Mapping[int, np.ndarray]  # of allocations, by base address
+Bits = Mapping[int, np.ndarray]  # bitmaps of allocations, by base address
 MOST_PLACES = 24  # matrix instructions of a kernel whose registers are kept
 MOST_ACCESSES = 96  # LDS instructions whose addresses are kept
 MOST_INSTRUCTIONS = 2_500_000  # of a launch whose accesses are counted one by one: about a second
 NOT_COUNTED = "which bytes each instruction touches and how often each is read was not counted"
-MOST_STOPS = 400  # visits of the wave to any of them, in the wave's order
+MOST_STOPS = 400  # visits of the wave to all recorded instructions together
 
 
 @dataclass(frozen=True)
 class TouchedAllocation:
-    """An allocation that a launch could reach, and for each of its bytes a bit: whether it was read or written.
+    """An allocation that a launch could reach. `read` and `written` have a bit for each of its bytes.
 
-    Bits are uint8, eight bytes' bits each, the first lowest; no bits after the last byte.
+    Each uint8 holds the bits of eight bytes, the first byte's lowest.
     """
 
     address: int
@@ -53,7 +53,7 @@ class WatchedLaunch:
 
     kernel: Kernel
     call: Mapping[str, Any]
-    visits: list[Snapshot] = field(default_factory=list)  # of the first wave, before the launch
+    visits: list[Snapshot] = field(default_factory=list)  # of a wave of the first workgroup, recorded before the launch
     run: Run | None = None  # None if it failed
     touched: list[TouchedAllocation] = field(default_factory=list)
     touches: Touches | None = None  # by instruction; None if not counted
@@ -83,7 +83,7 @@ class Watching:
         self.launches: list[WatchedLaunch] = []
 
     def launch(self, kernel: Kernel, **call: Any) -> Run:
-        """Launches and returns the run. Raises as `Kernel.launch`, and keeps what was found until then."""
+        """Launches and returns the run. Raises as `Kernel.launch`, and keeps the records and findings up to the error."""
         watched = WatchedLaunch(kernel, call).look()
         watched.touches, watched.uncounted = touches_of(kernel, call, watched.rows)
         self.launches.append(watched)
@@ -134,7 +134,7 @@ def touches_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows) -> tuple[Tou
 
 @dataclass(frozen=True)
 class _Listener:
-    """Keeps the bytes that a launch touched, while its bitmaps exist."""
+    """Records the bytes that a launch touched when it ends, while its bitmaps still exist."""
 
     watched: WatchedLaunch
 
@@ -166,7 +166,7 @@ def _touched_allocations(memory: DeviceMemory, read: Bits, written: Bits, touche
 
 
 def _part(bits: np.ndarray, lead: int, nbytes: int) -> np.ndarray:
-    """Returns bits of an allocation's own bytes, from those of the dwords that hold it."""
+    """Returns the bits of an allocation's own bytes. bits: those of the dwords that hold it."""
     if lead or nbytes % 8:
         return np.packbits(np.unpackbits(bits, count=lead + nbytes, bitorder="little")[lead:], bitorder="little")
     return bits[: nbytes // 8]
@@ -210,7 +210,7 @@ def extents(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sharing(kernel: Kernel, checks: Sequence[Check]) -> Kernel:
-    """Returns the kernel on a device that shares the memory, with other checks."""
+    """Returns the kernel on a new device that shares its device's memory and has these checks instead."""
     from simgpu.device import Kernel as Plain
 
     return Plain(kernel.module.on(kernel.module.device.sharing(checks)), kernel.info)

@@ -12,11 +12,11 @@ from simgpu.timing.state import SIMDS
 if TYPE_CHECKING:
     from simgpu.timing.predict import Prediction
 
-EVENTS = 30_000  # of a compute unit that a page holds at most
+EVENTS = 30_000  # at most, of a compute unit in a page
 
 
 def waves_document(prediction: Prediction, rows: Mapping[int, int]) -> dict[str, Any]:
-    """Returns columns of events in the order of their beginnings. rows: of instructions, by offset.
+    """Returns columns of events in the order in which they began. rows: of instructions, by offset.
 
     An event has the wave's place, the row of its instruction, the clock at which the wave came to it, the clocks until it
     issued and until the wave went on, and the workgroup.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CaseArgument:
-    """An explicit argument: a buffer with `data`, whose bytes are a result if `out`, or a value's bytes."""
+    """An explicit argument: a buffer that holds `data`, or, if that is None, a value. If `out`, the buffer is a result."""
 
     data: np.ndarray | None
     out: bool

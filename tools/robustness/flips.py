@@ -1,10 +1,10 @@
-"""What `why` names, held against flips of inputs' bits; and reverse execution against forward.
+"""Compares the inputs that `why` names with flips of input bits; and reverse execution with forward execution.
 
     python -m simgpu.tools.robustness.flips --elements 500            # of the four operators, at random shapes
     python -m simgpu.tools.robustness.flips --places 1000 --corpus FOLDER   # random places of 20 kernels, backward and forward
 
-Every input element whose flipped bits change an element of the result must be among those that `why` names for it. What is named
-and changes nothing, whichever bits are flipped, is counted: rounding hides small terms.
+Every input element whose flipped bits change an element of the result must be among those that `why` names for it. Elements
+that `why` names but no flip shows are only counted, since rounding hides small terms.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def main() -> int:
             break
         count, missing, lost = compare(line, min(25, options.elements - seen), number)
         seen, named, failed = seen + count, named + len(lost), failed or bool(missing)
-        show(f"{seen} elements; {line}: {len(missing)} left out, {len(lost)} named of which no flip shows", *missing[:5])
+        show(f"{seen} elements; {line}: {len(missing)} left out, {len(lost)} named without a flip that shows them", *missing[:5])
     if options.elements:
         show(f"{seen} elements, {named} inputs named beyond what flips show")
     if options.places:

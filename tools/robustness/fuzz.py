@@ -1,4 +1,4 @@
-"""Throws damaged code objects and random instructions at the simulator: each must end in words.
+"""Throws damaged code objects and random instructions at the simulator: each must run or end in an error message.
 
 `python -m simgpu.tools.robustness.fuzz --count 1000 --seed 1 --cluster local:2` runs that many cases of each kind:
 
@@ -7,7 +7,7 @@
 * streams: random dwords and random but valid encodings as the body of a valid kernel;
 * host_calls: the buffer through which a kernel calls the host, with damaged links, messages and formats of printf;
 * bundle, compressed, tables, debug, metadata: small code objects that cost much time or memory (`hostile.py`);
-* cache: damaged files of the cache, which must not be believed, and must be replaced;
+* cache: damaged files of the cache, which must be detected and replaced;
 * arrays: .npy files with false headers;
 * captures, pages, texts, programs, messages: damaged files and messages that users name (`fuzz_files.py`).
 

@@ -146,7 +146,7 @@ def launch_all(rng: random.Random, target: str, data: bytes, instructions: int) 
 
 
 def _no_internal_errors(module: simgpu.Module) -> None:
-    """Raises RuntimeError for a reachable instruction that failed to lower by an oversight."""
+    """Raises RuntimeError for a reachable instruction that could not be lowered for an internal reason."""
     for program in module.programs:
         for why in program.problems.values():
             if why.startswith("internal"):

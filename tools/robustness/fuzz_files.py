@@ -1,6 +1,6 @@
-"""Files and messages that users name, damaged: captures, pages, lists, programs, messages of a debugger's client.
+"""Damaged files and messages that users pass to simgpu: captures, pages, lists, programs, messages of a debugger's client.
 
-Captures go through the command, whose status and one line are checked against its promise; the others through their reader.
+Captures and rankings go through the command, whose exit status and message are checked; the others through their reader.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simgpu.tools.page.page import Page, comparison_document
 from simgpu.tools.robustness import hostile
 
 MEMORY = 0x7F0000200000  # address of a capture's region
-DEEP = 100_000  # brackets: more than a parser's recursion takes
+DEEP = 100_000  # nested brackets: more than a recursive parser can read
 REFUSALS = (0, 1, 2)  # statuses of the command
 COLUMNS = ("executions", "bytes", "distinct", "idle", "lds_lost", "stall")
 SUPPRESSION = "# known\n{\n   loads of a block\n   simgpu:race\n   fun:_layer_norm_*\n   src:layer_norm.py:*\n}\n"
@@ -124,8 +124,8 @@ def program(rng: random.Random, good: bytes) -> None:
 
 
 def messages(rng: random.Random, good: bytes) -> None:
-    """Runs a client's session of damaged messages, half of them about a running kernel: it ends with the input, and can be
-    read."""
+    """Runs a session of damaged messages, half of the sessions on a running kernel. The adapter must end with its input, and its
+    answers must be readable."""
     with tempfile.TemporaryDirectory() as place:
         file = Path(place, "k.co")
         file.write_bytes(good)

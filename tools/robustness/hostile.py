@@ -2,7 +2,7 @@
 files.
 
 A generator draws a file from a `random.Random`; `read_all` reads everything that a code object may hold. Most cases begin as a
-good file in which one surface is rebuilt: its counts, sizes and places overlap, run in circles, or claim more than there is.
+good file in which one part is rebuilt: its counts, sizes and offsets overlap, form cycles, or claim more than there is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from simgpu.hardware.code_object.elf import PROGRAM_HEADER, RELA, SECTION_HEADER
 from simgpu.hardware.isa import disassemble
 from simgpu.tools.cases.file_kernel import load_array
 
-SIZES = (0, 1, 7, 64, 4096, 1 << 14)  # bytes of a generator's filling; one case in fifty takes LARGE
+SIZES = (0, 1, 7, 64, 4096, 1 << 14)  # bytes of a generator's filler; one in fifty has LARGE bytes
 LARGE = 1 << 18
 NUMBERS = (0, 1, 2, 3, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 63, (1 << 64) - 1)
 TEXTS = (
@@ -106,7 +106,7 @@ def read_all(data: bytes, target: str = "") -> None:
     list(map(code.source_line, (0, -1, 1 << 64)))
 
 
-# -- what generators share ------------------------------------------------------------------------
+# -- parts that generators share ----------------------------------------------------------------------
 
 
 def _size(rng: random.Random) -> int:

@@ -1,7 +1,7 @@
 """The text of a random function in LLVM IR, and the sources of its operands.
 
-Floats become bits (in memory, in bitcasts) only after each NaN was replaced by one NaN, as LLVM leaves payloads open. Lines end
-in `; T=TYPE` if a reduction may put a constant for the result, and in `; keep` if it may not.
+Floats become bits (in memory, in bitcasts) only after each NaN was replaced by one fixed NaN, since LLVM does not specify
+payloads. Lines end in `; T=TYPE` if a reduction may replace the result by a constant, and in `; keep` if it may not touch them.
 """
 
 from __future__ import annotations

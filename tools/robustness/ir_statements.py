@@ -1,6 +1,6 @@
 """Random statements of LLVM IR: operations, accesses of memory, branches and loops.
 
-Comments name LLVM's own errors, which programs avoid.
+Comments describe bugs of LLVM, which the programs avoid.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ class Phase(Operands):
             self.pool.append(self.emit(f"phi {type} {arms}", type, keep=True))
 
     def loop(self, depth: int) -> None:
-        """Emits a loop of at most eight turns, by a value, with two carried values."""
+        """Emits a loop of one to eight iterations, a number that is drawn as a value, with two loop-carried values."""
         tag = self.fresh()[1:]
         turns = self.index(7)
         types = [random_type(self.rng) for _ in range(2)]

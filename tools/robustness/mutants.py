@@ -1,7 +1,7 @@
 """Mutants of a kernel.
 
-In the code, one wait, nop or barrier is weaker or missing, or one address is past its buffer; or fewer registers or less LDS
-are declared.
+In the code, one wait, nop or barrier is weaker or missing, or one address has the largest offset that its field can hold. Or
+fewer registers or less LDS are declared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOVES = {
     ControlKind.BRANCH, *CONDITIONAL_BRANCHES, ControlKind.CALL, ControlKind.SETPC, ControlKind.SWAPPC, ControlKind.GETPC,
     ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED, ControlKind.ENDPGM_ORDERED_PS_DONE, ControlKind.TRAP,
 }  # fmt: skip
-NOP_STATES = 16
+NOP_STATES = 16  # the most wait states of one s_nop
 # Encoding and space: the largest offset of whole dwords, and the bits of its field.
 FAR = {("flat", "global"): (4092, 13), ("mubuf", "buffer"): (4092, 12), ("ds", "ds"): (65532, 16)}
 
@@ -111,7 +111,7 @@ def _addresses(code: bytes, index: int, inst: Instruction) -> Iterator[Mutant]:
 
 
 def declarations(kernel: KernelInfo) -> Iterator[Mutant]:
-    """Yields one granule of registers less, AccVGPRs that begin four earlier, half of the LDS."""
+    """Yields kernels that declare one granule of registers less, AccVGPRs that begin four earlier, or half of the LDS."""
     descriptor = kernel.descriptor
     granule = VGPR_ENCODING_GRANULE[kernel.target]
     if descriptor.vgprs > granule:

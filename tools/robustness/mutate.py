@@ -1,4 +1,4 @@
-"""How much checked mode finds: mutants of compilers' kernels, run checked, tallied.
+"""Measures how many bugs checked mode finds: runs mutants of compilers' kernels in checked mode and tallies the verdicts.
 
     python -m simgpu.tools.robustness.mutate FOLDER [--only NAME ...] [--limit N] [--seed S] [--threads N] [--json] [--cluster W]
 
@@ -6,13 +6,13 @@ FOLDER has a manifest.json (`corpus`). Of each kernel's waits, nops and barriers
 is removed or weakened in the code's bytes, one address that was used is moved as far as its field allows, one
 granule of registers or half of the LDS is not declared. A mutant is
 
-* found: checked mode reports what it does not report of the kernel itself, or the kernel fails;
+* found: checked mode reports a finding that it does not report for the kernel itself, or the kernel fails;
 * harmless: `simgpu.checks.lint`, which runs nothing and looks at all paths, finds nothing in it that it does not find in the
-  kernel itself (waits, nops, registers), or it is a barrier of a one-wave workgroup, or what is accessed is still allocated; and
+  kernel itself (waits, nops, registers), or it is a barrier of a one-wave workgroup, or all accessed memory is still allocated; and
   the adversarial completion order gives the bytes that the mutant gives in the plain one;
-* missed: else.
+  * missed: otherwise.
 
-Status 0 if at least 95 % of those that are not harmless are found.
+Exit status 0 if at least 95 % of the mutants that are not harmless are found.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ class MutatedCase:
         return all(np.array_equal(a, b) for a, b in zip(results, wanted, strict=True))
 
     def _harmless(self, mutant: Mutant, new: list[Finding]) -> tuple[str, str]:
-        """Returns (why it is harmless, or "") and (what is missing where, if it is not). new: lint's findings only in the
-        mutant."""
+        """Returns the reason why a mutant is harmless and "", or "" and the reason why it is not. new: lint's findings that only
+        the mutant has."""
         if mutant.kind == "barrier":
             alone = int(np.prod(self.case.block)) <= 64
             return (ALONE, "") if alone else ("", "waves are not held together, no access was seen to clash")
@@ -180,7 +180,7 @@ class MutatedCase:
             return ("", unknown) if unknown else (SAFE[mutant.kind], "")
         offsets = [finding.pc - self.start for finding in new]
         if all(offset // 4 in self.executed and f.text == "s_barrier" for f, offset in zip(new, offsets, strict=True)):
-            return "", "LDS is in flight at a barrier, behind which no other wave was seen to touch it"
+            return "", "LDS is in flight at a barrier, after which no other wave was seen to touch it"
         where = ", ".join(f"{offset:#x} ({f.kind}, {f.place})" for f, offset in list(zip(new, offsets, strict=True))[:3])
         unseen = "a path" if any(offset // 4 in self.executed for offset in offsets) else "code"
         return "", f"lacks at {where}, on {unseen} that did not run"
@@ -205,7 +205,7 @@ def main() -> int:
     parser.add_argument("folder", metavar="FOLDER", help="kernels with a manifest.json")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="cases whose name contains this")
     parser.add_argument("--limit", type=int, metavar="N", help="mutants of a kernel (default: all)")
-    parser.add_argument("--seed", type=int, default=0, help="which ones, where there are more (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="chooses them, if there are more (default: 0)")
     parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     add_cluster_option(parser)

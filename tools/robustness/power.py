@@ -3,8 +3,8 @@
     python -m simgpu.tools.robustness.power [--only OP] [--target T ...] [--longest L] [--faithful N] [--seed S]
         [--json] [--cluster WHERE]
 
-Power: for each operator, target, type and length, a kernel runs on normal deviates, 4096 elements or more. Each way of FAULTS
-spoils its result; the verdict must be FAIL, and PASS on the result itself. --faithful N: N random problems of random sizes and
+Power: for each operator, target, type and length, a kernel runs on normal deviates, 4096 elements or more. Its result must
+PASS, and FAIL after each of FAULTS has spoilt it. --faithful N: N random problems of random sizes and
 distributions instead, whose results must PASS. Status 1 if a verdict is wrong.
 """
 
@@ -304,7 +304,7 @@ def _verdicts(options: argparse.Namespace, ops: list[str]) -> Iterator[list[Case
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its status."""
-    parser = argparse.ArgumentParser(prog="python -m simgpu.tools.robustness.power", description="What the verdict is worth.")
+    parser = argparse.ArgumentParser(prog="python -m simgpu.tools.robustness.power", description="Tests the verdict on results.")
     parser.add_argument("--only", choices=tuple(KINDS), help="one operator (default: all)")
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS), help="boards (default: one a generation)")
     parser.add_argument("--longest", type=int, default=LENGTHS[-1], metavar="L", help="sums of up to L terms (default: 65536)")

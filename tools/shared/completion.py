@@ -11,7 +11,7 @@ BEFORE = ("--help", "--version", "--completion", "--quiet")  # options before th
 Verbs = Mapping[str, tuple[str, argparse.ArgumentParser]]  # help text and parser of each verb
 HOW = {
     "bash": 'add to ~/.bashrc: eval "$(simgpu --completion bash)"',
-    "zsh": 'add to ~/.zshrc, behind compinit: eval "$(simgpu --completion zsh)"',
+    "zsh": 'add to ~/.zshrc, after compinit: eval "$(simgpu --completion zsh)"',
     "fish": "simgpu --completion fish > ~/.config/fish/completions/simgpu.fish",
 }
 
@@ -76,7 +76,7 @@ def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
 
 
 def _cases(verbs: Verbs, assigned: str) -> str:
-    """Returns a `case` line a verb, for bash and zsh. assigned: the shell's syntax for assigning a list."""
+    """Returns one `case` line per verb, for bash and zsh. assigned: the shell's syntax for assigning a list."""
     lines = []
     for verb in verbs:
         it = known_options(verb, verbs)

@@ -146,7 +146,7 @@ def number(value: object) -> str:
 
 
 def print_figures(figures: dict[str, Any], as_json: bool) -> None:
-    """Prints named figures, one a line, or one JSON document."""
+    """Prints named figures, one per line, or one JSON document."""
     if as_json:
         print_json(figures)
         return

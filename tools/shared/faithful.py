@@ -45,7 +45,7 @@ class Likeness:
         """Returns lines for people; name: the result's."""
         figures = (("element", self.element), ("row", self.row), ("factor", self.scale), ("mean", self.offset))
         shares = ", ".join(f"{what} {share:.0%}" for what, share in figures)
-        said = [f"Beside a faithful kernel's usual error, as a share of what may be: {shares}"]
+        said = [f"Errors in percent of the limits for a faithful kernel: {shares}"]
         place = f"{name}{list(self.index)}", f"row {list(self.row_index)} of {name}", name, name
         reasons = (
             "is further from float64 than roundings make it",
@@ -55,7 +55,7 @@ class Likeness:
         )
         for (_, share), where, reason in zip(figures, place, reasons, strict=True):
             if not share <= 1:
-                said.append(f"{where} {reason}: {share:.3g} times what may be")
+                said.append(f"{where} {reason}: {share:.3g} times the limit")
         return said
 
 

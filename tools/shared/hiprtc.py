@@ -1,7 +1,7 @@
 """Compiles HIP source to a code object for hiprtc, by the clang that also assembles kernels.
 
-HIP's words come from device/*.h, whether or not a source includes HIP's headers. Longer functions (sinf, pow, printf) come from
-ROCm's device library: ocml.bc and ockl.bc, which ROCm, Debian and the triton wheel provide.
+HIP's built-in types and functions come from device/*.h, whether or not a source includes HIP's headers. Longer functions
+(sinf, pow, printf) come from ROCm's device library: ocml.bc and ockl.bc, which ROCm, Debian and the triton wheel provide.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EMPTY = (
     "hip_cooperative_groups.h", "hip_texture_types.h", "texture_types.h", "surface_types.h", "channel_descriptor.h",
     "driver_types.h", "library_types.h",
 )  # fmt: skip
-# A program's options for the compiler; others are for hipcc or nvcc, and are left out.
+# Options of a program that are passed to clang; all others, for hipcc or nvcc, are dropped.
 PASSED = re.compile(r"-(D|U|I|O|f|W|std=|m(?!cpu))")
 LANGUAGE = ("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-nostdinc", "-nostdinc++", "-fdeclspec", "-std=c++17")
 BITCODE = "-fgpu-rdc"  # LLVM bitcode that is linked later
@@ -121,7 +121,7 @@ def _compile(tool: Toolchain, source: HipSource, scratch: Path) -> tuple[bytes |
 
 
 def _build(tool: Toolchain, source: HipSource, scratch: Path, library: Path | None) -> tuple[bytes | None, str]:
-    """Compiles the files in `scratch` to a code object, with their functions from a device library."""
+    """Compiles the files in `scratch` to a code object, linked with a device library if one is passed."""
     options = [option for option in _with_places(source) if PASSED.match(option)]
     version = f"-mcode-object-version={CODE_OBJECT_VERSION}"
     unit = hashlib.sha256(source.text.encode()).hexdigest()[:16]  # sources that are linked together must differ in it
@@ -165,7 +165,7 @@ def _isa_version(target: str) -> int:
 
 
 def _advice(log: str) -> str:
-    """Makes a line before lld's messages, if they miss functions of the device library."""
+    """Returns the error line to print before lld's messages if these report missing functions of the device library."""
     found = NEEDS_LIBRARY.findall(log)
     missing = sorted({name + "f" * (bits == "32") if name else "printf" for name, bits in found})
     needs = "need" if len(missing) > 1 else "needs"
@@ -174,5 +174,5 @@ def _advice(log: str) -> str:
 
 
 def _kernels(source: HipSource) -> list[tuple[int, str]]:
-    """Returns the expressions that name an instance of a template: the compiler would drop it otherwise."""
+    """Returns the numbered expressions that name an instance of a template, which the compiler would drop if unused."""
     return [(index, name.lstrip("&")) for index, name in enumerate(source.names) if "<" in name]

@@ -38,7 +38,7 @@ def _one_hot(rng: Generator, shape: Shape) -> np.ndarray:
 
 
 def _alternating(rng: Generator, shape: Shape) -> np.ndarray:
-    """Draws sizes of normal deviates with alternating signs along a row, so that sums of neighbours cancel."""
+    """Draws magnitudes of normal deviates with alternating signs along a row, so that sums of neighbours cancel."""
     return np.abs(rng.standard_normal(shape)) * np.where(np.arange(shape[-1]) % 2, -1.0, 1.0)
 
 
@@ -49,7 +49,7 @@ class Distribution:
     summary: str  # for --help
     floats: Callable[[Generator, Shape], np.ndarray]  # float64, before they are rounded to the operand's type
     integers: tuple[int, int] = (-100, 100)  # least and greatest; cut to the type's range
-    smallest: bool = False  # the floats count smallest positive values of the type
+    smallest: bool = False  # the floats are multiples of the type's smallest positive value
 
 
 INPUTS = {

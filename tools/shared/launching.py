@@ -30,7 +30,7 @@ TIMEOUT_SECONDS = 60.0  # of a launch on a real GPU, by default
 
 @dataclass
 class Watch:
-    """A record of launches: devices made for it are checked (`simgpu check`), launches given it are kept."""
+    """Options of devices and launches in checked mode (`simgpu check`), and a record of these launches."""
 
     check: bool | str = True  # for `Device`
     launch: Callable[..., Run] | None = None  # called with a kernel and its launch's arguments, instead of `Kernel.launch`
@@ -164,7 +164,7 @@ def launch_work(what: str, work: Callable[[], T], watch: Watch | None = None) ->
 
 
 def combine_runs(runs: Sequence[Any]) -> Any:
-    """Adds several launches on one device: counts, times and findings; unique bytes stay each launch's own."""
+    """Adds up several launches on one device: counts, times and findings. Unique bytes are unique within one launch only."""
     if len(runs) == 1:
         return runs[0]
     if not is_simulated(runs[0]):

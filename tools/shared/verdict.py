@@ -26,9 +26,9 @@ class Verdict:
     max_error: float
     worst: tuple[int, ...]  # index of the worst element
     got: float  # value of the worst element
-    want: float  # of the worst element, as the next two
-    error: float
-    bound: float
+    want: float  # float64 reference of the worst element
+    error: float  # of the worst element
+    bound: float  # of the worst element
     name: str  # of the result
     likeness: Likeness | None  # to a faithful kernel's error; None if that is 0 and the bound suffices
 

@@ -20,10 +20,10 @@ class KernelUse:
     files; if that may be the AccVGPRs, the instructions' registers are counted.
     """
 
-    lds_bytes: int  # a workgroup
-    arch_vgprs: int  # a lane
-    acc_vgprs: int  # a lane
-    sgprs: int  # a wave, the reserved ones included
+    lds_bytes: int  # per workgroup
+    arch_vgprs: int  # per lane
+    acc_vgprs: int  # per lane
+    sgprs: int  # per wave, the reserved ones included
     workgroup_size: int  # work-items, at most
     instructions: int
     code_bytes: int

@@ -122,6 +122,6 @@ def target_answers(tree: Root, names: Sequence[str]) -> dict[str, dict[str, Any]
 
 
 def target_table(answers: Mapping[str, Mapping[str, Any]]) -> Sheet:
-    """Makes the table of the answers, a column a target."""
+    """Makes the table of the answers, one column per target."""
     lines = dict.fromkeys(line for answer in answers.values() for line in answer)
     return table("Targets", ("", *answers), ((line, *(answer.get(line) for answer in answers.values())) for line in lines))

@@ -22,12 +22,12 @@ BYTES_COLUMN, TEXT_COLUMN, LIVE_COLUMN, WHERE_COLUMN = 8, 26, 100, 160
 class ListingLine:
     """An instruction, or (offset -1) a label or remark."""
 
-    offset: int
-    raw: str
+    offset: int  # bytes from the kernel's entry
+    raw: str  # the instruction's bytes, in hexadecimal
     text: str
-    live: str = ""
-    where: str = ""
-    note: str = ""
+    live: str = ""  # registers that are live after it
+    where: str = ""  # Python line that emitted it
+    note: str = ""  # the emitter's remark
 
     def render(self) -> str:
         """Formats the line in columns."""

@@ -21,7 +21,7 @@ class ReadBack:
     kernel: str
     resource: str
     planned: int
-    taken: int
+    taken: int  # by the code object
     granule: int  # unit of its allocation
     ranges: str  # parts of the plan
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def begin() -> None:
     """Gives PyTorch and Triton the simulated GPU that SIMGPU names, or several for "mi300x:2", until the process ends.
 
-    SIMGPU_CHECK is checked mode's word, SIMGPU_SUPPRESSIONS a file of findings to hide. Findings that SIMGPU_CHECK=collect
+    SIMGPU_CHECK is a key of CHECKS, SIMGPU_SUPPRESSIONS a file of findings to hide. Findings that SIMGPU_CHECK=collect
     gathered are printed on stderr at the end. Raises SystemExit, with the reason, for an unknown target, an unknown word of
     SIMGPU_CHECK or SIMGPU_COMPILE, and a file that cannot be read.
     """

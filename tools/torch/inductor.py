@@ -1,8 +1,8 @@
 """`torch.compile` with Inductor for the pretended GPU: its Triton kernels run on the simulated one.
 
 Dynamo and autograd see the real tensors, the CPU's, in a graph of operators. Inductor gets that graph with tensors on the GPU,
-and its code runs where PyTorch's functions see the GPU. Three kinds of graphs run operator by operator instead: those of the
-host only, those that move tensors to the host, and those under `torch.autocast`, which knows the tensors as the CPU's.
+and its code runs where PyTorch's functions see the GPU. Three kinds of graphs run operator by operator instead: graphs on the
+host only, graphs that move tensors to the host, and graphs under `torch.autocast`, which sees the tensors on the CPU.
 """
 
 from __future__ import annotations

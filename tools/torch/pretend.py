@@ -1,6 +1,6 @@
 """PyTorch with the simulated GPUs in use: replaces parts of PyTorch, and restores them.
 
-`on_host` changes what functions do with devices. That holds for one thread and not inside autograd's engine, so both are
+`on_host` changes how functions treat devices. That holds for one thread and not inside autograd's engine, so both are
 entered here. `cuda` has the answers of `torch.cuda`.
 """
 
@@ -164,7 +164,10 @@ def _wrapper(cls: Any, *args: Any, **options: Any) -> torch.Tensor:
 
 
 def _told_by_host(tensor: torch.Tensor) -> Any:
-    """Metadata that a checkpoint compares of a tensor: first within an operator, which has marked nothing yet, then after it."""
+    """Returns the metadata of a tensor that a checkpoint compares, with the CPU as its device.
+
+    A checkpoint first looks within an operator, before the result is marked as a GPU's, and again after the operator.
+    """
     with plain_torch():
         return _told(tensor)
 

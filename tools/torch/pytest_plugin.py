@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     group.addoption(
         "--simgpu-results", metavar="FILE",
-        help="write what becomes of each test to this file, line by line as they run",
+        help="write the result of each test to this file as it ends",
     )  # fmt: skip
 
 
@@ -177,7 +177,7 @@ class OnTargets:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Makes a test for each target."""
+    """Runs each test that asks for `simgpu_target` once per target."""
     targets = targets_of(metafunc.config.option.simgpu or ())
     if targets and "simgpu_target" in metafunc.fixturenames:
         metafunc.parametrize("simgpu_target", targets, indirect=True)

@@ -2,8 +2,8 @@
 
 Lines of JSON. A line says that a test began: {"test": ..., "begun": seconds since 1970}. Another describes each of its phases,
 setup, call and teardown: {"test", "phase", "outcome", "seconds", "error", "launches"}. A module that was not collected has a
-line of the second kind. Tests that ended by the file do not run again: if one ends the whole process, another process continues
-after it.
+line of the second kind. Tests that the file lists as ended do not run again: if a test ends the whole process, another process
+continues with the next test.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Test suites of others on a simulated GPU, from checkouts: `python -m simgpu.tools.torch.suites aiter=~/src/aiter`.
 
 Runs a random sample of each suite and prints a table: suite, version, target, tests that ran, passed, without a launch, time.
-Below it stands what did not pass, each with the last line of its error. docs/reference/triton.md has tables that this printed.
+Then it lists the tests that did not pass, each with the last line of its error.
+docs/notes/2026-11-26-triton-suites.md has tables that this printed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from simgpu.tools.torch.results import SuiteOutcome, note_crash, read
 
 @dataclass(frozen=True)
 class Suite:
-    """Settings that run the tests of a checkout."""
+    """The tests of a checkout, and the settings that they run with."""
 
     tests: tuple[str, ...] = ("tests",)  # files, folders and options for pytest, or a pattern of scripts
     folder: str = "."  # working directory
@@ -62,7 +63,7 @@ _PLUGIN = () if entry_points(group="pytest11", name="simgpu") else ("-p", "simgp
 USAGE = """examples:
   python -m simgpu.tools.torch.suites triton-core=~/src/triton --sample 100:7
   python -m simgpu.tools.torch.suites aiter=~/src/aiter liger=~/src/Liger-Kernel --target mi210 --check
-  python -m simgpu.tools.torch.suites mine=~/src/mine     tests lie in ~/src/mine/tests
+  python -m simgpu.tools.torch.suites mine=~/src/mine     tests are in ~/src/mine/tests
 
 Names with paths of tests of their own: """ + ", ".join(SUITES)
 
@@ -197,9 +198,9 @@ def parser() -> ArgumentParser:
     made.add_argument("--target", default="mi300x", help="board or architecture (mi300x); mi300x:2 is two")
     made.add_argument("--sample", default="40:1", metavar="N[:SEED]", help="tests of each suite, chosen by the seed (40:1)")
     made.add_argument("--check", action="store_true", help="checked mode")
-    made.add_argument("--seconds", type=float, default=1800, help="after which a suite, or a script, is ended (1800)")
+    made.add_argument("--seconds", type=float, default=1800, help="time limit of a suite, or of a script (1800)")
     made.add_argument("--autotune", type=int, default=1, metavar="N", help="candidates that an autotuner tries (1)")
-    made.add_argument("--slowest", type=int, default=0, metavar="N", help="the N slowest tests, too")
+    made.add_argument("--slowest", type=int, default=0, metavar="N", help="also list the N slowest tests")
     made.add_argument("--option", action="append", default=[], metavar="OPTION", help="for pytest: --option=--timeout=150")
     return made
 

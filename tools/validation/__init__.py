@@ -1,8 +1,8 @@
 """Published figures next to ours: measured times for `simgpu validate-time`, the paper for `simgpu paper`.
 
     rows.py     the tables of measurements, read and split
-    tile_loop.py  the instructions of a tiled matrix product whose parameters are known
-    tile_kernel.py  the time of such a product
+    tile_loop.py  the instructions of a tiled matrix product with known parameters
+    tile_kernel.py  the modelled time of such a product
     tensile.py  rocBLAS's kernels, from their names
     measured.py  microbenchmarks, as the model runs them
     own_kernels.py  stencils, norms, transposes and streams, by kernels of ours

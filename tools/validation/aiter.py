@@ -45,7 +45,7 @@ class ShippedLaunch:
     threads: int = BLOCK  # of a workgroup
 
     def arguments(self, kernel: Kernel, addresses: Mapping[str, int]) -> list[bytes]:
-        """Returns the kernel's arguments, cut by its metadata."""
+        """Returns the kernel's arguments, split at the offsets in its metadata."""
         segment = self.pack(addresses)
         return [segment[part.offset : part.offset + part.size].ljust(part.size, b"\0") for part in kernel.info.explicit_arguments]
 
@@ -81,7 +81,7 @@ def call_of(row: Measurement, checkout: Path) -> ShippedLaunch:
     kernel = row.kernel.removeprefix("AITER ").strip()
     tile = tiles(checkout / path).get(kernel)
     if tile is None:
-        raise NotJudged("its tile is not in the table beside the code object")
+        raise NotJudged("its tile is not in the table next to the code object")
     return FAMILIES[family](checkout / path, kernel, board, m, n, k, split, tile)
 
 

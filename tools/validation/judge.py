@@ -33,12 +33,12 @@ class RowVerdict:
     """A row with the model's prediction."""
 
     rows: str  # name of the set
-    group: str
+    group: str  # the row's class, such as "latency"
     board: str
     type: str
-    name: str
-    measured: float
-    predicted: float
+    name: str  # kernel and shape
+    measured: float  # in the row's unit
+    predicted: float  # in the same unit
     fits: bool = False  # the row may calibrate
 
     @property
@@ -161,19 +161,19 @@ def sampled_call(call: aiter.ShippedLaunch) -> SampledLaunch:
 class ErrorLine:
     """A line of the table, errors in percent."""
 
-    rows: str
-    group: str
+    rows: str  # name of the set, with " (fit)" if its rows may calibrate
+    group: str  # class, or "all"
     board: str
     type: str
-    count: int
-    mape: float
-    median: float
-    p90: float
-    bias: float
+    count: int  # rows
+    mape: float  # mean absolute error
+    median: float  # of the absolute errors
+    p90: float  # 90th percentile of the absolute errors
+    bias: float  # mean of the signed errors
 
 
 def table(judged: Sequence[RowVerdict]) -> list[ErrorLine]:
-    """Groups errors by set, class, board and type, and all of each set; Tensile's tenth that may calibrate is separate."""
+    """Groups errors by set, class, board and type, and all of each set; rows that may calibrate are a set of their own, "(fit)"."""
     kept: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for one in judged:
         rows = f"{one.rows} (fit)" if one.fits else one.rows

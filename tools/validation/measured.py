@@ -102,8 +102,8 @@ GLUON = "v_mfma_f32_16x16x32_f16"  # instruction of all its f16 kernels
 
 
 def _tile(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
-    """Returns a tile's loop, in percent of the matrix units' clocks. Its operands, 134 MB at most, are already in the Infinity
-    Cache."""
+    """Returns the percentage of a tile loop's clocks in which the matrix units work. Its operands, 134 MB at most, are already
+    in the Infinity Cache."""
     m, n, k = (int(part) for part in (*row.kernel.split()[-1].split("x"), "64"))
     ahead = 3 if 3 * (m + n) * k * 2 <= chip.lds_bytes else 2
     sides = max(32, m // 2), max(32, n // 2)
@@ -112,7 +112,7 @@ def _tile(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> 
 
 
 def _ladder(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
-    """Models a product of 32 rows, 256 columns a workgroup, that streams B from memory: GB/s of the needed bytes."""
+    """Models a product of 32 rows, 256 columns per workgroup, that streams B from memory: GB/s of the needed bytes."""
     m, k, columns = 32, 8192, 256
     n = columns * int(re.search(r"(\d+) workgroups", row.shape)[1])  # type: ignore[index]
     atom = mfma.find(GLUON, chip.arch)

@@ -1,4 +1,4 @@
-"""Stencils, a norm, transposes and streams: kernels of `kernels.cl` with the published ones' function, timed as any launch is.
+"""Stencils, a norm, transposes and streams: kernels of `kernels.cl` that compute the same as the published ones.
 
 Sizes and grids are those of the sources: amd/amd-lab-notes (Laplacian, Jacobi), ROCm/rocm-blogs (seismic stencils; its grid is
 unknown, workgroups of 256 x 1 x 1 are assumed), amd/HPCTrainingExamples (transposes, yAx), UoB-HPC/BabelStream,
@@ -39,7 +39,7 @@ class OwnLaunch:
     block: tuple[int, int, int]
     arguments: tuple[Bytes | int | float, ...]  # a buffer's bytes, or a value
     nbytes: int = 0  # bytes that a bandwidth counts
-    radius: int = 0  # of a line
+    radius: int = 0  # of a line stencil
 
 
 def launch_of(row: Measurement, chip: HardwareDescriptor) -> OwnLaunch | None:

@@ -1,9 +1,9 @@
 """Runs lint on the code objects of a git repository: `python -m simgpu.tools.validation.repairs REPO [COMMIT ...]`.
 
-Without an option, it counts lint's errors before and after each COMMIT. The default is all commits that changed code objects and
-whose subject has a word such as "fix" or "hang". `--today` counts the errors in the objects of the last commit, by family and rule.
-`--report OBJECT ...` writes a report of the certain findings in each of these objects, for its maintainers. REPO is a checkout or
-a bare repository, such as one of github.com/ROCm/aiter.
+Without an option, it counts lint's errors before and after each COMMIT. Without a COMMIT, it takes all commits that changed
+code objects and whose subject has a word such as "fix" or "hang". `--today` counts the errors in the objects of the last
+commit, by family and rule. `--report OBJECT ...` writes a report of the certain findings in each of these objects, for its
+maintainers. REPO is a checkout or a bare repository, such as one of github.com/ROCm/aiter.
 """
 
 from __future__ import annotations

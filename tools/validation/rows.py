@@ -19,7 +19,7 @@ from pathlib import Path
 from simgpu.tools.shared.errors import UsageError
 
 ENVIRONMENT = "SIMGPU_TIMING_DATA"
-TENTH = 10
+TENTH = 10  # one row in ten may calibrate the model
 COLUMNS = ("kernel", "repo_path", "arch", "board", "shape", "dtype", "metric", "unit", "notes")
 
 

@@ -46,7 +46,7 @@ def board_of(row: Measurement) -> HardwareDescriptor:
     for said, name in BOARDS.items():
         if row.board.startswith(said):
             return hardware.target(name)
-    raise NotJudged("the board, hence the number of CUs, is not told")
+    raise NotJudged("the board, hence the number of CUs, is not known")
 
 
 def kernel_of(row: Measurement, chip: HardwareDescriptor) -> TileKernel:
@@ -100,7 +100,7 @@ def _wave(name: str, m: int, n: int, atom: mfma.MatrixInstruction) -> tuple[int,
     ]  # fmt: skip
     told = [fit for fit in fits if fit[1] == wave_n]
     if not fits:
-        raise NotJudged("how its waves divide the tile is not told, or K is divided among them")
+        raise NotJudged("it is not known how its waves divide the tile, or K is divided among them")
     return min(told or fits, key=sum)
 
 

@@ -1,9 +1,9 @@
-"""The instructions of a tiled product's wave whose parameters are known: before the loop, a step, the end.
+"""The instructions of a wave of a tiled matrix product with known parameters: before the loop, a step, and after the loop.
 
 There are two schedules. `direct`: loads go directly to LDS and are spread through the step. Otherwise Tensile's (ROCm/Tensile,
-ScheduleIterAlg 3): loads go to registers, one a matrix instruction from the step's start on. Their data is stored to LDS as
-late as the last part's reads allow, each store after a wait for its load; a barrier follows. A part of K is read in the part
-before it. With two tiles ahead (PrefetchGlobalRead 2) a register is loaded again as soon as it is stored.
+ScheduleIterAlg 3): loads go to registers, one after each matrix instruction from the step's start on. Their data is stored to
+LDS as late as the last part's reads allow, each store after a wait for its load; a barrier follows. A part of K is read in the
+part before it. With two tiles ahead (PrefetchGlobalRead 2) a register is loaded again as soon as it is stored.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.timing_rules.issue import SLOT, Issue, Kind, Unit
 
 WAVE = 64
-FIRST, SECOND = 0.6, 0.85  # of a direct step's matrix instructions: until loads must be there, until LDS has the next tile
+# Fractions of a direct step's matrix instructions that precede the wait for loads, and the barrier after which LDS has the next
+# tile.
+FIRST, SECOND = 0.6, 0.85
 PARTS = 4  # parts of a direct step's depth, one of them read ahead
-# Number of vector and of scalar instructions before the loop. Of 40, 200, 500 and 1,000 the best on Tensile's tenth that may
-# calibrate.
+# Number of vector and of scalar instructions before the loop: the best of 40, 200, 500 and 1,000 on the tenth of Tensile's rows
+# that may calibrate.
 SET_UP, DIRECT_SET_UP = 500, 40
 WORD = 4  # bytes of a register
 MOST_LGKM = 15  # most that s_waitcnt can leave in flight
@@ -73,7 +75,7 @@ class TileKernel:
 
     @property
     def results(self) -> int:
-        """Number of results a lane."""
+        """Number of results per lane."""
         return self.wave_m * self.wave_n // WAVE
 
     def loads(self) -> tuple[int, int]:
@@ -144,7 +146,7 @@ def prologue_issues(kernel: TileKernel) -> list[Issue]:
 
 
 def epilogue_issues(kernel: TileKernel) -> list[Issue]:
-    """Returns the end: results scaled, rounded and stored."""
+    """Returns the instructions after the loop: results are scaled, rounded and stored."""
     store = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=min(16, kernel.stored * kernel.out), store=True, counts_vm=True)
     together = max(1, store.lane_bytes // kernel.out)
     each = [*[VALU] * (ROUNDING.get((kernel.atom.a_type, kernel.out), 2) * together + 2), store]
@@ -216,7 +218,7 @@ def _direct(kernel: TileKernel) -> list[Issue]:
 
 
 def _merge(one: Sequence[Issue], other: Sequence[Issue]) -> list[Issue]:
-    """Mixes both evenly."""
+    """Merges two sequences, each spread evenly over the result."""
     keyed = [((at + 0.5) / len(part), issue) for part in (one, other) for at, issue in enumerate(part)]
     return [issue for _, issue in sorted(keyed, key=lambda pair: pair[0])]
 

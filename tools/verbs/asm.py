@@ -21,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Assembles or compiles, and writes. Raises UsageError, TargetError, ToolchainError with the tool's words."""
+    """Assembles or compiles the file and writes the code object. Raises UsageError, TargetError and ToolchainError."""
     from simgpu.hardware.code_object.code_object import CodeObject
 
     output = options.output or str(Path(options.file).with_suffix(".co"))

@@ -1,4 +1,4 @@
-"""`simgpu baselines`: the tiles that the paper, Triton's tutorial and, from its published rankings, Origami take, beside ours."""
+"""`simgpu baselines`: tiles of the paper, of Triton's tutorial and of Origami's published rankings, next to ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints a table a problem, or the comparison with Origami's tiles."""
+    """Prints one table per problem, or the comparison with Origami's tiles."""
     from simgpu.hardware import target
     from simgpu.operators import GemmProblem
     from simgpu.tools.cost.baselines import COLUMNS, baselines

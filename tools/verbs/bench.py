@@ -15,8 +15,8 @@ IS_CHECKOUT = find_spec("simgpu.tools.benchmarks") is not None
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Adds the verb's options: those of the table of goals, and of OP or exec after those words."""
-    threads = "host threads (default: all cores; in the table 2, BLAS's too)"
+    """Adds the options of the table of goals, then a subparser for each operator and one for exec."""
+    threads = "host threads (default: all cores; for the table of goals 2, also of BLAS)"
     parser.add_argument("--threads", type=int, help=threads)
     parser.add_argument("--profile", action="store_true", help=PROFILE)
     add_html_option(parser)
@@ -41,7 +41,7 @@ def _of_operator(parser: ArgumentParser) -> None:
 
 
 def _add_shared_options(parser: ArgumentParser) -> None:
-    """Adds options that may come before or after OP."""
+    """Adds --profile to a subparser, and keeps its defaults from overwriting --threads, --html and --force given before OP."""
     parser.add_argument("--profile", action="store_true", default=SUPPRESS, help=PROFILE)
     for action in parser._actions:
         if action.dest in ("threads", "html", "force"):

@@ -1,4 +1,4 @@
-"""`simgpu check`: what `run` or `exec` would launch, in checked mode; silent and 0 where nothing is found."""
+"""`simgpu check`: `run` or `exec` in checked mode; prints nothing and returns 0 if nothing is found."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ FAULTS = ("out-of-bounds", "use-after-free", "misaligned")  # findings that repe
 
 
 def run(options: Namespace) -> int:
-    """Launches in checked mode; status 1 for findings, a kernel that fails, or a wrong result."""
+    """Launches in checked mode. Status 1: an error was found, the kernel failed or a result is wrong; else 3 if a check failed."""
     if (options.what is None) == (options.capture is None):
         raise UsageError("give a FILE, an OP or --capture FOLDER; see `simgpu check --help`")
     options.what = options.what or options.capture
@@ -80,7 +80,7 @@ def run(options: Namespace) -> int:
     known = read_suppressions(wanted.suppressions)
     watch = Watch(check=_check(wanted), shadow=wanted.shadow is not None, suppressions=known)
     if wanted.shadow and not (wanted.numerics and verb == "run"):
-        raise UsageError("--shadow f64 belongs to --numerics, and to an operator: its float64 result says which element is worst")
+        raise UsageError("--shadow f64 needs --numerics, and an operator, whose float64 result shows the worst element")
     said, failure, status = io.StringIO(), "", 0
     given = inner.parse_args([options.what, *rest, *outputs], Namespace(words=options.words))
     try:
@@ -102,7 +102,7 @@ def run(options: Namespace) -> int:
         for finding in watch.findings:
             show(str(finding))
         for text in [] if wanted.numerics else watch.unusual:
-            show(f"note: after the launch {text}: `--numerics` says which instruction made the first")
+            show(f"note: after the launch {text}: `--numerics` names the instruction that made the first")
         if watch.worst is not None:
             show(*watch.worst.lines())
         if wanted.verbose:
@@ -129,10 +129,10 @@ def _check(wanted: Namespace) -> bool | str:
         more.append(f"cancellation={wanted.cancellation}")
     if wanted.numerics:
         if wanted.performance:
-            raise UsageError("--numerics looks at numbers alone: leave --performance out, or check twice")
+            raise UsageError("--numerics checks only numbers: leave --performance out, or check twice")
         return ",".join(("numerics", *more))
     if more:
-        raise UsageError("--discarded, --denormals and --cancellation belong to --numerics: give it, too")
+        raise UsageError("--discarded, --denormals and --cancellation need --numerics: add it")
     return "performance" if wanted.performance else True
 
 

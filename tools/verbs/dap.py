@@ -24,7 +24,7 @@ def run(options: Namespace) -> int:
 
     if options.socket is None:
         sink = sys.stdout.buffer
-        with contextlib.redirect_stdout(sys.stderr):  # a kernel's output is no message
+        with contextlib.redirect_stdout(sys.stderr):  # a kernel's output must not enter the protocol stream
             Adapter(Channel(sys.stdin.buffer, sink)).serve()
         return 0
     gone = contextlib.suppress(ConnectionError)  # a client need not wait for the answer to its last request
@@ -34,14 +34,13 @@ def run(options: Namespace) -> int:
 
 
 def _accept(path: str) -> socket.socket:
-    """Returns the connection of the first client of a new socket, and removes the socket's name. Raises UsageError if a file
-    has it."""
+    """Accepts the first client of a new Unix socket at `path`, then removes the path. Raises UsageError if it exists."""
     if not hasattr(socket, "AF_UNIX"):
         raise UsageError("--socket: this system's Python has no Unix sockets; use standard input and output")
     if os.path.lexists(path):
-        raise UsageError(f"--socket {path}: there is a file of that name; remove it, or name another")
+        raise UsageError(f"--socket {path}: this file exists; remove it, or give another name")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
-        before = os.umask(0o177)  # a port of this machine would be open to every user, and to web pages
+        before = os.umask(0o177)  # only this user; a TCP port would be open to all users, and to web pages
         try:
             server.bind(path)
         except OSError as error:

@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
     """Reads commands until quit."""
     wanted, rest = (options, options.rest) if is_script(options.what) else own_options(_own_options, options)
     if wanted.json and not wanted.batch:
-        raise UsageError("--json is what commands said as one document: give them with -ex COMMAND, and --batch")
+        raise UsageError("--json prints the output of commands as one document: give commands with -ex COMMAND, and --batch")
     try:
         group = tuple(int(part) for part in wanted.group.split(","))
     except ValueError:

@@ -1,4 +1,4 @@
-"""`simgpu derive`: tiles, every constraint with limit, use and slack, and the one that binds."""
+"""`simgpu derive`: tiles, every constraint with limit, use and slack, and the binding constraint."""
 
 from __future__ import annotations
 

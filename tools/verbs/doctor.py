@@ -1,4 +1,4 @@
-"""`simgpu doctor`: what this machine has of what simgpu can use, and how to get what is missing."""
+"""`simgpu doctor`: dependencies that this machine has or lacks, and how to get them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Dependency:
 
     name: str
     found: str  # version or place, "" if missing
-    purpose: str  # what it is for
+    purpose: str  # the work that needs it
     remedy: str = ""  # how to get it
     need: str = USEFUL
 
@@ -104,7 +104,7 @@ def version_lines() -> list[str]:
 
 
 def _clang() -> tuple[str, str]:
-    """Returns the version of the first clang with amdgcn, "" without one; then how to get one."""
+    """Returns the version of the first clang with the amdgcn target, and "". If there is none: "" and how to get one."""
     from simgpu.asm.builder.toolchain import ADVICE, candidates
 
     try:

@@ -35,7 +35,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, watch: Watch | None = None) -> int:
-    """Launches the kernel; status 1 if it errs or has findings. watch: for checked mode."""
+    """Launches the kernel; status 1 if a finding is an error or a result is not as expected. watch: for checked mode."""
     if options.against and not options.html:
         raise UsageError("--against goes with --html FILE")
     if options.html is None:

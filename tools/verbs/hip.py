@@ -56,7 +56,7 @@ def configure(parser: ArgumentParser) -> None:
     text = "only the first NaN, infinity and overflow, and their way to memory (simgpu help numerics)"
     parser.add_argument("--numerics", action="store_true", help=text)
     add_suppressions_option(parser)
-    parser.add_argument("--kernels", metavar="REGEX", help="check only kernels whose C++ name this finds")
+    parser.add_argument("--kernels", metavar="REGEX", help="check only kernels whose C++ name matches REGEX")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave the first N launches of each kernel unchecked")
     parser.add_argument("--only", type=int, metavar="N", help="check at most N launches of each kernel")
     parser.add_argument("--pad", type=int, default=0, metavar="BYTES", help="forgive accesses up to the next multiple of BYTES")
@@ -126,7 +126,7 @@ def _options(options: Namespace) -> Options:
     except re.error as error:
         raise UsageError(f"--kernels {options.kernels}: {error}") from None
     if options.check and options.numerics:
-        raise UsageError("--numerics looks at numbers alone: leave --check out, or run twice")
+        raise UsageError("--numerics checks only numbers: leave --check out, or run twice")
     check: bool | str = "numerics" if options.numerics else options.check
     if not check and (kernels or options.skip or options.only is not None):
         raise UsageError("--kernels, --skip and --only choose what is checked: add --check or --numerics")
@@ -215,4 +215,4 @@ def _row(kernel: dict[str, Any]) -> tuple[object, ...]:
 def _modelled_text(kernel: dict[str, Any]) -> str:
     """Formats the time of all launches together, and the number of launches without a modelled time."""
     said = f"{1e6 * kernel['modelled']:,.1f}"
-    return f"{said}, and {kernel['untimed']} untold" if kernel["untimed"] else said
+    return f"{said}, and {kernel['untimed']} not modelled" if kernel["untimed"] else said

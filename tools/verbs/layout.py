@@ -1,4 +1,4 @@
-"""`simgpu layout`: who owns which element of a matrix instruction, probed and chained."""
+"""`simgpu layout`: lane and register of each element of a matrix instruction, probed and chained."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def _chain_lines(link: Chain) -> list[str]:
     convert = [f"  Each lane converts its own registers: {link.conversion()}."] if link.conversion() else []
     if link.moves:
         return [
-            f"{use}: not as it stands. {len(link.moves)} lane bit(s) must change places with register bits:",
+            f"{use}: not as it is. {len(link.moves)} lane bit(s) must change places with register bits:",
             *(f"  {move}" for move in link.moves),
             "  (or write D to LDS and read it back)",
             *convert,

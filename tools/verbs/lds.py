@@ -1,4 +1,4 @@
-"""`simgpu lds`: what banks of LDS cost each access of a kernel, and the least padding or swizzle that costs nothing."""
+"""`simgpu lds`: LDS bank conflicts of each access of a kernel, and the least padding or swizzle without any."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def configure(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class LdsAccesses:
-    """A kernel's accesses to LDS, by all waves of a workgroup, and the buffers that they share."""
+    """The LDS accesses of all waves of a workgroup, and the buffers that they access."""
 
     name: str
     target: str

@@ -1,4 +1,4 @@
-"""`simgpu lint`: what some path through a kernel lacks, nothing launched; silent and 0 where nothing is found."""
+"""`simgpu lint`: errors on any path through a kernel's code, without a launch; prints nothing and returns 0 if it finds none."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(options: Namespace) -> int:
     if options.target and hardware.target(options.target).arch != code.target:
         raise UsageError(f"{options.file} holds code for {code.target}, not for {options.target}: leave --target out")
     if not code.kernels:
-        raise UsageError(f"{options.file}: there is no kernel in it")
+        raise UsageError(f"{options.file} contains no kernel")
     names = list(code.kernels) if options.kernel is None else [kernel_named(code.kernels, options.kernel)]
     look = lint_kernel if options.each else lint_causes
     found = {name: known.left_of(look(code, code.kernels[name])) for name in names}
@@ -75,7 +75,7 @@ def run(options: Namespace) -> int:
 
 
 def _line(finding: Finding) -> str:
-    """Formats a finding of a rule that shipped kernels break everywhere: its first place, and their number."""
+    """Formats a finding of a rule that shipped kernels break everywhere: the first pair of places, and the number of pairs."""
     places = f"{finding.pairs} pairs of places, the first at" if finding.pairs > 1 else "at"
     spot = code_address(finding.kernel, finding.start, finding.pc)
     where = f"{places} {spot} `{finding.text}`"

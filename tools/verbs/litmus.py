@@ -1,4 +1,4 @@
-"""`simgpu litmus`: what litmus tests of the memory model end with, compiled, on a target's caches; 1 for what must not be."""
+"""`simgpu litmus`: results of compiled litmus tests on a target's caches; status 1 if one is forbidden or missing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ USAGE = """examples:
   simgpu litmus mp.litmus --target mi300x
   simgpu litmus --only 'mp\\.agent.*' --mutants
   simgpu litmus --only mp.agent --show  a test as it is written
-Status: 0 as it should be, 1 a result that the model forbids, or that a test says is never, or is not seen; 2 a file that is wrong.
-The form of a test, the caches and the model: simgpu help memory-model
+Exit status: 0 if all results are as expected; 1 if a result is forbidden by the model or by `never`, or a `sometimes` result is
+missing; 2 for an invalid file.
+The form of a test, the caches and the model: simgpu help litmus
 """
 LIMIT = 1 << 16  # bytes of a test's file
 

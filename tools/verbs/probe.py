@@ -1,4 +1,4 @@
-"""`simgpu probe`: what hardware.mfma says of every matrix instruction, tested as code on a GPU or in the simulator."""
+"""`simgpu probe`: tests the layouts of hardware.mfma for every matrix instruction, by kernels on a GPU or in the simulator."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ProbeResult:
 
     row: MatrixInstruction
     rows: bool  # the test found D[i,:] = i
-    wrong: int  # elements of a product of integers
-    total: int
+    wrong: int  # wrong elements of a product of integer matrices
+    total: int  # elements of that product
 
     @property
     def agrees(self) -> bool:

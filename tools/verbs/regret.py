@@ -1,7 +1,7 @@
-"""`simgpu regret [OP]`: how the closed form's tiles rank against a plain exhaustive search, both priced by `simgpu.tools.cost`.
+"""`simgpu regret [OP]`: the closed form's tiles against a plain exhaustive search, both priced by `simgpu.tools.cost`.
 
-Regret is the modelled time of the closed form's tiles over the least. The listed problems are those that the formulas were written
-against; `--seed` draws others.
+Regret is the modelled time of the closed form's tiles over the least. The formulas were written with the listed problems; `--seed`
+draws others.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run(options: Namespace) -> int:
 
 
 def _problems(op: str, dtype: str, seed: int | None) -> list[tuple[str, Any]]:
-    """Returns the listed problems, or random ones with a seed, each after its kind."""
+    """Returns (kind, problem) pairs: the listed problems, or random ones if a seed is given."""
     from simgpu.tools.cost.problems import draw_problems, listed_problems
 
     return list(listed_problems(op, dtype) if seed is None else draw_problems(op, dtype, seed, DRAWN))

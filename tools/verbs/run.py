@@ -83,7 +83,7 @@ class RunResult:
     whole: Any  # the kernels' runs as one
     flops: int  # of the operator, 0 if these kernels do not compute it
     verdict: Verdict
-    beside: list[Verdict]  # of further results
+    beside: list[Verdict]  # of the results after the first
     agreement: Agreement | None  # with the simulator, if asked for
 
     @property

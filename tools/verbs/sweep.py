@@ -1,4 +1,4 @@
-"""`simgpu sweep`: an operator for many targets, types and shapes, run, checked or timed, into one table."""
+"""`simgpu sweep`: runs, checks or times an operator for many targets, types and shapes, into one table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.parser import Parser
 
-SHOWN = 20  # cases in the list of those that did not pass
+SHOWN = 20  # the most cases in the list of failures
 SUMS = ("cycles", "seconds", "seconds_low", "seconds_high")  # fields that are sums over a computation's kernels, modelled
 
 
@@ -84,7 +84,7 @@ def _turn() -> Lock:
 
 
 def row_of(case: SweepCase) -> dict[str, Any]:
-    """Runs a case in this process; returns its words, its status (pass, fail or error), and the verb's JSON."""
+    """Runs a case in this process; returns its description, its status (pass, fail or error), and the verb's JSON, flattened."""
     verb = importlib.import_module(f"simgpu.tools.verbs.{case.verb}")
     parser, printed = Parser(prog=f"simgpu {case.verb}"), io.StringIO()
     verb.configure(parser)

@@ -1,4 +1,4 @@
-"""`simgpu time`: how long what `run` or `exec` would launch takes on a real GPU, by the model."""
+"""`simgpu time`: the modelled time on a real GPU of the launches of `run` or `exec`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simgpu.tools.tables.time_tables import time_document, time_text
 if TYPE_CHECKING:
     from simgpu.timing.predict import Prediction
 
-EVENTS = 200_000  # of a CU in a timeline at most
+EVENTS = 200_000  # at most, of the CU that a timeline shows
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu time gemm -m 4096 -n 4096 -k 4096 --target mi300x
   simgpu time k.co --kernel k --grid 4 --arg zeros:f32:256 --lines 20

@@ -1,4 +1,4 @@
-"""`simgpu triton`: runs a Python program, its code untouched, whose Triton kernels and PyTorch find a simulated GPU."""
+"""`simgpu triton`: runs an unmodified Python program whose Triton kernels and PyTorch use a simulated GPU."""
 
 from __future__ import annotations
 

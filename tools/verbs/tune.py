@@ -1,4 +1,4 @@
-"""`simgpu tune OP`: how many trials a search of tiles needs, from the closed form and from random starts.
+"""`simgpu tune OP`: the number of trials that a tile search needs, from the closed form and from random starts.
 
 A trial prices a tile by the cost model, or with --device hip runs its kernels on a GPU.
 """
@@ -32,7 +32,7 @@ Ratios = dict[str, list[float]]  # by start, for each trial: the least time so f
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Adds OP, and to each operator the verb's options and those that describe one problem."""
+    """Adds OP with a subparser for each operator, which takes the verb's options and those of one problem."""
     add_json_option(parser)
     operators = parser.add_subparsers(dest="op", metavar="OP", required=True, parser_class=type(parser))
     for name in OPS:
@@ -63,7 +63,7 @@ def _add_search_options(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Prints a line a start."""
+    """Prints one line per start."""
     from simgpu.hardware import target
     from simgpu.tools.cost.trials import STARTS, trials_until
 
@@ -120,7 +120,7 @@ def _problems(options: Namespace) -> list[Any]:
     if len(lacking) == len(options.sizes):
         return [problem for _, problem in draw_problems(options.op, options.dtype, options.seed, options.problems)]
     if lacking:
-        raise UsageError(f"{', '.join(lacking)} must be given, too, or no size at all: problems are drawn then")
+        raise UsageError(f"{', '.join(lacking)} must be given, too; or give no size to draw random problems")
     return [operator_tree(options).problem] * options.problems
 
 
@@ -156,7 +156,7 @@ def search_modelled(search: Search) -> Ratios:
 
 
 def _ratios(search: Search, measures: Measures, known: bool) -> Ratios:
-    """Runs a search. known: the space's own seconds give the least of all; else the least is that of the trials."""
+    """Runs a search from each start. known: the least time is that of the whole space by the cost model; else of the trials."""
     from simgpu.tools.cost.space import space
     from simgpu.tools.cost.trials import Grid, trace
 

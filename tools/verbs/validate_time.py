@@ -1,4 +1,4 @@
-"""`simgpu validate-time`: the model of time against published measurements, by set, class, board and type."""
+"""`simgpu validate-time`: the time model against published measurements, by set, class, board and type."""
 
 from __future__ import annotations
 

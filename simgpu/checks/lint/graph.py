@@ -94,7 +94,7 @@ class Graph:
             try:
                 step = self.decoder.step(pc)
             except SimError as error:
-                self._remark(NO_INSTRUCTION, origin, f"behind it a path leads to no instruction: {error}")
+                self._remark(NO_INSTRUCTION, origin, f"a path leads from it to no instruction: {error}")
                 return None
             self.known[pc] = step
         node = self._nodes[call, pc] = len(self.steps)
@@ -156,7 +156,7 @@ class Graph:
                 for place in call.places:
                     self._edge(node, *place)
         else:
-            self._remark(NOT_FOLLOWED, step.pc, "where it jumps is not known (a table of addresses?): it is not followed")
+            self._remark(NOT_FOLLOWED, step.pc, "its target is not known (a table of addresses?), so the jump is not followed")
 
     def _enter(self, node: int, entry: int) -> None:
         """Follows a call of a known function."""

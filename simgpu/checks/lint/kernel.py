@@ -77,7 +77,7 @@ def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
     for close in hazards or ():
         told.hazard(close)
     if defined is None or waits is None or hazards is None:
-        told.add(NOT_FOLLOWED, None, "the paths are too many to follow all of them: not everything was looked at", error=False)
+        told.add(NOT_FOLLOWED, None, "there are too many paths to follow them all: not all code was checked", error=False)
     elif several:
         for barrier in uneven(blocks, definedness.taken):
             told.barrier(barrier)
@@ -132,7 +132,7 @@ def graph_of(code: CodeObject, kernel: KernelInfo) -> Graph:
     """Returns the control flow of a kernel, with and without preloaded arguments. Raises DecodeError."""
     segment = next((s for s in code.segments if s.executable and s.address <= kernel.entry < s.end), None)
     if segment is None:
-        raise DecodeError(f"kernel {kernel.title}: its entry {kernel.entry:#x} lies in no executable segment")
+        raise DecodeError(f"kernel {kernel.title}: its entry {kernel.entry:#x} is not in an executable segment")
     places = {relocation.place for relocation in code.relocations}
     loaded = functools.cache(code.image)
 
@@ -176,7 +176,7 @@ class FindingList:
         waits = " ".join(f"{counter}({count})" for counter, count in seen.waits)
         place, needed = first(seen.registers), min(count for _, count in seen.waits)
         if seen.what == "shared":
-            message = f"`{text(seen.earlier.inst)}` may be under way when other waves use LDS behind the barrier: "
+            message = f"`{text(seen.earlier.inst)}` may be in flight when other waves use LDS after the barrier: "
             message += f"s_waitcnt {waits} is needed before it" + ("" if seen.sure else ", unless their addresses differ")
         else:
             message = wait_message(place, seen.what, text(seen.earlier.inst), waits)
@@ -189,7 +189,7 @@ class FindingList:
 
     def add_undefined(self, seen: Unwritten) -> None:
         place = first(seen.registers)
-        message = f"{seen.use} depends on {place}, which holds what nothing defined"
+        message = f"{seen.use} depends on {place}, which holds uninitialized data"
         certainty = "every path" if seen.sure else "some path"
         self.add("uninitialized", seen.step, message, place=place, rule=seen.use, certainty=certainty)
 

@@ -80,7 +80,7 @@ class ReachedMemory:
             return True, f"{how_many}, the first by {_place(first)}{element and f', into {element[2:-1]}'}"
         if self.unknown:
             where = location_of(self.launch, min(self.unknown))
-            return True, f"whether any reached memory is open: what {_place(where)} stores has no type that the code tells"
+            return True, f"unknown whether any reached memory: the code does not tell the type that {_place(where)} stores"
         return False, "none reached memory"
 
 
@@ -118,16 +118,16 @@ def _description(inst: Instruction, one: NumericNote) -> tuple[str, str]:
         held = range_of(inst.spec, inst.target, float_parameters(inst.spec)[0])
         assert held is not None
         holds = f"{held.small or 'the result'} holds {held.least:.10g} to {held.most:.10g}"
-        ends = "it became the nearest of them" if one.kind is NumericKind.SATURATION else "it became what stands for an overflow"
+        ends = "it became the nearest of them" if one.kind is NumericKind.SATURATION else "it became the code for an overflow"
         return f"{given} does not fit in lane {lane}: {holds}, {ends}", ""
     if one.kind is NumericKind.SATURATION:
         return f"{given} does not fit f16 in lane {lane}: by MODE's FP16_OVFL it became the largest number", ""
     if one.kind is NumericKind.DENORMAL:
         return f"{inst.mnemonic}: MODE made the denormal {operands[0]} 0 in lane {lane}", ""
     if one.kind is NumericKind.CANCELLATION:
-        return f"{given} = {result} in lane {lane}: of the last term's bits that many cancelled", ""
+        return f"{given} = {result} in lane {lane}: that many bits of the last term cancelled", ""
     new = {
-        NumericKind.NAN: "of operands that are none", NumericKind.INFINITY: "of finite operands",
+        NumericKind.NAN: "of operands that are not NaN", NumericKind.INFINITY: "of finite operands",
         NumericKind.OVERFLOW: "too large for the result's type",
     }  # fmt: skip
     return f"{given} = {result} in lane {lane}, {new[one.kind]}", ""

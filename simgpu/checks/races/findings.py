@@ -38,13 +38,13 @@ def _race(launch: Dispatch, event: Event, where: str, unordered: Remedy | None =
     both = event.lanes & clashes.BOTH_WRITE
     reads = bool(event.lanes & clashes.WROTE) == swapped  # at the later place
     if both:
-        clash = "two writes (a race even where both write the same value)"
+        clash = "two writes (a race even if both write the same value)"
     else:
         clash = "a read and a write" if reads else "a write and a read"
     unused = not both and where != "LDS" and is_unused(launch, records[0 if reads else 1])
     if unused:
         reader = wave if reads else other[1]
-        remedy = f"of no effect, as what wave {reader} loads goes into registers, and into stores by which none of its lanes writes"
+        remedy = f"of no effect: the value that wave {reader} loads reaches only registers, and stores with no active lane"
     else:
         remedy = BARRIER_MISSING if other[0] == group else GROUPS_APART
     kind = "race"
@@ -88,8 +88,8 @@ def _race_global(launch: Dispatch, event: Event) -> Finding:
 def _carried_finding(launch: Dispatch, event: Event) -> Finding:
     def tell(earlier: str, left: int, writes: bool) -> str:
         return (
-            f"{'overwritten' if writes else 'read'} behind a barrier that another wave's `{earlier}` is not sure to have "
-            f"completed before: s_waitcnt lgkmcnt({left}) is needed behind that, before the barrier"
+            f"{'overwritten' if writes else 'read'} after a barrier, before which another wave's `{earlier}` may not have "
+            f"completed: s_waitcnt lgkmcnt({left}) is needed between that instruction and the barrier"
         )
 
     return missing_wait(launch, event, tell)
@@ -99,15 +99,15 @@ def _carried_finding(launch: Dispatch, event: Event) -> Finding:
 def _barrier(launch: Dispatch, event: Event) -> Finding | None:
     if event.extra >> cells.SITE_BITS == barriers.ENDED:
         message = (
-            "waves of the workgroup ended before this barrier; the hardware takes them for arrived, as HIP and CUDA count only "
-            "threads that have not exited, but OpenCL lets no kernel count on it"
+            "waves of the workgroup ended before this barrier; the hardware counts them as arrived, and HIP and CUDA wait only for "
+            "threads that have not exited, but OpenCL does not allow a kernel to rely on it"
         )
         return finding_at(launch, event.record, "barrier", message, event=event, lanes=(), severity="note")
     if not launch.checks["races"][1].missed:
         return None  # waves with separate tasks have separate barriers: all passed the same number
     message = (
-        f"wave {event.wave} waits here and wave {event.address} at another barrier: each lets the other on, "
-        "and some wave ends with fewer barriers than the others"
+        f"wave {event.wave} waits here and wave {event.address} at another barrier: they release each other, "
+        "and some wave passes fewer barriers than the others"
     )
     earlier = _site(launch, event.extra & cells.SITES)
     return finding_at(launch, event.record, "barrier", message, earlier=earlier, event=event, lanes=())

@@ -169,7 +169,7 @@ class LdsDma(Check):
 
 def _finding(launch: Dispatch, event: Event, what: str) -> Finding:
     def tell(load: str, left: int, other_wave: bool) -> str:
-        whose, where = ("another wave's ", "behind that, before the barrier") if other_wave else ("", "before it")
+        whose, where = ("another wave's ", "between that load and the barrier") if other_wave else ("", "before it")
         return f"{what} before {whose}`{load}` is sure to have written it: s_waitcnt vmcnt({left}) is needed {where}"
 
     return missing_wait(launch, event, tell)

@@ -47,7 +47,7 @@ def _describe(event: Event, used: str) -> tuple[str, str]:
         whole = event.address in (0, 0xFFFFFFFF) or name == "scc"
         holds = "which holds" if whole else f"whose bits {event.address:#010x} hold"
         loaded = event.extra >> ORIGIN_SHIFT
-        state = f"{holds} what was loaded where nothing was written" if loaded else f"{holds} what nothing defined"
+        state = f"{holds} data loaded from memory that nothing wrote" if loaded else f"{holds} uninitialized data"
     return f"{used.format(name=name)}, {state}", name
 
 

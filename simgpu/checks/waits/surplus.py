@@ -359,7 +359,7 @@ def _wait_note(survey: Survey, record: int, count: int) -> tuple[int, Finding] |
     asked = {counter: survey.uses.get((record, counter)) for counter in counts}
     if not any(asked.values()):
         held = any((record, counter) in survey.held for counter in counts)
-        why = "needs what it waits for before a later wait" if held else "is in flight any more that it could wait for"
+        why = "uses the operations it waits for before a later wait" if held else "that it could wait for is still in flight"
         message = f"{survey.can_go}: {survey.paths}, nothing {why}"
         return record, _note(survey, record, message, count)
     better: dict[str, int] = {}
@@ -369,7 +369,7 @@ def _wait_note(survey: Survey, record: int, count: int) -> tuple[int, Finding] |
         use = asked[counter]
         holds = survey.held.get((record, counter), LIMITS[counter])
         if use is None and holds < LIMITS[counter]:
-            said.append(f"nothing needs what {counter}({was}) waits for before a later wait")
+            said.append(f"nothing uses the operations that {counter}({was}) waits for before a later wait")
         elif use is None or use.count <= was or holds >= use.count:
             better[counter] = was
         else:
@@ -377,7 +377,7 @@ def _wait_note(survey: Survey, record: int, count: int) -> tuple[int, Finding] |
             reader, operation = location_of(survey.launch, use.reader), location_of(survey.launch, use.operation)
             line = f" ({reader.source})" if reader.source else ""
             needs = f"`{reader.text}` at {reader.name}{line}"
-            said.append(f"the first to need what it waits for is {needs}, that of `{operation.text}`")
+            said.append(f"the first use of an operation it waits for is {needs}, of `{operation.text}`")
             first = use
     if not said:
         return None

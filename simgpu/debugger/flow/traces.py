@@ -50,7 +50,7 @@ def traces(replay: Replay) -> list[WaveTrace]:
     """Returns the trace of each wave, after a replay on a device with `FlowNotes`. Raises LaunchError if the trace overflowed."""
     streams, _ = replay.worker.checks["flow"]
     if streams.overflows:
-        raise LaunchError("the workgroup executes too much to be followed: its memory accesses do not fit the trace")
+        raise LaunchError("the workgroup executes too many memory accesses to trace: they do not fit the trace buffer")
     items = [min(block, size - at * block) for block, size, at in
              zip(replay.launch.geometry.block, replay.launch.geometry.global_size, replay.group, strict=True)]  # fmt: skip
     count = items[0] * items[1] * items[2]

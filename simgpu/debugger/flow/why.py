@@ -106,7 +106,7 @@ class Why:
         try:
             return self._complete(ask())
         except RecursionError:
-            raise LaunchError("a value is moved too often on its way to be followed: ask at an earlier place") from None
+            raise LaunchError("the value was moved too many times to trace it: ask at an earlier place") from None
 
     def _complete(self, root: FlowNode) -> FlowNode:
         while self._pending:
@@ -376,7 +376,7 @@ class Why:
                 if halt.kind == "wave ended":
                     continue
                 if halt.kind != "arrived":
-                    raise LaunchError(f"the run did not come back to where it was: {halt.message or halt.kind}")
+                    raise LaunchError(f"the replay did not return to its place: {halt.message or halt.kind}")
                 retired = queues[halt.wave].pop(0)
                 held = replay.bytes_of(halt.wave)
                 scalars = held[: layout.SCC + 4].view(np.uint32).copy()

@@ -50,9 +50,9 @@ def test_bank_conflicts_are_those_of_the_rules(instruction: str, kind: str, size
 def test_lines_of_a_strided_load() -> None:
     lines = "v_lshlrev_b32 v3, {shift}, v0\nglobal_load_dword v4, v3, s[4:5]"
     (note,) = notes(run(lines.format(shift=8)))
-    assert "touches 64 cache lines of 64 bytes each time where 4 would hold" in note.message and note.severity == "note"
+    assert "touches 64 cache lines of 64 bytes each time, 4 would hold" in note.message and note.severity == "note"
     (note,) = notes(run(lines.format(shift=8), "gfx942"))
-    assert "touches 64 cache lines of 128 bytes each time where 2 would hold" in note.message
+    assert "touches 64 cache lines of 128 bytes each time, 2 would hold" in note.message
     assert notes(run(lines.format(shift=2))) == []
 
 

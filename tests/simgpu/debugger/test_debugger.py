@@ -163,7 +163,7 @@ def test_a_kernel_that_fails() -> None:
 
 
 @pytest.mark.parametrize(("where", "words"), [
-    ("nowhere", "no such label; there are"), ("0x3", "a place is a multiple of 4"), ("0x100000", "bytes of code"),
+    ("nowhere", "no such label; there are"), ("0x3", "give a multiple of 4"), ("0x100000", "bytes of code"),
     ("99", "its lines are 10 to 33"),
     ("w0 #99999", r"never reached: w0 ends at wg\(0,0,0\) w0 #5"), ("w7 #1", "wave 7 of a workgroup that has 2"),
     ("wg(1,0,0) w0 #1", "another workgroup"), ("wg(9,0,0) #1", "another workgroup"),

@@ -118,7 +118,7 @@ def test_which_memory_a_workgroup_begins_from() -> None:
     """
     reads = "global_load_dword v2, v1, s[4:5]", "global_store_dword v1, v2, s[4:5]"
     writes = "v_mov_b32 v2, 0", "global_store_dword v3, v2, s[4:5]"
-    for (read, write), words in ((reads, "the 5 before it ran first"), (writes, "no workgroup reads what one writes")):
+    for (read, write), words in ((reads, "the 5 before it ran first"), (writes, "no workgroup reads data that another one writes")):
         gpu = simgpu.Device("gfx90a", threads=1)
         out = gpu.upload(np.zeros(8, np.uint32))
         kernel = loaded_kernel(gpu, chain.format(read=read, write=write), "buffer")

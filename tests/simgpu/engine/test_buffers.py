@@ -46,7 +46,7 @@ def test_buffers_that_are_not_the_device_s_are_refused(gpu, run):
     own = gpu.upload(np.zeros(64, np.uint32))
     with pytest.raises(LaunchError, match=r"k: argument a0: <Buffer of 256 bytes.* another Device \(gfx942\)"):
         run(kernel, other)
-    with pytest.raises(LaunchError, match=r"k: argument a0: Elsewhere.* is no memory of this Device"):
+    with pytest.raises(LaunchError, match=r"k: argument a0: Elsewhere.* is not memory of this Device"):
         run(kernel, Elsewhere())
     gone = gpu.upload(np.zeros(64, np.uint32))
     gpu.free(gone)

@@ -155,7 +155,7 @@ s_waitcnt lgkmcnt(0)
 def test_a_barrier_that_some_never_reach_is_a_deadlock(target: str) -> None:
     gpu = simgpu.Device(target, threads=2)
     kernel = loaded_kernel(gpu, BARRIER.format(data=3, m0=0, offset=0, before="s_cmp_eq_u32 s2, 2\ns_cbranch_scc1 end") + "end:\n")
-    with pytest.raises(Deadlock, match=r"all waves that are left wait for others.*\(pc .*not all workgroups reach"):
+    with pytest.raises(Deadlock, match=r"all remaining waves wait for others.*\(pc .*not all workgroups reach"):
         kernel.launch(grid=4, cooperative=True)
 
 

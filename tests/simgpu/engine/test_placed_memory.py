@@ -109,7 +109,7 @@ def test_what_the_host_defined() -> None:
         (ARENA, np.zeros(16, np.uint8)[::2], 8, "contiguous bytes"),
         (0, np.zeros(8, np.uint8), 8, "within 63 bits"),
         (1 << 63, np.zeros(8, np.uint8), 8, "within 63 bits"),
-        (ARENA - 4, np.zeros(8, np.uint8), 8, "lies where the device has its own"),
+        (ARENA - 4, np.zeros(8, np.uint8), 8, "overlaps the device's own memory"),
     ],
 )
 def test_what_cannot_be_placed(address: int, data: np.ndarray, nbytes: int, told: str) -> None:

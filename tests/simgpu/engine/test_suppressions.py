@@ -49,7 +49,7 @@ def test_an_entry_is_about_a_kind_a_kernel_and_a_place(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("{\n name\n simgpu:race\n", r"known\.supp: the last suppression has no }"),
-        ("name\n", r"known\.supp:1: 'name' stands outside of a block"),
+        ("name\n", r"known\.supp:1: 'name' is outside of a block"),
         ("{\n name\n fun:k\n}\n", r"known\.supp:4: .*the kind of finding"),
         ("{\n name\n obj:k\n}\n", r"known\.supp:4: 'obj:k' .*begin with simgpu:, fun:, src:"),
         ("{\n}\n", "needs a name"),

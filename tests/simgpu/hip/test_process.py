@@ -93,7 +93,7 @@ def test_what_is_no_hip_program_is_said(tmp_path: Path) -> None:
     source.write_text('#include <stdio.h>\nint main(void) { puts("hello"); return 0; }\n')
     run([*ZIG, "cc", "-target", library.target(), source, "-o", tmp_path / "hello"])
     done = hip(tmp_path / "hello")
-    assert (done.stdout, done.returncode) == ("hello\n", 0) and "hello never called HIP: it is no HIP program" in done.stderr
+    assert (done.stdout, done.returncode) == ("hello\n", 0) and "hello never called HIP: it is not a HIP program" in done.stderr
     host = library.target().partition("-")[0]
     other = "aarch64" if host == "x86_64" else "x86_64"
     source.write_text("void _start(void) { for (;;) {} }\n")

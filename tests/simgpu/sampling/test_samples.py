@@ -106,7 +106,7 @@ def test_a_loop_past_what_is_traced_goes_on_as_until_there() -> None:
     for one in found:
         (trace,) = one.sampled.whole
         assert trace.complete and trace.stretch > 2 and one.high / one.seconds > 1.16
-        assert any("go on past what was traced" in note for note in one.notes)
+        assert any("as long as was traced" in note for note in one.notes)
     assert found[1].cycles / found[0].cycles == pytest.approx(4, rel=0.01)
 
 

@@ -15,7 +15,7 @@ CASES = cases(str(CORPUS)) if CORPUS.is_dir() else []
 
 pytestmark = [pytest.mark.corpus, pytest.mark.skipif(not CASES, reason="../shared/corpus is not here")]
 # Atomics of all workgroups on the same words: each slice reads the previous one's writes.
-AGAIN = "ran in the caller's process: it reads what an earlier one wrote"
+AGAIN = "ran in the caller's process: it reads data that an earlier one wrote"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

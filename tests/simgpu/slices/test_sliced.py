@@ -118,7 +118,7 @@ def test_a_slice_that_reads_what_an_earlier_one_wrote_runs_again(pool):
     run = kernel.launch(grid=3, args=[words, places], executor=pool, slices=3)
     assert words.download().tolist() == [0, 1, 3, 6]
     assert run.notes == tuple(
-        f"slice {number} ran in the caller's process: it reads what an earlier one wrote" for number in (1, 2)
+        f"slice {number} ran in the caller's process: it reads data that an earlier one wrote" for number in (1, 2)
     )
 
 
@@ -149,7 +149,7 @@ def test_variables_of_a_module_are_memory_too(pool):
     ("lines", "why"),
     [
         ("s_memtime s[4:5]\ns_waitcnt lgkmcnt(0)", "s_memtime reads a clock"),
-        ("s_getreg_b32 s4, hwreg(HW_REG_HW_ID)", "s_getreg_b32 reads where the wave runs"),
+        ("s_getreg_b32 s4, hwreg(HW_REG_HW_ID)", "s_getreg_b32 reads HW_ID, the wave's hardware slot"),
     ],
 )
 def test_what_tells_a_slice_from_the_launch_runs_whole(pool, lines, why):
@@ -252,7 +252,7 @@ def test_findings_of_slices_are_those_of_the_launch(pool):
         ([(0, 1), (2, 3), (3, 2)], "slices 1 and 2 ran together in the caller's process: they touch the same bytes"),
         ([(4, 5), (2, 3), (4, 6), (7, 3)], "slices 1 and 3 ran together"),
         ([(0, 1), (2, 1), (3, 4), (5, 4)], "slices 0 and 1 ran together"),  # and 2 and 3
-        ([(0, 1), (2, 1)], "the launch ran whole, not in slices: all slices touch bytes of others"),
+        ([(0, 1), (2, 1)], "the launch ran whole, not in slices: every slice touches bytes of another"),
     ],
 )
 def test_a_race_between_slices_is_named(pool, moves, note):

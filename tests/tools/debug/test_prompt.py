@@ -192,7 +192,8 @@ def test_the_history_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_findings_are_listed_and_stop() -> None:
     lines = typed("findings", "b finding", "info b", "c")
-    assert lines[1].startswith("nothing is found in this workgroup") and lines[3] == "breakpoint 1: finding, none in this workgroup"
+    assert lines[1].startswith("nothing was found in this workgroup")
+    assert lines[3] == "breakpoint 1: finding, none in this workgroup"
     assert lines[-2] == "the workgroup ended"
 
 

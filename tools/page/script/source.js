@@ -59,7 +59,7 @@ class SourceView extends View {
 
   head() {
     const cells = this.shown.map(([key, head, title]) => h("span", { class: "n", title }, head));
-    return h("div", { class: "row head" }, h("span"), h("span", {}, "offset"), h("span", {}, "instruction"), cells, h("span", { title: "live registers behind the instruction: vector, accumulation, scalar" }, "live"));
+    return h("div", { class: "row head" }, h("span"), h("span", {}, "offset"), h("span", {}, "instruction"), cells, h("span", { title: "live registers after the instruction: vector, accumulation, scalar" }, "live"));
   }
 
   codeList(code) {
@@ -170,7 +170,7 @@ class SourceView extends View {
   detail(code) {
     const at = state.row, c = code.columns;
     if (at === undefined) return [aside("Click an instruction or a source line; arrow keys move; / searches.")];
-    const facts = [...this.shown.map(([key, head, title]) => [head, c[key][at], title]), ["fidelity", c.fidelity[at]], ["live behind it", code.live?.[at] || "nothing"]];
+    const facts = [...this.shown.map(([key, head, title]) => [head, c[key][at], title]), ["fidelity", c.fidelity[at]], ["live after it", code.live?.[at] || "nothing"]];
     if (c.reason?.[at]) facts.push(["stalls on", c.reason[at]]);
     if (c.line?.[at] >= 0) facts.push(["from", code.lines[c.line[at]]]);
     const jumps = code.jumps.filter((jump) => jump.includes(at)).map(([from, to]) => (from === at ? link(`jumps to ${hex(c.offset[to])}`, { row: to }) : link(`reached from ${hex(c.offset[from])}`, { row: from })));

@@ -42,7 +42,7 @@ class TrafficView extends View {
     canvas.addEventListener("keydown", (e) => { const step = arrows(e); if (step) say(here[0] + step[0], here[1] + step[1]); });
     const { columns } = this.kernel.code, share = (count) => `${bytes(count)} (${number((100 * count) / one.bytes)} %)`, to = (row) => link(hex(columns.offset[row]), { view: "source", row }, columns.text[row]);
     const facts = { read: share(one.read), written: share(one.written), "re-read": one.asked ? `${share(one.again)}; ${number(one.asked / one.read)} times each, at most ${number(one.most)}` : undefined,
-      "never touched": share(one.never) + (one.behind ? `; ${number(one.behind)} touched behind its last whole row` : ""),
+      "never touched": share(one.never) + (one.behind ? `; ${number(one.behind)} touched after its last whole row` : ""),
       "out of range": one.clipped.length ? [`${number(sum(one.clipped.map(([, lanes]) => lanes)))} lanes, which a buffer resource clips, at`, one.clipped.slice(0, 8).map(([row]) => to(row)), one.clipped.length > 8 ? "…" : ""] : one.wrong.length ? "" : "nothing" };
     return h("figure", { class: "card" }, h("figcaption", {}, h("b", {}, one.name), ` ${bytes(one.bytes)}, ${number(one.rows)} rows of ${number(one.row_bytes)} bytes`), canvas, told,
       terms(Object.entries(facts)), one.wrong.map(([row, text]) => h("p", { class: "bad" }, to(row), ` ${text}`)));

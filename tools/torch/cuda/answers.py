@@ -49,7 +49,7 @@ def _supported_types(device: object) -> set[torch.dtype]:
 
 
 def _constant(value: Any) -> Callable[..., Any]:
-    """Returns a function with one answer; each name gets its own function, as `torch._dynamo` demands."""
+    """Returns a function that always returns `value`; each name gets its own function, as `torch._dynamo` demands."""
     return lambda *_args, **_options: value
 
 

@@ -16,7 +16,7 @@ def count() -> int:
 
 
 def current() -> int:
-    """Answers `torch.cuda.current_device`: this thread's."""
+    """Answers `torch.cuda.current_device`: the number of this thread's GPU."""
     return active_driver().session.current
 
 

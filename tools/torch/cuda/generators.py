@@ -1,4 +1,4 @@
-"""PyTorch's generators of random numbers on GPUs, one each."""
+"""PyTorch's random number generators, one for each GPU."""
 
 from __future__ import annotations
 

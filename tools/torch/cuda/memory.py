@@ -94,7 +94,7 @@ def _summary(device: object = None, **_options: object) -> str:
 
 
 def _device_function(answer: Callable[[MemoryUse], Any]) -> Callable[..., Any]:
-    """Returns a function of a device."""
+    """Turns a function of a GPU's count into a function of the device."""
     return lambda device=None: answer(_counted_of(device))
 
 

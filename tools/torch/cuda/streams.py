@@ -32,7 +32,7 @@ class AnyEvent:
         self._at: float | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        """Records the present time, on any stream. Raises RuntimeError on another GPU than the time before."""
+        """Records the present time, on any stream. Raises RuntimeError if it was recorded on another GPU before."""
         device = (current() if stream is None else stream).device
         if self.device not in (None, device):
             raise RuntimeError(f"Event device {self.device} does not match recording stream's device {device}.")
@@ -42,7 +42,7 @@ class AnyEvent:
     def elapsed_time(self, end: AnyEvent) -> float:
         """Returns the modelled ms of the launches between two events; without a launch, the least that a GPU reports."""
         if self._at is None or end._at is None:
-            raise RuntimeError("both events must be recorded before their elapsed time is asked")
+            raise RuntimeError("both events must be recorded before their elapsed time is queried")
         if self.device != end.device:
             raise RuntimeError(f"CUDA error: invalid resource handle: the events are on {self.device} and {end.device}")
         warnings.warn(

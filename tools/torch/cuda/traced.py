@@ -31,7 +31,7 @@ _converted = FakeTensorConverter.from_real_tensor
 
 
 def tracing() -> bool:
-    """True while a tracer makes such tensors of all new ones; False for Dynamo's, which are on the CPU (`inductor`)."""
+    """True while a tracer replaces new tensors by its own, on the pretended GPU; False for Dynamo, whose are on the CPU."""
     return getattr(FakeTensor, "_normalize_fake_device", None) is _number_device and torch._C._get_dispatch_mode(_MODE) is not None
 
 
@@ -56,7 +56,7 @@ def _dispatch_reported(_cls: type, func: Any, types: Sequence[type], args: Seque
 
 
 def _of_all(func: Any, flat_args: Sequence[Any]) -> tuple[torch.device, bool]:
-    """Device of an operator's result: the GPU of an argument, even if C++ made others on the CPU."""
+    """Device of an operator's result: the arguments' only GPU, even if C++ made other arguments on the CPU."""
     try:
         return _common(func, flat_args)
     except RuntimeError:

@@ -16,7 +16,7 @@ from simgpu.tools.torch.operators import products
 from simgpu.triton.driver import active_driver
 
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")
-# Into a given tensor, of a named type (the CPU has no such kernel), and both.
+# Overloads: plain, into a given tensor, with a result of a named type (the CPU has no such kernel), and both.
 PRODUCTS = frozenset(f"aten::{name}{overload}" for name in _PRODUCTS for overload in ("", ".out", ".dtype", ".dtype_out"))
 _OF_MATRICES = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 # Normalisations, whose sums over rows the CPU rounds row by row. The statistics returned with a result are f32.

@@ -135,7 +135,7 @@ _FIRST, _LAST = 1, 2
 def _efficient_in_own_layout(  # type: ignore[no-untyped-def]
     q, k, v, bias, starts_q, starts_k, mask, dropout_p, seed, scale, options
 ) -> _Attention:
-    """Makes efficient attention's (batch, rows, heads, d); with starts the batch is 1, and sequences are consecutive."""
+    """Makes the attention of (batch, rows, heads, d) operands; with starts the batch is 1, and sequences are consecutive."""
     _refuse(options)
     right, from_last = (0 if mask in (_FIRST, _LAST) else -1), mask == _LAST
     if starts_q is not None:
@@ -173,7 +173,7 @@ def _efficient_own_backward(  # type: ignore[no-untyped-def]
 def _refuse(options: Mapping[str, Any]) -> None:
     """Raises NotImplementedError for a given option that is not computed here."""
     if told := sorted(name for name, value in options.items() if value is not None):
-        raise NotImplementedError(f"simgpu: attention's own operators on the pretended GPU take no {told[0]}")
+        raise NotImplementedError(f"simgpu: attention's own operators on the pretended GPU do not support {told[0]}")
 
 
 def _flash(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):  # type: ignore[no-untyped-def]
@@ -190,8 +190,8 @@ def _flash_backward(  # type: ignore[no-untyped-def]
 
 
 def _in_own_layout(q, k, v, is_causal, dropout_p, seed, scale, options) -> _Attention:  # type: ignore[no-untyped-def]
-    """Makes flash attention's (batch, rows, heads, d); the diagonal of causal masks and windows ends at the last row and
-    column."""
+    """Makes the attention of (batch, rows, heads, d) operands; the diagonal of causal masks and windows ends at the last row
+    and column."""
     _refuse({name: value for name, value in options.items() if not name.startswith("window_size")})
     widths = (options.get(f"window_size_{side}") for side in ("left", "right"))
     left, right = (-1 if width is None else width for width in widths)

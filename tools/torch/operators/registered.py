@@ -1,7 +1,6 @@
 """Chooses the kernels of operators on the GPUs' tensors, and the GPU that they run on.
 
-The kernels are those that libraries register (`torch.library`, dispatch key CUDA), and operators on 16-bit types that
-accumulate in f32.
+The kernels are registered by libraries (`torch.library`, dispatch key CUDA), or compute operators on 16-bit types in f32.
 To PyTorch's dispatcher these tensors are the CPU's, and host tensors need the CPU's kernels. So a dispatch mode below autograd,
 the level of the CUDA key, calls one or the other.
 """

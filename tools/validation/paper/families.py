@@ -1,6 +1,6 @@
 """Families that the paper says it validates, and our test of each.
 
-The paper counts 42 algorithm family tests and lists none; the families are those that its text names.
+The paper counts 42 algorithm family tests and lists none. The families here are taken from its text.
 """
 
 from __future__ import annotations

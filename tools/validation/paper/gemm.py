@@ -75,7 +75,7 @@ def derivation(g: Givens) -> Iterator[PaperNumber]:
 
 
 def occupancy(g: Givens) -> Iterator[PaperNumber]:
-    """Yields tiles a CU, and the rule below one."""
+    """Yields the tiles per CU, and the paper's rule for fewer than one."""
     where = f"derive_tiles(L = {g.length}, d = {g.d})"
     for gpu, printed in ((g.gpu_a, "0.27"), (g.gpu_b, "1.69")):
         both = [derive_tiles(gpu, L=g.length, d=g.d, policy=policy) for policy in ("published", "corrected")]

@@ -54,7 +54,7 @@ class Givens:
     gemm_tflops: float = 12.3  # measured
     side: int = 4096  # of the product in Figure 1
     small_side: int = 1024  # of a product with fewer tiles than CUs; ours, the paper names none
-    small_length: int = 2048  # of a head with fewer Q tiles than CUs; ours as well
+    small_length: int = 2048  # of a head with fewer Q tiles than CUs; also ours
     length: int = 16384
     longer: int = 32768
     d: int = 128

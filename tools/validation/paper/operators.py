@@ -59,8 +59,10 @@ def padded_rows(floor: float) -> tuple[str, str]:
 
 
 def argument_ulps(got: NDArray[np.floating], want: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Errors of a softmax's f32 weights (rows, n) in units that exp can achieve: eps of the weight, times one more than exp's
-    argument, whose own last place is larger by that factor."""
+    """Errors of a softmax's f32 weights (rows, n), in units of the error that exp can achieve.
+
+    The unit is eps times the weight times (1 + the size of exp's argument), since the argument is itself rounded.
+    """
     argument = np.log(want.max(-1, keepdims=True) / want)
     return np.asarray(np.abs(got - want) / (want * np.finfo(np.float32).eps * (1 + argument)))
 

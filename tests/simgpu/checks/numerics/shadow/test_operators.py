@@ -32,9 +32,9 @@ def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments, said", [
-    ("gemm -m 8 -n 8 -k 8 --shadow f64", "--shadow f64 belongs to --numerics"),
-    ("gemm -m 8 -n 8 -k 8 --denormals", "belong to --numerics"),
-    ("gemm -m 8 -n 8 -k 8 --cancellation 5", "belong to --numerics"),
+    ("gemm -m 8 -n 8 -k 8 --shadow f64", "--shadow f64 needs --numerics"),
+    ("gemm -m 8 -n 8 -k 8 --denormals", "need --numerics"),
+    ("gemm -m 8 -n 8 -k 8 --cancellation 5", "need --numerics"),
     ("gemm -m 8 -n 8 -k 8 --numerics --cancellation 99", "cancellation=99"),
     ("gemm -m 8 -n 8 -k 8 --numerics --performance", "leave --performance out"),
     ("gemm -m 8 -n 8 -k 8 --target mi300x --dtype f64 --numerics --shadow f64", "follows results of float32"),

@@ -43,7 +43,7 @@ class Finding:
     >>> x, y = gpu.empty((16, 16)), gpu.empty((16, 16))   # nobody writes x
     >>> (run,) = asm.launch(asm.emit(operators.TiledComputation(16, 16, 16, target="mi300x")), gpu, x, x, y)
     >>> print(run.findings[0])
-    error: uninitialized: the product takes A from v..., which holds what was loaded where nothing was written
+    error: uninitialized: the product takes A from v..., which holds data loaded from memory that nothing wrote
       at gemm_f32_nn_32x32x16+0x... `v_mfma_f32_16x16x4_f32 ...` (kernel.s:..., gemm/emitter.py:...)
     ...
     """

@@ -92,11 +92,8 @@ def predict(
     sampled: SampledLaunch, *, mhz: float | None = None, warm: bool = False, on: Mechanisms | None = None, events: int = 0,
     row: Pipelines | None = None, watched: tuple[int, int] = (0, 0),
 ) -> Prediction:  # fmt: skip
-    """Predicts the time of a launch. Raises LaunchError if no workgroup was traced to its end.
-
-    mhz: a fixed clock (default: the board's). warm: True if caches hold an earlier launch's lines. on: switches of the model.
-    events: most events to log. row: other figures of the chip's units. watched: see `Gpu`
-    """
+    """Predicts the time of a launch. mhz: a fixed clock (default: the board's). warm: True if caches hold an earlier launch's lines.
+    events: most events to log. row: other figures of units. watched: see `Gpu`. Raises LaunchError without a whole workgroup."""
     chip, on = sampled.chip, on or Mechanisms()
     row = row or pipelines(chip.arch)
     if not sampled.whole:

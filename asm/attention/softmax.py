@@ -28,7 +28,7 @@ from simgpu.operators.attention.problem import ATOM
 LAZY = 8.0  # smaller exponents do not move m: P <= 256, and the f32 sums lose no bits (HipKittens)
 LARGEST_F16 = 15.9  # the same for P in f16: 2^15.9 = 61147 is below its largest finite value, 65504
 FLOOR = -3.4028234663852886e38  # the lowest finite f32: everything but -inf (and NaN) exceeds it
-MINUS_INFINITY = 0xFF800000
+MINUS_INFINITY = -math.inf
 
 
 @dataclass(frozen=True)

@@ -232,8 +232,8 @@ class ConvEmitter(Visitor):
     def visit_warp(self, warp: WarpConv2dNode, tap: Pair, following: Pair | None, first: bool = True) -> None:
         """Emits one tap: the next tap's filters to LDS, loads of those after it, the matrix instructions.
 
-        following: the tap whose pixels can be read ahead, None if it is not known. first: True if tap (0, 0) is the step's
-        first.
+        following: the tap whose pixels are read ahead. None if they cannot be read yet: a new row of taps or channel step
+        comes first. first: True if tap (0, 0) is the step's first.
         """
         k, x, w = self.k, self.x, self.w
         atom = warp.first()

@@ -62,7 +62,7 @@ def _values(debugger: Debugger, local: Local, pieces: Sequence[Piece], wave: int
     size = local.size or sum(piece.size or 4 for piece in pieces)
     parts = []
     for piece in pieces:
-        bytes_ = piece.size or (size if len(pieces) == 1 else 4)
+        bytes_ = piece.size or (size if len(pieces) == 1 else 4)  # without a size: the whole value; 4 if DWARF is malformed
         if not piece.register:
             parts.append(np.frombuffer((piece.value % (1 << 8 * bytes_)).to_bytes(bytes_, "little"), np.uint8)[None])
             continue

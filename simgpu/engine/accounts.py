@@ -92,7 +92,10 @@ class Accounts:
 
 
 def bytes_moved(inst: Instruction) -> dict[str, int]:
-    """Returns the bytes that a memory instruction moves for each lane, by counter."""
+    """Returns the bytes that a memory instruction moves for each lane, by counter.
+
+    A load into LDS counts as a global read only, a scalar store as a global write.
+    """
     memory = inst.spec.memory
     assert memory is not None
     moved = memory.bits * memory.count // 8
@@ -100,7 +103,7 @@ def bytes_moved(inst: Instruction) -> dict[str, int]:
         reads, writes = "lds_read_bytes", "lds_write_bytes"
     elif inst.spec.encoding == "smem":
         reads, writes = "scalar_read_bytes", "global_write_bytes"
-    else:
+    else:  # flat, global, scratch, buffer
         reads, writes = "global_read_bytes", "global_write_bytes"
     found = {}
     if memory.op in ("load", "atomic"):

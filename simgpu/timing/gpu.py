@@ -59,7 +59,7 @@ class Gpu:
     groups: int  # workgroups of the launch
     mhz: float  # engine clock
     load: Load = (0.0, 0.0)
-    queue: DispatchQueue | None = None  # all workgroups of this CU if workgroups differ; None if any round is like the others
+    queue: DispatchQueue | None = None  # this CU's workgroups, dispatched one by one; None if rounds are extrapolated
     channels: float = 1.0  # fraction of memory's channels that are busy
     written: float = 0.0  # fraction of memory's bytes that are written
     watched: tuple[int, int] = (0, 0)  # instructions whose clocks the CU tallies: first number, end
@@ -85,11 +85,12 @@ class Gpu:
 
     def steady(self, events: int = 0) -> state.CuResult:
         """Runs all full rounds of the CU, or its whole queue. events: most rows of the log."""
-        return self.run(len(self.work.order) if self.queue else max(1, self.groups // self.chip.num_cus), self.sharing, events)
+        count = max(1, self.groups // self.chip.num_cus) if self.queue is None else len(self.work.order)
+        return self.run(count, self.sharing, events)
 
     def cycles(self, steady: state.CuResult) -> float:
         """Returns the launch's clocks without its overhead. steady: result of `steady`."""
-        if self.queue:
+        if self.queue is not None:
             return max(float(steady.clocks), self.dispatch_clocks)
         whole, rest = divmod(self.groups, self.chip.num_cus)
         made = _extrapolate(steady.ends, max(1, whole))

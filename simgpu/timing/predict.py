@@ -92,7 +92,7 @@ def predict(
     sampled: SampledLaunch, *, mhz: float | None = None, warm: bool = False, on: Mechanisms | None = None, events: int = 0,
     row: Pipelines | None = None, watched: tuple[int, int] = (0, 0),
 ) -> Prediction:  # fmt: skip
-    """Predicts the time of a launch. mhz: a fixed clock (default: the board's). warm: True if caches hold an earlier launch's lines.
+    """Predicts the time of a launch. mhz: a fixed clock (default: the board's). warm: True if caches hold earlier lines.
     events: most events to log. row: other figures of units. watched: see `Gpu`. Raises LaunchError without a whole workgroup."""
     chip, on = sampled.chip, on or Mechanisms()
     row = row or pipelines(chip.arch)

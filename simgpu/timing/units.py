@@ -276,6 +276,7 @@ def execute(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no-u
         issue_smem(cu, inst, index, now, time, slot)
     elif kind == Kind.BRANCH:
         issue.free[slot + Unit.BRANCH] = time + SLOT
+        # Taken: the next instruction executed is not the next in code.
         if wave.at + 1 < wave.stop and work.steps[wave.at + 1] != now + inst.step:
             ready = time + cu.config[0].branch
     elif kind == Kind.SLEEP:

@@ -19,7 +19,7 @@ from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import GemmProblem
 
 LARGEST_SIDE = 256
-MOST_PARTS = 512
+MOST_PARTS = 512  # of K in this search; the planner has no such limit
 SPANS = (1, 2)  # K spans in a step
 DEEP_SPANS = (4, 8, 16)  # more spans for idle matrix units, if they divide K: else a step's elements are loaded one by one
 LANE_BYTES = 128  # bytes of one operand that a lane stages: eight 128-bit loads
@@ -46,8 +46,8 @@ class Candidates:
 
 def splits() -> tuple[int, ...]:
     """Returns 1 to 64, then 32 steps for each doubling, up to MOST_PARTS."""
-    beyond = np.unique(np.round(64 * 2 ** np.arange(0, 3.001, 1 / 32)).astype(int))
-    return (*range(1, 64), *(int(x) for x in beyond if x <= MOST_PARTS))
+    beyond = np.unique(np.round(64 * 2 ** np.arange(0, np.log2(MOST_PARTS / 64) + 0.001, 1 / 32)).astype(int))
+    return (*range(1, 64), *map(int, beyond))
 
 
 @functools.lru_cache(256)

@@ -175,13 +175,13 @@ def _output_formula(row: MatrixInstruction, operand: str) -> str:
     return f"{operand}: lane = {row.n}*({at}//4%{groups}) + j; register = {at}//{4 * groups}*4 + i%4"
 
 
-def headline(row: MatrixInstruction) -> list[str]:
-    """Describes the instruction in a few lines."""
+def describe_instruction(row: MatrixInstruction) -> list[str]:
+    """Returns three lines: shape and types; opcode, passes and registers; modifiers and arithmetic."""
     blocks = f", {row.blocks} blocks" if row.blocks > 1 else ""
     kinds = f"{row.a_type} x {row.b_type} -> {row.cd_type}" if not row.flexible else "any of fp8 bf8 fp6 bf6 fp4 -> f32"
     if row.flexible and row.a_type != "f8f6f4":
         kinds = f"{row.a_type} x {row.b_type} -> {row.cd_type}"
-    lines = [
+    return [
         f"{row.mnemonic} on {row.target}: D ({row.m},{row.n}) = A ({row.m},{row.k}) B ({row.k},{row.n}) + C{blocks}; {kinds}",
         f"opcode {row.opcode}, {row.passes} passes ({4 * row.passes} clocks), "
         f"registers A {row.registers('A')}, B {row.registers('B')}, C and D {row.registers('D')}"
@@ -189,7 +189,6 @@ def headline(row: MatrixInstruction) -> list[str]:
         f"modifiers: {', '.join(sorted(row.modifiers)) or 'none'}; arithmetic: {row.fidelity()}"
         + (f"; also written {', '.join(row.aliases)}" if row.aliases else ""),
     ]
-    return lines
 
 
 def instruction_document(row: MatrixInstruction) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.layout import WAVE
 from simgpu.matrix.one_mfma import element_type
-from simgpu.tools.matrix.fragments import Fragment, formula, headline
+from simgpu.tools.matrix.fragments import Fragment, describe_instruction, formula
 from simgpu.tools.page.notations import Linear
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def instruction(row: MatrixInstruction, modifiers: Mapping[str, int], names: Seq
     under = {"cbsz": 0, "abid": 0, "blgp": 0} | applied
     made = {name: _operand(Fragment.of(row, name, under)) for name in names or operands_of(row)}
     return {
-        "key": title, "mnemonic": row.mnemonic, "target": row.target, "lines": headline(row), "m": row.m, "n": row.n, "k": row.k,
+        "key": title, "mnemonic": row.mnemonic, "target": row.target, "lines": describe_instruction(row),
+        "m": row.m, "n": row.n, "k": row.k,
         "blocks": row.blocks, "operands": made,
     }  # fmt: skip
 

@@ -48,8 +48,9 @@ def predictions(tree: Root, matrix_only: bool = False) -> dict[str, Prediction]:
     kernel = asm.emit(tree)
     answers = {}
     for step in kernel.steps:
-        multiplies = any(getattr(item, "mnemonic", "").startswith(("v_mfma", "v_smfmac")) for item in step.items)
-        if matrix_only and not multiplies:
+        # Labels and comments have no mnemonic.
+        has_matrix = any(getattr(item, "mnemonic", "").startswith(("v_mfma", "v_smfmac")) for item in step.items)
+        if matrix_only and not has_matrix:
             continue
         with progress(f"modelling the time of {step.name}"):
             try:

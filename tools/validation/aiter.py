@@ -41,7 +41,7 @@ class ShippedLaunch:
     grid: tuple[int, int, int]
     values: Sequence[str | int | float | None]  # arguments in order; str: a buffer's name, None: a null pointer
     buffers: Mapping[str, int] = field(default_factory=dict)  # bytes of each buffer, by name
-    zeroed: int = 0  # bytes of the output that another kernel zeroes first
+    zeroed: int = 0  # bytes of the output that a memset clears first: blocks of a split K add to it
     threads: int = BLOCK  # of a workgroup
 
     def arguments(self, kernel: Kernel, addresses: Mapping[str, int]) -> list[bytes]:

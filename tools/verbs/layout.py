@@ -13,7 +13,7 @@ from simgpu.hardware.errors import TargetError
 from simgpu.hardware.matrix_table import FORMATS
 from simgpu.hardware.mfma import MatrixInstruction, find, instructions
 from simgpu.hardware.mfma.chain import Chain, chain
-from simgpu.tools.matrix.fragments import Fragment, formula, headline, instruction_document
+from simgpu.tools.matrix.fragments import Fragment, describe_instruction, formula, instruction_document
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
 from simgpu.tools.shared.errors import UsageError
@@ -152,7 +152,7 @@ def _csv(records: list[dict[str, Any]]) -> str:
 def _show(
     row: MatrixInstruction, fragments: list[Fragment], modifiers: dict[str, int], options: Namespace
 ) -> None:
-    show(*headline(row))
+    show(*describe_instruction(row))
     applied = ", ".join(f"{name}:{value}" for name, value in modifiers.items() if value)
     if applied:
         show(f"with {applied}: the tables show what is read from each place")
@@ -247,7 +247,7 @@ def _probe(row: MatrixInstruction, modifiers: dict[str, int], options: Namespace
     if options.json:
         print_json({**instruction_document(row), **probe_document(result)})
     else:
-        show(*headline(row)[:1])
+        show(*describe_instruction(row)[:1])
         show(*probe_lines(result))
     return 0 if result.agrees else 1
 

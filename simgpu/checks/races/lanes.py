@@ -32,9 +32,9 @@ def _half(inst: Instruction) -> frozenset[Register]:
 
 
 def narrows(inst: Instruction) -> bool:
-    """True if inactive lanes stay inactive."""
+    """True if the instruction writes EXEC and can only switch lanes off."""
     if inst.mnemonic.startswith(NARROWING):
         return True
     mask = Reg("s", EXEC, 2)
-    both = inst.mnemonic == "s_and_b64" and mask in (inst.args.get("src0"), inst.args.get("src1"))
-    return inst.args.get("sdst") == mask and (both or (inst.mnemonic == "s_andn2_b64" and inst.args.get("src0") == mask))
+    ands_mask = inst.mnemonic == "s_and_b64" and mask in (inst.args.get("src0"), inst.args.get("src1"))
+    return inst.args.get("sdst") == mask and (ands_mask or (inst.mnemonic == "s_andn2_b64" and inst.args.get("src0") == mask))

@@ -25,8 +25,8 @@ def is_one_range(span: LaneSpan) -> IrValue:
     first, last = (span.distances.at(4 * lane).load(I32) for lane in (0, LANES - 1))
     length = (LANES - 1) * size
     seems = last - first == length
-    end = first.zext(I64) + length
-    near = end.unsigned <= direct.FARTHEST  # otherwise a lane's 32 bits may have wrapped
+    last_start = first.zext(I64) + length
+    near = last_start.unsigned <= direct.FARTHEST  # otherwise distances may have wrapped: check_steps compares modulo 2^32
 
     def check_steps() -> IrValue:
         wrong = []
@@ -35,7 +35,7 @@ def is_one_range(span: LaneSpan) -> IrValue:
             wrong.append(span.block(group) - steps ^ first)
         return direct.no_bit(wrong)
 
-    return span.frame.emit_and(seems & near & (end.signed <= span.room), check_steps)
+    return span.frame.emit_and(seems & near & (last_start.signed <= span.room), check_steps)
 
 
 @dataclass(frozen=True)

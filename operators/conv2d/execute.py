@@ -22,9 +22,12 @@ class Conv2dExecutor(Executor, root=Conv2d):
     """Computes the convolution of X and W (oc,ic/groups,kh,kw) and its epilogue. X and Y are in the problem's layout."""
 
     def visit_device(self, tree: Conv2d, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None) -> Array:
-        """Returns Y in the problem's layout and the accumulation type, not rounded to `dtype_c`."""
+        """Returns Y in the problem's layout, in f64 or in `problem.gemm.epilogue_type`, not rounded to `dtype_c`."""
         p, plan = tree.problem, tree.plan
-        y = finish(p, self._sums(tree, by_channels(p, x), expect_shape("W", w, p.shapes[1])), bias)
+        sums = self._sums(tree, by_channels(p, x), expect_shape("W", w, p.shapes[1]))
+        if self.accumulate == "problem":  # i8's sums are i32, but alpha may be a fraction
+            sums = sums.astype(numpy_dtype(p.gemm.epilogue_type))
+        y = finish(p, sums, bias)
         self.count(flops=p.flops, hbm_bytes=p.bytes_once)
         size = numpy_dtype(p.dtype_c, plan.descriptor.arch).itemsize
         self.count(global_bytes=p.bytes_once if self.level is Level.DEVICE else y.size * size)

@@ -82,6 +82,19 @@ def test_f32_stays_in_the_bound(p: Conv2dProblem) -> None:
         assert got.dtype == np.float32 and (np.abs(got - want) <= bound).all()
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("dtype_c", "alpha", "bias"), [("f32", 0.3, False), ("f16", 0.25, True), ("i32", 3.0, True)])
+def test_fractions_in_the_epilogue_of_integers(level: str, dtype_c: str, alpha: float, bias: bool) -> None:
+    p = Conv2dProblem(1, 4, 5, 6, 3, 2, 2, dtype="i8", dtype_c=dtype_c, alpha=alpha, bias=bias)
+    rng = np.random.default_rng(7)
+    x, w = (rng.integers(-9, 10, shape).astype(np.int8) for shape in p.shapes[:2])
+    row = np.array([4.5, -2.0, 0.25]) if dtype_c != "i32" else np.array([4, -2, 7])
+    want = alpha * direct(p, x.astype(float), w.astype(float)) + bias * row[:, None, None]
+    got = ComputeVisitor(level, "problem").visit(Conv2d(p), x, w, row if bias else None)
+    assert got.dtype == (np.int32 if dtype_c == "i32" else np.float32)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 @given(problems, st.integers(1, 4))
 @settings(max_examples=examples(25))
 def test_space_to_channel_is_the_same_convolution(p: Conv2dProblem, factor: int) -> None:

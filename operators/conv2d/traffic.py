@@ -12,7 +12,8 @@ from simgpu.operators.tree import Extent
 def _conv2d(tree: Conv2d) -> Counters:
     """Returns the counters. From LDS, each column of waves reads the tile's pixels once per tap, and each row the filters."""
     p, plan, atom = tree.problem, tree.derivation, tree.derivation.atom
-    e, y, taps = p.element.bytes, dtype(p.dtype_c).bytes, plan.tiled_problem.kh * plan.tiled_problem.kw
+    e, y, part = p.element.bytes, dtype(p.dtype_c).bytes, dtype(p.accumulator).bytes
+    taps = plan.tiled_problem.kh * plan.tiled_problem.kw
     staged = read = partial = atoms = 0
     for block in tree.children():
         x, w, out = block.views
@@ -20,7 +21,7 @@ def _conv2d(tree: Conv2d) -> Counters:
         staged += (_size_inside(x.rows, plan.tiled_problem.ih) * _size_inside(x.cols, plan.tiled_problem.iw) + oc * taps) * ic * e
         read += taps * ic * (plan.pixels * -(-oc // (plan.tile_oc // plan.waves_oc)) + oc * plan.waves_p) * e
         atoms += taps * -(-ic // atom.k) * (plan.pixels // atom.m) * -(-oc // atom.n)
-        partial += 2 * out.elements * y if plan.split_ic > 1 else 0
+        partial += 2 * out.elements * part if plan.split_ic > 1 else 0
     moved = staged + partial + p.n * p.oc * p.oh * p.ow * y
     return Counters(p.flops, p.bytes_once, moved, staged, read, atoms)
 

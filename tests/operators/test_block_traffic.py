@@ -26,6 +26,7 @@ TREES: list[tuple[Root, tuple[tuple[int, ...], ...]]] = [
     (TiledComputation(70, 50, 300), ((70, 300), (300, 50))),
     (Conv2d(Conv2dProblem(2, 8, 19, 21, 6, 3, 3, (2, 1), (1, 2), (1, 2), 2)), ((2, 8, 19, 21), (6, 4, 3, 3))),
     (Conv2d(Conv2dProblem(1, 3, 20, 20, 40, 3, 3, padding=(1, 1))), ((1, 3, 20, 20), (40, 3, 3, 3))),
+    (Conv2d(Conv2dProblem(1, 256, 9, 9, 8, 3, 3, dtype="f16", dtype_c="f16")), ((1, 256, 9, 9), (8, 256, 3, 3))),
     (Softmax(SoftmaxProblem(10, 700)), ((10, 700),)),
     (Softmax(SoftmaxProblem(3, 40000)), ((3, 40000),)),
     (

@@ -31,7 +31,8 @@ class SoftmaxExecutor(Executor, root=Softmax):
         else:
             for block in tree.children():
                 self.visit(block)
-                self.count(global_bytes=16 * len(block.views[0].rows) if plan.split_n > 1 else 0)
+                if plan.split_n > 1:  # the state of each row's part is written and read
+                    self.count(global_bytes=2 * p.state_bytes * len(block.views[0].rows))
             again = (plan.reads - 1) * p.element.bytes  # the blocks have counted the first read of X
             self.count(global_bytes=p.rows * p.n * (again + p.element_y.bytes))
         return kind.type(p.gain) * normalise(exponentials(self._x, self._state.m, self._keep), self._state.delta)

@@ -108,9 +108,14 @@ class SoftmaxProblem:
         """Bytes if X is read and Y written once."""
         return self.rows * self.n * (self.element.bytes + self.element_y.bytes)
 
-    def intensity(self, reads: int) -> float:
-        """Returns FLOP per byte if X is read `reads` times and Y has X's type.
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of a row's maximum and denominator, in the accumulator's type."""
+        return 2 * dtype(self.element.accumulator).bytes
 
-        It is 0.42 for two reads of f32 and 0.62 for one (E29; for its 0.2, the paper states no number of reads).
+    def intensity(self, reads: int) -> float:
+        """Returns FLOP per byte if X is read `reads` times and Y is written once.
+
+        With X and Y in f32, it is 0.42 for two reads and 0.62 for one (E29; for its 0.2, the paper states no number of reads).
         """
-        return FLOPS_PER_ELEMENT / ((reads + 1) * self.element.bytes)
+        return FLOPS_PER_ELEMENT / (reads * self.element.bytes + self.element_y.bytes)

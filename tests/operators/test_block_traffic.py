@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from simgpu.asm.softmax.merge import RowState
+from simgpu.asm.softmax.wide import WideState
 from simgpu.operators import (
     AttentionProblem,
     ComputeVisitor,
@@ -29,6 +31,8 @@ TREES: list[tuple[Root, tuple[tuple[int, ...], ...]]] = [
     (Conv2d(Conv2dProblem(1, 256, 9, 9, 8, 3, 3, dtype="f16", dtype_c="f16")), ((1, 256, 9, 9), (8, 256, 3, 3))),
     (Softmax(SoftmaxProblem(10, 700)), ((10, 700),)),
     (Softmax(SoftmaxProblem(3, 40000)), ((3, 40000),)),
+    (Softmax(SoftmaxProblem(10, 700, "f16", dtype_y="f32")), ((10, 700),)),
+    (Softmax(SoftmaxProblem(3, 40000, "f64"), "mi300x"), ((3, 40000),)),
     (
         FusedAttention(AttentionProblem(70, 90, 32, heads=4, kv_heads=2, causal=True, window=20)),
         ((1, 4, 70, 32), (1, 2, 90, 32), (1, 2, 90, 32)),
@@ -47,6 +51,15 @@ def test_counted_as_executed(tree: Root, shapes: tuple[tuple[int, ...], ...]) ->
     visitor.visit(tree, *(np.zeros(shape) for shape in shapes))
     counted = block_counters(tree)
     assert counted == visitor.counters
+
+
+@pytest.mark.parametrize(("dtype", "state"), [("f32", RowState), ("f64", WideState)])
+def test_split_rows_move_the_states_that_kernels_store(dtype: str, state: type[RowState]) -> None:
+    tree = Softmax(SoftmaxProblem(3, 40000, dtype), "mi300x")
+    assert tree.plan.split_n > 1
+    elements = 3 * 40000 * {"f32": 4, "f64": 8}[dtype]
+    states = block_counters(tree).global_bytes - (tree.plan.reads + 1) * elements
+    assert states == 3 * tree.plan.split_n * 2 * state.bytes  # each part writes one, the merge reads it
 
 
 COMMANDS = [

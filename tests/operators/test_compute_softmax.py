@@ -87,6 +87,8 @@ def test_e30_fully_padded_tiles_count_nothing() -> None:
 def test_e29_flops_a_byte() -> None:
     problem = SoftmaxProblem(512, 512)
     assert problem.intensity(2) == pytest.approx(0.42, abs=0.005) and problem.intensity(1) == pytest.approx(0.625)
+    narrow = SoftmaxProblem(512, 512, dtype_y="f16")  # 5 FLOP for 4 bytes read and 2 written
+    assert narrow.intensity(1) == pytest.approx(5 / 6) == narrow.flops / narrow.bytes_once
 
 
 @given(st.integers(1, 3000), st.integers(1, 200000), st.sampled_from(hardware.targets()), st.sampled_from(["f32", "f16"]))

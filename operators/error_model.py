@@ -129,9 +129,9 @@ class Rounding:
         return near if self.saturates else np.where(beyond & np.isfinite(self.limit(x)), np.inf, near)
 
     def spacing(self, x: Array) -> Array:
-        """Returns the distance between the type's consecutive values in the binade of |x|."""
-        exponent = np.frexp(np.abs(x))[1] - 1
-        return np.asarray(2 * self.unit * np.ldexp(1.0, np.maximum(exponent, self.least_exponent)))
+        """Returns the distance between the type's consecutive values in the binade of |x|; below normal numbers, `smallest`."""
+        exponent = np.frexp(np.maximum(np.abs(x), 2.0**self.least_exponent))[1] - 1
+        return np.asarray(2 * self.unit * np.ldexp(1.0, exponent))
 
     def typical(self, one: TypicalError) -> TypicalError:
         """Returns the distribution after rounding. Rounding errors are uniform over a spacing; saturated values have none."""

@@ -54,6 +54,9 @@ def constant_error(scale: float, unit: float) -> float:
 
 
 def spacing(x: Array, kind: DType) -> Array:
-    """Returns the distance between consecutive values of a narrow type in the binade of |x|, elementwise."""
-    exponent = np.frexp(np.abs(x))[1] - 1
-    return np.asarray(np.ldexp(1.0, np.maximum(exponent, LEAST_EXPONENT[kind.name]) - kind.significand + 1))
+    """Returns the distance between consecutive values of a narrow type in the binade of |x|, elementwise.
+
+    For 0 and subnormal numbers, it is the smallest subnormal number.
+    """
+    exponent = np.frexp(np.maximum(np.abs(x), 2.0 ** LEAST_EXPONENT[kind.name]))[1] - 1
+    return np.asarray(np.ldexp(1.0, exponent - kind.significand + 1))

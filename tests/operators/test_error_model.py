@@ -1,0 +1,43 @@
+"""Spacing of narrow types compared with consecutive values of numpy and ml_dtypes; the typical error of exact zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simgpu.hardware.dtypes import dtype, numpy_dtype
+from simgpu.operators import AttentionProblem, GemmProblem, SoftmaxProblem, reference
+from simgpu.operators.error_model import Rounding
+from simgpu.operators.softmax.typical_error import spacing
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("name", ["f16", "bf16", "fp8", "bf8"])
+def test_spacing_is_the_distance_to_the_next_value(name: str, arch: str) -> None:
+    kind = numpy_dtype(name, arch)
+    bits = np.arange(1 << min(14, 8 * kind.itemsize - 2), dtype=f"u{kind.itemsize}")  # 0, all subnormals, some normals
+    values = bits.view(kind).astype(np.float64)
+    distances = (bits + 1).astype(bits.dtype).view(kind).astype(np.float64) - values
+    for x in (values, -values):
+        np.testing.assert_array_equal(Rounding.of(name, arch).spacing(x), distances)
+    if arch == "gfx950":  # softmax and attention count OCP's 8-bit types
+        np.testing.assert_array_equal(spacing(values, dtype(name)), distances)
+
+
+def test_zeros_have_no_noise() -> None:
+    zeros = np.zeros((2, 4))
+    product = reference.gemm_typical_error(GemmProblem(2, 2, 4, "f16", dtype_c="f16"), zeros, zeros.T, arch="gfx942")
+    keep = np.array([[True, True, False, False]])
+    rows = reference.softmax_typical_error(SoftmaxProblem(1, 4, mask=True, dtype_y="f16"), zeros[:1], keep)
+    assert product is not None and product.deviation.max() < 2.0**-24  # the smallest f16
+    assert rows.deviation[0, 2:].max() < 2.0**-24 < rows.deviation[0, :2].min()
+
+
+def test_masked_keys_add_no_noise() -> None:
+    """A row that sees one key has weight 1; the weights of its 63 masked keys are 0, which bf16 holds exactly."""
+    p = AttentionProblem(lq=64, lk=64, d=8, dtype="bf16", causal=True)
+    q, k, v = (np.random.default_rng(seed).standard_normal((1, 1, 64, 8)).astype(numpy_dtype("bf16")) for seed in range(3))
+    found = reference.attention_typical_error(p, q, k, v, arch="gfx942")
+    rounding = 2.0**-7 / 12**0.5  # deviation of a rounding at 1
+    assert found.shared[0, 0, 0].max() < 1.1 * rounding
+    assert (found.deviation[0, 0, 0] < 1.1 * rounding * np.abs(found.expected[0, 0, 0])).all()

@@ -22,7 +22,7 @@ MOST_ELEMENTS = 1 << 22  # most elements of an image's patches that are held at 
 
 @may_be_nan
 def conv2d(
-    problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None, arch: str = "gfx950"
+    problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None, arch: str = "gfx908"
 ) -> NDArray[np.float64]:
     """Returns Y in float64 and the problem's layout, not rounded to `dtype_c` but limited to its range on `arch`.
 

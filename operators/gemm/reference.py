@@ -34,7 +34,7 @@ def gemm(
     scale_a: ArrayLike | None = None,
     scale_b: ArrayLike | None = None,
     group_rows: ArrayLike | None = None,
-    arch: str = "gfx950",
+    arch: str = "gfx908",
 ) -> NDArray[np.float64]:
     """Returns the product with its epilogue in float64, (m,columns of C) or (batch,m,columns of C).
 

@@ -1,12 +1,15 @@
-"""Spacing of narrow types compared with consecutive values of numpy and ml_dtypes; the typical error of exact zeros."""
+"""Error model: spacing of narrow types against consecutive values, noise of exact zeros, default architectures."""
 
 from __future__ import annotations
+
+import inspect
 
 import numpy as np
 import pytest
 
+from simgpu import hardware
 from simgpu.hardware.dtypes import dtype, numpy_dtype
-from simgpu.operators import AttentionProblem, GemmProblem, SoftmaxProblem, reference
+from simgpu.operators import AttentionProblem, GemmProblem, SoftmaxProblem, TiledComputation, reference
 from simgpu.operators.error_model import Rounding
 from simgpu.operators.softmax.typical_error import spacing
 
@@ -41,3 +44,9 @@ def test_masked_keys_add_no_noise() -> None:
     rounding = 2.0**-7 / 12**0.5  # deviation of a rounding at 1
     assert found.shared[0, 0, 0].max() < 1.1 * rounding
     assert (found.deviation[0, 0, 0] < 1.1 * rounding * np.abs(found.expected[0, 0, 0])).all()
+
+
+def test_references_and_their_errors_are_for_the_default_target_of_trees() -> None:
+    target = inspect.signature(TiledComputation).parameters["target"].default
+    parameters = [inspect.signature(getattr(reference, name)).parameters for name in reference.__all__]
+    assert {each["arch"].default for each in parameters if "arch" in each} == {hardware.target(target).arch}

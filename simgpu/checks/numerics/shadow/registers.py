@@ -68,12 +68,16 @@ class Dwords:
             self.shadows = grown
         self.shadows.put(places, shadows)
 
-    def load(self, dwords: np.ndarray, bits: np.ndarray) -> Shadows:
-        """Returns the shadows of dwords that are still valid for the loaded bits."""
+    def stored(self, dwords: np.ndarray) -> Shadows:
+        """Returns the shadows of dwords and the bits that were stored with them."""
         places = np.array([self.place.get(int(dword), -1) for dword in dwords], np.int64)
         found = self.shadows.take(np.maximum(places, 0))
-        found.bits = np.where(places < 0, ~bits, found.bits)
-        return found.holding(bits)
+        found.put(places < 0, Shadows.empty(int((places < 0).sum())))
+        return found
+
+    def load(self, dwords: np.ndarray, bits: np.ndarray) -> Shadows:
+        """Returns the shadows of dwords that are still valid for the loaded bits."""
+        return self.stored(dwords).holding(bits)
 
 
 def file() -> Shadows:

@@ -178,17 +178,9 @@ class ShadowRun:
                 aligned = addresses % 4 == 0
                 space.store(addresses[aligned] >> 2, held.take(aligned))
             elif access.size == 2:
-                which = int(high)
-                merged = space.load(addresses >> 2, np.zeros(len(addresses), np.uint32))
-                upper = (addresses >> 1 & 1).astype(bool)
-                part = held.bits >> np.uint32(16 * which) & np.uint32(0xFFFF)
-                before = space.shadows.bits[[space.place.get(int(a) >> 2, 0) for a in addresses]]
-                merged.bits = np.where(upper, before & 0xFFFF | part << np.uint32(16), before & np.uint32(0xFFFF0000) | part)
-                for side in (False, True):
-                    chosen = upper == side
-                    merged.half[chosen, int(side)] = held.half[chosen, which]
-                    merged.half_link[chosen, int(side)] = held.half_link[chosen, which]
-                space.store(addresses >> 2, merged)
+                for side in (0, 1):  # in turn, because two lanes may store the halves of one dword
+                    chosen = addresses >> 1 & 1 == side
+                    _store_half(space, addresses[chosen] >> 2, side, held.take(chosen), int(high))
 
     def _load(self, access: ShadowAccess, offset: int, held: Shadows, high: bool) -> None:
         """Fills in the shadows of a loaded register. offset: bytes from the lanes' addresses to the register's. high: True if 16
@@ -205,6 +197,15 @@ class ShadowRun:
             found = space.load(addresses >> 2, part << (16 * upper).astype(np.uint32))
             held.half[lanes, which] = np.take_along_axis(found.half, upper[:, None], -1)[:, 0]
             held.half_link[lanes, which] = np.take_along_axis(found.half_link, upper[:, None], -1)[:, 0]
+
+
+def _store_half(space: Dwords, dwords: np.ndarray, side: int, held: Shadows, which: int) -> None:
+    """Stores the half `which` of `held` in the half `side` of dwords; the other half keeps its bits and shadows."""
+    before = space.stored(dwords)
+    part = (held.bits >> np.uint32(16 * which) & np.uint32(0xFFFF)) << np.uint32(16 * side)
+    merged = before.holding(before.bits & np.uint32(0xFFFF0000 >> 16 * side) | part)
+    merged.half[:, side], merged.half_link[:, side] = held.half[:, which], held.half_link[:, which]
+    space.store(dwords, merged)
 
 
 def _numbers(operand: object) -> list[int]:

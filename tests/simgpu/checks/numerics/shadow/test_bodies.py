@@ -103,12 +103,39 @@ def test_the_instruction_that_made_the_error_comes_first(lines: str, kind: str, 
     assert (first.where.text, first.times) == (kind, 1) and first.share > share and first.where.source.startswith("kernel.s:")
 
 
-def test_narrow_stores() -> None:
+@pytest.mark.parametrize("lane", [4, 5])
+def test_narrow_stores(lane: int) -> None:
+    """Neighbouring lanes store the halves of a dword."""
     rows = inputs()
-    want = rows[5, 0].astype("f8") * THIRD
+    want = rows[lane, 0].astype("f8") * THIRD
     lines, store = INEXACT + "v_cvt_f16_f32 v6, v2\nv_lshlrev_b32 v7, 1, v0", "global_store_short v7, v6, s[6:7]"
-    found = told(lines, rows, 5, store=store, nbytes=2, dtype="f2")
+    found = told(lines, rows, lane, store=store, nbytes=2, dtype="f2")
     assert found.shadow == pytest.approx(want, rel=1e-14) and found.value == float(np.float16(want))
+
+
+LOW, HIGH = "global_store_short v1, v6, s[6:7]", "global_store_short v1, v7, s[6:7] offset:2"
+
+
+@pytest.mark.parametrize("store", [f"{LOW}\n{HIGH}", f"{HIGH}\n{LOW}", f"global_store_dword v1, v9, s[6:7]\n{LOW}\n{HIGH}"])
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_stored_half_keeps_the_other_one(store: str, half: int) -> None:
+    rows = inputs()
+    want = rows[9, half].astype("f8") * (THIRD, SEVENTH)[half]
+    lines = INEXACT + "v_cvt_f16_f32 v6, v2\nv_cvt_f16_f32 v7, v3\nv_cvt_pkrtz_f16_f32 v9, v3, v2"
+    found = told(lines, rows, 18 + half, store=store, nbytes=2, dtype="f2")
+    assert found.shadow == pytest.approx(want, rel=1e-14) and found.value == float(np.float16(want))
+
+
+def test_halves_in_lds_become_a_dword() -> None:
+    """Neighbouring lanes store a half each; both halves are loaded as one dword and added."""
+    rows = inputs()
+    lines = (
+        "v_cvt_f16_f32 v6, v2\nv_lshlrev_b32 v7, 1, v0\nds_write_b16 v7, v6\ns_waitcnt lgkmcnt(0)\n"
+        "v_and_b32 v7, -4, v7\nds_read_b32 v6, v7\ns_waitcnt lgkmcnt(0)\nv_lshrrev_b32 v7, 16, v6\n"
+        "v_cvt_f32_f16 v6, v6\nv_cvt_f32_f16 v7, v7\nv_add_f32 v6, v6, v7"
+    )
+    found = told(INEXACT + lines, rows, 12, group_segment_fixed_size=1024)
+    assert found.shadow == pytest.approx(rows[12:14, 0].astype("f8").sum() * THIRD, rel=1e-14)
 
 
 def test_an_element_that_nobody_writes() -> None:

@@ -7,7 +7,7 @@ that it depends on (`influence`). Addresses and directions of branches are not t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,7 +87,7 @@ class Why:
         root = FlowNode("stored", name_of(self._debugger.names, address) or f"memory at {address:#x}", address=address, size=nbytes)
 
         def ask() -> FlowNode:
-            root.sources = self._bytes(False, address, nbytes, 1 << 31)
+            root.sources = self._bytes(False, address, range(nbytes), 1 << 31)
             return root
 
         return self._answer(ask)
@@ -196,7 +196,7 @@ class Why:
             low = 2 if memory.d16 == "hi" else 0
             wanted = [byte for byte in range(narrow) if node.mask >> 8 * (byte + low) & 0xFF or (memory.sign and narrow < 4)]
             if wanted:
-                node.sources += self._bytes(one.space == "lds", first + wanted[0], wanted[-1] - wanted[0] + 1, one.order)
+                node.sources += self._bytes(one.space == "lds", first, wanted, one.order)
         else:
             node.text += ", out of range: 0"
         if memory.d16:
@@ -219,15 +219,22 @@ class Why:
                 return one, address
         return None
 
-    def _bytes(self, lds: bool, address: int, nbytes: int, order: int) -> list[FlowNode]:
-        """Returns the nodes of bytes of memory or LDS before an access: each store to some of them, and bytes that nobody
-        stored."""
+    def _bytes(self, lds: bool, address: int, offsets: Sequence[int], order: int) -> list[FlowNode]:
+        """Returns the nodes of bytes of memory or LDS before an access: each store to some of them, and each run of consecutive
+        bytes that nobody stored.
+
+        offsets: of the bytes from the address, ascending.
+        """
         found: dict[tuple[Any, ...], FlowNode] = {}
         masks: dict[tuple[int, int, int, int, int], int] = {}
-        bare: list[int] = []
-        for byte, store in self._last_stores(lds, address, nbytes, order):
+        bare: list[list[int]] = []  # runs of consecutive bytes
+        for byte, store in self._last_stores(lds, address + offsets[0], offsets[-1] - offsets[0] + 1, order):
+            if byte - address not in offsets:
+                continue
             if store is None:
-                bare.append(byte)
+                if not bare or bare[-1][-1] != byte - 1:
+                    bare.append([])
+                bare[-1].append(byte)
                 continue
             one, lane = store
             away = byte - int(one.addresses[lane])
@@ -236,10 +243,7 @@ class Why:
         for (wave, retired, lane, part, number), mask in masks.items():
             for node in self._follow_store(wave, retired, lane, part, number, mask, order):
                 found[id(node),] = node
-        nodes = list(found.values())
-        if bare:
-            nodes.append(self._bare(lds, bare[0], len(bare)))
-        return nodes
+        return [*found.values(), *(self._bare(lds, run[0], len(run)) for run in bare)]
 
     def _last_stores(self, lds: bool, address: int, nbytes: int, order: int) -> Iterator[tuple[int, tuple[AccessNote, int] | None]]:
         """Yields each byte's address and its last store before an access, None if nothing stored it.
@@ -290,7 +294,7 @@ class Why:
         one = self.traces[wave].accesses[retired][number]
         if memory is not None and (memory.lds or inst.mods.get("lds")):
             read = next(other for other in self.traces[wave].accesses[retired] if other.reads and other.lanes >> lane & 1)
-            return self._bytes(False, int(read.addresses[lane]) + 4 * part, min(4, read.size), read.order)
+            return self._bytes(False, int(read.addresses[lane]) + 4 * part, range(min(4, read.size)), read.order)
         names = [name for name in ("vdata", "data0", "data1", "sdata") if isinstance(inst.args.get(name), Reg)]
         if not names:
             return []
@@ -301,7 +305,7 @@ class Why:
         word = (data.file, min(data.index + part, data.index + data.count - 1), 0 if data.file == "s" else lane)
         nodes = [self.word(wave, retired, word, mask)]
         if one.reads:  # an atomic: the old value, too
-            nodes += self._bytes(one.space == "lds", int(one.addresses[lane]), one.size, one.order)
+            nodes += self._bytes(one.space == "lds", int(one.addresses[lane]), range(one.size), one.order)
         return nodes
 
     # -- any other instruction -----------------------------------------------------------------

@@ -45,6 +45,46 @@ s_endpgm
 """
 
 
+HEAD = """
+s_load_dwordx4 s[4:7], s[0:1], 0x0
+v_lshlrev_b32 v1, 2, v0
+s_waitcnt lgkmcnt(0)
+"""
+STORED_BETWEEN = """
+global_store_short v1, v0, s[4:5] offset:1
+s_waitcnt vmcnt(0)
+global_load_dword v2, v1, s[4:5]
+s_waitcnt vmcnt(0)
+"""
+STORED_IN_LDS = """
+ds_write_b8 v1, v0 offset:1
+ds_write_b8 v1, v0 offset:2
+ds_read_b32 v2, v1
+s_waitcnt lgkmcnt(0)
+"""
+MASKED = """
+global_load_dword v2, v1, s[4:5]
+s_waitcnt vmcnt(0)
+v_and_b32 v2, 0xff0000ff, v2
+"""
+ENDS = [("memory", "a0[9]", 1, 0x78), ("memory", "a0[9] byte 3", 1, 0x12)]
+
+
+@pytest.mark.parametrize(("lines", "ends"), [
+    (STORED_BETWEEN, ENDS), (MASKED, ENDS),
+    (STORED_IN_LDS, [("constant", f"LDS {at:#x}, which nobody wrote", 1, None) for at in (0x24, 0x27)]),
+])  # fmt: skip
+def test_bytes_on_both_sides_of_others(lines: str, ends: list[tuple[str, str, int, int | None]]) -> None:
+    """Bytes 1 and 2 of a dword are stored before, or do not matter; bytes 0 and 3 are named, each with its value."""
+    gpu = simgpu.Device("gfx90a", threads=1)
+    x, y = gpu.upload(np.full(64, 0x12345678, np.uint32)), gpu.upload(np.zeros(64, np.uint32))
+    text = HEAD + lines + "global_store_dword v1, v2, s[6:7]\ns_endpgm"
+    kernel = loaded_kernel(gpu, text, "buffer", "buffer", group_segment_fixed_size=256)
+    with simgpu.debug(kernel, grid=1, args=[x, y]) as debugger:
+        found = [leaf for leaf in leaves(Why(debugger).memory(y.address + 4 * 9, 4)) if leaf.kind != "initial"]
+        assert sorted((leaf.kind, leaf.text, leaf.size, leaf.value) for leaf in found) == ends
+
+
 def test_bytes_lanes_and_what_nobody_wrote() -> None:
     gpu = simgpu.Device("gfx90a", threads=1)
     x, y = gpu.upload(np.full(64, 0x12345678, np.uint32)), gpu.upload(np.zeros(64, np.uint32))

@@ -259,6 +259,17 @@ def test_expected_arrays(scale: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "-1" in error(capsys, *scaled(scale, tmp_path, right, "--tolerance", "-1"), status=2)
 
 
+def test_a_file_without_an_array_names_its_option(scale: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = scaled(scale, tmp_path, np.zeros(256))
+    (tmp_path / "want.npy").write_bytes(b"no array")
+    assert f"--expect 1={tmp_path / 'want.npy'}: no array of plain numbers" in error(capsys, *command, status=2)
+    (tmp_path / "x.npy").write_bytes(b"no array")
+    command = [word for word in command if "want.npy" not in word and word != "--expect"]
+    assert f"--arg {tmp_path / 'x.npy'}: no array of plain numbers" in error(capsys, *command, status=2)
+    show = [*"trace gemm -m 16 -n 16 -k 16 --at 0x0 --show v0".split(), "--against", str(tmp_path / "x.npy")]
+    assert f"--against {tmp_path / 'x.npy'}: no array of plain numbers" in error(capsys, *show, status=2)
+
+
 @given(st.integers(2, 9), st.integers(2, 9), st.integers(0, 2**32 - 1))
 def test_an_explanation_is_true(rows: int, columns: int, seed: int) -> None:
     """Explanations are right: the named mistake turns one array into the other."""

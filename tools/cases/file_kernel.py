@@ -145,7 +145,7 @@ def argument_maker(rng: np.random.Generator, arch: str) -> Callable[[str], Input
     def make(spec: str) -> Input:
         head, _, rest = spec.partition(":")
         if spec.endswith(".npy"):
-            return Input(spec, array=load_array(spec))
+            return Input(spec, array=load_array(spec, f"--arg {spec}"))
         if head in FILLS:
             name, _, extents = rest.partition(":")
             kind = array_type(name, arch)
@@ -167,8 +167,11 @@ def argument_maker(rng: np.random.Generator, arch: str) -> Callable[[str], Input
     return make
 
 
-def load_array(path: str) -> np.ndarray:
-    """Reads the array of an .npy file. Raises UsageError for an array of objects and for a file that is shorter than it claims."""
+def load_array(path: str, option: str) -> np.ndarray:
+    """Reads the array of an .npy file. Raises UsageError for an array of objects and for a file that is shorter than it claims.
+
+    option: the option and its value, as --arg in.npy, which the message names.
+    """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped, so a false size in the header allocates nothing
         if isinstance(array, np.ndarray) and array.dtype.itemsize:
@@ -178,7 +181,7 @@ def load_array(path: str) -> np.ndarray:
         raise
     except Exception as error:  # numpy parses the header as Python, and reports Python's message
         why = " ".join(str(error).split())[:200] or type(error).__name__
-    raise UsageError(f"--arg {path}: no array of plain numbers in this file ({why})")
+    raise UsageError(f"{option}: no array of plain numbers in this file ({why})")
 
 
 def _scalar(spec: str, kind: np.dtype, text: str) -> np.ndarray | np.generic:

@@ -379,4 +379,4 @@ def read_array(rng: random.Random) -> None:
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "in.npy")
         path.write_bytes(scar(rng, data))
-        load_array(str(path))
+        load_array(str(path), f"--arg {path}")

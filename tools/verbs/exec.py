@@ -49,7 +49,7 @@ def run(options: Namespace, watch: Watch | None = None) -> int:
 
 def _run(options: Namespace, watch: Watch | None) -> int:
     saves, expected_files = numbered_files("--save", options.save), numbered_files("--expect", options.expect)
-    wanted_arrays = {index: load_array(path) for index, path in expected_files.items()}
+    wanted_arrays = {index: load_array(path, f"--expect {index}={path}") for index, path in expected_files.items()}
     claim(saves.values(), options.force)
     wanted = file_launch(options, watch)
     device, info, inputs = wanted.device, wanted.info, wanted.inputs

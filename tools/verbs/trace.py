@@ -195,7 +195,7 @@ def _reference(options: Namespace, subject: Subject) -> np.ndarray | None:
     if not name.endswith(".npy"):
         known = ", ".join(subject.matrices) or "none here"
         raise UsageError(f"--against {name}: give a .npy file or an operator's matrix ({known})")
-    matrix = load_array(name)
+    matrix = load_array(name, f"--against {name}")
     if matrix.ndim != 2:
         raise UsageError(f"--against {name}: its array has {matrix.ndim} dimensions, a matrix has 2")
     return matrix.astype(np.float64)

@@ -255,6 +255,13 @@ def test_scripts_are_given_the_time_that_was_asked_for(tmp_path: Path, capsys: p
     assert "03-slow.py: did not end in time; the last line was" in out
 
 
+def test_a_suite_without_time_ends_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_good.py").write_text("def test_good(): pass")
+    assert suites.main([f"mine={tmp_path}", "--seconds", "0"]) == 1
+    assert "mine: ended after 0 s" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("words", [["mine"], ["mine=/no/such/place"], ["mine=.", "--target", "mi9"], ["mine=.", "--sample", "few"]])
 def test_suites_that_cannot_run_are_told(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):

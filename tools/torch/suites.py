@@ -114,6 +114,7 @@ def run_tests(name: str, checkout: Path, options: Namespace) -> SampleResult:
         ]  # fmt: skip
         begun = time.monotonic()
         variables, left = environment(suite, checkout, options), options.seconds
+        status: int | None = None  # None: out of time
         while left > 0:
             status = _status(command, checkout / suite.folder, variables, left, subprocess.DEVNULL)
             left = begun + options.seconds - time.monotonic()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import simgpu
 from simgpu.engine.allocations import DeviceMemory
+from simgpu.engine.hostcall.output import HELD_LIMIT, Output
 from simgpu.engine.hostcall.packets import HostCalls
 from simgpu.engine.hostcall.printf import format_message
 from simgpu.hardware.errors import HostCallError, KernelTrap, UnsupportedInstruction
@@ -187,6 +188,22 @@ def test_a_message_that_ended_makes_room_for_the_next() -> None:
         packet(host, 1, 0, "")
         words[4] = 8 | 1
         host.serve()
+
+
+def test_text_is_in_dispatch_order_up_to_the_limit() -> None:
+    """Workgroups say their texts in the order in which host threads reach them. Past the limit, only each part is in order."""
+    def written(groups: tuple[int, ...], each: int) -> list[int]:
+        stream = io.StringIO()
+        output = Output(stream)
+        for group in groups:
+            output.say(group, f"{group}{' ' * each}\n")
+        output.flush()
+        return [int(line) for line in stream.getvalue().split()]
+
+    few, many = HELD_LIMIT // 5, HELD_LIMIT // 2
+    assert written((0, 1, 2, 3), few) == written((3, 1, 2, 0), few) == [0, 1, 2, 3]
+    assert written((0, 1, 2, 3), many) == [0, 1, 2, 3]
+    assert written((3, 1, 2, 0), many) == [1, 3, 0, 2]
 
 
 def test_a_terminal_without_the_character_gets_it_escaped(monkeypatch: Any) -> None:

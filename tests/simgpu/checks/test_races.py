@@ -285,6 +285,47 @@ s_waitcnt lgkmcnt(0)
     one(check(lines.format(barrier="")), "race", "ds_read_b32 v3, v10", "ds_add_u32 v10, v11")
 
 
+BY_FLAG = """
+v_lshrrev_b32 v20, 6, v0
+v_readfirstlane_b32 s9, v20
+v_mov_b32 v10, 0x1f0
+v_mov_b32 v11, 1
+v_mov_b32 v12, 0x40
+v_mov_b32 v13, 0x1e0
+s_cmp_eq_u32 s9, 0
+s_cbranch_scc0 other
+{first}
+s_waitcnt lgkmcnt(0)
+s_endpgm
+other:
+s_sleep 100
+ds_add_rtn_u32 v3, v10, v11
+s_waitcnt lgkmcnt(0)
+{second}
+s_waitcnt lgkmcnt(0)
+"""
+FLAG, WRITE, READ = "ds_add_u32 v10, v11\n", "ds_write_b32 v12, v11\n", "ds_read_b32 v4, v12\n"
+OTHER_READS = "ds_read_b32 v5, v13\ns_waitcnt lgkmcnt(0)\n"
+
+
+@pytest.mark.parametrize(("data", "second"), [(WRITE, READ), (READ, WRITE), (WRITE, WRITE.replace("v11", "v20"))])
+def test_a_flag_in_lds_orders_what_comes_before_its_atomic(data: str, second: str) -> None:
+    """A wave accesses data and adds to a flag. The other wave adds to the flag with return, and then accesses the data."""
+    def found(first: str) -> list[str]:
+        return [finding.kind for finding in check(BY_FLAG.format(first=first, second=second), block=128)]
+
+    assert found(data + FLAG) == [] and found(FLAG + data + FLAG) == [] and found(data + OTHER_READS * 9 + FLAG) == []
+    assert found(FLAG + data) == ["race"] and found(FLAG + data + OTHER_READS * 9) == ["race"]
+    assert found(data) == ["race"] and found(data + FLAG + data) == ["race"]
+    assert found(data + FLAG + OTHER_READS * 300) == []  # more accesses than the log keeps
+
+
+def test_a_store_that_unlocks_adds_no_finding_of_the_data() -> None:
+    lock, unlock = "ds_cmpst_rtn_b32 v5, v10, v11, v11\ns_waitcnt lgkmcnt(0)\n", "ds_write_b32 v10, v11\n"
+    found = check(BY_FLAG.format(first=lock + WRITE + unlock, second=READ), block=128)
+    assert [finding.place for finding in found] == ["LDS 0x1f0"]  # the lock's own, between a store and an atomic
+
+
 def test_two_workgroups_of_one_slot_do_not_meet_in_lds() -> None:
     assert check(NEIGHBOUR.format(barrier="s_barrier"), grid=50) == []
     assert check(NEIGHBOUR.format(barrier=""), grid=50)[0].count >= 50

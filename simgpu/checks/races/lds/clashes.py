@@ -198,7 +198,7 @@ def explain(
             continue
         there = last_logged(log_of(view, other), byte, writes, atomic)
         cell = tag >> EPOCH_SHIFT << EPOCH_SHIFT | other << WAVE_SHIFT
-        if ordered_by_atomics(state, tag, cell, byte >> 2):
+        if ordered_by_atomics(state, tag, cell, byte, log_of(view, other), writes, atomic):
             continue
         if flags & WRITES and writes and there == record and not flags & ATOMIC:
             if is_unchanged(wave, offset, lane * size, size):

@@ -183,18 +183,24 @@ def last_logged(where: Any, byte: int, writes: bool, atomic: bool) -> int:
     count = where.count
     for back in range(1, min(count, LOG_ENTRIES) + 1):
         entry = where.entries[(count - back) % LOG_ENTRIES]
-        head = entry.head
-        flags, size, lanes = head >> FLAGS_SHIFT & 255, head >> SIZE_SHIFT, entry.lanes
-        if (flags & ATOMIC != 0) != atomic or (not atomic and (flags & WRITES != 0) != writes):
-            continue
-        if flags & STRAIGHT:
-            if 0 <= byte - offset_of(entry, 0) < size * LANES:
-                return head & 0xFFFFFFFF
-            continue
-        for lane in range(LANES):
-            if lanes >> lane & 1 and 0 <= byte - offset_of(entry, lane) < size:
-                return head & 0xFFFFFFFF
+        if touches(entry, byte, writes, atomic):
+            return entry.head & 0xFFFFFFFF
     return -1
+
+
+@part
+def touches(entry: Any, byte: int, writes: bool, atomic: bool) -> bool:
+    """True if a logged access is of this kind (write, atomic, or neither) and to a byte."""
+    head = entry.head
+    flags, size, lanes = head >> FLAGS_SHIFT & 255, head >> SIZE_SHIFT, entry.lanes
+    if (flags & ATOMIC != 0) != atomic or (not atomic and (flags & WRITES != 0) != writes):
+        return False
+    if flags & STRAIGHT:
+        return 0 <= byte - offset_of(entry, 0) < size * LANES
+    for lane in range(LANES):
+        if lanes >> lane & 1 and 0 <= byte - offset_of(entry, lane) < size:
+            return True
+    return False
 
 
 @part

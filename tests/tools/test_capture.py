@@ -51,7 +51,7 @@ def test_a_dispatch_is_debugged(code: bytes, tmp_path: Path, capsys: pytest.Capt
     assert said.startswith(f"memory at {element} = 143, by workgroup 0,0,0") and f"memory at {X + 256 + 28:#x}" in said
     assert main(["debug", str(folder), "-ex", f"watch {element}", "-ex", "continue", "-ex", "findings", "--batch"]) == 0
     said = capsys.readouterr().out
-    assert "0x00000000 -> 0x430f0000" in said and "nothing is found" in said
+    assert "0x00000000 -> 0x430f0000" in said and "nothing was found" in said
     assert main(["why", "0x10", str(folder)]) == 2 and "0x10" in capsys.readouterr().err
 
 
@@ -96,7 +96,7 @@ def broken(folder: Path, what: str) -> None:
             (folder / f"memory/region_{X:x}.bin").unlink()
         case "100 bytes of the 768":
             (folder / f"memory/region_{X:x}.bin").write_bytes(bytes(100))
-        case "lies in that of":
+        case "overlaps 768 bytes":
             regions["regions"].append({"base": X + 64, "size": 64})
             (folder / "memory_regions.json").write_text(json.dumps(regions))
         case "is none that a GPU allocates":
@@ -120,7 +120,7 @@ def broken(folder: Path, what: str) -> None:
 
 @pytest.mark.parametrize("what", [
     "kernarg.bin is missing", "20 bytes, argument bias ends at 24", "no JSON", "list, not an object", "grid is [0]",
-    "0 bytes of the 768", "100 bytes of the 768", "lies in that of", "is none that a GPU allocates", "kernel.hsaco",
+    "0 bytes of the 768", "100 bytes of the 768", "overlaps 768 bytes", "is none that a GPU allocates", "kernel.hsaco",
     "no list of objects", "base is None, not a whole number", "region_fff00000.bin: 0 bytes of the 1,152,921,504,606,846,976",
     "maximum recursion depth", "'../secret' is no file of the capture",
 ])  # fmt: skip

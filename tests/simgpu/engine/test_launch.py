@@ -173,7 +173,7 @@ def test_arguments_lie_where_the_metadata_says():
         ([0, "x"], "got str"),
         ([None, 0], "got NoneType"),
         ([0, b"abc"], "got 3 bytes"),
-        ([0, np.zeros(3)], "got ndarray"),
+        ([0, np.zeros(3)], "pass a number, not an array"),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(args, words):

@@ -38,9 +38,9 @@ def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list
         if offset % 4 or offset >= info.code_size:
             raise LaunchError(f"{where}: {info.title} has {info.code_size:#x} bytes of code; give a multiple of 4 below that")
         return [offset]
-    number = re.fullmatch(r"(?:.*:)?(\d+)", where)
-    if number:
-        later = [line for line in lines if line >= int(number[1])]
+    number = line_number(where)
+    if number is not None:
+        later = [line for line in lines if line >= number]
         if not later:
             said = f"its lines are {min(lines)} to {max(lines)}" if lines else "the line table has none of it"
             raise LaunchError(f"{where}: no instruction of {info.title} comes from that line or a later one; {said}")
@@ -57,6 +57,16 @@ def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list
         name for name, s in code.symbols.items() if info.start <= s.address < info.start + info.code_size
     ]
     raise LaunchError(f"{where}: no such label; there are {', '.join(labels)}; or give 0x… or a source line")
+
+
+def line_number(where: str) -> int | None:
+    """Returns the line that `25` or `k.hip:25` names; None for other places.
+
+    >>> line_number("k.hip:25"), line_number("loop")
+    (25, None)
+    """
+    match = re.fullmatch(r"(?:.*:)?(\d+)", where)
+    return int(match[1]) if match else None
 
 
 def _lines(code: CodeObject, info: KernelInfo, file: str) -> dict[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import numpy as np
 
 from simgpu.debugger.armed import Point
 from simgpu.debugger.breakpoints import Breakpoint, Maker
-from simgpu.debugger.code import ReplayCode
+from simgpu.debugger.code import ReplayCode, line_number
 from simgpu.debugger.focus import Focus
 from simgpu.debugger.marks import settled_records
 from simgpu.debugger.moment import Moment
@@ -341,7 +340,7 @@ class Debugger(Moment):
         if where == "barrier":
             return self.code.barriers()
         first = self.code.find(where)
-        named = re.fullmatch(r"(?:.*:)?\d+", where) is not None
+        named = line_number(where) is not None
         return (settled_records(self.code, int(self.code.line(first).rpartition(":")[2])) if named else []) or [first]
 
     def _at_place(self, number: int, place: WavePlace) -> Breakpoint:

@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 from simgpu.debugger.breakpoints import Breakpoint
+from simgpu.debugger.code import line_number
 from simgpu.debugger.place import WavePlace
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.debug import views
@@ -63,19 +64,23 @@ class RunningCommands(Commands):
         in this workgroup: wait, race, uninitialized, bounds, overflow ...; default: errors). CONDITION: as any(f32(v17) > 100)
         and s4 == 7; s4, s[4:5], v17[3], a0, vcc, exec, m0, scc, wave, f32 f16 bf16 i32 isnan abs any all, arithmetic,
         comparisons, and or not."""
+        self._set_breakpoint(text)
+
+    def do_tbreak(self, text: str) -> None:
+        """tbreak WHERE [wave N] [if CONDITION]: a breakpoint that stops once."""
+        self.temporary.add(self._set_breakpoint(text).number)
+
+    def _set_breakpoint(self, text: str) -> Breakpoint:
+        """Sets the breakpoint that `break` or `tbreak` asks for, and prints it."""
         where, _, condition = text.partition(" if ")
         match = re.fullmatch(r"(.*?)\s+wave\s+(\d+)", where.strip())
         wave = int(match[2]) if match else -1
         where = match[1] if match else where
         if not where.strip():
             raise LaunchError("break WHERE: an address, a label, a source line, a place, barrier or nan")
-        self._announce(self.debugger.breakpoint(where, condition, wave))
-
-    def do_tbreak(self, text: str) -> None:
-        """tbreak WHERE [wave N] [if CONDITION]: a breakpoint that stops once."""
-        known = set(self.debugger.breakpoints)
-        self.do_break(text)
-        self.temporary |= set(self.debugger.breakpoints) - known
+        made = self.debugger.breakpoint(where, condition, wave)
+        self._announce(made)
+        return made
 
     def _announce(self, made: Breakpoint) -> None:
         """Prints a new breakpoint: its instruction, and its line if that is not the one that was asked for."""
@@ -84,8 +89,10 @@ class RunningCommands(Commands):
             self.output(f"breakpoint {made.number}: {made.what}, {len(made.findings) or 'none'} in this workgroup")
             return
         at = self.debugger.code.address(records[0]) if len(records) == 1 else f"{len(records)} instructions"
-        line = self.debugger.code.line(records[0])
-        slid = re.fullmatch(r"(?:.*:)?\d+", made.what) and not line.endswith(f":{made.what.rpartition(':')[2]}")
+        wanted, line = line_number(made.what), ""
+        if wanted is not None:
+            line = self.debugger.code.line(records[0])
+        slid = line and not line.endswith(f":{wanted}")
         self.output(f"breakpoint {made.number}: {made.what}, {at}" + (f", {line}" if slid else ""))
 
     def do_findings(self, text: str) -> None:

@@ -155,6 +155,10 @@ def test_frames_of_inlined_functions(hip: list[str]) -> None:
     assert after(lines, "frame 1") == [outer, "     12   y[i] = half_of(x[i]);"] and "0 to 1" in after(lines, "frame 2")[0]
 
 
+def test_a_breakpoint_may_have_no_instruction(hip: list[str]) -> None:
+    assert after(in_hip(hip, "b barrier"), "b barrier") == ["breakpoint 1: barrier, 0 instructions"]
+
+
 def test_a_temporary_breakpoint_stops_once() -> None:
     lines = typed("tbreak barrier", "c", "info b", "reverse-continue", "tb 0x0", "delete", "c")
     assert "breakpoint 1, barrier" in lines and after(lines, "info b") == ["no breakpoints or watchpoints"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.places import kept
+from tests.support.places import kept_folder
 
 # pytest-xdist gives its workers COLUMNS=80, which would set the width of tables on a pipe. Tests that need a width set it
 # themselves.
@@ -21,10 +21,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Tests start Python hundreds of times: if the environment forbids bytecode in the tree, it is written to a folder of this user.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(kept("bytecode"))
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(kept_folder("bytecode"))
     sys.dont_write_bytecode = False
     temporary = Path(tempfile.gettempdir())  # what tests copied there is not found again
-    shutil.rmtree(kept("bytecode") / temporary.relative_to(temporary.anchor), ignore_errors=True)
+    shutil.rmtree(kept_folder("bytecode") / temporary.relative_to(temporary.anchor), ignore_errors=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from simgpu.tools.cli import VERBS, main
-from simgpu.tools.shared.parser import Parser
+from simgpu.tools.cli import VERBS, main, verb_parser
 from simgpu.tools.shared.processes import environment
 from tests.support import commands, hip_server, pictures, transcripts
 from tests.support.hip_server import GPU
@@ -45,9 +44,7 @@ def example_lines(page: str) -> list[list[str]]:
 
 def options_of(verb: str) -> set[str]:
     """Returns the options of the verb's parser and of its sub-parsers, with those of `exec` and `run` if it passes the rest on."""
-    parser = Parser()
-    module = importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
-    module.configure(parser)
+    parser = verb_parser(verb)
     passes_on = any(action.dest == "rest" for action in parser._actions)
     return set(parser.options()) | (options_of("exec") | options_of("run") if passes_on else set())
 

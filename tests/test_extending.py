@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.places import ROOT, kept
+from tests.support.places import ROOT, kept_folder
 from tests.test_imports import MAY_IMPORT
 
 BLOCK = re.compile(r"^```(python add|python new|diff) (\S+)\n(.*?)^```$", re.M | re.S)
@@ -59,7 +59,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def outcome(at: Path, *command: str) -> str:
     """Returns the output of a command in the copy; the command must succeed."""
-    environment = {**os.environ, "PYTHONPATH": str(at), "MYPY_CACHE_DIR": str(kept("mypy"))}
+    environment = {**os.environ, "PYTHONPATH": str(at), "MYPY_CACHE_DIR": str(kept_folder("mypy"))}
     done = subprocess.run([sys.executable, *command], cwd=at, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -89,12 +89,7 @@ class Completion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, shell: Any, *unused: Any) -> NoReturn:
         from simgpu.tools.shared.completion import completion
 
-        verbs = {}
-        for verb, text in VERBS.items():
-            made = Parser(prog=f"simgpu {verb}")
-            _module(verb).configure(made)
-            verbs[verb] = text, made
-        print(completion(shell, verbs), end="")
+        print(completion(shell, {verb: (text, verb_parser(verb)) for verb, text in VERBS.items()}), end="")
         parser.exit(FINE)
 
 
@@ -128,6 +123,13 @@ def main(argv: Sequence[str] | None = None, on_gpu: bool = False) -> int:
         return _fail(verb, f"{where}{error.strerror or error}; {advice}", USAGE)
     except Exception as error:  # a bug of ours: still one line, with the place to report
         return _fail(verb, _bug(error), WRONG)
+
+
+def verb_parser(verb: str) -> Parser:
+    """Returns the parser of one verb alone, with its own options."""
+    made = Parser(prog=f"simgpu {verb}")
+    _module(verb).configure(made)
+    return made
 
 
 def overview() -> str:

@@ -134,6 +134,11 @@ class Finding:
         return asdict(self)
 
 
+def errors_among(findings: Iterable[Finding]) -> list[Finding]:
+    """Returns the findings that are errors, not notes."""
+    return [finding for finding in findings if finding.severity == "error"]
+
+
 class KernelFinding(SimError):
     """Raised for findings of checked mode.
 

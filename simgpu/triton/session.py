@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.device import Device, Kernel, Module
-from simgpu.engine.finding import Finding, KernelFinding
+from simgpu.engine.finding import Finding, KernelFinding, errors_among
 from simgpu.engine.launch import launch
 from simgpu.engine.suppressions import Suppressions, read
 from simgpu.hardware import target_count
@@ -222,7 +222,7 @@ class Session:
         return [replace(finding, message=shared.with_index(finding.message)) for finding in told]
 
     def _report(self, findings: Sequence[Finding], cause: SimError | None = None) -> None:
-        errors = [finding for finding in findings if finding.severity == "error"]
+        errors = errors_among(findings)
         if self.collect:
             self.findings += findings
         elif errors:

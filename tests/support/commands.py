@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 import textwrap
 from collections.abc import Iterable
 
-from simgpu.tools.cli import GROUPS, VERBS
-from simgpu.tools.shared.parser import EXAMPLES, Parser
+from simgpu.tools.cli import GROUPS, VERBS, verb_parser
+from simgpu.tools.shared.parser import EXAMPLES
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "commands.md"
@@ -51,12 +50,6 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _parser(verb: str) -> Parser:
-    made = Parser(prog=f"simgpu {verb}")
-    importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}").configure(made)
-    return made
-
-
 def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """Returns the parsers of what a verb's OP may be, none if it has no OP."""
     for action in parser._actions:
@@ -75,7 +68,7 @@ def _operators() -> dict[str, dict[str, argparse.Action]]:
     """Returns the options that an operator has in each verb that takes it, by the operator's name."""
     found: dict[str, dict[str, argparse.Action]] = {}
     for verb in VERBS:
-        for name, parser in _choices(_parser(verb)).items():
+        for name, parser in _choices(verb_parser(verb)).items():
             options = _options(parser)
             if name != "exec":
                 found[name] = {key: found.get(name, options)[key] for key in options if key in found.get(name, options)}
@@ -84,7 +77,7 @@ def _operators() -> dict[str, dict[str, argparse.Action]]:
 
 def _section(verb: str, text: str) -> str:
     """Returns the verb's heading, examples and options; for a verb with OP, those that are not the operator's."""
-    parser = _parser(verb)
+    parser = verb_parser(verb)
     choices = _choices(parser)
     lines = [f"\n## {verb}\n", f"{text[0].upper()}{text[1:]}.\n"]
     if examples := EXAMPLES.get(verb):

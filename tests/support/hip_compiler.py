@@ -18,7 +18,7 @@ from simgpu.hip import library
 from simgpu.tools.shared import hiprtc
 from tests.hardware.code_object.test_compressed import packed
 from tests.support.device_library import VERSIONS
-from tests.support.places import ROOT, kept
+from tests.support.places import ROOT, kept_folder
 
 PROGRAMS = ROOT / "tests" / "support" / "hip_programs"
 ZIG = (sys.executable, "-m", "ziglang")
@@ -78,7 +78,7 @@ def linked(target: str, *names: str) -> Path:
     (clang/lib/Driver/ToolChains/HIPUtility.cpp).
     """
     digest = _digest(*(PROGRAMS / f"{name}.hip" for name in names), about=target)
-    made = kept("hip-programs") / f"{'-'.join(names)}-{target}-{digest}"
+    made = kept_folder("hip-programs") / f"{'-'.join(names)}-{target}-{digest}"
     if made.exists():
         return made
     with tempfile.TemporaryDirectory() as temporary:
@@ -111,7 +111,7 @@ def compiled(source: Path, *targets: str, options: Sequence[str] = (), device_li
     """Returns the executable of a source with code for the targets, linked against our own library; ccob: a compressed bundle's
     version."""
     about = (targets, options, device_library, ccob)
-    made = kept("hip-programs") / f"{source.stem}-{'-'.join(targets)}-{_digest(source, about=about)}"
+    made = kept_folder("hip-programs") / f"{source.stem}-{'-'.join(targets)}-{_digest(source, about=about)}"
     if not made.exists():
         with tempfile.TemporaryDirectory() as temporary:
             scratch = Path(temporary)
@@ -133,7 +133,7 @@ def _digest(*sources: Path, about: object) -> str:
 
 
 def _link(made: Path, *objects: Path) -> None:
-    out = kept("hip-programs") / f".{made.name}.{os.getpid()}"
+    out = kept_folder("hip-programs") / f".{made.name}.{os.getpid()}"
     libraries = (f"-L{library.folder()}", "-lamdhip64", "-lpthread")
     run([*ZIG, "cc", "-target", library.target(), *objects, "-o", out, *libraries])
     out.rename(made)

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
 
 
-def kept(name: str) -> Path:
+def kept_folder(name: str) -> Path:
     """A folder of this user that outlives the session, for what is found again by its content or its source's date."""
     made = Path(tempfile.gettempdir(), f"simgpu-{name}-{os.getuid()}")
     made.mkdir(mode=0o700, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simgpu.device import Device, Kernel, Module
-from simgpu.engine.finding import KernelFinding
+from simgpu.engine.finding import KernelFinding, errors_among
 from simgpu.engine.result import Run
 from simgpu.hardware.errors import says_it_all
 
@@ -21,8 +21,7 @@ class StrictKernel(Kernel):
         assert isinstance(device, StrictDevice)
         device.launches += 1
         run = super().launch(*args, **options)
-        errors = [finding for finding in run.findings if finding.severity == "error"]
-        if errors:
+        if errors := errors_among(run.findings):
             raise KernelFinding(errors)
         return run
 

@@ -118,7 +118,7 @@ def _replacement(node: ast.AST) -> str | None:
             return None
 
 
-def drawn(count: int, seed: int) -> list[LineMutant]:
+def draw_mutants(count: int, seed: int) -> list[LineMutant]:
     """Mutants of lines drawn uniformly from all that can be changed, at most one a file."""
     rng = random.Random(seed)
     by_line: dict[tuple[str, int], list[LineMutant]] = {}
@@ -134,7 +134,7 @@ def drawn(count: int, seed: int) -> list[LineMutant]:
     return list(chosen.values())
 
 
-def altered(text: str, mutant: LineMutant) -> str:
+def apply_mutant(text: str, mutant: LineMutant) -> str:
     """The file's text with the change."""
     lines = text.splitlines(keepends=True)
     line = lines[mutant.line - 1].encode()
@@ -164,7 +164,7 @@ def judge(mutant: LineMutant, tree: Path, tests: str, limit: float) -> LineOutco
     """Runs the tests of the mutant's room in a copy of the project, which is as before afterwards."""
     file = tree / mutant.file
     original = file.read_text()
-    file.write_text(altered(original, mutant))
+    file.write_text(apply_mutant(original, mutant))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])}
     try:
         for arguments in runs_of(mutant, tree):
@@ -193,9 +193,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="show the draw and run nothing")
     parser.add_argument("--json", help="a file for the outcomes")
     options = parser.parse_args(argv)
-    mutants = drawn(options.count, options.seed)
+    mutants = draw_mutants(options.count, options.seed)
     for mutant in mutants:
-        ast.parse(altered((ROOT / mutant.file).read_text(), mutant))
+        ast.parse(apply_mutant((ROOT / mutant.file).read_text(), mutant))
     chosen = [(i, mutants[i]) for i in (range(len(mutants)) if options.only is None else options.only)]
     outcomes: dict[int, LineOutcome] = {}
     if not options.list:

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from simgpu.asm.builder import toolchain
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.tools.robustness import ir
+from simgpu.tools.robustness.ir_faults import FAULTS, CompilerFault
 from simgpu.tools.robustness.ir_programs import IrProgram, program
 from simgpu.tools.robustness.ir_reduce import reduce_program
 from simgpu.tools.robustness.ir_runs import Setting, code_object, difference, host_results
@@ -29,6 +33,28 @@ def test_host_and_simulator_agree() -> None:
 def test_a_program_depends_on_seed_and_number_only() -> None:
     assert program(3, 4) == program(3, 4)
     assert program(3, 4) != program(4, 4)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_of_llvm_is_in_the_setting_that_is_named(fault: CompilerFault) -> None:
+    """Fails for a release of LLVM 22 that has repaired it: the row and what avoids it go then."""
+    if "version 22." not in toolchain.candidates()[0].version():
+        pytest.skip("the faults are those of LLVM 22")
+    example = fault.example()
+    expected = ir.host_memory([example], SEED)
+    assert list(ir.differences([example], expected, fault.wrong, SEED))
+    assert not list(ir.differences([example], expected, fault.right, SEED))
+
+
+def test_programs_without_odd_widths_are_for_globalisel() -> None:
+    odd = re.compile(r"\bi(3[3-9]|[45]\d|6[0-3])\b")
+    signs = r"sext|ashr|sdiv|srem|icmp s\w\w|sitofp|smin|smax|\.abs|s(add|sub)\.(sat|with)|fptosi"
+    signed = re.compile(rf"({signs})\S* .*{odd.pattern}")
+    for number in range(60):
+        one = program(SEED, number)
+        lines = [line for body in one.bodies for line in body]
+        assert one.global_isel == (number % 2 == 0)
+        assert not one.global_isel or not [line for line in lines if signed.search(line.partition(" to ")[0])]
 
 
 def test_levels_of_the_host_agree() -> None:

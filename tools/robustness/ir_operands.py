@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from simgpu.tools.robustness.ir_values import FLOATS, NAN, Type, Value, literal, random_type, splat
+from simgpu.tools.robustness.ir_values import FLOATS, NAN, Type, Value, is_odd, literal, random_type, splat
 
 I1, I32, I64 = Type("i1"), Type("i32"), Type("i64")
 
@@ -28,8 +28,8 @@ class Region:
 class Operands:
     """Text of one function, `lines`, and values for its operands."""
 
-    def __init__(self, rng: random.Random, phase: int, accesses: bool) -> None:
-        self.rng, self.phase, self.accesses = rng, phase, accesses
+    def __init__(self, rng: random.Random, phase: int, accesses: bool, odd_widths: bool) -> None:
+        self.rng, self.phase, self.accesses, self.odd_widths = rng, phase, accesses, odd_widths
         self.lines: list[str] = []
         self.names = 0
         self.pool: list[Value] = []
@@ -74,7 +74,10 @@ class Operands:
         mine = [v.type for v in self.pool if not v.type.floating]
         if mine and self.rng.random() < 0.6:
             return self.rng.choice(mine)
-        return random_type(self.rng).integer
+        return self.random_type().integer
+
+    def random_type(self) -> Type:
+        return random_type(self.rng, self.odd_widths)
 
     def floating(self) -> Type:
         mine = [v.type for v in self.pool if v.type.floating]
@@ -96,7 +99,8 @@ class Operands:
         if have == width:
             return given
         to = Type(f"i{width}", given.type.count)
-        return self.emit(f"{'trunc' if have > width else self.rng.choice(('zext', 'sext'))} {given.type} {given.text} to {to}", to)
+        wider = self.rng.choice(("zext", "sext")) if self.odd_widths or not is_odd(have) else "zext"
+        return self.emit(f"{'trunc' if have > width else wider} {given.type} {given.text} to {to}", to)
 
     def bits(self, given: Value) -> Value:
         """Returns the scalar integer of the value's bits."""

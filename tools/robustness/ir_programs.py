@@ -28,6 +28,7 @@ class IrProgram:
     number: int
     bodies: tuple[tuple[str, ...], ...]
     inlining: tuple[str, ...]
+    global_isel: bool = True  # whether GlobalISel compiles it right, as far as `ir_faults.py` knows
 
     def text(self, gpu: bool) -> str:
         """Returns the program's functions, for the GPU with its kernel `p{number}`."""
@@ -65,12 +66,16 @@ def _spell(text: str, gpu: bool) -> str:
 
 
 def program(seed: int, number: int) -> IrProgram:
-    """Makes the program of a seed and a number, whatever was made before."""
+    """Makes the program of a seed and a number, whatever was made before.
+
+    Those of odd numbers have integers of 33 to 63 bits, and are not for GlobalISel (`sign-from-the-low-half` in `ir_faults.py`).
+    """
+    odd_widths = number % 2 == 1
     rng = random.Random(f"ir:{seed}:{number}")
     extra = {"in": rng.choice((0, 1, 4)), "out": rng.choice((0, 1, 2, 4, 8)), "lds": rng.choice((0, 1, 2, 4))}
     length, accesses = rng.choice((8, 15, 30, 60)), rng.random() < 0.5
-    bodies = tuple(_body(Phase(rng, phase, accesses), extra, length) for phase in range(2))
-    return IrProgram(number, bodies, tuple(rng.choice(("alwaysinline", "noinline")) for _ in bodies))
+    bodies = tuple(_body(Phase(rng, phase, accesses, odd_widths), extra, length) for phase in range(2))
+    return IrProgram(number, bodies, tuple(rng.choice(("alwaysinline", "noinline")) for _ in bodies), not odd_widths)
 
 
 def _body(phase: Phase, extra: dict[str, int], length: int) -> tuple[str, ...]:

@@ -1,0 +1,79 @@
+"""Faults of LLVM 22.1 that random programs met, each with a function that shows it on the machine that runs the tests.
+
+The generator avoids them, so that what still differs is new; where it does, a comment has the fault's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simgpu.tools.robustness.ir_programs import IN_STRIDE, OUT_STRIDE, IrProgram
+from simgpu.tools.robustness.ir_runs import Setting
+
+PROLOGUE = f"""entry:
+  %lane64 = zext i32 %lane to i64
+  %in_at = mul i64 %lane64, {IN_STRIDE}
+  %in_own = getelementptr i8, §G %in, i64 %in_at
+  %out_at = mul i64 %lane64, {OUT_STRIDE}
+  %out_own = getelementptr i8, §G %out, i64 %out_at"""
+
+
+@dataclass(frozen=True)
+class CompilerFault:
+    """A fault of LLVM, a setting that has it, and one that has not."""
+
+    name: str
+    what: str
+    wrong: Setting
+    right: Setting
+    lines: str  # body of a function, after PROLOGUE, whose memory differs
+
+    def example(self) -> IrProgram:
+        """Returns the program that shows the fault."""
+        body = (*PROLOGUE.split("\n"), *self.lines.split("\n"), "  ret void")
+        return IrProgram(0, (body, ("entry:", "  ret void")), ("alwaysinline", "alwaysinline"))
+
+
+FAULTS = (
+    CompilerFault(
+        "sign-from-the-low-half",
+        "GlobalISel extends the sign of 33 to 63 bits from the low register: v_bfe_i32 v1, v0, 0, 8 for an i40",
+        Setting("gfx942", "-O1", True),
+        Setting("gfx942", "-O1", False),
+        """  %a = load i40, §G %in_own, align 4
+  %b = ashr i40 %a, 3
+  store i40 %b, §G %out_own, align 8""",
+    ),
+    CompilerFault(
+        "minus-zero-becomes-zero",
+        "a pair of half or bfloat whose second element is the constant -0.0 gets 0.0: s_and_b32 s0, 0xffff, s0",
+        Setting("gfx942", "-O1", False),
+        Setting("gfx942", "-O1", True),
+        """  %a = load half, §G %in_own, align 4
+  %b = insertelement <2 x half> <half 0xH0000, half 0xH8000>, half %a, i32 0
+  store <2 x half> %b, §G %out_own, align 8""",
+    ),
+    CompilerFault(
+        "sdwa-loses-the-sign",
+        "a float operation on an i32 shifted right with its sign reads the byte without it: src0_sel:BYTE_3, and no sext",
+        Setting("gfx942", "-O2", False),
+        Setting("gfx942", "-O0", False),
+        """  %a = load i32, §G %in_own, align 4
+  %b = ashr i32 %a, 24
+  %c = bitcast i32 %b to float
+  %d = fcmp uno float %c, 0.0
+  %e = zext i1 %d to i8
+  store i8 %e, §G %out_own""",
+    ),
+    CompilerFault(
+        "zero-minus-zero",
+        "the bfloat 0 - x is computed as -x, which is -0.0 for x = 0: v_cvt_pk_bf16_f32 v1, -v1, s0",
+        Setting("gfx950", "-O1", False),
+        Setting("gfx942", "-O1", False),
+        """  %a = load i16, §G %in_own, align 4
+  %b = and i16 %a, 1
+  %c = uitofp i16 %b to bfloat
+  %d = fsub bfloat 0xR0000, %c
+  store bfloat %d, §G %out_own""",
+    ),
+)

@@ -187,6 +187,7 @@ def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
 def test_a_full_disk(tmp_path: Path, most: int) -> None:
     """Files may have at most `most` bytes: there is a message, and nothing half written; commands without a file run."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SIMGPU_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # Python 3.11 keeps the beginning of a module's bytecode
     for words, status in ((["tree", "gemm", *SIZES], 0), (["emit", "gemm", *SIZES, "-o", "k.s"], 2), (["run", "gemm", *SIZES], 2)):
         command = [sys.executable, "-m", "simgpu", *words]
         done = subprocess.run(
@@ -213,3 +214,15 @@ def test_no_room_is_said_as_such(capsys: pytest.CaptureFixture[str], monkeypatch
 
     monkeypatch.setattr("simgpu.tools.verbs.derive.run", stop)
     assert "k.s: No space left on device; make room" in one_line(capsys, ["derive", "gemm", *SIZES])
+
+
+def test_the_output_that_has_no_room_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stop(scratch: str, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), scratch)
+
+    monkeypatch.setattr("os.link", stop)
+    said = one_line(capsys, ["emit", "gemm", *SIZES, "-o", str(tmp_path / "k.s")])
+    assert f"emit: {tmp_path / 'k.s'}: No space left on device; make room" in said
+    assert not list(tmp_path.iterdir())

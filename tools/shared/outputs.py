@@ -44,6 +44,15 @@ def write(path: str, content: bytes, force: bool) -> None:
         sys.stdout.buffer.write(content)
         return
     target = Path(path)
+    try:
+        _write_whole(target, content, force)
+    except FileExistsError:
+        raise UsageError(f"{path} exists: give another name, or --force to overwrite it") from None
+    except OSError as error:  # names the scratch file, or none
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+def _write_whole(target: Path, content: bytes, force: bool) -> None:
     descriptor, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -53,8 +62,6 @@ def write(path: str, content: bytes, force: bool) -> None:
             os.replace(scratch, target)
         else:
             os.link(scratch, target)
-    except FileExistsError:
-        raise UsageError(f"{path} exists: give another name, or --force to overwrite it") from None
     finally:
         Path(scratch).unlink(missing_ok=True)
 

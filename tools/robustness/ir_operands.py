@@ -113,6 +113,9 @@ class Operands:
     def from_bits(self, given: Value, type: Type) -> Value:
         if given.type == type:
             return given
+        if type.floating:  # no float operation reads what a shift extended: `sdwa-loses-the-sign` in ir_faults.py
+            flips = sum(5 << type.width * element for element in range(max(1, type.count)))
+            given = self.emit(f"xor {given.type} {given.text}, {flips}", given.type)
         made = self.emit(f"bitcast {given.type} {given.text} to {type}", type)
         return self.canonical(made)
 

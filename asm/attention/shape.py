@@ -15,7 +15,7 @@ from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.chain import chain
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.registers import column_blocks, fragment_elements, key_atoms
-from simgpu.operators.attention.shared_registers import QUERIES, padded_columns
+from simgpu.operators.attention.shared_registers import padded_columns
 from simgpu.operators.attention.tiles import AttentionTiles
 
 DTYPES = ("f32", "f16", "bf16")
@@ -47,7 +47,8 @@ class AttentionShape:
             raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
         e = p.element.bytes
         if plan.shared:
-            d, dv, nq, na, vec = padded_columns(p.d), padded_columns(p.dv), QUERIES // ATOM, plan.tile_KV // ATOM, 8
+            d, dv, vec = padded_columns(p.d), padded_columns(p.dv), 8
+            nq, na = plan.tile_Q // plan.waves_q // ATOM, plan.tile_KV // ATOM
         else:
             d, dv, nq, na = p.padded_d, p.padded_dv, plan.tile_Q // ATOM, key_atoms(p)
             vec = fragment_elements(d, e)

@@ -39,7 +39,7 @@ def attention_seconds(
     Terms: those of the first kernel (`KernelCost.terms`), "second pass", and the sum of both as "total". split: blocks per Q
     tile, a number or an array. is_shared: True if eight waves share K and V through LDS.
     """
-    work = shared_reduction(p, d) if is_shared else attention_reduction(p, d, tile_q, tile_kv)
+    work = shared_reduction(p, d, tile_q) if is_shared else attention_reduction(p, d, tile_q, tile_kv)
     terms = attention_cost(p, d, tile_q, tile_kv, split, is_shared).terms()
     parts, _ = parts_of(-(-p.lk // tile_kv), split)
     second = second_pass(sustained_rates(d), parts, work.elements, work.partial_bytes, work.result_bytes)
@@ -52,9 +52,9 @@ def attention_reduction(p: AttentionProblem, d: HardwareDescriptor, tile_q: int,
     return _reduction(p, tiles, steps, lambda parts: attention_cost(p, d, tile_q, tile_kv, parts, False))
 
 
-def shared_reduction(p: AttentionProblem, d: HardwareDescriptor) -> Reduction:
+def shared_reduction(p: AttentionProblem, d: HardwareDescriptor, tile_q: int) -> Reduction:
     """Returns the key loop of the kernel that shares K and V through LDS, as a Reduction. It is never split."""
-    kernel = attention_cost(p, d, shared.TILE, shared.KEYS_OF_STEP, 1, True)
+    kernel = attention_cost(p, d, tile_q, shared.KEYS_OF_STEP, 1, True)
     return _reduction(p, int(kernel.workgroups), int(kernel.steps), lambda parts: kernel)
 
 
@@ -72,8 +72,8 @@ def attention_cost(
     tiles = q_tiles(p, tile_q, of_tile)
     parts, each = parts_of(-(-p.lk // tile_kv), split)
     blocks = tiles * parts
-    use = shared_resources(p, d) if is_shared else chained_resources(p, d, tile_q, False)
-    clocks = shared_clocks(p, d) if is_shared else chained_clocks(p, d, tile_q, tile_kv)
+    use = shared_resources(p, d, tile_q) if is_shared else chained_resources(p, d, tile_q, False)
+    clocks = shared_clocks(p, d, tile_q) if is_shared else chained_clocks(p, d, tile_q, tile_kv)
     resident = max(1, use.blocks_per_cu)
     if is_shared and p.causal:  # a workgroup has two Q tiles of a head, one after the other
         of_head = tiles * of_tile // heads

@@ -37,11 +37,9 @@ from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.reductions import (
     chained_clocks,
     chained_resources,
-    row_slots,
     shared_clocks,
-    shared_resources,
+    shared_tile,
     tail,
-    tile_heads,
     vector_clocks,
 )
 from simgpu.operators.attention.tiles import STEP, AttentionTiles, alignment_row, soft_rows
@@ -118,10 +116,10 @@ def _corrected_tiles(p: AttentionProblem, desc: HardwareDescriptor) -> Attention
     tile_q = min(works, key=lambda queries: works[queries].seconds(splits[queries]))
     split, seconds = splits[tile_q], works[tile_q].seconds(splits[tile_q])
     crossing: tuple[Constraint, ...] = ()
-    if shares(p, desc):
-        work = shared_reduction(p, desc)
+    if shared_q := shared_tile(p, desc):
+        work = shared_reduction(p, desc, shared_q)
         if (better := work.seconds(1)) < TOLERANCE * seconds:  # eight waves request K and V from L2 once
-            return _with_rows(_shared_tiles(p, desc, tile_q_max), work, _crossing(seconds, better, True))
+            return _with_rows(_shared_tiles(p, desc, shared_q, tile_q_max), work, _crossing(seconds, better, True))
         crossing = _crossing(better, seconds, False)
     plan = AttentionTiles(p, desc, "corrected", tile_q, tile_kv, tile_q_max, split, ())
     use = plan.resources
@@ -149,10 +147,13 @@ def _corrected_tiles(p: AttentionProblem, desc: HardwareDescriptor) -> Attention
 
 
 def with_queries(plan: AttentionTiles, queries: int) -> AttentionTiles:
-    """Returns a plan with a Q tile of `queries`, unsplit keys, and the constraints of `plan`. With 256, waves share K and V."""
+    """Returns a plan with a Q tile of `queries`, unsplit keys, and the constraints of `plan`.
+
+    With 128 and more, waves share K and V.
+    """
     p, d = plan.problem, plan.descriptor
-    if queries == shared.TILE:
-        return replace(_shared_tiles(p, d, plan.tile_Q_max), constraints=plan.constraints)
+    if queries in shared.TILES:
+        return replace(_shared_tiles(p, d, queries, plan.tile_Q_max), constraints=plan.constraints)
     return AttentionTiles(p, d, "corrected", queries, chained_keys(p), plan.tile_Q_max, 1, plan.constraints)
 
 
@@ -161,19 +162,8 @@ def chained_keys(p: AttentionProblem) -> int:
     return chained.WAVES * STEP * chained.key_atoms(p)
 
 
-def shares(p: AttentionProblem, desc: HardwareDescriptor) -> bool:
-    """True if a kernel can share K and V through LDS.
-
-    Conditions: no cache, f16 or bf16, rows of K that are multiples of 16 bytes, one file for both kinds of VGPRs, few enough
-    heads per Q tile, and registers and LDS within the limits.
-    """
-    if p.dtype not in ("f16", "bf16") or p.cached or p.d % shared.COLUMN_UNIT or not desc.unified_vgprs:
-        return False
-    return row_slots(tile_heads(p, shared.TILE)) <= shared.QUERIES and shared_resources(p, desc).blocks_per_cu > 0
-
-
-def _shared_tiles(p: AttentionProblem, desc: HardwareDescriptor, tile_q_max: int) -> AttentionTiles:
-    return AttentionTiles(p, desc, "corrected", shared.TILE, shared.KEYS_OF_STEP, tile_q_max, 1, (), shared=True)
+def _shared_tiles(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_q_max: int) -> AttentionTiles:
+    return AttentionTiles(p, desc, "corrected", tile_q, shared.KEYS_OF_STEP, tile_q_max, 1, (), shared=True)
 
 
 def _with_rows(plan: AttentionTiles, work: Reduction, crossing: tuple[Constraint, ...]) -> AttentionTiles:
@@ -190,9 +180,9 @@ def _with_rows(plan: AttentionTiles, work: Reduction, crossing: tuple[Constraint
         *limit_rows(d, use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, shared.WAVES, 1, notes),
         alignment_row(plan),
         *soft_rows(plan),
-        *work.time_rows(1, "keys", shared_clocks(p, d), f"{shared.TILE} queries, {shared.KEYS_OF_STEP} keys"),
+        *work.time_rows(1, "keys", shared_clocks(p, d, plan.tile_Q), f"{plan.tile_Q} queries, {shared.KEYS_OF_STEP} keys"),
         *crossing,
-        _tail(p, d),
+        _tail(p, d, plan.tile_Q),
     )
     return replace(plan, constraints=mark_binding(rows, "VGPR file"))
 
@@ -204,10 +194,12 @@ def _crossing(limit: float, use: float, is_shared: bool) -> tuple[Constraint, ..
     return (Constraint("way of K and V", Level.DEVICE, 1e6 * limit, 1e6 * use, "us", note, hard=False),)
 
 
-def _tail(p: AttentionProblem, d: HardwareDescriptor) -> Constraint:
+def _tail(p: AttentionProblem, d: HardwareDescriptor, tile_q: int) -> Constraint:
     """Returns the soft row that compares clocks of the vector unit with those of the matrix units.
 
     The result decides how many fragments of a step are multiplied after the barrier that ends a wave's LDS reads.
     """
-    note = f"softmax and issue of products, against products: {tail(p, d)} fragments of a step are multiplied behind its barrier"
-    return Constraint("vector unit", Level.BLOCK, shared_clocks(p, d)["matrix"], vector_clocks(p, d), "clocks", note, hard=False)
+    matrix, vector = shared_clocks(p, d, tile_q)["matrix"], vector_clocks(p, d, tile_q)
+    behind = f"{tail(p, d, tile_q)} fragments of a step are multiplied behind its barrier"
+    note = f"softmax and issue of products, against products: {behind}"
+    return Constraint("vector unit", Level.BLOCK, matrix, vector, "clocks", note, hard=False)

@@ -52,8 +52,23 @@ def chained_resources(p: AttentionProblem, desc: HardwareDescriptor, queries: in
     return ResourcePlan.of(desc, chained.WAVES, ranges, lds, chained.scalars(p, split))
 
 
-def shared_resources(p: AttentionProblem, desc: HardwareDescriptor) -> ResourcePlan:
-    return ResourcePlan.of(desc, shared.WAVES, shared.registers(p, desc), shared.lds(p), shared.scalars(p, desc))
+def shared_resources(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int) -> ResourcePlan:
+    return ResourcePlan.of(desc, shared.WAVES, shared.registers(p, desc, tile_q), shared.lds(p), shared.scalars(p, desc))
+
+
+def shared_tile(p: AttentionProblem, desc: HardwareDescriptor) -> int:
+    """Returns the queries of a block whose waves share K and V through LDS: the most that registers hold. 0 if none.
+
+    Conditions: no cache, f16 or bf16, rows of K that are multiples of 16 bytes, one file for both kinds of VGPRs, few enough
+    heads per Q tile, and registers and LDS within the limits.
+    """
+    if p.dtype not in ("f16", "bf16") or p.cached or p.d % shared.COLUMN_UNIT or not desc.unified_vgprs:
+        return 0
+    for tile_q in shared.TILES:
+        slots = row_slots(tile_heads(p, tile_q))
+        if slots <= tile_q // shared.WAVES and shared_resources(p, desc, tile_q).blocks_per_cu > 0:
+            return tile_q
+    return 0
 
 
 def chained_clocks(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> dict[str, float]:
@@ -68,31 +83,31 @@ def chained_clocks(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, t
     }
 
 
-def shared_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> dict[str, float]:
+def shared_clocks(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int) -> dict[str, float]:
     """Returns clocks of a CU, by unit, for one step of a block whose waves share K and V."""
     rates, e, keys = sustained_rates(desc), p.element.bytes, shared.KEYS_OF_STEP
     d, dv = shared.padded_columns(p.d), shared.padded_columns(p.dv)
     return {
-        "matrix": 2 * shared.TILE * keys * (d + dv) / desc.matrix_flops_per_clock(p.dtype),
+        "matrix": 2 * tile_q * keys * (d + dv) / desc.matrix_flops_per_clock(p.dtype),
         "cache": keys * (d + _HALF_LINES * dv) * e / rates.rates.cache,
-        "VALU": shared.TILE * keys * SOFTMAX_INSTRUCTIONS / rates.valu_lanes,
+        "VALU": tile_q * keys * SOFTMAX_INSTRUCTIONS / rates.valu_lanes,
         "LDS": keys * (d + dv) * e * (shared.WAVES / rates.rates.lds_read + 1 / rates.rates.lds_write),
     }
 
 
-def vector_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> float:
+def vector_clocks(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int) -> float:
     """Returns clocks of a SIMD's vector unit for a step of its two waves: the softmax, and issuing matrix instructions."""
     exponential, fma, sums = TRANS_SLOTS[desc.arch], 1.0, {"packed": 0.5, "f32": 1.0, "": 1.5}[shared.step_sums(p, desc)]
     rounding = 0.5 if p.dtype == "bf16" and desc.arch == "gfx950" else 1.5  # one conversion for two, or three instructions
-    scores = shared.TILE * shared.KEYS_OF_STEP
+    scores = tile_q * shared.KEYS_OF_STEP
     atom = max(atom.k for atom in desc.atoms if atom.dtype_in == p.dtype and atom.m == ATOM) * ATOM**2
     issued = scores * (shared.padded_columns(p.d) + shared.padded_columns(p.dv)) / atom / desc.simds_per_cu
     return scores * (fma + exponential + sums + rounding) / sustained_rates(desc).valu_lanes + issued * SLOT
 
 
-def tail(p: AttentionProblem, desc: HardwareDescriptor) -> int:
+def tail(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int) -> int:
     """Returns the number of fragments that are multiplied after the barrier that ends a wave's reads."""
-    return shared.LONG_TAIL if vector_clocks(p, desc) <= shared_clocks(p, desc)["matrix"] else shared.SHORT_TAIL
+    return shared.LONG_TAIL if vector_clocks(p, desc, tile_q) <= shared_clocks(p, desc, tile_q)["matrix"] else shared.SHORT_TAIL
 
 
 def partial_bytes(p: AttentionProblem) -> int:

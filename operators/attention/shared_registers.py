@@ -1,10 +1,10 @@
 """Registers and LDS of the attention kernel whose waves share K and V through LDS, in closed form.
 
-Eight waves, two a SIMD, own 32 queries each and loop over the same keys, 64 a step. Letters: d and dv head dimensions, padded
-to a power of two, at least 64; types of 2 bytes. LDS: two stages of K and of V, 2*64*(d + dv)*2 bytes. Per lane, in 32-bit
-registers:
+Eight waves, two a SIMD, own q queries each and loop over the same keys, 64 a step. q is 32, or 16 where the registers do not
+hold 32. Letters: d and dv head dimensions, padded to a power of two, at least 64; types of 2 bytes. LDS: two stages of K and of V,
+2*64*(d + dv)*2 bytes. Per lane, in 32-bit registers:
 
-    Q^T, S^T, P^T, O^T    32*d*2/256, 32*64/64, half of it, 32*dv/64
+    Q^T, S^T, P^T, O^T    q*d*2/256, q*64/64, half of it, q*dv/64
     fragments             FRAGMENTS reads of 16 bytes in flight from LDS, of V, then of K
     staging               a lane's part of a step's K and V in flight from memory: d/16, dv/16
 """
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from simgpu.operators.attention.problem import AttentionProblem
 
 WAVES = 8  # two a SIMD: products of one wave hide the other's softmax
-QUERIES = 32  # queries of a wave
-TILE = WAVES * QUERIES
+TILES = (WAVES * 32, WAVES * 16)  # queries of a block, the largest first
 KEYS_OF_STEP = 64
 STAGES = 2
 FRAGMENTS = 12  # reads of LDS ahead of their use: 24 matrix instructions of 16 clocks, more than its latency
@@ -79,19 +78,20 @@ def step_sums(p: AttentionProblem, desc: HardwareDescriptor) -> str:
     return "f32" if p.dtype == "bf16" else ""
 
 
-def registers(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[RegisterRange, ...]:
-    """Returns the named VGPR ranges of a wave."""
-    d, dv, nq = padded_columns(p.d), padded_columns(p.dv), QUERIES // ATOM
-    scores = QUERIES * KEYS_OF_STEP // 64
+def registers(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int) -> tuple[RegisterRange, ...]:
+    """Returns the named VGPR ranges of a wave in a block of `tile_q` queries."""
+    queries = tile_q // WAVES
+    d, dv, nq = padded_columns(p.d), padded_columns(p.dv), queries // ATOM
+    scores = queries * KEYS_OF_STEP // 64
     ranges = (
-        ("Q fragments", "arch", QUERIES * d * 2 // 256),
+        ("Q fragments", "arch", queries * d * 2 // 256),
         ("S", "arch", scores),
         ("P", "arch", scores // 2),
         ("fragments", "arch", 4 * FRAGMENTS),
         ("K staging", "arch", d // 16),
         ("V staging", "arch", dv // 16),
         ("V halves", "arch", 2),
-        ("O", "acc", QUERIES * dv // 64),
+        ("O", "acc", queries * dv // 64),
         *((name, "arch", nq) for name in STATISTICS),
         ("step sum", "arch", 1 if step_sums(p, desc) else 0),
         ("slopes", "arch", nq if p.alibi else 0),

@@ -193,7 +193,7 @@ class AttentionTiles(Derivation):
     def resources(self) -> ResourcePlan:
         """Registers and LDS of the kernel. Under "published" without a kernel: the paper's V and one tile of K or V."""
         if self.shared:
-            return shared_resources(self.problem, self.descriptor)
+            return shared_resources(self.problem, self.descriptor, self.tile_Q)
         if self.policy == "corrected":
             return chained_resources(self.problem, self.descriptor, self.tile_Q, self.split_kv > 1)
         if self.values:

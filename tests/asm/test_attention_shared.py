@@ -15,8 +15,8 @@ from simgpu.asm.attention.shared.wave import FRAGMENT_WORDS, SharedWave
 from simgpu.hardware import target as find_target
 from simgpu.operators import AttentionProblem, FusedAttention, plan_attention
 from simgpu.operators.attention.plan import with_queries
-from simgpu.operators.attention.reductions import shared_clocks, tail
-from simgpu.operators.attention.shared_registers import LONG_TAIL, SHORT_TAIL, TILE
+from simgpu.operators.attention.reductions import shared_clocks, shared_tile, tail
+from simgpu.operators.attention.shared_registers import LONG_TAIL, SHORT_TAIL
 from tests.asm.test_attention_forms import launched, operands, right
 from tests.support.exhaustive import examples
 
@@ -28,7 +28,7 @@ TARGETS = ("gfx90a", "gfx942", "gfx950")
 def emitted(p, target):
     """Returns the shared kernel, whatever its plan would have chosen."""
     tree = FusedAttention(p, target)
-    tree.derivation = with_queries(tree.derivation, TILE)
+    tree.derivation = with_queries(tree.derivation, shared_tile(p, find_target(target)))
     return asm.emit(tree)
 
 
@@ -88,9 +88,25 @@ def test_every_number_of_steps(keys, d):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("d", "dv"), [(128, 128), (64, 64), (64, 128), (40, 24)])
 def test_resources_as_derived_and_no_bank_conflict(target, d, dv):
+    resources_as_derived(target, d, dv, 256)
+
+
+@pytest.mark.parametrize(("d", "dv"), [(256, 256), (192, 128)])
+def test_wide_heads_have_half_the_queries(d, dv):
+    """Registers hold 16 queries a wave, not 32; gfx950's LDS holds two stages."""
+    resources_as_derived("gfx950", d, dv, 128)
+    p = AttentionProblem(270, 300, d, 2, 1, causal=True, dtype="f16", dv=dv, lse=True)
+    got, (run,) = launched(p, "gfx950", emitted(p, "gfx950"), check=True)
+    assert right(p, "gfx950", got) and not run.findings
+    assert plan_attention(AttentionProblem(4096, 4096, d, 16, dtype="bf16", dv=dv), find_target("mi355x")).tile_Q == 128
+
+
+def resources_as_derived(target, d, dv, tile_q):
+    """Asserts registers and LDS as planned, no bank conflict, and that Q, K and V are read once."""
     p = AttentionProblem(256, 256, d, dtype="bf16", dv=dv)
     kernel = emitted(p, target)
     plan = kernel.plan.resources
+    assert kernel.plan.tile_Q == tile_q
     assert (kernel.resources.vgprs, kernel.resources.agprs, kernel.resources.lds) == (
         plan.arch_vgprs, plan.acc_vgprs, plan.lds_bytes
     )  # fmt: skip
@@ -151,7 +167,7 @@ def test_the_way_of_keys_and_values_is_a_crossing_of_two_times():
         assert ("way of K and V" in rows) == (dtype != "f32" and target != "mi100")
         if "way of K and V" in rows:
             assert rows["way of K and V"].satisfied, "the way that was taken takes less time"
-    clocks = shared_clocks(AttentionProblem(1, 1, 128, dtype="bf16"), find_target("mi355x"))
+    clocks = shared_clocks(AttentionProblem(1, 1, 128, dtype="bf16"), find_target("mi355x"), 256)
     assert clocks["matrix"] == 2048 and max(clocks.values()) == clocks["matrix"]
 
 
@@ -168,7 +184,7 @@ def test_the_tail_of_a_step_is_a_crossing_of_two_units():
         ("mi210", 64, "f16", LONG_TAIL),
     ):
         p = AttentionProblem(8192, 8192, d, 32, dtype=dtype)
-        assert tail(p, find_target(target)) == wanted
+        assert tail(p, find_target(target), 256) == wanted
         plan = plan_attention(p, find_target(target))
         row = next(row for row in plan.constraints if row.name == "vector unit")
         assert row.satisfied == (wanted == LONG_TAIL)

@@ -27,8 +27,8 @@ from simgpu.operators import (
     plan_softmax,
 )
 from simgpu.operators.attention.cost import attention_seconds
-from simgpu.operators.attention.plan import queries_that_fit, shares, with_queries
-from simgpu.operators.attention.shared_registers import TILE
+from simgpu.operators.attention.plan import queries_that_fit, with_queries
+from simgpu.operators.attention.reductions import shared_tile
 from simgpu.operators.conv2d.cost import conv2d_seconds
 from simgpu.operators.conv2d.plan import with_tile
 from simgpu.operators.cost import parts_of
@@ -118,8 +118,8 @@ def _conv2d(p: Any, d: HardwareDescriptor) -> Space:
 def _attention(p: Any, d: HardwareDescriptor) -> Space:
     plan, parts = plan_attention(p, d), np.array(splits())
     fitting = [with_queries(plan, queries) for queries in sorted(queries_that_fit(p, d))]
-    if shares(p, d):
-        fitting.append(with_queries(plan, TILE))
+    if tile_q := shared_tile(p, d):
+        fitting.append(with_queries(plan, tile_q))
 
     def seconds(made: Any, split: Any) -> Any:
         return attention_seconds(p, d, made.tile_Q, made.tile_KV, split, made.shared)["total"]

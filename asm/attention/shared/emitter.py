@@ -1,4 +1,4 @@
-"""Attention whose waves share K and V through LDS: eight waves of 32 queries each, two a SIMD.
+"""Attention whose waves share K and V through LDS: eight waves of 32 or 16 queries each, two a SIMD.
 
 A wave's step has two parts. The two waves of a SIMD are in different parts, because four of the waves begin one barrier later:
 
@@ -130,7 +130,7 @@ class SharedEmitter(FusedEmitter):
             wave.read_ahead(fragments)
         k.comment("products; the next K and V to LDS, those behind them loaded")
         with stream(k) as products:
-            wave.products(fragments, tail(self.plan.problem, self.plan.descriptor), self._reads_end)
+            wave.products(fragments, tail(self.plan.problem, self.plan.descriptor, self.plan.tile_Q), self._reads_end)
             k.s_setprio(SOFTENS)
         with stream(k) as staging:
             wave.store_values()

@@ -11,6 +11,7 @@
     families.py    families that the paper says are validated, and our test of each
     numbers.py     all numbers, in the paper's order
     figures.py     its figures as trees
+    silicon/       its formulas on a GPU of another maker, through Triton
 
 Imports point one way: entry <- givens <- the sections, families <- numbers.
 """

@@ -76,4 +76,31 @@ FAULTS = (
   %d = fsub bfloat 0xR0000, %c
   store bfloat %d, §G %out_own""",
     ),
+    CompilerFault(
+        "division-of-24-bits",
+        "unsigned division of 24 bits trusts v_rcp_f32, whose last bit may be wrong (llvm #201186, repaired in LLVM 23)",
+        Setting("gfx942", "-O1", False),
+        Setting("gfx942", "-O0", False),
+        """  %a = load i32, §G %in_own, align 4
+  %b = or i32 %a, 8388609
+  %c = and i32 %b, 16777215
+  %d = lshr i32 %c, 1
+  %e = add i32 %d, 1
+  %f = urem i32 %c, %e
+  store i32 %f, §G %out_own""",
+    ),
+    CompilerFault(
+        "phi-in-scalar-registers",
+        "GlobalISel holds a phi of uniform values behind a divergent branch in SGPRs: all lanes get the value of one side",
+        Setting("gfx942", "-O0", True),
+        Setting("gfx942", "-O0", False),
+        """  %a = load i32, §G %in_own, align 4
+  %b = icmp slt i32 %a, 0
+  br i1 %b, label %yes, label %no
+yes:
+  br label %no
+no:
+  %c = phi i64 [ 5, %yes ], [ 6, %entry ]
+  store i64 %c, §G %out_own, align 1""",
+    ),
 )

@@ -99,7 +99,8 @@ class Operands:
         if have == width:
             return given
         to = Type(f"i{width}", given.type.count)
-        wider = self.rng.choice(("zext", "sext")) if self.odd_widths or not is_odd(have) else "zext"
+        signs = self.odd_widths or not (is_odd(have) or is_odd(width))
+        wider = self.rng.choice(("zext", "sext")) if signs else "zext"
         return self.emit(f"{'trunc' if have > width else wider} {given.type} {given.text} to {to}", to)
 
     def bits(self, given: Value) -> Value:
@@ -114,8 +115,7 @@ class Operands:
         if given.type == type:
             return given
         if type.floating:  # no float operation reads what a shift extended: `sdwa-loses-the-sign` in ir_faults.py
-            flips = sum(5 << type.width * element for element in range(max(1, type.count)))
-            given = self.emit(f"xor {given.type} {given.text}, {flips}", given.type)
+            given = self.emit(f"mul {given.type} {given.text}, 5", given.type)
         made = self.emit(f"bitcast {given.type} {given.text} to {type}", type)
         return self.canonical(made)
 
@@ -149,6 +149,12 @@ class Operands:
             middle = type.of("float")
             return self.float_conversion(self.emit(f"fpext {a} {given.text} to {middle}", middle), type)
         return self.emit(f"{'fptrunc' if a.width > type.width else 'fpext'} {a} {given.text} to {type}", type)
+
+    def divergent(self, given: Value) -> Value:
+        """Returns a value that differs between lanes: `phi-in-scalar-registers` in ir_faults.py."""
+        bits = self.bits(given)
+        lane = self.resize(Value("%lane", I32), bits.type.width)
+        return self.from_bits(self.emit(f"xor {bits.type} {bits.text}, {lane.text}", bits.type, keep=True), given.type)
 
     def index(self, mask: int) -> Value:
         """Draws an i32 of 0..mask (a power of two less one), by lane or data."""

@@ -255,7 +255,7 @@ class Phase(Operands):
             self.pool = list(outer)
             self.label(f"{side}{tag}")
             self.statements(self.rng.randrange(1, 8), depth + 1)
-            results = [self.value(type) for type in types]
+            results = [self.divergent(self.value(type)) for type in types]
             ends.append((self.block, results))
             self.effect(f"br label %join{tag}", keep=True)
         self.pool = outer
@@ -269,7 +269,7 @@ class Phase(Operands):
         tag = self.fresh()[1:]
         turns = self.index(7)
         types = [self.random_type() for _ in range(2)]
-        starts = [self.value(type) for type in types]
+        starts = [self.divergent(self.value(type)) for type in types]
         before = self.block
         self.effect(f"br label %loop{tag}", keep=True)
         outer = list(self.pool)

@@ -162,4 +162,14 @@ def _modifiers(instr: Instr) -> dict[str, Any]:
 
 def analyse(instr: Instr, target: str) -> Effect:
     """Returns an instruction's effect on registers and counters. Raises as `set_instruction`."""
-    return effect_of(set_instruction(instr, target))
+    try:
+        return _effect(target, instr.mnemonic, instr.modifiers, *instr.operands)
+    except ToolchainError:
+        set_instruction(instr, target)  # raises with the line that emitted it
+        raise
+
+
+# Kernels repeat most of their instructions, in unrolled steps and from kernel to kernel. `typed`: 1 is no 1.0.
+@functools.lru_cache(1 << 14, typed=True)
+def _effect(target: str, mnemonic: str, modifiers: tuple[str, ...], *operands: Operand) -> Effect:
+    return effect_of(set_instruction(Instr(mnemonic, operands, modifiers), target))

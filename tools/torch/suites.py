@@ -155,7 +155,10 @@ def _status_name(status: int) -> str:
 
 def _status(command: Sequence[str], folder: Path, variables: Mapping[str, str], seconds: float, out: IO[str] | int) -> int | None:
     """Returns a process's exit status, None after a timeout; an interrupted pytest may still undo its fixtures."""
-    process = subprocess.Popen(command, cwd=folder, env=dict(variables), stdout=out, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(
+        command, cwd=folder, env=dict(variables), stdout=out, stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # it is ignored in the background of a shell
+    )  # fmt: skip
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:

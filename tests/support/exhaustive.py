@@ -48,6 +48,16 @@ def covering(rows: Sequence[dict[str, Hashable]], strength: int) -> list[int]:
     return sorted(chosen)
 
 
+def one_in(step: int, rows: Sequence[Any]) -> list[Any]:
+    """Rows of a sweep through a table that one code handles: the default run takes each `step`th.
+
+    >>> [getattr(row, "id", row) for row in one_in(2, ["a", "b", "c"])]
+    ['a', None, 'c']
+    """
+    rest = pytest.mark.exhaustive
+    return [pytest.param(row, marks=rest) if number % step else row for number, row in enumerate(rows)]
+
+
 def mark_rest(items: Iterable[pytest.Item]) -> None:
     """Marks as `exhaustive` the rows of tests with `covering(strength)` that their covering array does not need."""
     groups: dict[str, list[Any]] = {}

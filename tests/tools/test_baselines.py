@@ -18,6 +18,7 @@ from simgpu.tools.cost.baselines import baselines, origami
 from simgpu.tools.cost.space import TILES, Space, Tile, space
 from simgpu.tools.cost.trials import STARTS, Grid, trace, trials_until
 from simgpu.tools.robustness.power import judge, run_case
+from tests.support.exhaustive import examples
 
 Capture = pytest.CaptureFixture[str]
 RANKED = """bf16:
@@ -119,7 +120,7 @@ def test_every_tile_of_a_space_is_a_kernel_with_the_right_result(op: str, target
     places = np.argwhere(np.isfinite(tiles.seconds))
     order = tiles.seconds[tuple(places.T)].argsort()
     names = set()
-    for row, column in places[[order[0], order[-1], *rng.choice(order, 4)]]:
+    for row, column in places[[order[0], order[-1], *rng.choice(order, examples(4))]]:
         tree = tiles.tree((*tiles.rows[row], tiles.splits[column]))
         names.add(str(tree.derivation.sizes))
         assert judge(run_case(tree, 1, "normal"))[2] == []

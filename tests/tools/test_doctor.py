@@ -36,6 +36,7 @@ def test_what_is_missing_is_told_with_its_remedy(
     monkeypatch.setenv("SIMGPU_CLANG", str(tmp_path / "none"))
     monkeypatch.setenv("ROCM_PATH", str(tmp_path / "none"))
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SIMGPU_CACHE_DIR", str(tmp_path))  # the files of the user's may be many, and each is counted
     found = items(capsys, status=1)
     for name in ("clang for amdgcn", "ROCm", "browser"):
         assert found[name]["found"] is None and found[name]["remedy"]

@@ -13,6 +13,7 @@ from simgpu.hardware.mfma import MatrixInstruction, instructions
 from simgpu.matrix.one_mfma import places
 from simgpu.tools.page.fragments import instruction
 from simgpu.tools.page.notations import Linear
+from tests.support.exhaustive import one_in
 
 ROWS = [row.with_formats(0, 0) for target in ("gfx90a", "gfx942", "gfx950") for row in instructions(target)]
 
@@ -64,7 +65,7 @@ def cute_elements(text: str, rows: int, columns: int, blocks: int) -> dict[tuple
     return found
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.target}-{row.mnemonic}")
+@pytest.mark.parametrize("row", one_in(4, ROWS), ids=lambda row: f"{row.target}-{row.mnemonic}")
 def test_both_notations_say_what_the_table_says(row: MatrixInstruction) -> None:
     document = instruction(row, {})
     written = 0
@@ -84,7 +85,7 @@ def test_what_is_not_linear_has_no_such_notation() -> None:
     assert Linear.of(np.zeros((3, 64, 2), np.int64), (1, 1)) is None
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.target}-{row.mnemonic}")
+@pytest.mark.parametrize("row", one_in(4, ROWS), ids=lambda row: f"{row.target}-{row.mnemonic}")
 def test_the_documents_places_are_the_tables(row: MatrixInstruction) -> None:
     for name, operand in instruction(row, {})["operands"].items():
         owners = places(row, name).reshape(-1, 3).astype(np.int64)

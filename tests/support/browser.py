@@ -18,6 +18,9 @@ FLAGS = (
 )  # fmt: skip
 
 
+PATIENCE = 120_000  # milliseconds for each step of a page: on a loaded machine, it takes many times longer
+
+
 def lacking() -> str:
     """Names the missing part of a browser test; "" if there is none."""
     try:
@@ -50,7 +53,7 @@ class Opened:
         self.page.goto("about:blank")
         self.requests.clear()
         self.page.goto(file.resolve().as_uri() + (f"#{fragment}" if fragment else ""))
-        self.page.wait_for_selector("html[data-ready]", timeout=20_000)
+        self.page.wait_for_selector("html[data-ready]", timeout=PATIENCE)
         return self
 
     def run(self, script: str, *arguments: Any) -> Any:
@@ -104,6 +107,7 @@ def window(made: Any, width: int = 1280, height: int = 900, dark: bool = False) 
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", offline=True, reduced_motion="reduce"
     )
     try:
+        context.set_default_timeout(PATIENCE)
         yield Opened(context.new_page())
     finally:
         context.close()

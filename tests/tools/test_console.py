@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from itertools import pairwise
 from types import SimpleNamespace
@@ -77,17 +78,23 @@ def terminal_of(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_progress_inside_another_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminal_of(monkeypatch)
+
+    def wait_for(text: str) -> None:
+        """Waits until another thread has drawn what matches: at once, or late on a loaded machine."""
+        until = time.monotonic() + 100
+        while not re.search(text, terminal.getvalue()):
+            assert time.monotonic() < until, text
+            time.sleep(0.01)
+
     with progress("outer") as said:
         with progress("inner"):
-            time.sleep(0.2)
+            wait_for("inner")
         with count_progress(4, "cases") as done:
             done()
             done()
-            time.sleep(0.2)
+            wait_for(r"2 of 4 cases, about \d+ s left")
         said("outer again")
-        time.sleep(0.2)
-    shown = terminal.getvalue()
-    assert "inner" in shown and "2 of 4 cases, about 0 s left" in shown and "outer again" in shown
+        wait_for("outer again")
 
 
 def test_quiet_and_pipes_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

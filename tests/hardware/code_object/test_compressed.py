@@ -82,7 +82,7 @@ def test_what_clang_s_bundler_makes(tmp_path: Path, version: str) -> None:
     out = tmp_path / "bundle"
     given = [f"-targets={','.join(names)}", *(f"-input={path}" for path in inputs), f"-output={out}"]
     options = {"COMPRESSED_BUNDLE_FORMAT_VERSION": version} if version else {}
-    subprocess.run([str(BUNDLER), "-type=o", "-compress", *given], check=True, env=os.environ | options, timeout=60)
+    subprocess.run([str(BUNDLER), "-type=o", "-compress", *given], check=True, env=os.environ | options, timeout=300)
     data = out.read_bytes()
     assert data.startswith(compressed.MAGIC)
     for target, path in zip(TARGETS, inputs[1:], strict=True):

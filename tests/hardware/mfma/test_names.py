@@ -53,7 +53,7 @@ def rejected(lines: list[str], target: str) -> set[int]:
     ]
     try:
         done = subprocess.run(
-            command, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=60
+            command, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=300
         )
     except FileNotFoundError:
         pytest.skip("no clang")

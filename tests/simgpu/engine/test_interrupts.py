@@ -78,7 +78,7 @@ def threads_at_work():
 
     A thread that has reported its end, or begins and has nothing to do, needs a moment more; a busy host may give it late.
     """
-    until = time.monotonic() + 1
+    until = time.monotonic() + SECONDS
     while True:
         threads = sum(outermost(frame).f_code is shield._run.__code__ for frame in sys._current_frames().values())
         if not threads or time.monotonic() > until:

@@ -104,9 +104,9 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     folder, *workers = process.stdout.readline().split()
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=300)
     assert "KeyboardInterrupt" in said
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while any(Path("/proc", worker).exists() for worker in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [worker for worker in workers if Path("/proc", worker).exists()]

@@ -209,6 +209,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("target", "dt"), KINDS)
 def test_the_code_objects_take_what_the_plan_says(target, dt):
     for p in (SHAPES[3], SHAPES[4]):
@@ -216,6 +217,7 @@ def test_the_code_objects_take_what_the_plan_says(target, dt):
         assert_takes(asm.emit(tree), tree.plan.resources, tree.descriptor.sgpr_granule)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("target", "dt"), KINDS)
 def test_the_lds_is_used_without_bank_conflicts(target, dt):
     lane = np.arange(64)

@@ -113,7 +113,7 @@ def test_every_side_of_a_tile_validates(kind, tile):
 
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("around", [0, GUARD])
-@pytest.mark.parametrize("k", [512, 544, 608, 640, 864, 992, 1120])
+@pytest.mark.parametrize("k", [512, 544, *(pytest.param(k, marks=pytest.mark.exhaustive) for k in (608, 640, 864)), 992, 1120])
 def test_lines_of_rows_that_end_anywhere_validate(k, around):
     """6-bit operands by cache lines: aligned (with a last line cut in the middle of a piece as well), and at any byte."""
     tiling = Tiling(64, 64 if k in (544, 640, 992) else 128, 128, 128, 2, 2, stages=2, blocks=1, split_k=1 + (k == 1120))
@@ -195,7 +195,10 @@ def test_microscaled_brings_the_largest_into_the_last_binade(kind, largest):
         microscale(x[:, :40], kind)
 
 
-@pytest.mark.parametrize("kinds", [("fp4", "fp4"), ("fp6", "fp6"), ("fp8", "fp8"), ("fp8", "fp4"), ("bf6", "fp4")])
+@pytest.mark.parametrize("kinds", [
+    ("fp4", "fp4"), ("fp6", "fp6"), pytest.param(("fp8", "fp8"), marks=pytest.mark.exhaustive), ("fp8", "fp4"),
+    pytest.param(("bf6", "fp4"), marks=pytest.mark.exhaustive),
+])  # fmt: skip
 def test_registers_and_lds_are_the_plans_and_no_bank_conflicts(kinds):
     for sizes in ((4096, 4096, 512), (40, 40, 32000)):
         more = {"dtype_b": kinds[1], "trans_b": True, "scales": "mx", "dtype_c": "bf16", "bias": True}

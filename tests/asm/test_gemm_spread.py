@@ -21,8 +21,9 @@ def whole_tile(target, name, trans_a, trans_b, **more):
 
 
 @pytest.mark.parametrize(("target", "name", "trans", "more"), [
-    ("gfx942", "bf16", (False, False), {}), ("gfx942", "fp8", (True, False), {}), ("gfx908", "f32", (False, True), {}),
-    ("gfx950", "bf16", (True, True), {}), ("gfx950", "fp4", (False, True), {"scales": "mx"}),
+    ("gfx942", "bf16", (False, False), {}), pytest.param("gfx942", "fp8", (True, False), {}, marks=pytest.mark.exhaustive),
+    ("gfx908", "f32", (False, True), {}), pytest.param("gfx950", "bf16", (True, True), {}, marks=pytest.mark.exhaustive),
+    ("gfx950", "fp4", (False, True), {"scales": "mx"}),
 ])  # fmt: skip
 def test_the_loops_branch_follows_a_matrix_instruction(target, name, trans, more):
     """The loop counts before its last matrix instruction, after which there is at most a fragment's read."""

@@ -59,10 +59,13 @@ def one_in(step: int, rows: Sequence[Any]) -> list[Any]:
 
 
 def mark_rest(items: Iterable[pytest.Item]) -> None:
-    """Marks as `exhaustive` the rows of tests with `covering(strength)` that their covering array does not need."""
+    """Marks as `exhaustive` the rows of tests with `covering(strength)` that their covering array does not need.
+
+    The array has none of the rows that are marked by hand.
+    """
     groups: dict[str, list[Any]] = {}
     for item in items:
-        if item.get_closest_marker("covering") and hasattr(item, "callspec"):
+        if item.get_closest_marker("covering") and hasattr(item, "callspec") and not item.get_closest_marker("exhaustive"):
             groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for group in groups.values():
         (strength,) = group[0].get_closest_marker("covering").args

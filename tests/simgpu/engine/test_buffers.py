@@ -80,7 +80,7 @@ def test_a_freed_buffer_is_nobody_s(gpu):
             use()
 
 
-ROUND = 400  # launches
+ROUND = 200  # launches
 
 
 @pytest.mark.parametrize("check", [False, True])

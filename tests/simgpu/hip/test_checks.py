@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from simgpu.tools.page.page import read_document
-from tests.simgpu.hip.test_programs import TARGETS, TWO, hip
+from tests.simgpu.hip.test_programs import TARGETS, TWO
+from tests.support.hip_command import hip
 from tests.support.hip_compiler import program
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from simgpu.hip import library
 from simgpu.hip.program import inspect
-from tests.simgpu.hip.test_programs import TARGETS, hip
+from tests.simgpu.hip.test_programs import TARGETS
+from tests.support.hip_command import hip
 from tests.support.hip_compiler import ZIG, program, run
 from tests.support.places import ROOT
 

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.hip_command import hip
 from tests.support.hip_compiler import PROGRAMS, compiled, linked, program
-from tests.support.places import ROOT
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 # For what does not depend on the board: test_a_program_ends_as_on_hardware has run on all four.
 TWO = ("gfx908", "gfx950", *(pytest.param(target, marks=pytest.mark.exhaustive) for target in ("gfx90a", "gfx942")))
-SECONDS = 300
-
-
-def hip(*words: object) -> subprocess.CompletedProcess[str]:
-    """Runs `simgpu hip WORDS` in a process of its own."""
-    command = [sys.executable, "-P", "-m", "simgpu.tools.cli", "hip", *map(str, words)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment)
 
 
 @pytest.mark.parametrize("target", TARGETS)

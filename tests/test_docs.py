@@ -16,7 +16,7 @@ import pytest
 
 from simgpu.tools.cli import VERBS, main, verb_parser
 from simgpu.tools.shared.processes import environment
-from tests.support import commands, hip_server, pictures, transcripts
+from tests.support import commands, forks, hip_server, pictures, transcripts
 from tests.support.hip_server import GPU
 from tests.support.places import ROOT
 
@@ -156,8 +156,8 @@ SNIPPETS = [
 
 @pytest.mark.parametrize(("page", "number", "snippet"), SNIPPETS, ids=[f"{page}-{number}" for page, number, _ in SNIPPETS])
 def test_python_of_a_page_runs(page: str, number: int, snippet: str, tmp_path: Path) -> None:
-    """Snippets run in a separate interpreter and folder: one of them adds an instruction, one writes a file."""
-    done = subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    """Snippets run in a separate process and folder: one of them adds an instruction, one writes a file."""
+    done = forks.python(snippet, tmp_path, environment())
     assert done.returncode == 0, done.stderr
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from tests.support.hip_command import hip
+from tests.support.forks import hip
 from tests.support.hip_compiler import PROGRAMS, device_code, program
 from tests.support.race_findings import check, one
 

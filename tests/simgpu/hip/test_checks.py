@@ -10,7 +10,7 @@ import pytest
 
 from simgpu.tools.page.page import read_document
 from tests.simgpu.hip.test_programs import TARGETS, TWO
-from tests.support.hip_command import hip
+from tests.support.forks import hip
 from tests.support.hip_compiler import program
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from simgpu import hardware
 from simgpu.hardware.descriptor import HardwareDescriptor
-from tests.support.hip_command import hip
+from tests.support.forks import hip
 from tests.support.hip_compiler import program
 from tests.support.kernels import KernelText, assemble
 

@@ -15,7 +15,7 @@ import pytest
 from simgpu.hip import library
 from simgpu.hip.program import inspect
 from tests.simgpu.hip.test_programs import TARGETS
-from tests.support.hip_command import hip
+from tests.support.forks import hip
 from tests.support.hip_compiler import ZIG, program, run
 from tests.support.places import ROOT
 

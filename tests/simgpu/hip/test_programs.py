@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hip_command import hip
+from tests.support.forks import hip
 from tests.support.hip_compiler import PROGRAMS, compiled, linked, program
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")

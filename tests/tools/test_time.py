@@ -118,7 +118,7 @@ def test_attention_streams_keys_once_a_round(policy: str, rounds: int) -> None:
 
 def test_unfused_attention_moves_s_four_times() -> None:
     """S is larger than L2, and its tiles are whole lines: the softmax reads and writes it; Q, K, V, R pass at least once."""
-    problem = AttentionProblem(2048, 2048, 64)
+    problem = AttentionProblem(1536, 1536, 64)
     tree = UnfusedAttention(problem, "mi100")
     gpu = simgpu.Device("mi100", threads=1)
     shapes = problem.q_shape, problem.k_shape, problem.v_shape, problem.q_shape

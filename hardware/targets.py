@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
+from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import TargetError
@@ -146,12 +147,14 @@ def targets() -> tuple[str, ...]:
 
 
 def architecture(name: str) -> str:
-    """Returns the architecture of a name: itself (gfx942), or a board's. Raises TargetError as `target`.
+    """Returns the architecture of a name: itself (gfx942, and gfx1250, which is not executed), or a board's.
 
-    >>> architecture("mi300x")
-    'gfx942'
+    Raises TargetError as `target`.
+
+    >>> architecture("mi300x"), architecture("gfx1250")
+    ('gfx942', 'gfx1250')
     """
-    return name if name in _ARCHITECTURES else target(name).arch
+    return name if name in _ARCHITECTURES or name in GFX12 else target(name).arch
 
 
 def architectures() -> tuple[str, ...]:
@@ -177,6 +180,8 @@ def target(name: str) -> HardwareDescriptor:
     """
     key = name.strip().lower() if isinstance(name, str) else ""
     row = _BOARDS.get(_ARCHITECTURES.get(key, key))
+    if row is None and key in GFX12:
+        raise TargetError(f"{name} is not executed or timed: only `simgpu disasm` and `simgpu lint` read its code objects")
     if row is None:
         raise TargetError(
             f"unknown target {name!r}: use a board ({', '.join(_BOARDS)}) or an architecture ({', '.join(_ARCHITECTURES)})"

@@ -36,6 +36,7 @@ ORDER = {
         "isa/arithmetic",
         "mfma",
         "isa/instructions",
+        "isa/gfx12",
         "isa/code",
         "isa/fidelity.py",
         "timing_rules",

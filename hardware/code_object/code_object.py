@@ -14,6 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.code_object import bundle, compressed, elf
 from simgpu.hardware.code_object.debug import DebugInformation
 from simgpu.hardware.code_object.demangled import kernels_by_name, readable
@@ -129,7 +130,7 @@ class KernelInfo:
     @property
     def start(self) -> int:
         """Address where a wave starts: the entry, or behind its prologue if kernel arguments are preloaded."""
-        preloads = self.descriptor.preload_length > 0
+        preloads = self.descriptor.preload_length > 0 and self.target not in GFX12  # which all can preload: no prologue
         return self.entry + (PRELOAD_PROLOGUE_BYTES if preloads else 0)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.errors import DecodeError
 
 DESCRIPTOR_BYTES = 64
@@ -17,7 +18,8 @@ DESCRIPTOR_BYTES = 64
 PRELOAD_PROLOGUE_BYTES = 256
 SGPR_ENCODING_GRANULE = 8
 # Registers of a granule of the VGPR field: gfx90a and later share one file of 512.
-VGPR_ENCODING_GRANULE = {"gfx908": 4, "gfx90a": 8, "gfx942": 8, "gfx950": 8}
+VGPR_ENCODING_GRANULE = {"gfx908": 4, "gfx90a": 8, "gfx942": 8, "gfx950": 8, "gfx1250": 16}
+GFX12_SGPRS = 106  # GFX12 gives every wave s0 to s105; the descriptor does not declare them
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class KernelDescriptor:
             )
         group, private, kernarg, _, entry = struct.unpack_from("<IIIIq", raw, 0)
         rsrc3, rsrc1, rsrc2, properties, preload = struct.unpack_from("<IIIHH", raw, 0x2C)
-        unified = target != "gfx908"
+        gfx12 = target in GFX12
+        unified = target != "gfx908" and not gfx12
 
         def is_set(word: int, bit: int) -> bool:
             return bool(word >> bit & 1)
@@ -102,7 +105,7 @@ class KernelDescriptor:
             kernarg_size=kernarg,
             entry_offset=entry,
             vgprs=((rsrc1 & 63) + 1) * VGPR_ENCODING_GRANULE[target],
-            sgprs=((rsrc1 >> 6 & 15) + 1) * SGPR_ENCODING_GRANULE,
+            sgprs=GFX12_SGPRS if gfx12 else ((rsrc1 >> 6 & 15) + 1) * SGPR_ENCODING_GRANULE,
             accum_offset=((rsrc3 & 63) + 1) * 4 if unified else 0,
             tg_split=unified and is_set(rsrc3, 16),
             priority=rsrc1 >> 10 & 3,
@@ -118,8 +121,8 @@ class KernelDescriptor:
             cdbg_user=is_set(rsrc1, 25),
             fp16_overflow=is_set(rsrc1, 26),
             enable_private_segment=is_set(rsrc2, 0),
-            user_sgprs=rsrc2 >> 1 & 31,
-            trap_handler=is_set(rsrc2, 6),
+            user_sgprs=rsrc2 >> 1 & (63 if gfx12 else 31),
+            trap_handler=not gfx12 and is_set(rsrc2, 6),
             enable_workgroup_id_x=is_set(rsrc2, 7),
             enable_workgroup_id_y=is_set(rsrc2, 8),
             enable_workgroup_id_z=is_set(rsrc2, 9),
@@ -138,6 +141,6 @@ class KernelDescriptor:
             enable_private_segment_size=is_set(properties, 6),
             wave32=is_set(properties, 10),
             dynamic_stack=is_set(properties, 11),
-            preload_length=preload & 127 if unified else 0,
-            preload_offset=preload >> 7 & 511 if unified else 0,
+            preload_length=preload & 127 if target != "gfx908" else 0,
+            preload_offset=preload >> 7 & 511 if target != "gfx908" else 0,
         )

@@ -22,7 +22,7 @@ from simgpu.hardware.errors import DecodeError
 
 EM_AMDGPU = 224
 # EF_AMDGPU_MACH (e_flags bits 7:0).
-TARGET_OF_MACH = {0x30: "gfx908", 0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950"}
+TARGET_OF_MACH = {0x30: "gfx908", 0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x49: "gfx1250"}
 # e_ident[EI_ABIVERSION] to code object version; version 2 has no msgpack metadata.
 VERSION_OF_ABI = {1: 3, 2: 4, 3: 5, 4: 6}
 # XNACK in e_flags bits 9:8, SRAMECC in bits 11:10 (code object v4 and later).

@@ -5,11 +5,13 @@
     spec.py          Spec, the description of an instruction, and its registration
     constants.py     the bits of an inline constant, by operand type
     encodings.py     one decorator per encoding
+    swizzle.py       text of ds_swizzle_b32's pattern
     lane.py          operations of instruction bodies on typed values of a lane
     lane_numpy.py    the same on numpy arrays: the tests' reference
     arithmetic/      functions that bodies share
     instructions/    the instructions, a file an encoding
     instruction.py   Instruction: a spec with its operands and modifiers
+    gfx12/           GFX12 (gfx1250): its instructions as a table, decoder, disassembler
     code/            decoder, disassembler, control flow
     fidelity.py      agreement of results with the hardware, and the evidence
 """

@@ -9,6 +9,7 @@ Encoding = Literal[
     "sop1", "sop2", "sopk", "sopc", "sopp", "smem",
     "vop1", "vop2", "vopc", "vop3", "vop3p", "mai",
     "ds", "flat", "mubuf", "mtbuf",
+    "vopd", "vbuffer", "vimage",
 ]  # fmt: skip
 BodyKind = Literal["lane", "wave", "memory", "control", "matrix"]
 Space = Literal["ds", "flat", "global", "scratch", "buffer", "tbuffer", "smem"]
@@ -38,6 +39,7 @@ class ControlKind(StrEnum):
     GETPC = "getpc"  # the next instruction's address into SGPRs
     SETPC = "setpc"  # jump to an address in SGPRs
     SWAPPC = "swappc"  # the same, the return address into SGPRs
+    ADDPC = "addpc"  # jump by a distance in bytes from the next instruction
     RFE = "rfe"  # return from the trap handler
     TRAP = "trap"  # enter the trap handler
     ENDPGM = "endpgm"  # end of the wave
@@ -46,7 +48,10 @@ class ControlKind(StrEnum):
     # Waiting and signalling.
     NOP = "nop"  # wait states
     WAITCNT = "waitcnt"  # until counters of outstanding operations are low enough
-    BARRIER = "barrier"  # until all waves of the workgroup have reached it
+    WAIT_ALU = "wait_alu"  # until instructions of the vector or scalar ALU, or reads of their operands, are done
+    BARRIER = "barrier"  # until all waves of the workgroup have reached it, or signalled it if its halves are separate
+    BARRIER_SIGNAL = "barrier_signal"  # reaches a barrier without waiting for it
+    BARRIER_LEAVE = "barrier_leave"  # leaves a named barrier
     SLEEP = "sleep"  # for about 64·simm16 clocks
     WAKEUP = "wakeup"  # ends the sleep of the workgroup's other waves
     SENDMSG = "sendmsg"  # a message to the host or the rest of the chip
@@ -63,6 +68,7 @@ class ControlKind(StrEnum):
     SET_GPR_IDX_OFF = "set_gpr_idx_off"  # VGPR indexing off
     SET_GPR_IDX_MODE = "set_gpr_idx_mode"  # the operands of VGPR indexing
     SET_GPR_IDX_IDX = "set_gpr_idx_idx"  # the index
+    SET_VGPR_MSB = "set_vgpr_msb"  # the high bits of VGPR numbers in the instructions that follow
     SETVSKIP = "setvskip"  # skip vector instructions, or stop skipping
     LD_SCALE = "ld_scale"  # the scales of the matrix instruction that follows
     # Caches and counters.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-_LINE = re.compile(r"^\t(\S.*?)\s*; encoding: \[([^\]]*)\]", re.MULTILINE)
+_LINE = re.compile(r"^L(\d+):\n\t(\S.*?)\s*; encoding: \[([^\]]*)\]", re.MULTILINE)
 _ERROR = re.compile(r"^<stdin>:(\d+):\d+: error: (.*)$", re.MULTILINE)
 
 
@@ -27,14 +27,14 @@ def assemble(lines: Sequence[str], target: str) -> list[Assembled | None]:
     """Assembles each line, one instruction each; None for a line that LLVM refuses. Skips the test without clang."""
     options = ["-triple", "amdgcn-amd-amdhsa", "-target-cpu", target, "-filetype", "asm", "-show-encoding", "-o", "-", "-"]
     command = [sys.executable, "-m", "ziglang", "clang", "-cc1as", *options]
-    done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=120)
+    labelled = "".join(f"L{number}:\n{line}\n" for number, line in enumerate(lines))
+    done = subprocess.run(command, input=labelled, capture_output=True, text=True, timeout=120)
     if "No module named ziglang" in done.stderr:
         pytest.skip("the ziglang wheel is not installed")
-    refused = {int(number) - 1 for number, _ in _ERROR.findall(done.stderr)}
-    printed = iter(_LINE.findall(done.stdout))
-    taken = [None if i in refused else _assembled(*next(printed)) for i in range(len(lines))]
-    assert next(printed, None) is None, "LLVM printed more instructions than lines"
-    return taken
+    refused = {int(number) // 2 - 1 for number, _ in _ERROR.findall(done.stderr)}
+    printed = {int(number): _assembled(shown, code) for number, shown, code in _LINE.findall(done.stdout)}
+    assert refused.union(printed) == set(range(len(lines))), "LLVM neither refused nor printed a line"
+    return [None if i in refused else printed[i] for i in range(len(lines))]
 
 
 def _assembled(text: str, code: str) -> Assembled:

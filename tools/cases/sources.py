@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simgpu import hardware
 from simgpu.hardware.errors import DecodeError
+from simgpu.hardware.targets import architecture
 from simgpu.tools.shared.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def read_code_object(path: str, target: str | None = None) -> CodeObject:
     """
     from simgpu.hardware.code_object.code_object import CodeObject
 
-    arch = hardware.target(target).arch if target else ""
+    arch = architecture(target) if target else ""
     if is_script(path):
         raise UsageError(f"{path} is a Python program: run it by `simgpu triton {path}`, or `simgpu debug {path}`")
     if is_text(path) or is_assembly(path) or Path(path).suffix in (HIP, OPENCL):
@@ -91,7 +91,7 @@ def compile(path: str, target: str | None = None) -> bytes:
     >>> compile("__global__ void nothing() {\\n}", target="mi300x")[:4]
     b'\\x7fELF'
     """
-    arch = hardware.target(target).arch if target else ""
+    arch = architecture(target) if target else ""
     if is_text(path):
         source = _Source(f"<text>{_ending(path)}", path)
     else:

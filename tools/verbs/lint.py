@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
-from simgpu import hardware
 from simgpu.checks.lint.causes import TOLERATED
 from simgpu.engine.finding import Finding, code_address
+from simgpu.hardware.targets import architecture
 from simgpu.tools.cases.file_kernel import kernel_named
 from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json, show
@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
     claim([options.sarif], options.force)
     known = read_suppressions(options.suppressions)
     code = read_code_object(options.file, options.target)
-    if options.target and hardware.target(options.target).arch != code.target:
+    if options.target and architecture(options.target) != code.target:
         raise UsageError(f"{options.file} holds code for {code.target}, not for {options.target}: leave --target out")
     if not code.kernels:
         raise UsageError(f"{options.file} contains no kernel")

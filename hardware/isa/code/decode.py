@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
-from simgpu.hardware.architectures import TARGETS
+from simgpu.hardware.architectures import GFX12, TARGETS
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, TargetError
 from simgpu.hardware.isa.code import formats, vector_formats
 from simgpu.hardware.isa.code.formats import DecodedFields
 from simgpu.hardware.isa.code.operands import UndefinedBits
+from simgpu.hardware.isa.gfx12 import decode as gfx12
+from simgpu.hardware.isa.gfx12.operands import UndefinedField
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.instructions.mai import LOAD_SCALE
 from simgpu.hardware.isa.kinds import Encoding, Flag
@@ -125,6 +127,8 @@ def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
     >>> decode(bytes.fromhex("000081bf"), 0, "gfx942").mnemonic
     's_endpgm'
     """
+    if target in GFX12:
+        return _decode_gfx12(code, offset, target)
     word = int.from_bytes(code[offset : offset + 8], "little")
     encoding, shift, mask = _prefix(word >> 23 & 0x1FF)
     opcode = word >> shift & mask
@@ -150,6 +154,20 @@ def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
                 f"({what} is not for compute kernels)"
             ) from None
         raise DecodeError(_complaint(code, offset, target, encoding, error)) from None
+    return Instruction(
+        spec=spec, target=target, form=read.form, args=read.args, mods=read.mods, src_mods=read.src_mods, size=read.size,
+        offset=offset,
+    )  # fmt: skip
+
+
+def _decode_gfx12(code: bytes | memoryview, offset: int, target: str) -> Instruction:
+    word = int.from_bytes(code[offset : offset + gfx12.MOST_BYTES], "little")
+    try:
+        spec, read = gfx12.read(word)
+        if offset < 0 or offset + read.size > len(code):
+            raise UndefinedField(f"the code ends within {spec.mnemonic}")
+    except UndefinedField as error:
+        raise DecodeError(f"{target}: no instruction at offset 0x{offset:x}: {_hex_words(code, offset)} ({error})") from None
     return Instruction(
         spec=spec, target=target, form=read.form, args=read.args, mods=read.mods, src_mods=read.src_mods, size=read.size,
         offset=offset,

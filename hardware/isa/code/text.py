@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.isa.code import immediates
 from simgpu.hardware.isa.code.decode import decode_all
 from simgpu.hardware.isa.code.formats import operand_types
 from simgpu.hardware.isa.code.operands import operand_text
+from simgpu.hardware.isa.gfx12.text import text as gfx12_text
 from simgpu.hardware.isa.instruction import Imm, Instruction, Operand, Reg
 from simgpu.hardware.isa.kinds import Encoding, Flag
+from simgpu.hardware.isa.swizzle import swizzle
 from simgpu.hardware.isa.types import f64
 from simgpu.hardware.targets import architecture
 
@@ -41,7 +44,7 @@ def text(instruction: Instruction) -> str:
     >>> text(decode(bytes.fromhex("0203047e"), 0, "gfx942"))
     'v_mov_b32_e32 v2, v2'
     """
-    return PRINTERS[instruction.spec.encoding](instruction)
+    return gfx12_text(instruction) if instruction.target in GFX12 else PRINTERS[instruction.spec.encoding](instruction)
 
 
 def disassemble(code: bytes | memoryview, target: str) -> list[tuple[int, str]]:
@@ -110,7 +113,7 @@ def _memory(inst: Instruction) -> str:
 
 
 def _offset(inst: Instruction, value: int) -> str:
-    return immediates.swizzle(value) if inst.mnemonic == "ds_swizzle_b32" else str(value)
+    return swizzle(value) if inst.mnemonic == "ds_swizzle_b32" else str(value)
 
 
 def _vector(inst: Instruction) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simgpu.hardware.isa.encodings import sopp, vop1
+from simgpu.hardware.isa.gfx12.rows import rows
 from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.spec import REGISTRY, Memory, row
 from simgpu.hardware.isa.types import f32
@@ -32,7 +33,7 @@ def test_a_misspelt_name_is_an_error_at_definition(define, message: str) -> None
 
 
 def test_every_name_is_used() -> None:
-    assert {spec.control for spec in REGISTRY.specs} == set(ControlKind)
+    assert {spec.control for spec in (*REGISTRY.specs, *rows().values())} == set(ControlKind)
     assert set().union(*(spec.flags for spec in REGISTRY.specs)) == set(Flag)
 
 

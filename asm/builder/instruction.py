@@ -17,7 +17,8 @@ from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Imm, Instruction, Off
 from simgpu.hardware.isa.instructions.mai import FORMAT_REGISTERS
 from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.spec import REGISTRY, Spec
-from simgpu.hardware.timing_rules.effects import Effect, effect_of
+from simgpu.hardware.timing_rules.effect import Effect
+from simgpu.hardware.timing_rules.effects import effect_of
 
 SUFFIXES = ("", "_e32", "_e64", "_sdwa", "_dpp")
 NAMED: dict[str, isa.Operand] = {"vcc": Reg("s", VCC, 2), "exec": Reg("s", EXEC, 2), "m0": Reg("s", M0), "off": Off()}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from simgpu.asm.builder.instruction import Instr
 from simgpu.hardware.isa.code.flow import Blocks, falls_through
 from simgpu.hardware.isa.kinds import ControlKind
-from simgpu.hardware.timing_rules.effects import Effect
+from simgpu.hardware.timing_rules.effect import Effect
 from simgpu.hardware.timing_rules.hazards import most_states, reach, wait_states
 from simgpu.hardware.timing_rules.register_use import Register, register_use
 from simgpu.hardware.timing_rules.waits import DS, LIMITS, SMEM, VM

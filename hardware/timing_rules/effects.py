@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
 
 from simgpu.hardware import mfma
+from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Operand, Reg
 from simgpu.hardware.isa.kinds import GPR_INDEXING, MESSAGES, STATE_BRANCHES, ControlKind, Flag
 from simgpu.hardware.isa.spec import Spec
 from simgpu.hardware.isa.types import mask
-from simgpu.hardware.timing_rules.register_use import Register, RegisterUse, matrix_classes, register_use
-from simgpu.hardware.timing_rules.waits import WaitQueue, awaited_counters, queue_of
+from simgpu.hardware.timing_rules import gfx12
+from simgpu.hardware.timing_rules.effect import Effect, LdsUse
+from simgpu.hardware.timing_rules.register_use import Register, matrix_classes, register_use
+from simgpu.hardware.timing_rules.waits import awaited_counters, queue_of
 
 STATES = ("scc", "vcc", "exec", "m0")  # machine state that hazard rules name
 STORE_WORDS_SAFE = 2  # a store of more dwords reads its data late: hazard class store_gt8
@@ -33,7 +33,6 @@ SPECIAL_REGISTERS = {
     isa.VCC: "vcc", isa.VCC + 1: "vcc", isa.EXEC: "exec", isa.EXEC + 1: "exec", isa.M0: "m0",
 }  # fmt: skip
 SPECIAL_SOURCES = {isa.VCCZ: "vcc", isa.EXECZ: "exec", isa.SCC_SOURCE: "scc", isa.LDS_DIRECT: "m0"}
-LdsUse = Literal["", "read", "write"]
 NONE: frozenset[Register] = frozenset()
 DWORD = 6  # SDWA's dst_sel for the whole register
 PRESERVE = 2  # SDWA's dst_unused that keeps the other bits
@@ -41,30 +40,6 @@ HIGH_HALF = 8  # op_sel's bit of the destination
 # Mnemonics that choose a byte of the destination by two bits of op_sel (LLVM, isFP8DstSelInst, FP4DstByteSel).
 BYTE_SELECT = ("v_cvt_sr_fp8", "v_cvt_sr_bf8", "v_cvt_scalef32")
 BYTE = 12
-
-
-@dataclass(frozen=True)
-class Effect:
-    """Effects of an instruction on registers, counters and LDS."""
-
-    access: RegisterUse  # what the hazard rules see
-    queue: WaitQueue | None = None  # the queue in which its operation completes
-    pending: frozenset[Register] = NONE  # registers that it writes when the operation completes
-    lds: LdsUse = ""  # how the operation accesses LDS
-    dma: bool = False  # True if it moves data between memory and LDS
-    control: ControlKind = ControlKind.NONE  # `Spec.control`
-    waits: Mapping[str, int] | None = field(default=None, hash=False)  # the counters that an s_waitcnt waits for
-
-    @functools.cached_property
-    def registers(self) -> frozenset[Register]:
-        """Registers read or written."""
-        return self.access.read() | self.access.writes
-
-    @functools.cached_property
-    def ordered(self) -> bool:
-        """True if a hazard rule may bind a later instruction that shares no register."""
-        named = any(isinstance(register, str) for register in self.access.writes)
-        return named or not self.access.classes.isdisjoint(("dgemm", "setreg"))
 
 
 def registers_of(operand: Operand | None) -> frozenset[Register]:
@@ -93,6 +68,8 @@ def effect_of(inst: Instruction) -> Effect:
     frozenset({('v', 2)})
     """
     spec = inst.spec
+    if inst.target in GFX12:
+        return gfx12.effect_of(inst)
     if spec.kind == "matrix":
         return _matrix(inst)
     if spec.kind == "control" and spec.encoding != "ds":

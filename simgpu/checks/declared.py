@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.code_object.code_object import KernelInfo
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, VCC
-from simgpu.hardware.timing_rules.effects import Effect
+from simgpu.hardware.timing_rules.effect import Effect
 
 # SGPRs at the end of a wave's allocation for special registers that code uses (LLVM, IsaInfo::getNumExtraSGPRs): for VCC only,
 # and for VCC, XNACK_MASK and FLAT_SCRATCH.
@@ -87,7 +88,7 @@ def excesses(kernel: KernelInfo, use: dict[str, HighestRegister]) -> Iterator[Ex
             if most.count > total:
                 declared = f"the {total} registers of the descriptor"
                 yield excess(most.place, f"{file}{most.count - 1}", declared, f"next_free_vgpr must be {most.count} at least")
-    if scalars.count + use["extra"].count > descriptor.sgprs:
+    if kernel.target not in GFX12 and scalars.count + use["extra"].count > descriptor.sgprs:  # which has all SGPRs in each wave
         extra = f" less {use['extra'].count} for VCC and other special registers" if use["extra"].count else ""
         declared = f"the {descriptor.sgprs} of the descriptor{extra}"
         yield excess(scalars.place, f"s{scalars.count - 1}", declared, f"next_free_sgpr must be {scalars.count} at least")

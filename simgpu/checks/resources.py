@@ -14,7 +14,7 @@ from simgpu.engine.finding import Finding
 from simgpu.engine.positions import finding_at
 from simgpu.engine.result import execution_counts
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.hardware.timing_rules.effects import Effect
+from simgpu.hardware.timing_rules.effect import Effect
 
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch

@@ -26,7 +26,8 @@ from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.code.flow import INDIRECT, successors
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
-from simgpu.hardware.timing_rules.effects import Effect, effect_of
+from simgpu.hardware.timing_rules.effect import Effect
+from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
 from simgpu.machine.compiling.batch import Batch
 from simgpu.machine.frame import Hooks

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from simgpu.hardware.isa.instruction import Imm, Instruction
+from simgpu.hardware.isa.instruction import Imm, Instruction, Literal
 from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
 
 # Instructions after which the wave executes nothing more of this code.
 ENDS = frozenset((
     ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED, ControlKind.ENDPGM_ORDERED_PS_DONE, ControlKind.TRAP, ControlKind.RFE,
 ))  # fmt: skip
-STOPS = ENDS | {ControlKind.BRANCH, ControlKind.SETPC}  # the next instruction does not run after them
+STOPS = ENDS | {ControlKind.BRANCH, ControlKind.SETPC, ControlKind.ADDPC}  # the next instruction does not run after them
 INDIRECT = frozenset((ControlKind.SETPC, ControlKind.SWAPPC))  # jumps whose target is data
 FORKS = frozenset((ControlKind.CBRANCH_I_FORK, ControlKind.CBRANCH_G_FORK, ControlKind.CBRANCH_JOIN))  # the branch stack decides
 DIRECT = frozenset((ControlKind.BRANCH, ControlKind.CALL, *CONDITIONAL_BRANCHES))
@@ -26,11 +26,19 @@ def branch_target(inst: Instruction, at: int) -> int | None:
 
     Source: ISA guides, S_BRANCH: "PC = PC + signext(SIMM16 * 4) + 4".
     """
+    if inst.spec.control is ControlKind.ADDPC:
+        return _far_target(inst, at)
     immediate = inst.args.get("simm16")
     if inst.spec.control not in DIRECT or not isinstance(immediate, Imm):
         return None
     distance = immediate.value & 0xFFFF
     return at + inst.size + 4 * (distance - (distance >> 15 << 16))
+
+
+def _far_target(inst: Instruction, at: int) -> int | None:
+    """Returns the target of an s_add_pc_i64 by a literal, which a compiler uses for branches that are too far for 16 bits."""
+    distance = inst.args.get("src0")
+    return at + inst.size + distance.value - (distance.value >> 63 << 64) if isinstance(distance, Literal) else None
 
 
 def falls_through(control: ControlKind) -> bool:

@@ -101,7 +101,7 @@ def read_plain(spec: RowSpec, it: Reading) -> None:
         elif one.name == "src0" and spec.encoding[0] == "v" and _is_dpp(it.bits(0, 9)):
             it.args["src0"] = read_dpp(spec, it, it.bits(0, 9), 4)
         else:
-            it.args[one.name] = it.operand(one, positions[one.name])
+            it.args[one.argument] = it.operand(one, positions[one.name])
     it.form = it.form or ("e32" if spec.shown.endswith("_e32") else "")
 
 

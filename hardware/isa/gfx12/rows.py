@@ -43,6 +43,11 @@ class Field:
     kind: str = ""
     half: bool = False  # True if VGPR numbers from 128 on are high halves
 
+    @property
+    def argument(self) -> str:
+        """Name of the operand: that of the field, but for a scalar result in the field of a vector's."""
+        return "sdst" if self.name == "dst" else self.name
+
 
 @dataclass(frozen=True, eq=False)
 class RowSpec(Spec):

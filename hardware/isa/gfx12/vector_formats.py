@@ -55,7 +55,7 @@ def read_vop3(spec: RowSpec, it: Reading) -> None:
             if number not in FORMAT_REGISTERS:
                 raise UndefinedField(f"a matrix has no format {number}")
             one = Field(one.name, FORMAT_REGISTERS[number], one.kind)
-        it.args[one.name] = it.operand(one, VOP3[one.name])
+        it.args[one.argument] = it.operand(one, VOP3[one.name])
 
 
 def _modifiers(spec: RowSpec, it: Reading, word: int) -> None:

@@ -17,6 +17,7 @@
     certainty.py    proofs that two instructions meet on every path
     search.py       the shortest possible path between two instructions
     clocks.py       clocks between two instructions, by the time model
+    gfx12/          the analyses for gfx1250
     causes.py       findings by importance, one for each cause
     kernel.py       the findings of a kernel and of a code object
 

@@ -22,6 +22,7 @@ RELATIONS = {
     "eq": ("eq", False, False), "lg": ("eq", False, True), "lt": ("lt", False, False), "ge": ("lt", False, True),
     "gt": ("lt", True, False), "le": ("lt", True, True),
 }  # fmt: skip
+INTEGER_COMPARES = ("i32", "u32", "u64")
 Term = Operand | int  # a register, or a signed 32-bit number
 
 
@@ -71,6 +72,8 @@ def _compare(inst: Instruction) -> Compare | None:
     if not name.startswith(("s_cmp_", "s_cmpk_")):
         return None
     word, kind = name.split("_")[2:]
+    if kind not in INTEGER_COMPARES:  # GFX12 compares floats, too
+        return None
     relation, turned, opposite = RELATIONS[word]
     one, other = _terms(inst)
     if kind == "u64":

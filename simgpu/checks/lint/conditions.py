@@ -39,7 +39,10 @@ FLAGS = (0, 1, WORD)  # the only values of SGPRs that are tracked unless `every`
 EXEC_OPERAND = Reg("s", isa.EXEC, 2)
 MOVES = ("s_mov_b32", "s_mov_b64", "s_cselect_b32", "s_cselect_b64", "s_xor_b64", "s_not_b64")
 SCALARS = span("s", 0, 128) | VCC | EXEC | M0 | SCC_BIT
-ADDS = {"s_add_u32": 1, "s_add_i32": 1, "s_addk_i32": 1, "s_sub_u32": -1, "s_sub_i32": -1}
+ADDS = {
+    "s_add_u32": 1, "s_add_i32": 1, "s_addk_i32": 1, "s_sub_u32": -1, "s_sub_i32": -1,
+    "s_add_co_u32": 1, "s_add_co_i32": 1, "s_addk_co_i32": 1, "s_sub_co_u32": -1, "s_sub_co_i32": -1,
+}  # fmt: skip
 
 
 def condition_registers(steps: Iterable[LintStep]) -> frozenset[int]:
@@ -197,7 +200,7 @@ class Conditions:
         if name == "s_movk_i32":
             return self._values(_immediate(args["simm16"]), known)
         if name in ADDS and self.every:  # otherwise each round of a loop would be a path of its own
-            one, other = ("sdst", "simm16") if name == "s_addk_i32" else ("src0", "src1")
+            one, other = ("sdst", "simm16") if name.startswith("s_addk_") else ("src0", "src1")
             first, second = self._values(args[one], known), self._values(_immediate(args[other]), known)
             low = first.low + (second.low if ADDS[name] > 0 else -second.high)
             high = first.high + (second.high if ADDS[name] > 0 else -second.low)

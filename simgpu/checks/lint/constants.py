@@ -19,6 +19,8 @@ SCC_CELL = -1
 STATE_CELLS = ((VCC, isa.VCC, 2), (M0, isa.M0, 1), (EXEC, isa.EXEC, 2))  # named state that is stored among the SGPRs
 WORD = 0xFFFFFFFF
 NOTHING: Known = {}
+# Additions of 32 bits: True if they add SCC.
+ADDS = {"s_add_u32": False, "s_addc_u32": True, "s_add_co_u32": False, "s_add_co_ci_u32": True}
 Read = Callable[[int, int], bytes | None]  # returns the bytes at an address if no store changes them, else None
 
 
@@ -93,6 +95,14 @@ def _value(operand: Operand | None, known: Known, word: int = 0) -> int | None:
     return None
 
 
+def _wide(operand: Operand | None, known: Known) -> int | None:
+    """Returns a 64-bit source, None if unknown."""
+    if isinstance(operand, Literal):
+        return operand.value
+    low, high = _value(operand, known), _value(operand, known, 1)
+    return None if low is None or high is None else low | high << 32
+
+
 def _results(step: LintStep, known: Known, read: Read) -> dict[int, int]:
     """Returns the cells that get a known value."""
     args, name = step.inst.args, step.inst.mnemonic
@@ -106,15 +116,18 @@ def _results(step: LintStep, known: Known, read: Read) -> dict[int, int]:
         words = range(1 if name == "s_mov_b32" else 2)
         moved = {at + word: _value(args.get("src0"), known, word) for word in words}
         return {cell: value for cell, value in moved.items() if value is not None}
-    if name in ("s_add_u32", "s_addc_u32"):
+    if name in ADDS:
         one, other = _value(args.get("src0"), known), _value(args.get("src1"), known)
-        carry = known.get(SCC_CELL) if name == "s_addc_u32" else 0
+        carry = known.get(SCC_CELL) if ADDS[name] else 0
         if one is None or other is None or carry is None:
             return {}
         total = one + other + carry
         return {at: total & WORD, SCC_CELL: total >> 32}
-    if name == "s_load_dwordx2":  # an entry of the global offset table
-        base, offset = address(known, args.get("sbase")), args.get("soffset")
+    if name == "s_add_nc_u64":
+        one, other = (_wide(args.get(source), known) for source in ("src0", "src1"))
+        return {} if one is None or other is None else {at: one + other & WORD, at + 1: one + other >> 32 & WORD}
+    if name in ("s_load_dwordx2", "s_load_b64"):  # an entry of the global offset table
+        base, offset = address(known, args.get("sbase")), args.get("soffset", args.get("ioffset"))
         raw = read(base + offset.value, 8) if base is not None and isinstance(offset, Imm) else None
         if raw is not None:
             return {at: int.from_bytes(raw[:4], "little"), at + 1: int.from_bytes(raw[4:], "little")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from simgpu.checks.declared import excesses, registers_used
@@ -13,6 +14,7 @@ from simgpu.checks.lint.causes import Case, group_by_cause, judge, order
 from simgpu.checks.lint.conditions import Conditions
 from simgpu.checks.lint.distances import Hazards, TooClose
 from simgpu.checks.lint.flow import PathAnalysis, StraightBlocks, examine
+from simgpu.checks.lint.gfx12.cases import verdicts
 from simgpu.checks.lint.graph import NO_INSTRUCTION, NOT_FOLLOWED, Graph
 from simgpu.checks.lint.lds_addresses import LdsAddresses
 from simgpu.checks.lint.outstanding import UnwaitedAccess, Waits
@@ -21,14 +23,16 @@ from simgpu.checks.lint.search import PathSearch
 from simgpu.checks.lint.steps import LintStep
 from simgpu.checks.lint.undefined import Definedness, Unwritten
 from simgpu.engine.finding import Finding, hazard_message, wait_message
+from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
 from simgpu.hardware.errors import DecodeError, SimError
 from simgpu.hardware.isa import decode, text
 from simgpu.hardware.isa.kinds import ControlKind
-from simgpu.hardware.timing_rules.effects import Effect
+from simgpu.hardware.timing_rules.effect import Effect
 
 WAVE = 64  # work-items
 ROUNDS = 8  # most repetitions of an analysis without pairs that no path joins
+TOO_MANY_PATHS = "there are too many paths to follow them all: not all code was checked"
 BY_PLACE = ("resource", "uninitialized")  # kinds of findings that an instruction may have several of
 
 
@@ -60,6 +64,8 @@ def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
     graph = graph_of(code, kernel)
     blocks, steps = StraightBlocks(graph), graph.known.values()
     told = FindingList(code, kernel)
+    if code.target in GFX12:
+        return _cases_gfx12(blocks, kernel, told)
     several = kernel.max_flat_workgroup_size > WAVE
     work_items = kernel.max_flat_workgroup_size
     definedness = Definedness(kernel, blocks, Conditions(steps, work_items))
@@ -77,12 +83,31 @@ def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
     for close in hazards or ():
         told.hazard(close)
     if defined is None or waits is None or hazards is None:
-        told.add(NOT_FOLLOWED, None, "there are too many paths to follow them all: not all code was checked", error=False)
+        told.add(NOT_FOLLOWED, None, TOO_MANY_PATHS, error=False)
     elif several:
         for barrier in uneven(blocks, definedness.taken):
             told.barrier(barrier)
     _add_remarks(told, code, kernel, graph)
     return judge(told.found.values(), blocks, search, addresses, code.target, -(-work_items // WAVE))
+
+
+def _cases_gfx12(blocks: StraightBlocks, kernel: KernelInfo, told: FindingList) -> list[Case]:
+    """Returns the cases of a kernel for GFX12. Undefined registers and wait states are not checked there."""
+    found = verdicts(blocks, kernel)
+    if found is None:
+        told.add(NOT_FOLLOWED, None, TOO_MANY_PATHS, error=False)
+    for one in found or ():
+        told.add(
+            one.kind, one.step, one.message, other=one.earlier, error=one.error, place=one.place, needed=one.needed, rule=one.rule,
+            certainty=one.certainty,
+        )  # fmt: skip
+    _add_remarks(told, told.code, kernel, blocks.graph)
+    return [replace(case, loop=_loop_of(blocks, case)) for case in told.found.values()]
+
+
+def _loop_of(blocks: StraightBlocks, case: Case) -> int:
+    around = blocks.loop_around(case.finding.pc) if case.finding.pc in blocks.places else None
+    return -1 if around is None else min(around)
 
 
 Pair = TypeVar("Pair", UnwaitedAccess, TooClose)

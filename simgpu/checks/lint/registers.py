@@ -7,9 +7,9 @@ from functools import cache
 
 from simgpu.hardware.timing_rules.register_use import Register
 
-# First bit of each file, and bits of the named machine state.
-FILES = {"v": 0, "a": 256, "s": 512, "hwreg": 648}
-NAMED = {"vcc": 640, "exec": 641, "m0": 642, "scc": 643, "mode": 644}
+# First bit of each file, and bits of the named machine state. gfx1250 has 1,024 VGPRs.
+FILES = {"v": 0, "a": 1024, "s": 1280, "hwreg": 1416}
+NAMED = {"vcc": 1408, "exec": 1409, "m0": 1410, "scc": 1411, "mode": 1412}
 VECTORS = (1 << FILES["s"]) - 1  # all VGPRs and AccVGPRs
 EXEC, SCC, VCC, M0 = (1 << NAMED[name] for name in ("exec", "scc", "vcc", "m0"))
 

@@ -8,9 +8,10 @@ from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.code.flow import branch_target
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
+from simgpu.hardware.timing_rules.effect import Effect
 from simgpu.hardware.timing_rules.effects import effect_of
 
-SIZES = (4, 16, 8)  # bytes of an instruction, in the order of look-up: scaled matrix ones (16) before their first half (8)
+SIZES = (4, 16, 12, 8)  # bytes of an instruction, in the order of look-up: scaled matrix ones (16) before their first half (8)
 CALLS = frozenset((ControlKind.CALL, ControlKind.SWAPPC))
 
 
@@ -27,9 +28,10 @@ class LintStep:
 
     __slots__ = ("control", "effect", "inst", "lds", "pc", "pending", "plain", "reads", "touched", "writes")
 
-    def __init__(self, pc: int, inst: Instruction) -> None:
+    def __init__(self, pc: int, inst: Instruction, effect: Effect | None = None) -> None:
+        """Takes an instruction. effect: its effect, if another instruction changes it."""
         self.pc, self.inst, self.control = pc, inst, inst.spec.control
-        self.effect = effect = effect_of(inst)
+        self.effect = effect = effect_of(inst) if effect is None else effect
         self.reads, self.writes, self.pending = bits(effect.access.read()), bits(effect.access.writes), bits(effect.pending)
         self.touched = self.reads | self.writes
         self.plain = effect.queue is None and effect.control is ControlKind.NONE
@@ -73,6 +75,6 @@ class Decoder:
             if made is not None:
                 return made.at_address(pc)
         made = LintStep(pc, decode(self.code, at, self.target))
-        if made.control is not ControlKind.LD_SCALE:  # elsewhere, its other half may follow
+        if "ld_scale" not in made.inst.mnemonic:  # elsewhere, its other half may follow
             self._made[self.code[at : at + made.inst.size]] = made
         return made

@@ -26,7 +26,7 @@ from simgpu.engine.program import Program
 from simgpu.hardware.isa.code.flow import INDIRECT
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import STATE_BRANCHES
-from simgpu.hardware.timing_rules.effects import Effect
+from simgpu.hardware.timing_rules.effect import Effect
 from simgpu.hardware.timing_rules.register_use import Register
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.clauses import continue_clause
-from simgpu.hardware.timing_rules.effects import Effect, effect_of
+from simgpu.hardware.timing_rules.effect import Effect
+from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.hazards import clash, reach
 from simgpu.hardware.timing_rules.register_use import Register
 from simgpu.hardware.timing_rules.waits import DS, FLAT, SMEM, VM, held_up

@@ -22,7 +22,7 @@ from simgpu.hardware.architectures import BEFORE_GFX942
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, MESSAGES, ControlKind
 from simgpu.hardware.timing_rules.clauses import KINDS, LONGEST
-from simgpu.hardware.timing_rules.effects import Effect
+from simgpu.hardware.timing_rules.effect import Effect
 from simgpu.hardware.timing_rules.hazards import clash, reach
 from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM
 

@@ -13,7 +13,8 @@ from typing import Literal
 
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import ControlKind
-from simgpu.hardware.timing_rules.effects import LdsUse, effect_of
+from simgpu.hardware.timing_rules.effect import LdsUse
+from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import awaited_counters
 
 AHEAD = 64  # instructions that are examined

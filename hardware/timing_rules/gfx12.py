@@ -44,7 +44,7 @@ MIDDLE_LITERAL = "fmamk"  # the literal has slot 1, so vsrc1 has slot 2
 DESTINATIONS = ("vdst", "sdst", "vcc")
 # Instructions that also read their destination, by the start of their name.
 ACCUMULATE = ("v_fmac_", "v_pk_fmac_", "v_dual_fmac_", "v_dual_dot2acc_", "v_swmmac_", "v_writelane_", "s_fmac_", "s_bitset")
-EXCHANGE = ("v_swap", "v_permlane16_swap")  # also write src0
+EXCHANGE = ("v_swap", "v_permlane16_swap")  # also write src0, and read vdst
 TRANS = (
     "v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_", "v_tanh_", "v_s_exp_", "v_s_log_", "v_s_rcp_",
     "v_s_rsq_", "v_s_sqrt_", "v_prng_",
@@ -126,7 +126,7 @@ def _valu(inst: Instruction, spec: RowSpec, high: int | None) -> Effect:
         seen_source = seen_source or field.startswith("src")
         if field.removesuffix("y") in DESTINATIONS and not (field == "vcc" and seen_source):
             writes |= registers
-            if name.startswith(ACCUMULATE):
+            if name.startswith((*ACCUMULATE, *EXCHANGE)):
                 reads |= registers
         else:
             reads |= registers

@@ -99,7 +99,7 @@ def _early(one: Early, certainty: Certainty) -> Verdict:
     ((counter, count),) = one.waits
     earlier, place, rule = text(one.earlier.inst), first(one.registers), one.what
     error = one.sure
-    apart = f"{one.between} instructions apart"
+    apart = f"{one.between} instruction{'s' * (one.between != 1)} between"
     if one.what == RESULT:
         wait = f"s_wait_alu depctr_va_vdst({count})"
         message = f"{place} is {_use(one)} while `{earlier}` may not have written it, {apart}: {wait} is needed (scheduling mode 2)"

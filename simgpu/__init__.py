@@ -16,6 +16,7 @@ first used.
     debugger/    one workgroup again: stops, steps forward and backward, where a value came from
     profile.py   where the time of launches goes, by opcode
     timing/      the model that predicts how long a launch would take
+    advice/      what to change first in a kernel, and the launch's time without each cause
     slices/      a launch in parts, in other processes and machines
     sampling/    samples of a launch, which the timing model is fed with
     triton/      Triton kernels on a simulated GPU

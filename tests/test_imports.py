@@ -80,6 +80,7 @@ ORDER = {
         "checks/suite.py",
         "sampling slices",
         "device.py",
+        "advice",
         "matrix/one_mfma.py profile.py",
         "debugger/native",
         "debugger",

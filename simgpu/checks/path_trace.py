@@ -7,9 +7,14 @@ A wave's stream ends when it is full or after `PathBlock.keep` records. Later in
 words: kind << 30 | record, then by kind
 
     JUMP    the target record
-    LDS     clocks for which the access occupies the banks
-    MEMORY  clocks of address coalescing << 16 | lines; then that many numbers of 64-byte lines, as addresses count them
+    LDS     clocks for which the access occupies the banks, in bytes as below
+    MEMORY  clocks of address coalescing and lines, in bytes as below; then that many numbers of 64-byte lines, as addresses
+            count them
     END     nothing: the wave's last instruction
+
+The bytes of the word after LDS and MEMORY, the highest first: clocks; clocks of an access of as many lanes without bank
+conflicts, or to consecutive addresses; its lines; lines (both 0 for LDS). The highest bit is set if all lanes want the same
+address in memory.
 """
 
 from __future__ import annotations
@@ -141,7 +146,7 @@ def note_lds(wave: int, index: int, lanes: int, size: int, write: int) -> None:
         phases &= phases - 1
         served += 1
     put(tally.stream, LDS << 30 | index)
-    put(tally.stream, served + lost_clocks(rule, offsets, lanes, dwords, block.scratch))
+    put(tally.stream, served + lost_clocks(rule, offsets, lanes, dwords, block.scratch) << 24 | served << 16)
 
 
 @part
@@ -198,9 +203,18 @@ def note_memory(wave: int, index: int, lanes: int, size: int, base: int) -> None
         return
     offsets = words(wave + layout.ADDRESSES, LANES)
     together = 16 if size <= 4 else 4  # lanes that pass in a clock at best (gpu-strides: float and double)
-    clocks = 0
+    clocks = least = active = several = leader = 0
     for first in range(0, LANES, together):
         clocks += group_clocks(offsets, lanes, first, together, base, size)
+        served = 0
+        for lane in range(first, first + together):
+            if not lanes >> lane & 1:
+                continue
+            leader = offsets[lane] if active + served == 0 else leader
+            several |= 1 if offsets[lane] != leader else 0
+            served += 1
+        least += 1 if served else 0
+        active += served
     stream = tally.stream
     put(stream, MEMORY << 30 | index)
     head, first = reserve(stream, WORD), stream.address + stream.used
@@ -221,7 +235,9 @@ def note_memory(wave: int, index: int, lanes: int, size: int, base: int) -> None
                 put(stream, line)
                 count += 1
     if head:
-        store32(head, clocks << 16 | count)
+        fewest = min(count, (active * size + (1 << LINE_SHIFT) - 1) >> LINE_SHIFT)
+        uniform = 0 if several or active < 2 else 1
+        store32(head, uniform << 31 | clocks << 24 | least << 16 | fewest << 8 | count)
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class Sampling(Supervisor):
         if (code.flags[numbers] & (STORE | ATOMIC) == STORE).any():
             return False
         asked: dict[int, set[tuple[int, ...]]] = {}
-        for number, (_, first, count) in zip(numbers.tolist(), trace.accesses[-LOOKED_AT:].tolist(), strict=True):
+        for number, (_, first, count, *_) in zip(numbers.tolist(), trace.accesses[-LOOKED_AT:].tolist(), strict=True):
             asked.setdefault(number, set()).add(tuple(trace.lines[first : first + count].tolist()))
         self.waited = all(len(lines) == 1 for lines in asked.values())
         return self.waited

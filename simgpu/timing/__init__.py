@@ -10,6 +10,7 @@
     dispatch.py      the workgroups that a CU gets, if workgroups differ
     stretches.py     times pieces of code that waves run at the same time
     gpu.py           rounds over the GPU: a CU's part of L2 and memory, which all CUs share
+    without.py       causes of waiting switched off, instruction by instruction
     predict.py       the time of a launch by its samples, at the clock that the board holds
     lines.py         clocks and stalls by instruction
     perfetto.py      a timeline of the CU

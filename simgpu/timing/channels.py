@@ -49,7 +49,7 @@ def _lines(stream):  # type: ignore[no-untyped-def]
     while word + 1 < len(stream):
         came |= stream[word] >> 30 >= LDS
         if stream[word] >> 30 == MEMORY:
-            asked = min(len(stream) - word - 2, stream[word + 1] & 0xFFFF)
+            asked = min(len(stream) - word - 2, stream[word + 1] & 0xFF)
             for number in range(asked):  # numba takes 2 s to compile an assignment of slices
                 found[count + number] = stream[word + 2 + number]
             count += asked

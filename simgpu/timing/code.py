@@ -13,8 +13,8 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit, issue_of
 
-# Flags.
-STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA = 1, 2, 4, 8, 16
+# Flags. `simgpu.timing.without` sets INSTANT and AHEAD: a load that completes at once, or when its wave's execution before did.
+STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD = 1, 2, 4, 8, 16, 32, 64
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class CodeColumns:
     shadow: np.ndarray  # clocks until VALU may follow a matrix instruction
     vm: np.ndarray  # vmcnt that it waits for, or -1
     lgkm: np.ndarray  # lgkmcnt that it waits for, or -1
-    flags: np.ndarray  # STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA
+    flags: np.ndarray  # STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD
     port: np.ndarray  # clocks of the LDS port; of vector memory, clocks that a lane's data takes at the cache's rate
     step: np.ndarray  # difference to the next instruction's number
     lane_bytes: np.ndarray  # bytes of a lane

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, settle
 from simgpu.timing.trace import Trace
+from simgpu.timing.without import NOTHING, Without
 
 STEPS = 12_000_000  # most wave-instructions of a CU that are modelled; more rounds are extrapolated
 MOST_QUEUED = 1 << 16  # most workgroups of a launch that are dispatched one by one if they differ
@@ -55,6 +56,8 @@ class SampledLaunch:
     notes: Sequence[str] = ()  # limits of the prediction, for people
     wider: float = 0.0  # fraction of the time that these limits add to the band on either side
     channels: float = 1.0  # fraction of memory's channels that a round keeps busy
+    # Results of `_replay` by the workgroups on a CU, `warm` and the figures of units.
+    replays: dict[tuple[int, bool, Pipelines], tuple[list[ServedAccesses], Shares]] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -90,24 +93,22 @@ class Prediction:
 
 def predict(
     sampled: SampledLaunch, *, mhz: float | None = None, warm: bool = False, on: Mechanisms | None = None, events: int = 0,
-    row: Pipelines | None = None, watched: tuple[int, int] = (0, 0),
+    row: Pipelines | None = None, watched: tuple[int, int] = (0, 0), without: Without = NOTHING,
 ) -> Prediction:  # fmt: skip
     """Predicts the time of a launch. mhz: a fixed clock (default: the board's). warm: True if caches hold earlier lines.
-    events: most events to log. row: other figures of units. watched: see `Gpu`. Raises LaunchError without a whole workgroup."""
+    events: most events to log. row: other figures of units. watched: see `Gpu`. without: causes of waiting to leave out.
+    Raises LaunchError without a whole workgroup."""
     chip, on = sampled.chip, on or Mechanisms()
     row = row or pipelines(chip.arch)
     if not sampled.whole:
         raise LaunchError("no workgroup was traced to its end: there is nothing to predict a time from")
     code = code_of(sampled.instructions, sampled.numbers, row)
     code = code if on.coissue else replace(code, shadow=np.where(code.shadow > 0, code.clocks, 0).astype(np.int32))
+    sampled, code = _without(sampled, code, without)
     per_cu = math.ceil(sampled.groups / chip.num_cus)
-    places = sampled.used.resident(chip)
+    places = sampled.used.resident(chip) + without.groups
     resident = min(places, per_cu)
-    served = [vector_cache(trace, code, row, resident) for trace in sampled.whole]
-    together = [vector_cache(trace, code, row, resident) for trace in sampled.beginnings]
-    whole = tuple(zip(sampled.whole, served, strict=True))
-    traffic = shares(sampled.beginnings, together, code, chip, row, resident, warm, whole)
-    traffic = traffic if on.caches else replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late))
+    served, traffic = _caches(sampled, code, row, resident, warm, on, without)
     most = _modelled_groups(sampled, resident)
     stand = nearest_samples([trace.group for trace in sampled.whole], min(sampled.groups, MOST_QUEUED))
     work = _work(sampled.whole, served, mix_samples(stand, min(per_cu, most)))
@@ -116,8 +117,8 @@ def predict(
     dtype = _matrix_type(sampled)
     clock = Clock(mhz or chip.clock_mhz, 0.05, "given")
     first = Gpu(
-        chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz, channels=sampled.channels,
-        written=written_fraction(sampled.whole, served, code, traffic, row), watched=watched,
+        chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz,
+        channels=sampled.channels, written=written_fraction(sampled.whole, served, code, traffic, row), watched=watched,
     )  # fmt: skip
     gpus = [first]
     if len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most:
@@ -148,6 +149,37 @@ def predict(
         cycles + overhead * clock.mhz * 1e6, seconds, seconds * (1 - band), seconds * (1 + band), clock, reached, limit,
         sampled.groups, resident, per_cu, model.active, result, past_l2, code, traffic, sampled,
     )  # fmt: skip
+
+
+def _without(sampled: SampledLaunch, code: CodeColumns, without: Without) -> tuple[SampledLaunch, CodeColumns]:
+    """Returns the samples and the code without some causes of waiting."""
+    if without.scalar:
+        whole, begun = ([without.trace(trace, code) for trace in traces] for traces in (sampled.whole, sampled.beginnings))
+        sampled = replace(sampled, whole=whole, beginnings=begun, replays={})
+    return sampled, without.columns(code)
+
+
+def _caches(
+    sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: bool, on: Mechanisms, without: Without
+) -> tuple[list[ServedAccesses], Shares]:
+    """Returns the accesses of the whole workgroups, and what each cache level passes on."""
+    known = resident, warm, row
+    if known not in sampled.replays:
+        sampled.replays[known] = _replay(sampled, code, row, resident, warm)
+    found, traffic = sampled.replays[known]
+    traffic = traffic if on.caches else replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late))
+    served = [without.accesses(trace, one, code, row) for trace, one in zip(sampled.whole, found, strict=True)]
+    return served, without.traffic(traffic, sampled.whole, found, served, code)
+
+
+def _replay(
+    sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: bool
+) -> tuple[list[ServedAccesses], Shares]:
+    """Replays the samples' lines through the caches, as `_caches` returns them."""
+    found = [vector_cache(trace, code, row, resident) for trace in sampled.whole]
+    together = [vector_cache(trace, code, row, resident) for trace in sampled.beginnings]
+    whole = tuple(zip(sampled.whole, found, strict=True))
+    return found, shares(sampled.beginnings, together, code, sampled.chip, row, resident, warm, whole)
 
 
 def _modelled_groups(sampled: SampledLaunch, resident: int) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simgpu.hardware.timing_rules.issue import MOST_VM
-from simgpu.timing.code import CodeColumns
+from simgpu.timing.code import AHEAD, CodeColumns
 
 SIMDS, UNITS, LEVELS = 4, 8, 3  # levels after the vector cache: L2, Infinity Cache, memory
 PRODUCERS = 8  # most loads that a wait is attributed to
@@ -141,6 +141,7 @@ class Cu(NamedTuple):
     waits: np.ndarray  # by level and instruction: requests not yet counted as waiting
     code_time: np.ndarray  # when each line of instructions arrives; -1: not requested
     scalar_seen: np.ndarray  # by instruction: 1 if the scalar cache has its data
+    earlier: np.ndarray  # by wave and instruction: when its last execution completed; no columns without AHEAD
     progress: np.ndarray
 
 
@@ -154,7 +155,8 @@ def idle(
     cu = Cu(
         config, code.records, past, late, np.zeros(places, WAVE), np.zeros(places, OUTSTANDING), np.zeros(resident, GROUP),
         np.zeros(1, ISSUE), np.zeros(1, LDS), np.zeros(1, VMEM), np.zeros((LEVELS, count)), np.zeros((LEVELS, count)),
-        np.full(lines, -1, np.int64), np.zeros(count, np.uint8), np.zeros(1, PROGRESS),
+        np.full(lines, -1, np.int64), np.zeros(count, np.uint8),
+        np.zeros((places, count if (code.flags & AHEAD).any() else 0), np.int64), np.zeros(1, PROGRESS),
     )  # fmt: skip
     cu.waves["ready"], cu.waves["noted"], cu.waves["producer"] = NEVER, -1, -1
     cu.issue["last"], cu.issue["dirty"] = -1, 1

@@ -13,7 +13,7 @@ from simgpu.timing.code import CodeColumns
 # Kinds of a stream's words, in their two high bits (`simgpu.checks.path_trace` writes them).
 END, JUMP, LDS, MEMORY = range(4)
 LINE_BYTES = 64  # size of the lines that `lines` numbers
-CLOCKS, FIRST, COUNT, FIELDS = range(4)  # columns of `accesses`
+CLOCKS, FIRST, COUNT, LEAST_CLOCKS, LEAST_LINES, UNIFORM, FIELDS = range(7)  # columns of `accesses`
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,9 @@ class Trace:
 
     steps: np.ndarray  # uint32: executed instructions, as numbers of `CodeColumns`; wave w's are steps[starts[w] : starts[w + 1]]
     starts: np.ndarray  # (waves + 1,)
-    # int32 (n, 3), a row per access: clocks of the LDS banks or of the coalescer; index of its first line in `lines`; number of
-    # its lines (0 for LDS)
+    # int32 (n, 6), a row per access: clocks of the LDS banks or of the coalescer; index of its first line in `lines`; number of
+    # its lines (0 for LDS); clocks and lines if as many lanes had no bank conflict, or consecutive addresses;
+    # 1 if several lanes want the same address in memory, and no lane another one
     accesses: np.ndarray
     access_starts: np.ndarray  # (waves + 1,): wave w's accesses begin at access_starts[w]
     lines: np.ndarray  # uint32: numbers of 64-byte lines
@@ -126,18 +127,18 @@ def _walk(stream, entry, step, is_access, steps, accesses, lines):  # type: igno
             steps[done] = at
         done += 1
         if is_access[at]:
-            clocks, first = 0, held
+            clocks = least = fewest = uniform = 0
+            first = held
             while word < size and stream[word] & 0x3FFFFFFF == at and stream[word] >> 30 >= LDS:
-                cut = word + 1 >= size or (stream[word] >> 30 == MEMORY and word + 2 + (stream[word + 1] & 0xFFFF) > size)
+                cut = word + 1 >= size or (stream[word] >> 30 == MEMORY and word + 2 + (stream[word + 1] & 0xFF) > size)
                 if cut:  # the stream ended inside the record
                     word = size
                     break
-                if stream[word] >> 30 == LDS:
-                    clocks += stream[word + 1]
-                    word += 2
-                    continue
-                count = stream[word + 1] & 0xFFFF
-                clocks += stream[word + 1] >> 16
+                packed, count = stream[word + 1], stream[word + 1] & 0xFF
+                clocks += packed >> 24 & 0x7F
+                uniform = packed >> 31
+                least += packed >> 16 & 0xFF
+                fewest += packed >> 8 & 0xFF
                 word += 2
                 for number in range(count if fill else 0):  # without slices: see `simgpu.timing.channels`
                     lines[held + number] = stream[word + number]
@@ -145,6 +146,8 @@ def _walk(stream, entry, step, is_access, steps, accesses, lines):  # type: igno
                 word += count
             if fill:
                 accesses[found, CLOCKS], accesses[found, FIRST], accesses[found, COUNT] = clocks, first, held - first
+                accesses[found, LEAST_CLOCKS], accesses[found, LEAST_LINES] = least, fewest
+                accesses[found, UNIFORM] = uniform
             found += 1
         elif word < size and stream[word] & 0x3FFFFFFF == at:
             if stream[word] >> 30 == END or word + 1 >= size:

@@ -12,25 +12,21 @@ from __future__ import annotations
 import numba
 
 from simgpu.hardware.timing_rules.issue import MOST_LGKM, MOST_VM, SLOT, Kind, Unit
-from simgpu.timing.code import ATOMIC, COUNTS_LGKM, COUNTS_VM, STORE
-from simgpu.timing.state import (
-    FLIGHTS,
-    KEY_PRIORITY,
-    KEY_TIME,
-    LEVELS,
-    NEVER,
-    PRODUCERS,
-    SIMDS,
-    UNITS,
-    Cu,
-    CuResult,
-    Stall,
-    Tally,
-    Work,
-)
+from simgpu.timing import state
+from simgpu.timing.code import AHEAD, ATOMIC, COUNTS_LGKM, COUNTS_VM, INSTANT, STORE
+from simgpu.timing.state import FLIGHTS, KEY_PRIORITY, KEY_TIME, LEVELS, NEVER, PRODUCERS, SIMDS, UNITS, Stall, Tally
 
 OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
 unit = numba.njit(forceinline=True, **OPTIONS)
+
+
+@unit
+def completion(cu, inst, index, now, time, end):  # type: ignore[no-untyped-def]
+    """Returns the time at which a wave can use a load that ends at `end`: earlier if it is INSTANT or AHEAD."""
+    if inst.flags & AHEAD:
+        before, cu.earlier[index, now] = cu.earlier[index, now], end
+        return before if before > 0 else end
+    return time if inst.flags & INSTANT else end
 
 
 @unit
@@ -121,7 +117,7 @@ def issue_lds(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no
     other = (simd ^ 1) * UNITS + Unit.LDS
     issue.free[other] = max(issue.free[other], room)
     if inst.flags & COUNTS_LGKM:
-        count(cu.outstanding[index].lds, done + config.lds_latency, now)
+        count(cu.outstanding[index].lds, completion(cu, inst, index, now, time, done + config.lds_latency), now)
 
 
 @unit
@@ -221,10 +217,12 @@ def issue_vmem(cu, work, inst, index, now, time, simd, tally):  # type: ignore[n
         end = serve(cu, now, begin, through, missed, is_store, tally)
     if inst.flags & ATOMIC and missed > 0:
         end = max(end, begin + through + config.latency[0])
+    known = completion(cu, inst, index, now, time, end)
     if inst.flags & COUNTS_VM:
-        end = count(out.vm, end, now)
+        known = count(out.vm, known, now)
     if inst.flags & COUNTS_LGKM:
-        out.scalar_time, out.scalar_by = max(out.scalar_time, end), now
+        out.scalar_time, out.scalar_by = max(out.scalar_time, known), now
+    end = end if inst.flags & (INSTANT | AHEAD) else known
     if not is_store and nbytes > 0:
         vmem.flight_end[vmem.last % FLIGHTS], vmem.flight_bytes[vmem.last % FLIGHTS] = end, nbytes
         vmem.last += 1
@@ -238,8 +236,9 @@ def issue_smem(cu, inst, index, now, time, slot):  # type: ignore[no-untyped-def
     cu.issue[0].free[slot + Unit.SCALAR] = time + SLOT
     delay = config.scalar_hit if cu.scalar_seen[now] else config.latency[0]
     cu.scalar_seen[now] = 1
-    if inst.flags & COUNTS_LGKM and time + delay > out.scalar_time:
-        out.scalar_time, out.scalar_by = time + delay, now
+    known = completion(cu, inst, index, now, time, time + delay)
+    if inst.flags & COUNTS_LGKM and known > out.scalar_time:
+        out.scalar_time, out.scalar_by = known, now
 
 
 @unit
@@ -371,6 +370,7 @@ def begin_wave(cu, work, group, index, source, begin):  # type: ignore[no-untype
     wave.at, wave.stop, wave.access = work.starts[source], work.ends[source], work.access_starts[source]
     wave.line, wave.producer, wave.why = -1, -1, Stall.OTHER_WAIT
     out.vm.count, out.lds.count, out.scalar_time, out.scalar_by = 0, 0, 0, -1
+    cu.earlier[index] = 0
     wave.age = progress.ages
     progress.ages += 1
     wave.rank = rank(0, wave.age)
@@ -466,7 +466,7 @@ def go_on(cu, work, index, inst, time, ready, ends, code_line):  # type: ignore[
 def run(cu, work, result):  # type: ignore[no-untyped-def]
     """Runs the workgroups from issue to issue and fills `result`; returns the number of events in the log."""
     # The arguments are plain tuples: numba's cache would name classes, and be unreadable if another version renames them.
-    cu, work, result = Cu(*cu), Work(*work), CuResult(*result)
+    cu, work, result = state.Cu(*cu), state.Work(*work), state.CuResult(*result)
     config, issue, progress = cu.config, cu.issue[0], cu.progress[0]
     code_line, watches = max(1, config[0].code_line // 4), config[0].watch_end > 0
     while progress.left > 0:

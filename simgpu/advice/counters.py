@@ -1,0 +1,85 @@
+"""Figures of the model by the names of hardware counters, as rocprofv3 and ROCm Compute Profiler show them.
+
+Names and units: ROCm documentation, "MI300 and MI200 Series performance counters and metrics". Each is of the whole launch.
+Executions are those of the sampled workgroups, each for the workgroups nearest to it; clocks are the modelled CU's, in proportion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from simgpu.advice.costs import Cost, LineCost
+from simgpu.hardware.rates.pipelines import pipelines
+from simgpu.hardware.timing_rules.issue import Kind, Unit
+from simgpu.timing import state
+from simgpu.timing.dispatch import nearest_samples
+from simgpu.timing.predict import MOST_QUEUED, Prediction
+from simgpu.timing.trace import LINE_BYTES
+
+QUAD = 4  # clocks of a quad-cycle
+
+
+def counters(prediction: Prediction, lines: list[LineCost]) -> dict[str, int]:
+    """Returns modelled counters of a launch, by name.
+
+    >>> from simgpu import Device, asm, operators
+    >>> from simgpu.advice.costs import line_costs
+    >>> gpu = Device("mi300x")
+    >>> x, y = gpu.zeros((64, 64)), gpu.empty((64, 64))
+    >>> (run,) = asm.launch(asm.emit(operators.TiledComputation(64, 64, 64, target="mi300x")), gpu, x, x, y)
+    >>> timed = run.time()
+    >>> found = counters(timed, line_costs(timed, lambda offset: ""))
+    >>> found["SQ_WAVES"], found["SQ_INSTS_MFMA"] == run.counters["instructions_mfma"]
+    (16, True)
+    """
+    result, costs, hits = prediction.result, [cost for line in lines for cost in line.costs], _executions(prediction)
+    launch = hits.sum() / max(1, result.hits.sum())  # of the modelled CU's clocks
+    held = {stall.name: int(clocks) for stall, clocks in zip(state.Stall, result.stalls.sum(0), strict=True)}
+    arbiter = held["ARBITER_NOT_WIN"] + held["ARBITER_WIN_EX_STALL"]
+
+    def executed(wanted: Callable[[Cost], bool], each: Callable[[Cost], float] = lambda cost: 1.0) -> float:
+        return sum(each(cost) * hits[cost.number] for cost in costs if wanted(cost))
+
+    def memory(cost: Cost) -> bool:
+        return cost.kind is Kind.VMEM
+
+    def lds(cost: Cost) -> bool:
+        return cost.kind is Kind.LDS
+
+    line = pipelines(prediction.sampled.chip.arch).cache_line
+    stored = executed(lambda cost: memory(cost) and cost.store, lambda cost: cost.touched)
+    found = {
+        "GRBM_GUI_ACTIVE": prediction.cycles,
+        "SQ_WAVES": prediction.groups * prediction.sampled.used.waves,
+        "SQ_WAVE_CYCLES": launch * result.latency.sum() / QUAD,
+        "SQ_WAIT_ANY": launch * (result.stalls.sum() - arbiter) / QUAD,
+        "SQ_WAIT_INST_ANY": launch * arbiter / QUAD,
+        "SQ_BUSY_CU_CYCLES": prediction.active * result.clocks / QUAD,
+        "SQ_INSTS_VALU": executed(lambda cost: cost.unit in (Unit.VALU, Unit.ALONE, Unit.MATRIX)),
+        "SQ_INSTS_MFMA": executed(lambda cost: cost.unit is Unit.MATRIX),
+        "SQ_INSTS_SALU": executed(lambda cost: cost.unit is Unit.SCALAR and cost.kind is Kind.PLAIN),
+        "SQ_INSTS_SMEM": executed(lambda cost: cost.kind is Kind.SMEM),
+        "SQ_INSTS_VMEM_RD": executed(lambda cost: memory(cost) and not cost.store),
+        "SQ_INSTS_VMEM_WR": executed(lambda cost: memory(cost) and cost.store),
+        "SQ_INSTS_LDS": executed(lds),
+        "SQ_INSTS_BRANCH": executed(lambda cost: cost.unit is Unit.BRANCH),
+        "SQ_VALU_MFMA_BUSY_CYCLES": executed(lambda cost: cost.unit is Unit.MATRIX, lambda cost: cost.clocks),
+        "SQ_LDS_IDX_ACTIVE": executed(lds, lambda cost: cost.taken),
+        "SQ_LDS_BANK_CONFLICT": executed(lds, lambda cost: cost.taken - cost.least),
+        "TCP_TOTAL_CACHE_ACCESSES_sum": executed(memory, lambda cost: math.ceil(cost.touched * LINE_BYTES / line)),
+        "TCP_TCC_READ_REQ_sum": (launch * result.tally[state.Tally.L2_BYTES] - stored * LINE_BYTES) / line,
+        "TCP_TCC_WRITE_REQ_sum": stored,
+    }
+    return {name: max(0, round(float(value))) for name, value in found.items()}
+
+
+def _executions(prediction: Prediction) -> np.ndarray:
+    """Returns the executions of each instruction in the whole launch: each sample counts for the workgroups nearest to it."""
+    traces = prediction.sampled.whole
+    stand = nearest_samples([trace.group for trace in traces], min(prediction.groups, MOST_QUEUED))
+    times = np.bincount(stand, minlength=len(traces)) * prediction.groups / len(stand)
+    counted = [np.bincount(trace.steps, minlength=len(prediction.code.unit)) * trace.stretch for trace in traces]
+    return np.asarray(sum(count * time for count, time in zip(counted, times, strict=True)))

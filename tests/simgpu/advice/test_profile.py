@@ -1,0 +1,98 @@
+"""The first advice on kernels with a known best change is that change, and the changed kernel takes what was predicted."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from simgpu.advice.barriers import unneeded_barriers
+from simgpu.advice.counters import counters
+from simgpu.advice.profile import Profile, profile, profile_launch
+from simgpu.timing.predict import predict
+from simgpu.timing.without import NOTHING, Without
+from simgpu.tools.cases.sources import load
+from tests.support.slow_kernels import KERNELS, SlowKernel
+from tests.support.timed_kernels import LOOP, kernel_on_words
+
+SAMPLE = ("stride", "division", "uniform")  # in the default run: one of memory, of computation, of both
+
+
+def launch(one: SlowKernel, text: str) -> tuple[Any, dict[str, Any]]:
+    """Loads the kernel in `text` and returns it with the arguments of its launch."""
+    module = load(text, "mi300x")
+    (name,) = module
+    arguments = [module.device.upload(given) if hasattr(given, "dtype") else given for given in one.arguments]
+    return module[name], {"grid": one.grid, "block": one.block, "args": arguments}
+
+
+def line_of(place: str, text: str) -> str:
+    """Returns the source line that a place names."""
+    return text.splitlines()[int(place.rpartition(":")[2]) - 1] if place else ""
+
+
+def profiled(one: SlowKernel) -> Profile:
+    kernel, call = launch(one, one.text)
+    return profile_launch(kernel, **call)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in SAMPLE else [pytest.mark.exhaustive]) for n in KERNELS])
+def test_the_first_advice_is_the_known_change(name: str) -> None:
+    one = KERNELS[name]
+    found = profiled(one)
+    first = found.advice[0]
+    assert first.cause.kind == one.kind, [(each.cause.kind, each.gain) for each in found.advice]
+    assert one.at in line_of(first.cause.place, one.text)
+    kernel, call = launch(one, one.changed)
+    before, after = found.prediction.seconds, kernel.time(**call).seconds
+    assert after < before
+    assert abs(first.seconds - after) <= one.near * before, (before, first.seconds, after)
+    if not first.cause.bound:  # the order is that of the gains
+        assert all(other.gain <= first.gain for other in found.advice if not other.cause.bound)
+
+
+def test_a_bound_is_not_passed() -> None:
+    """A chain of loads cannot become shorter than without the loads."""
+    one = KERNELS["chase"]
+    first = profiled(one).advice[0]
+    kernel, call = launch(one, one.changed)
+    assert first.cause.bound and first.seconds < kernel.time(**call).seconds
+
+
+@pytest.mark.exhaustive
+def test_only_barriers_that_order_nothing_are_called_unneeded() -> None:
+    assert len(unneeded_barriers(*launch(KERNELS["barrier"], KERNELS["barrier"].text))) == 1
+    assert unneeded_barriers(*launch(KERNELS["transpose"], KERNELS["transpose"].text)) == frozenset()
+
+
+def test_without_nothing_and_without_all() -> None:
+    """Leaving out nothing changes nothing. Each cause left out only shortens the launch, and both together most."""
+    kernel, buffer = kernel_on_words(LOOP, 256 * 2048)
+    one = kernel.time(2048, 64, [buffer])
+    loads = frozenset(n for n, inst in one.sampled.instructions.items() if inst.mnemonic.startswith("global_load"))
+    waits = frozenset(n for n, inst in one.sampled.instructions.items() if inst.mnemonic.startswith("s_waitcnt"))
+    assert predict(one.sampled, without=NOTHING).cycles == one.cycles
+    instant, removed = Without(instant=loads), Without(removed=waits)
+    times = [predict(one.sampled, without=each).cycles for each in (instant, removed, instant | removed)]
+    assert max(times) < one.cycles and times[2] <= min(times)
+    assert (instant | removed).numbers == loads | waits
+
+
+def test_instructions_stand_for_lines_without_line_information() -> None:
+    kernel, buffer = kernel_on_words(LOOP, 256 * 2048)
+    found = profile(kernel.time(2048, 64, [buffer]))
+    assert found.lines[0].place.partition(" ")[2].startswith("s_waitcnt") and not found.lines[0].known
+    assert found.advice and "0x" in found.advice[0].cause.why
+
+
+def test_counters_count_what_the_launch_executes() -> None:
+    kernel, buffer = kernel_on_words(LOOP, 256 * 608)
+    one, run = kernel.time(608, 64, [buffer]), kernel.launch(608, 64, [buffer])
+    made = counters(one, list(profile(one).lines))
+    assert made["SQ_WAVES"] == 608 and made["GRBM_GUI_ACTIVE"] == round(one.cycles)
+    near = partial(pytest.approx, rel=0.05)  # every second workgroup does more: 128 of 608 are samples
+    assert made["SQ_INSTS_VMEM_RD"] + made["SQ_INSTS_VMEM_WR"] == near(run.counters["instructions_vmem"])
+    assert made["SQ_INSTS_VALU"] == near(run.counters["instructions_valu"])
+    assert made["SQ_INSTS_SMEM"] == near(run.counters["instructions_smem"])
+    assert made["SQ_LDS_BANK_CONFLICT"] == made["SQ_INSTS_LDS"] == 0

@@ -45,6 +45,7 @@ GROUPS = {
     },
     "time": {
         "time": "estimate a launch's time on a real GPU, and where it stalls",
+        "profile": "find what to change first, and the time without each cause",
         "bench": "time many launches: median, spread, TFLOPS, GB/s",
         "validate-time": "compare the model of time with published measurements",
     },
@@ -65,7 +66,7 @@ GROUPS = {
         "tune": "count the trials that a search of tiles needs",
     },
 }
-FIRST = ("check", "lint", "exec", "hip", "triton", "debug", "why", "layout", "disasm", "time", "run", "emit")
+FIRST = ("check", "lint", "exec", "hip", "triton", "debug", "why", "layout", "time", "profile", "run", "emit")
 VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
 FINE, WRONG, USAGE = 0, 1, 2
 # Shells report these when SIGINT or SIGPIPE ended a process.

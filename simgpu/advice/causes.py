@@ -91,11 +91,13 @@ def scattered(scene: Scene) -> Iterator[Cause]:
             continue
         hits = sum(cost.line.hits for cost in guilty)
         touched, needed = (sum(getattr(cost, name) * cost.line.hits for cost in guilty) / hits for name in ("touched", "needed"))
+        taken, least = (sum(getattr(cost, name) * cost.line.hits for cost in guilty) / hits for name in ("taken", "least"))
         what = "stores to" if all(cost.store for cost in guilty) else "loads from"
-        yield Cause(
-            "uncoalesced", line.place, f"{what} {touched:.3g} lines of 64 bytes an access; consecutive lanes need {needed:.3g}",
-            "let consecutive lanes access consecutive addresses", Without(smooth=_numbers(guilty)),
-        )
+        why = f"{what} {touched:.3g} lines of 64 bytes an access; consecutive lanes need {needed:.3g}"
+        if touched <= WASTE * needed:
+            why = f"{taken:.3g} clocks of address coalescing an access; consecutive lanes need {least:.3g}"
+        change = "let consecutive lanes access consecutive addresses"
+        yield Cause("uncoalesced", line.place, why, change, Without(smooth=_numbers(guilty)))
 
 
 def _wastes(cost: Cost) -> bool:

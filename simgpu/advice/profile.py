@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.advice.barriers import unneeded_barriers
 from simgpu.advice.causes import Cause, Scene, atomics, conflicts, latencies, scattered, uniform_loads
 from simgpu.advice.costs import LineCost, Place, line_costs
-from simgpu.advice.work import barriers, computation, dispatch, idling, occupancy
+from simgpu.advice.work import around_the_loop, barriers, computation, dispatch, idling, occupancy
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import NEAR, Prediction, predict
 from simgpu.timing.without import NOTHING, Without
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from simgpu.device import Kernel
 
 SEARCHES = (
-    conflicts, scattered, uniform_loads, atomics, barriers, occupancy, computation, latencies, idling, dispatch,
+    conflicts, scattered, uniform_loads, atomics, barriers, occupancy, computation, latencies, idling, around_the_loop,
+    dispatch,
 )  # fmt: skip
 MOST_CAUSES = 24  # that are predicted, of most waiting first
 LEAST_GAIN = 0.01  # fraction of the time that a cause must cost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simgpu.advice.causes import Cause, Scene
+from simgpu.advice.causes import LOOP, Cause, Scene
 from simgpu.advice.costs import Cost, LineCost
 from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.timing_rules.issue import Kind, Unit
@@ -113,6 +113,24 @@ def occupancy(scene: Scene) -> Iterator[Cause]:
     if said and (fits > MOST_RESIDENT_LDS or not used.lds > fits):
         why = f"{' and '.join(said)}: {now} workgroup{'s' * (now > 1)} ({now * used.waves} waves) on a CU"
         yield Cause("occupancy", "", why, f"{' and '.join(cut)}: {now + 1} would fit", Without(groups=1))
+
+
+def around_the_loop(scene: Scene) -> Iterator[Cause]:
+    """Yields what a kernel with matrix instructions executes before and after their loop: its matrix units are idle then."""
+    costs = sorted((cost for line in scene.lines for cost in line.costs), key=lambda cost: cost.number)
+    loop = [cost.number for cost in costs if cost.unit is Unit.MATRIX and cost.line.hits > LOOP * scene.waves]
+    if not loop:
+        return
+    outside = [cost for cost in costs if cost.line.hits <= LOOP * scene.waves and cost.kind is not Kind.END]
+    parts = {
+        "prologue": ([cost for cost in outside if cost.number < loop[0]], "before", "begin loading sooner; more K a workgroup"),
+        "epilogue": ([cost for cost in outside if cost.number > loop[-1]], "after", "store while another workgroup computes"),
+    }
+    for kind, (found, when, change) in parts.items():
+        clocks = sum(cost.line.latency for cost in found)
+        if scene.matters(clocks):
+            why = f"{clocks / scene.waves:,.0f} clocks of each wave {when} the loop of matrix instructions"
+            yield Cause(kind, "", why, change, _removed(found), bound=True)
 
 
 def dispatch(scene: Scene) -> Iterator[Cause]:

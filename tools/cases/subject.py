@@ -21,6 +21,7 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.inputs import add_inputs_option
 from simgpu.tools.shared.launching import Watch, add_device_options, launch_work
 from simgpu.tools.shared.parser import Parser
+from simgpu.tools.shared.source_files import source_lines
 
 if TYPE_CHECKING:
     from simgpu import Kernel
@@ -59,6 +60,29 @@ class Subject:
         given = (self.call.get(name) for name in ("grid", "block", "dynamic_lds", "global_size"))
         grid, block, lds, size = given
         return Geometry.of(grid, block if block is not None else 64, lds or 0, size)
+
+    def places(self, offset: int) -> list[str]:
+        """Returns the source lines that led to a code offset, the outermost call first."""
+        lines = [str(frame.line) for frame in reversed(self.kernel.module.code.debug.frames(self.kernel.info.start + offset))]
+        if self.origins:
+            lines = [self.origins[line].removeprefix("before ") for line in lines if line in self.origins]
+        return lines
+
+    def line(self, offset: int) -> str:
+        """Returns the user's `file:line` of a code offset, "" if unknown."""
+        if self.origins:
+            return next(iter(self.places(offset)[-1:]), "")
+        return str(self.kernel.module.code.debug.users_line(self.kernel.info.start + offset) or "")
+
+    def source_text(self, place: str) -> str:
+        """Returns the text of a `file:line` without blanks around it, "" if the file is not here."""
+        name, _, number = place.rpartition(":")
+        lines = self._files.setdefault(name, source_lines(name, self.folders)) if name and number.isdecimal() else None
+        return lines[int(number) - 1].strip() if lines and 0 < int(number) <= len(lines) else ""
+
+    @cached_property
+    def _files(self) -> dict[str, list[str] | None]:
+        return {}
 
     def debugger(self, group: tuple[int, ...] = ()) -> Debugger:
         """Returns a debugger of the launch."""

@@ -24,7 +24,7 @@ MOST_BYTES = 5_000_000
 # The views' files, in the order of the page's one script.
 SCRIPTS = (
     "base.js", "numbers.js", "source.js", "tables.js", "fragments.js", "lds.js", "tree.js", "roofline.js", "waves.js",
-    "traffic.js", "compare.js", "shell.js",
+    "traffic.js", "compare.js", "advice.js", "shell.js",
 )  # fmt: skip
 # Nothing may be fetched, whatever a document holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"

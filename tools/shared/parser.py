@@ -17,6 +17,10 @@ EXAMPLES = {
     "asm": ("asm k.s -o k.co", "asm k.s --target mi300x -o -"),
     "run": ("run gemm -m 1000 -n 777 -k 333 --dtype f16 --target mi300x", "run attention -L 1000 -d 64 --causal --target mi355x"),
     "time": ("time gemm -m 4096 -n 4096 -k 4096 --dtype f16 --target mi300x", "time k.co --grid 304 --arg zeros:f32:4096"),
+    "profile": (
+        "profile k.hip --grid 16,16 --block 32,8 --arg count:f32:262144 --arg zeros:f32:262144 --target mi300x",
+        "profile gemm -m 4096 -n 4096 -k 4096 --dtype f16 --target mi300x",
+    ),
     "museum": ("museum", "museum barrier-before-wait --save ."),
     "layout": ("layout v_mfma_f32_16x16x16f16 --target mi300x", "layout v_mfma_f32_32x32x8f16 --target gfx90a --element 9,3"),
     "lds": ("lds k.co --grid 4 --arg zeros:f32:256", "lds gemm -m 256 -n 256 -k 64 --dtype f16 --target mi300x"),

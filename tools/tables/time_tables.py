@@ -35,13 +35,13 @@ def time_text(name: str, one: Prediction, most: int) -> list[str]:
         "", f"{name} on {chip.name}",
         f"  {one.cycles:,.0f} cycles",
         f"  {micro[0]} us at {one.clock.mhz:,.0f} MHz; {micro[1]} to {micro[2]} us",
-        *_wrap(f"clock: {one.clock.source}"),
-        *_wrap(f"limited by: {one.limit}"),
-        *_wrap(f"of the peaks: {shares}"),
-        *_wrap(f"{one.groups:,} workgroups on {one.active} CUs, {one.resident} at a time on each, {one.per_cu} on the busiest"),
+        *wrap(f"clock: {one.clock.source}"),
+        *wrap(f"limited by: {one.limit}"),
+        *wrap(f"of the peaks: {shares}"),
+        *wrap(f"{one.groups:,} workgroups on {one.active} CUs, {one.resident} at a time on each, {one.per_cu} on the busiest"),
     ]  # fmt: skip
     for note in one.notes:
-        said += _wrap(f"note: {note}")
+        said += wrap(f"note: {note}")
     worst = sorted(lines(one), key=lambda line: (-line.stall - line.idle, line.offset))[: max(0, most)]
     if worst:
         said += ["", "  Where waves of a CU stall (clocks, all its waves)", _HEAD]
@@ -60,11 +60,12 @@ def _row(line: TimedLine) -> list[str]:
     return made
 
 
-def _wrap(text: str) -> list[str]:
-    lines, now = [], " "
+def wrap(text: str, indent: int = 2) -> list[str]:
+    """Returns text in lines of WIDTH columns; later lines are indented by two more."""
+    lines, now = [], " " * (indent - 1)
     for word in text.split():
-        if len(now) + 1 + len(word) > WIDTH:
+        if len(now) + 1 + len(word) > WIDTH and now.strip():
             lines.append(now)
-            now = "   "
+            now = " " * (indent + 1)
         now += f" {word}"
     return [*lines, now]

@@ -17,6 +17,7 @@
     litmus.py  litmus tests of the memory model
     museum.py  public bugs, before and after
     time.py    modelled time of a run or exec on a real GPU
+    profile.py  what to change first in a kernel
     validate_time.py  the time model against published measurements
     sweep.py   many shapes, types and targets, into a table
     bench.py   host time of an operator or a code object

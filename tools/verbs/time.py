@@ -6,14 +6,13 @@ import json
 import shlex
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.cases.subject import Subject, subjects
-from simgpu.tools.page.page import add_html_option
+from simgpu.tools.page.page import Page, add_html_option
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.launching import launch_work
@@ -42,14 +41,19 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def _own_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--clock", type=float, metavar="MHZ", help="the engine's clock (default: the board's)")
-    parser.add_argument("--warm", action="store_true", help="caches hold an earlier launch's data (default: cold)")
+    add_model_options(parser)
     parser.add_argument("--lines", type=int, default=10, metavar="N", help="instructions that stall most (default: 10)")
     parser.add_argument("--perfetto", metavar="FILE", help="write a timeline of a CU, for ui.perfetto.dev")
     parser.add_argument("--speedscope", metavar="FILE", help="write stacks of stalled clocks, for speedscope.app")
     parser.add_argument("--att", metavar="DIR", help="write a thread trace as rocprofv3 does, for ROCprof Compute Viewer")
     add_html_option(parser)
     add_json_option(parser)
+
+
+def add_model_options(parser: ArgumentParser) -> None:
+    """Adds options of the model of time."""
+    parser.add_argument("--clock", type=float, metavar="MHZ", help="the engine's clock (default: the board's)")
+    parser.add_argument("--warm", action="store_true", help="caches hold an earlier launch's data (default: cold)")
 
 
 def run(options: Namespace) -> int:
@@ -62,12 +66,12 @@ def run(options: Namespace) -> int:
         "mhz": wanted.clock, "warm": wanted.warm, "events": EVENTS if wanted.perfetto or wanted.att or wanted.html else 0
     }
     timed = [
-        TimedLaunch(one, launch_work(one.kernel.title, partial(one.kernel.time, **one.call, **how)))
+        (one, launch_work(one.kernel.title, partial(one.kernel.time, **one.call, **how)))
         for one in subjects("time", options.what, rest, compares=False)
     ]
-    found = [(one.subject.kernel.title, one.prediction) for one in timed]
+    found = [(one.kernel.title, prediction) for one, prediction in timed]
     if wanted.html:
-        _save_page(wanted, timed)
+        timed_page(f"time of {options.what}", timed, shlex.join(["simgpu", *options.words])).save(wanted.html, wanted.force)
     if wanted.perfetto:
         from simgpu.timing.perfetto import timeline
 
@@ -76,7 +80,7 @@ def run(options: Namespace) -> int:
     if wanted.speedscope:
         from simgpu.timing.speedscope import profiles
 
-        stacks = profiles([(one.subject.kernel.title, one.prediction, one.places) for one in timed], f"simgpu time {options.what}")
+        stacks = profiles([(one.kernel.title, prediction, one.places) for one, prediction in timed], f"simgpu time {options.what}")
         write(wanted.speedscope, json.dumps(stacks, separators=(",", ":")).encode(), wanted.force)
     if wanted.att:
         from simgpu.timing.thread_trace import write_trace
@@ -91,33 +95,16 @@ def run(options: Namespace) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class TimedLaunch:
-    """A launch, and the model's prediction."""
-
-    subject: Subject
-    prediction: Prediction
-
-    def places(self, offset: int) -> list[str]:
-        """Returns the source lines that led to a code offset, the outermost call first."""
-        kernel, origins = self.subject.kernel, self.subject.origins
-        code, address = kernel.module.code, kernel.info.start + offset
-        lines = [str(frame.line) for frame in reversed(code.debug.frames(address))]
-        if origins:
-            lines = [origins[line].removeprefix("before ") for line in lines if line in origins]
-        return lines
-
-
-def _save_page(options: Namespace, timed: Sequence[TimedLaunch]) -> None:
-    """Writes the file of --html."""
+def timed_page(
+    title: str, timed: Sequence[tuple[Subject, Prediction]], command: str, parts: Sequence[dict[str, Any]] = ()
+) -> Page:
+    """Returns the page of timed launches. parts: more parts of each kernel's document."""
     from simgpu.tools.page.launched import launches_document
-    from simgpu.tools.page.page import Page
     from simgpu.tools.page.watching import WatchedLaunch
 
-    launches = [
-        WatchedLaunch(one.subject.kernel, one.subject.call, origins=one.subject.origins, timed=one.prediction).look()
-        for one in timed
-    ]
-    document = launches_document(launches, timed[0].subject.folders)
+    launches = [WatchedLaunch(one.kernel, one.call, origins=one.origins, timed=prediction).look() for one, prediction in timed]
+    document = launches_document(launches, timed[0][0].folders)
+    for kernel, more in zip(document["kernels"], parts, strict=False):
+        kernel.update(more)
     note = "counts, clocks and stalls are those of the modelled compute unit, not of the whole launch"
-    Page(f"time of {options.what}", document, shlex.join(["simgpu", *options.words]), [note]).save(options.html, options.force)
+    return Page(title, document, command, [note])

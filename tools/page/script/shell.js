@@ -1,6 +1,7 @@
 // The window: head, tabs, the view in sight, help.
 
 const VIEWS = [
+  ["advice", "Advice", AdviceView],
   ["tables", "Tables", TablesView],
   ["source", "Source", SourceView],
   ["registers", "Registers", RegistersView],

@@ -14,6 +14,7 @@ first used.
     checks/      checked mode
     device.py    the public Device: the engine's, with checks by name
     debugger/    one workgroup again: stops, steps forward and backward, where a value came from
+    weak/        weak mode: caches that hold old copies, waves in an order that a seed chooses
     profile.py   where the time of launches goes, by opcode
     timing/      the model that predicts how long a launch would take
     advice/      what to change first in a kernel, and the launch's time without each cause

@@ -135,6 +135,8 @@ class Device(engine.Device):
     timeout: seconds that a launch may last, None for any.
     unique_bytes: True if launches count `unique_read_bytes` and `unique_write_bytes`.
     suppressions: a file of known findings, which are not reported (`engine.suppressions`).
+    weak: seed of weak mode, whose caches hold old copies and whose waves run in an order that the seed chooses, on one host
+    thread (docs/how-to/find-a-missing-fence.md). None: memory shows each access at once.
 
     Raises TargetError for an unknown target, OSError for a file that cannot be read, LaunchError for other bad arguments.
 
@@ -155,13 +157,18 @@ class Device(engine.Device):
         timeout: float | None = None,
         unique_bytes: bool = True,
         suppressions: Suppressions | str | os.PathLike[str] | None = None,
+        weak: int | None = None,
     ) -> None:
+        if weak is not None and weak < 0:
+            raise LaunchError(f"weak={weak}: give a seed of 0 or more")
+        if weak is not None and check:
+            raise LaunchError(f"weak={weak}: weak mode reports no findings; leave check out, or launch twice")
         if check not in (False, True, "performance") and not str(check).startswith("numerics"):
             raise LaunchError(f"check={check!r}: give False, True, \"performance\" or \"numerics\"")
         known = read(suppressions) if isinstance(suppressions, (str, os.PathLike)) else suppressions
         super().__init__(
-            target, check=check, checks=_checks(check), threads=threads, max_instructions=max_instructions, timeout=timeout,
-            unique_bytes=unique_bytes, suppressions=known,
+            target, check=check, checks=_checks(check, weak), threads=threads, max_instructions=max_instructions, timeout=timeout,
+            unique_bytes=unique_bytes, suppressions=known, weak=weak,
         )  # fmt: skip
 
     def load(self, source: str | os.PathLike[str] | bytes, place: engine.Place | None = None) -> Module:
@@ -175,8 +182,12 @@ class Device(engine.Device):
         return found
 
 
-def _checks(check: bool | str) -> tuple[Check, ...]:
+def _checks(check: bool | str, weak: int | None) -> tuple[Check, ...]:
     """Returns the checks of a mode. They are imported here because plain mode starts faster without them."""
+    if weak is not None:
+        from simgpu.weak.mode import WeakMemory
+
+        return (WeakMemory(),)
     if not check:
         return ()
     if isinstance(check, str) and check.startswith("numerics"):

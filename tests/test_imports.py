@@ -78,7 +78,7 @@ ORDER = {
         "checks/lint",
         "checks",
         "checks/suite.py",
-        "sampling slices",
+        "sampling slices weak",
         "device.py",
         "advice",
         "matrix/one_mfma.py profile.py",

@@ -74,7 +74,7 @@ class GuardedCheck(Check):
     def __init__(self, check: Check) -> None:
         self.check = check
         self.wave_bytes, self.undefined = check.wave_bytes, check.undefined
-        self.sums = check.sums
+        self.sums, self.moves = check.sums, check.moves
 
     @property
     def kind(self) -> type[Hooks]:
@@ -121,6 +121,14 @@ class GuardedCheck(Check):
     def overwrite(self, frame: Frame, access: Access) -> None:
         with blame(self):
             self.check.overwrite(frame, access)
+
+    def move(self, frame: Frame, access: Access) -> None:
+        with blame(self):
+            self.check.move(frame, access)
+
+    def approach(self, frame: Frame, access: Access) -> None:
+        with blame(self):
+            self.check.approach(frame, access)
 
     def takes_rows(self) -> bool:
         return self.check.takes_rows()

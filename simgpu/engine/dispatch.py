@@ -38,6 +38,7 @@ class Dispatch:
     shadows: dict[str, Any]  # data that checks keep from one launch to the next
     check: bool | str  # see `device.Device`
     suppressions: Suppressions  # findings that are not reported
+    weak: int | None  # seed of weak mode, None outside it
     max_instructions: int
     timeout: float | None  # seconds
     # Derived values:

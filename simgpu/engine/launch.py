@@ -102,7 +102,7 @@ class Launch(Dispatch):
         self.code, self.bias, self.origins = kernel.module.code, kernel.module.bias, kernel.module.origins
         self.device = device = kernel.module.device
         self.chip, self.memory, self.shadows, self.check = device.descriptor, device.memory, device.shadows, device.check
-        self.suppressions = device.suppressions
+        self.suppressions, self.weak = device.suppressions, device.weak
         self.max_instructions, self.timeout = device.max_instructions, device.timeout
         # Checks examine all writes to memory, so launches with checks do not reuse kept memory.
         self.borrowed = LaunchLoan(device.memory, None if device.checks else device.kept)

@@ -176,6 +176,7 @@ class Hooks:
     """
 
     sums = False  # True to see matrix instructions by `on_sums`, including tiles of them (`matrix.tiles`)
+    moves = False  # True if `move` copies the bytes of accesses to device memory; fast paths are then left out
 
     @property
     def kind(self) -> type[Hooks]:
@@ -227,6 +228,12 @@ class Hooks:
 
     def overwrite(self, frame: Frame, access: Access) -> None:
         """Emits code before `frame.inst` stores to LDS or device memory; `access` follows. Whole waves have stored already."""
+
+    def move(self, frame: Frame, access: Access) -> None:
+        """Emits the copy between staging and device memory, only if `moves`."""
+
+    def approach(self, frame: Frame, access: Access) -> None:
+        """Emits code before an atomic or a scalar access to device memory, which its handler always does itself."""
 
     def takes_rows(self) -> bool:
         """True if `row` may finish an access."""

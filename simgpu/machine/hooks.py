@@ -7,7 +7,7 @@ import functools
 from llvmlite import ir
 
 from simgpu.machine.accesses import Access
-from simgpu.machine.frame import Frame
+from simgpu.machine.frame import Frame, Hooks
 from simgpu.machine.values import I1, IrValue
 
 
@@ -22,6 +22,17 @@ def row_taken(frame: Frame, first: IrValue) -> IrValue:
     for hooks in frame.hooks:
         done = frame.emit_and(done, functools.partial(hooks.row, frame, first))
     return done
+
+
+def mover(frame: Frame) -> Hooks | None:
+    """Returns the hooks that copy the bytes of accesses to device memory; None if the handler does."""
+    return next((hooks for hooks in frame.hooks if hooks.moves), None)
+
+
+def approach(frame: Frame, access: Access) -> None:
+    """Calls the frame's hooks before an atomic or a scalar access to device memory."""
+    for hooks in frame.hooks:
+        hooks.approach(frame, access)
 
 
 def overwrites(frame: Frame, access: Access) -> None:

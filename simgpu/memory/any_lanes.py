@@ -16,7 +16,7 @@ from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.frame import Frame, SharedPart
-from simgpu.machine.hooks import observe, overwrites
+from simgpu.machine.hooks import mover, observe, overwrites
 from simgpu.machine.jit import CALLED, compiler
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.values import I8, I32, I64, IrValue, where
@@ -80,7 +80,10 @@ class GlobalAccess:
             )  # fmt: skip
             if self.to_memory:
                 overwrites(self.frame, access)
-            copy.run(mask, host_of)
+            if hooks := mover(self.frame):
+                hooks.move(self.frame, access)
+            else:
+                copy.run(mask, host_of)
             mark(self.frame, entry, offsets, mask, copy, self.lane_bytes, self.to_memory)
             observe(self.frame, access)
 

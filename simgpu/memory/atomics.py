@@ -14,7 +14,7 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import observe, overwrites
+from simgpu.machine.hooks import approach, observe, overwrites
 from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import OperandPlace
@@ -66,6 +66,7 @@ def global_atomic(
         offsets = None if host_addresses else addresses - base
         access = Access("global", offsets, mask, bits // 8, True, True, True, entry)
         if not host_addresses:
+            approach(frame, access)
             overwrites(frame, access)
         frame.store(addresses, frame.at(frame.wave, layout.ADDRESSES), align=8)
         each_lane(frame, mask, serve_lane)

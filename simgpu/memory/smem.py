@@ -12,7 +12,7 @@ from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import observe
+from simgpu.machine.hooks import approach, observe
 from simgpu.machine.layout import Fault
 from simgpu.machine.operands import OperandPlace, Plan
 from simgpu.machine.values import I32, I64, IrValue, where
@@ -113,11 +113,13 @@ def _mark(frame: Frame, entry: IrValue, offset: IrValue, size: int, table: int) 
 def transfer(frame: Frame, address: IrValue, registers: IrValue, size: int, to_memory: bool) -> None:
     """Copies `size` bytes between a device address and scalar registers; checks the range and marks the bytes."""
     place, entry, offset = locate(frame, address, size, to_memory)
+    access = Access("scalar", offset, None, size, not to_memory, to_memory, entry=entry)
+    approach(frame, access)
     source, target = (registers, place) if to_memory else (place, registers)
     for at in range(0, size, 64):
         copy_bytes(source.at(at), target.at(at), min(64, size - at))
     _mark(frame, entry, offset, size, layout.ALLOC_WRITTEN if to_memory else layout.ALLOC_READ)
-    observe(frame, Access("scalar", offset, None, size, not to_memory, to_memory, entry=entry))
+    observe(frame, access)
 
 
 def _atomic(frame: Frame, inst: Instruction, address: IrValue, data: IrValue) -> None:
@@ -132,10 +134,12 @@ def _atomic(frame: Frame, inst: Instruction, address: IrValue, data: IrValue) ->
         with frame.build.if_then((address & size - 1) != 0, likely=False):
             frame.fault(Fault.MISALIGNED, address, ir.Constant(I32, -1))
     place, entry, offset = locate(frame, address, size, True)
+    access = Access("scalar", offset, None, size, True, True, True, entry)
+    approach(frame, access)
     old = indivisible(frame, inst, place, values)
     for table in (layout.ALLOC_READ, layout.ALLOC_WRITTEN):
         _mark(frame, entry, offset, size, table)
-    observe(frame, Access("scalar", offset, None, size, True, True, True, entry))
+    observe(frame, access)
     if inst.mods.get("glc"):
         data.store(old)
 

@@ -9,6 +9,7 @@ from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Imm, Instruction, Off, Reg
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import mover
 from simgpu.machine.operands import OperandPlace, Plan
 from simgpu.machine.values import IrValue
 from simgpu.memory import buffers, flat, scratch
@@ -33,7 +34,7 @@ class Way(NamedTuple):
 
 def dwords(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
     """True if `whole_wave` serves an access of this width."""
-    return direct.serves(frame, rows_of(inst))
+    return direct.serves(frame, rows_of(inst)) and mover(frame) is None
 
 
 def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:

@@ -42,7 +42,7 @@ def intermediate(test: LitmusTest) -> str:
     for number, thread in enumerate(test.threads):
         lines = ["%lane = call i32 @llvm.amdgcn.workitem.id.x()"]
         lines += [f"%at.{name} = getelementptr i32, ptr addrspace(1) %{name}, i32 %lane" for name in (*test.locations, RESULTS)]
-        lines += [_line(step) for step in thread]
+        lines += [statement(step) for step in thread]
         loads = [step.register for step in thread if step.register]
         for place, register in enumerate(loads):
             lines.append(f"%to.{register} = getelementptr i32, ptr addrspace(1) %at.{RESULTS}, i32 {64 * place}")
@@ -51,7 +51,8 @@ def intermediate(test: LitmusTest) -> str:
     return "".join(made) + "declare i32 @llvm.amdgcn.workitem.id.x()\n"
 
 
-def _line(step: LitmusStep) -> str:
+def statement(step: LitmusStep) -> str:
+    """Returns a step as LLVM IR."""
     scope = "" if step.scope == Scope.SYSTEM else f' syncscope("{step.scope.words}")'
     place, atomic, order = f"ptr addrspace(1) %at.{step.location}", "", ""
     if step.order is not None:
@@ -65,16 +66,21 @@ def _line(step: LitmusStep) -> str:
     return f"%{step.register} = atomicrmw add {place}, i32 {step.value}{order}"
 
 
-def compile_test(test: LitmusTest, target: str) -> list[list[MachineStep]]:
-    """Compiles each thread into its steps. Raises ToolchainError without a compiler, UsageError for unexpected code."""
+def code_object(name: str, source: str, target: str) -> bytes:
+    """Compiles LLVM IR. Raises ToolchainError without a compiler, UsageError with its message. name: of the test, for messages."""
     tool = compiler()
     with tempfile.TemporaryDirectory(prefix="simgpu-litmus-") as scratch:
-        Path(scratch, "test.ll").write_text(intermediate(test))
+        Path(scratch, "test.ll").write_text(source)
         made = [*tool.clang, *MACHINE, f"-mcpu={target}", "-c", "test.ll", "-o", "test.o"]
         data, said = link((made, [*tool.lld, "-shared", "test.o", "-o", "test.co"]), Path(scratch, "test.co"))
     if data is None:
-        raise UsageError(f"{test.name}: {said}")
-    code = CodeObject.parse(data, target)
+        raise UsageError(f"{name}: {said}")
+    return data
+
+
+def compile_test(test: LitmusTest, target: str) -> list[list[MachineStep]]:
+    """Compiles each thread into its steps. Raises ToolchainError without a compiler, UsageError for unexpected code."""
+    code = CodeObject.parse(code_object(test.name, intermediate(test), target), target)
     return [_steps(test, thread, code, f"thread{number}", target) for number, thread in enumerate(test.threads)]
 
 

@@ -161,7 +161,8 @@ class CacheModel:
             yield state._replace(registers=_with(state.registers, step.register, near[key]))
         if key in dirty:
             yield self._fill(state, key, step, dirty[key])
-            return
+            state = self._written_back(state, group, step.location)  # or first, so that another XCD's value may replace it
+            clean = dict(state.clean)
         if step.scope < self.far and key in clean:
             yield self._fill(state, key, step, clean[key])
         for reached in self._memory_as_seen(state, group, step.location):

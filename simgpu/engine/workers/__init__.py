@@ -10,5 +10,6 @@
     team.py            runs the workers on threads; all have ended before it returns or raises
     scheduler.py       a worker's job as the loop's structures, and its counts
     scheduler_loop.py  the loop: workgroups to waves to handlers
+    seeded_loop.py     the same in an order that a seed chooses, for weak mode
     running.py         the entry to the loop
 """

@@ -8,7 +8,7 @@ from simgpu.machine import layout
 OWNERS = (
     "paths", "in_flight", "lds_dma", "races", "late_arrival", "debugger", "workgroup", "events", "uninitialized", "bounds",
     "performance", "path_trace", "flow", "numerics", "shadow", "writer",
-    "touching",
+    "touching", "weak",
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from simgpu.engine.workers.scheduler import Slot, WorkerJob
 from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.jit import compiler
 
-LOOP = "scheduler"  # the loop's key among the handlers
+LOOP, SEEDED_LOOP = "scheduler", "seeded scheduler"  # the loops' keys among the handlers
 
 
 def loop_source(name: str) -> ModuleSource:
@@ -23,10 +23,17 @@ def loop_source(name: str) -> ModuleSource:
     return scheduler_loop.run_worker.source(name)
 
 
+def _seeded_source(name: str) -> ModuleSource:
+    """Returns the source of the loop of weak mode."""
+    from simgpu.engine.workers import seeded_loop
+
+    return seeded_loop.run_seeded_worker.source(name)
+
+
 @functools.cache
-def _entry() -> Callable[[int, int, int], int]:
+def _entry(key: str) -> Callable[[int, int, int], int]:
     signature = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)
-    return signature(compiler().address_of_source(LOOP, loop_source))
+    return signature(compiler().address_of_source(key, loop_source if key == LOOP else _seeded_source))
 
 
 def run_worker(job: WorkerJob, slots: ctypes.Array[Slot]) -> int:
@@ -35,4 +42,4 @@ def run_worker(job: WorkerJob, slots: ctypes.Array[Slot]) -> int:
     The status is FINISHED (none is left), NEED_PYTHON (the current wave needs service), LIMIT (the budget is used up), STOPPED,
     PAUSED, or IDLE (all waves wait for waves of other workers). After any status except FINISHED, another call continues.
     """
-    return _entry()(ctypes.addressof(job), ctypes.addressof(slots), len(slots))
+    return _entry(SEEDED_LOOP if job.random else LOOP)(ctypes.addressof(job), ctypes.addressof(slots), len(slots))

@@ -82,6 +82,14 @@ def copy(build: Builder, target: IrValue, source: IrValue, count: IrValue) -> No
 
 
 @part
+def draw(state: int) -> int:
+    """Returns 31 random bits, and advances the generator whose i64 state is at an address (Knuth's MMIX, its high bits)."""
+    following = load64(state) * 6364136223846793005 + 1442695040888963407
+    store64(state, following)
+    return following >> 33 & 0x7FFFFFFF
+
+
+@part
 def clear(address: int, count: int) -> None:
     """Zeroes `count` bytes."""
     fill(address, count, 0)

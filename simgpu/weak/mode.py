@@ -1,0 +1,163 @@
+"""Weak mode as hooks of handlers; see `docs/explanation/memory-model.md`."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from ctypes import addressof, c_int64
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llvmlite import ir
+
+from simgpu.alu.control import ENDS
+from simgpu.checks.races.ordering import bits_of
+from simgpu.checks.races.storage import lazy_zeros
+from simgpu.engine.check import Check
+from simgpu.engine.finding import Finding
+from simgpu.engine.workers.scheduler import WorkerJob
+from simgpu.hardware.isa.instruction import Imm, Instruction
+from simgpu.hardware.isa.kinds import ControlKind
+from simgpu.hardware.memory_model import L2_ONLY, Scope, cache_operation, scope_of
+from simgpu.hardware.timing_rules.waits import awaited_counters
+from simgpu.machine import layout
+from simgpu.machine.accesses import Access
+from simgpu.machine.frame import Frame
+from simgpu.machine.layout import Status
+from simgpu.machine.operands import OperandPlace, Plan
+from simgpu.machine.values import I64, IrValue
+from simgpu.memory.any_lanes import field
+from simgpu.memory.lane_copy import rows_of
+from simgpu.memory.vmem import moves_of
+from simgpu.weak import accesses
+from simgpu.weak.caches import CACHE, LINE_BYTES, WeakBlock
+from simgpu.weak.late import LATE_BYTES
+
+if TYPE_CHECKING:
+    from simgpu.engine.dispatch import Dispatch
+    from simgpu.engine.workers.worker import Worker
+
+L1_LINES, L2_LINES = 256, 4096  # 16 KiB, as on gfx908 and gfx90a; 256 KiB, far below MI300X's 4 MiB, so that lines run short
+DIE_CUS, DEVICE_CUS = 4, 16  # CUs of an XCD, and of a device that is one die: a few, so that workgroups meet on each
+CONTROL = (ControlKind.WAITCNT, ControlKind.CACHE, ControlKind.BARRIER, *ENDS)
+SPACES = ("global", "flat", "buffer", "tbuffer", "smem", "scratch")
+# The seed chooses one for each chance of a `WeakBlock`.
+CHANCES = {
+    "lose": (1, 2, 4), "keep": (0, 1, 3), "perform": (0, 1, 1, 3), "write_back": (0, 1, 2, 4), "advance": (2, 4, 6),
+    "postpone": (0, 0, 1), "pause": (0, 0, 1, 3),
+}  # fmt: skip
+HOLDS = (0, 1, 3)  # the same for `WorkerJob.holds`
+
+
+class WeakMemory(Check):
+    """Moves the bytes of accesses through `caches`."""
+
+    moves = True
+
+    def concerns(self, inst: Instruction) -> bool:
+        memory = inst.spec.memory
+        return inst.spec.control in CONTROL or (memory is not None and memory.space in SPACES)
+
+    def plan(self, inst: Instruction, plan: Plan) -> OperandPlace | None:
+        """Returns the registers that a load fills, if it may take effect late."""
+        memory = inst.spec.memory
+        plan.note(bits_of(inst), _awaits_memory(inst))
+        if memory is None or memory.space not in ("global", "flat", "buffer") or memory.op != "load" or moves_of(inst) != "plain":
+            return None
+        place: OperandPlace | None = plan.operands.get("vdst")
+        whole = rows_of(inst).bits >= 32 and not inst.mods.get("tfe")
+        return place if whole else None
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        if inst.spec.memory is not None and inst.spec.encoding != "smem":
+            pauses = accesses.pause_before.call(frame.build, frame.wave)
+            with frame.build.if_then(frame.value(pauses) != 0):
+                frame.exit(Status.WAITS, frame.slot(layout.SLOT_INDEX))
+                frame.leave()
+        elif _awaits_memory(inst):
+            accesses.wait.call(frame.build, frame.wave)
+        elif inst.spec.control is ControlKind.BARRIER:
+            accesses.fix.call(frame.build, frame.wave)
+        elif inst.spec.control is ControlKind.CACHE:
+            operation = cache_operation(inst.target, inst.mnemonic, bits_of(inst))
+            if operation is None or operation.scope < Scope.AGENT:
+                return
+            if operation.kind == "write back":
+                accesses.owe_write_back.call(frame.build, frame.wave)
+            elif operation.kind == "invalidate":
+                accesses.invalidate.call(frame.build, frame.wave, int(inst.mnemonic != L2_ONLY))
+
+    def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        if inst.spec.memory is None or inst.spec.encoding == "smem":
+            return
+        pauses = accesses.pause_after.call(frame.build, frame.wave)
+        with frame.build.if_then(frame.value(pauses) != 0):
+            frame.pause(Status.WAITS, inst.size // 4)
+
+    def end(self, frame: Frame, index: Any) -> None:
+        accesses.fix.call(frame.build, frame.wave)
+
+    def move(self, frame: Frame, access: Access) -> None:
+        inst, place = frame.inst, frame.planned.get(WeakMemory)
+        assert inst is not None and inst.spec.memory is not None
+        level = int(scope_of(inst.target, "store" if access.writes else "load", bits_of(inst)))
+        base, delta = _spill(frame, access)
+        if access.writes:
+            accesses.store.call(frame.build, frame.wave, base, delta, access.lanes, access.size, level)
+            return
+        target = ir.Constant(I64, 0)
+        if place is not None and access.size == rows_of(inst).lane_bytes:
+            target = frame.operand(place.slot).address()
+        accesses.load.call(frame.build, frame.wave, base, delta, access.lanes, access.size, level, target)
+
+    def approach(self, frame: Frame, access: Access) -> None:
+        if access.lanes is None:
+            base, delta = (field(access.entry, which) for which in (layout.ALLOC_BASE, layout.ALLOC_DELTA))
+            accesses.reach_scalar.call(frame.build, frame.wave, base, delta, access.offsets, access.size)
+            return
+        base, delta = _spill(frame, access)
+        accesses.reach_memory.call(frame.build, frame.wave, base, delta, access.lanes, access.size)
+
+    def prepare(self, launch: Dispatch, worker: Worker) -> None:
+        assert launch.weak is not None
+        block = WeakBlock(random=addressof(worker.job) + WorkerJob.random.offset, private=worker.job.scratch)
+        apart = scope_of(launch.arch, "store", ()) < Scope.AGENT
+        block.dies, block.share = (launch.chip.xcds, DIE_CUS) if apart else (0, DEVICE_CUS)
+        block.cus = block.share * max(block.dies, 1)
+        kept = [_caches(block.cus, L1_LINES), _caches(block.dies, L2_LINES)]
+        block.near, block.far = (caches.ctypes.data for caches, _ in kept)
+        late = lazy_zeros(LATE_BYTES * worker.job.slots * launch.waves)
+        block.late, block.grid = late.ctypes.data, (c_int64 * 2)(*launch.geometry.groups[:2])
+        chosen = random.Random(launch.weak)
+        for name, powers in CHANCES.items():
+            setattr(block, name, chosen.choice(powers))
+        worker.job.random, worker.job.holds = chosen.getrandbits(62), chosen.choice(HOLDS)
+        worker.checks["weak"] = block, kept, late
+        worker.set_context(accesses.AT, addressof(block))
+
+    def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
+        for worker in workers:
+            ctypes.CFUNCTYPE(None, c_int64)(accesses.flush.address)(addressof(worker.checks["weak"][0]))
+        return []
+
+
+def _awaits_memory(inst: Instruction) -> bool:
+    """True for an s_waitcnt that waits for accesses to device memory."""
+    counts = inst.args.get("simm16")
+    if inst.spec.control is not ControlKind.WAITCNT or not isinstance(counts, Imm):
+        return False
+    return "vmcnt" in awaited_counters(counts.value)
+
+
+def _spill(frame: Frame, access: Access) -> tuple[IrValue, IrValue]:
+    """Writes an access's offsets to the wave. Returns the base and the delta of its allocation."""
+    frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
+    return field(access.entry, layout.ALLOC_BASE), field(access.entry, layout.ALLOC_DELTA)
+
+
+def _caches(count: int, lines: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns caches, and the memory of their lines."""
+    caches, memory = np.zeros(count, CACHE), lazy_zeros(LINE_BYTES * count * lines)
+    caches["lines"] = memory.ctypes.data + LINE_BYTES * lines * np.arange(count)
+    caches["mask"] = lines - 1
+    return caches, memory

@@ -114,7 +114,11 @@ class Focus:
         the launch's beginning. The current contents of memory are lost.
         """
         self.before.restore()
-        self.whole = False
+        seed = self._kernel.module.device.weak
+        self.whole = seed is not None
+        if self.whole:
+            self.how = f"weak mode: the whole launch runs, its waves in the order of seed {seed}"
+            return self.before
         if self._independent is None and (number or _may_wait(self._kernel)):
             self._prove()
         if self._independent in (None, True):

@@ -54,7 +54,8 @@ class Halt:
 def debugging(kernel: Kernel, checks: Sequence[Check] = ()) -> Kernel:
     """Returns the kernel on a device that shares the memory, counts retired instructions and prints nothing."""
     module = kernel.module
-    device = module.device.sharing([RetiredClock(), *checks])
+    device = module.device
+    device = device.sharing([*(device.checks if device.weak is not None else ()), RetiredClock(), *checks])
     return Kernel(module.on(device), kernel.info)
 
 
@@ -212,6 +213,8 @@ class Replay:
         job = self.worker.job
         job.taken = job.current = job.wave = job.exhausted = job.turns = job.clock = job.spent = job.active = job.stop = 0
         job.turn, job.open = layout.SLICE, 1
+        for check in self.device.checks:
+            check.restart(launch, self.worker)
         for slot in self.worker.slots:
             slot.state, slot.used, slot.met = scheduler.EMPTY, 0, 0
         self._slot = -1

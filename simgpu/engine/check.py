@@ -39,6 +39,9 @@ class Check(Hooks):
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         """Prepares each worker before a launch runs."""
 
+    def restart(self, launch: Dispatch, worker: Worker) -> None:
+        """Returns a worker to the state after `prepare`, for another run of the launch; checks that only look need nothing."""
+
     def resume(self, launch: Dispatch, worker: Worker) -> bool:
         """True if the worker's current wave, which stopped with Status.PATH, may continue."""
         return False
@@ -150,6 +153,10 @@ class GuardedCheck(Check):
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         with blame(self):
             self.check.prepare(launch, worker)
+
+    def restart(self, launch: Dispatch, worker: Worker) -> None:
+        with blame(self):
+            self.check.restart(launch, worker)
 
     def resume(self, launch: Dispatch, worker: Worker) -> bool:
         with blame(self):

@@ -67,14 +67,16 @@ class Function:
 
 
 class GPU:
-    """Two devices that share memory: one for launches with checks, one for launches without."""
+    """Two devices that share memory: one for launches with checks or in weak mode, one for launches without."""
 
     def __init__(self, board: str, options: Options, arena: Arena) -> None:
         self.checking = Device(
-            board, check=options.check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout
+            board, check=options.check, threads=options.threads, max_instructions=options.max_instructions,
+            timeout=options.timeout, weak=options.weak,
         )
         self.memory = self.checking.memory = ArenaMemory(arena, self.checking.memory.checked)
         self.plain = self.checking.sharing([])
+        self.plain.weak = None
         self.plain.stdout = self.plain.stderr = None  # the program's own launches print elsewhere
         self.peers: set[int] = set()
 

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from simgpu.hip import library
 from simgpu.hip.options import Compile, Options
@@ -45,14 +45,18 @@ def environment(folder: Path, socket_path: str) -> dict[str, str]:
     return {**os.environ, "LD_LIBRARY_PATH": path, "SIMGPU_HIP_SOCKET": socket_path}
 
 
-def run(command: Sequence[str], options: Options, compile: Compile) -> ProgramOutcome:
-    """Runs a program to its end. Raises OSError if it cannot be started, ToolchainError if there is no compiler."""
+def run(command: Sequence[str], options: Options, compile: Compile, output: IO[bytes] | None = None) -> ProgramOutcome:
+    """Runs a program to its end. Raises OSError if it cannot be started, ToolchainError if there is no compiler.
+
+    output: a file for its standard output, with its standard error dropped; None: both are this process's
+    """
     folder = library.folder()
     with tempfile.TemporaryDirectory(prefix="simgpu-hip-") as scratch, socket.socket(socket.AF_UNIX) as listener:
         path = os.path.join(scratch, "server")
         listener.bind(path)
         listener.listen(BACKLOG)
-        program = subprocess.Popen(command, env=environment(folder, path))
+        dropped = subprocess.DEVNULL if output is not None else None
+        program = subprocess.Popen(command, env=environment(folder, path), stdout=output, stderr=dropped)
         before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
         before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda *unused: program.terminate())
         try:

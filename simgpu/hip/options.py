@@ -49,3 +49,4 @@ class Options:
     time: bool = False  # predict the time of launches
     observe: Observe | None = None  # runs the first launch of each kernel, for a page
     suppressions: Suppressions = field(default_factory=Suppressions)  # findings that are not reported
+    weak: int | None = None  # seed of weak mode, as for `simgpu.Device`

@@ -288,7 +288,7 @@ class Server:
         name = function.kernel.title
         record = self.record.kernel(name, self._boards[function.device].name)
         self._seen[name] += 1
-        checked = bool(self._options.check) and self._is_selected(name)
+        checked = (bool(self._options.check) or self._options.weak is not None) and self._is_selected(name)
         printed = io.StringIO()
         shape = LaunchShape((sx, sy, sz), (bx, by, bz), lds, bool(cooperative))
         observe = self._options.observe if self._seen[name] == 1 and not cooperative else None

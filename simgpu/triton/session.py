@@ -84,6 +84,7 @@ class Session:
         max_instructions: int | None = None,
         guard: str = STORAGE,
         suppressions: str | Path | None = None,
+        weak: int | None = None,
     ) -> None:
         if guard not in GUARDS:
             raise LaunchError(f"guard={guard!r}: give one of {', '.join(GUARDS)}")
@@ -95,7 +96,8 @@ class Session:
         self.suppressions = Suppressions() if suppressions is None else read(suppressions)
         self.gpus = tuple(
             Device(
-                self.board, check=checked, threads=threads, max_instructions=max_instructions, suppressions=self.suppressions
+                self.board, check=checked, threads=threads, max_instructions=max_instructions, suppressions=self.suppressions,
+                weak=weak,
             )
             for _ in range(count)
         )

@@ -135,6 +135,10 @@ class WeakMemory(Check):
         worker.checks["weak"] = block, kept, late
         worker.set_context(accesses.AT, addressof(block))
 
+    def restart(self, launch: Dispatch, worker: Worker) -> None:
+        self.prepare(launch, worker)
+        worker.job.held = worker.job.hold = 0
+
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         for worker in workers:
             ctypes.CFUNCTYPE(None, c_int64)(accesses.flush.address)(addressof(worker.checks["weak"][0]))

@@ -18,6 +18,7 @@ from simgpu.tools.litmus.explore import LitmusReport, explore
 from simgpu.tools.litmus.form import LitmusTest, matches, parse
 from simgpu.tools.litmus.mutants import mutants
 from simgpu.tools.litmus.suite import SHAPES, right, suite, weaken
+from simgpu.tools.litmus.weak import weak_results
 from simgpu.tools.shared.errors import UsageError
 from tests.support.exhaustive import examples
 
@@ -210,3 +211,32 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["litmus", "--only", "mp.agent", "--mutants"]) == 0
     assert "reported: thread 1, without buffer_inv sc1" in capsys.readouterr().out
     assert main(["litmus", "--only", "nothing"]) == 2
+
+
+# -- weak mode ----------------------------------------------------------------------------------------
+
+WEAKEST = ("mp.agent.no-acquire1", "lb.agent.no-acq_rel1")
+
+
+def shape_of(test: LitmusTest) -> str:
+    return max((shape.name for shape in SHAPES if test.name.startswith(f"{shape.name}.")), key=len)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
+@pytest.mark.parametrize(
+    "test", [
+        pytest.param(test, id=test.name, marks=() if test.name in WEAKEST else pytest.mark.exhaustive)
+        for test in suite() if test.place != "devices"
+    ]
+)  # fmt: skip
+def test_weak_mode_has_the_weak_results_and_no_others(test: LitmusTest, target: str) -> None:
+    possible = {one.result for one in explored(test, target).outcomes}
+    never = [one for shape in SHAPES if shape.name == shape_of(test) for one in right(shape, Scope.AGENT).never]
+    wanted = {result for result in possible if any(matches(result, one) for one in never)}
+    seen: set[object] = set()
+    for first in range(0, 8000, 250):
+        seen |= set(weak_results(test, target, range(first, first + 250)))
+        assert seen <= possible
+        if not wanted or not wanted.isdisjoint(seen):
+            return
+    pytest.fail(f"none of {wanted} under 8000 seeds")

@@ -22,6 +22,7 @@ from simgpu.tools.shared.inputs import add_inputs_option
 from simgpu.tools.shared.launching import Watch, add_device_options, launch_work
 from simgpu.tools.shared.parser import Parser
 from simgpu.tools.shared.source_files import source_lines
+from simgpu.tools.shared.weak import add_weak_option, one_seed
 
 if TYPE_CHECKING:
     from simgpu import Kernel
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from simgpu.hardware.code_object.arguments import Geometry
 
 
+REPLAYS = ("debug", "why")  # verbs that run a launch again, in weak mode if the launch was
 WHAT = "a code object, assembly, a folder that kerncap captured, a Triton script, or an operator"
 
 
@@ -111,10 +113,12 @@ def subjects(verb: str, what: str, rest: list[str], compares: bool = True) -> li
     inner = Parser(prog=f"simgpu {verb} {what}")
     operator = names_operator(what)
     if operator:
-        add_operator_options(inner, more=_run_options, kernels=True)
+        add_operator_options(inner, more=partial(_run_options, verb), kernels=True)
     else:
         add_launch_options(inner)
+        _add_replayed(inner, verb)
     options = inner.parse_args([what, *rest])
+    one_seed(options, verb)
     if options.device != "sim":
         more = "; `simgpu bench --device hip` measures" if verb == "time" else ""
         raise UsageError(f"`simgpu {verb}` uses the simulator: leave --device hip out{more}")
@@ -130,9 +134,16 @@ def one_of(launches: Sequence[Subject], step: str | None, last: bool = False) ->
     return launches[at]
 
 
-def _run_options(parser: ArgumentParser) -> None:
+def _run_options(verb: str, parser: ArgumentParser) -> None:
     add_device_options(parser, against_sim=False)
     add_inputs_option(parser)
+    _add_replayed(parser, verb)
+
+
+def _add_replayed(parser: ArgumentParser, verb: str) -> None:
+    """Adds --weak to verbs that replay a launch."""
+    if verb in REPLAYS:
+        add_weak_option(parser, searches=False)
 
 
 def file_launch(options: Namespace, watch: Watch | None = None) -> FileKernel:

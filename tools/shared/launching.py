@@ -15,6 +15,7 @@ from simgpu.engine.suppressions import Suppressions
 from simgpu.hardware.errors import HipError, LaunchError, SimError
 from simgpu.tools.shared.console import about_left, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed
+from simgpu.tools.shared.weak import Seeds, seed_of
 
 if TYPE_CHECKING:
     from simgpu import Device, Finding, Run
@@ -83,6 +84,8 @@ def device_of(options: Namespace, target: str, watch: Watch | None = None) -> De
         raise LaunchError(f"--seed {options.seed}: give 0 or more")
     if getattr(options, "against_sim", False) and options.device == "sim":
         raise LaunchError("--against-sim compares a real GPU with the simulator: add --device hip, or leave it out")
+    if watch is not None and getattr(options, "weak", None) is not None:
+        raise LaunchError("--weak computes wrong numbers, checked mode explains them: give --weak to `simgpu exec` or `simgpu run`")
     if options.device == "hip" and watch is not None:
         raise LaunchError("checked mode is the simulator's: leave --device hip out")
     return real_device(options, target) if options.device == "hip" else simulated_device(options, target, watch)
@@ -94,10 +97,15 @@ def simulated_device(options: Namespace, target: str, watch: Watch | None = None
 
     device = Device(
         target, check=watch.check if watch else False, threads=options.threads, max_instructions=options.max_instructions,
-        timeout=options.timeout, suppressions=watch.suppressions if watch else None,
+        timeout=options.timeout, suppressions=watch.suppressions if watch else None, weak=seed_of(options),
     )  # fmt: skip
     device.shown = showing
     return device
+
+
+def with_seed(options: Namespace, target: str, seed: int) -> Device:
+    """Returns the simulated GPU in weak mode with a seed."""
+    return simulated_device(Namespace(**{**vars(options), "weak": Seeds(seed, seed)}), target)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from simgpu.tools.torch.environment import CHECK, CHECKS, SUPPRESSIONS, TARGET
+from simgpu.tools.torch.environment import CHECK, CHECKS, SUPPRESSIONS, TARGET, WEAK
 
 if TYPE_CHECKING:
     from simgpu.triton import Session
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def begin() -> None:
     """Gives PyTorch and Triton the simulated GPU that SIMGPU names, or several for "mi300x:2", until the process ends.
 
-    SIMGPU_CHECK is a key of CHECKS, SIMGPU_SUPPRESSIONS a file of findings to hide. Findings that SIMGPU_CHECK=collect
-    gathered are printed on stderr at the end. Raises SystemExit, with the reason, for an unknown target, an unknown word of
-    SIMGPU_CHECK or SIMGPU_COMPILE, and a file that cannot be read.
+    SIMGPU_CHECK is a key of CHECKS, SIMGPU_SUPPRESSIONS a file of findings to hide, SIMGPU_WEAK a seed of weak mode.
+    Findings that SIMGPU_CHECK=collect gathered are printed on stderr at the end. Raises SystemExit, with the reason, for an
+    unknown target, an unknown word of SIMGPU_CHECK or SIMGPU_COMPILE, a bad seed, and a file that cannot be read.
     """
     target, check = os.environ.get(TARGET), os.environ.get(CHECK, "no")
     if not target:
@@ -33,10 +33,14 @@ def begin() -> None:
 
     if check not in CHECKS:
         raise SystemExit(f"simgpu: {CHECK}={check!r}: give one of {', '.join(CHECKS)}")
+    seed = os.environ.get(WEAK)
+    if seed and not (seed.isascii() and seed.isdecimal() and len(seed) < 19):
+        raise SystemExit(f"simgpu: {WEAK}={seed!r}: give a seed, as 37")
     stack = ExitStack()
     try:
         known = os.environ.get(SUPPRESSIONS)
-        session = stack.enter_context(simgpu.triton.device(target, check=CHECKS[check], suppressions=known))
+        weak = int(seed) if seed else None
+        session = stack.enter_context(simgpu.triton.device(target, check=CHECKS[check], suppressions=known, weak=weak))
         stack.enter_context(pretended_gpu())
     except (SimError, OSError) as error:
         raise SystemExit(f"simgpu: {TARGET}={target!r}: {error}") from None

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-TARGET, CHECK, SUPPRESSIONS = "SIMGPU", "SIMGPU_CHECK", "SIMGPU_SUPPRESSIONS"
+TARGET, CHECK, SUPPRESSIONS, WEAK = "SIMGPU", "SIMGPU_CHECK", "SIMGPU_SUPPRESSIONS", "SIMGPU_WEAK"
 CHECKS: dict[str, bool | str] = {"no": False, "yes": True, **{mode: mode for mode in ("performance", "numerics", "collect")}}

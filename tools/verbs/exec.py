@@ -5,20 +5,22 @@ from __future__ import annotations
 import io
 import math
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from simgpu.tools.cases.file_kernel import Input, add_launch_options, load_array
+from simgpu.tools.cases.file_kernel import FileKernel, Input, add_launch_options, load_array
 from simgpu.tools.cases.results import BufferResult, Expectation
 from simgpu.tools.cases.subject import file_launch
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.agreement import Agreement, all_exact
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.launching import Watch, has_errors, is_simulated, run_document, show_run, simulated_device
+from simgpu.tools.shared.launching import Watch, has_errors, is_simulated, run_document, show_run, simulated_device, with_seed
 from simgpu.tools.shared.outputs import claim, write
+from simgpu.tools.shared.weak import WeakSearch, add_weak_option, demand_plain, search, show_search
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -30,6 +32,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--expect", action="append", default=[], metavar="I=F.NPY", help=text)
     text = "of --expect, relative to its largest element (default: the square root of the type's epsilon; 0 for integers)"
     parser.add_argument("--tolerance", type=_tolerance, help=text)
+    add_weak_option(parser)
     add_html_option(parser, against=True)
     add_json_option(parser)
 
@@ -38,6 +41,7 @@ def run(options: Namespace, watch: Watch | None = None) -> int:
     """Launches the kernel; status 1 if a finding is an error or a result is not as expected. watch: for checked mode."""
     if options.against and not options.html:
         raise UsageError("--against goes with --html FILE")
+    demand_plain(options, ("html", "against_sim"))
     if options.html is None:
         return _run(options, watch)
     from simgpu.tools.page.launch_page import LaunchPage
@@ -57,6 +61,11 @@ def _run(options: Namespace, watch: Watch | None) -> int:
         for index in files:
             if index >= len(inputs) or inputs[index].array is None:
                 raise UsageError(f"{option} {index}=...: argument {index} is no buffer; buffers are {_buffers(inputs)}")
+    searched = _search(options, wanted, wanted_arrays) if options.weak is not None and not options.weak.single else None
+    if searched is not None and not options.json:
+        show_search(searched)
+    if searched is not None and searched.found is not None:
+        device = with_seed(options, device.arch, searched.found)
     outcome, arrays = wanted.execute(device, watch)
     agreements = []
     if options.against_sim and not is_simulated(outcome):
@@ -84,6 +93,7 @@ def _run(options: Namespace, watch: Watch | None) -> int:
             "resources": info.declared_resources, "buffers": [result.document() for result in results],
             "against_sim": [agreement.document() for agreement in agreements],
             "expected": [asdict(expectation) for expectation in expectations],
+            **({"weak": searched.document()} if searched else {}),
             **run_document(outcome),
         })  # fmt: skip
     else:
@@ -100,7 +110,27 @@ def _run(options: Namespace, watch: Watch | None) -> int:
         for expectation in expectations:
             show(expectation.line())
     wrong = has_errors(outcome.findings) or any(expectation.differing for expectation in expectations)
+    wrong |= searched is not None and searched.found is not None
     return 0 if not wrong and all(agreement.agrees for agreement in agreements) else 1
+
+
+def _search(options: Namespace, wanted: FileKernel, expected: Mapping[int, np.ndarray]) -> WeakSearch:
+    """Searches for a seed whose arrays are not as expected or, without expected arrays, not those of the plain launch."""
+    plain: dict[int, np.ndarray] = {} if expected else wanted.execute(wanted.device)[1]
+
+    def differs(seed: int) -> str:
+        _, arrays = wanted.execute(with_seed(options, wanted.device.arch, seed))
+        for index, want in expected.items():
+            off = Expectation.of(index, "", arrays[index], want, options.tolerance).differing
+            if off:
+                return f"{off:,} of {want.size:,} elements of argument {index} are not as expected"
+        for index, want in plain.items():
+            off = Agreement.of("", arrays[index], want, False).different
+            if off:
+                return f"{off:,} of {want.size:,} elements of argument {index} differ from the plain launch's"
+        return ""
+
+    return search(options, differs)
 
 
 def _tolerance(text: str) -> float:

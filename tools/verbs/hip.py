@@ -9,9 +9,11 @@ import shlex
 import shutil
 import socket
 import sys
+import tempfile
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simgpu import hardware
@@ -26,6 +28,7 @@ from simgpu.tools.shared.known_findings import add_suppressions_option, read_sup
 from simgpu.tools.shared.launching import add_limit_options
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.sarif import sarif
+from simgpu.tools.shared.weak import add_weak_option, demand_plain, one_seed, search, seed_of, show_search
 
 if TYPE_CHECKING:
     from simgpu import Kernel, Run
@@ -56,6 +59,7 @@ def configure(parser: ArgumentParser) -> None:
     text = "only the first NaN, infinity and overflow, and their way to memory (simgpu help numerics)"
     parser.add_argument("--numerics", action="store_true", help=text)
     add_suppressions_option(parser)
+    add_weak_option(parser)
     parser.add_argument("--kernels", metavar="REGEX", help="check only kernels whose C++ name matches REGEX")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave the first N launches of each kernel unchecked")
     parser.add_argument("--only", type=int, metavar="N", help="check at most N launches of each kernel")
@@ -85,11 +89,14 @@ def run(options: Namespace) -> int:
         return 0
     if not options.command:
         raise UsageError("name the program to run: simgpu hip ./a.out; see `simgpu hip --help`")
+    demand_plain(options, ("check", "numerics", "html"))
     claim([options.html, options.json, options.sarif], options.force)
     path = shutil.which(options.command[0])
     if path is None:
         there = os.path.exists(options.command[0])
         raise UsageError(f"{options.command[0]}: {'not executable' if there else 'no such program'}")
+    if options.weak is not None and not options.weak.single:
+        return _search(options, [path, *options.command[1:]], wanted)
     program = inspect(path)
     outcome = launcher.run([path, *options.command[1:]], wanted, compile_source)
     if not outcome.processes and not outcome.status:
@@ -136,7 +143,34 @@ def _options(options: Namespace) -> Options:
         boards * options.devices, check=check, pad=options.pad, kernels=kernels, skip=options.skip, only=options.only,
         threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout, time=options.times,
         observe=_observe if options.html else None, suppressions=read_suppressions(options.suppressions),
+        weak=seed_of(options),
     )  # fmt: skip
+
+
+def _search(options: Namespace, command: list[str], wanted: Options) -> int:
+    """Searches for a seed under which the program ends or prints otherwise than in a plain run; status 1 if there is one."""
+
+    def result(seed: int | None) -> tuple[int, bytes]:
+        with tempfile.TemporaryFile() as output:
+            outcome = launcher.run(command, replace(wanted, weak=seed), compile_source, output)
+            output.seek(0)
+            return outcome.status, output.read()
+
+    status, printed = result(None)
+    if status:
+        raise UsageError(f"the program ends with status {status} without --weak: a search needs a run that is right")
+
+    def differs(seed: int) -> str:
+        ended, said = result(seed)
+        if ended:
+            return f"the program ends with status {ended}"
+        return "" if said == printed else "the program prints something else"
+
+    found = search(options, differs)
+    if options.json:
+        write(options.json, (json.dumps(found.document(), indent=1) + "\n").encode(), options.force)
+    show_search(found)
+    return int(found.found is not None)
 
 
 def _observe(kernel: Kernel, **call: Any) -> tuple[Run, dict[str, Any]]:
@@ -166,6 +200,9 @@ def _serve(descriptor: int, options: Options) -> int:
 def _environment(options: Namespace) -> str:
     """Returns lines for a shell."""
     given = ["--target", options.target, "--devices", options.devices, "--skip", options.skip, "--pad", options.pad]
+    one_seed(options, "hip --env")
+    if (seed := seed_of(options)) is not None:
+        given += ["--weak", seed]
     for name in ("kernels", "only", "threads", "max_instructions", "timeout", "suppressions"):
         if getattr(options, name) is not None:
             given += [f"--{name.replace('_', '-')}", getattr(options, name)]

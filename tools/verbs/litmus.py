@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from simgpu import hardware
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.weak import parse_seeds
 
 if TYPE_CHECKING:
     from simgpu.tools.litmus.form import LitmusTest
@@ -35,6 +36,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--only", metavar="NAMES", help="tests whose whole name this regular expression matches")
     parser.add_argument("--bound", metavar="N", type=int, default=200_000, help="the most states of each test (default: 200000)")
     parser.add_argument("--mutants", action="store_true", help="also remove each instruction and bit that orders")
+    text = "also run the tests in weak mode with a range of seeds, as 1:200"
+    parser.add_argument("--weak", metavar="SEEDS", type=parse_seeds, help=text)
     parser.add_argument("--show", action="store_true", help="print the tests, and run none")
     add_json_option(parser)
 
@@ -43,7 +46,9 @@ def run(options: Namespace) -> int:
     """Prints the results of each test; status 1 if anything is wrong."""
     from simgpu.tools.litmus.compiled import compile_test
     from simgpu.tools.litmus.explore import explore
+    from simgpu.tools.litmus.form import DEVICES, format_result
     from simgpu.tools.litmus.mutants import mutants
+    from simgpu.tools.litmus.weak import weak_results
 
     target = hardware.target(options.target).arch
     status, documents = 0, []
@@ -62,6 +67,11 @@ def run(options: Namespace) -> int:
             document["mutants"] = found
             for what, wrong in found.items() if not options.json else ():
                 show(f"  {'reported' if wrong else 'not noticed'}: {what}")
+        if options.weak is not None and test.place != DEVICES:
+            seen = weak_results(test, target, range(options.weak.first, options.weak.last + 1))
+            document["weak"] = [{"result": dict(result), "seeds": seeds} for result, seeds in sorted(seen.items())]
+            for result, seeds in sorted(seen.items()) if not options.json else ():
+                show(f"  in weak mode: {format_result(result)}: {len(seeds)} seeds, the first is {seeds[0]}")
         documents.append(document)
     if options.json:
         print_json({"target": target, "tests": documents, "status": int(status)})

@@ -28,14 +28,17 @@ from simgpu.tools.shared.launching import (
     is_simulated,
     run_document,
     show_run,
+    with_seed,
 )
 from simgpu.tools.shared.verdict import WAITS, Verdict
+from simgpu.tools.shared.weak import WeakSearch, add_weak_option, demand_plain, search, show_search
 from simgpu.tools.tables.kernel_use import KernelUse, linked_use
 from simgpu.tools.tables.resources import ResourceRow, resource_documents, resource_rows, resource_table
 
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
     from simgpu.operators.tree import Root
+    from simgpu.tools.cases.workload import Workload
     from simgpu.tools.page.launch_page import LaunchPage
     from simgpu.tools.page.watching import WatchedLaunch
 
@@ -48,6 +51,7 @@ def configure(parser: ArgumentParser) -> None:
 def _own_options(parser: ArgumentParser) -> None:
     add_device_options(parser)
     add_inputs_option(parser)
+    add_weak_option(parser)
     add_html_option(parser, against=True)
 
 
@@ -130,6 +134,7 @@ def run(options: Namespace, watch: Watch | None = None) -> int:
     """Runs the operator's kernels on random inputs; status 1 if the verdict is FAIL. watch: for checked mode."""
     if options.against and not options.html:
         raise UsageError("--against goes with --html FILE")
+    demand_plain(options, ("html", "against_sim"))
     if options.html is None:
         return _run(options, watch)
     from simgpu.tools.page.launch_page import LaunchPage
@@ -149,6 +154,11 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
         page.title, page.origins = headline(tree), kernel.origins
     with progress("making inputs"):
         work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
+    searched = _search(options, kernel, work) if options.weak is not None and not options.weak.single else None
+    if searched is not None and not options.json:
+        show_search(searched)
+    if searched is not None and searched.found is not None:
+        device = with_seed(options, kernel.target, searched.found)
     (after, *beside), runs = execute(device, kernel, work, watch)
     with progress("comparing with float64"):
         verdict = work.compare(after, kernel.operands[work.result])
@@ -167,10 +177,21 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
         page.parts = _plan_parts(tree, page.launches, tree.problem.flops if chosen.whole else 0)
         page.verdict = f"{'PASS' if result.passed else 'FAIL'}: {verdict.lines()[0]}"
     if options.json:
-        print_json(result.document(options.op))
+        print_json(result.document(options.op) | ({"weak": searched.document()} if searched else {}))
     else:
         result.show()
     return 0 if result.passed else 1
+
+
+def _search(options: Namespace, kernel: EmittedKernel, work: Workload) -> WeakSearch:
+    """Searches for a seed whose results are not those of float64, within the bound."""
+
+    def differs(seed: int) -> str:
+        (after, *beside), _ = execute(with_seed(options, kernel.target, seed), kernel, work)
+        verdicts = [work.compare(after, kernel.operands[work.result]), *work.compare_beside(beside, kernel.operands)]
+        return next((verdict.lines()[0] for verdict in verdicts if not verdict.passed), "")
+
+    return search(options, differs)
 
 
 def _plan_parts(tree: Root, launches: Sequence[WatchedLaunch], flops: int) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from simgpu.tools.shared.console import table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.known_findings import add_suppressions_option, show_suppressed
 from simgpu.tools.shared.outputs import add_force_option, claim, write
-from simgpu.tools.torch.environment import CHECK, SUPPRESSIONS, TARGET
+from simgpu.tools.shared.weak import add_weak_option, demand_plain, one_seed, seed_of
+from simgpu.tools.torch.environment import CHECK, SUPPRESSIONS, TARGET, WEAK
 from simgpu.tools.torch.script import status_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture (mi300x); mi300x:2 is two")
     parser.add_argument("--check", action="store_true", help="checked mode: races, undefined values, waits, bounds")
     add_suppressions_option(parser)
+    add_weak_option(parser, searches=False)
     parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
     parser.add_argument("--report", action="store_true", help="a table by kernel at the end, on stderr")
     parser.add_argument("--times", action="store_true", help="model the time of each launch; the report has it")
@@ -55,6 +57,8 @@ def run(options: Namespace) -> int:
     hardware.target_count(options.target)
     if not options.command:
         raise UsageError("name the program to run: simgpu triton script.py; see `simgpu triton --help`")
+    demand_plain(options, ("check",))
+    one_seed(options, "triton")
     if importlib.util.find_spec("triton") is None:
         raise UsageError("Triton is not installed: pip install 'triton>=3.7'")
     if not options.module and not os.path.isfile(options.command[0]):
@@ -100,10 +104,12 @@ def _gpu(options: Namespace) -> Iterator[Session]:
     import simgpu.triton
 
     check: Any = "collect" if options.check else False
+    seed = seed_of(options)
     given = {TARGET: options.target, CHECK: check or "no", SUPPRESSIONS: options.suppressions}
+    given[WEAK] = None if seed is None else str(seed)
     before = {name: os.environ.get(name) for name in given}
     with simgpu.triton.device(
-        options.target, check=check, threads=options.threads, suppressions=options.suppressions
+        options.target, check=check, threads=options.threads, suppressions=options.suppressions, weak=seed
     ) as session, contextlib.ExitStack() as stack:
         if importlib.util.find_spec("torch") is not None:
             from simgpu.tools.torch.pretend import pretended_gpu

@@ -140,3 +140,22 @@ def test_weak_mode_takes_a_seed_and_no_checks() -> None:
         simgpu.Device("mi300x", weak=-1)
     with pytest.raises(LaunchError, match="no findings"):
         simgpu.Device("mi300x", weak=1, check=True)
+
+
+def test_the_debugger_replays_a_seed() -> None:
+    weak = WEAKENED["split-K only releases"]
+    (out,) = results(weak.kernel, "gfx942", [2], (weak.old, weak.new))
+    assert not np.array_equal(out, expected(weak.kernel))
+    gpu = simgpu.Device("gfx942", weak=2)
+    kernel = gpu.load(built("ordered", "gfx942", (weak.old, weak.new)))["split_k"]
+    values = np.arange(256 * BLOCKS, dtype="u4") % 97
+    buffers = [gpu.upload(values), *(gpu.upload(np.zeros_like(values)) for _ in range(3))]
+    seen: list[set[bytes]] = []
+    for group in range(BLOCKS):
+        with simgpu.debug(kernel, grid=BLOCKS, block=256, args=buffers, group=(group,)) as debugger:
+            debugger.go_on()
+            seen.append({row.tobytes() for row in debugger.snapshot(0).vgprs[:8]})
+            debugger.reverse_go_on()
+            debugger.go_on()
+            assert {row.tobytes() for row in debugger.snapshot(0).vgprs[:8]} == seen[-1]
+    assert any(out[:64].tobytes() in rows for rows in seen)

@@ -4,6 +4,7 @@
     bundle.py       clang offload bundles and HIP fat binaries: one code object per target
     compressed.py   compressed bundles, expanded
     elf.py          the parts of an amdhsa ELF
+    metadata.py     its metadata notes, an entry a kernel
     dwarf.py        debug sections, and a cursor that reads their fields
     lines.py        source lines of addresses
     entries.py      entries of .debug_info with selected attributes
@@ -16,12 +17,14 @@
     parameters.py   parameters' types by debug information
     debug.py        DebugInformation: lines, calls and types, read on first use
     descriptor.py   the 64-byte kernel descriptor
-    code_object.py  CodeObject and Kernel: all parts together
+    kernels.py      KernelInfo: a kernel's metadata and descriptor, read on first use
+    code_object.py  CodeObject: all parts together
     arguments.py    kernel arguments packed by metadata, hidden ones filled in
 """
 
 from __future__ import annotations
 
-from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.code_object.kernels import KernelInfo
 
 __all__ = ["CodeObject", "KernelInfo"]

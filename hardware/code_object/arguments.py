@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import ml_dtypes
 import numpy as np
 
-from simgpu.hardware.code_object.code_object import Argument, KernelInfo
+from simgpu.hardware.code_object.kernels import Argument, KernelInfo
 from simgpu.hardware.errors import LaunchError
 
 FLOAT_FORMATS = {2: "<e", 4: "<f", 8: "<d"}

@@ -13,6 +13,7 @@ from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.errors import DecodeError
 
 DESCRIPTOR_BYTES = 64
+ENTRY_OFFSET_AT = 16  # byte of a descriptor where its 64-bit entry offset begins
 # A kernel whose arguments are preloaded into SGPRs starts this far after its entry point; the
 # bytes before are the fall-back that loads them (AMDGPUUsage "Preloaded Kernel Arguments").
 PRELOAD_PROLOGUE_BYTES = 256

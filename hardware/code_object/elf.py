@@ -1,23 +1,22 @@
-"""Reads a linked amdhsa ELF: target, sections, segments, symbols, relocations, metadata.
+"""Reads a linked amdhsa ELF: target, sections, segments, symbols, relocations.
 
 Formats: LLVM AMDGPUUsage, "ELF Code Object"; System V ABI, chapters 4 and 5. Each byte is read a bounded number of
 times, whatever the file claims: ELF lets tables overlap, and pyelftools reads each as often as it is named. Functions
-raise DecodeError for errors that they detect; damaged bytes may raise any other exception, which `code_object` turns
-into DecodeError.
+raise DecodeError for errors that they detect; damaged bytes may raise any other exception, which `damage` turns into
+DecodeError.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import msgpack
-
-from simgpu.hardware.code_object.names import all_printable, printable, printable_name
+from simgpu.hardware.code_object.names import printable, printable_name
 from simgpu.hardware.errors import DecodeError
 
 EM_AMDGPU = 224
@@ -27,7 +26,6 @@ TARGET_OF_MACH = {0x30: "gfx908", 0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950"
 VERSION_OF_ABI = {1: 3, 2: 4, 3: 5, 4: 6}
 # XNACK in e_flags bits 9:8, SRAMECC in bits 11:10 (code object v4 and later).
 FEATURE_SETTINGS = ("unsupported", "any", "off", "on")
-NT_AMDGPU_METADATA = 32
 PT_LOAD, PT_NOTE = 1, 4
 PF_EXECUTE, PF_WRITE = 1, 2
 SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_DYNSYM = 2, 4, 8, 11
@@ -45,9 +43,6 @@ SEGMENT_LIMIT = 128  # program headers; lld makes about ten
 IMAGE_LIMIT = 1 << 28  # bytes from the first loaded to the last: no file for a simulated GPU spans more
 ZEROED_CODE_LIMIT = 1 << 12  # bytes of an executable segment that are not in the file: a page
 NAME_SHARE = 4  # bytes of all symbols' names per byte of the file: names may share their ends, but not repeatedly
-METADATA_LIMIT = 1 << 24  # bytes of the note: some 8000 kernels
-METADATA_MAPS = 1 << 19  # maps and lists in it
-METADATA_ENTRIES = 1 << 16  # of one map or list
 
 # Relocation: number -> (bytes written, shift of the value, relative to the place).
 RELOCATIONS = {
@@ -64,7 +59,7 @@ RELOCATIONS = {
 RELATIVE64 = 13
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Symbol:
     """A symbol of the code object."""
 
@@ -149,6 +144,7 @@ class ElfFile:
         if sections_at and not sections:  # more than fits a half-word: the first section's size
             sections = Section(*SECTION_HEADER.unpack_from(data, sections_at)).size
         self.sections = [Section(*row) for row in self._table("section", SECTION_HEADER, sections_at, sections, section_bytes)]
+        self._read_symbols: dict[int, list[Symbol]] = {}
         self._names_at = names if names != 0xFFFF or not self.sections else self.sections[0].link
 
     def _table(self, what: str, entry: struct.Struct, at: int, count: int, entry_bytes: int) -> Iterator[tuple[Any, ...]]:
@@ -181,16 +177,22 @@ class ElfFile:
         return found
 
     @cached_property
-    def symbol_tables(self) -> dict[int, list[Symbol]]:
-        """Symbols, also unnamed ones, by the number of their table's section. Raises DecodeError for two tables of one type."""
-        tables = {}
+    def symbol_sections(self) -> dict[int, int]:
+        """Numbers of the sections with symbol tables, by type. Raises DecodeError for two tables of one type."""
+        found: dict[int, int] = {}
         for kind in (SHT_SYMTAB, SHT_DYNSYM):
             places = [number for number, section in enumerate(self.sections) if section.type == kind]
             if len(places) > 1:
                 raise DecodeError(f"{len(places)} symbol tables of type {kind}: an ELF file has at most one of each type")
-            for number in places:
-                tables[number] = self._symbols(self.sections[number])
-        return tables
+            found.update((kind, number) for number in places)
+        return found
+
+    def symbols(self, kind: int) -> list[Symbol]:
+        """Returns the symbols of the table of a type, also unnamed ones; [] if there is none."""
+        if kind not in self._read_symbols:
+            number = self.symbol_sections.get(kind)
+            self._read_symbols[kind] = [] if number is None else self._symbols(self.sections[number])
+        return self._read_symbols[kind]
 
     def _symbols(self, table: Section) -> list[Symbol]:
         strings = b""
@@ -271,9 +273,34 @@ def span(loaded: tuple[Segment, ...]) -> tuple[int, int]:
     return min(s.address for s in loaded), max(s.end for s in loaded)
 
 
-def symbols(elf: ElfFile) -> dict[str, Symbol]:
-    """Returns the symbols by name; for a name in both tables, that of .dynsym."""
-    return {symbol.name: symbol for table in elf.symbol_tables.values() for symbol in table if symbol.name}
+class Symbols(Mapping[str, Symbol]):
+    """The symbols by name. For a name in both tables, that of .dynsym is used.
+
+    .symtab has every label, in a library's file hundreds of thousands, so it is read only for a name that .dynsym does not
+    have. Lookups raise KeyError, and DecodeError if .symtab is damaged.
+    """
+
+    def __init__(self, elf: ElfFile) -> None:
+        self._elf = elf
+        self.exported = _by_name(elf.symbols(SHT_DYNSYM))  # of .dynsym
+
+    def __getitem__(self, name: str) -> Symbol:
+        return self.exported.get(name) or self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @cached_property
+    def _all(self) -> dict[str, Symbol]:
+        with damage("symbol table"):
+            return _by_name(self._elf.symbols(SHT_SYMTAB)) | self.exported
+
+
+def _by_name(table: list[Symbol]) -> dict[str, Symbol]:
+    return {symbol.name: symbol for symbol in table if symbol.name}
 
 
 def relocations(elf: ElfFile) -> Iterator[Relocation]:
@@ -283,7 +310,8 @@ def relocations(elf: ElfFile) -> Iterator[Relocation]:
     if total > len(elf.data):
         raise DecodeError(f"relocation sections of {total} bytes together in a file of {len(elf.data)}: they overlap")
     for section in tables:
-        named = elf.symbol_tables.get(section.link, [])
+        kind = elf.sections[section.link].type if section.link < len(elf.sections) else 0
+        named = elf.symbols(kind) if elf.symbol_sections.get(kind) == section.link else []
         for place, info, addend in RELA.iter_unpack(_whole_entries(elf.content("a relocation section", section), RELA)):
             kind, number = info & 0xFFFFFFFF, info >> 32
             if kind not in RELOCATIONS:
@@ -310,49 +338,22 @@ def relocate(memory: bytearray, base: int, bias: int, relocation: Relocation) ->
     memory[at : at + size] = ((value >> shift) % (1 << 8 * size)).to_bytes(size, "little")
 
 
-def metadata(elf: ElfFile) -> dict[str, Any]:
-    """Returns the decoded metadata note, its texts printable. Raises DecodeError if there is none or it is too large."""
-    for note in _notes(elf):
-        decoded = _decode_note(note)
-        if isinstance(decoded, dict):
-            return all_printable(decoded)  # type: ignore[no-any-return]
-        raise DecodeError("the metadata note is no map")
-    raise DecodeError("no AMDGPU metadata note: not a code object of version 3 or later")
+def read(loaded: tuple[Segment, ...], address: int, size: int) -> bytes:
+    """Returns `size` bytes at a virtual address, before relocation. Raises DecodeError if no segment holds them."""
+    for segment in loaded:
+        start = address - segment.address
+        if start >= 0 and address + size <= segment.end:
+            return segment.data[start : start + size].ljust(size, b"\0")
+    raise DecodeError(f"{size} bytes at address {address:#x} lie in no loadable segment")
 
 
-def _notes(elf: ElfFile) -> Iterator[bytes]:
-    """Yields the metadata notes."""
-    headers = [header for header in elf.headers if header.type == PT_NOTE]
-    total = sum(header.file_size for header in headers)
-    if total > len(elf.data):
-        raise DecodeError(f"note segments of {total} bytes together in a file of {len(elf.data)}: they overlap")
-    for header in headers:
-        notes, at = elf.part("a note segment", header.offset, header.file_size), 0
-        while at + 12 <= len(notes):
-            name_bytes, size, kind = struct.unpack_from("<III", notes, at)
-            first = at + 12 + _round_up(name_bytes)
-            if first + size > len(notes):
-                raise DecodeError(f"a note ends at byte {first + size} of {len(notes)}: it is cut off")
-            if kind == NT_AMDGPU_METADATA and notes[at + 12 : at + 12 + name_bytes].rstrip(b"\0") == b"AMDGPU":
-                yield notes[first : first + size]
-            at = first + _round_up(size)
-
-
-def _round_up(size: int) -> int:
-    return -(-size // 4) * 4
-
-
-# First bytes of a map or a list in msgpack: fixmap, fixarray, array 16, array 32, map 16, map 32.
-MAP_BYTES = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
-
-
-def _decode_note(note: bytes) -> Any:
-    """Decodes the note. Maps are counted first: an empty one has a byte in the note, and 64 bytes in Python."""
-    if len(note) > METADATA_LIMIT:
-        raise DecodeError(f"metadata of {len(note)} bytes, the limit is {METADATA_LIMIT}")
-    maps = len(note) - len(note.translate(None, MAP_BYTES))
-    if maps > METADATA_MAPS:
-        raise DecodeError(f"metadata with up to {maps} maps and lists, the limit is {METADATA_MAPS}")
-    return msgpack.unpackb(
-        note, strict_map_key=False, max_array_len=METADATA_ENTRIES, max_map_len=METADATA_ENTRIES
-    )
+@contextlib.contextmanager
+def damage(what: str) -> Iterator[None]:
+    """Turns any exception, such as those of struct and msgpack on damaged bytes, into a DecodeError that names `what`."""
+    try:
+        yield
+    except DecodeError:
+        raise
+    except Exception as error:
+        detail = " ".join(str(error).split()) or type(error).__name__
+        raise DecodeError(f"damaged {what}: {detail[:160]}; is the file cut off?") from None

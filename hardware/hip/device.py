@@ -27,7 +27,7 @@ from numpy.typing import DTypeLike
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, pack
 from simgpu.hardware.code_object.code_object import CodeObject, LoadedKernel, kernel_list, kernel_named
-from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
+from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
 from simgpu.hardware.code_object.names import original
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import HipError, HipKernelError, LaunchError

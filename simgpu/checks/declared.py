@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from simgpu.hardware.architectures import GFX12
-from simgpu.hardware.code_object.code_object import KernelInfo
+from simgpu.hardware.code_object.kernels import KernelInfo
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, VCC
 from simgpu.hardware.timing_rules.effect import Effect
 

@@ -15,7 +15,8 @@ from simgpu.hardware.isa.kinds import ControlKind
 
 if TYPE_CHECKING:
     from simgpu.debugger.replay import Replay
-    from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
+    from simgpu.hardware.code_object.code_object import CodeObject
+    from simgpu.hardware.code_object.kernels import KernelInfo
 
 NAMED = {VCC: "vcc", VCC + 1: "vcc", EXEC: "exec", EXEC + 1: "exec", M0: "m0"}  # names in `Effect`
 BITS = {"f32": 32, "f16": 16, "bf16": 18, "f64": 64}  # format codes of `points.nan`; 17 is an f16 in the low half only

@@ -26,7 +26,7 @@ from simgpu.engine.workers.kept import ReusePool
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.code_object.code_object import CodeObject, LoadedKernel, kernel_list, kernel_named
-from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
+from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
 from simgpu.hardware.errors import LaunchError, says_it_all
 from simgpu.machine.jit import Compiler, compiler
 from simgpu.machine.mode import Mode, number
@@ -42,8 +42,9 @@ DEFAULT_INSTRUCTIONS = 20_000_000_000
 
 HEAP_BYTES = 1 << 30  # bytes of host memory, used only where kernels touch it
 
-# Most bytes of code in a module. Each dword of code has a record of 64 bytes, so more code would fill the host's memory.
-CODE_LIMIT = 1 << 25
+# Most bytes of code in a module; rocBLAS has 74 MB in one. Each dword of code has a record of 64 bytes, which is host memory once
+# code near it is lowered.
+CODE_LIMIT = 1 << 27
 
 
 # Takes the size of a module's image, in bytes. Returns its address and the host memory for it.

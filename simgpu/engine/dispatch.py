@@ -15,7 +15,7 @@ from simgpu.engine.workers.scheduler import SharedState
 from simgpu.engine.workers.worker import Worker
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.code_object.code_object import CodeObject
-from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
+from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.isa import Instruction
 from simgpu.memory.table import AllocationTable

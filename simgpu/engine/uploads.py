@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from simgpu.engine.device import Buffer, Kernel
-from simgpu.hardware.code_object.code_object import Argument
 from simgpu.hardware.code_object.demangled import parameter_types
+from simgpu.hardware.code_object.kernels import Argument
 from simgpu.hardware.errors import LaunchError
 
 # numpy kinds and bytes of C++ element types: a pointer to one of these takes no array of another kind or size.

@@ -173,8 +173,9 @@ class GPUs:
         module = self.gpus[index].checking.load(data)
         number = len(self.modules) + 1
         self.modules[number] = (index, module, module.on(self.gpus[index].plain))
-        for name, symbol in module.code.symbols.items():
-            variable = module.code.symbols.get(name.removesuffix(MANAGED))
+        exported = module.code.symbols.exported
+        for name, symbol in exported.items():
+            variable = exported.get(name.removesuffix(MANAGED))
             if name.endswith(MANAGED) and symbol.defined and variable is not None and variable.defined:
                 pointer = self.arena.view(variable.address + module.bias, 8)
                 pointer[:] = np.frombuffer(struct.pack("<Q", symbol.address + module.bias), np.uint8)
@@ -190,7 +191,7 @@ class GPUs:
     def symbol(self, module: int, name: str) -> tuple[int, int]:
         """Returns address and bytes of a variable. Raises KeyError if the module has none of the name."""
         _, loaded, _ = self.modules[module]
-        if loaded.code.symbols[name].kind != "object":
+        if loaded.code.symbols.exported[name].kind != "object":
             raise KeyError(name)
         return loaded.symbol(name)
 

@@ -171,6 +171,9 @@ class Server:
                 number, kernel = self._gpus.function(module, data[4:].decode())
         except KeyError:
             return HipStatus.NOT_FOUND, b""
+        except DecodeError as error:
+            tell(f"{self._name}: {error}")
+            return HipStatus.INVALID_IMAGE, b""
         info, arguments = kernel.info, kernel.arguments
         explicit = max((argument.offset + argument.size for argument in arguments), default=0)
         version = int(info.target[3:-2]) * 10 + int(info.target[-2], 16)

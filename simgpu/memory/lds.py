@@ -27,6 +27,7 @@ from simgpu.memory.lane_copy import (
     LaneCopy,
     Narrow,
     StagedRows,
+    first_lane,
     first_lane_fault,
     interleave_rows,
     is_inside,
@@ -37,6 +38,10 @@ from simgpu.memory.lane_copy import (
     write_staged,
 )
 from simgpu.memory.whole_wave import direct
+
+# Addresses past the LDS of every GPU, except negative ones. Hardware returns 0 for reads outside LDS. A wave whose lanes all read
+# one address so far out wants that 0: Tensile clears its accumulators this way. All other reads outside LDS are faults.
+NO_LDS = range(1 << 18, 1 << 31)
 
 
 def plan(inst: Instruction, plan: Plan) -> dict[str, OperandPlace]:
@@ -69,21 +74,42 @@ class LDSAccess:
         self.base = frame.state(layout.LDS_BASE, I64).pointer()
 
     def check(self, lanes: IrValue) -> None:
-        frame = self.frame
-        fits = is_inside(self.offsets, frame.state(layout.LDS_SIZE, I64), self.lane_bytes).bitcast(I64)
-        outside = lanes & ~fits
-        with frame.build.if_then(outside != 0, likely=False):
-            first_lane_fault(frame, Fault.LDS, self.offsets, outside)
+        outside = lanes & ~self._inside()
+        with self.frame.build.if_then(outside != 0, likely=False):
+            first_lane_fault(self.frame, Fault.LDS, self.offsets, outside)
 
     def copy(self, lanes: IrValue, to_memory: bool) -> None:
-        self.check(lanes)
         copy = LaneCopy(self.frame, self.offsets, self.lane_bytes, to_memory, self.narrow)
         copy.compact = self.compact
+        if to_memory:
+            self.check(lanes)
+        else:
+            lanes = self._lanes_to_read(lanes, copy)
         access = Access("lds", self.offsets, lanes, self.lane_bytes, not to_memory, to_memory, contiguous=copy.contiguous)
         if to_memory:
             overwrites(self.frame, access)
         copy.run(lanes, self.base.at)
         observe(self.frame, access)
+
+
+    def _inside(self) -> IrValue:
+        return is_inside(self.offsets, self.frame.state(layout.LDS_SIZE, I64), self.lane_bytes).bitcast(I64)
+
+    def _lanes_to_read(self, lanes: IrValue, copy: LaneCopy) -> IrValue:
+        """Returns the lanes inside LDS. If all read one address in `NO_LDS`, stages zeros; faults for any other lane outside."""
+        frame = self.frame
+        inside = self._inside()
+        outside = lanes & ~inside
+        with frame.build.if_then(outside != 0, likely=False):
+            spilled = frame.at(frame.wave, layout.ADDRESSES)
+            spilled.store(self.offsets, align=8)
+            first = spilled.at(first_lane(frame, lanes) * 8).load(I64, align=8)
+            is_far = (first.unsigned >= NO_LDS.start) & (first.unsigned < NO_LDS.stop)
+            others = lanes & (self.offsets != frame.splat(first)).bitcast(I64)
+            with frame.build.if_then((others != 0) | ~is_far, likely=False):
+                first_lane_fault(frame, Fault.LDS, self.offsets, outside)
+            copy.clear()
+        return lanes & inside
 
 
 def offsets_of(frame: Frame, address: OperandPlace | None, offset: OperandPlace, scale: int) -> IrValue:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from simgpu import Device
     from simgpu.hardware import hip
-    from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
+    from simgpu.hardware.code_object.code_object import CodeObject
+    from simgpu.hardware.code_object.kernels import KernelInfo
 
 GRANULE = 4  # bytes: device memory is whole dwords
 

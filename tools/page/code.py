@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from simgpu.checks.lint.registers import FILES
 from simgpu.checks.lint.steps import LintStep
 from simgpu.engine.accounts import bytes_moved, instruction_class
-from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.code_object.kernels import KernelInfo
 from simgpu.hardware.isa.code.flow import successors
 from simgpu.hardware.isa.fidelity import fidelity_of
 from simgpu.hardware.isa.instruction import Instruction

@@ -14,8 +14,9 @@ import numpy as np
 import simgpu
 from simgpu.asm import assemble
 from simgpu.hardware.architectures import TARGETS
-from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES
+from simgpu.hardware.code_object.kernels import KernelInfo
 from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.isa.code.decode import MEMORY_PREFIX, SEGMENTS, SOP_PREFIX, decode, table
 from simgpu.hardware.isa.instructions.mai import LOAD_SCALE

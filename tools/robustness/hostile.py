@@ -313,7 +313,7 @@ def _functions(rng: random.Random, name: bytes) -> bytes:
 
 def metadata(rng: random.Random, good: bytes, target: str) -> bytes:
     """Makes a file with another metadata note: values of other types, too many, too deep, with names that move a cursor."""
-    document: Any = dict(CodeObject.parse(good).metadata)
+    document: Any = CodeObject.parse(good).metadata.document()
     drawn = rng.random()
     if drawn < 0.7:
         document = mutate(rng, document, rng.choice((0.02, 0.1, 0.3)))

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from simgpu.hardware.code_object.code_object import KernelInfo
 from simgpu.hardware.code_object.descriptor import VGPR_ENCODING_GRANULE
+from simgpu.hardware.code_object.kernels import KernelInfo
 from simgpu.hardware.isa import text
 from simgpu.hardware.isa.code.flow import branch_target
 from simgpu.hardware.isa.code.immediates import WAIT_COUNTERS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,7 +52,20 @@ def show(*parts: RenderableType) -> None:
 
 def print_json(document: Any) -> None:
     """Prints the document; values that JSON lacks (NaN, infinities) become null."""
-    print(json.dumps(plain(document), indent=2, allow_nan=False))
+    print(_json_text(document))
+
+
+def print_json_entries(document: dict[str, Any], name: str, entries: Iterable[Any]) -> None:
+    """Prints the document with a last value, the list of entries, of which it holds one at a time."""
+    begun = f"{_json_text(document).removesuffix(chr(10) + '}')},\n  {json.dumps(name)}: ["
+    for entry in entries:
+        print(begun + "\n" + textwrap.indent(_json_text(entry), "    "), end="")
+        begun = ","
+    print("\n  ]\n}" if begun == "," else begun + "]\n}")
+
+
+def _json_text(document: Any) -> str:
+    return json.dumps(plain(document), indent=2, allow_nan=False)
 
 
 def plain(value: Any) -> Any:

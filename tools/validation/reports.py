@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from simgpu.checks.lint import lint_causes
 from simgpu.checks.lint.causes import TOLERATED
 from simgpu.engine.finding import Finding
-from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.code_object.kernels import KernelInfo
 from simgpu.hardware.isa import decode, text
 
 AROUND = 2  # instructions before the earlier and after the later one

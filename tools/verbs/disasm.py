@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.tools.cases.file_kernel import kernel_named
 from simgpu.tools.cases.sources import FILE, read_code_object
-from simgpu.tools.shared.console import add_json_option, print_json, show, table
+from simgpu.tools.shared.console import add_json_option, print_json_entries, show, table
 
 if TYPE_CHECKING:
-    from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
+    from simgpu.hardware.code_object.code_object import CodeObject
+    from simgpu.hardware.code_object.kernels import KernelInfo
 
 RESOURCES = (
     "vgpr_count", "agpr_count", "sgpr_count", "vgpr_spill_count", "sgpr_spill_count", "group_segment_size",
@@ -33,16 +34,16 @@ def run(options: Namespace) -> int:
     """Prints every kernel. Raises DecodeError for a file that is no code object."""
     code = read_code_object(options.file, options.target)
     names = list(code.kernels) if options.kernel is None else [kernel_named(code.kernels, options.kernel)]
-    documents = [_document(code, code.kernels[name]) for name in names]
+    documents = (_document(code, code.kernels[name]) for name in names)  # one at a time: libraries have thousands of kernels
     if options.json:
-        print_json({
+        about = {
             "file": options.file,
             "target": code.target,
             "code_object_version": code.version,
             "xnack": code.xnack,
             "sramecc": code.sramecc,
-            "kernels": documents,
-        })  # fmt: skip
+        }
+        print_json_entries(about, "kernels", documents)
         return 0
     print(
         f"{options.file}: {code.target}, code object version {code.version}, xnack {code.xnack}, "

@@ -24,7 +24,8 @@ from simgpu.checks.lint.steps import LintStep
 from simgpu.checks.lint.undefined import Definedness, Unwritten
 from simgpu.engine.finding import Finding, hazard_message, wait_message
 from simgpu.hardware.architectures import GFX12
-from simgpu.hardware.code_object.code_object import CodeObject, KernelInfo
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.code_object.kernels import KernelInfo
 from simgpu.hardware.errors import DecodeError, SimError
 from simgpu.hardware.isa import decode, text
 from simgpu.hardware.isa.kinds import ControlKind

@@ -17,7 +17,7 @@ import numpy as np
 from simgpu.checks.lint.flow import StraightBlocks
 from simgpu.checks.lint.registers import EXEC, FILES, span
 from simgpu.checks.lint.steps import LintStep
-from simgpu.hardware.code_object.code_object import KernelInfo
+from simgpu.hardware.code_object.kernels import KernelInfo
 from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.constants import INTEGERS
 from simgpu.hardware.isa.instruction import Const, Imm, Literal, Operand, Reg

@@ -21,7 +21,7 @@ from simgpu.checks.lint.flow import PathAnalysis, StraightBlocks
 from simgpu.checks.lint.registers import EXEC, M0, SCC, VCC, VECTORS, bits, span
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.architectures import SINCE_GFX942
-from simgpu.hardware.code_object.code_object import KernelInfo
+from simgpu.hardware.code_object.kernels import KernelInfo
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, Reg
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 from simgpu.hardware.timing_rules.effects import registers_of

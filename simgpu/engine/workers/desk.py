@@ -22,7 +22,7 @@ from simgpu.machine.layout import Context, Wave
 if TYPE_CHECKING:
     from simgpu.engine.workers.initial_state import LaunchInputs
     from simgpu.hardware.code_object.arguments import Geometry
-    from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
+    from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
 
 EXTENTS = 8  # combinations of axes in which a workgroup is partial
 

@@ -14,7 +14,7 @@ import numpy as np
 from simgpu.engine.workers.scheduler import WorkerJob
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.code_object.arguments import Geometry
-from simgpu.hardware.code_object.code_object import KernelInfo as KernelInfo
+from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine import layout, mode
 from simgpu.machine.layout import Wave

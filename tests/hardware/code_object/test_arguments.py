@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from simgpu.hardware.code_object.arguments import Geometry, encode, pack
-from simgpu.hardware.code_object.code_object import Argument, CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.code_object.kernels import Argument
 from simgpu.hardware.errors import LaunchError
 from tests.support.places import SHARED
 

@@ -43,7 +43,7 @@ def refused(data: bytes, match: str) -> None:
 
     def parse() -> None:
         with pytest.raises(DecodeError, match=match) as caught:
-            CodeObject.parse(data)
+            len(CodeObject.parse(data).symbols)
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 1500
 
     assert peak(parse) < 4 * MIB + 40 * len(data)
@@ -125,20 +125,23 @@ def test_zeros_that_only_memory_holds_stay_possible(good: bytes) -> None:
 @pytest.mark.parametrize(
     ("note", "match"),
     [
-        (b"\xc6\x01\x80\0\0" + bytes(3 << 23), "metadata of 25165829 bytes, the limit is 16777216"),
-        (b"\xdd\x00\x0f\x42\x40" + b"\x80" * 1_000_000, "up to 1000001 maps and lists, the limit is 524288"),
-        (b"\xdd\x00\x08\x00\x00" + b"\xc0" * (1 << 19), "524288 exceeds max_array_len"),
-        (b"\xdd\x00\x00\xff\xff" * 60_000, "damaged"),
+        (b"\xc6\x04\0\0\0" + bytes(1 << 26), "metadata of 67108869 bytes, the limit is 67108864"),
+        (b"\x81\xaeamdhsa.kernels\x91\xdd\x00\x0f\x42\x40" + b"\x80" * 1_000_000, "1000001 maps and lists, the limit is 524288"),
+        (b"\x81\xaeamdhsa.kernels\xdd\x00\x08\x00\x00" + b"\xc0" * (1 << 19), "a list of 524288 entries, the limit is 65536"),
+        (b"\x81\xaeamdhsa.kernels\x91\xdd\x00\x08\x00\x00" + b"\xc0" * (1 << 19), "524288 exceeds max_array_len"),
+        (b"\xdd\x00\x00\xff\xff" * 60_000, "the metadata note is no map"),
+        (b"\x81\xa1k" + b"\xdd\x00\x00\xff\xff" * 60_000, "damaged"),
         (b"\x81\xa0" * 400_000, "damaged"),
         (msgpack.packb({"amdhsa.kernels": [{".name": "x" * (TEXT_LIMIT + 1)}]}), "a name of 65537 characters, the limit is 65536"),
         (msgpack.packb({"amdhsa.kernels": [{".name": "k", ".reqd_workgroup_size": [1] * 4000}]}), "a list of 4000, not of three"),
+        (msgpack.packb({"amdhsa.kernels": [{".name": f"k{n}"} for n in range(65536)]}), "symbol k0.kd is not in the file"),
     ],
-    ids=["bytes", "maps", "entries", "lists in lists", "maps in maps", "name", "workgroup size"],
+    ids=["bytes", "maps", "kernels", "entries", "a list", "lists in lists", "maps in maps", "name", "workgroup size", "symbols"],
 )  # fmt: skip
 def test_metadata_that_asks_for_too_much(good: bytes, note: bytes, match: str) -> None:
     data = rebuild(good, note=note)
     with pytest.raises(DecodeError, match=match):
-        CodeObject.parse(data)
+        list(CodeObject.parse(data).kernels.values())
 
 
 # -- debug information ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 import simgpu
 from simgpu.asm.builder import toolchain
 from simgpu.hardware.code_object.arguments import encode
-from simgpu.hardware.code_object.code_object import Argument
+from simgpu.hardware.code_object.kernels import Argument
 from simgpu.hardware.code_object.mangled import parameter_types
 from simgpu.hardware.errors import LaunchError
 from tests.support.clang import linked

@@ -8,8 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from simgpu import Device
 from simgpu.hardware.errors import MemoryFault, UnsupportedInstruction
 from tests.support.engine_kernel import execute
+from tests.support.kernels import KernelText, assemble
 
 u32, u64 = np.uint32, np.uint64
 SIZE = 16384
@@ -363,6 +365,37 @@ def test_transposing_reads(line: str, width: int, bits: int) -> None:
 def test_out_of_range_is_reported(line: str) -> None:
     with pytest.raises(MemoryFault, match="LDS offset"):
         execute("gfx90a", "v_add_u32 v2, 0xff, v60\n" + line, group_segment_fixed_size=256)
+
+
+@pytest.mark.parametrize("line", [
+    "ds_read_b32 v1, v2", "ds_read_b32 a1, v2\nv_accvgpr_read_b32 v1, a1", "ds_read_u8_d16_hi v1, v2",
+    "ds_read2st64_b64 v[4:7], v2 offset1:9\nv_mov_b32 v1, v7", "ds_read_b128 v[4:7], v2\nv_mov_b32 v1, v7",
+])  # fmt: skip
+def test_reads_of_one_address_past_all_lds_return_zero(line: str) -> None:
+    """Tensile's kernels clear accumulators so. The first lanes are off: their registers stay."""
+    text = f"""v_mov_b32 v2, 0xf00000
+v_mov_b32 v1, 7
+s_mov_b64 exec, 0xfffffffffffffff0
+{line.replace(chr(10), chr(10) + 's_waitcnt lgkmcnt(0)' + chr(10))}
+s_waitcnt lgkmcnt(0)
+s_mov_b64 exec, -1"""
+    got = run("gfx90a", text, ["v1"], image(3))["v1"]
+    assert (got[:4] == 7).all() and (got[4:] == (7 if "hi" in line else 0)).all()
+
+
+def test_zeros_from_past_all_lds_are_defined() -> None:
+    text = "v_mov_b32 v2, 0xf00000\nds_read_b64 v[4:5], v2\nv_lshlrev_b32 v3, 3, v0\ns_load_dwordx2 s[4:5], s[0:1], 0x0\n"
+    text += "s_waitcnt lgkmcnt(0)\nglobal_store_dwordx2 v3, v[4:5], s[4:5]"
+    module = Device("mi210", check=True).load(assemble("gfx90a", KernelText("k", text, args=("buffer",))))
+    out = np.full(128, 7, u32)
+    assert module["k"].launch(grid=1, block=64, args=[out]).findings == []
+    assert not out.any()
+
+
+def test_other_reads_past_all_lds_are_faults() -> None:
+    for line in ("v_add_u32 v2, 0x40000, v60\nds_read_b32 v1, v2", "v_mov_b32 v2, 0x3fffc\nds_read_b32 v1, v2"):
+        with pytest.raises(MemoryFault, match="LDS offset"):
+            execute("gfx90a", line, group_segment_fixed_size=256)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ BAD = {
     "size of memory": (["run", "gemm", "-m", "1000000", "-n", "1000000", "-k", "9"], "GB"),
     "no such file": (["disasm", "/nonexistent/k.co"], "/nonexistent/k.co"),
     "a folder": (["disasm", "/"], "directory"),
-    "no folder": (["emit", "gemm", *SIZES, "-o", "/nonexistent/k.s"], "/nonexistent"),
+    "no folder": (["emit", "gemm", *SIZES, "-o", "/proc/nonexistent/k.s"], "/proc/nonexistent"),
 }
 
 

@@ -138,8 +138,11 @@ def test_an_exception_set_in_the_thread_ends_a_launch(threads):
     thread.start()
     while not buffer.download("u4")[0]:
         time.sleep(0.01)
-    assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupt)) == 1
-    thread.join(SECONDS)
+    for _ in range(SECONDS // 10):  # again, if it struck in Python's own cleanup, where exceptions are reported and lost
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupt))
+        thread.join(10)
+        if ended:
+            break
     assert ended
     assert_ended(gpu, buffer)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import struct
 
 import pytest
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.code_object.bundle import BUNDLE_MAGIC
 from simgpu.hardware.code_object.code_object import CodeObject
-from simgpu.hardware.code_object.elf import Relocation, relocate
+from simgpu.hardware.code_object.elf import ElfFile, Relocation, relocate
 from simgpu.hardware.errors import DecodeError
 from tests.support.exhaustive import examples
 from tests.support.places import SHARED
@@ -176,3 +180,28 @@ def test_relocation_formulas(kind, expected):
     assert not any(memory[size:])
     with pytest.raises(DecodeError, match="outside"):
         relocate(memory, base, 0, Relocation(0x1000 + 13, 3, "s", 0, 0))
+
+
+def test_symbols_are_those_of_pyelftools():
+    """Names, addresses, sizes, types and what is defined, of symbols of every type that the assembler writes."""
+    places = {"function": ".data", "object": ".data", "notype": ".data", "tls_object": '.section .tdata,"awT"'}
+    own = [
+        f"{place}\n.type {kind}_symbol,@{kind}\n.globl {kind}_symbol\n{kind}_symbol:\n.long 1\n.size {kind}_symbol,4"
+        for kind, place in places.items()
+    ]
+    data = assemble("\n".join((".file \"a.s\"", *own, ".data", ".quad elsewhere", "")), "gfx942")
+    found = ElfFile(data).symbol_tables
+    theirs = {
+        number: [
+            (one.name, one["st_value"], one["st_size"], one["st_info"]["type"], one["st_shndx"] != "SHN_UNDEF")
+            for one in section.iter_symbols()
+        ]
+        for number, section in enumerate(ELFFile(io.BytesIO(data)).iter_sections())
+        if isinstance(section, SymbolTableSection)
+    }
+    ours = {
+        number: [(one.name, one.address, one.size, f"STT_{one.kind.upper()}", one.defined) for one in symbols]
+        for number, symbols in found.items()
+    }
+    assert ours == theirs
+    assert {kind for symbols in ours.values() for *_, kind, _ in symbols} >= {"STT_FUNC", "STT_OBJECT", "STT_NOTYPE", "STT_TLS"}

@@ -18,6 +18,7 @@ FLAGS = (
 )  # fmt: skip
 
 
+SIZE = {"width": 1280, "height": 900}  # pixels
 PATIENCE = 120_000  # milliseconds for each step of a page: on a loaded machine, it takes many times longer
 
 
@@ -54,6 +55,15 @@ class Opened:
         self.requests.clear()
         self.page.goto(file.resolve().as_uri() + (f"#{fragment}" if fragment else ""))
         self.page.wait_for_selector("html[data-ready]", timeout=PATIENCE)
+        return self
+
+    def renew(self) -> Opened:
+        """Makes the window as `window` does, in a tenth of the time."""
+        self.page.goto("about:blank")
+        self.page.set_viewport_size(SIZE)
+        self.page.emulate_media(media="null", color_scheme="light", reduced_motion="reduce")
+        self.requests.clear()
+        self.errors.clear()
         return self
 
     def run(self, script: str, *arguments: Any) -> Any:
@@ -101,7 +111,7 @@ def browser() -> Iterator[Any]:
 
 
 @contextmanager
-def window(made: Any, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator[Opened]:
+def window(made: Any, width: int = SIZE["width"], height: int = SIZE["height"], dark: bool = False) -> Iterator[Opened]:
     """Yields a window of a browser, offline."""
     context = made.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", offline=True, reduced_motion="reduce"

@@ -18,10 +18,15 @@ def chromium() -> Iterator[Any]:
         yield made
 
 
-@pytest.fixture
-def opened(chromium: Any) -> Iterator[Opened]:
+@pytest.fixture(scope="session")
+def one_window(chromium: Any) -> Iterator[Opened]:
     with window(chromium) as made:
         yield made
+
+
+@pytest.fixture
+def opened(one_window: Opened) -> Opened:
+    return one_window.renew()
 
 
 @pytest.fixture(scope="session")

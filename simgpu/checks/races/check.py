@@ -6,6 +6,7 @@ Handlers call `accesses.watch` for each access; it reports races as events, whic
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
+SWAP = re.compile(r"ds_(cmpst|cmpswap|wrxchg)_rtn")  # atomics on LDS that take a lock
 CONCERNED = (ControlKind.BARRIER, ControlKind.APPEND, ControlKind.CONSUME, ControlKind.CACHE, ControlKind.DCACHE, *ENDS)
 
 
@@ -222,6 +224,7 @@ def flags_of(inst: Instruction, access: Access) -> int:
         flags |= carried.ATOMIC
         returns = "vdst" in inst.args if access.space == "lds" else bool(inst.mods.get("glc") or inst.mods.get("sc0"))
         flags |= carried.RETURNS if returns else 0
+        flags |= carried.SWAPS if returns and SWAP.match(inst.mnemonic) else 0
     elif is_coherent(inst) and access.space != "lds":
         flags |= carried.COHERENT
     return flags

@@ -108,7 +108,7 @@ class SlotState(Structure):
         ("meet_record", c_int64),  # its record
         ("meet_wave", c_int64),  # the wave that arrived first
         ("locked", c_int64),  # number of locations at which single lanes acquired: possible locks
-        ("locks", c_int64 * LOCKS),  # the latest of these locations
+        ("locks", c_int64 * LOCKS),  # the latest of these locations; those in LDS as `lds.look.unlocks` has them
         ("sides", Classes * (2 * WAVES)),  # for LDS: releases and acquires of each wave
     )
 

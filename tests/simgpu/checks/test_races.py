@@ -320,10 +320,20 @@ def test_a_flag_in_lds_orders_what_comes_before_its_atomic(data: str, second: st
     assert found(data + FLAG + OTHER_READS * 300) == []  # more accesses than the log keeps
 
 
-def test_a_store_that_unlocks_adds_no_finding_of_the_data() -> None:
-    lock, unlock = "ds_cmpst_rtn_b32 v5, v10, v11, v11\ns_waitcnt lgkmcnt(0)\n", "ds_write_b32 v10, v11\n"
-    found = check(BY_FLAG.format(first=lock + WRITE + unlock, second=READ), block=128)
-    assert [finding.place for finding in found] == ["LDS 0x1f0"]  # the lock's own, between a store and an atomic
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
+def test_a_store_that_unlocks_is_atomic(target: str) -> None:
+    """LLVM lowers an atomic store to LDS to `s_waitcnt lgkmcnt(0)` and a plain store."""
+    lock, unlock = "ds_cmpst_rtn_b32 v5, v10, v11, v11\ns_waitcnt lgkmcnt(0)\n", "s_waitcnt lgkmcnt(0)\nds_write_b32 v10, v11\n"
+    one_lane = "s_mov_b64 exec, 1\n"
+
+    def found(first: str, second: str = READ) -> list[str]:
+        return [f.place for f in check(BY_FLAG.format(first=first, second=second), block=128, target=target)]
+
+    assert found(one_lane + lock + WRITE + unlock) == []
+    assert found(one_lane + lock + unlock + WRITE) == ["LDS 0x40"]  # after the release
+    assert found(one_lane + WRITE + unlock) == ["LDS 0x1f0", "LDS 0x40"]  # a store to a counter that its wave did not take
+    assert found(one_lane + "ds_add_rtn_u32 v5, v10, v11\ns_waitcnt lgkmcnt(0)\n" + WRITE + unlock) == ["LDS 0x1f0"]
+    assert found(lock + WRITE + unlock) == ["LDS 0x1f0"]  # 64 lanes, which no lock has
 
 
 def test_two_workgroups_of_one_slot_do_not_meet_in_lds() -> None:

@@ -24,7 +24,7 @@ CARRIED = event("LDS in flight behind a barrier")
 FLAGS_SHIFT, SIZE_SHIFT = 32, 40
 # Flags of an access, also of device memory. COHERENT: it bypasses caches. RETURNS: an atomic that returns. SCALAR: of a scalar
 # load. STRAIGHT: all 64 lanes, at consecutive offsets. QUEUED: in the queue that lgkmcnt counts in order.
-WRITES, ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, QUEUED = (1 << bit for bit in range(7))
+WRITES, ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT, QUEUED, SWAPS = (1 << bit for bit in range(8))
 LOG_ENTRIES = 256  # accesses that a log keeps
 ENTRIES = 32  # most entries of a list: lgkmcnt counts to 15, and an operation makes at most two accesses
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, WAVE_SHIFT
-from simgpu.checks.races.lds.carried import ATOMIC, RETURNS, STRAIGHT, WRITES, arrive, look_carried, pass_on
+from simgpu.checks.races.lds.carried import ATOMIC, RETURNS, STRAIGHT, SWAPS, WRITES, arrive, look_carried, pass_on
 from simgpu.checks.races.lds.clashes import DUPLICATE, clash, explain, quick_read, repeats, words_clash
 from simgpu.checks.races.lds.order import ACQUIRES, RELEASES, note
 from simgpu.checks.races.lds.shadow import (  # fmt: skip
@@ -35,7 +35,7 @@ from simgpu.checks.races.lds.shadow import (  # fmt: skip
     union_of,
     view_of,
 )
-from simgpu.checks.races.order import BARRIERS
+from simgpu.checks.races.order import BARRIERS, holds, note_lock
 from simgpu.checks.waits.in_flight import DS_ISSUED
 from simgpu.engine.events import enter
 from simgpu.engine.workgroup import waves_of
@@ -50,6 +50,22 @@ def lds_tag(state: Any, passed: int, wave: int) -> int:
     return (passed % EPOCHS + 1) << EPOCH_SHIFT | wave << WAVE_SHIFT
 
 
+@part
+def unlocks(state: Any, me: int, flags: int, lanes: int, offsets: np.ndarray) -> int:
+    """Returns ATOMIC for a lane's plain store to a location that its wave took by a swap, else 0; notes a swap's location.
+
+    LLVM lowers an atomic store to LDS to a wait and a plain store, which gives the lock back. Other atomics take no lock: a store
+    to a counter is a plain one.
+    """
+    at = 0
+    while lanes >> at & 1 == 0:
+        at += 1
+    location = -1 - (offsets[at] >> 2 << 4 | me)  # negative, unlike those of device memory
+    if flags & SWAPS:
+        note_lock(state, location)
+    return ATOMIC if flags & ATOMIC == 0 and holds(state, location) else 0
+
+
 BY_WORDS, BY_READS, BY_LANES = range(3)  # ways to search the bitmaps: see `way_of`
 
 
@@ -59,6 +75,8 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: A
     view, me = view_of(block, slot, waves_of(wave)), load32(wave + layout.WAVE_ID)
     tag = lds_tag(state, load32(wave + BARRIERS), me)
     offsets = words(wave + layout.ADDRESSES, LANES)
+    if flags & WRITES and lanes & (lanes - 1) == 0:
+        flags |= unlocks(state, me, flags, lanes, offsets)
     first = offsets[0] if flags & STRAIGHT else max(lowest(wave + layout.ADDRESSES), 0)
     end = first + LANES * size if flags & STRAIGHT else min(highest(wave + layout.ADDRESSES), END) + size
     if flags & WRITES:

@@ -4,7 +4,8 @@ A wave releases by an atomic, and acquires by one that returns. An access counts
 its wave executed an atomic after it in the same epoch, and the other wave one that returns before its access. Both atomics must
 be on locations of the same class (64 classes). LDS has no cache, so nothing else is needed.
 
-A plain store to a location of the wave's atomics also counts as a release, as one that unlocks. An access that the wave's log no
+A plain store to a location of the wave's atomics also counts as a release, as one that unlocks. If the wave took the location by a
+swap, the store also counts as an atomic one (`look.unlocks`). An access that the wave's log no
 longer holds counts as executed before the release.
 """
 

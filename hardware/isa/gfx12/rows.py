@@ -49,7 +49,7 @@ class Field:
         return "sdst" if self.name == "dst" else self.name
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RowSpec(Spec):
     """A spec that lists its operands instead of having a body."""
 

@@ -30,6 +30,11 @@ from simgpu.hardware.isa import text
 from simgpu.hardware.isa.kinds import ControlKind
 
 WAVE = 32  # work-items
+# s_delay_alu names no vector instruction further back than the fourth (LLVM, AMDGPUInsertDelayAlu): later ones get its result
+# without delay. After twice as many, a result that no slow pipeline makes is written unless the wave was held up by chance.
+REACH = 8
+CLOCKS = 32  # after which AMD's own inserter of waits takes a result for written (rocm-libraries, stinkytofu, InsertWaitAluPass)
+SLOW = frozenset(("trans", "xdl"))
 PREFETCHES = ("global_prefetch", "flat_prefetch")
 
 
@@ -103,7 +108,7 @@ def _early(one: Early, certainty: Certainty) -> Verdict:
     if one.what == RESULT:
         wait = f"s_wait_alu depctr_va_vdst({count})"
         message = f"{place} is {_use(one)} while `{earlier}` may not have written it, {apart}: {wait} is needed (scheduling mode 2)"
-        error = not one.step.inst.mnemonic.startswith(PREFETCHES) and bool(one.registers & one.step.reads)
+        error = _matters(one)
     elif one.what == OPERAND:
         wait = f"s_wait_alu depctr_vm_vsrc({count})"
         message = f"{place} is overwritten while `{earlier}` may not have read it, {apart}: {wait} is needed (scheduling mode 2)"
@@ -119,6 +124,16 @@ def _early(one: Early, certainty: Certainty) -> Verdict:
         message = message.replace(f"s_wait {counter}({count})", f"s_wait_{counter} {count}")
         error = one.what != OVERWRITTEN or counter != "loadcnt" or not one.step.pending
     return Verdict("missing-wait", one.step, message, one.earlier, place, count, rule, error, certainty)
+
+
+def _matters(one: Early) -> bool:
+    """True if a wait for a vector result is needed in practice, too.
+
+    A prefetch of a wrong address does no harm, and a load that overwrites a result takes longer than its write.
+    """
+    slow = not SLOW.isdisjoint(one.earlier.effect.access.classes)
+    used = bool(one.registers & one.step.reads) and not one.step.inst.mnemonic.startswith(PREFETCHES)
+    return used and (slow or (one.younger < REACH and one.between < CLOCKS))  # an instruction takes a clock at least
 
 
 def _use(one: Early) -> str:

@@ -1,11 +1,11 @@
 """State of a place on gfx1250: operations that may be incomplete, and registers that they still write or read.
 
-An entry holds the time of its operation on one counter. A counter's clock counts its operations and is 0 at this place, so an
+An entry holds the time of its operation on one counter. A counter's clock counts its operations and is 0 at this place. An
 operation is complete after a wait for a count if enough others were issued since. Where paths meet, the latest time is kept: the
 fewest operations since decide for all paths, as in `lint.outstanding`.
 
 In expert scheduling mode (SCHED_MODE 2), the hardware does not keep the order of VGPR accesses between the vector ALU and memory
-instructions. s_wait_alu does it: va_vdst counts vector instructions whose results are not written, vm_vsrc memory
+instructions. s_wait_alu does it. va_vdst counts vector instructions whose results are not written, and vm_vsrc counts memory
 instructions whose VGPR operands are not read (LLVM, SIInsertWaitcnts, "expert scheduling mode").
 """
 

@@ -44,6 +44,7 @@ class Early:
     waits: tuple[tuple[str, int], ...]  # counts that are enough
     between: int  # fewest instructions between the two, on any path
     sure: bool = True  # False if unknown LDS addresses decide
+    younger: int = 0  # operations that the counter counted since, at least
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,10 @@ class Waits12(PathAnalysis[Pending, "Early | BarrierHalf"]):
             last = max(entry for entry, _ in entries)
             count = here.given.get(counter, 0) - last.time if counter in COUNTS_DOWN else 0
             registers = sum(1 << bit for bit in {bit for entry, bit in entries if entry.pc == last.pc})
-            tell(Early(step, self.steps[last.pc], what, registers, ((counter, count),), here.passed - last.at - 1))
+            younger = here.given.get(counter, 0) - last.time
+            tell(Early(
+                step, self.steps[last.pc], what, registers, ((counter, count),), here.passed - last.at - 1, younger=younger,
+            ))  # fmt: skip
             here.wait({counter: count})
 
     def _issue(self, here: Pending, step: LintStep) -> None:

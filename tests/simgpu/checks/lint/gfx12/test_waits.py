@@ -15,64 +15,67 @@ EXPERT = "s_setreg_imm32_b32 hwreg(HW_REG_WAVE_SCHED_MODE, 0, 2), 2"
 NORMAL = "s_setreg_imm32_b32 hwreg(HW_REG_WAVE_SCHED_MODE, 0, 2), 0"
 LOAD = "global_load_b32 v1, v2, s[2:3]"
 BARRIER = ("s_barrier_signal -1", "s_barrier_wait -1")
-# Name: lines, and the findings as "severity kind rule place count"; "" for none. s_endpgm ends each.
+# Name: lines, and the finding as "severity kind rule place count"; "" for none. s_endpgm ends each.
 KERNELS: dict[str, tuple[tuple[str, ...], str]] = {
-    "load": ((LOAD, "v_add_f32 v3, v1, v1"), "error missing-wait read v1 0"),
+    "load": ((LOAD, "v_add_f32 v3, v1, v1"), "error wait read v1 0"),
     "load_waited": ((LOAD, "s_wait_loadcnt 0", "v_add_f32 v3, v1, v1"), ""),
     "load_idle": ((LOAD, "s_wait_idle", "v_add_f32 v3, v1, v1"), ""),
-    "load_other_counter": ((LOAD, "s_wait_dscnt 0", "v_add_f32 v3, v1, v1"), "error missing-wait read v1 0"),
+    "load_other_counter": ((LOAD, "s_wait_dscnt 0", "v_add_f32 v3, v1, v1"), "error wait read v1 0"),
     "load_count": (
         (LOAD, "global_load_b32 v4, v2, s[2:3] offset:4", "s_wait_loadcnt 1", "v_add_f32 v3, v1, v1", "v_mov_b32 v5, v4"),
-        "error missing-wait read v4 0",
+        "error wait read v4 0",
     ),
-    "load_overwritten": ((LOAD, "v_mov_b32 v1, 0"), "error missing-wait overwritten v1 0"),
-    "load_by_load": ((LOAD, "global_load_b32 v1, v2, s[2:3] offset:4"), "note missing-wait overwritten v1 0"),
+    "load_overwritten": ((LOAD, "v_mov_b32 v1, 0"), "error wait overwritten v1 0"),
+    "load_by_load": ((LOAD, "global_load_b32 v1, v2, s[2:3] offset:4"), "note wait overwritten v1 0"),
     "lds_by_lds": (("ds_load_b32 v1, v2", "ds_load_b32 v1, v2 offset:4"), ""),
-    "both": (("flat_load_b32 v1, v[2:3]", "s_wait_loadcnt 0", "v_mov_b32 v4, v1"), "error missing-wait read v1 0"),
+    "both": (("flat_load_b32 v1, v[2:3]", "s_wait_loadcnt 0", "v_mov_b32 v4, v1"), "error wait read v1 0"),
     "both_waited": (("flat_load_b32 v1, v[2:3]", "s_wait_loadcnt_dscnt 0", "v_mov_b32 v4, v1"), ""),
-    "scalar": (("s_load_b64 s[4:5], s[2:3], 0", "s_mov_b32 s6, s5"), "error missing-wait read s5 0"),
+    "scalar": (("s_load_b64 s[4:5], s[2:3], 0", "s_mov_b32 s6, s5"), "error wait read s5 0"),
     "scalar_count": (("s_load_b32 s4, s[2:3], 0", "s_load_b32 s5, s[2:3], 4", "s_wait_kmcnt 1", "s_mov_b32 s6, s4"),
-                     "error missing-wait read s4 0"),
-    "atomic": (("global_atomic_add_u32 v1, v2, v3, s[2:3] th:TH_ATOMIC_RETURN", "v_mov_b32 v4, v1"), "error missing-wait read v1 0"),
+                     "error wait read s4 0"),
+    "atomic": (("global_atomic_add_u32 v1, v2, v3, s[2:3] th:TH_ATOMIC_RETURN", "v_mov_b32 v4, v1"), "error wait read v1 0"),
     "atomic_quiet": (("global_atomic_add_u32 v2, v3, s[2:3]", "v_mov_b32 v4, v3"), ""),
-    "first": (("s_barrier_signal_isfirst -1", "s_cselect_b32 s4, 1, 0", "s_barrier_wait -1"), "error missing-wait read scc 0"),
+    "first": (("s_barrier_signal_isfirst -1", "s_cselect_b32 s4, 1, 0", "s_barrier_wait -1"), "error wait read scc 0"),
     "first_waited": (("s_barrier_signal_isfirst -1", "s_barrier_wait -1", "s_cselect_b32 s4, 1, 0"), ""),
     # Expert scheduling mode: the bugs of AITER's pull request 5402, A to D.
     "a": ((EXPERT, "v_add_nc_u32 v4, v5, v6", "global_load_async_to_lds_b128 v4, v[2:3], off", "s_wait_asynccnt 0"),
-          "error missing-wait vector result v4 0"),
-    "a_waited": ((EXPERT, "v_add_nc_u32 v4, v5, v6", "s_wait_alu depctr_va_vdst(0)", "global_load_async_to_lds_b128 v4, v[2:3], off",
-                  "s_wait_asynccnt 0"), ""),
+          "error wait vector result v4 0"),
+    "a_waited": ((EXPERT, "v_add_nc_u32 v4, v5, v6", "s_wait_alu depctr_va_vdst(0)",
+                  "global_load_async_to_lds_b128 v4, v[2:3], off", "s_wait_asynccnt 0"), ""),
     "a_normal": (("v_add_nc_u32 v4, v5, v6", "global_load_async_to_lds_b128 v4, v[2:3], off", "s_wait_asynccnt 0"), ""),
     "a_back_to_normal": ((EXPERT, NORMAL, "v_add_nc_u32 v4, v5, v6", "ds_store_b32 v4, v5"), ""),
     "a_count": ((EXPERT, "v_add_nc_u32 v4, v5, v6", "v_mov_b32 v7, 0", "s_wait_alu depctr_va_vdst(1)", "ds_store_b32 v4, v5"), ""),
     "a_count_too_high": ((EXPERT, "v_mov_b32 v7, 0", "v_add_nc_u32 v4, v5, v6", "s_wait_alu depctr_va_vdst(1)",
-                          "ds_store_b32 v4, v5"), "error missing-wait vector result v4 0"),
+                          "ds_store_b32 v4, v5"), "error wait vector result v4 0"),
+    "a_apart": ((EXPERT, "v_add_nc_u32 v4, v5, v6", *("v_nop",) * 7, "ds_store_b32 v4, v5"), "error wait vector result v4 7"),
+    "a_further": ((EXPERT, "v_add_nc_u32 v4, v5, v6", *("v_nop",) * 8, "ds_store_b32 v4, v5"), "note wait vector result v4 8"),
+    "a_slow": ((EXPERT, "v_exp_f32 v4, v5", *("v_nop",) * 8, "ds_store_b32 v4, v5"), "error wait vector result v4 8"),
     "a_far": ((EXPERT, "v_add_nc_u32 v4, v5, v6", *("v_nop",) * 15, "ds_store_b32 v4, v5"), ""),
-    "a_prefetch": ((EXPERT, "v_add_nc_u32 v4, v5, v6", "global_prefetch_b8 v4, s[2:3]"), "note missing-wait vector result v4 0"),
+    "a_prefetch": ((EXPERT, "v_add_nc_u32 v4, v5, v6", "global_prefetch_b8 v4, s[2:3]"), "note wait vector result v4 0"),
     "vector_after_vector": ((EXPERT, "v_add_nc_u32 v4, v5, v6", "v_mov_b32 v7, v4"), ""),
-    "b": ((EXPERT, "ds_store_b128 v4, v[8:11]", "v_cvt_pk_bf16_f32 v8, v12, v13"), "error missing-wait memory operand v8 0"),
+    "b": ((EXPERT, "ds_store_b128 v4, v[8:11]", "v_cvt_pk_bf16_f32 v8, v12, v13"), "error wait memory operand v8 0"),
     "b_waited": ((EXPERT, "ds_store_b128 v4, v[8:11]", "s_wait_alu depctr_vm_vsrc(0)", "v_cvt_pk_bf16_f32 v8, v12, v13"), ""),
     "b_complete": ((EXPERT, "ds_store_b128 v4, v[8:11]", "s_wait_dscnt 0", "v_cvt_pk_bf16_f32 v8, v12, v13"), ""),
     "b_normal": (("ds_store_b128 v4, v[8:11]", "v_cvt_pk_bf16_f32 v8, v12, v13"), ""),
     "c": ((EXPERT, "global_load_async_to_lds_b128 v4, v[2:3], off", "v_add_nc_u64 v[2:3], v[2:3], v[6:7]", "s_wait_asynccnt 0"),
-          "error missing-wait memory operand v2 0"),
-    "d": ((EXPERT, "buffer_store_b32 v8, v9, s[4:7], null offen", "v_and_b32 v8, 15, v0"), "error missing-wait memory operand v8 0"),
+          "error wait memory operand v2 0"),
+    "d": ((EXPERT, "buffer_store_b32 v8, v9, s[4:7], null offen", "v_and_b32 v8, 15, v0"), "error wait memory operand v8 0"),
     "d_translated": ((EXPERT, "buffer_store_b32 v8, v9, s[4:7], null offen", "s_wait_xcnt 0", "v_and_b32 v8, 15, v0"), ""),
     # High bits of VGPR numbers.
     "high": (("s_set_vgpr_msb 0x40", "ds_load_b32 v1, v2", "s_set_vgpr_msb 0x4000", "v_mov_b32 v3, v1"), ""),
     "high_read": (("s_set_vgpr_msb 0x40", "ds_load_b32 v1, v2", "s_set_vgpr_msb 0x4001", "v_mov_b32 v3, v1"),
-                  "error missing-wait read v257 0"),
+                  "error wait read v257 0"),
     # Barriers.
-    "store": (("ds_store_b32 v1, v2", *BARRIER, "ds_load_b32 v3, v1"), "error missing-wait shared  0"),
+    "store": (("ds_store_b32 v1, v2", *BARRIER, "ds_load_b32 v3, v1"), "error wait shared  0"),
     "store_waited": (("ds_store_b32 v1, v2", "s_wait_dscnt 0", *BARRIER, "ds_load_b32 v3, v1"), ""),
     "store_waited_late": (("ds_store_b32 v1, v2", BARRIER[0], "s_wait_dscnt 0", BARRIER[1], "ds_load_b32 v3, v1"),
-                          "error missing-wait shared  0"),
-    "loads": (("ds_load_b32 v3, v1", "ds_load_b32 v4, v1 offset:8", *BARRIER, "ds_store_b32 v1, v2"), "note missing-wait shared  0"),
+                          "error wait shared  0"),
+    "loads": (("ds_load_b32 v3, v1", "ds_load_b32 v4, v1 offset:8", *BARRIER, "ds_store_b32 v1, v2"), "note wait shared  0"),
     "loads_of_readers": (("ds_load_b32 v3, v1", *BARRIER, "ds_load_b32 v4, v1"), ""),
     "signal_only": ((BARRIER[0], BARRIER[0]), "error barrier second signal  -1"),
     "wait_only": ((BARRIER[1],), "error barrier wait without signal  -1"),
     "cluster": (("s_barrier_wait -3",), ""),
-    "ended": (("global_load_async_to_lds_b128 v4, v[2:3], off",), "note missing-wait ended  0"),
+    "ended": (("global_load_async_to_lds_b128 v4, v[2:3], off",), "note wait ended  0"),
     "ended_tensor": (("tensor_load_to_lds s[0:3], s[4:11]", "s_wait_tensorcnt 0"), ""),
 }  # fmt: skip
 LOOP = (
@@ -111,7 +114,7 @@ def code() -> CodeObject:
 
 
 def words(finding: Finding) -> str:
-    return f"{finding.severity} {finding.kind} {finding.rule} {finding.place} {finding.needed}"
+    return f"{finding.severity} {finding.kind.removeprefix('missing-')} {finding.rule} {finding.place} {finding.needed}"
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -124,7 +127,7 @@ def test_kernels(name: str) -> None:
 
 def test_a_load_is_read_in_the_next_round() -> None:
     (finding,) = lint_kernel(code(), code().kernels["looped"])
-    assert words(finding) == "error missing-wait read v1 0"
+    assert words(finding) == "error wait read v1 0"
     assert (finding.text, finding.other_text) == ("v_add_f32_e32 v3, v1, v1", "global_load_b32 v1, v2, s[2:3]")
 
 

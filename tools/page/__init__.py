@@ -12,9 +12,10 @@
     waves.py        the modelled timeline of a compute unit
     fragments.py    the operands of matrix instructions, element by element
     notations.py    the same layouts in Triton's and CuTe's notation
+    side_by_side.py  one kernel compiled twice, instruction beside instruction
     plans.py        an operator's tree, its limits, the roofline
 
-Imports point one way: notations <- fragments; code, lds <- watching <- traffic; all of them, waves <- launched; plans, page <-
-launch_page, plan_page, subjects. `script/` draws a page: JavaScript in the order of `page.SCRIPTS`, one file per view. `style.css`
-styles it.
+Imports point one way: notations <- fragments; code, lds <- watching <- traffic; all of them, waves <- launched; side_by_side <-
+page; plans, page <- launch_page, plan_page, subjects. `script/` draws a page: JavaScript in the order of `page.SCRIPTS`, one
+file per view. `style.css` styles it.
 """

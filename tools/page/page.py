@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from simgpu.hardware.code_object.names import printable_name
+from simgpu.tools.page.side_by_side import pairs
 from simgpu.tools.shared.console import plain
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, write
@@ -112,7 +113,8 @@ COMPARED = ("executions", "bytes", "distinct", "idle", "lds_lost", "stall")  # c
 def comparison_document(document: dict[str, Any], path: str) -> dict[str, Any]:
     """Returns another run's figures of the same kernels, for the part `against` of a document.
 
-    Raises UsageError for a file that is no page of this version, and for a page of other kernels.
+    A kernel that was compiled differently has its other instructions, and `pairs` of rows here and there (`side_by_side`). Raises
+    UsageError for a file that is no page of this version, and for a page of other kernels.
     """
     other = read_document(path)
     if not _comparable(other):
@@ -121,17 +123,21 @@ def comparison_document(document: dict[str, Any], path: str) -> dict[str, Any]:
     if names != others:
         listed = printable_name(", ".join(others) or "no kernel")
         raise UsageError(f"--against {path}: a page of {listed}, this is one of {', '.join(names)}")
-    for mine, theirs in zip(document["kernels"], other["kernels"], strict=True):
-        if mine["code"]["columns"]["text"] != theirs["code"]["columns"]["text"]:
-            raise UsageError(f"--against {path}: {mine['name']} has other instructions there: compare runs of one code object")
-    return {
-        "title": other["title"], "command": other["command"],
-        "kernels": [
-            {"counters": kernel["counters"], "instructions": kernel["instructions"],
-             "columns": {name: kernel["code"]["columns"][name] for name in COMPARED if name in kernel["code"]["columns"]}}
-            for kernel in other["kernels"]
-        ],
-    }  # fmt: skip
+    kernels = [_compared(mine, theirs) for mine, theirs in zip(document["kernels"], other["kernels"], strict=True)]
+    return {"title": other["title"], "command": other["command"], "kernels": kernels}
+
+
+def _compared(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """Returns the figures of one kernel of another page."""
+    there = theirs["code"]["columns"]
+    columns = {name: there[name] for name in COMPARED if name in there}
+    made = {"counters": theirs["counters"], "instructions": theirs["instructions"], "columns": columns}
+    text = mine["code"]["columns"]["text"]
+    if text != there["text"]:
+        made["columns"] = {**columns, "text": there["text"]}
+        made["pairs"] = pairs(text, there["text"])
+        made["resources"] = theirs.get("resources", {})
+    return made
 
 
 def _comparable(document: dict[str, Any]) -> bool:

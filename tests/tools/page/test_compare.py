@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simgpu import Device
 from simgpu.hardware.code_object.code_object import CodeObject
@@ -15,8 +17,11 @@ from simgpu.tools.cli import main
 from simgpu.tools.page import page
 from simgpu.tools.page.code import listing_rows
 from simgpu.tools.page.page import FORMAT, MOST_BYTES, Page, read_document
+from simgpu.tools.page.side_by_side import pairs
 from simgpu.tools.shared.errors import UsageError
 from tests.support.browser import Opened, needs_browser
+from tests.support.exhaustive import examples
+from tests.support.kernels import loaded_kernel
 
 RUN = "run softmax --rows 20 -n 300 --target mi300x"
 
@@ -41,6 +46,44 @@ def test_runs_of_other_sizes_differ_in_counts(first: Path, tmp_path: Path, opene
     opened.page.click("main tbody button.link >> nth=0")
     assert "view=source" in opened.fragment and "row=" in opened.fragment
     assert opened.errors == []
+
+
+LINES = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+v_lshlrev_b32 v1, 2, v0
+{}
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v{}, s[4:5]
+"""
+
+
+@needs_browser
+def test_two_compilations_are_side_by_side(tmp_path: Path, opened: Opened) -> None:
+    """The second has another register, and an instruction more."""
+    for name, more, register in (("first", "v_mov_b32 v2, v0", 2), ("second", "v_mov_b32 v3, v0\nv_add_u32 v3, 1, v3", 3)):
+        code = loaded_kernel(Device("mi300x"), LINES.format(more, register), "buffer").module.code.data
+        (tmp_path / f"{name}.co").write_bytes(code)
+        against = ["--against", str(tmp_path / "first.html")] if name == "second" else []
+        launch = [str(tmp_path / f"{name}.co"), "--grid", "1", "--arg", "zeros:f32:64", "--html", str(tmp_path / f"{name}.html")]
+        assert main(["exec", *launch, *against]) == 0
+    (other,) = read_document(str(tmp_path / "second.html"))["against"]["kernels"]
+    assert [pair for pair in other["pairs"] if -1 in pair] == [[3, -1]] and len(other["pairs"]) == 1 + len(other["columns"]["text"])
+    text = opened.open(tmp_path / "second.html", "view=compare").page.inner_text("main")
+    assert "1 are only here, 0 only there" in text and "2 have other operands" in text
+    assert len(opened.page.query_selector_all(".beside .changed mark")) == 4  # v3 for v2, in both columns of two instructions
+    opened.page.click("text=show what differs")
+    assert len(opened.page.query_selector_all(".beside .row:not(.head)")) == 3 and opened.errors == []
+
+
+LISTING = st.lists(st.sampled_from(["a 1", "a 2", "b 1", "c"]), max_size=30)
+
+
+@given(LISTING, LISTING)
+@settings(max_examples=examples(100))
+def test_pairs_have_every_row_once_and_in_order(mine: list[str], other: list[str]) -> None:
+    made = pairs(mine, other)
+    assert [a for a, _ in made if a >= 0] == list(range(len(mine))) and [b for _, b in made if b >= 0] == list(range(len(other)))
+    assert all(mine[a][0] == other[b][0] for a, b in made if min(a, b) >= 0)
 
 
 @needs_browser

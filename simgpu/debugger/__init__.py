@@ -14,6 +14,7 @@
     marks.py        registers that hold elements of the source's variables, in kernels compiled with marks
     debugger.py     the debugger: breakpoints, watchpoints, steps forward and backward
     locals.py       variables of HIP and OpenCL sources, by debug information
+    assign.py       changes registers, variables and memory of the stopped workgroup
     variables.py    values of the source's variables at a moment, in kernels with marks
     flow/           finds the origin of a value, backward through the run
 """

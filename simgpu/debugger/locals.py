@@ -77,12 +77,22 @@ def _values(debugger: Debugger, local: Local, pieces: Sequence[Piece], wave: int
     return values if lanes > 1 else values[0]
 
 
-def _view(raw: np.ndarray, kind: str, size: int) -> np.ndarray:
-    """Returns rows of bytes as numbers of a type; as uint32 words if the type is not a number of that size."""
+def type_of(kind: str, size: int) -> np.dtype | None:
+    """Returns the type of a variable's numbers; None if they are no numbers of that size in bytes.
+
+    >>> type_of("i32", 4), type_of("float4", 16)
+    (dtype('int32'), None)
+    """
     dtype = DTYPES.get(kind)
     if dtype is None and kind[1:].isdecimal() and kind[0] in "fiu":
         dtype = np.dtype(f"{kind[0]}{int(kind[1:]) // 8}")
-    if dtype is None or dtype.itemsize != size or raw.shape[1] != size:
+    return dtype if dtype is not None and dtype.itemsize == size else None
+
+
+def _view(raw: np.ndarray, kind: str, size: int) -> np.ndarray:
+    """Returns rows of bytes as numbers of a type; as uint32 words if the type is not a number of that size."""
+    dtype = type_of(kind, size)
+    if dtype is None or raw.shape[1] != size:
         padded = np.zeros((len(raw), -(-max(1, raw.shape[1]) // 4) * 4), np.uint8)
         padded[:, : raw.shape[1]] = raw
         words = padded.view(np.uint32)

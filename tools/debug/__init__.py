@@ -8,5 +8,6 @@
     prompt.py     the prompt: all commands, at a terminal or from a list
     messages.py   the Debug Adapter Protocol's messages
     adapter.py    the protocol's requests on the debugger
+    extension.py  the extension for VS Code
     questions.py  the element that `simgpu why` explains, and the workgroup that writes it
 """

@@ -27,13 +27,15 @@ from simgpu.tools.debug.messages import Channel
 if TYPE_CHECKING:
     from simgpu.debugger.breakpoints import Breakpoint
     from simgpu.debugger.debugger import Debugger, Stop
+    from simgpu.tools.debug.prompt import Prompt
 
 CAPABILITIES = {
     "supportsConfigurationDoneRequest": True, "supportsConditionalBreakpoints": True, "supportsFunctionBreakpoints": True,
     "supportsInstructionBreakpoints": True, "supportsDataBreakpoints": True, "supportsStepBack": True,
     "supportsReadMemoryRequest": True,
     "supportsDisassembleRequest": True, "supportsSteppingGranularity": True, "supportsTerminateRequest": True,
-    "supportsEvaluateForHovers": True,
+    "supportsEvaluateForHovers": True, "supportsSetVariable": True, "supportsSetExpression": True,
+    "supportsCompletionsRequest": True, "supportsExceptionInfoRequest": True,
     "exceptionBreakpointFilters": [
         {"filter": "nan", "label": "NaN", "description": "after an instruction that wrote one to an active lane", "default": False},
         {"filter": "barrier", "label": "Barriers", "description": "before each s_barrier", "default": False},
@@ -338,17 +340,51 @@ class Adapter:
         held_by = {reg: snapshot.registers(reg).reshape(-1)[:4] for reg in own}
         return [variable(register_text(reg), " ".join(f"{value:#010x}" for value in values)) for reg, values in held_by.items()]
 
+    def on_setVariable(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        from simgpu.debugger.assign import assign
+
+        wave, name = (int(arguments["variablesReference"]) % LANES_OF >> SCOPE_BITS) - 1, str(arguments["name"])
+        assign(self._debugger(), name, str(arguments["value"]), wave)
+        found = self.on_variables({"variablesReference": arguments["variablesReference"]})["variables"]
+        return {"value": next((each["value"] for each in found if each["name"] == name), str(arguments["value"]))}
+
+    def on_setExpression(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        from simgpu.debugger.assign import assign
+
+        if "frameId" in arguments:
+            self._debugger().select(int(arguments["frameId"]) - 1)
+        assign(self._debugger(), str(arguments["expression"]), str(arguments["value"]))
+        return {"value": self.on_evaluate({"expression": arguments["expression"]})["result"]}
+
+    def on_completions(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        text = str(arguments["text"])[: max(0, int(arguments["column"]) - 1)]
+        before, _, word = text.rpartition(" ")
+        prompt = self._prompt(lambda line: None)
+        found = prompt.completedefault(word) if before.strip() else prompt.completenames(word)
+        return {"targets": [{"label": name, "start": len(text) - len(word), "length": len(word)} for name in found]}
+
+    def on_exceptionInfo(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        stop = self._debugger().stop
+        what = stop.breakpoints[0].what if stop.breakpoints else stop.kind
+        return {"exceptionId": what, "description": stop.message or str(stop.place), "breakMode": "always",
+                "details": {"message": stop.message, "typeName": what}}  # fmt: skip
+
+    def _prompt(self, output: Callable[[str], None]) -> Prompt:
+        """Returns a prompt on this session."""
+        from simgpu.tools.debug.prompt import Prompt
+
+        debugger = self._debugger()
+        assert self._subject
+        return Prompt(debugger, self._subject, output)
+
     def on_evaluate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         held, text = self._debugger(), str(arguments["expression"]).strip()
         if "frameId" in arguments:
             held.select(int(arguments["frameId"]) - 1)
         if arguments.get("context") == "repl":
-            from simgpu.tools.debug.prompt import Prompt
-
-            assert self._subject
             lines: list[str] = []
             before = held.stop
-            Prompt(held, self._subject, lines.append).onecmd(text)
+            self._prompt(lines.append).onecmd(text)
             if held.stop is not before:
                 self._send_stop(held.stop)
             return {"result": "\n".join(lines), "variablesReference": 0}

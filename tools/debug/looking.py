@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.debugger.breakpoints import RegisterNames
+from simgpu.debugger.breakpoints import SPECIAL, RegisterNames
+from simgpu.debugger.locals import local_values
 from simgpu.debugger.named import element
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.debug import views
@@ -68,6 +69,22 @@ class Looking(Commands):
         """disassemble [N]: instructions around this one, N of them."""
         count = self._count(text) if text else 12
         self._lines(views.code(self.debugger, count // 3, count - count // 3))
+
+    def do_set(self, text: str) -> None:
+        """set [var] WHAT = NUMBER: changes a register (v3, v3[5] for a lane, s4, exec, scc), a variable, or an element of an array
+        (C[4,22]); $ before a name is as in gdb. Going back runs the launch again without the change."""
+        from simgpu.debugger.assign import assign
+
+        target, equals, value = text.removeprefix("var ").partition("=")
+        if not equals or not target.strip() or not value.strip():
+            raise LaunchError("set [var] WHAT = NUMBER, as `set $v3[5] = 1.5` or `set var i = 7`")
+        assign(self.debugger, target, value)
+        self.show_value(target.strip().removeprefix("$") if target.strip() != "scc" else "scc")
+
+    def completedefault(self, text: str, *unused: object) -> list[str]:
+        """Completes the arguments of a command: variables, arrays, special registers."""
+        names = [*(each.name for each in local_values(self.debugger)), *self.debugger.names, *SPECIAL]
+        return sorted({name for name in names if name.startswith(text)})
 
     def do_display(self, text: str) -> None:
         """display [/F] WHAT: prints it (as `print`) now and at every stop; without WHAT, all displays now."""

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
 from simgpu.tools.shared.errors import UsageError
 
@@ -15,10 +16,18 @@ def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
     text = "listen on a Unix socket that only this user can open, for one client (default: standard input and output)"
     parser.add_argument("--socket", metavar="PATH", help=text)
+    text = "write the extension for VS Code, which runs this Python, below FOLDER (default: your editors' own), and end"
+    parser.add_argument("--install-vscode", nargs="?", const="", metavar="FOLDER", help=text)
 
 
 def run(options: Namespace) -> int:
-    """Serves one client."""
+    """Serves one client, or writes the extension for VS Code."""
+    if options.install_vscode is not None:
+        from simgpu.tools.debug.extension import folders, install
+
+        for where in [Path(options.install_vscode)] if options.install_vscode else folders():
+            print(f"wrote {install(where)}; reload the editor's window")
+        return 0
     from simgpu.tools.debug.adapter import Adapter
     from simgpu.tools.debug.messages import Channel
 

@@ -32,6 +32,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "scopes": {"scopes": [{"name": str, "variablesReference": int, "expensive": bool}]},
     "variables": {"variables": [{"name": str, "value": str, "variablesReference": int}]},
     "evaluate": {"result": str, "variablesReference": int}, "readMemory": {"address": str},
+    "setVariable": {"value": str}, "setExpression": {"value": str}, "completions": {"targets": [{"label": str}]},
+    "exceptionInfo": {"exceptionId": str, "breakMode": str},
     "disassemble": {"instructions": [{"address": str, "instruction": str}]}, "source": {"content": str},
     "stopped": {"reason": str}, "output": {"output": str},
 }  # fmt: skip
@@ -171,6 +173,40 @@ def test_data_memory_and_variables(client: Client) -> None:
     answers = client.asked("setExceptionBreakpoints", filters=filters)["breakpoints"]
     assert len(answers) == 4 and all(each["verified"] for each in answers) and answers[1]["id"] == answers[3]["id"]
     assert client.run("reverseContinue", threadId=1)["reason"] == "exception"  # before a barrier
+
+
+def test_values_are_set_and_names_completed(client: Client) -> None:
+    client.asked("initialize", adapterID="simgpu")
+    client.asked("launch", program="gemm", args=GEMM)
+    client.asked("setExceptionBreakpoints", filters=["barrier"])
+    client.asked("configurationDone")
+    client.stopped()
+    scopes = {each["name"]: each["variablesReference"] for each in client.asked("scopes", frameId=2)["scopes"]}
+    assert client.asked("setVariable", variablesReference=scopes["SGPR"], name="s9", value="0x2a")["value"] == "0x0000002a"
+    assert client.asked("evaluate", expression="s9", frameId=2)["result"].endswith("42") or "2a" in str(client.messages[-1])
+    registers = client.asked("variables", variablesReference=scopes["VGPR"])["variables"]
+    lanes = next(each for each in registers if each["name"] == "v3")["variablesReference"]
+    assert client.asked("setVariable", variablesReference=lanes, name="v3[5]", value="1.5")["value"].endswith("1.5")
+    assert "2.5" in client.asked("setExpression", expression="C[3,5]", value="2.5", frameId=1)["value"]
+    assert not client.request("setVariable", variablesReference=scopes["SGPR"], name="s9", value="many")["success"]
+    found = client.asked("completions", text="disp", column=5)["targets"]
+    assert found == [{"label": "display", "start": 0, "length": 4}]
+    assert {"label": "exec", "start": 2, "length": 2} in client.asked("completions", text="p ex", column=5)["targets"]
+    assert client.run("continue", threadId=1)["reason"] == "exception"
+    told = client.asked("exceptionInfo", threadId=1)
+    assert told["exceptionId"] == "barrier" and "barrier" in told["description"]
+
+
+def test_the_extension_runs_this_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dap", "--install-vscode", str(tmp_path)]) == 0
+    (folder,) = tmp_path.iterdir()
+    made = json.loads((folder / "package.json").read_text())["contributes"]
+    (debugger,) = made["debuggers"]
+    assert (debugger["runtime"], debugger["runtimeArgs"]) == (sys.executable, ["-m", "simgpu", "dap"])
+    assert {"cpp", "opencl", "python", "asm"} <= {each["language"] for each in made["breakpoints"]}
+    assert str(folder) in capsys.readouterr().out
+    for snippet in debugger["configurationSnippets"]:
+        assert set(snippet["body"]) <= {"type", "request", "name", *debugger["configurationAttributes"]["launch"]["properties"]}
 
 
 def test_what_cannot_be_done_is_an_answer(client: Client) -> None:

@@ -48,6 +48,7 @@ def test_why_at_a_moment() -> None:
     "lds x", "lds 0 q9", "lds 0 f32 0", "lds 0 f32 9999x9999", "x", "x 0x1", "x C[99,0]", "x C[0,0] f32 x", "info", "info foo",
     "wave 99",
     "b finding nonsense", "b finding if s4 == 1", "b nan if s4", "findings foo", "why 0x10", "watch 0x10", "why 0x10:q7",
+    "set", "set v1", "set v300 = 1", "set var nothing = 1", "set $v1[99] = 1", "set C[99,0] = 1", "set v1 = x",
     "workgroup 99", "workgroup x", "who", "who v1", "why C[99,99]", "why v1", "help foo",
 ])  # fmt: skip
 def test_what_cannot_be_done_is_one_line(session: tuple[Prompt, list[str]], command: str) -> None:
@@ -75,6 +76,16 @@ def test_every_command_has_help(session: tuple[Prompt, list[str]]) -> None:
     lines.clear()
     prompt.onecmd("help")
     assert max(map(len, lines)) <= 80 and all(any(line.startswith(f"  {name}") for line in lines) for name in prompt.commands())
+
+
+def test_set_is_gdbs_and_names_are_completed() -> None:
+    lines = typed("si 8", "set $v200[5] = 1.5", "set var s7 = -1", "p/f v200[5]", "set C[4,5] = 2.5", "p C[4,5]")
+    assert any("1.5" in line for line in lines) and "0xffffffff" in " ".join(lines) and sum("2.5" in line for line in lines) >= 3
+    asked = subject("debug", "gemm", GEMM)
+    with asked.debugger() as debugger:
+        prompt = Prompt(debugger, asked, lambda line: None)
+        assert prompt.completenames("disp") == ["display"] and prompt.completedefault("ex") == ["exec"]
+        assert {"A", "B", "C"} <= set(prompt.completedefault(""))
 
 
 def test_the_verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

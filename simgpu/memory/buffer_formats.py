@@ -262,7 +262,7 @@ def load(frame: Frame, inst: Instruction, form: AccessFormat, element: Element, 
     memory = inst.spec.memory
     assert memory is not None
     active = frame.lanes(element.lanes)
-    for number, row in enumerate(_pack_registers(frame, memory, convert(frame, memory, form, element), registers)):
+    for number, row in enumerate(_pack_registers(memory, convert(frame, memory, form, element))):
         frame.write_row(registers, number, row, active)
 
 
@@ -271,30 +271,22 @@ def convert(frame: Frame, memory: Memory, form: AccessFormat, element: Element) 
     words = [frame.value(ir.Constant(ROW32, None))] * 4
     for number, size, present in _pieces(form):
         GlobalAccess(frame, element.address_of(number), size, False).run(where(present, element.fits, 0))
-        row = read_staged(frame, StagedRows(8 * size), None)[0]
+        row = read_staged(frame, StagedRows(8 * size))[0]
         words[number] = where(present, row, words[number])
     convert = Converter(frame, form, bool(memory.d16))
     valid = frame.lanes(element.fits)
     return [where(valid, convert.select_component(words, c), convert.out_of_range(c)) for c in range(memory.format)]
 
 
-def _pack_registers(frame: Frame, memory: Memory, results: list[IrValue], registers: IrValue) -> list[IrValue]:
-    """Packs components into registers: d16 forms hold two each and keep a half without a component."""
+def _pack_registers(memory: Memory, results: list[IrValue]) -> list[IrValue]:
+    """Packs components into registers: d16 forms hold two each, with 0 in a half without a component (`read_staged`)."""
     if not memory.d16:
         return results
-    halves: list[IrValue | None] = [row & 0xFFFF for row in results]
+    halves = [row & 0xFFFF for row in results]
     if memory.d16 == "hi":
-        halves.insert(0, None)
-    if len(halves) % 2:
-        halves.append(None)
-    rows = []
-    for number in range(len(halves) // 2):
-        old = frame.row(registers, number)
-        first, second = halves[2 * number : 2 * number + 2]
-        below = old & 0xFFFF if first is None else first
-        above = old >> 16 if second is None else second
-        rows.append(below | above << 16)
-    return rows
+        return [half << 16 for half in halves]
+    rows = [below | above << 16 for below, above in zip(halves[::2], halves[1::2], strict=False)]
+    return rows + halves[len(rows) * 2 :]
 
 
 def store(frame: Frame, inst: Instruction, form: AccessFormat, element: Element, registers: IrValue) -> None:

@@ -222,8 +222,7 @@ def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes:
                 write_staged(frame, rows, [frame.row(registers, i) for i in range(rows.registers)])
             access.run(frame.value(constant(ALL_LANES)))
             if not store:
-                old = frame.row(registers) if rows.d16 else None
-                for number, loaded in enumerate(read_staged(frame, rows, old)):
+                for number, loaded in enumerate(read_staged(frame, rows)):
                     frame.write_row(registers, number, loaded, None)
         with otherwise:
             _any_resource(frame, inst, places, lanes)
@@ -309,8 +308,7 @@ def _copy_whole(
 def _write_loaded(frame: Frame, rows: StagedRows, registers: Any, lanes: Any, fits: Any) -> None:
     """Writes loaded rows to registers: 0 for active lanes that were out of range."""
     mask, valid = frame.lanes(lanes), frame.lanes(fits)
-    old = frame.row(registers) if rows.d16 else None
-    for number, row in enumerate(read_staged(frame, rows, old)):
+    for number, row in enumerate(read_staged(frame, rows)):
         frame.write_row(registers, number, where(valid, row, 0), mask)
 
 
@@ -345,8 +343,8 @@ def _by_byte(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAd
         data = [frame.row(registers, number) for number in range(rows.registers)]
         by_bytes.store(frame, rows, data, address_of, lanes_of)
         return
-    mask, old = frame.lanes(lanes), frame.row(registers) if rows.d16 else None
-    for number, row in enumerate(by_bytes.load(frame, rows, address_of, lanes_of, old)):
+    mask = frame.lanes(lanes)
+    for number, row in enumerate(by_bytes.load(frame, rows, address_of, lanes_of)):
         frame.write_row(registers, number, where(frame.lanes(lanes_of(4 * number)), row, 0), mask)
 
 

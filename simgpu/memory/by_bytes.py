@@ -30,8 +30,8 @@ def any_torn(rows: StagedRows, offsets: IrValue, lanes: IrValue) -> IrValue:
     return (lanes & ((offsets & 3).unsigned > max(0, 4 - rows.lane_bytes)).bitcast(I64)) != 0
 
 
-def load(frame: Frame, rows: StagedRows, address_of: OfByte, lanes_of: OfByte, old: IrValue | None = None) -> list[IrValue]:
-    """Returns a load's registers, <64 x i32> each; old: the register that a d16 load merges into."""
+def load(frame: Frame, rows: StagedRows, address_of: OfByte, lanes_of: OfByte) -> list[IrValue]:
+    """Returns a load's registers, <64 x i32> each."""
 
     def load_byte(byte: IrValue) -> tuple[()]:
         GlobalAccess(frame, address_of(byte), 1, False, unrolled=False).run(lanes_of(byte))
@@ -46,7 +46,7 @@ def load(frame: Frame, rows: StagedRows, address_of: OfByte, lanes_of: OfByte, o
         registers.append(functools.reduce(operator.or_, parts))
     if rows.bits < 32:
         write_staged(frame, StagedRows(rows.bits), registers)
-        return read_staged(frame, rows, old)
+        return read_staged(frame, rows)
     return registers
 
 

@@ -113,9 +113,8 @@ def any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], 
 
 def load_result(frame: Frame, rows: StagedRows, vdst: OperandPlace, lanes: IrValue) -> None:
     target = frame.operand(vdst.slot)
-    old = frame.row(target) if rows.d16 else None
     mask = frame.lanes(lanes)
-    for number, row in enumerate(read_staged(frame, rows, old)):
+    for number, row in enumerate(read_staged(frame, rows)):
         frame.write_row(target, number, row, mask)
 
 

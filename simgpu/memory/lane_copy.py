@@ -116,8 +116,12 @@ def rows_of(inst: Instruction) -> StagedRows:
     return StagedRows(memory.bits * memory.count, memory.sign, memory.d16)
 
 
-def read_staged(frame: Frame, rows: StagedRows, old: IrValue | None) -> list[IrValue]:
-    """Reads staged registers as <64 x i32> rows; `old` is the register that a d16 load merges into."""
+def read_staged(frame: Frame, rows: StagedRows) -> list[IrValue]:
+    """Reads staged registers as <64 x i32> rows. A d16 load clears the other half.
+
+    The ISA guides say that it keeps it. With SRAM-ECC, which all of these GPUs have, a load writes whole registers: LLVM assumes
+    nothing about the other half (`d16PreservesUnusedBits`), and Tensile's kernels need zeros there (its `HasEccHalf`).
+    """
     base = staging(frame)
     if rows.bits >= 32:
         return [base.at(part * ROW).load(ROW32) for part in range(rows.registers)]
@@ -126,10 +130,7 @@ def read_staged(frame: Frame, rows: StagedRows, old: IrValue | None) -> list[IrV
     if not rows.d16:
         return [extend(narrow, I32)]
     wide = extend(narrow, I16).zext(I32)
-    assert old is not None
-    if rows.d16 == "lo":
-        return [old & 0xFFFF0000 | wide]
-    return [old & 0xFFFF | wide << 16]
+    return [wide if rows.d16 == "lo" else wide << 16]
 
 
 def write_staged(frame: Frame, rows: StagedRows, registers: list[IrValue]) -> None:

@@ -225,8 +225,7 @@ def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
             access.copy(lanes, False)
             if memory.transpose:
                 transpose(frame, memory.bits, memory.transpose)
-            old = frame.row(frame.operand(places["vdst"].slot)) if memory.d16 else None
-            results.extend(read_staged(frame, rows, old))
+            results.extend(read_staged(frame, rows))
     if memory.op == "load":
         target = frame.operand(places["vdst"].slot)
         for number, row in enumerate(results):
@@ -242,7 +241,7 @@ def transpose(frame: Frame, bits: int, element_bits: int) -> None:
     """
     base = staging(frame)
     count = bits // element_bits  # elements a lane
-    staged = read_staged(frame, StagedRows(bits), None)
+    staged = read_staged(frame, StagedRows(bits))
 
     def finish(value: IrValue) -> None:
         """Converts lane after lane back to staged rows."""

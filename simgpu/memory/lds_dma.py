@@ -39,7 +39,7 @@ def load_to_lds(
     readable = lanes if in_range is None else lanes & in_range
     GlobalAccess(frame, addresses, rows.lane_bytes, False).run(readable)
     valid = frame.lanes(readable)
-    values = [where(valid, row, 0) for row in read_staged(frame, rows, None)]
+    values = [where(valid, row, 0) for row in read_staged(frame, rows)]
     store_rows(frame, inst, places, values, lanes)
 
 
@@ -56,7 +56,7 @@ def store_from_lds(
     """Copies each active lane's dword from its place in LDS to its device address."""
     rows = StagedRows(32)
     LDSAccess(frame, _lds_offsets(frame, inst, places, rows), rows.lane_bytes).copy(lanes, False)
-    write_staged(frame, rows, read_staged(frame, rows, None))
+    write_staged(frame, rows, read_staged(frame, rows))
     GlobalAccess(frame, addresses, rows.lane_bytes, True).run(lanes)
 
 

@@ -95,8 +95,7 @@ def _by_byte(
         data = [frame.row(registers, number) for number in range(rows.registers)]
         by_bytes.store(frame, rows, data, address_of, lambda _: lanes)
         return
-    old = frame.row(registers) if rows.d16 else None
-    for number, row in enumerate(by_bytes.load(frame, rows, address_of, lambda _: lanes, old)):
+    for number, row in enumerate(by_bytes.load(frame, rows, address_of, lambda _: lanes)):
         frame.write_row(registers, number, row, frame.lanes(lanes))
 
 
@@ -113,8 +112,7 @@ def _by_dword(
             piece.run(lanes)
         else:
             piece.run(lanes)
-            old = frame.row(registers) if rows.d16 else None
-            frame.write_row(registers, number, read_staged(frame, part, old)[0], mask)
+            frame.write_row(registers, number, read_staged(frame, part)[0], mask)
 
 
 def _dword(frame: Frame, offsets: IrValue, number: int) -> IrValue:
@@ -134,7 +132,7 @@ def atomic(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], off
     rows = []
     for half in halves:
         half.run(lanes)
-        rows.append(read_staged(frame, StagedRows(32), None)[0])
+        rows.append(read_staged(frame, StagedRows(32))[0])
     area = staging(frame).at(HALVES)
     area.store(rows[0].zext(I64) | rows[1].zext(I64) << 32, align=8)
     hosts = area.address() + lane_numbers(8)

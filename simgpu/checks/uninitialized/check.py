@@ -39,7 +39,6 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import GPR_INDEXING, STATE_BRANCHES, ControlKind, Flag
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.layout import LANES
 from simgpu.machine.operands import OperandPlace, Plan
 from simgpu.machine.values import I1, I32, I64
 from simgpu.machine.wave_frame import ROW32
@@ -278,7 +277,7 @@ def _memory(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
         straight = whole_wave.LDSMove(frame, inst, places)
         with frame.build.if_else(straight.is_whole()) as (whole, apart):
             with whole:
-                straight.run(lambda place: _check_loaded(frame, place, ""))
+                straight.run(lambda place: _check_loaded(frame, place))
             with apart:
                 _move(frame, inst, planned)
         return
@@ -305,10 +304,10 @@ def _move(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
             _check_stored(frame, inst, places)
     for name in LOADED_FIELDS if memory.op != "store" else ():
         if name in places:
-            _check_loaded(frame, places[name], memory.d16)
+            _check_loaded(frame, places[name])
 
 
-def _check_loaded(frame: Frame, place: OperandPlace, d16: str) -> None:
+def _check_loaded(frame: Frame, place: OperandPlace) -> None:
     """Makes this load the origin of a loaded register if the register has undefined bits in active lanes."""
     build = frame.build
     with build.if_then(any_undefined(frame, place), likely=False):
@@ -318,8 +317,6 @@ def _check_loaded(frame: Frame, place: OperandPlace, d16: str) -> None:
             rows = frame.row(shadow)
             for number in range(1, registers_of(place)):
                 rows = build.or_(rows, frame.row(shadow, number))
-            bits = {"lo": 0xFFFF, "hi": 0xFFFF0000}.get(d16, ALL_BITS)
-            rows = build.and_(rows, ir.Constant(rows.type, [bits] * LANES))
             lanes = build.bitcast(build.icmp_unsigned("!=", rows, ir.Constant(rows.type, None)), I64)
             fresh = build.icmp_unsigned("!=", build.and_(lanes, frame.exec_bits()), ir.Constant(I64, 0))
         with build.if_then(fresh):

@@ -135,8 +135,8 @@ CASES = [
          "+v_mov_b32_sdwa v3, v60 dst_sel:BYTE_1 dst_unused:UNUSED_PRESERVE src0_sel:DWORD\n"
          "global_store_byte v60, v3, s[6:7]\nglobal_store_short v60, v3, s[6:7]",
          "global_store_short", "v3", ALL, "0x0000ff00"),
-    Case("upper half after d16", "global_load_short_d16 v3, v60, s[4:5]\n+global_load_short_d16_hi v3, v60, s[4:5]\n"
-         "s_waitcnt vmcnt(0)\nglobal_store_short v60, v3, s[6:7]\nglobal_store_short_d16_hi v60, v3, s[6:7]",
+    Case("upper half after d16", "+global_load_short_d16_hi v3, v60, s[4:5]\n"
+         "s_waitcnt vmcnt(0)\nglobal_store_short_d16_hi v60, v3, s[6:7]",
          "global_store_short_d16_hi", "v3", ALL, "0xffff0000"),
     Case("half by op_sel", "v_mov_b32 v2, 0\nv_mad_u16 v3, v2, v2, v2\n+v_mad_u16 v3, v2, v2, v2 op_sel:[0,0,0,1]" + STORE,
          "global_store_dword", "v3", ALL, "0xffff0000"),

@@ -285,6 +285,7 @@ def test_wide_reads_and_writes(width: int) -> None:
 
 
 def test_short_forms() -> None:
+    """d16 loads clear the other half, as GPUs with SRAM-ECC do."""
     lines = """
     v_mov_b32 v2, 0x89abcdef
     v_mov_b32 v3, v2
@@ -305,12 +306,12 @@ def test_short_forms() -> None:
     data = image(13)
     got = run("gfx90a", lines, [f"v{n}" for n in range(2, 8)], data)
     raw = data[:256].reshape(64, 4)
-    shorts, old = data[:256].view(np.uint16).reshape(64, 2).astype(u32), u32(0x89ABCDEF)
+    shorts = data[:256].view(np.uint16).reshape(64, 2).astype(u32)
     sign = raw.view(np.int8).astype(np.int16).view(np.uint16).astype(u32)
-    np.testing.assert_array_equal(got["v2"], old & u32(0xFFFF0000) | raw[:, 1])
-    np.testing.assert_array_equal(got["v3"], old & u32(0xFFFF) | sign[:, 2] << u32(16))
-    np.testing.assert_array_equal(got["v4"], old & u32(0xFFFF) | shorts[:, 0] << u32(16))
-    np.testing.assert_array_equal(got["v5"], old & u32(0xFFFF0000) | sign[:, 3])
+    np.testing.assert_array_equal(got["v2"], raw[:, 1])
+    np.testing.assert_array_equal(got["v3"], sign[:, 2] << u32(16))
+    np.testing.assert_array_equal(got["v4"], shorts[:, 0] << u32(16))
+    np.testing.assert_array_equal(got["v5"], sign[:, 3])
     np.testing.assert_array_equal(got["v6"].view(np.int32), data[:256].view(np.int16)[1::2])
     np.testing.assert_array_equal(got["v7"], raw[:, 3])
     after = got.memory[2048:2304].reshape(64, 4)
@@ -380,7 +381,7 @@ s_mov_b64 exec, 0xfffffffffffffff0
 s_waitcnt lgkmcnt(0)
 s_mov_b64 exec, -1"""
     got = run("gfx90a", text, ["v1"], image(3))["v1"]
-    assert (got[:4] == 7).all() and (got[4:] == (7 if "hi" in line else 0)).all()
+    assert (got[:4] == 7).all() and not got[4:].any()
 
 
 def test_zeros_from_past_all_lds_are_defined() -> None:

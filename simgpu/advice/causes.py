@@ -70,17 +70,19 @@ class Scene:
 
 
 def conflicts(scene: Scene) -> Iterator[Cause]:
-    """Yields lines whose LDS accesses have bank conflicts."""
-    for line in scene.lines:
-        guilty = [cost for cost in line.costs if cost.lost and cost.taken > WASTE * cost.least]
-        if not guilty:
-            continue
-        taken, least = (sum(getattr(cost, name) * cost.line.hits for cost in guilty) for name in ("taken", "least"))
-        hits = sum(cost.line.hits for cost in guilty)
-        yield Cause(
-            "bank-conflict", line.place, f"{taken / hits:.3g} clocks of LDS an access; without bank conflicts {least / hits:.3g}",
-            "pad or swizzle the array: `simgpu lds` finds the least", Without(smooth=_numbers(guilty)),
-        )
+    """Yields the LDS accesses with bank conflicts, at the line that loses most: another layout changes all of them."""
+    lost = {line: [c for c in line.costs if c.lost and c.taken > WASTE * c.least] for line in scene.lines}
+    found = sorted((line for line in scene.lines if lost[line]), key=lambda line: -sum(cost.lost for cost in lost[line]))
+    if not found:
+        return
+    guilty = [cost for line in found for cost in lost[line]]
+    taken, least = (sum(getattr(cost, name) * cost.line.hits for cost in guilty) for name in ("taken", "least"))
+    hits = sum(cost.line.hits for cost in guilty)
+    why = f"{taken / hits:.3g} clocks of LDS an access; without bank conflicts {least / hits:.3g}"
+    if len(found) > 1:
+        why += f"; also at {', '.join(scene.name(lost[line][0]).rpartition('/')[2] for line in found[1:4])}"
+    change = "pad or swizzle the array: `simgpu lds` finds the least"
+    yield Cause("bank-conflict", found[0].place, why, change, Without(smooth=_numbers(guilty)))
 
 
 def scattered(scene: Scene) -> Iterator[Cause]:

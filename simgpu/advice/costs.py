@@ -52,7 +52,7 @@ class Cost:
         return (self.taken - self.least) * self.line.hits if self.kind is Kind.LDS else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LineCost:
     """The instructions of a source line; of a single instruction if its line is unknown."""
 

@@ -13,6 +13,7 @@ from simgpu.tools.tables.time_tables import WIDTH, wrap
 
 Source = Callable[[str], str]  # returns the text of a `file:line`, "" if unknown
 INDENT = 21  # of an advice's text
+LONGEST = 20  # characters of a place in the table of lines
 # What waves wait for, in words; names of `simgpu.timing.state.Stall`.
 REASONS = {
     "NO_INSTRUCTION_AVAILABLE": "code", "WAITCNT": "loads", "BARRIER_WAIT": "barrier", "ARBITER_NOT_WIN": "busy unit",
@@ -104,7 +105,8 @@ def _lines_text(one: Profile, source: Source, most: int) -> list[str]:
         found, reason = _accesses(line), REASONS.get(next(iter(line.reasons), ""), "")
         lds, lines = (_ratio(found.get(name)) for name in ("lds_clocks", "cache_lines"))
         place, _, code = line.place.partition(" ") if not line.known else (line.place, "", source(line.place))
-        made.append(f"  {line.stall / whole:>6.1%}  {reason:<9} {lds:>10} {lines:>11}  {place} {code}"[:WIDTH].rstrip())
+        short = place if len(place) <= LONGEST else f"...{place[3 - LONGEST:]}"
+        made.append(f"  {line.stall / whole:>6.1%}  {reason:<9} {lds:>10} {lines:>11}  {short} {code}"[:WIDTH].rstrip())
     return made
 
 

@@ -118,17 +118,33 @@ def uniform_loads(scene: Scene) -> Iterator[Cause]:
 
 
 def atomics(scene: Scene) -> Iterator[Cause]:
-    """Yields lines with atomics."""
+    """Yields lines with atomics, together with the reduction over a wave's lanes that compilers put before them."""
     for line in scene.lines:
         guilty = [cost for cost in line.costs if cost.atomic or (cost.kind is Kind.LDS and _is_atomic(cost))]
-        if guilty:
-            one = all(cost.uniform > UNIFORM for cost in guilty)
-            times = sum(cost.line.hits for cost in guilty) / max(1, scene.waves)
-            where = "LDS" if all(cost.kind is Kind.LDS for cost in guilty) else "memory"
-            yield Cause(
-                "atomic", line.place, f"{times:.3g} atomics on {where} a wave{', all lanes on one address' if one else ''}",
-                "add up in registers or LDS first; one atomic at the end", Without(removed=_numbers(guilty)), bound=times < LOOP,
-            )
+        if not guilty:
+            continue
+        times = sum(cost.line.hits for cost in guilty) / max(1, scene.waves)
+        where = "LDS" if all(cost.kind is Kind.LDS for cost in guilty) else "memory"
+        one = where == "memory" and _on_one_line(scene, _numbers(guilty))
+        around = [cost for cost in line.costs if cost.kind in (Kind.PLAIN, Kind.BRANCH)]
+        yield Cause(
+            "atomic", line.place, f"{times:.3g} atomics on {where} a wave"
+            + (", of all waves on one cache line: how long they wait for each other is not in the time" if one else ""),
+            "add up in registers or LDS first; one atomic at the end", Without(removed=_numbers([*guilty, *around])),
+            bound=times < LOOP,
+        )  # fmt: skip
+
+
+def _on_one_line(scene: Scene, numbers: frozenset[int]) -> bool:
+    """True if all sampled workgroups access only one cache line by these instructions."""
+    code, touched = scene.prediction.code, set[int]()
+    for trace in scene.prediction.sampled.whole:
+        owners = trace.steps[code.accesses[trace.steps]]
+        for _, first, count, *_ in trace.accesses[np.isin(owners, list(numbers))].tolist():
+            touched.update(trace.lines[first : first + count].tolist())
+            if len(touched) > 1:
+                return False
+    return bool(touched)
 
 
 def _is_atomic(cost: Cost) -> bool:

@@ -116,6 +116,14 @@ __global__ void totals(int *sums, int count) {
     atomicAdd(sums + threadIdx.x * 32, mine);
 }
 """
+ONE_ADDRESS = HEAD + """
+__global__ void sum(const int *in, int *total, int count) {
+    int mine = 0;
+    for (int i = blockIdx.x * 256 + threadIdx.x; i < count; i += 304 * 256)
+        atomicAdd(total, in[i]);
+    atomicAdd(total, mine);
+}
+"""
 UNIFORM = HEAD + """
 __global__ void filter(const float *__restrict__ in, const float *__restrict__ weights, float *out, int count) {
     int i = blockIdx.x * 256 + threadIdx.x;
@@ -188,6 +196,10 @@ KERNELS = {
     "atomic": SlowKernel(
         "atomic", "* 32, x)", ATOMIC, ("atomicAdd(sums + threadIdx.x * 32, x);", "mine += x;"), 608, 256,
         (np.zeros(256 * 32, np.int32), 16),
+    ),
+    "one_address": SlowKernel(
+        "atomic", "atomicAdd(total, in[i])", ONE_ADDRESS, ("atomicAdd(total, in[i]);", "mine += in[i];"), 304, 256,
+        (np.zeros(1 << 18, np.int32), np.zeros(1, np.int32), 1 << 18), 0.15,
     ),
     "uniform": SlowKernel(
         "uniform-load", "mine[k]", UNIFORM, ("threadIdx.x / 64", "__builtin_amdgcn_readfirstlane(threadIdx.x / 64)"), 608, 256,

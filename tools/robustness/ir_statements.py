@@ -67,7 +67,7 @@ class Phase(Operands):
             mask = splat(type, str((1 << (width.bit_length() - 1)) - 1))
             amount = self.emit(f"and {type} {b.text}, {mask}", type, keep=True)
             return self.emit(f"{rng.choice(SHIFTS)} {type} {a.text}, {amount.text}", type)
-        if kind == 5 and 1 < width <= 64:
+        if kind == 5 and 1 < width <= 64 and width != 24:  # `division-of-24-bits` in ir_faults.py
             half = self.emit(f"lshr {type} {b.text}, {splat(type, '1')}", type, keep=True)
             odd = self.emit(f"or {type} {half.text}, {splat(type, '1')}", type, keep=True)
             return self.emit(f"{rng.choice(DIVISIONS)} {type} {a.text}, {odd.text}", type)

@@ -76,7 +76,7 @@ def test_a_launch_too_large_to_run_has_a_band_for_what_was_not_run(monkeypatch: 
     assert any("workgroups differ" in note for note in some.notes)
 
 
-@pytest.mark.parametrize("passes", [np.where(np.arange(1200) < 448, 80, 60), np.arange(1200) % 3 * 20 + 40])
+@pytest.mark.parametrize("passes", [np.where(np.arange(1200) < 448, 24, 18), np.arange(1200) % 3 * 6 + 12])
 def test_of_few_kinds_of_workgroups_few_are_run(passes: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     few = by_table(passes, 1200)
     monkeypatch.setattr(kinds, "FEW_KINDS", 0)
@@ -87,7 +87,7 @@ def test_of_few_kinds_of_workgroups_few_are_run(passes: np.ndarray, monkeypatch:
 
 
 def test_where_one_kind_of_workgroups_ends_is_known() -> None:
-    found = by_table(np.where(np.arange(1200) < 448, 80, 60), 1200).sampled.whole
+    found = by_table(np.where(np.arange(1200) < 448, 24, 18), 1200).sampled.whole
     longest = max(map(len, found))
     assert max(one.group for one in found if len(one) == longest) == 447
     assert min(one.group for one in found if len(one) < longest) == 448

@@ -24,6 +24,7 @@ from simgpu.tools.cases.operators import OPERATORS, workload
 from simgpu.tools.robustness.power import FAULTS, KINDS, LENGTHS, TARGETS, _has, faithful, judge, main, problem, run_case
 from simgpu.tools.shared.faithful import likeness
 from simgpu.tools.shared.inputs import DISTRIBUTIONS, Inputs
+from tests.support.exhaustive import examples
 
 CASES = [(op, target, kind) for op in KINDS for target in TARGETS for kind in KINDS[op] if _has(target, kind)]
 PAIRS = [(*case, LENGTHS[number % 5]) for number, case in enumerate(CASES)]
@@ -46,12 +47,12 @@ def test_long_sums_keep_their_power() -> None:
 
 
 def test_faithful_kernels_pass_on_every_distribution() -> None:
-    """Eight random problems run on all distributions."""
-    asked = 0
-    for title, count, mistakes in faithful(8 * len(DISTRIBUTIONS), seed=11):
+    """Random problems run on all distributions."""
+    asked, number = 0, examples(8) * len(DISTRIBUTIONS)
+    for title, count, mistakes in faithful(number, seed=11):
         assert not mistakes, title
         asked += count
-    assert asked == 8 * len(DISTRIBUTIONS)
+    assert asked == number
 
 
 def test_the_command_says_how_many_verdicts_were_wrong(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,7 @@ def run(
     work = state.Work(
         steps, starts, starts + len(steps), np.full((count, 3), access, np.int32), starts, waves, np.zeros(groups, np.int64)
     )
-    past, waiting = (np.full((2, len(body) + 1), share) for share in (beyond, beyond if late is None else late))
+    past, waiting = (np.full((2, len(body) + 1), share, np.float64) for share in (beyond, beyond if late is None else late))
     config = quiet_config(row, Mechanisms(), MHZ, (0.0, 0.0))
     config["rate"] = config["store_rate"] = config["burst"] = rate
     config["miss_rate"], config["room"] = misses, room

@@ -26,8 +26,15 @@ def toolchain():
     assemble("gfx90a", KernelText("k", "s_nop 0"))
 
 
+@pytest.fixture
+def patience(monkeypatch):
+    """A case that hangs is found later than by default: on a loaded machine, others take many times as long."""
+    monkeypatch.setattr(fuzz, "CASE_SECONDS", 600)
+    monkeypatch.setattr(fuzz, "READING_SECONDS", 300)
+
+
 @pytest.mark.parametrize(("kind", "count"), [("objects", 60), ("streams", 15), ("host_calls", 300)])
-def test_fuzz_in_small(toolchain, kind, count):
+def test_fuzz_in_small(toolchain, patience, kind, count):
     cases = (fuzz.FuzzCase(kind, SEED, number) for number in range(count))
     found = {case: outcome for case, outcome, _ in fuzz.run_all(iter(cases), 1, [])}
     assert len(found) == count
@@ -37,7 +44,7 @@ def test_fuzz_in_small(toolchain, kind, count):
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(150, marks=pytest.mark.exhaustive)])
-def test_files_that_are_read(toolchain, count):
+def test_files_that_are_read(toolchain, patience, count):
     """A sample of the files that `docs/reference/security.md` describes; one process reads them, as many as it may."""
     kinds = [kind for kind in fuzz.KINDS if kind not in fuzz.LAUNCHED]
     cases = (fuzz.FuzzCase(kind, SEED, number) for kind in kinds for number in range(count))

@@ -137,6 +137,7 @@ class Device(engine.Device):
     suppressions: a file of known findings, which are not reported (`engine.suppressions`).
     weak: seed of weak mode, whose caches hold old copies and whose waves run in an order that the seed chooses, on one host
     thread (docs/how-to/find-a-missing-fence.md). None: memory shows each access at once.
+    schedule: seed of the order in which waves run, on one host thread, for checked mode. None: in order.
 
     Raises TargetError for an unknown target, OSError for a file that cannot be read, LaunchError for other bad arguments.
 
@@ -158,9 +159,12 @@ class Device(engine.Device):
         unique_bytes: bool = True,
         suppressions: Suppressions | str | os.PathLike[str] | None = None,
         weak: int | None = None,
+        schedule: int | None = None,
     ) -> None:
         if weak is not None and weak < 0:
             raise LaunchError(f"weak={weak}: give a seed of 0 or more")
+        if schedule is not None and (schedule < 0 or weak is not None):
+            raise LaunchError(f"schedule={schedule}: give a seed of 0 or more, and no weak, which has its own order")
         if weak is not None and check:
             raise LaunchError(f"weak={weak}: weak mode reports no findings; leave check out, or launch twice")
         if check not in (False, True, "performance") and not str(check).startswith("numerics"):
@@ -168,7 +172,7 @@ class Device(engine.Device):
         known = read(suppressions) if isinstance(suppressions, (str, os.PathLike)) else suppressions
         super().__init__(
             target, check=check, checks=_checks(check, weak), threads=threads, max_instructions=max_instructions, timeout=timeout,
-            unique_bytes=unique_bytes, suppressions=known, weak=weak,
+            unique_bytes=unique_bytes, suppressions=known, weak=weak, schedule=schedule,
         )  # fmt: skip
 
     def load(self, source: str | os.PathLike[str] | bytes, place: engine.Place | None = None) -> Module:

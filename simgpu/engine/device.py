@@ -135,6 +135,7 @@ class Device:
         unique_bytes: bool = True,
         suppressions: Suppressions | None = None,
         weak: int | None = None,
+        schedule: int | None = None,
     ) -> None:
         if threads is not None and threads < 1:
             raise LaunchError(f"threads={threads}: at least one is needed")
@@ -147,8 +148,8 @@ class Device:
         self.check = check
         self.memory = DeviceMemory(bool(check) and any(one.undefined for one in checks), unique_bytes)
         self.checks = checks  # guarded from here on
-        self.weak = weak
-        self.threads = 1 if weak is not None else threads or os.cpu_count() or 1
+        self.weak, self.schedule = weak, schedule
+        self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.timeout = timeout
         self.kept = ReusePool()

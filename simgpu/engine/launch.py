@@ -103,6 +103,7 @@ class Launch(Dispatch):
         self.device = device = kernel.module.device
         self.chip, self.memory, self.shadows, self.check = device.descriptor, device.memory, device.shadows, device.check
         self.suppressions, self.weak = device.suppressions, device.weak
+        self.seed = device.schedule if device.weak is None else device.weak
         self.max_instructions, self.timeout = device.max_instructions, device.timeout
         # Checks examine all writes to memory, so launches with checks do not reuse kept memory.
         self.borrowed = LaunchLoan(device.memory, None if device.checks else device.kept)
@@ -132,7 +133,7 @@ class Launch(Dispatch):
             )
         self.parts = parts or (range(self.groups),)
         self.count = sum(map(len, parts)) if parts else self.groups
-        self.workers = min(threads or device.threads, self.count)
+        self.workers = 1 if self.seed is not None else min(threads or device.threads, self.count)
         self.output = Output(device.stdout, device.stderr)
         self.sync = GlobalSync(self.groups - 1)
         stack = DYNAMIC_STACK if self.info.uses_dynamic_stack else 0
@@ -289,6 +290,8 @@ class Launch(Dispatch):
         job.slots, job.lds, job.lds_stride = resident, lds.address, lds_stride
         job.scratch, job.scratch_wave = given.scratch, wave_bytes
         job.entered = fields.entered + 8 * self.entry
+        if self.seed is not None:
+            scheduler.seed_job(job, self.seed)
         slots = (Slot * resident)()
         return Worker(job, slots, desk.context, desk.programs, counts.all, given, host, [waves.bytes, lds.bytes])
 

@@ -15,7 +15,7 @@ from simgpu.checks.races.ordering import bits_of
 from simgpu.checks.races.storage import lazy_zeros
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding
-from simgpu.engine.workers.scheduler import WorkerJob
+from simgpu.engine.workers.scheduler import WorkerJob, seed_job
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.memory_model import L2_ONLY, Scope, cache_operation, scope_of
@@ -46,7 +46,6 @@ CHANCES = {
     "lose": (1, 2, 4), "keep": (0, 1, 3), "perform": (0, 1, 1, 3), "write_back": (0, 1, 2, 4), "advance": (2, 4, 6),
     "postpone": (0, 0, 1), "pause": (0, 0, 1, 3),
 }  # fmt: skip
-HOLDS = (0, 1, 3)  # the same for `WorkerJob.holds`
 
 
 class WeakMemory(Check):
@@ -131,13 +130,13 @@ class WeakMemory(Check):
         chosen = random.Random(launch.weak)
         for name, powers in CHANCES.items():
             setattr(block, name, chosen.choice(powers))
-        worker.job.random, worker.job.holds = chosen.getrandbits(62), chosen.choice(HOLDS)
         worker.checks["weak"] = block, kept, late
         worker.set_context(accesses.AT, addressof(block))
 
     def restart(self, launch: Dispatch, worker: Worker) -> None:
+        assert launch.weak is not None
         self.prepare(launch, worker)
-        worker.job.held = worker.job.hold = 0
+        seed_job(worker.job, launch.weak)
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         for worker in workers:

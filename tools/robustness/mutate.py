@@ -6,7 +6,8 @@ FOLDER has a manifest.json (`corpus`). Of each kernel's waits, nops and barriers
 is removed or weakened in the code's bytes, one address that was used is moved as far as its field allows, one
 granule of registers or half of the LDS is not declared. A mutant is
 
-* found: checked mode reports a finding that it does not report for the kernel itself, or the kernel fails;
+* found: checked mode reports a finding that it does not report for the kernel itself, or the kernel fails; without a barrier, also
+  with waves in another order;
 * harmless: `simgpu.checks.lint`, which runs nothing and looks at all paths, finds nothing in it that it does not find in the
   kernel itself (waits, nops, registers), or it is a barrier of a one-wave workgroup, or all accessed memory is still allocated; and
   the adversarial completion order gives the bytes that the mutant gives in the plain one;
@@ -40,6 +41,7 @@ from simgpu.tools.robustness.corpus import CorpusCase, cases
 from simgpu.tools.robustness.mutants import Mutant, declarations, mutants
 from simgpu.tools.shared.console import print_json, show, table
 
+SCHEDULES = 8  # orders of waves that a barrier's mutant runs in, if the plain one shows nothing
 FOUND, HARMLESS, MISSED = "found", "harmless", "missed"
 WANTED = 0.95
 FOLLOWS = "an equal or stricter wait follows on every path before the first use"
@@ -139,6 +141,8 @@ class MutatedCase:
                 return MutantOutcome(self.case.name, mutant, FOUND, new[0].kind, new[0])
             if failure:
                 return MutantOutcome(self.case.name, mutant, FOUND, failure)
+            if mutant.kind == "barrier" and (clash := self._clash_in_other_order(mutant)):
+                return clash
             reason, missing = self._harmless(mutant, linted)
             if not reason:
                 return MutantOutcome(self.case.name, mutant, MISSED, missing)
@@ -147,6 +151,18 @@ class MutatedCase:
             return MutantOutcome(self.case.name, mutant, MISSED, f"not so: {reason}; late loads change the results")
         finally:
             self.patch(mutant, original)
+
+    def _clash_in_other_order(self, mutant: Mutant) -> MutantOutcome | None:
+        """Returns the outcome of the first schedule with a new finding or a failure; None if there is none."""
+        try:
+            for self.checked.schedule in range(SCHEDULES):
+                new, failure, _ = self.run(mutant)
+                if new or failure:
+                    reason = f"{new[0].kind if new else failure}, with --schedules {self.checked.schedule}"
+                    return MutantOutcome(self.case.name, mutant, FOUND, reason, new[0] if new else None)
+        finally:
+            self.checked.schedule = None
+        return None
 
     def run(self, mutant: Mutant) -> tuple[list[Finding], str, list[np.ndarray]]:
         """Returns new findings, the error that the launch raised, and the results' bytes."""
@@ -172,7 +188,7 @@ class MutatedCase:
         the mutant has."""
         if mutant.kind == "barrier":
             alone = int(np.prod(self.case.block)) <= 64
-            return (ALONE, "") if alone else ("", "waves are not held together, no access was seen to clash")
+            return (ALONE, "") if alone else ("", "waves are not held together, no access was seen to clash in any order")
         if mutant.kind in ("address", "LDS"):
             return INSIDE, ""  # an access outside ends the run
         if not new:

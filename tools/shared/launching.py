@@ -36,6 +36,7 @@ class Watch:
     check: bool | str = True  # for `Device`
     launch: Callable[..., Run] | None = None  # called with a kernel and its launch's arguments, instead of `Kernel.launch`
     suppressions: Suppressions = field(default_factory=Suppressions)  # findings that are not reported
+    schedule: int | None = None  # seed of the order in which waves run
     shadow: bool = False  # the worst element's workgroup runs again with f64
     worst: Any = None  # its result, a `cases.shadow.WorstElement`
     runs: list[tuple[str, Run]] = field(default_factory=list)  # by kernel or computation
@@ -98,6 +99,7 @@ def simulated_device(options: Namespace, target: str, watch: Watch | None = None
     device = Device(
         target, check=watch.check if watch else False, threads=options.threads, max_instructions=options.max_instructions,
         timeout=options.timeout, suppressions=watch.suppressions if watch else None, weak=seed_of(options),
+        schedule=watch.schedule if watch else None,
     )  # fmt: skip
     device.shown = showing
     return device

@@ -12,13 +12,14 @@ from typing import Any
 from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.page.page import add_html_option
-from simgpu.tools.shared.console import add_json_option, print_json, show
+from simgpu.tools.shared.console import add_json_option, print_json, progress, show
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.known_findings import add_suppressions_option, read_suppressions, show_suppressed
 from simgpu.tools.shared.launching import Watch, has_errors, run_document
 from simgpu.tools.shared.outputs import claim, write
 from simgpu.tools.shared.parser import Parser, own_options
 from simgpu.tools.shared.sarif import sarif
+from simgpu.tools.shared.weak import parse_seeds
 from simgpu.tools.verbs import exec as exec_verb
 from simgpu.tools.verbs import run as run_verb
 
@@ -55,6 +56,8 @@ def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--cancellation", type=int, metavar="BITS", help=text)
     text = "of OP, with --numerics: run the worst element's workgroup again in f64, and name the origin of its error"
     parser.add_argument("--shadow", choices=("f64",), help=text)
+    text = "if nothing is found, launch again with waves in the order of each seed, as 1:20, until something is"
+    parser.add_argument("--schedules", type=parse_seeds, metavar="SEEDS", help=text)
     add_suppressions_option(parser)
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
     add_html_option(parser, against=True)
@@ -81,13 +84,14 @@ def run(options: Namespace) -> int:
     watch = Watch(check=_check(wanted), shadow=wanted.shadow is not None, suppressions=known)
     if wanted.shadow and not (wanted.numerics and verb == "run"):
         raise UsageError("--shadow f64 needs --numerics, and an operator, whose float64 result shows the worst element")
-    said, failure, status = io.StringIO(), "", 0
     given = inner.parse_args([options.what, *rest, *outputs], Namespace(words=options.words))
-    try:
-        with contextlib.redirect_stdout(said):
-            status = module.run(given, watch)
-    except KernelFailed as error:
-        failure, status = str(error), 1
+    status, failure, said = _attempt(module, given, watch)
+    for seed in range(wanted.schedules.first, wanted.schedules.last + 1) if wanted.schedules else ():
+        if status or has_errors(watch.findings):
+            break
+        watch = Watch(check=watch.check, suppressions=known, schedule=seed)
+        with progress(f"schedule {seed} of {wanted.schedules.first} to {wanted.schedules.last}"):
+            status, failure, said = _attempt(module, given, watch)
     wrong = has_errors(watch.findings)
     if wrong:
         status = 1
@@ -99,6 +103,8 @@ def run(options: Namespace) -> int:
     if wanted.json:
         print_json(_document(options.what, watch, failure, status))
     else:
+        if watch.schedule is not None and (wrong or status):
+            show(f"with waves in the order of seed {watch.schedule} (--schedules {watch.schedule}):")
         for finding in watch.findings:
             show(str(finding))
         for text in [] if wanted.numerics else watch.unusual:
@@ -108,12 +114,22 @@ def run(options: Namespace) -> int:
         if wanted.verbose:
             _summary(watch)
         if status == 1 and not failure and not wrong:
-            show(said.getvalue())  # a wrong result: the whole output of run or exec
+            show(said)  # a wrong result: the whole output of run or exec
         show_suppressed(known.used)
     if failure:
         told = any(finding.kind in FAULTS and finding.severity == "error" for finding in watch.findings)
         raise KernelFailed(f"{failure.partition(':')[0]}: the launch ended there" if told and not wanted.json else failure)
     return status
+
+
+def _attempt(module: Any, given: Namespace, watch: Watch) -> tuple[int, str, str]:
+    """Runs exec or run for a watch. Returns its status, the kernel's error if it failed, and what it printed."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            return module.run(given, watch), "", said.getvalue()
+    except KernelFailed as error:
+        return 1, str(error), said.getvalue()
 
 
 def _option_words(name: str, options: Namespace) -> list[str]:
@@ -140,6 +156,7 @@ def _document(what: str, watch: Watch, failure: str, status: int) -> dict[str, A
     return {
         "checked": what,
         "findings": [finding.document() for finding in watch.findings],
+        "schedule": watch.schedule,
         "suppressed": dict(watch.suppressions.used),
         "runs": [{"kernel": name, **run_document(run)} for name, run in watch.runs],
         "worst": watch.worst and watch.worst.document(),

@@ -6,6 +6,7 @@ A record step is one dword of executed code: an instruction of 8 bytes takes two
 from __future__ import annotations
 
 import ctypes
+import random
 from ctypes import c_int64
 
 import numpy as np
@@ -45,7 +46,7 @@ class WorkerJob(ctypes.Structure):
         ("kernargs", c_int64),  # address of i64[8]: kernarg address by partial extents
         ("begin", c_int64),  # address of a function to call with a new wave's address and its index in the worker, or 0
         ("random", c_int64),  # state of the generator that chooses which wave runs, 0 if they run in order
-        ("holds", c_int64),  # in weak mode: a wave that pauses is held back once in 2^holds
+        ("holds", c_int64),  # if not in order: a wave that pauses is held back once in 2^holds
         # The worker's own state:
         ("taken", c_int64),  # number of resident workgroups
         ("current", c_int64),  # slot that is running
@@ -89,6 +90,14 @@ class Slot(ctypes.Structure):
     )
 
 
+def seed_job(job: WorkerJob, seed: int) -> None:
+    """Makes a worker run its waves in the order of a seed, with a chance of holding one back that the seed also chooses."""
+    chosen = random.Random(seed)
+    job.random, job.holds = chosen.getrandbits(62) | 1, chosen.choice(HOLDS)
+    job.held = job.hold = 0
+
+
+HOLDS = (0, 1, 3)  # choices of `WorkerJob.holds`
 EMPTY, BUSY = 0, 1
 
 TURN = 4 * layout.SLICE  # record steps of all its waves after which a workgroup lets others run

@@ -320,6 +320,38 @@ def test_a_flag_in_lds_orders_what_comes_before_its_atomic(data: str, second: st
     assert found(data + FLAG + OTHER_READS * 300) == []  # more accesses than the log keeps
 
 
+# Each wave stores a dword and counts itself in LDS; then, without a barrier, it loads what the other wave stored.
+COUNTED = """
+v_lshlrev_b32 v2, 2, v0
+v_xor_b32 v3, 0x100, v2
+v_mov_b32 v10, 0x800
+s_mov_b64 s[20:21], 0xff
+s_mov_b64 exec, s[20:21]
+ds_write_b32 v2, v0
+s_waitcnt lgkmcnt(0)
+s_mov_b64 exec, 1
+ds_add_rtn_u32 v4, v10, v11
+s_waitcnt lgkmcnt(0)
+s_mov_b64 exec, s[20:21]
+{barrier}
+s_cmp_eq_u32 s9, 0
+s_cbranch_scc1 done
+ds_read_b32 v5, v3
+s_waitcnt lgkmcnt(0)
+done:
+"""
+
+
+def test_a_race_that_only_another_order_of_waves_shows() -> None:
+    """In order, the first wave counts itself before the second does, which then seems to have waited for it."""
+    broken, right = COUNTED.format(barrier=""), COUNTED.format(barrier="s_barrier")
+    assert check(broken, block=128) == []
+    found = [check(broken, block=128, schedule=seed) for seed in range(8)]
+    assert any(found)
+    one(next(filter(None, found)), "race", "ds_read_b32 v5, v3", "ds_write_b32 v2, v0")
+    assert [check(right, block=128, schedule=seed) for seed in range(8)] == [[]] * 8
+
+
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
 def test_a_store_that_unlocks_is_atomic(target: str) -> None:
     """LLVM lowers an atomic store to LDS to `s_waitcnt lgkmcnt(0)` and a plain store."""

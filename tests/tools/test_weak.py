@@ -13,6 +13,7 @@ from simgpu.tools.cli import main
 from tests.simgpu.checks.test_memory_model import BLOCKS, WEAKENED, built
 from tests.simgpu.hip.test_programs import hip
 from tests.support.hip_compiler import program
+from tests.support.kernels import KernelText, assemble
 
 WEAK = WEAKENED["split-K only releases"]
 VALUES = np.arange(256 * BLOCKS, dtype="u4") % 97
@@ -83,3 +84,39 @@ def test_a_hip_program() -> None:
     replay = shlex.split(found.stdout.splitlines()[-1].removeprefix("Replay: simgpu hip "))
     again = hip(*replay)
     assert again.returncode == 1 and again.stdout.strip() == "0"
+
+
+HIDDEN = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+v_lshrrev_b32 v9, 6, v0
+s_nop 0
+v_readfirstlane_b32 s9, v9
+v_lshlrev_b32 v2, 2, v0
+v_xor_b32 v3, 0x100, v2
+v_mov_b32 v10, 0x800
+v_mov_b32 v11, 1
+s_mov_b64 s[20:21], 0xff
+s_mov_b64 exec, s[20:21]
+ds_write_b32 v2, v0
+s_waitcnt lgkmcnt(0)
+s_mov_b64 exec, 1
+ds_add_rtn_u32 v4, v10, v11
+s_waitcnt lgkmcnt(0)
+s_mov_b64 exec, s[20:21]
+s_cmp_eq_u32 s9, 0
+s_cbranch_scc1 done
+ds_read_b32 v5, v3
+s_waitcnt lgkmcnt(0)
+done:
+"""
+
+
+def test_other_orders_show_a_race(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = KernelText("hidden", HIDDEN, ("buffer",), {"group_segment_fixed_size": 4096})
+    (tmp_path / "k.co").write_bytes(assemble("gfx942", text))
+    command = ["check", str(tmp_path / "k.co"), "--grid", "1", "--block", "128", "--arg", "zeros:u32:64"]
+    assert main(command) == 0
+    capsys.readouterr()
+    assert main([*command, "--schedules", "0:20"]) == 1
+    said = capsys.readouterr().out
+    assert "with waves in the order of seed" in said and "race" in said

@@ -61,9 +61,7 @@ def _run(options: Namespace, watch: Watch | None) -> int:
         for index in files:
             if index >= len(inputs) or inputs[index].array is None:
                 raise UsageError(f"{option} {index}=...: argument {index} is no buffer; buffers are {_buffers(inputs)}")
-    searched = _search(options, wanted, wanted_arrays) if options.weak is not None and not options.weak.single else None
-    if searched is not None and not options.json:
-        show_search(searched)
+    searched = _search(options, wanted, wanted_arrays)
     if searched is not None and searched.found is not None:
         device = with_seed(options, device.arch, searched.found)
     outcome, arrays = wanted.execute(device, watch)
@@ -114,8 +112,11 @@ def _run(options: Namespace, watch: Watch | None) -> int:
     return 0 if not wrong and all(agreement.agrees for agreement in agreements) else 1
 
 
-def _search(options: Namespace, wanted: FileKernel, expected: Mapping[int, np.ndarray]) -> WeakSearch:
-    """Searches for a seed whose arrays are not as expected or, without expected arrays, not those of the plain launch."""
+def _search(options: Namespace, wanted: FileKernel, expected: Mapping[int, np.ndarray]) -> WeakSearch | None:
+    """Searches the range of --weak for a seed whose arrays are not as expected or, without expected arrays, not those of the plain
+    launch. Returns None without a range."""
+    if options.weak is None or options.weak.single:
+        return None
     plain: dict[int, np.ndarray] = {} if expected else wanted.execute(wanted.device)[1]
 
     def differs(seed: int) -> str:
@@ -130,7 +131,10 @@ def _search(options: Namespace, wanted: FileKernel, expected: Mapping[int, np.nd
                 return f"{off:,} of {want.size:,} elements of argument {index} differ from the plain launch's"
         return ""
 
-    return search(options, differs)
+    found = search(options, differs)
+    if not options.json:
+        show_search(found)
+    return found
 
 
 def _tolerance(text: str) -> float:

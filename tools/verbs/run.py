@@ -154,9 +154,7 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
         page.title, page.origins = headline(tree), kernel.origins
     with progress("making inputs"):
         work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
-    searched = _search(options, kernel, work) if options.weak is not None and not options.weak.single else None
-    if searched is not None and not options.json:
-        show_search(searched)
+    searched = _search(options, kernel, work)
     if searched is not None and searched.found is not None:
         device = with_seed(options, kernel.target, searched.found)
     (after, *beside), runs = execute(device, kernel, work, watch)
@@ -183,15 +181,20 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
     return 0 if result.passed else 1
 
 
-def _search(options: Namespace, kernel: EmittedKernel, work: Workload) -> WeakSearch:
-    """Searches for a seed whose results are not those of float64, within the bound."""
+def _search(options: Namespace, kernel: EmittedKernel, work: Workload) -> WeakSearch | None:
+    """Searches the range of --weak for a seed whose results are not those of float64, within the bound; None without a range."""
+    if options.weak is None or options.weak.single:
+        return None
 
     def differs(seed: int) -> str:
         (after, *beside), _ = execute(with_seed(options, kernel.target, seed), kernel, work)
         verdicts = [work.compare(after, kernel.operands[work.result]), *work.compare_beside(beside, kernel.operands)]
         return next((verdict.lines()[0] for verdict in verdicts if not verdict.passed), "")
 
-    return search(options, differs)
+    found = search(options, differs)
+    if not options.json:
+        show_search(found)
+    return found
 
 
 def _plan_parts(tree: Root, launches: Sequence[WatchedLaunch], flops: int) -> dict[str, Any]:

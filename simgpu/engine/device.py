@@ -23,6 +23,7 @@ from simgpu.engine.result import Run
 from simgpu.engine.suppressions import Suppressions
 from simgpu.engine.workers.initial_state import registers
 from simgpu.engine.workers.kept import ReusePool
+from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.code_object.code_object import CodeObject, LoadedKernel, kernel_list, kernel_named
@@ -275,7 +276,7 @@ class Device:
         if code.target != self.arch:
             raise LaunchError(
                 f"the code object is for {code.target}, this device is {self.arch}: "
-                f"compile for {self.arch} or use Device({code.target!r})"
+                f"compile for {self.arch}" + ("" if code.target in GFX12 else f" or use Device({code.target!r})")
             )
         return self.module_class(self, code, place)
 

@@ -10,6 +10,8 @@ from simgpu import asm
 from simgpu.checks.lint import lint_kernel
 from simgpu.engine.finding import Finding
 from simgpu.hardware.code_object import CodeObject
+from simgpu.hardware.isa import disassemble
+from tests.support.clang import linked
 
 EXPERT = "s_setreg_imm32_b32 hwreg(HW_REG_WAVE_SCHED_MODE, 0, 2), 2"
 NORMAL = "s_setreg_imm32_b32 hwreg(HW_REG_WAVE_SCHED_MODE, 0, 2), 0"
@@ -137,3 +139,40 @@ def test_message_names_wait_and_distance() -> None:
         "v4 is read while `v_add_nc_u32_e32 v4, v5, v6` may not have written it, 1 instruction between: "
         "s_wait_alu depctr_va_vdst(0) is needed (scheduling mode 2)"
     )
+
+
+COMPILED = """
+typedef float v4 __attribute__((ext_vector_type(4)));
+extern __attribute__((address_space(3))) v4 tile[];
+#define GLOBAL __attribute__((address_space(1)))
+#define FENCE(order) __builtin_amdgcn_fence(order, "workgroup")
+#define MEET FENCE(__ATOMIC_RELEASE); __builtin_amdgcn_s_barrier(); FENCE(__ATOMIC_ACQUIRE)
+__attribute__((amdgpu_kernel)) void tiled(GLOBAL const v4 *a, GLOBAL v4 *c, int n) {
+  unsigned lane = __builtin_amdgcn_workitem_id_x();
+  v4 sum = 0;
+  for (int i = 0; i < n; i++) {
+    tile[lane] = a[i * 64 + lane] + (float)i;
+    MEET;
+    for (int j = 0; j < 4; j++) sum += tile[lane + j & 63] * tile[j];
+    MEET;
+  }
+  if (sum.x > 2.0f) c[lane] = sum;
+}
+__attribute__((amdgpu_kernel)) void counted(GLOBAL int *x, GLOBAL const int *y, int n) {
+  unsigned lane = __builtin_amdgcn_workitem_id_x();
+  int v = y[lane];
+  if (v & 1) x[lane] = y[v & 15] * 3;
+  else for (int j = 0; j < (v & 7); j++) v += y[j];
+  x[lane + 64] = __atomic_fetch_add(&x[v & 3], v / (n + 1), __ATOMIC_RELAXED);
+}
+"""
+
+
+@pytest.mark.parametrize("options", [("-O2",), ("-O0",), ("-O2", "-mllvm", "-amdgpu-expert-scheduling-mode")], ids=" ".join)
+def test_compiled_kernels_have_no_finding(options: tuple[str, ...]) -> None:
+    """LLVM inserts the waits that lint asks for, in both scheduling modes."""
+    code = CodeObject.parse(linked(COMPILED, *options, target="gfx1250"))
+    assert len(code.kernels) == 2
+    lines = [line for kernel in code.kernels.values() for line in disassemble(code.read(kernel.entry, kernel.code_size), "gfx1250")]
+    assert any("depctr_va_vdst" in shown for _, shown in lines) == (len(options) > 1)
+    assert [str(finding) for kernel in code.kernels.values() for finding in lint_kernel(code, kernel)] == []

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-_LINE = re.compile(r"^L(\d+):\n\t(\S.*?)\s*; encoding: \[([^\]]*)\]", re.MULTILINE)
+_LINE = re.compile(r"^L(\d+):[^\n]*\n\t(\S.*?)\s*; encoding: \[([^\]]*)\]", re.MULTILINE)
 _ERROR = re.compile(r"^<stdin>:(\d+):\d+: error: (.*)$", re.MULTILINE)
 
 

@@ -17,6 +17,7 @@ from simgpu.checks.lint.gfx12.waits import (
     RESULT,
     SHARED,
     SIGNALS_TWICE,
+    TRANSFER,
     BarrierHalf,
     Early,
     Waits12,
@@ -116,6 +117,9 @@ def _early(one: Early, certainty: Certainty) -> Verdict:
     elif one.what == SHARED:
         message = f"`{earlier}` may be in flight when other waves use LDS after the barrier: s_wait_{counter} {count} is needed "
         message += "before this signal" + ("" if one.sure else ", unless their addresses differ")
+    elif one.what == TRANSFER:
+        message = f"LDS is read while `{earlier}` may not have written it, and only such transfers write LDS here: "
+        message += f"s_wait_{counter} {count} is needed before it"
     elif one.what == ENDED:
         message = f"`{earlier}` may still write LDS when the wave ends: s_wait_{counter} {count} is needed before"
         error = False  # no public source says whether the hardware waits

@@ -20,6 +20,7 @@ VA_VDST, VM_VSRC = "va_vdst", "vm_vsrc"
 IN_ORDER = frozenset(("loadcnt", "storecnt", "dscnt", "asynccnt", "tensorcnt", "xcnt", VA_VDST, VM_VSRC))
 
 
+TRANSFERS = frozenset(("asynccnt", "tensorcnt"))  # counters of transfers between memory and LDS
 # Largest values of the two counters that s_wait_alu has (fields of 4 and 3 bits). The hardware holds back an instruction that
 # does not fit its counter, so an older one is complete after as many younger ones: as with GFX9's counters (`waits.ROOM`).
 ROOM = {VA_VDST: 15, VM_VSRC: 7}
@@ -47,6 +48,7 @@ class Pending:
     lds: accesses of LDS, by counter and address of the instruction
     expert: True if expert scheduling mode may be on
     signals: numbers of barrier signals without a wait, by barrier: all that paths may have
+    waited: counters of transfers to LDS that any path has waited for
     """
 
     writes: dict[Key, Entry] = field(default_factory=dict)
@@ -55,13 +57,14 @@ class Pending:
     lds: dict[Key, Entry] = field(default_factory=dict)
     expert: bool = False
     signals: dict[int, frozenset[int]] = field(default_factory=dict)
+    waited: frozenset[str] = frozenset()
     given: dict[str, int] = field(default_factory=dict)  # operations by counter since the block's start
     passed: int = 0  # instructions since then
 
     def copy(self) -> Pending:
         return Pending(
             dict(self.writes), dict(self.results), dict(self.sources), dict(self.lds), self.expert, dict(self.signals),
-            dict(self.given), self.passed,
+            self.waited, dict(self.given), self.passed,
         )  # fmt: skip
 
     @property
@@ -83,6 +86,7 @@ class Pending:
             {key: moved(entry, key[0]) for key, entry in self.lds.items()},
             self.expert,
             dict(self.signals),
+            self.waited,
         )
 
     def join(self, other: Pending) -> Pending | None:
@@ -93,7 +97,7 @@ class Pending:
         }
         made = Pending(
             _latest(self.writes, other.writes), _latest(self.results, other.results), _latest(self.sources, other.sources),
-            _latest(self.lds, other.lds), self.expert or other.expert, signals,
+            _latest(self.lds, other.lds), self.expert or other.expert, signals, self.waited | other.waited,
         )  # fmt: skip
         return None if made == self else made
 
@@ -108,6 +112,7 @@ class Pending:
 
     def wait(self, counts: Mapping[str, int]) -> None:
         """Removes the operations that a wait completes. An operation that is complete has read its operands."""
+        self.waited |= TRANSFERS.intersection(counts)
         for counter, count in counts.items():
             if count and counter not in IN_ORDER:
                 continue

@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simgpu.checks.lint.flow import PathAnalysis
-from simgpu.checks.lint.gfx12.pending import VA_VDST, VM_VSRC, Entry, Pending
+from simgpu.checks.lint.gfx12.pending import TRANSFERS, VA_VDST, VM_VSRC, Entry, Pending
 from simgpu.checks.lint.registers import FILES
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.gfx12.immediates import SCHED_MODE_REGISTER
 from simgpu.hardware.isa.instruction import Const, Imm, Literal
 from simgpu.hardware.isa.kinds import ControlKind
+from simgpu.hardware.timing_rules.gfx12 import ASYNC, DS, TENSOR
 
 VGPRS = (1 << FILES["a"]) - 1
 EXPERT_MODE = 2  # of SCHED_MODE's low two bits
@@ -28,7 +29,7 @@ MODE_BITS = 2
 WORKGROUP = -1  # the barrier that each wave of a workgroup signals
 READ, OVERWRITTEN = "read", "overwritten"
 RESULT, OPERAND = "vector result", "memory operand"
-SHARED, ENDED = "shared", "ended"
+SHARED, ENDED, TRANSFER = "shared", "ended", "transfer"
 WAITS_TWICE, SIGNALS_TWICE = "wait without signal", "second signal"
 MOST_SIGNALS = 2
 
@@ -39,7 +40,7 @@ class Early:
 
     step: LintStep
     earlier: LintStep
-    what: str  # READ, OVERWRITTEN; RESULT, OPERAND (expert mode); SHARED, ENDED (LDS)
+    what: str  # READ, OVERWRITTEN; RESULT, OPERAND (expert mode); SHARED, ENDED, TRANSFER (LDS)
     registers: int  # registers that both touch, as bits
     waits: tuple[tuple[str, int], ...]  # counts that are enough
     between: int  # fewest instructions between the two, on any path
@@ -71,6 +72,8 @@ class Waits12(PathAnalysis[Pending, "Early | BarrierHalf"]):
     def __init__(self, steps: Mapping[int, LintStep], behind: Mapping[int, frozenset[str]]) -> None:
         self.steps, self.behind = steps, behind
         self._bits: dict[tuple[int, bool], list[int]] = {}
+        writers = {step.effect.queue for step in steps.values() if step.effect.lds == "write"}
+        self.only_transfers = writers <= {ASYNC, TENSOR}  # True if nothing else writes LDS
 
     def begin(self, step: LintStep) -> Pending:
         return Pending()
@@ -109,6 +112,8 @@ class Waits12(PathAnalysis[Pending, "Early | BarrierHalf"]):
                         here.results[bit] = Entry(time, here.passed, step.pc)
             return
         if effect.queue is not None:
+            if effect.lds == "read" and effect.queue is DS and self.only_transfers:
+                self._read_lds(here, step, tell)
             self._issue(here, step)
         if effect.control is not ControlKind.NONE:
             self._control(here, step, tell)
@@ -166,6 +171,19 @@ class Waits12(PathAnalysis[Pending, "Early | BarrierHalf"]):
                     if VGPRS >> bit & 1:
                         here.sources[counter, bit] = Entry(read, here.passed, step.pc, time)
 
+    def _read_lds(self, here: Pending, step: LintStep, tell: Callable[[Early | BarrierHalf], None]) -> None:
+        """Reports a read of LDS that only transfers write, if no path to it has waited for any of them.
+
+        After a wait, the transfers that are still incomplete may be those of the next round.
+        """
+        for counter in TRANSFERS - here.waited:
+            entries = [entry for (other, _), entry in here.lds.items() if other == counter]
+            if entries:
+                last = max(entries)
+                count = here.given.get(counter, 0) - last.time
+                tell(Early(step, self.steps[last.pc], TRANSFER, 0, ((counter, count),), here.passed - last.at - 1))
+                here.wait({counter: 0})
+
     # -- control -----------------------------------------------------------------------------------
 
     def _control(self, here: Pending, step: LintStep, tell: Callable[[Early | BarrierHalf], None]) -> None:
@@ -192,7 +210,7 @@ class Waits12(PathAnalysis[Pending, "Early | BarrierHalf"]):
             if min(known) > 0:
                 tell(BarrierHalf(step, SIGNALS_TWICE))
             here.signals[barrier] = frozenset(min(count + 1, MOST_SIGNALS) for count in known)
-        used = self.behind.get(step.pc, frozenset())
+        used = self.behind.get(step.pc, frozenset()) if barrier in (None, WORKGROUP) or barrier > 0 else frozenset()
         for kind, others in (("write", used), ("read", used - {"read"})):
             entries = [
                 entry for (counter, pc), entry in here.lds.items()

@@ -77,6 +77,16 @@ KERNELS: dict[str, tuple[tuple[str, ...], str]] = {
     "signal_only": ((BARRIER[0], BARRIER[0]), "error barrier second signal  -1"),
     "wait_only": ((BARRIER[1],), "error barrier wait without signal  -1"),
     "cluster": (("s_barrier_wait -3",), ""),
+    # Transfers to LDS.
+    "transfer": (("global_load_async_to_lds_b128 v4, v[2:3], off", *BARRIER, "ds_load_b32 v5, v6", "s_wait_asynccnt 0"),
+                 "error wait transfer  0"),
+    "transfer_tensor": (("tensor_load_to_lds s[0:3], s[4:11]", "s_wait_asynccnt 0", *BARRIER, "ds_load_b32 v5, v6",
+                         "s_wait_tensorcnt 0"), "error wait transfer  0"),
+    "transfer_waited": (("global_load_async_to_lds_b128 v4, v[2:3], off", "s_wait_asynccnt 0", *BARRIER, "ds_load_b32 v5, v6"), ""),
+    "transfer_ahead": (("global_load_async_to_lds_b128 v4, v[2:3], off", "global_load_async_to_lds_b128 v7, v[2:3], off",
+                        "s_wait_asynccnt 1", *BARRIER, "ds_load_b32 v5, v6", "s_wait_asynccnt 0"), ""),
+    "transfer_beside_stores": (("global_load_async_to_lds_b128 v4, v[2:3], off", "ds_store_b32 v6, v7", "ds_load_b32 v5, v6",
+                                "s_wait_asynccnt 0"), ""),
     "ended": (("global_load_async_to_lds_b128 v4, v[2:3], off",), "note wait ended  0"),
     "ended_tensor": (("tensor_load_to_lds s[0:3], s[4:11]", "s_wait_tensorcnt 0"), ""),
 }  # fmt: skip

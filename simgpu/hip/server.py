@@ -69,6 +69,7 @@ STATUSES = (
 )  # fmt: skip
 # Kinds of findings about calls that are notes.
 NOTES = ("launch", "mismatched-free", "copy-direction", "leak", "partly-uninitialized-copy")
+RUNTIME_COMPILED = "-D__HIPCC_RTC__=1"  # how sources tell hiprtc from hipcc (HIP documentation, "HIP RTC programming guide")
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ class Server:
         texts = [text.decode(errors="replace") for text in data[16:].split(b"\0")]
         rest = texts[options:]
         wanted = HipSource(
-            texts[options + headers + names], self._boards[index].arch, tuple(texts[:options]),
+            texts[options + headers + names], self._boards[index].arch, (RUNTIME_COMPILED, *texts[:options]),
             tuple(zip(rest[:headers:2], rest[1:headers:2])), tuple(rest[headers : headers + names]), folder=self._folder(),
         )  # fmt: skip
         code, log = self._compile(wanted)

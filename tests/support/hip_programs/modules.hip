@@ -35,7 +35,8 @@ extern "C" hipError_t hipModuleLaunchCooperativeKernelMultiDevice(Cooperative *,
 
 int main(int, char **words) {
     hiprtcProgram program;
-    const char *text = "__device__ inline float times(float a, float b) { return a * b; }", *name = "scale.h";
+    const char *text = "#if __HIPCC_RTC__ != 1\n#error hiprtc is not known\n#endif\n"
+                       "__device__ inline float times(float a, float b) { return a * b; }", *name = "scale.h";
     const char *source = "extern \"C\" __global__ void broken(int *x) { x[0] = nothing; }";
     size_t bytes;
     CHECK(hiprtcCreateProgram(&program, source, "broken.hip", 0, nullptr, nullptr) == 0);

@@ -78,5 +78,8 @@ def why_no_hip(path: str, program: HipProgram) -> str:
     if program.kernels and not program.loads_hip:
         return f"{name} never called HIP here: it has kernels, but loads no libamdhip64.so; is the runtime linked into it?"
     if program.elf and not program.loads_hip:
-        return f"{name} never called HIP: it is not a HIP program"
+        return (
+            f"nothing called HIP: {name} is not linked to it, nor did a program that it started call it; "
+            "in a chroot, programs need the folders of LD_LIBRARY_PATH and SIMGPU_HIP_SOCKET"
+        )
     return f"{name} never called HIP"

@@ -62,6 +62,7 @@ class ProcessRecord:
         self.findings: dict[tuple[Any, ...], Finding] = {}
         self.times: Counter[tuple[Any, ...]] = Counter()
         self.errors: list[str] = []
+        self.failed_calls: list[tuple[str, str, int]] = []  # call, error, times
         self.observed: list[dict[str, Any]] = []  # of the first launch of each kernel, see `Options`
         self._tell = tell
         self._suppressions = suppressions
@@ -97,6 +98,7 @@ class ProcessRecord:
         """Returns the record for JSON, and for the process that started this one."""
         return {
             "program": self.path, "process": self.process, "wrong": self.wrong, "errors": self.errors,
+            "failed_calls": self.failed_calls,
             "kernels": [kernel.document() for kernel in self.kernels.values()],
             "observed": self.observed, "suppressed": dict(self._suppressions.used),
             "findings": [{**finding.document(), "launches": self.times[key]} for key, finding in self.findings.items()],

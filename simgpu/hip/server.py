@@ -138,7 +138,7 @@ class Server:
         elif kind is Request.UNLOAD:
             pass  # its addresses stay; nothing holds on to what nobody uses
         elif kind is Request.FINISH:
-            self._finish()
+            self._finish(data)
             reply(self._peer, HipStatus.SUCCESS)
         else:
             handlers = {
@@ -383,8 +383,10 @@ class Server:
 
         return LABEL.sub(with_site, text)
 
-    def _finish(self) -> None:
-        """Reports memory that the program did not free, at its end, if checks are on."""
+    def _finish(self, failed: bytes) -> None:
+        """Notes the calls that failed, and reports memory that the program did not free, at its end, if checks are on."""
+        lines = map(str.split, failed.decode().splitlines())
+        self.record.failed_calls = [(call, error, int(times)) for call, error, times in lines]
         self._sites.note_map()
         if not self._gpus.track_definedness:
             return

@@ -12,4 +12,5 @@
     aiter.py    AITER's shipped code objects: their arguments and grids
     repairs.py  lint's findings in a repository's code objects: before and after repairs, and today
     reports.py  a report of one code object, for its maintainers
+    rocm.py     test clients of ROCm's libraries, run and counted
 """

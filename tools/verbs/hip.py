@@ -43,6 +43,12 @@ Status: the program's, or 1 if that is 0 and something was found; 2 for a wrong 
 From a program to the race that it has: simgpu help hip
 """
 
+# Calls that share a function of the library are reported together.
+FAMILIES = {
+    "launch_host": "a launch", "launch_many": "a launch", "launch_module": "hipModuleLaunchKernel", "transfer": "a copy or fill",
+    "new_memory": "an allocation", "new_host_memory": "an allocation of host memory", "free_memory": "hipFree",
+    "from_pool": "hipMallocAsync", "load_image": "hipModuleLoadData", "of_runtime": "hiprtc's linker", "record": "hipEventRecord",
+}  # fmt: skip
 WIDTH = 132  # of a report outside a terminal
 COLUMNS: tuple[str, ...] = (
     "kernel", "launches", "instructions", "read bytes", "written bytes", "host s", "findings", "not exact",
@@ -101,6 +107,8 @@ def run(options: Namespace) -> int:
     outcome = launcher.run([path, *options.command[1:]], wanted, compile_source)
     if not outcome.processes and not outcome.status:
         print(f"simgpu hip: {why_no_hip(path, program)}", file=sys.stderr)
+    if outcome.status and (failed := _failed_calls(outcome)):
+        print(f"simgpu hip: calls that failed: {failed}", file=sys.stderr)
     if options.report or options.times:
         _show(outcome, options.times)
     show_suppressed(sum((Counter(process["suppressed"]) for process in outcome.processes), Counter()))
@@ -210,6 +218,17 @@ def _environment(options: Namespace) -> str:
     command = [sys.executable, "-P", "-m", "simgpu.tools.cli", "hip", *flags, *map(str, given), "--serve"]
     path = f"{library.folder()}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
     return f'export LD_LIBRARY_PATH="{path}"\nexport SIMGPU_HIP_SERVER={shlex.quote(shlex.join(command))}'
+
+
+def _failed_calls(outcome: launcher.ProgramOutcome) -> str:
+    """Lists the calls that failed, for a program that failed: a library may hide the error that a call returned to it."""
+    calls: Counter[tuple[str, str]] = Counter()
+    for process in outcome.processes:
+        for call, error, times in process["failed_calls"]:
+            calls[call if call.startswith("hip") else FAMILIES.get(call, call.replace("_", " ")), error] += times
+    return ", ".join(
+        f"{name} {times} times ({error})" if times > 1 else f"{name} ({error})" for (name, error), times in calls.items()
+    )
 
 
 def _findings(outcome: launcher.ProgramOutcome) -> list[Finding]:

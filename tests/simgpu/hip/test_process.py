@@ -89,12 +89,31 @@ def test_a_program_that_loads_the_library_by_several_names_has_one() -> None:
     shutil.rmtree(alone)
 
 
+def test_a_program_that_fails_says_which_calls_failed(tmp_path: Path) -> None:
+    """Libraries return errors of their own for them: rocBLAS's internal error says nothing of hipModuleLoad."""
+    source = tmp_path / "fails.c"
+    source.write_text("""#include <dlfcn.h>
+int main(int count, char **words) {
+    void *library = dlopen("libamdhip64.so.6", RTLD_NOW), *made;
+    int (*load)(void **, const char *) = (int (*)(void **, const char *))dlsym(library, "hipModuleLoad");
+    int (*allocate)(void **, unsigned long) = (int (*)(void **, unsigned long))dlsym(library, "hipMalloc");
+    return load(&made, "missing") && load(&made, "missing") && allocate(&made, 1ul << 60) ? count - 1 : 9;
+}
+""")
+    run([*ZIG, "cc", "-target", library.target(), source, "-ldl", "-o", tmp_path / "fails"])
+    assert hip(tmp_path / "fails").stderr == ""
+    done = hip(tmp_path / "fails", "fail")
+    assert done.returncode == 1
+    said = "hipModuleLoad 2 times (hipErrorFileNotFound), an allocation (hipErrorOutOfMemory)"
+    assert done.stderr == f"simgpu hip: calls that failed: {said}\n"
+
+
 def test_what_is_no_hip_program_is_said(tmp_path: Path) -> None:
     source = tmp_path / "hello.c"
     source.write_text('#include <stdio.h>\nint main(void) { puts("hello"); return 0; }\n')
     run([*ZIG, "cc", "-target", library.target(), source, "-o", tmp_path / "hello"])
     done = hip(tmp_path / "hello")
-    assert (done.stdout, done.returncode) == ("hello\n", 0) and "hello never called HIP: it is not a HIP program" in done.stderr
+    assert (done.stdout, done.returncode) == ("hello\n", 0) and "nothing called HIP: hello is not linked to it" in done.stderr
     host = library.target().partition("-")[0]
     other = "aarch64" if host == "x86_64" else "x86_64"
     source.write_text("void _start(void) { for (;;) {} }\n")

@@ -358,6 +358,8 @@ __attribute__((destructor)) static void finish(void) {
         return;
     }
     Reply reply;
-    ask(FINISH, NULL, 0, NULL, 0, &reply);
+    char *failed = failed_calls();
+    ask(FINISH, NULL, 0, failed, failed ? strlen(failed) : 0, &reply);
+    free(failed);
     free(reply.data);
 }

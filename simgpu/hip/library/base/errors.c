@@ -97,8 +97,38 @@ static const Row *row_of(Error error) {
     return NULL;
 }
 
+#define MOST_FAILURES 256
+
+static struct {
+    const char *call;
+    Error error;
+    u32 times;
+} failures[MOST_FAILURES];
+static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
+
+static void count_failure(const char *call, Error error) {
+    pthread_mutex_lock(&counting);
+    for (int i = 0; i < MOST_FAILURES; i++) {
+        if (failures[i].call && (failures[i].call != call || failures[i].error != error)) continue;
+        failures[i].call = call, failures[i].error = error, failures[i].times++;
+        break;
+    }
+    pthread_mutex_unlock(&counting);
+}
+
+char *failed_calls(void) {
+    enum { LINE = 160 };
+    char *made = calloc(MOST_FAILURES, LINE), *at = made;
+    for (int i = 0; made && i < MOST_FAILURES && failures[i].call; i++) {
+        const Row *row = row_of(failures[i].error);
+        at += snprintf(at, LINE, "%.64s %.64s %u\n", failures[i].call, row ? row->name : "unknown", failures[i].times);
+    }
+    return made;
+}
+
 // Keeps the thread's last error: since HIP 7 that of the last call that failed, before that of the last call.
-Error done(Error error) {
+Error ended(const char *call, Error error) {
+    if (error && error != NOT_READY) count_failure(call, error);
     if (hip_version() < 70000000 || (error && error != NOT_READY)) last = error;
     return error;
 }

@@ -1,0 +1,154 @@
+"""Runs the test clients of ROCm's libraries, unpacked into a folder, under `simgpu hip`, and prints a table of their tests.
+
+    python -m simgpu.tools.validation.rocm FOLDER [--target mi210] [--clients rocfft,rocblas] [--seconds 300] [--seed 49]
+
+The folder holds packages of Debian (docs/how-to/rocm-libraries.md). Programs run with the folder's own C library, through
+its loader, so neither a chroot nor root's rights are needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simgpu.tools.shared.console import show, table
+from simgpu.tools.shared.errors import UsageError
+
+PROGRAMS = "usr/libexec/rocm"
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+LOADER = "lib64/ld-linux-x86-64.so.2"
+RESULT = re.compile(r"^\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:,.*)? \(\d+ ms\)$", re.MULTILINE)
+DATA = "usr/share/librocblas4-tests/data/rocblas_gtest.data"
+GEMMS = frozenset(f"gemm{kind}" for kind in ("", "_ex", "_batched", "_batched_ex", "_strided_batched", "_strided_batched_ex"))
+
+
+@dataclass(frozen=True)
+class Client:
+    """A library's test program."""
+
+    name: str
+    package: str
+    program: str
+    arguments: tuple[str, ...]  # a choice of its tests; {seed}, {folder} and {data} are replaced
+
+
+CLIENTS = (
+    Client("rocblas", "librocblas4-tests", "rocblas-test", ("--data", "{data}")),
+    Client("rocsolver", "librocsolver0-tests", "rocsolver-test", ("--gtest_filter=checkin*GETRF*",)),
+    Client("rocfft", "librocfft0-tests", "rocfft-test",
+           ("--seed", "{seed}", "--test_prob", "0.001", "--gtest_filter=pow2_1D*:pow3_1D*:mix_1D*:pow2_2D*")),
+    Client("hipfft", "libhipfft0-tests", "hipfft-test", ("--seed", "{seed}", "--test_prob", "0.001", "--gtest_filter=pow2_1D*")),
+    Client("rocsparse", "librocsparse1-tests", "rocsparse-test", ("--gtest_filter=*quick*csrmv*",)),
+    Client("rocrand", "librocrand1-tests", "test_rocrand_kernel_philox4x32_10", ()),
+)  # fmt: skip
+
+
+@dataclass
+class Outcome:
+    """The tests of a client that ended."""
+
+    client: Client
+    counts: Counter[str] = field(default_factory=Counter)  # of OK, FAILED and SKIPPED
+    wrong: tuple[str, ...] = ()
+    seconds: float = 0.0
+    ended: bool = True  # False: out of time
+
+    @property
+    def row(self) -> tuple[object, ...]:
+        counts = (self.counts[kind] for kind in ("OK", "FAILED", "SKIPPED"))
+        return self.client.name, *counts, f"{self.seconds:.0f}", "" if self.ended else "out of time"
+
+
+def run(client: Client, root: Path, target: str, seconds: float, seed: int) -> Outcome:
+    """Runs a client for at most `seconds`, and counts the tests that ended until then."""
+    with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as scratch:
+        data = Path(scratch, "tests.data")
+        if "{data}" in client.arguments:
+            data.write_bytes(b"".join(sample(root / DATA, 400, seed)))
+        words = [word.format(seed=seed, folder=root, data=data) for word in client.arguments]
+        program = root / PROGRAMS / client.package / client.program
+        # `simgpu hip` puts its library first in LD_LIBRARY_PATH, which the loader's option replaces.
+        folders = ":".join(str(root / LIBRARIES / name) for name in ("", "blas", "lapack"))
+        start = f'exec "$0" --library-path "$LD_LIBRARY_PATH:{folders}" "$@"'
+        command = [
+            sys.executable, "-m", "simgpu", "hip", "--target", target, "sh", "-c", start, str(root / LOADER), str(program), *words,
+        ]  # fmt: skip
+        begun = time.monotonic()
+        environment = {**os.environ, "GTEST_LISTENER": "PASS_LINE_IN_LOG"}
+        output = Path(scratch, "output")
+        with output.open("wb") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=scratch)
+            try:
+                process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                process.wait()
+        text = output.read_text(errors="replace")
+    spent = time.monotonic() - begun
+    results = RESULT.findall(text)
+    wrong = tuple(dict.fromkeys(name for result, name in results if result == "FAILED"))
+    return Outcome(client, Counter(result for result, _ in results), wrong, spent, spent < seconds)
+
+
+def sample(path: Path, count: int, seed: int) -> Iterator[bytes]:
+    """Yields the header of rocBLAS's test data, and a random choice of its quick GEMMs.
+
+    The client reads all of its data, 0.9 GB, before each suite. A record has its function's name first and its category at
+    byte 128; the header holds one record between the words rocBLAS and ROCblas.
+    """
+    data = path.read_bytes()
+    size = data.index(b"ROCblas") - 8
+    start = size + 16
+    found = [
+        at
+        for at in range(start, len(data) - size + 1, size)
+        if data.startswith(b"quick\0", at + 128) and data[at : at + 64].partition(b"\0")[0].decode() in GEMMS
+    ]
+    yield data[:start]
+    for at in sorted(random.Random(seed).sample(found, min(count, len(found)))):
+        yield data[at : at + size]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Prints the table; status 1 if a test is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m simgpu.tools.validation.rocm", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="folder with the unpacked packages")
+    parser.add_argument("--target", default="mi210", help="board (mi210: most packages have code for it)")
+    parser.add_argument("--clients", default=",".join(client.name for client in CLIENTS), help="which, by commas (default: all)")
+    parser.add_argument("--seconds", type=float, default=300, help="most time of a client (300)")
+    parser.add_argument("--seed", type=int, default=49, help="of random choices of tests (49)")
+    options = parser.parse_args(words)
+    root = options.folder.resolve()
+    if not (root / LOADER).exists():
+        raise UsageError(f"{options.folder} has no {LOADER}: unpack libc6 into it, too")
+    outcomes = []
+    for client in CLIENTS:
+        if client.name not in options.clients.split(","):
+            continue
+        if not (root / PROGRAMS / client.package / client.program).exists():
+            print(f"{client.name}: {client.package} is not unpacked there: skipped", file=sys.stderr)
+            continue
+        outcomes.append(run(client, root, options.target, options.seconds, options.seed))
+    columns = ("client", "right", "wrong", "skipped", "seconds", "")
+    show(table(f"Tests of ROCm's libraries on {options.target}, seed {options.seed}", columns, [each.row for each in outcomes]))
+    for each in outcomes:
+        for name in each.wrong:
+            print(f"wrong: {each.client.name} {name}")
+    return int(any(each.wrong for each in outcomes))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UsageError as error:
+        sys.exit(f"simgpu: {error}")

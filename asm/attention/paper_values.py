@@ -142,8 +142,15 @@ class MatrixValues(PaperEmitter):
             held = self._weights(step, q)
             for s in range(self.keys // GROUPS):
                 place = ((self.keys * step + s) * self.plan.tile_Q + ATOM * q) * self.e_bytes
-                name = ("ds_read_u16_d16_hi" if s % 2 else "ds_read_u16_d16") if self.narrow else "ds_read_b32"
-                k.emit(name, held[s // 2], self.e_read, offset=place, note=f"E[{q}], keys from {self.keys * step}, {s}")
+                note = f"E[{q}], keys from {self.keys * step}, {s}"
+                if not self.narrow:
+                    k.ds_read_b32(held[s], self.e_read, offset=place, note=note)
+                elif s % 2 == 0:
+                    k.ds_read_u16(held[s // 2], self.e_read, offset=place, note=note)
+                else:  # a load to the high half clears the low one, with SRAM-ECC
+                    k.ds_read_u16_d16_hi(self.temporaries[s // 2], self.e_read, offset=place, note=note)
+            for pair in range(held.count if self.narrow else 0):
+                k.v_or_b32(held[pair], held[pair], self.temporaries[pair])
 
     def _end(self) -> None:
         k, a = self.k, self.block.arguments

@@ -47,7 +47,8 @@ class Dispatch:
     parts: Sequence[range]  # numbers of the workgroups that run, in dispatch order
     count: int  # number of workgroups in `parts`
     waves: int  # waves of a whole workgroup
-    lds_bytes: int  # bytes of LDS in a workgroup
+    lds_bytes: int  # bytes of LDS that a workgroup asks for
+    lds_room: int  # bytes of LDS that it gets: whole granules, as on the chip; in checked mode what it asks for
     private: int  # bytes of private memory of a lane
     entry: int  # record of the kernel's first instruction
     # State while it runs:

@@ -45,7 +45,7 @@ def describe(launch: Dispatch, worker: Worker) -> SimError:
     if kind == Fault.LDS:
         return MemoryFault(
             f"{where}: LDS offset {address:#x} is outside the {launch.lds_bytes} bytes "
-            f"of the workgroup ({who}{lane})"
+            f"of the workgroup{_granules(launch)} ({who}{lane})"
         )
     if kind == Fault.SCRATCH:
         return MemoryFault(
@@ -55,6 +55,10 @@ def describe(launch: Dispatch, worker: Worker) -> SimError:
     if kind == Fault.TRAP:
         return KernelTrap(f"{where}: the kernel trapped ({who}){_complaints(launch)}")
     return MemoryFault(f"{_jump(launch, state.resume, address)} ({who})")
+
+
+def _granules(launch: Dispatch) -> str:
+    return f", for which the chip reserves {launch.lds_room}" if launch.lds_room > launch.lds_bytes else ""
 
 
 def _jump(launch: Dispatch, index: int, address: int) -> str:

@@ -116,6 +116,7 @@ class Launch(Dispatch):
                 f"{self.info.title}: {self.lds_bytes} bytes of LDS (static and dynamic); "
                 f"{self.arch} has {limit} for a workgroup"
             )
+        self.lds_room = self.lds_bytes if device.checks else self.chip.lds_allocation(self.lds_bytes)
         self.kernarg = pack(self.info, args, geometry)
         self.notes = assumptions(self.info, args)
         self.waves = -(-geometry.block[0] * geometry.block[1] * geometry.block[2] // 64)
@@ -222,7 +223,7 @@ class Launch(Dispatch):
     def prepare(self) -> list[Worker]:
         """Allocates the launch's memory and makes its workers."""
         wave_bytes = 64 * self.private
-        lds_stride = -(-max(self.lds_bytes, 1) // 64) * 64
+        lds_stride = -(-max(self.lds_room, 1) // 64) * 64
         each = self.waves * (self.stride + wave_bytes) + lds_stride
         share = -(-self.count // self.workers)
         resident = share if self.cooperative else max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
@@ -271,7 +272,7 @@ class Launch(Dispatch):
         counts = free.pop() if free else RecordCounts.of(self.program.count + 1)
         self.borrowed.add_return(lambda: free.append(counts))
         desk = self.borrowed.take("desk", Desk.nbytes, Desk)
-        desk.begin(self.info, given, self.lds_bytes, self.entry, self.program.address)
+        desk.begin(self.info, given, self.lds_room, self.entry, self.program.address)
         desk.set_programs({number: program.address for number, program in self.programs.items()})
         desk.kernargs[:] = list(kernargs)  # a list is the type that ctypes accepts
         fields = desk.fields

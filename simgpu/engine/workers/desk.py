@@ -66,13 +66,13 @@ class Desk:
         self._job = WorkerJob()
         self._known: object = None  # inputs of the job
 
-    def begin(self, info: KernelInfo, given: LaunchInputs, lds_bytes: int, entry: int, records: int) -> None:
+    def begin(self, info: KernelInfo, given: LaunchInputs, lds_room: int, entry: int, records: int) -> None:
         """Writes the state that every wave begins with; see `initial_state.template`."""
-        wanted = entry, records, lds_bytes, info, given
+        wanted = entry, records, lds_room, info, given
         if self._written != wanted:
             self._written = None
             ctypes.memset(self._template, 0, layout.ADDRESSES)
-            initial_state.template(Wave.from_buffer(self._template), info, given, lds_bytes, entry, records, self.address)
+            initial_state.template(Wave.from_buffer(self._template), info, given, lds_room, entry, records, self.address)
             self._written = wanted
 
     def set_programs(self, addresses: Mapping[int, int]) -> None:

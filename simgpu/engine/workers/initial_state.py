@@ -106,7 +106,7 @@ def user_sgprs(info: KernelInfo, given: LaunchInputs) -> list[int]:
     return words
 
 
-def template(wave: Wave, info: KernelInfo, given: LaunchInputs, lds_bytes: int, entry: int, records: int, context: int) -> None:
+def template(wave: Wave, info: KernelInfo, given: LaunchInputs, lds_room: int, entry: int, records: int, context: int) -> None:
     """Writes the state that every wave of a worker begins with into a zeroed `wave`: user SGPRs and constant fields.
 
     entry: first record. records: host address of the records. context: host address of the worker's context
@@ -116,7 +116,7 @@ def template(wave: Wave, info: KernelInfo, given: LaunchInputs, lds_bytes: int, 
     wave.mode = mode_register(info.descriptor)
     wave.entry = wave.resume = entry
     wave.context = context
-    wave.lds_size = lds_bytes
+    wave.lds_size = lds_room
     wave.scratch_size = given.private
     wave.records = records
 

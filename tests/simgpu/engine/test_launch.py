@@ -250,10 +250,30 @@ def test_dynamic_lds_adds_to_static():
     s_mov_b32 m0, -1
     ds_write_b32 v1, v2
     """
-    k = loaded_kernel(gpu, lines, group_segment_fixed_size=64)
+    k = loaded_kernel(gpu, lines.replace("0x7c", "0x3fc"), group_segment_fixed_size=960)
     k.launch(grid=1, dynamic_lds=64)
-    with pytest.raises(MemoryFault, match=r"LDS offset 0x7c is outside the 124 bytes .*lane 0"):
+    refused = r"LDS offset 0x3fc is outside the 508 bytes of the workgroup, for which the chip reserves 512 \(.*lane 0"
+    k = loaded_kernel(gpu, lines.replace("0x7c", "0x3fc"), group_segment_fixed_size=448)
+    with pytest.raises(MemoryFault, match=refused):
         k.launch(grid=1, dynamic_lds=60)
+
+
+@pytest.mark.parametrize(("target", "granule"), [("gfx90a", 512), ("gfx950", 1280)])
+def test_lds_is_reserved_in_granules(target, granule):
+    """Bytes behind those that were asked for are there, as on the chip; checked mode names the access."""
+    lines = f"""
+    v_mov_b32 v1, {granule - 4:#x}
+    v_mov_b32 v2, 7
+    s_mov_b32 m0, -1
+    ds_write_b32 v1, v2
+    ds_read_b32 v3, v1
+    s_waitcnt lgkmcnt(0)
+    """
+    simple = loaded_kernel(simgpu.Device(target), lines, group_segment_fixed_size=64)
+    simple.launch(grid=2)
+    checked = loaded_kernel(simgpu.Device(target, check=True), lines, group_segment_fixed_size=64)
+    with pytest.raises(MemoryFault, match="is outside the 64 bytes of the workgroup \\("):
+        checked.launch(grid=1)
 
 
 def test_lds_starts_clear_and_is_the_workgroups_own():

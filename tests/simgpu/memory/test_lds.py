@@ -365,7 +365,7 @@ def test_transposing_reads(line: str, width: int, bits: int) -> None:
 )
 def test_out_of_range_is_reported(line: str) -> None:
     with pytest.raises(MemoryFault, match="LDS offset"):
-        execute("gfx90a", "v_add_u32 v2, 0xff, v60\n" + line, group_segment_fixed_size=256)
+        execute("gfx90a", "v_add_u32 v2, 0x1ff, v60\n" + line, group_segment_fixed_size=256)
 
 
 @pytest.mark.parametrize("line", [

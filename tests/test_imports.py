@@ -95,7 +95,7 @@ ORDER = {
         "page",
         "cases",
         "validation/paper",
-        "pytest_kernels.py validation debug bench",
+        "pytest_kernels.py validation debug bench judge",
         "robustness/corpus.py",
         "benchmarks",
         "verbs",

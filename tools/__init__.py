@@ -17,8 +17,9 @@
     benchmarks/       how fast simgpu itself is, one file per benchmark (not in the wheel)
     style/            counts of the project's own prose (not in the wheel)
     torch/            a pretended GPU for PyTorch on the host; `pytest --simgpu TARGET`
+    judge/            a generated kernel against a reference
     debug/            the debugger's prompt and its adapter for editors
 
-Imports point one way: shared <- matrix, tables, cost, museum, litmus, torch <- page <- cases <- validation, debug, bench
+Imports point one way: shared <- matrix, tables, cost, museum, litmus, torch <- page <- cases <- validation, debug, bench, judge
 <- robustness <- benchmarks <- verbs <- cli.
 """

@@ -27,6 +27,7 @@ GROUPS = {
         "check": "run a kernel, report races, missing waits, hazards, bad accesses",
         "lint": "check every path of a kernel's code, without launching it",
         "exec": "run any kernel on your arrays, and compare its results",
+        "judge": "judge a generated kernel: is it right, honest and fast?",
         "hip": "run a HIP program, unmodified, on simulated GPUs",
         "triton": "run a Python program whose Triton kernels use a simulated GPU",
         "debug": "step a workgroup forward and backward; breakpoints, watchpoints",

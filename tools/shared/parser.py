@@ -22,6 +22,7 @@ EXAMPLES = {
         "profile gemm -m 4096 -n 4096 -k 4096 --dtype f16 --target mi300x",
     ),
     "museum": ("museum", "museum barrier-before-wait --save ."),
+    "judge": ("judge k.hip --reference ref.py", "judge new.py --reference ref.py --size batch_size=16 --seed 7 --json"),
     "layout": ("layout v_mfma_f32_16x16x16f16 --target mi300x", "layout v_mfma_f32_32x32x8f16 --target gfx90a --element 9,3"),
     "lds": ("lds k.co --grid 4 --arg zeros:f32:256", "lds gemm -m 256 -n 256 -k 64 --dtype f16 --target mi300x"),
     "probe": ("probe --target mi300x", "probe --device hip"),

@@ -25,6 +25,7 @@
     dap.py     the debugger for editors
     why.py     where an element of a result came from
     trace.py   registers at a place in a running kernel
+    judge.py   a generated kernel against a reference
     hip.py     a HIP program on simulated GPUs
     triton.py  a Python program with Triton kernels on a simulated GPU
     lds.py     LDS bank conflicts, and layouts without any

@@ -47,7 +47,7 @@ MOST_NARROWED = 4  # arrays that are rounded one at a time
 
 
 class NumpyReference:
-    """A reference file: SIZES, ARGUMENTS, reference(), and optionally LAUNCH, BASELINE and inputs()."""
+    """A reference file: SIZES, ARGUMENTS, reference(), and optionally LAUNCH, BASELINE, ALIASES and inputs()."""
 
     def __init__(self, path: str, arch: str) -> None:
         self.path = path
@@ -61,9 +61,18 @@ class NumpyReference:
         self.baseline = str(getattr(module, "BASELINE", ""))
         self._compute, self._inputs = module.reference, getattr(module, "inputs", None)
         self._takes = list(inspect.signature(self._compute).parameters)
+        self.aliases = {str(result): str(held) for result, held in dict(getattr(module, "ALIASES", {})).items()}
+        self._require_aliases()
         for one in self.arguments:
             if one.leading and one.leading in self.ranges:
                 raise UsageError(f"{path}: {one.leading} is a distance of rows, which is drawn: take it out of SIZES")
+
+    def _require_aliases(self) -> None:
+        known = {one.name: one for one in self.arguments if one.dimensions is not None and not one.leading}
+        for result, held in self.aliases.items():
+            one, other = known.get(result), known.get(held)
+            if one is None or other is None or (one.use, other.use) != (OUT, IN) or one.kind != other.kind:
+                raise UsageError(f"{self.path}: ALIASES: {result!r} in {held!r}: give a result and an input of one type")
 
     @property
     def results(self) -> list[Argument]:
@@ -202,11 +211,12 @@ class HipCandidate:
         require_known(self.launches, self.arguments, path)
         self.sizes: dict[str, int] = {}
         self.buffers: dict[str, Buffer] = {}
+        self.aliases: dict[str, str] = {}  # results of this call in the memory of an input
 
     def allocate(self, sizes: dict[str, int]) -> None:
         """Allocates the inputs of one set of sizes, which stay where they are from call to call."""
-        self._free(list(self.buffers))
-        self.sizes = sizes
+        self._free([name for name in self.buffers if name not in self.aliases])
+        self.buffers, self.aliases, self.sizes = {}, {}, sizes
         for one in self._arrays():
             nbytes = self._stored(one)[0] * one.kind.itemsize
             require_memory(2 * nbytes, f"{self.path}: {one.name}")
@@ -228,9 +238,18 @@ class HipCandidate:
         rows = int(np.prod(shape[:-1], dtype=np.int64))
         return rows * apart, width, apart
 
-    def fill(self, values: Mapping[str, Any]) -> None:
-        """Writes inputs in place. Results and scratch get new memory of NaN, which checked mode counts as undefined."""
+    def fill(self, values: Mapping[str, Any], aliases: Mapping[str, str]) -> None:
+        """Writes inputs in place. Results and scratch get new memory of NaN, which checked mode counts as undefined.
+
+        aliases: results that get the memory of an input instead.
+        """
+        self._free([name for name in aliases if name in self.buffers and name not in self.aliases])
+        for name in self.aliases:
+            self.buffers.pop(name, None)
+        self.aliases = dict(aliases)
         for one in self._arrays():
+            if one.name in aliases:
+                continue
             raw = self._memory(one, values.get(one.name))
             if one.use in (IN, INOUT):
                 self.buffers[one.name].write(raw)
@@ -239,6 +258,7 @@ class HipCandidate:
             address, memory = self.device.memory.reserve(whole_granules(raw.size))
             memory[: raw.size] = raw
             self.buffers[one.name] = self.device.place(address, memory, nbytes=raw.size, label=one.name)
+        self.buffers |= {name: self.buffers[held] for name, held in aliases.items()}
 
     def _memory(self, one: Argument, value: np.ndarray | None) -> np.ndarray:
         """Returns an array's bytes: its elements with NaN between rows, or poison only."""
@@ -345,18 +365,24 @@ class HipJudge:
             expected = self.reference.expected(sizes, values, self.rng)
             said = ", ".join(f"{name}={size}" for name, size in sizes.items())
             name = f"call {len(self.judgement.trials) + 1}: {style} inputs, {said}"
-            if not self._trial(candidate, Trial(name, style, sizes, Outcome()), values, expected, earlier):
+            if not self._trial(candidate, Trial(name, style, sizes, Outcome()), values, expected, earlier, {}):
                 return False
             earlier[name.partition(",")[0]] = expected
+        for result, held in self.reference.aliases.items() if len(styles) == len(STYLES) else ():
+            values = self.reference.draw(sizes, "own", self.rng)
+            trial = Trial(f"call {len(self.judgement.trials) + 1}: {result} in the memory of {held}", "own", sizes, Outcome())
+            expected = self.reference.expected(sizes, values, self.rng)
+            if not self._trial(candidate, trial, values, expected, earlier, {result: held}):
+                return False
         return True
 
     def _trial(
         self, candidate: HipCandidate, trial: Trial, values: Mapping[str, Any], expected: Sequence[Expected],
-        earlier: Mapping[str, Sequence[Expected]],
+        earlier: Mapping[str, Sequence[Expected]], aliases: Mapping[str, str],
     ) -> bool:  # fmt: skip
         judgement = self.judgement
         try:
-            candidate.fill(values)
+            candidate.fill(values, aliases)
             runs = candidate.run(values)
         except SimError as error:
             judgement.add_findings([finding.document() for finding in error.findings], trial.name)
@@ -392,6 +418,8 @@ class HipJudge:
             array, kept = candidate.read(one, values.get(one.name))
             if not kept:
                 self.judgement.add("outside", f"elements between the rows of {one.name} were written", name)
+            if one.name in candidate.aliases.values():
+                continue
             if one.use == IN and array.tobytes() != np.ascontiguousarray(values[one.name]).tobytes():
                 self.judgement.add("inputs-changed", f"{one.name} is an input, and was written", name)
             elif one.use != IN:
@@ -428,7 +456,7 @@ class HipJudge:
         candidate = self._load(path, check=False)
         assert candidate is not None
         candidate.allocate(sizes)
-        candidate.fill(values)
+        candidate.fill(values, {})
         return candidate.seconds(values)
 
 

@@ -58,6 +58,7 @@ CHEATS = {
     "fails": "__global__ void scale(const float *x) { oops }\n",
     "no-kernel": "// launch: scale(grid=0, block=64)\n" + GOOD,
 }
+SLOW = ("outside", "no-kernel", "wrong")  # left to the exhaustive run: the whole file takes seconds
 
 
 @pytest.fixture
@@ -85,7 +86,24 @@ def test_an_honest_candidate_is_accepted(text: str, folder: Path, capsys: pytest
     assert said["time"]["basis"] == "slow.hip"
 
 
-@pytest.mark.parametrize("kind", CHEATS)
+def test_a_result_may_be_in_an_input_s_memory(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One work-item an element may write over its own input, but not over one that another still reads."""
+    Path("ref.py").write_text(
+        "SIZES = {'n': 130}\nARGUMENTS = 'x: f32[n], out y: f32[n], n: i32'\nALIASES = {'y': 'x'}\n"
+        "LAUNCH = 'f(grid=1, block=256)'\ndef reference(x, n):\n    return x + x[::-1]\n"
+    )
+    text = """__global__ void f(const float *x, float *y, int n) {
+        int i = threadIdx.x;
+        float other = i < n ? x[n - 1 - i] : 0;
+        __syncthreads();
+        if (i < n) y[i] = x[i] + other;
+    }\n"""
+    assert judged(text, capsys)[0] == 0
+    status, said = judged(text.replace("__syncthreads();", ""), capsys)
+    assert status == 1 and {one["trial"] for one in said["reasons"]} == {"call 9: y in the memory of x"}
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.exhaustive if kind in SLOW else ()) for kind in CHEATS])
 def test_each_kind_is_rejected(kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, said = judged(CHEATS[kind], capsys)
     reject = [one for one in said["reasons"] if one["severity"] == "reject"]

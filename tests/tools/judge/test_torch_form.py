@@ -14,9 +14,11 @@ import pytest
 pytest.importorskip("triton", reason="Triton is an optional extra")
 torch = pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
 
+import simgpu.triton  # noqa: E402
 from simgpu.tools.cli import main  # noqa: E402
 from simgpu.tools.judge.child.integrity import Integrity  # noqa: E402
 from simgpu.tools.judge.child.operators import WatchOperators, address_of  # noqa: E402
+from simgpu.tools.torch.pretend import pretended_gpu  # noqa: E402
 
 REFERENCE = """
 import torch
@@ -173,7 +175,8 @@ def test_replaced_functions_are_named_and_untouched_ones_are_not() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("time.perf_counter", lambda: 0.0)
         patch.delattr("torch.nn.functional.linear")
-        assert whole.changed() == ["time.perf_counter", "torch.nn.functional.linear"]
+        patch.setattr(torch.nn.ReLU, "__call__", print)  # a method of its base class
+        assert whole.changed() == ["time.perf_counter", "torch.nn.ReLU.__call__", "torch.nn.functional.linear"]
 
 
 def test_operators_that_compute_are_counted_and_results_are_traced() -> None:
@@ -185,6 +188,12 @@ def test_operators_that_compute_are_counted_and_results_are_traced() -> None:
         empty = torch.empty(3)
     assert dict(watch.work.calls) == {"mm": 1, "relu": 1} and watch.work.flops == 2 * 8 * 16 * 4
     assert watch.work.other_bytes == 2 * 4 * 8 * 4 and watch.work.seconds > 2e-6 and bool(empty.isnan().all())
+    with simgpu.triton.device("mi300x"), pretended_gpu():
+        half = torch.rand(5, 64, device="cuda").half()
+        watch = WatchOperators("mi300x")
+        with watch.counting_products(), watch:
+            torch.nn.functional.linear(half, half)
+    assert dict(watch.work.calls) == {"mm": 1} and watch.work.flops == 2 * 5 * 5 * 64
     watch = WatchOperators("mi300x")
     watch.traced.add(address_of(y))
     with watch:

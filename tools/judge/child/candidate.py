@@ -94,7 +94,7 @@ class Candidate:
         known, counted = len(self._session.findings), _instructions(self._session)
         torch.manual_seed(document["seed"])
         given = unpack(document["packed"], self._inputs)
-        with torch.no_grad(), launches.counted(watch.traced), host, watch:
+        with torch.no_grad(), launches.counted(watch.traced), watch.counting_products(), host, watch:
             results = flatten(self._model(*given))
         plain = [type(one) in SHAPES for one in results]
         arrays = [to_array(one) if fine else np.zeros(0) for one, fine in zip(results, plain, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -30,35 +30,30 @@ class Integrity:
 
     def changed(self) -> list[str]:
         """Returns the names of functions that were replaced, deleted or given other code."""
-        return sorted(".".join(name) for name, value in self._before.items() if not _same(value, _now(name)))
+        now = dict(_functions())
+        return sorted(".".join(name) for name, value in self._before.items() if not _same(value, now.get(name)))
 
 
-def _functions() -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yields (module, name) or (module, class, name) with the function, and its code."""
+def _functions() -> Iterator[tuple[tuple[str, ...], tuple[Any, Any]]]:
+    """Yields (module, name) or (module, class, name) with the function, and its code. Classes have their bases' methods, too."""
     for name, module in list(sys.modules.items()):
         if name not in WATCHED and not name.startswith(OURS):
             continue
         for attribute, value in list(vars(module).items()):
             if not isinstance(value, _FUNCTIONS):
                 continue
-            yield (name, attribute), _identity(value)
+            yield (name, attribute), (value, getattr(value, "__code__", None))
             if isinstance(value, type) and (getattr(value, "__module__", "").split(".")[0] in ("torch", "triton", "simgpu")):
-                for method, function in list(vars(value).items()):
-                    if isinstance(function, _FUNCTIONS) or callable(function):
-                        yield (name, attribute, method), _identity(function)
+                for method, function in _methods(value).items():
+                    yield (name, attribute, method), (function, getattr(function, "__code__", None))
 
 
-def _identity(value: Any) -> tuple[Any, Any]:
-    return value, getattr(value, "__code__", None)
-
-
-def _now(path: tuple[str, ...]) -> tuple[Any, Any] | None:
-    """Returns the same function's present value; None if it is gone."""
-    found: Mapping[str, Any] = vars(sys.modules[path[0]]) if path[0] in sys.modules else {}
-    for name in path[1:-1]:
-        holder = found.get(name)
-        found = vars(holder) if isinstance(holder, type) else {}
-    return _identity(found[path[-1]]) if path[-1] in found else None
+def _methods(cls: type) -> dict[str, Any]:
+    """Returns the functions of a class by name, as an instance finds them."""
+    members: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        members |= vars(base)
+    return {name: member for name, member in members.items() if isinstance(member, _FUNCTIONS) or callable(member)}
 
 
 def _same(before: tuple[Any, Any], now: tuple[Any, Any] | None) -> bool:

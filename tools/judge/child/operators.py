@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from torch.utils.flop_counter import flop_registry
 
 from simgpu import hardware
 from simgpu.hardware.rates.sustained import sustained_rates
+from simgpu.tools.torch.operators import products
 
 # Operators that make tensors without reading others, and operators that only move elements. Views are known by themselves. All
 # others compute.
@@ -79,15 +82,38 @@ class WatchOperators(TorchDispatchMode):
             self._note(func, name, (args, kwargs or {}), result, inputs, made)
         return result
 
+    @contextlib.contextmanager
+    def counting_products(self) -> Iterator[None]:
+        """Also notes products of 16-bit matrices, which the pretended GPU computes by a kernel of its own."""
+        product = products.product
+
+        def count(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            result = product(a, b)
+            if a.dim() == 3:  # one of two axes is counted when it comes back with three
+                flops = 2 * a.shape[0] * a.shape[1] * a.shape[2] * b.shape[2]
+                moved = sum(one.numel() * one.element_size() for one in (a, b)) + result.numel() * a.element_size()
+                self._add("mm", a.dtype, moved, flops)
+                if {address_of(a), address_of(b)} & self.traced:
+                    self.traced.add(address_of(result))
+                self._held.append(result)
+            return result
+
+        with mock.patch.object(products, "product", count):
+            yield
+
+    def _add(self, name: str, kind: torch.dtype, moved: int, flops: int) -> None:
+        """Counts a call. flops: 0 if they are not counted for this operator."""
+        self.work.calls[name] += 1
+        self.work.flops += flops
+        self.work.other_bytes += 0 if flops else moved
+        self.work.seconds += self._roofline(kind, moved, flops)
+
     def _note(self, func: Any, name: str, given: Any, result: Any, inputs: list[torch.Tensor], made: list[torch.Tensor]) -> None:
         counted = func.overloadpacket in flop_registry
         flops = int(flop_registry[func.overloadpacket](*given[0], **given[1], out_val=result)) if counted else 0
         touched = [*(one for one in inputs if name not in GATHERS), *made, *(made if name in GATHERS else ())]
         moved = sum(one.numel() * one.element_size() for one in touched)
-        self.work.calls[name] += 1
-        self.work.flops += flops
-        self.work.other_bytes += 0 if counted else moved
-        self.work.seconds += self._roofline(made[0].dtype, moved, flops)
+        self._add(name, made[0].dtype, moved, flops)
 
     def _roofline(self, kind: torch.dtype, moved: int, flops: int) -> float:
         """Returns seconds of a kernel that moves these bytes at HBM's rate, and does its FLOPs at the matrix units' peak."""

@@ -26,6 +26,8 @@ __all__ = ["Buffer", "Device", "Kernel", "Module"]
 
 __tracebackhide__ = says_it_all
 
+RING = "SIMGPU_RING"  # environment variable: the default of `ring`
+
 
 class Kernel(engine.Kernel):
     """A kernel of a module: `arguments` (explicit ones), `resources`, `launch`, `time`.
@@ -138,6 +140,8 @@ class Device(engine.Device):
     weak: seed of weak mode, whose caches hold old copies and whose waves run in an order that the seed chooses, on one host
     thread (docs/how-to/find-a-missing-fence.md). None: memory shows each access at once.
     schedule: seed of the order in which waves run, on one host thread, for checked mode. None: in order.
+    ring: True if floats are elements of a ring of integers, so that kernels can be compared exactly (docs/explanation/ring.md).
+    Default: as the environment variable SIMGPU_RING says, 1 or 0.
 
     Raises TargetError for an unknown target, OSError for a file that cannot be read, LaunchError for other bad arguments.
 
@@ -160,6 +164,7 @@ class Device(engine.Device):
         suppressions: Suppressions | str | os.PathLike[str] | None = None,
         weak: int | None = None,
         schedule: int | None = None,
+        ring: bool | None = None,
     ) -> None:
         if weak is not None and weak < 0:
             raise LaunchError(f"weak={weak}: give a seed of 0 or more")
@@ -169,10 +174,13 @@ class Device(engine.Device):
             raise LaunchError(f"weak={weak}: weak mode reports no findings; leave check out, or launch twice")
         if check not in (False, True, "performance") and not str(check).startswith("numerics"):
             raise LaunchError(f"check={check!r}: give False, True, \"performance\" or \"numerics\"")
+        ring = _ring_by_default() if ring is None else ring
+        if ring and str(check).startswith("numerics"):
+            raise LaunchError(f"check={check!r} looks at numbers, which a ring has not: leave ring (or {RING}) out")
         known = read(suppressions) if isinstance(suppressions, (str, os.PathLike)) else suppressions
         super().__init__(
             target, check=check, checks=_checks(check, weak), threads=threads, max_instructions=max_instructions, timeout=timeout,
-            unique_bytes=unique_bytes, suppressions=known, weak=weak, schedule=schedule,
+            unique_bytes=unique_bytes, suppressions=known, weak=weak, schedule=schedule, ring=ring,
         )  # fmt: skip
 
     def load(self, source: str | os.PathLike[str] | bytes, place: engine.Place | None = None) -> Module:
@@ -184,6 +192,14 @@ class Device(engine.Device):
         found = super().load(source, place)
         assert isinstance(found, Module)
         return found
+
+
+def _ring_by_default() -> bool:
+    """Returns what SIMGPU_RING says. Raises LaunchError for an unknown value."""
+    said = os.environ.get(RING) or "0"
+    if said not in ("0", "1"):
+        raise LaunchError(f"{RING}={said}: give 1, or 0 for ordinary numbers")
+    return said == "1"
 
 
 def _checks(check: bool | str, weak: int | None) -> tuple[Check, ...]:

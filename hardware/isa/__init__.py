@@ -9,6 +9,7 @@
     lane.py          operations of instruction bodies on typed values of a lane
     lane_numpy.py    the same on numpy arrays: the tests' reference
     arithmetic/      functions that bodies share
+    ring/            floats as elements of a ring of integers
     instructions/    the instructions, a file an encoding
     instruction.py   Instruction: a spec with its operands and modifiers
     gfx12/           GFX12 (gfx1250): its instructions as a table, decoder, disassembler

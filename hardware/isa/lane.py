@@ -9,9 +9,10 @@ Python numbers become constants of the other operand's type.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.types import Type
@@ -33,7 +34,11 @@ class Ops(Protocol):
       Int to float and float to float round to nearest even or by MODE. Float to int truncates toward 0, saturates, NaN gives 0.
 
     * bitcast: same bits, other type.
+
+    functions: replacements of functions that bodies call, by name; see `replaceable`.
     """
+
+    functions: Mapping[str, Callable[..., Any]]
 
     def const(self, type_: Type, value: Number) -> Any: ...
     def binary(self, op: str, type_: Type, a: Any, b: Any) -> Any: ...
@@ -135,6 +140,19 @@ class Value:
 
     def __bool__(self) -> bool:
         raise TypeError("a body must not branch on a value: use where()")
+
+
+Body = TypeVar("Body", bound=Callable[..., Any])
+
+
+def replaceable(function: Body) -> Body:
+    """Marks a function of a Value, and of more, that an engine may compute in another way: by its name in `Ops.functions`."""
+
+    @functools.wraps(function)
+    def call(first: Value, *rest: Any, **named: Any) -> Any:
+        return first.ops.functions.get(function.__name__, function)(first, *rest, **named)
+
+    return call  # type: ignore[return-value]
 
 
 def const(like: Value, value: Number, type_: Type | None = None) -> Value:

@@ -7,7 +7,7 @@ quieted, or else the default NaN (positive, quiet, payload 0).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -110,6 +110,8 @@ def _popcount(x: Array, bits: int) -> Array:
 
 class NumpyOps:
     """`lane.Ops` on numpy arrays of raw bits."""
+
+    functions: Mapping[str, Callable[..., Any]] = {}
 
     def const(self, type_: Type, value: Number) -> Array:
         if type_.kind == "mask":

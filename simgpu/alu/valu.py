@@ -250,7 +250,7 @@ class VectorEmitter(VectorSources):
         results = tuple(returned) if len(spec.results) > 1 else (returned,)
         for check in self.frame.hooks:
             check.on_result(self.frame, self.mode, arguments, results)
-        if self.mode.fp16_ovfl and Flag.TRANS not in spec.flags:
+        if self.mode.fp16_ovfl and not self.mode.ring and Flag.TRANS not in spec.flags:
             return tuple(self._without_overflow(result, arguments) for result in results)
         return results
 

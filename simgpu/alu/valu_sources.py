@@ -107,7 +107,9 @@ class VectorSources:
         return raw ^ sign if negate else raw
 
     def _flush(self, raw: Any, type_: Type) -> Any:
-        """Replaces denormals by zero of the same sign."""
+        """Replaces denormals by zero of the same sign. Elements of a ring are not denormal."""
+        if self.mode.ring:
+            return raw
         smallest = {16: 2.0**-14, 32: 2.0**-126, 64: 2.0**-1022}[type_.bits]
         value = Value(self.ops, type_, self.ops._vector(raw))
         tiny = abs(value) < smallest

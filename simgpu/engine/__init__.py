@@ -10,6 +10,7 @@ From the ground up; a file imports only those above it (`ORDER` in tests/test_im
     finding.py         Finding: an error, its place, and its remedy
     suppressions.py    known findings, read from a file
     failures.py        a check's own errors
+    numbers.py         instructions that compute on numbers although floats are elements of a ring
     program.py         instructions to records, each with its handler
     accounts.py        counters that executed instructions add to
     dispatch.py        Dispatch: one launch as checks, errors and findings see it

@@ -137,6 +137,7 @@ class Device:
         suppressions: Suppressions | None = None,
         weak: int | None = None,
         schedule: int | None = None,
+        ring: bool = False,
     ) -> None:
         if threads is not None and threads < 1:
             raise LaunchError(f"threads={threads}: at least one is needed")
@@ -163,6 +164,7 @@ class Device:
         self.suppressions = suppressions or Suppressions()
         self.shown: Callable[[Dispatch], AbstractContextManager[None]] | None = None  # returns a context entered around a launch
         self.compiler: Compiler = compiler()
+        self.ring = ring
 
     def __repr__(self) -> str:
         modes = {False: "", True: ", checked", "performance": ", checked with notes on performance"}
@@ -389,7 +391,7 @@ class Module(Mapping[str, "Kernel"]):
                     assert allocation is not None
                     code = allocation.data.tobytes()
                     starts = self._starts.setdefault(segment.address, np.zeros(len(code) // 4 + 9, np.uint8))
-                    mode = Mode.of_register(word)
+                    mode = Mode.of_register(word, self.device.ring)
                     self._programs[key] = Program(
                         code, start, self.device.arch, mode, self.device.compiler, self.device.checks, fuse, starts
                     )

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from simgpu.alu.control import NO_EFFECT, RESUMED, Control
 from simgpu.engine.failures import CheckFailed, name_of
 from simgpu.engine.lowering.handlers import compile_handler, falling_through, fault, fence, idle, leave
 from simgpu.engine.lowering.turns import lets_others_on
+from simgpu.engine.numbers import NumberFlow
 from simgpu.engine.workers import running
 from simgpu.engine.workers.desk import RecordCounts
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
@@ -86,6 +88,8 @@ class Program:
         self._following: dict[int, list[int]] = {}
         self._batch = Batch(compiler)
         self._handlers: dict[int, int] = {}  # `Batch.address` by record, for `_publish`
+        self.floats = NumberFlow(self._decode, self.count) if mode.ring else None
+        self._plain = replace(mode, ring=False)
         self._lock = threading.Lock()
 
     @functools.cached_property
@@ -117,6 +121,8 @@ class Program:
         with self._lock, pause_gc():
             before = len(self.instructions)
             self.version += 1
+            if self.floats is not None:
+                self.floats.follow(index, first=not self.instructions)
             self._entered.add(index)
             pending = [index]
             while pending:
@@ -208,7 +214,7 @@ class Program:
     def _join_run(self, run: list[tuple[int, Instruction]]) -> None:
         if sum(inst.spec.kind == "matrix" for _, inst in run) < 2:
             return
-        for tile in tiles.tiles(run, self.fused):
+        for tile in tiles.tiles(run, self.fused, self.mode.ring):
             table = np.array(tile.table, np.uint32)
             self._tables.append(table)
             plan = Plan(tile.first)
@@ -216,7 +222,8 @@ class Program:
                 plan.word(word)
             count, steps = len(tile.steps[0]), tile.unroll
             plan.note(f"tile={count}x{steps}", *(f"{name}={value}" for name, value in sorted(tile.first.mods.items())))
-            emitter = functools.partial(fma_tile.emit_tile, inst=tile.first, count=count, steps=steps)
+            emitter = functools.partial(fma_tile.emit_tile, inst=tile.first, count=count, steps=steps, ring=self.mode.ring)
+            plan.note("ring" * self.mode.ring)
             first, *others = tile.records
             self._set(first, compile_handler(tile.first, plan, emitter, self._batch, self.checks), plan.slots)
             passing = self.compiler.address("idle", idle)
@@ -368,7 +375,8 @@ class Program:
             return [index + inst.size // 4]
         turns = lets_others_on(inst, self._instructions_after(index, inst))
         if inst.spec.kind != "control":
-            made, slots = falling_through(inst, self.mode, self.checks, turns)
+            mode = self._plain if self.floats is not None and self.floats.is_plain(index, inst) else self.mode
+            made, slots = falling_through(inst, mode, self.checks, turns)
             if lean and self._leans and made.leans and self.compiler.find(made.key) is None:
                 made.lean = True
             self._set(index, made.address(self._batch), slots)

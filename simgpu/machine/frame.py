@@ -29,10 +29,12 @@ class Frame(WaveFrame):
     hooks: in checked mode, the checks that concern the instruction. inst: the handler's instruction. body: emits that instruction,
     in this frame or another. dry: True if the body is emitted again on undefined bits only (`checks.uninitialized.instrument`);
     it may then omit counts and other side effects. lean: True if the handler leaves unusual cases to the complete handler.
+    ring: True if floats are elements of a ring (`Mode.ring`).
     """
 
     dry = False
     lean = False
+    ring = False
 
     def __init__(
         self, module: ir.Module, name: str, hooks: Sequence[Hooks] = (), inst: Instruction | None = None,

@@ -8,7 +8,7 @@ result may be a tie or a denormal number; a bf16 fma is computed in f64.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from llvmlite import ir
@@ -46,6 +46,7 @@ class LLVMOps:
     inside approximations, whose bodies select NaNs themselves).
     """
 
+    functions: Mapping[str, Callable[..., Any]] = {}
     first: IrValue | None = None  # i64: number of the first lane, if that is not 0
 
     def __init__(self, builder: ir.IRBuilder, lanes: int, fix_nan: bool = True) -> None:

@@ -15,6 +15,7 @@ from simgpu.hardware.isa.types import Type
 
 NEAREST, UP, DOWN, TO_ZERO = range(4)
 FP16_OVFL, GPR_IDX_EN, VSKIP = 23, 27, 28
+ROUNDINGS = ("v_add3_u32", "v_add_u32")  # integer additions by which code rounds an f32 to bf16, see `hardware.isa.ring`
 ARITHMETIC = 0x3FF | 1 << FP16_OVFL | 1 << GPR_IDX_EN | 1 << VSKIP
 NUMBERS = 1 << 13  # number of values of `number`
 HIGH = ((FP16_OVFL, 10), (GPR_IDX_EN, 11), (VSKIP, 12))  # bits above the tenth, and their places in a number
@@ -36,9 +37,10 @@ class Mode:
     round16_64: int = NEAREST  # the same four
     indexed: bool = False  # VGPR operands are relative to M0 (s_set_gpr_idx_on)
     skips: bool = False  # vector instructions are not executed (s_setvskip)
+    ring: bool = False  # floats are elements of a ring (`hardware.isa.ring`); no bit of MODE, but the device's choice
 
     @classmethod
-    def of_register(cls, word: int) -> Mode:
+    def of_register(cls, word: int, ring: bool = False) -> Mode:
         """Returns the view of a MODE register's value."""
         return cls(
             flush32=_flush(word >> 4),
@@ -50,22 +52,22 @@ class Mode:
             round16_64=word >> 2 & 3,
             indexed=bool(word >> GPR_IDX_EN & 1),
             skips=bool(word >> VSKIP & 1),
+            ring=ring,
         )
 
     @property
     def key(self) -> str:
         flags = (*self.flush32, *self.flush16_64, self.ieee, self.dx10_clamp, self.fp16_ovfl)
-        return "".join("01"[bit] for bit in flags) + f"{self.round32}{self.round16_64}"
+        return "".join("01"[bit] for bit in flags) + f"{self.round32}{self.round16_64}" + "ring" * self.ring
 
     def key_for(self, spec: Spec) -> str:
-        """Returns MODE's part of a handler's key: "" for instructions without floats, unless operands are indexed."""
+        """Returns MODE's part of a handler's key: "" for instructions without floats, unless operands are indexed or
+        the addition may round (`ROUNDINGS`)."""
         indexed = "indexed" if self.indexed else ""
-        types = [*(p.type for p in spec.params), *spec.results]
-        floats = any(type_.is_float or (type_.element and type_.element.is_float) for type_ in types)
         asks = any(p.name in ("ieee", "fp16_ovfl") for p in spec.params)
-        if floats or asks or Flag.MIX in spec.flags:
+        if computes_floats(spec) or asks or Flag.MIX in spec.flags:
             return self.key + indexed
-        return indexed
+        return "ring" * (self.ring and spec.mnemonic in ROUNDINGS) + indexed
 
     def flush(self, type_: Type) -> tuple[bool, bool]:
         return self.flush32 if type_.bits == 32 else self.flush16_64
@@ -81,6 +83,12 @@ class Mode:
         if not self.round32 and not self.round16_64:
             return False
         return Flag.TRANS not in spec.flags and not spec.mnemonic.startswith(_OWN_ROUNDING)
+
+
+def computes_floats(spec: Spec) -> bool:
+    """True for a matrix instruction and if the body's operands or results are floats."""
+    types = [*(p.type for p in spec.params), *spec.results]
+    return spec.kind == "matrix" or any(type_.is_float or (type_.element and type_.element.is_float) for type_ in types)
 
 
 def _flush(denorm: int) -> tuple[bool, bool]:

@@ -10,8 +10,10 @@ from typing import Any
 
 from llvmlite import ir
 
+from simgpu.hardware.isa.ring.ops import RingOps
 from simgpu.hardware.isa.types import Type
 from simgpu.machine import intrinsics
+from simgpu.machine.frame import Frame
 from simgpu.machine.jit import host
 from simgpu.machine.lane_ops import LLVMOps, element
 from simgpu.machine.mode import DOWN, NEAREST, TO_ZERO, UP, Mode
@@ -126,8 +128,23 @@ class RoundedOps(LLVMOps):
         return (near & 0x7FFF) + step & 0x7FFF | near & 0x8000
 
 
+class RingLanes(RingOps, LLVMOps):
+    """`LLVMOps` whose floats are elements of a ring."""
+
+    @property
+    def plain(self) -> LLVMOps:  # type: ignore[override]
+        return LLVMOps(self.builder, self.lanes, self.fix_nan)
+
+
+def ops_of(frame: Frame) -> LLVMOps:
+    """Returns the operations of an atomic's body: to nearest even, on a single lane."""
+    return RingLanes(frame.build, 1) if frame.ring else LLVMOps(frame.build, 1)
+
+
 def ops_for(builder: ir.IRBuilder, lanes: int, mode: Mode, rounds: bool, fix_nan: bool) -> LLVMOps:
     """Returns the operations for an instruction under this mode."""
+    if mode.ring:
+        return RingLanes(builder, lanes)
     if rounds:
         return RoundedOps(builder, lanes, mode, fix_nan)
     return LLVMOps(builder, lanes, fix_nan)

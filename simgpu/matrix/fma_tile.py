@@ -22,11 +22,11 @@ from simgpu.machine.intrinsics import any_special, fma
 from simgpu.machine.layout import LANES, SLOT_INDEX
 from simgpu.machine.values import I32, I64, IrValue, default_nan
 from simgpu.matrix.fragments import GROUP, elements, outputs_of, stack
-from simgpu.matrix.lane_groups import LANE_GROUPS
+from simgpu.matrix.ring import copy_rows, lanes_of
 from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 BATCH = 16  # accumulators that stay in host registers, 64 bytes each
-MOST_SPREAD = 8  # most steps of an f64 tile, whose operands are copied: as many as fit the host's L1 cache
+MOST_SPREAD = 8
 
 # Slots of a tile's instructions.
 NEXT_SLOT = 2  # bytes to the next record
@@ -52,7 +52,7 @@ class FloatTile:
     def __init__(self, frame: Frame, inst: Instruction) -> None:
         self.frame = frame
         self.row = row = mfma.find(inst.mnemonic, inst.target)
-        self.lanes = LANE_GROUPS[row.cd_type]
+        self.lanes = lanes_of(frame, row.cd_type)
         self.negated = negated_operands(inst)
         self.outputs = outputs_of(row)
         mods = selections(inst)
@@ -62,7 +62,7 @@ class FloatTile:
         self.b_map = row.map("B", blgp=mods["blgp"])
 
     def emit(self, ds: Sequence[Any], initial: Callable[[int, int, int], Any], steps: Steps) -> None:
-        """Emits the sums. ds: pointers to the registers of each D.
+        """Emits the sums. ds: pointers to the registers of each D, or in ring mode to memory for its elements.
 
         initial(number, row, group): returns the 16 lanes of C for D `number`.
         """
@@ -72,12 +72,26 @@ class FloatTile:
             batch = [(d, f, g) for f, g in places[start : start + size] for d in range(len(ds))]
             values = [initial(*place) for place in batch]
             sums = steps(functools.partial(self._step, batch), values, False)
-            if any(check.sums for check in self.frame.hooks):
+            if not self.frame.ring and any(check.sums for check in self.frame.hooks):
                 with self.frame.build.if_then(any_special(sums), likely=False):
                     again = [initial(*place) for place in batch]
                     steps(functools.partial(self._step_with_hooks, batch), again, True)
             for (d, f, g), value in zip(batch, sums, strict=True):
-                self.lanes.store(ds[d], f, g, default_nan(value))
+                self.lanes.summed.store(ds[d], f, g, value if self.frame.ring else default_nan(value))
+
+    def areas(self, ds: Sequence[Any]) -> list[Any]:
+        """Returns where `emit` writes D: the registers, or memory for elements of a ring."""
+        return [stack(self.frame, len(self.outputs) * self.lanes.row) for _ in ds] if self.frame.ring else list(ds)
+
+    def load(self, ds: Sequence[Any], areas: Sequence[Any]) -> None:
+        """Copies D's registers to its areas."""
+        for d, area in zip(ds, areas, strict=True) if self.frame.ring else ():
+            copy_rows(self.frame, d, self.lanes, area, self.lanes.summed, len(self.outputs))
+
+    def store(self, ds: Sequence[Any], areas: Sequence[Any]) -> None:
+        """Copies areas to D's registers."""
+        for d, area in zip(ds, areas, strict=True) if self.frame.ring else ():
+            copy_rows(self.frame, area, self.lanes.summed, d, self.lanes, len(self.outputs))
 
     def spread(self, a: Any, b: Sequence[Any], rows: Any) -> None:
         """Joins the registers of f64 elements in memory at `rows`: of A, then of the B of each D."""
@@ -101,7 +115,7 @@ class FloatTile:
         values = self._addends(values)
         for k in range(self.row.k):
             for number, place in enumerate(batch):
-                values[number] = fma(*self._factors(operands, place, k), values[number])
+                values[number] = self.lanes.multiply_add(*self._factors(operands, place, k), values[number])
         return values
 
     def _step_with_hooks(self, batch: Sequence[tuple[int, int, int]], operands: TileFactors, values: Sequence[Any]) -> list[Any]:
@@ -145,20 +159,23 @@ def emit_one(frame: Frame, inst: Instruction, d: Any, a: Any, b: Any, initial: C
     def record(_: int) -> IrValue:
         return frame.slot(SLOT_INDEX).zext(I64)
 
-    if tile.lanes.registers == 1:
+    if not tile.lanes.spreads:
         operands = TileFactors(a, [b], record)
     else:
         rows = stack(frame, tile.spread_bytes(1))
         tile.spread(a, [b], rows)
         operands = tile.from_spread(rows, 1, record)
-    tile.emit([d], initial, lambda step, values, _: step(operands, values))
+    areas = tile.areas([d])
+    tile.emit(areas, initial, lambda step, values, _: step(operands, values))
+    tile.store([d], areas)
 
 
-def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
+def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int, ring: bool = False) -> None:
     """Emits the first instruction of a tile of `count` D's, which `tiles.Tile.table` describes.
 
     steps: number of the tile's steps in one loop iteration; it divides their number.
     """
+    frame.ring = ring
     tile = FloatTile(frame, inst)
     table = frame.slot(TABLE_SLOT, I64).pointer()
     length = table.load(I32).zext(I64)
@@ -173,7 +190,7 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
     entry = 1 + 2 * count  # words of a step
     first = 1 + count  # of the first step
     size = tile.spread_bytes(count)
-    spread: Any = None if tile.lanes.registers == 1 else stack(frame, MOST_SPREAD * size)
+    spread: Any = None if not tile.lanes.spreads else stack(frame, MOST_SPREAD * size)
 
     def registers(base: Any, at: int) -> tuple[Any, list[Any]]:
         a, *bs = (register(first + at * entry + part, base) for part in range(1 + count))
@@ -204,7 +221,10 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
 
         return frame.loop(length, accumulate_steps, values, step=together)
 
-    tile.emit(ds, lambda d, f, g: tile.lanes.load(ds[d], f, g), accumulate)
+    areas = tile.areas(ds)
+    tile.load(ds, areas)
+    tile.emit(areas, lambda d, f, g: tile.lanes.summed.load(areas[d], f, g), accumulate)
+    tile.store(ds, areas)
     pass_over(frame)
 
 

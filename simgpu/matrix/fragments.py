@@ -25,7 +25,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.intrinsics import fabs, fma, umin
 from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import F32, F64, I8, I16, I32, IrValue, constant, where
+from simgpu.machine.values import F32, F64, I8, I16, I32, I64, IrValue, constant, where
 from simgpu.machine.wave_frame import MASK, ROW32, opaque
 
 GROUP = 16  # lanes of one host vector of 32-bit elements
@@ -45,9 +45,9 @@ def stack(frame: Frame, nbytes: int) -> Any:
 def elements(pointer: Any, places: np.ndarray, scalar: ir.Type) -> IrValue:
     """Loads a vector of the elements at `places` (row·64 + lane): broadcast, plain load or shuffle.
 
-    pointer: to rows of 64 of the type `scalar`, F32 or F64. Raises UnsupportedInstruction if places are in two rows.
+    pointer: to rows of 64 of the type `scalar`, of 32 or 64 bits. Raises UnsupportedInstruction if places are in two rows.
     """
-    size = 8 if scalar == F64 else 4
+    size = 8 if scalar in (F64, I64) else 4
     first = int(places[0])
     if (places == first).all():
         return pointer.at(size * first).load(scalar, size).splat(len(places))

@@ -56,23 +56,23 @@ def dot(groups: Groups, group: Any, steps: list[int], a: Pairs, b: Pairs) -> Any
 
 def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: bool) -> None:
     """Emits i8: exact products and sum, added to C with wrap or saturation."""
-    products = (_pair_products if serves(groups) else _single_products)(groups, a, b)
+    summed = products(groups, a, b)
+    steps = list(range(groups.walk.steps))
 
     def sum_group(group: Any) -> None:
-        total, old = products(group), c.load(group, VI)
+        total, old = summed(group, steps), c.load(group, VI)
         c.store(group, sadd_sat(old, total) if clamp else old + total)
 
     groups.run(sum_group)
 
 
-def _pair_products(groups: Groups, a: Spread, b: Spread) -> Callable[[Any], Any]:
-    left, right = (_pairs_of(spread, which) for which, spread in enumerate((a, b)))
-    return lambda group: dot(groups, group, list(range(groups.walk.steps)), left, right)
-
-
-def _single_products(groups: Groups, a: Spread, b: Spread) -> Callable[[Any], Any]:
+def products(groups: Groups, a: Spread, b: Spread, paired: bool = True) -> Callable[[Any, list[int]], Any]:
+    """Returns a function that emits the sum (<16 x i32>) of a group's products over steps. paired: the integers have 16 bits."""
+    if paired and serves(groups):
+        pairs = [_pairs_of(spread, which) for which, spread in enumerate((a, b))]
+        return lambda group, steps: dot(groups, group, steps, *pairs)
     left, right = (_single(spread, which) for which, spread in enumerate((a, b)))
-    return lambda group: sum(groups.product(left, right, I32, group, step) for step in range(groups.walk.steps))
+    return lambda group, steps: sum(groups.product(left, right, I32, group, step) for step in steps)
 
 
 def _pairs_of(spread: Spread, which: int) -> Pairs:

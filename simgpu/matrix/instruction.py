@@ -25,6 +25,7 @@ from simgpu.matrix.fma_tile import emit_one, selections
 from simgpu.matrix.fragments import GROUP, Spread, stack, walk_of
 from simgpu.matrix.i8 import integer_sum
 from simgpu.matrix.lane_groups import LANE_GROUPS
+from simgpu.matrix.ring import ElementSpread, element_sum, lanes_of
 from simgpu.matrix.sums import VI, Accumulator, Groups, PairwiseSum
 from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
@@ -105,12 +106,16 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
         return
     formats = row.with_formats(mods["cbsz"], mods["blgp"])
     walk = walk_of(row, formats, mods, GROUP)
-    a = Spread(frame, frame.operand(places.a.slot), places.a.bits // 32, formats.a_type)
-    b = Spread(frame, frame.operand(places.b.slot), places.b.bits // 32, formats.b_type)
+    ring = frame.ring and row.cd_type != "i32"
+    spread = ElementSpread if ring else Spread
+    a = spread(frame, frame.operand(places.a.slot), places.a.bits // 32, formats.a_type)
+    b = spread(frame, frame.operand(places.b.slot), places.b.bits // 32, formats.b_type)
     groups = Groups(frame, walk, _index_row(frame, places))
-    exact = row.cd_type != "i32" and row.target not in BEFORE_GFX942
+    exact = row.cd_type != "i32" and row.target not in BEFORE_GFX942 and not ring
     c = _accumulator(frame, groups, places, aside=exact and places.aliased)
-    if row.cd_type == "i32":
+    if isinstance(a, ElementSpread) and isinstance(b, ElementSpread):
+        element_sum(groups, c, a, b, _scales(frame, inst, places, row))
+    elif row.cd_type == "i32":
         integer_sum(groups, c, a, b, bool(inst.mods.get("clamp")))
     elif not exact:
         size = 2 if row.a_type == "bf16" and not row.mnemonic.endswith("_1k") else 4
@@ -180,13 +185,14 @@ def _emit_float(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
         pointer = frame.operand(place.slot)
         return _copy_of(frame, pointer, place.bits // 32) if copied else pointer
 
-    lanes = LANE_GROUPS[row_of(inst).cd_type]
-    a, b = (readable(place, places.aliased and lanes.registers == 1) for place in (places.a, places.b))
+    lanes = lanes_of(frame, row_of(inst).cd_type)
+    a, b = (readable(place, places.aliased and not lanes.spreads) for place in (places.a, places.b))
     c = None if places.c.kind == "imm" else readable(places.c, places.aliased)
 
     def initial(_: int, row: int, group: int) -> Any:
         if c is not None:
             return lanes.load(c, row, group)
-        return load_scalar(frame, places.c).bitcast(lanes.scalar).splat(GROUP)
+        value = load_scalar(frame, places.c)
+        return lanes.from_registers((value if frame.ring else value.bitcast(lanes.scalar)).splat(GROUP))
 
     emit_one(frame, inst, frame.operand(places.d.slot), a, b, initial)

@@ -13,6 +13,7 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.machine.frame import Frame
+from simgpu.machine.intrinsics import fma
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import F32, F64, I32, IrValue
 from simgpu.matrix.fragments import GROUP
@@ -34,6 +35,28 @@ class LaneGroups:
         return ir.VectorType(self.scalar, GROUP)
 
     @property
+    def spreads(self) -> bool:
+        """True if operands are copied before they are multiplied."""
+        return self.registers > 1
+
+    @property
+    def summed(self) -> LaneGroups:
+        """Layout of the elements while they are summed, which `from_registers` has converted."""
+        return self
+
+    def from_registers(self, value: IrValue) -> IrValue:
+        """Returns elements by their registers' contents: a vector of words, or of pairs of words."""
+        return value.bitcast(self.vector)
+
+    def to_registers(self, value: IrValue) -> IrValue:
+        """Returns what registers hold for elements."""
+        return value
+
+    def multiply_add(self, a: IrValue, b: IrValue, c: IrValue) -> IrValue:
+        """Returns a·b + c."""
+        return fma(a, b, c)
+
+    @property
     def row(self) -> int:
         """Bytes of 64 elements."""
         return self.registers * ROW
@@ -52,11 +75,11 @@ class LaneGroups:
     def load(self, registers: Any, row: int, group: int) -> IrValue:
         """Loads the elements of 16 lanes, `row` rows after the one at `registers`."""
         words = [self._word(registers, row, group, number).load(WORDS, 64) for number in range(self.registers)]
-        return self._element(words).bitcast(self.vector)
+        return self.from_registers(self._element(words))
 
     def store(self, registers: Any, row: int, group: int, value: IrValue) -> None:
         """Stores the elements of 16 lanes."""
-        words = value.bitcast(ir.VectorType(I32, self.registers * GROUP))
+        words = self.to_registers(value).bitcast(ir.VectorType(I32, self.registers * GROUP))
         for number in range(self.registers):
             lanes = [self.registers * int(at) + number for at in self.position]
             self._word(registers, row, group, number).store(words.shuffle(lanes), 64)
@@ -66,7 +89,7 @@ class LaneGroups:
         for group in range(LANES // GROUP):
             words = [self._word(registers, 0, group, number).load(WORDS, 64) for number in range(self.registers)]
             words[-1] = words[-1] ^ (sign << 31) if sign else words[-1]
-            rows.at(group * GROUP * 4 * self.registers).store(self._element(words), 64)
+            rows.at(group * GROUP * 4 * self.registers).store(self.from_registers(self._element(words)), 64)
 
     def in_order(self, value: IrValue) -> IrValue:
         """Returns a vector in the order of lanes."""

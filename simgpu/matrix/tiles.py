@@ -88,25 +88,22 @@ def _bits(inst: Instruction, names: Sequence[str]) -> int:
     return bits
 
 
-def tiles(run: Sequence[PlacedInstruction], fused: Container[int]) -> Iterator[Tile]:
-    """Yields tiles of two or more instructions in straight-line code. fused: records that already belong to a tile."""
+def tiles(run: Sequence[PlacedInstruction], fused: Container[int], copied: bool = False) -> Iterator[Tile]:
+    """Yields tiles of two or more instructions in straight-line code. fused: records that already belong to a tile. copied: True
+    if also the operands of f32 are copied."""
     registers = [RegisterMask.of(inst) for _, inst in run]
     taken = {at for at, (index, _) in enumerate(run) if index in fused}
     for first in range(len(run)):
         if first in taken or registers[first].kind is None:
             continue
         longest, *others = _chains(registers, first, taken)
-        longest = longest[: _most_steps(run[first][1])]
+        longest = longest[: MOST_SPREAD if copied or row_of(run[first][1]).cd_type == "f64" else WINDOW]
         a = [run[at][1].args["src0"] for at in longest]
         beside = [chain for chain in others if [run[at][1].args["src0"] for at in chain[: len(longest)]] == a]
         steps = list(zip(longest, *beside[: WIDEST - 1], strict=False))
         if len(steps) * len(steps[0]) > 1:
             taken.update(at for step in steps for at in step)
             yield Tile(tuple(tuple(run[at] for at in step) for step in steps))
-
-
-def _most_steps(inst: Instruction) -> int:
-    return MOST_SPREAD if row_of(inst).cd_type == "f64" else WINDOW
 
 
 def _chains(registers: Sequence[RegisterMask], first: int, taken: Container[int]) -> list[list[int]]:

@@ -15,9 +15,9 @@ from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import approach, observe, overwrites
-from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import OperandPlace
+from simgpu.machine.rounding import ops_of
 from simgpu.machine.values import I64, IrValue
 from simgpu.memory.any_lanes import mark, per_allocation
 from simgpu.memory.lane_copy import LaneCopy, constant, each_lane, first_lane_fault, staging
@@ -107,7 +107,7 @@ def indivisible(frame: Frame, inst: Instruction, place: IrValue, data: list[IrVa
     build.position_at_end(loop)
     old = build.phi(kind)
     old.add_incoming(first, before)
-    ops = LLVMOps(build, 1)
+    ops = ops_of(frame)
     values = [typed_scalar(ops, type_, raw) for type_, raw in zip(types, [old, *data], strict=True)]
     new = joined_scalar(frame, spec.body(*values), kind)
     pair = build.cmpxchg(place, old, new, "seq_cst", "seq_cst")

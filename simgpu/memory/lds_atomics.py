@@ -16,9 +16,9 @@ from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import observe
-from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import OperandPlace
+from simgpu.machine.rounding import ops_of
 from simgpu.machine.values import I32, I64, IrValue, where
 from simgpu.memory.lane_copy import constant, each_lane, popcount, staging
 from simgpu.memory.lds import LDSAccess, joined_scalar, offsets_of, stage_operand, typed_scalar
@@ -46,7 +46,7 @@ def step(frame: Frame, inst: Instruction, place: IrValue, data: list[IrValue]) -
     """Emits old = [place]; [place] = body(old, *data), on scalars of the instruction's type."""
     spec = inst.spec
     assert spec.body is not None
-    ops = LLVMOps(frame.build, 1)
+    ops = ops_of(frame)
     types = [param.type for param in spec.params]
     kind = ir.IntType(types[0].bits)
     old = place.load(kind, align=1)

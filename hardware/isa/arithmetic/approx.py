@@ -26,6 +26,7 @@ from simgpu.hardware.isa.lane import (
     isnan,
     negate,
     quiet,
+    replaceable,
     rint,
     shl,
     sqrt,
@@ -79,6 +80,7 @@ def _polynomial(x: Value, coefficients: tuple[float, ...]) -> Value:
     return result
 
 
+@replaceable
 def exp2_f32(x: Value) -> Value:
     """Returns 2**x within 1 ulp; results below 2**-126 are 0."""
     whole = rint(x)
@@ -92,6 +94,7 @@ def exp2_f32(x: Value) -> Value:
     return unlikely(negate(both(x >= -126.0, x < 128.0)), value, out_of_range)
 
 
+@replaceable
 def log2_f32(x: Value) -> Value:
     """Returns log2(x) within 1 ulp; a denormal counts as zero."""
     word = as_unsigned(x) - SQRT_HALF_BITS
@@ -109,32 +112,38 @@ def log2_f32(x: Value) -> Value:
     return unlikely(negate(both(x >= SMALLEST_NORMAL, x < float("inf"))), value, out_of_range)
 
 
+@replaceable
 def rcp_f32(x: Value) -> Value:
     """Returns 1/x, correctly rounded (documented: 1 ulp); denormal operands and results count as zero."""
     return flush(div(const(x, 1.0), flush(x)))
 
 
+@replaceable
 def rsq_f32(x: Value) -> Value:
     """Returns 1/sqrt(x) within little more than ½ ulp (documented: 1): two roundings in f64, one to f32."""
     wide = cast(flush(x), t.f64)
     return cast(div(const(wide, 1.0), root(wide)), t.f32)
 
 
+@replaceable
 def root(x: Value) -> Value:
     """Returns sqrt(x), correctly rounded (documented: 1 ulp, 2**29 ulp for f64)."""
     return where(x < 0.0, invalid_nan(x, x.type), sqrt(x))
 
 
+@replaceable
 def sqrt_f32(x: Value) -> Value:
     """Returns sqrt(x), correctly rounded (documented: 1 ulp); a denormal counts as zero."""
     return root(flush(x))
 
 
+@replaceable
 def rcp_f64(x: Value) -> Value:
     """Returns 1/x, correctly rounded; the hardware's is within 2**29 ulp, a seed for Newton steps (ISA guide)."""
     return div(const(x, 1.0), x)
 
 
+@replaceable
 def rsq_f64(x: Value) -> Value:
     """Returns 1/sqrt(x) within 2 ulp; the hardware's is within 2**29 ulp, a seed for Newton steps (ISA guide)."""
     return div(const(x, 1.0), root(x))
@@ -162,48 +171,57 @@ def _trig_specials(x: Value, value: Value) -> Value:
     return where(either(isnan(x), is_infinite(x)), where(isnan(x), quiet(x), invalid_nan(x, x.type)), value)
 
 
+@replaceable
 def sin_f32(x: Value) -> Value:
     """Returns sin(2πx) for x in revolutions, within 1 ulp; NaN for infinities."""
     quarter, sine, cosine = _octant(x)
     return _trig_specials(x, where(x == 0.0, x, _pick_by_quarter(quarter, sine, cosine)))
 
 
+@replaceable
 def cos_f32(x: Value) -> Value:
     """Returns cos(2πx) for x in revolutions, within 1 ulp; NaN for infinities."""
     quarter, sine, cosine = _octant(x)
     return _trig_specials(x, _pick_by_quarter(quarter + 1, sine, cosine))
 
 
+@replaceable
 def within_trig_range(x: Value, value: Value, beyond: float) -> Value:
     """Returns `value`, the sine or cosine of x; `beyond` for finite |x| > 256, as on CDNA1 and CDNA2."""
     return where(both(abs(x) > TRIG_RANGE, negate(is_infinite(x))), beyond, value)
 
 
+@replaceable
 def exp2_f16(x: Value) -> Value:
     """Returns 2**x within 1 ulp, denormals kept."""
     return cast(exp2_f32(cast(x, t.f32)), t.f16)
 
 
+@replaceable
 def log2_f16(x: Value) -> Value:
     """Returns log2(x) within 1 ulp, denormals kept."""
     return cast(log2_f32(cast(x, t.f32)), t.f16)
 
 
+@replaceable
 def rcp_f16(x: Value) -> Value:
     """Returns 1/x, correctly rounded (documented: 1 ulp), denormals kept."""
     return div(const(x, 1.0), x)
 
 
+@replaceable
 def rsq_f16(x: Value) -> Value:
     """Returns 1/sqrt(x) within 1 ulp, denormals kept."""
     return cast(rsq_f32(cast(x, t.f32)), t.f16)
 
 
+@replaceable
 def sin_f16(x: Value) -> Value:
     """Returns sin(2πx) within 1 ulp; see `sin_f32`."""
     return cast(sin_f32(cast(x, t.f32)), t.f16)
 
 
+@replaceable
 def cos_f16(x: Value) -> Value:
     """Returns cos(2πx) within 1 ulp; see `cos_f32`."""
     return cast(cos_f32(cast(x, t.f32)), t.f16)

@@ -42,6 +42,7 @@ from simgpu.hardware.isa.lane import (
     isnan,
     negate,
     quiet,
+    replaceable,
     unlikely,
     where,
 )
@@ -65,6 +66,7 @@ def _spread(n: Value, d: Value) -> Value:
     return as_signed(exponent_field(n)) - as_signed(exponent_field(d))
 
 
+@replaceable
 def scale(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
     """Returns V_DIV_SCALE(a, denominator, numerator), where a is one of the two.
 
@@ -131,6 +133,7 @@ def _rounded_to_denormal(a: Value, b: Value, c: Value, smallest_normal: float) -
     return with_sign_of((shifted + _rounded_to_odd(a, b, rest)) - shifter, c)
 
 
+@replaceable
 def fmas(a: Value, b: Value, c: Value, undo: Value) -> Value:
     """Returns V_DIV_FMAS: a·b + c; if `undo`, times 2**±factor, rounded once."""
     factor, bias = SCALINGS[a.type.name].factor, format_of(a).bias
@@ -145,6 +148,7 @@ def fmas(a: Value, b: Value, c: Value, undo: Value) -> Value:
     return unlikely(undo, rounded, scale_result)
 
 
+@replaceable
 def fixup(a: Value, d: Value, n: Value) -> Value:
     """Returns V_DIV_FIXUP(quotient, denominator, numerator): |a| with the sign of n/d, or the result for special n and d.
 

@@ -24,6 +24,7 @@ from simgpu.hardware.isa.lane import (
     lshr,
     negate,
     quiet,
+    replaceable,
     shl,
     unlikely,
     where,
@@ -100,6 +101,7 @@ def with_sign_of(a: Value, source: Value) -> Value:
     return bits(magnitude(a) | (as_unsigned(source) & sign_mask(a)), a.type)
 
 
+@replaceable
 def flush(a: Value) -> Value:
     """Returns a, or a zero of its sign if it is denormal."""
     return where(is_denormal_or_zero(a), signed_zero(a), a)
@@ -147,16 +149,19 @@ def _unclear(a: Value, b: Value) -> Value:
     return both(negate(either(a < b, a > b)), as_unsigned(a) != as_unsigned(b))
 
 
+@replaceable
 def minimum_number(a: Value, b: Value, ieee: int = 1) -> Value:
     """Returns V_MIN_F32's result: -0 < +0; a number rather than a NaN, but a signaling NaN, quieted, if MODE.IEEE is set."""
     return _extreme(a, b, where(a < b, a, b), bits(as_unsigned(a) | as_unsigned(b), a.type), ieee)
 
 
+@replaceable
 def maximum_number(a: Value, b: Value, ieee: int = 1) -> Value:
     """Returns V_MAX_F32's result; see `minimum_number`."""
     return _extreme(a, b, where(a > b, a, b), bits(as_unsigned(a) & as_unsigned(b), a.type), ieee)
 
 
+@replaceable
 def median(a: Value, b: Value, c: Value, ieee: int = 1) -> Value:
     """Returns V_MED3_F32's result: the median, or the `minimum_number` of the three if one is a NaN."""
     def special() -> Value:
@@ -175,6 +180,7 @@ def median(a: Value, b: Value, c: Value, ieee: int = 1) -> Value:
     return unlikely(unclear, where(low > upper, low, upper), special)
 
 
+@replaceable
 def minimum(a: Value, b: Value) -> Value:
     """Returns the IEEE 754-2019 minimum: the first NaN, quieted, if there is one; -0 < +0."""
     zeros = bits(as_unsigned(a) | as_unsigned(b), a.type)
@@ -182,6 +188,7 @@ def minimum(a: Value, b: Value) -> Value:
     return where(isnan(a), quiet(a), where(isnan(b), quiet(b), least))
 
 
+@replaceable
 def maximum(a: Value, b: Value) -> Value:
     """Returns the IEEE 754-2019 maximum; see `minimum`."""
     zeros = bits(as_unsigned(a) & as_unsigned(b), a.type)
@@ -189,6 +196,7 @@ def maximum(a: Value, b: Value) -> Value:
     return where(isnan(a), quiet(a), where(isnan(b), quiet(b), most))
 
 
+@replaceable
 def ldexp(a: Value, exponent: Value) -> Value:
     """Returns a · 2**exponent, rounded once; exponent: i32 (i16 for f16), any value.
 
@@ -218,6 +226,7 @@ def _normalize(a: Value) -> tuple[Value, Value]:
     return where(small, a * float(2 << format_of(a).fraction), a), small
 
 
+@replaceable
 def frexp_mantissa(a: Value) -> Value:
     """Returns V_FREXP_MANT's result: the significand in [0.5, 1) with a's sign; zeros, infinities and (quieted) NaNs unchanged."""
     fields = format_of(a)
@@ -228,6 +237,7 @@ def frexp_mantissa(a: Value) -> Value:
     return where(special, quiet(a), half)
 
 
+@replaceable
 def frexp_exponent(a: Value) -> Value:
     """Returns V_FREXP_EXP's result: e of a = m · 2**e, |m| in [0.5, 1), as an unsigned word of a's width (two's complement).
 
@@ -240,6 +250,7 @@ def frexp_exponent(a: Value) -> Value:
     return where(special, 0, exponent_field(scaled) - bias)
 
 
+@replaceable
 def fract(a: Value) -> Value:
     """Returns V_FRACT's result: a - floor(a), at most the largest number below 1 (llvm.amdgcn.fract)."""
     fields = format_of(a)
@@ -248,6 +259,7 @@ def fract(a: Value) -> Value:
     return where(result >= below_one, below_one, result)
 
 
+@replaceable
 def to_f16_toward_zero(a: Value) -> Value:
     """Returns f32 rounded to f16 toward zero; a finite value never becomes infinite."""
     rounded = cast(a, t.f16)

@@ -18,6 +18,7 @@ from simgpu.hardware.isa.lane import (
     imax,
     imin,
     lshr,
+    replaceable,
     shl,
     where,
 )
@@ -100,3 +101,15 @@ def sub_borrow(a: Value, b: Value, borrow: Value | None, clamp: int) -> tuple[Va
 def absolute_difference(a: Value, b: Value) -> Value:
     """Returns |a - b| of integers of the same signedness."""
     return imax(a, b) - imin(a, b)
+
+
+@replaceable
+def add(a: Value, b: Value, clamp: int) -> Value:
+    """Returns a + b of unsigned integers, saturated if `clamp`."""
+    return add_carry(a, b, None, clamp)[0]
+
+
+@replaceable
+def add3(a: Value, b: Value, c: Value) -> Value:
+    """Returns a + b + c of integers."""
+    return a + b + c

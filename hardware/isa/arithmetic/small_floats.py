@@ -23,6 +23,7 @@ from simgpu.hardware.isa.lane import (
     imin,
     isnan,
     lshr,
+    replaceable,
     shl,
     where,
 )
@@ -78,6 +79,7 @@ def _unpack(a: Value) -> tuple[Value, Value]:
     return where(word == 0, const(e, -400), e), (word & 0x7FFFFF) | 0x800000
 
 
+@replaceable
 def encode(
     a: Value,
     form: SmallFloat,
@@ -121,6 +123,7 @@ def encode(
     return code | shl(sign, form.width - 1)
 
 
+@replaceable
 def decode(code: Value, form: SmallFloat) -> Value:
     """Returns the value of the code in the low bits of a u32 as f32, exactly."""
     sign = shl(lshr(code, form.width - 1) & 1, 31)
@@ -139,6 +142,7 @@ def decode(code: Value, form: SmallFloat) -> Value:
     return bits(value, t.f32)
 
 
+@replaceable
 def decode_scaled(code: Value, form: SmallFloat, scale: Value, type_: Type) -> Value:
     """Returns the code's value times 2**(scale - 127), rounded to f32, f16 or bf16; NaN for scale 255."""
     value = cast(ldexp(decode(code, form), scale - 127), type_)
@@ -151,6 +155,7 @@ def _nan(like: Value) -> Value:
     return bits(const(like, pattern, word), like.type)
 
 
+@replaceable
 def stochastic_f16(a: Value, seed: Value) -> Value:
     """Returns f32 rounded to f16: the seed's top 13 bits are added below the last kept bit, then the sum is truncated.
 
@@ -165,6 +170,7 @@ def stochastic_f16(a: Value, seed: Value) -> Value:
     return where(abs(a) < float("inf"), bits(word, t.f16), cast(a, t.f16))
 
 
+@replaceable
 def stochastic_bf16(a: Value, seed: Value) -> Value:
     """Returns f32 rounded to bf16: the seed's top 16 bits are added below the last kept bit, then the sum is truncated."""
     word = cast(lshr(as_unsigned(a) + lshr(seed, 16), 16), t.u16)

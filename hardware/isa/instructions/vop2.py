@@ -5,7 +5,7 @@ from __future__ import annotations
 from simgpu.hardware.architectures import BEFORE_GFX942, GFX908, GFX950, SINCE_GFX90A, SINCE_GFX942
 from simgpu.hardware.isa.arithmetic import floats
 from simgpu.hardware.isa.arithmetic.dots import dot_bf16, dot_bytes, dot_f16, dot_i16, dot_nibbles
-from simgpu.hardware.isa.arithmetic.integers import add_carry, low24_signed, low24_unsigned, multiply, saturate, sub_borrow
+from simgpu.hardware.isa.arithmetic.integers import add, add_carry, low24_signed, low24_unsigned, multiply, saturate, sub_borrow
 from simgpu.hardware.isa.arithmetic.vectors import modifier
 from simgpu.hardware.isa.encodings import vop2
 from simgpu.hardware.isa.kinds import Flag
@@ -216,7 +216,7 @@ def v_subbrev_co_u32(a: u32, b: u32, borrow: mask, clamp: modifier = 0) -> (u32,
 
 @vop2(52)
 def v_add_u32(a: u32, b: u32, clamp: modifier = 0) -> u32:
-    return add_carry(a, b, None, clamp)[0]
+    return add(a, b, clamp)
 
 
 @vop2(53)

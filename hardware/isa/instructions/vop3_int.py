@@ -7,6 +7,7 @@ from collections.abc import Callable
 from simgpu.hardware.architectures import GFX950
 from simgpu.hardware.isa.arithmetic.integers import (
     absolute_difference,
+    add3,
     add_carry,
     byte,
     clamp_to,
@@ -256,7 +257,7 @@ def v_add_lshl_u32(a: u32, b: u32, c: u32) -> u32:
 
 @vop3(511)
 def v_add3_u32(a: u32, b: u32, c: u32) -> u32:
-    return a + b + c
+    return add3(a, b, c)
 
 
 @vop3(512)

@@ -11,7 +11,7 @@ from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.arithmetic.floats import format_of, magnitude
 from simgpu.hardware.isa.encodings import vopc
 from simgpu.hardware.isa.kinds import Flag
-from simgpu.hardware.isa.lane import Value, as_unsigned, const, either, isnan, lshr, negate, where
+from simgpu.hardware.isa.lane import Value, as_unsigned, const, either, isnan, lshr, negate, replaceable, where
 from simgpu.hardware.isa.types import Type, f16, f32, f64, i16, i32, i64, mask, u16, u32, u64
 
 Predicate = Callable[[Value, Value], Value]
@@ -91,6 +91,7 @@ def _define_family(type_: Type, base: int, predicates: dict[str, Predicate]) -> 
             _define_comparison(name, first + i, type_, test, prefix == "v_cmpx")
 
 
+@replaceable
 def classify(a: Value) -> Value:
     """Returns the number of a's class, as an unsigned word of a's width.
 

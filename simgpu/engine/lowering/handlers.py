@@ -12,7 +12,7 @@ from simgpu.machine import layout
 from simgpu.machine.compiling.batch import Batch
 from simgpu.machine.frame import Frame, Hooks
 from simgpu.machine.jit import Compiler
-from simgpu.machine.mode import Mode
+from simgpu.machine.mode import Mode, computes_floats
 from simgpu.machine.operands import Plan
 from simgpu.machine.values import I32, I64
 from simgpu.matrix import fma_tile, instruction
@@ -97,6 +97,19 @@ def mnemonic_of(key: str) -> str | None:
 
 def emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:
     """Plans the operands of an instruction, and returns the emitter of its body."""
+    emitter = _emitter_of(inst, plan, mode)
+    if not mode.ring or not computes_floats(inst.spec):
+        return emitter
+    plan.note("ring")
+
+    def emit_ring(frame: Frame) -> None:
+        frame.ring = True
+        emitter(frame)
+
+    return emit_ring
+
+
+def _emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:
     kind, encoding = inst.spec.kind, inst.spec.encoding
     if kind == "matrix":
         tiles = plan.operands = instruction.plan(inst, plan)

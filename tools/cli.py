@@ -26,6 +26,7 @@ GROUPS = {
     "find bugs": {
         "check": "run a kernel, report races, missing waits, hazards, bad accesses",
         "lint": "check every path of a kernel's code, without launching it",
+        "same": "tell if two kernels compute the same sums and products, exactly",
         "exec": "run any kernel on your arrays, and compare its results",
         "judge": "judge a generated kernel: is it right, honest and fast?",
         "hip": "run a HIP program, unmodified, on simulated GPUs",

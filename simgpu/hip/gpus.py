@@ -71,9 +71,9 @@ class GPU:
 
     def __init__(self, board: str, options: Options, arena: Arena) -> None:
         self.checking = Device(
-            board, check=options.check, threads=options.threads, max_instructions=options.max_instructions,
-            timeout=options.timeout, weak=options.weak,
-        )
+            board, check=options.check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout,
+            ring=options.ring, weak=options.weak,
+        )  # fmt: skip
         self.memory = self.checking.memory = ArenaMemory(arena, self.checking.memory.checked)
         self.plain = self.checking.sharing([])
         self.plain.weak = None

@@ -46,6 +46,7 @@ class Options:
     threads: int | None = None
     max_instructions: int | None = None
     timeout: float | None = None
+    ring: bool | None = None  # as for `simgpu.Device`
     time: bool = False  # predict the time of launches
     observe: Observe | None = None  # runs the first launch of each kernel, for a page
     suppressions: Suppressions = field(default_factory=Suppressions)  # findings that are not reported

@@ -11,6 +11,7 @@
     sources.py           the code object that a file names, assembled if need be
     strict_device.py     a simulated GPU for tests: findings raise
     file_kernel.py       a kernel of a code object, its arguments and extents
+    same.py              what two launches wrote in a ring of elements, compared
     subject.py           launches that FILE or OP names, ready on a simulated GPU
     script.py            one launch of a Triton script, ready on a simulated GPU
     results.py           buffers after a launch, compared with the arrays that they should hold

@@ -105,10 +105,10 @@ def subject(verb: str, what: str, rest: list[str], step: str | None = None, last
     return one_of(subjects(verb, what, rest), step, last)
 
 
-def subjects(verb: str, what: str, rest: list[str], compares: bool = True) -> list[Subject]:
+def subjects(verb: str, what: str, rest: list[str], compares: bool = True, ring: bool = False) -> list[Subject]:
     """Returns the launches that `FILE|OP ...` describes, in order, nothing launched; options as for `exec` and `run`.
 
-    compares: the float64 reference will be used. Raises UsageError and LaunchError.
+    compares: the float64 reference will be used. ring: floats are elements of a ring. Raises UsageError and LaunchError.
     """
     inner = Parser(prog=f"simgpu {verb} {what}")
     operator = names_operator(what)
@@ -119,6 +119,7 @@ def subjects(verb: str, what: str, rest: list[str], compares: bool = True) -> li
         _add_replayed(inner, verb)
     options = inner.parse_args([what, *rest])
     one_seed(options, verb)
+    options.ring = ring
     if options.device != "sim":
         more = "; `simgpu bench --device hip` measures" if verb == "time" else ""
         raise UsageError(f"`simgpu {verb}` uses the simulator: leave --device hip out{more}")

@@ -60,6 +60,12 @@ def add_device_options(parser: ArgumentParser, against_sim: bool = True) -> None
         )
 
 
+def add_ring_option(parser: ArgumentParser) -> None:
+    """Adds --ring, for verbs whose result is not compared with float64."""
+    text = "floats are elements of a ring of integers, so that sums and products are exact (docs/explanation/ring.md)"
+    parser.add_argument("--ring", action="store_true", help=text)
+
+
 def add_limit_options(simulated: Any, both: Any, otherwise: str = "") -> None:
     """Adds the limits of a launch to parsers or groups; otherwise: text on --timeout's default."""
     simulated.add_argument("--max-instructions", type=int, help="a launch's budget in wave-instructions")
@@ -87,6 +93,8 @@ def device_of(options: Namespace, target: str, watch: Watch | None = None) -> De
         raise LaunchError("--against-sim compares a real GPU with the simulator: add --device hip, or leave it out")
     if watch is not None and getattr(options, "weak", None) is not None:
         raise LaunchError("--weak computes wrong numbers, checked mode explains them: give --weak to `simgpu exec` or `simgpu run`")
+    if options.device == "hip" and getattr(options, "ring", False):
+        raise LaunchError("--ring is the simulator's: leave --device hip out")
     if options.device == "hip" and watch is not None:
         raise LaunchError("checked mode is the simulator's: leave --device hip out")
     return real_device(options, target) if options.device == "hip" else simulated_device(options, target, watch)
@@ -99,7 +107,7 @@ def simulated_device(options: Namespace, target: str, watch: Watch | None = None
     device = Device(
         target, check=watch.check if watch else False, threads=options.threads, max_instructions=options.max_instructions,
         timeout=options.timeout, suppressions=watch.suppressions if watch else None, weak=seed_of(options),
-        schedule=watch.schedule if watch else None,
+        schedule=watch.schedule if watch else None, ring=getattr(options, "ring", None) or None,
     )  # fmt: skip
     device.shown = showing
     return device

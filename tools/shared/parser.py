@@ -35,6 +35,7 @@ EXAMPLES = {
     "disasm": ("disasm k.co", "disasm k.s --kernel NAME --json"),
     "debug": ("debug gemm -m 40 -n 36 -k 20", "debug k.s --grid 4 --arg x.npy -ex 'break loop' -ex continue"),
     "why": ("why 'C[4,22]' gemm -m 40 -n 36 -k 20", "why --worst gemm -m 64 -n 64 -k 999 --dtype f16 --target mi300x"),
+    "same": ("same gemm -m 64 -n 64 -k 99 --target mi100 and gemm -m 64 -n 64 -k 99 --target mi300x",),
     "help": ("help", "help fragments"),
 }
 

@@ -12,6 +12,7 @@
     disasm.py  kernels of a code object
     run.py     an operator's kernels on random inputs, compared with float64
     exec.py    a kernel of any code object
+    same.py    two kernels compared exactly
     check.py   run or exec in checked mode
     lint.py    errors on some path through a kernel's code
     litmus.py  litmus tests of the memory model

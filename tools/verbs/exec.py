@@ -18,7 +18,16 @@ from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.agreement import Agreement, all_exact
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.launching import Watch, has_errors, is_simulated, run_document, show_run, simulated_device, with_seed
+from simgpu.tools.shared.launching import (
+    Watch,
+    add_ring_option,
+    has_errors,
+    is_simulated,
+    run_document,
+    show_run,
+    simulated_device,
+    with_seed,
+)
 from simgpu.tools.shared.outputs import claim, write
 from simgpu.tools.shared.weak import WeakSearch, add_weak_option, demand_plain, search, show_search
 
@@ -33,6 +42,7 @@ def configure(parser: ArgumentParser) -> None:
     text = "of --expect, relative to its largest element (default: the square root of the type's epsilon; 0 for integers)"
     parser.add_argument("--tolerance", type=_tolerance, help=text)
     add_weak_option(parser)
+    add_ring_option(parser)
     add_html_option(parser, against=True)
     add_json_option(parser)
 
@@ -71,7 +81,7 @@ def _run(options: Namespace, watch: Watch | None) -> int:
         exact = all_exact(simulated.fidelity)
         agreements = [Agreement.of(f"argument {index}", arrays[index], expected[index], exact) for index in arrays]
     expectations = [
-        Expectation.of(index, expected_files[index], arrays[index], want, options.tolerance)
+        Expectation.of(index, expected_files[index], *_comparable(arrays[index], want, options), options.tolerance)
         for index, want in wanted_arrays.items()
     ]
     results = [
@@ -135,6 +145,15 @@ def _search(options: Namespace, wanted: FileKernel, expected: Mapping[int, np.nd
     if not options.json:
         show_search(found)
     return found
+
+
+def _comparable(got: np.ndarray, want: np.ndarray, options: Namespace) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the arrays that --expect compares: with --ring their bits, since elements are near no others."""
+    if not getattr(options, "ring", False) or got.dtype != want.dtype:
+        return got, want
+    from simgpu.hardware.isa.ring.arrays import words
+
+    return words(got), words(want)
 
 
 def _tolerance(text: str) -> float:

@@ -25,7 +25,7 @@ from simgpu.tools.shared.console import table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.hiprtc import compile_source
 from simgpu.tools.shared.known_findings import add_suppressions_option, read_suppressions, show_suppressed
-from simgpu.tools.shared.launching import add_limit_options
+from simgpu.tools.shared.launching import add_limit_options, add_ring_option
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.sarif import sarif
 from simgpu.tools.shared.weak import add_weak_option, demand_plain, one_seed, search, seed_of, show_search
@@ -72,6 +72,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--pad", type=int, default=0, metavar="BYTES", help="forgive accesses up to the next multiple of BYTES")
     parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
     add_limit_options(parser, parser)
+    add_ring_option(parser)
     parser.add_argument("--report", action="store_true", help="a table by kernel at the end, on stderr")
     text = "also modelled times of launches on a real GPU (simgpu help timing); shapes are sampled once each"
     parser.add_argument("--times", action="store_true", help=text)
@@ -151,7 +152,7 @@ def _options(options: Namespace) -> Options:
         boards * options.devices, check=check, pad=options.pad, kernels=kernels, skip=options.skip, only=options.only,
         threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout, time=options.times,
         observe=_observe if options.html else None, suppressions=read_suppressions(options.suppressions),
-        weak=seed_of(options),
+        weak=seed_of(options), ring=options.ring or None,
     )  # fmt: skip
 
 
@@ -214,7 +215,7 @@ def _environment(options: Namespace) -> str:
     for name in ("kernels", "only", "threads", "max_instructions", "timeout", "suppressions"):
         if getattr(options, name) is not None:
             given += [f"--{name.replace('_', '-')}", getattr(options, name)]
-    flags = [f"--{name}" for name in ("check", "numerics", "times") if getattr(options, name)]
+    flags = [f"--{name}" for name in ("check", "numerics", "times", "ring") if getattr(options, name)]
     command = [sys.executable, "-P", "-m", "simgpu.tools.cli", "hip", *flags, *map(str, given), "--serve"]
     path = f"{library.folder()}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
     return f'export LD_LIBRARY_PATH="{path}"\nexport SIMGPU_HIP_SERVER={shlex.quote(shlex.join(command))}'

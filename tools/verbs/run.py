@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.hardware.isa.ring.arrays import words
 from simgpu.tools.cases.execute import against_sim, execute
 from simgpu.tools.cases.operator_options import add_operator_options, headline, operator_document
 from simgpu.tools.cases.operators import OPERATORS
@@ -22,6 +24,7 @@ from simgpu.tools.shared.inputs import Inputs, add_inputs_option
 from simgpu.tools.shared.launching import (
     Watch,
     add_device_options,
+    add_ring_option,
     combine_runs,
     device_of,
     has_errors,
@@ -52,6 +55,7 @@ def _own_options(parser: ArgumentParser) -> None:
     add_device_options(parser)
     add_inputs_option(parser)
     add_weak_option(parser)
+    add_ring_option(parser)
     add_html_option(parser, against=True)
 
 
@@ -158,6 +162,9 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
     if searched is not None and searched.found is not None:
         device = with_seed(options, kernel.target, searched.found)
     (after, *beside), runs = execute(device, kernel, work, watch)
+    if getattr(device, "ring", False):
+        written = replace(work.operands[work.result], flat=after).view
+        return _show_digest(options, tree, list(kernel.operands)[work.result], written, runs)
     with progress("comparing with float64"):
         verdict = work.compare(after, kernel.operands[work.result])
         others = work.compare_beside(beside, kernel.operands)
@@ -195,6 +202,19 @@ def _search(options: Namespace, kernel: EmittedKernel, work: Workload) -> WeakSe
     if not options.json:
         show_search(found)
     return found
+
+
+def _show_digest(options: Namespace, tree: Root, name: str, result: np.ndarray, runs: Sequence[Any]) -> int:
+    """Prints a digest of a result in the ring, which float64 does not have; status 1 if a finding is an error."""
+    whole = combine_runs(runs)
+    digest = blake2b(words(result).tobytes(), digest_size=8).hexdigest()
+    if options.json:
+        print_json({**operator_document(tree, options.op), **run_document(whole), "ring": True, "digest": digest})
+    else:
+        show(headline(tree))
+        show_run(whole)
+        show(f"\nThe elements of {name} have the digest {digest}: equal sums of equal products have an equal one")
+    return int(has_errors(whole.findings))
 
 
 def _plan_parts(tree: Root, launches: Sequence[WatchedLaunch], flops: int) -> dict[str, Any]:

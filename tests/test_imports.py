@@ -105,7 +105,7 @@ ORDER = {
     ],
 }
 # Import name -> distribution, if they differ.
-DISTRIBUTION = {"elftools": "pyelftools", "rocm": "hip-python"}
+DISTRIBUTION = {"elftools": "pyelftools", "rocm": "hip-python", "z3": "z3-solver"}
 
 
 @cache

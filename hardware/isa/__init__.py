@@ -8,6 +8,7 @@
     swizzle.py       text of ds_swizzle_b32's pattern
     lane.py          operations of instruction bodies on typed values of a lane
     lane_numpy.py    the same on numpy arrays: the tests' reference
+    lane_smt.py      the same on terms of the solver z3: proofs
     arithmetic/      functions that bodies share
     ring/            floats as elements of a ring of integers
     instructions/    the instructions, a file an encoding

@@ -8,6 +8,7 @@
     timing.py            many launches, and figures from their times
     opencl.py            OpenCL C kernels, compiled
     opencl.h             OpenCL C's built-in types and functions, included in every source
+    ir.py                LLVM IR, compiled
     sources.py           the code object that a file names, assembled if need be
     strict_device.py     a simulated GPU for tests: findings raise
     file_kernel.py       a kernel of a code object, its arguments and extents

@@ -6,6 +6,7 @@ OpenCL C's built-in types and functions come from our opencl.h, which lists thos
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from simgpu.asm.builder.toolchain import CODE_OBJECT_VERSION
@@ -17,18 +18,19 @@ LANGUAGE = ("-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc", "-cl-uniform-work-grou
 MACHINE = ("-target", "amdgcn-amd-amdhsa", "-nogpulib", f"-mcode-object-version={CODE_OBJECT_VERSION}", "-O3")
 
 
-def compile_opencl(text: str, target: str, path: Path) -> tuple[bytes | None, str]:
+def compile_opencl(text: str, target: str, path: Path, options: Sequence[str] = ()) -> tuple[bytes | None, str]:
     """Returns the linked code object and the compiler's messages; None if the source is wrong. Raises ToolchainError without a
     compiler.
 
-    path: the text's file. Messages and the line table use its name, and its folder is searched for includes.
+    options: of clang, after its -O3. path: the text's file. Messages and the line table use its name, and its folder is searched
+    for includes.
     """
     tool = compiler()
     with tempfile.TemporaryDirectory(prefix="simgpu-opencl-") as scratch:
         folder = Path(scratch)
         (folder / path.name).write_text(text, "utf-8")
         compiled = [
-            *tool.clang, *LANGUAGE, *MACHINE, f"-mcpu={target}", f"-I{path.parent.absolute()}", "-g",
+            *tool.clang, *LANGUAGE, *MACHINE, *options, f"-mcpu={target}", f"-I{path.parent.absolute()}", "-g",
             "-fdebug-compilation-dir=.", "-c", f"./{path.name}", "-o", "kernels.o",
         ]  # fmt: skip
         linked = [*tool.lld, "-shared", "kernels.o", "-o", "kernels.co"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
     from simgpu import Module
     from simgpu.hardware.code_object.code_object import CodeObject
 
-FILE = "code object, offload bundle, host file with one inside, assembly (.s), kernels (.hip, .cl), or a folder of kerncap's"
+FILE = "code object, offload bundle, host file with one inside, assembly (.s), kernels (.hip, .cl, .ll), or a folder of kerncap's"
 ASSEMBLY = (".s", ".S", ".asm")  # suffixes of assembly files
-HIP, OPENCL = ".hip", ".cl"
+HIP, OPENCL, IR = ".hip", ".cl", ".ll"
+COMPILED = (HIP, OPENCL, IR)
 _TARGET = re.compile(r'^\s*\.amdgcn_target\s+"amdgcn-amd-amdhsa--(gfx\w+)', re.MULTILINE)
 
 
@@ -60,10 +62,11 @@ def load(path: str, target: str | None = None, **device: Any) -> Module:
     return Device(target or code.target, **device).load(code.data)
 
 
-def read_code_object(path: str, target: str | None = None) -> CodeObject:
+def read_code_object(path: str, target: str | None = None, options: Sequence[str] = ()) -> CodeObject:
     """Reads the code object of a file, or compiles it from a source.
 
-    target: the entry of a bundle, or the target to assemble for (default: the file's `.amdgcn_target`). Raises OSError,
+    target: the entry of a bundle, or the target to assemble for (default: the file's `.amdgcn_target`); options: of clang, for HIP,
+    OpenCL C and LLVM IR. Raises OSError,
     DecodeError, TargetError, ToolchainError, UsageError.
     """
     from simgpu.hardware.code_object.code_object import CodeObject
@@ -71,8 +74,8 @@ def read_code_object(path: str, target: str | None = None) -> CodeObject:
     arch = architecture(target) if target else ""
     if is_script(path):
         raise UsageError(f"{path} is a Python program: run it by `simgpu triton {path}`, or `simgpu debug {path}`")
-    if is_text(path) or is_assembly(path) or Path(path).suffix in (HIP, OPENCL):
-        return CodeObject.parse(compile(path, target), arch)
+    if is_text(path) or is_assembly(path) or Path(path).suffix in COMPILED:
+        return CodeObject.parse(compile(path, target, options), arch)
     file = Path(path, "kernel.hsaco") if is_capture(path) else Path(path)
     try:
         return CodeObject.parse(file.read_bytes(), arch)
@@ -80,11 +83,12 @@ def read_code_object(path: str, target: str | None = None) -> CodeObject:
         raise DecodeError(f"{file}: {error}") from None
 
 
-def compile(path: str, target: str | None = None) -> bytes:
-    """Compiles kernels (.hip, .cl), or assembles a file of any other name, and returns the code object; no ROCm is needed.
+def compile(path: str, target: str | None = None, options: Sequence[str] = ()) -> bytes:
+    """Compiles kernels (.hip, .cl, .ll), or assembles a file of any other name, and returns the code object; no ROCm is needed.
 
-    path: the file, or its text of more than one line; HIP, OpenCL C and assembly are recognized by their keywords
+    path: the file, or its text of more than one line; HIP, OpenCL C, LLVM IR and assembly are recognized by their keywords
     target: board or architecture (default: the `.amdgcn_target` of assembly)
+    options: of clang after its -O3, such as -O0; assembly takes none
 
     Raises OSError, TargetError, ToolchainError, and UsageError with the compiler's message.
 
@@ -96,7 +100,11 @@ def compile(path: str, target: str | None = None) -> bytes:
         source = _Source(f"<text>{_ending(path)}", path)
     else:
         source = _Source(path, _text(path))
-    return _compile(source, arch) if source.suffix in (HIP, OPENCL) else _assemble(source, arch)
+    if source.suffix in COMPILED:
+        return _compile(source, arch, options)
+    if options:
+        raise UsageError(f"{source.name}: assembly takes no options of a compiler: {' '.join(options)}")
+    return _assemble(source, arch)
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,8 @@ def is_text(source: str) -> bool:
 
 def _ending(text: str) -> str:
     """Returns the ending that a file with this text has."""
+    if re.search(r"^define\b.*\bamdgpu_kernel\b", text, re.MULTILINE):
+        return IR
     if re.search(r"^\s*\.(amdgcn_target|amdhsa_kernel|text|globl)\b", text, re.MULTILINE):
         return ASSEMBLY[0]
     return OPENCL if re.search(r"\b(__kernel|kernel\s+void)\b", text) else HIP
@@ -134,19 +144,24 @@ def _assemble(source: _Source, arch: str) -> bytes:
     return assemble(source.text, arch or str(named and named[1]), Path(source.name).name)
 
 
-def _compile(source: _Source, arch: str) -> bytes:
-    """Compiles HIP or OpenCL C kernels."""
+def _compile(source: _Source, arch: str, options: Sequence[str]) -> bytes:
+    """Compiles HIP or OpenCL C kernels, or LLVM IR."""
     from simgpu.hip.options import HipSource
+    from simgpu.tools.cases.ir import compile_ir
     from simgpu.tools.cases.opencl import compile_opencl
     from simgpu.tools.shared.hiprtc import compile_source
 
     if not arch:
         raise UsageError(f"{source.name} names no target: give --target")
-    opencl, file = source.suffix == OPENCL, Path(source.name)
-    code, log = compile_opencl(source.text, arch, file) if opencl else compile_source(HipSource(source.text, arch, file=file.name))
+    file = Path(source.name)
+    if source.suffix == HIP:
+        code, log = compile_source(HipSource(source.text, arch, tuple(options), file=file.name))
+    else:
+        code, log = (compile_ir if source.suffix == IR else compile_opencl)(source.text, arch, file, options)
     if code is None:
         said = next((line for line in log.splitlines() if "error: " in line), log).strip().removeprefix("./")
-        raise UsageError(said if opencl else f"{said}; only kernels are compiled here, `simgpu hip` runs whole programs")
+        more = "; only kernels are compiled here, `simgpu hip` runs whole programs" if source.suffix == HIP else ""
+        raise UsageError(said + more)
     return code
 
 

@@ -19,6 +19,7 @@ first used.
     timing/      the model that predicts how long a launch would take
     advice/      what to change first in a kernel, and the launch's time without each cause
     slices/      a launch in parts, in other processes and machines
+    proof/       two kernels, proved equal for all inputs by a solver
     sampling/    samples of a launch, which the timing model is fed with
     triton/      Triton kernels on a simulated GPU
     hip/         HIP programs, unmodified, on simulated GPUs

@@ -18,7 +18,7 @@ from tests.test_imports import MAY_IMPORT
 ROOMS = sorted({path.parent.relative_to(ROOT) for top in MAY_IMPORT for path in (ROOT / top).rglob("*.py")})
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_ARGUMENTS = 500, 60, 12
 # Rooms of the simulator that do not affect a handler.
-KEYLESS = {("advice",), ("debugger",), ("hip",), ("sampling",), ("slices",), ("timing",), ("triton",)}
+KEYLESS = {("advice",), ("debugger",), ("hip",), ("proof",), ("sampling",), ("slices",), ("timing",), ("triton",)}
 
 
 def content(room: Path) -> set[str]:

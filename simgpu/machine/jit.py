@@ -27,7 +27,9 @@ from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.shield import run_shielded
 
 # Rooms of the package that do not affect a handler, or are links.
-OTHER_ROOMS = ("advice", "asm", "debugger", "hardware", "hip", "operators", "sampling", "slices", "timing", "tools", "triton")
+OTHER_ROOMS = (
+    "advice", "asm", "debugger", "hardware", "hip", "operators", "proof", "sampling", "slices", "timing", "tools", "triton",
+)  # fmt: skip
 OF_OTHER_ROOMS = ("debugger/native",)  # parts of these rooms that do affect handlers
 
 

@@ -29,7 +29,7 @@ one JSON document instead of text. Nothing is overwritten without `--force`.
 | 0 | all is well |
 | 1 | a wrong result, a finding, or an error that the kernel raised |
 | 2 | something to put right before running: a wrong option, a missing file |
-| 3 | `check`: a check failed itself, and nothing else was found |
+| 3 | `check`: a check failed itself, and nothing else was found; `prove`: unknown |
 | 130, 141 | interrupted by Ctrl-C; the reader of a pipe went away |
 """
 EVERYWHERE = {"-h", "--quiet", "--json"}  # named once, above

@@ -15,6 +15,7 @@
     ir_values.py        types, constants and names of operations
     ir_runs.py          compiles and runs them
     ir_reduce.py        a smaller program that still differs
+    ir_proofs.py        small programs, proved equal at two levels of optimization
     ir_faults.py        faults of LLVM that they found, each with its shortest program
     modes.py            random kernels plain, checked, replayed, in slices: the same bytes
     mutants.py          kernels with one weaker wait, nop or barrier, or one wrong address

@@ -1,0 +1,21 @@
+"""Two kernels, proved equal for all inputs by the solver z3, or inputs for which they differ: `simgpu prove`.
+
+    terms.py           facts about terms: other lanes, masks, sums of 64 bits
+    solver.py          limits of a proof; questions to the solver
+    roots.py           addresses of both kernels in one form
+    memory_log.py      memory as one lane sees it
+    state.py           registers and path of a wave, as terms; states joined where paths meet
+    entry.py           what a kernel begins with
+    scalar.py          instructions of the scalar ALU
+    vector.py          instructions of the vector ALU
+    opaque.py          matrix instructions, as unknown functions
+    access.py          loads, stores, atomic operations
+    execute.py         a kernel's code on terms, every path
+    effects.py         formulas that hold if two kernels do the same to memory
+    counterexample.py  a launch that shows a difference, confirmed by the simulator
+    equal.py           the verdict
+
+A wave is seen from one lane whose number is a symbol, so a proof holds for each lane of each wave of each launch. Values of other
+lanes are the same terms with another number. The bodies of instructions run on terms by `simgpu.hardware.isa.lane_smt`.
+Only this room and that module import z3, which is an optional dependency.
+"""

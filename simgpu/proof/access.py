@@ -1,0 +1,208 @@
+"""Memory instructions on terms: addresses, the bytes that a lane loads and stores, atomic operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import z3
+
+from simgpu.hardware.isa.instruction import Imm, Instruction, Off, Operand, Reg
+from simgpu.hardware.isa.kinds import Flag
+from simgpu.hardware.isa.lane_smt import bits_of, fold, joined, number
+from simgpu.hardware.isa.types import u32
+from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
+from simgpu.proof.entry import KernelInputs
+from simgpu.proof.roots import GLOBAL, LDS, PRIVATE, Address, Roots
+from simgpu.proof.state import WaveState
+from simgpu.proof.terms import NotModelled, flat_sum, is_number
+
+Term = Any
+APERTURES = {SHARED_APERTURE: LDS, PRIVATE_APERTURE: PRIVATE}
+# The last words of the resource that private memory is accessed by (`engine.workers.initial_state`).
+PRIVATE_RESOURCE = (0xFFFFFFFF, 3 << 21 | 1 << 23)
+
+
+def run_memory(state: WaveState, inst: Instruction, inputs: KernelInputs) -> None:
+    """Runs a load, a store or an atomic operation."""
+    memory = inst.spec.memory
+    if memory is None:
+        raise NotModelled(f"{inst.mnemonic}, a clock")
+    if memory.lds or inst.mods.get("lds") or memory.format or memory.transpose or inst.mods.get("gds") or inst.mods.get("tfe"):
+        raise NotModelled(f"{inst.mnemonic}{' lds' if inst.mods.get('lds') else ''}")
+    if inst.spec.flags & {Flag.SRC2, Flag.ADDTID}:
+        raise NotModelled(inst.mnemonic)
+    if inst.spec.encoding == "smem":
+        _scalar_load(state, inst, inputs)
+        return
+    places = _addresses(state, inst)
+    if any(place.space == GLOBAL and not place.base and _is_code(place, inputs) for place in places) and memory.op != "load":
+        raise NotModelled("a store to a global variable")
+    if memory.op == "load":
+        _load(state, inst, places, inputs)
+    elif memory.op == "store":
+        _store(state, inst, places)
+    else:
+        _atomic(state, inst, places)
+
+
+def _is_code(place: Address, inputs: KernelInputs) -> bool:
+    return place.offset >= inputs.code_base
+
+
+def _register(inst: Instruction, *names: str) -> Reg:
+    for name in names:
+        operand = inst.args.get(name)
+        if isinstance(operand, Reg):
+            return operand
+    raise NotModelled(f"{inst.mnemonic} without a register")
+
+
+def _operand(state: WaveState, operand: Operand | None, bits: int = 32) -> Term:
+    """Returns an address operand; 0 if it is absent."""
+    if operand is None or isinstance(operand, Off):
+        return number(0, bits)
+    return state.operand(operand, u32, bits)
+
+
+# -- addresses ---------------------------------------------------------------------------------
+
+
+def _addresses(state: WaveState, inst: Instruction) -> list[Address]:
+    """Returns the lane's addresses: one, or two for ds_read2."""
+    memory = inst.spec.memory
+    assert memory is not None
+    offset, place = int(inst.mods.get("offset", 0)), state.memory.roots.place
+    if memory.space == "ds":
+        base = _operand(state, inst.args.get("addr"))
+        if memory.count == 1:
+            return [place(LDS, fold(base + offset))]
+        scale = memory.stride * memory.bits // 8
+        return [place(LDS, fold(base + scale * int(inst.mods.get(name, 0)))) for name in ("offset0", "offset1")]
+    if memory.space == "buffer":
+        return [_private_buffer(state, inst, offset)]
+    if memory.space == "scratch":
+        parts = [_operand(state, inst.args.get(name)) for name in ("saddr", "vaddr")]
+        return [place(PRIVATE, fold(parts[0] + parts[1]) + offset)]
+    saddr = inst.args.get("saddr")
+    if isinstance(saddr, Reg):
+        low = _operand(state, inst.args.get("vaddr"))
+        return [place(GLOBAL, state.scalar(saddr.index, 64) + fold(z3.ZeroExt(32, low)) + offset)]
+    whole = _operand(state, inst.args.get("vaddr"), 64)
+    if memory.space == "flat":
+        return [_flat(state.memory.roots, whole, offset)]
+    return [place(GLOBAL, whole + number(offset, 64))]
+
+
+def _flat(roots: Roots, whole: Term, offset: int) -> Address:
+    """Returns the place of a flat address: its high half, or the pointer in the sum, says in which space."""
+    found = roots.place(GLOBAL, whole + number(offset, 64))
+    if found.base:
+        return found
+    high = z3.simplify(bits_of(whole, 32, 32))
+    if z3.is_bv_value(high) and high.as_long() in APERTURES:
+        return roots.place(APERTURES[high.as_long()], bits_of(whole, 0, 32) + number(offset, 32))
+    return _by_parts(roots, whole, offset)
+
+
+def _by_parts(roots: Roots, whole: Term, offset: int) -> Address:
+    """Returns the place of a sum with an aperture: what is added to it stays in it."""
+    parts = flat_sum(z3.simplify(whole))
+    for at, part in enumerate(parts):
+        high = z3.simplify(bits_of(part, 32, 32))
+        if z3.is_bv_value(high) and high.as_long() in APERTURES:
+            rest = [bits_of(other, 0, 32) for n, other in enumerate(parts) if n != at]
+            return roots.place(APERTURES[high.as_long()], sum(rest, bits_of(part, 0, 32)) + number(offset, 32))
+    raise NotModelled("a flat address that may be in any memory")
+
+
+def _private_buffer(state: WaveState, inst: Instruction, offset: int) -> Address:
+    resource = _register(inst, "srsrc")
+    words = [state.scalar(resource.index + i) for i in (2, 3)]
+    if [word.as_long() if z3.is_bv_value(word) else None for word in words] != list(PRIVATE_RESOURCE) or inst.mods.get("idxen"):
+        raise NotModelled(f"{inst.mnemonic} of a buffer resource")
+    parts = [_operand(state, inst.args.get("soffset"))]
+    if inst.mods.get("offen"):
+        parts.append(_operand(state, inst.args.get("vaddr")))
+    return state.memory.roots.place(PRIVATE, sum(parts, number(offset, 32)))
+
+
+# -- loads and stores --------------------------------------------------------------------------
+
+
+def _load(state: WaveState, inst: Instruction, places: list[Address], inputs: KernelInputs) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    target, known, guard = _register(inst, "vdst", "vdata"), state.known(), state.guard
+    size = memory.bits * (1 if len(places) == 2 else memory.count) // 8
+    parts = [_bytes(state, place, size, known, guard, inputs) for place in places]
+    data = joined(*parts)
+    if data.size() < 32:
+        wanted = 16 if memory.d16 else 32
+        if data.size() < wanted:
+            data = fold((z3.SignExt if memory.sign else z3.ZeroExt)(wanted - data.size(), data))
+        if memory.d16:
+            old = state.vector(target)
+            data = joined(data, bits_of(old, 16, 16)) if memory.d16 == "lo" else joined(bits_of(old, 0, 16), data)
+    state.set_vector(target, data)
+
+
+def _bytes(state: WaveState, place: Address, size: int, known: set[int], guard: Term, inputs: KernelInputs) -> Term:
+    """Returns bytes of memory: of the kernel's arguments and constants, or of what the log knows."""
+    if place.space == GLOBAL:
+        if place.root.eq(inputs.kernarg):
+            return inputs.argument_bytes(place.offset, size)
+        if place.root.eq(inputs.dispatch):
+            return inputs.packet_bytes(place.offset, size)
+        if place.offset >= inputs.code_base:
+            if not is_number(place.root, 0):
+                raise NotModelled("a table of constants")
+            return inputs.constant_bytes(place.offset - inputs.code_base, size)
+    return state.memory.load(place, size, known, guard)
+
+
+def _store(state: WaveState, inst: Instruction, places: list[Address]) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    names = (("data0", "vdata"), ("data1",))
+    for place, name in zip(places, names, strict=False):
+        bits = memory.bits * (1 if len(places) == 2 else memory.count)
+        data = state.vector(_register(inst, *name), max(32, bits))
+        low = 16 if memory.d16 == "hi" else 0
+        state.memory.store(place, bits_of(data, low, bits), state.guard, state.pc)
+
+
+def _atomic(state: WaveState, inst: Instruction, places: list[Address]) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    if len(places) > 1 or places[0].space == PRIVATE:
+        raise NotModelled(inst.mnemonic)
+    operation = inst.mnemonic.replace("_rtn_", "_").partition("atomic_")[2] or inst.mnemonic.replace("_rtn_", "_")
+    data = []
+    for name in ("vdata", "data0", "data1"):
+        register = inst.args.get(name)
+        if isinstance(register, Reg):
+            data.append(state.vector(register, 32 * register.count))
+    returns = memory.returns or inst.mods.get("glc") or inst.mods.get("sc0")
+    old = state.memory.atomic(operation, places[0], tuple(data), state.guard, state.pc)
+    if returns:
+        state.set_vector(_register(inst, "vdst", "vdata"), bits_of(old, 0, memory.bits))
+
+
+def _scalar_load(state: WaveState, inst: Instruction, inputs: KernelInputs) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    if memory.op != "load" or memory.space != "smem":
+        raise NotModelled(inst.mnemonic)
+    base = state.scalar(_register(inst, "sbase").index, 64)
+    extra = inst.args.get("soffset")
+    distance = number(int(inst.mods.get("offset", 0)), 64)
+    if isinstance(extra, Imm):
+        distance = number(distance.as_long() + extra.value, 64)
+    elif isinstance(extra, Reg):
+        distance = fold(z3.ZeroExt(32, state.scalar(extra.index))) + distance
+    place = state.memory.roots.place(GLOBAL, base + distance)
+    guard = z3.And(*state.path) if state.path else z3.BoolVal(True)
+    data = _bytes(state, place, memory.bits * memory.count // 8, state.known(active=False), guard, inputs)
+    if state.lanes.varies(data):
+        raise NotModelled("a scalar load of what a lane stored")
+    state.set_scalar(_register(inst, "sdst").index, data)

@@ -1,0 +1,176 @@
+"""What two kernels did to memory, as formulas that hold if they did the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import z3
+
+from simgpu.hardware.isa.lane_smt import choose, every, fold, joined, negation
+from simgpu.proof.memory_log import Atomic, Interval, Store
+from simgpu.proof.roots import GLOBAL, POINTER, WIDTH, initial_bytes
+from simgpu.proof.state import WaveState
+from simgpu.proof.terms import NotModelled
+
+Term = Any
+CHUNK = 8  # most bytes of an obligation
+MOST_BYTES = 600  # stored at addresses that may overlap, when the kernels store in different orders
+
+
+@dataclass(frozen=True)
+class Obligation:
+    """A formula that must hold for all inputs, if the kernels are equal."""
+
+    what: str
+    holds: Term
+    seen: Term | None = None  # the same of memory afterwards: a store of what was there before is not seen
+    pc: tuple[int, ...] = ()  # addresses of the instructions that it is about, of each kernel; 0 for none
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A byte that was stored, perhaps several times."""
+
+    writes: tuple[tuple[Term, Term], ...]  # (condition, byte), the last first; those before one without a condition are left out
+    pc: int
+
+    def after(self, store: Store, byte: Term) -> Cell:
+        return Cell(((store.guard, byte), *(() if z3.is_true(store.guard) else self.writes)), store.pc)
+
+    @property
+    def written(self) -> Term:
+        return negation(every(*(negation(guard) for guard, _ in self.writes)))
+
+    @property
+    def value(self) -> Term:
+        value = self.writes[-1][1]
+        for guard, byte in reversed(self.writes[:-1]):
+            value = choose(guard, byte, value)
+        return value
+
+    def like(self, other: Cell) -> bool:
+        """True if the conditions are the same."""
+        return len(self.writes) == len(other.writes) and all(
+            a.eq(b) for (a, _), (b, _) in zip(self.writes, other.writes, strict=True)
+        )
+
+
+@dataclass
+class Run:
+    """Stores in a row to addresses that are a known distance apart."""
+
+    root: Term
+    cells: dict[int, Cell]
+
+
+def obligations(a: WaveState, b: WaveState) -> Iterator[Obligation]:
+    """Yields what must hold. Raises NotModelled if the kernels' memory operations cannot be paired."""
+    ours, theirs = (_intervals(state) for state in (a, b))
+    if len(ours) != len(theirs):
+        raise NotModelled(f"{len(ours) - 1} and {len(theirs) - 1} barriers")
+    for number_, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        if number_ < len(ours) - 1:
+            yield Obligation(f"barrier {number_} is reached", mine.path == other.path)
+        yield from _atomics(mine, other)
+        yield from _stores(mine, other, number_)
+
+
+def _intervals(state: WaveState) -> list[Interval]:
+    return [*state.memory.intervals, Interval(tuple(state.memory.events), every(*state.path))]
+
+
+def _atomics(a: Interval, b: Interval) -> Iterator[Obligation]:
+    mine, other = ([event for event in side.events if isinstance(event, Atomic)] for side in (a, b))
+    if [event.operation for event in mine] != [event.operation for event in other]:
+        raise NotModelled("different atomic operations, or another order of them")
+    for x, y in zip(mine, other, strict=True):
+        if x.address.space != y.address.space or [d.size() for d in x.data] != [d.size() for d in y.data]:
+            raise NotModelled("different atomic operations, or another order of them")
+        same = every(x.address.at() == y.address.at(), *(p == q for p, q in zip(x.data, y.data, strict=True)))
+        holds = every(x.guard == y.guard, z3.Implies(x.guard, same))
+        yield Obligation(f"atomic {x.operation}", holds, pc=(x.pc, y.pc))
+
+
+def _stores(a: Interval, b: Interval, epoch: int) -> Iterator[Obligation]:
+    mine, other = ([event for event in side.events if isinstance(event, Store)] for side in (a, b))
+    apart = all(event.address.base for event in (*mine, *other))
+
+    def group(event: Store) -> str:
+        pointer = event.address.base if apart and event.address.space == GLOBAL else ""
+        return f"{event.address.space} {pointer and f'of argument {pointer.removeprefix(POINTER)}'}"
+
+    for name in dict.fromkeys(map(group, (*mine, *other))):
+        sides = [[event for event in side if group(event) == name] for side in (mine, other)]
+        runs = [_runs(side) for side in sides]
+        alike = len(runs[0]) == len(runs[1]) and all(x.root.eq(y.root) for x, y in zip(*runs, strict=True))
+        if alike and (len(runs[0]) == 1 or all(x.cells.keys() == y.cells.keys() for x, y in zip(*runs, strict=True))):
+            for x, y in zip(*runs, strict=True):
+                yield from _cells(name, x, y, epoch)
+        else:
+            yield _any_address(name, sides)
+
+
+def _runs(events: Sequence[Store]) -> list[Run]:
+    runs: list[Run] = []
+    for event in events:
+        if not runs or not runs[-1].root.eq(event.address.root):
+            runs.append(Run(event.address.root, {}))
+        cells = runs[-1].cells
+        for at, byte in enumerate(event.data):
+            place = event.address.offset + at
+            cells[place] = cells.get(place, Cell((), 0)).after(event, byte)
+    return runs
+
+
+def _cells(name: str, a: Run, b: Run, epoch: int) -> Iterator[Obligation]:
+    """Yields an obligation for each few bytes that were stored under the same conditions."""
+    offsets = sorted({*a.cells, *b.cells})
+    nothing = Cell(((z3.BoolVal(False), z3.BitVecVal(0, 8)),), 0)
+    at = 0
+    while at < len(offsets):
+        first = [run.cells.get(offsets[at], nothing) for run in (a, b)]
+        end = at + 1
+        while end < len(offsets) and end - at < CHUNK and offsets[end] == offsets[end - 1] + 1:
+            following = [run.cells.get(offsets[end], nothing) for run in (a, b)]
+            if not all(x.like(y) for x, y in zip(first, following, strict=True)):
+                break
+            end += 1
+        blocks = [_block([run.cells.get(offset, nothing) for offset in offsets[at:end]]) for run in (a, b)]
+        mine, other = blocks
+        holds = every(fold(mine.written == other.written), z3.Implies(mine.written, mine.value == other.value))
+        seen = None
+        if name.startswith(GLOBAL):
+            before = initial_bytes(str(epoch), a.root, offsets[at], end - at)
+            seen = choose(mine.written, mine.value, before) == choose(other.written, other.value, before)
+        yield Obligation(f"{end - at} bytes stored to {name.strip()}", holds, seen, (first[0].pc, first[1].pc))
+        at = end
+
+
+def _block(cells: Sequence[Cell]) -> Cell:
+    """Returns cells with the same conditions as one."""
+    first = cells[0]
+    writes = tuple(
+        (guard, joined(*(cell.writes[number_][1] for cell in cells))) for number_, (guard, _) in enumerate(first.writes)
+    )
+    return Cell(writes, first.pc)
+
+
+def _any_address(name: str, sides: Sequence[Sequence[Store]]) -> Obligation:
+    """Returns the obligation that memory is the same at every address."""
+    if sum(len(event.data) for side in sides for event in side) > MOST_BYTES:
+        raise NotModelled(f"stores in different orders to addresses in {name.strip()} that may overlap")
+    space = next(event.address.space for side in sides for event in side)
+    address = z3.BitVec("any address", WIDTH[space])
+    written, values = [], []
+    for side in sides:
+        done, value = z3.BoolVal(False), z3.BitVecVal(0, 8)
+        for event in side:
+            for at, byte in enumerate(event.data):
+                here = every(event.guard, event.address.at(at) == address)
+                done, value = negation(every(negation(done), negation(here))), choose(here, byte, value)
+        written.append(done)
+        values.append(value)
+    holds = every(written[0] == written[1], z3.Implies(written[0], values[0] == values[1]))
+    return Obligation(f"stores to {name.strip()}", holds)

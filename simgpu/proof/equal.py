@@ -1,0 +1,164 @@
+"""Proves that two kernels do the same to memory for all inputs, finds inputs for which they do not, or says what is in the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import z3
+
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.isa import decode
+from simgpu.hardware.isa.code.text import text
+from simgpu.hardware.isa.lane_smt import FLOAT_NAME, SmtOps, UninterpretedFloats
+from simgpu.proof.counterexample import Counterexample, Question, find
+from simgpu.proof.effects import Obligation, obligations
+from simgpu.proof.entry import KernelInputs
+from simgpu.proof.execute import execute
+from simgpu.proof.roots import Roots
+from simgpu.proof.solver import Deadline, Limits, solve
+from simgpu.proof.state import WaveState
+from simgpu.proof.terms import Lanes, NotModelled
+
+Term = Any
+ALWAYS = (
+    "pointer arguments are buffers apart from each other, and no access leaves its buffer",
+    "between barriers, no lane reads what another lane writes (no data race); waits, fences and caches are not compared",
+)
+WHOLE_WAVES = "all 64 lanes of a wave are active when it starts, since lanes read each other"
+NANS = "the payload of a NaN that arithmetic makes is not compared"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of a proof."""
+
+    kind: Literal["equal", "different", "unknown"]
+    reason: str = ""  # of unknown; of different, what differs
+    seconds: float = 0.0
+    proved: int = 0  # obligations that hold
+    assumed: tuple[str, ...] = ()
+    counterexample: Counterexample | None = None
+
+
+@dataclass
+class Comparison:
+    """Two kernels of the same arguments on the same lane."""
+
+    codes: tuple[CodeObject, CodeObject]
+    kernel: tuple[str, str]  # its name in each code object
+    limits: Limits
+    deadline: Deadline
+    proved: int = 0
+    assumed: list[str] = field(default_factory=list)
+
+    def verdict(self) -> Verdict:
+        """Compares the kernels, with floats as unknown functions first, then as IEEE 754's."""
+        begun = time.monotonic()
+        try:
+            kind, reason, shown = self._compare(uninterpreted=True)
+            if kind == "unknown" and reason == FLOATS:
+                kind, reason, shown = self._compare(uninterpreted=False)
+        except NotModelled as error:
+            kind, reason, shown = "unknown", str(error), None
+        except RecursionError:
+            kind, reason, shown = "unknown", "terms too deep for the solver's interface", None
+        except z3.Z3Exception as error:
+            kind, reason, shown = "unknown", f"the solver: {error}", None
+        assumed = (*ALWAYS, *self.assumed) if kind == "equal" else ()
+        return Verdict(kind, reason, time.monotonic() - begun, self.proved, assumed, shown)  # type: ignore[arg-type]
+
+    def _compare(self, uninterpreted: bool) -> tuple[str, str, Counterexample | None]:
+        lanes = Lanes()
+        ops: SmtOps = UninterpretedFloats(lanes.lane) if uninterpreted else SmtOps(lanes.lane, payloads=False)
+        ops.at = lanes.at  # type: ignore[method-assign]
+        inputs = self._inputs(lanes)
+        ends = [execute(each, ops, self.limits, self.deadline) for each in inputs]
+        self.proved, floats = 0, False
+        todo = list(obligations(ends[0], ends[1]))
+        late = ""
+        for one in todo:
+            holds = self._decide(one, ends, inputs)
+            if holds == z3.unsat:
+                self.proved += 1
+                continue
+            if holds == z3.unknown:
+                late = late or f"time, at {one.what}"
+                continue
+            found = find(Question(one, ends, inputs, self.deadline))
+            if found is not None:
+                return "different", self._described(one), found
+            if uninterpreted and _has_floats(one.holds):
+                floats = True
+                continue
+            return "unknown", f"{self._described(one)} may differ, but no launch was found that shows it", None
+        self._assume(lanes, todo)
+        if late:
+            return "unknown", late, None
+        return ("unknown", FLOATS, None) if floats else ("equal", "", None)
+
+    def _inputs(self, lanes: Lanes) -> list[KernelInputs]:
+        infos = [code.kernels[name] for code, name in zip(self.codes, self.kernel, strict=True)]
+        taken = [[(arg.offset, arg.size, arg.is_pointer) for arg in info.explicit_arguments] for info in infos]
+        if taken[0] != taken[1]:
+            raise NotModelled("the kernels take different arguments")
+        names = [(f"pointer{at}", arg.access) for info in infos for at, arg in enumerate(info.explicit_arguments)]
+        read_only = frozenset(name for name, access in names if access == "read_only")
+        made: list[KernelInputs] = []
+        roots = Roots(lanes, self.deadline, lambda: [fact for each in made for fact in each.facts()])
+        for name, code, info in zip("ab", self.codes, infos, strict=True):
+            made.append(KernelInputs(name, code, info, lanes, roots, read_only))
+        return made
+
+    def _decide(self, one: Obligation, ends: Sequence[WaveState], inputs: Sequence[KernelInputs]) -> Any:
+        wrong = z3.simplify(z3.Not(one.holds))
+        if z3.is_false(wrong):
+            return z3.unsat
+        self.deadline.check()
+        known = [fact for each in inputs for fact in each.facts()]
+        return solve([wrong, *known, *ends[0].lanes.facts([wrong, *known])], self.deadline)[0]
+
+    def _described(self, one: Obligation) -> str:
+        """Returns what an obligation is about, with the instructions of both kernels."""
+        found = []
+        for code, pc in zip(self.codes, one.pc, strict=False):
+            segment = next((s for s in code.segments if s.executable and s.address <= pc < s.end), None)
+            if segment is not None:
+                found.append(f"{text(decode(segment.data, pc - segment.address, code.target))} at {pc:#x}")
+        return f"{one.what} by {' and '.join(found)}" if found else one.what
+
+    def _assume(self, lanes: Lanes, todo: Sequence[Obligation]) -> None:
+        if lanes.crossed:
+            self.assumed.append(WHOLE_WAVES)
+        if any(_has_floats(one.holds) for one in todo):
+            self.assumed.append(NANS)
+
+
+FLOATS = "floats"  # the reason for another try, with IEEE 754's floats
+
+
+def _has_floats(term: Term) -> bool:
+    """True if a term has arithmetic of floats."""
+    left, met = [term], set()
+    while left:
+        each = left.pop()
+        if each.get_id() in met:
+            continue
+        met.add(each.get_id())
+        if z3.is_fp(each) or each.decl().name().startswith(FLOAT_NAME):
+            return True
+        left += each.children()
+    return False
+
+
+def compare(
+    a: CodeObject, b: CodeObject, kernel: str, other: str = "", seconds: float = 60.0, rounds: int = 64
+) -> Verdict:
+    """Compares a kernel of two code objects, or two kernels of the names `kernel` and `other`.
+
+    seconds: for the whole proof; rounds: of a loop whose end depends on inputs. Kernels must take the same arguments.
+    """
+    limits = Limits(seconds, rounds)
+    return Comparison((a, b), (kernel, other or kernel), limits, Deadline.of(limits)).verdict()

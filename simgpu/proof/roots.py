@@ -1,0 +1,145 @@
+"""Addresses of both kernels, brought into one form: sums that are proved equal become the same term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import z3
+
+from simgpu.hardware.isa.lane_smt import joined, number
+from simgpu.proof.solver import Deadline, solve
+from simgpu.proof.terms import Lanes, Memo, flat_sum, symbols_of
+
+Term = Any
+GLOBAL, LDS, PRIVATE = "global memory", "LDS", "private memory"
+WIDTH = {GLOBAL: 64, LDS: 32, PRIVATE: 32}  # bits of an address
+POINTER = "pointer"  # the names of arguments that are pointers begin so
+EQUAL_SECONDS = 2.0  # of the solver, for two addresses
+SEED = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address in a space."""
+
+    space: str
+    root: Term  # without the constant
+    offset: int  # the constant, signed
+    base: str  # name of the pointer in the sum; "" if there is none, or several
+
+    def at(self, byte: int = 0) -> Term:
+        """Returns the address of a byte after it."""
+        distance = self.offset + byte
+        return self.root + number(distance, self.root.size()) if distance else self.root
+
+
+@dataclass
+class Roots:
+    """The addresses that were met, without their constants."""
+
+    lanes: Lanes
+    deadline: Deadline
+    facts: Callable[[], list[Term]]  # what is known about symbols
+    _known: dict[tuple[str, str, int], list[Term]] = field(default_factory=dict)  # by space, base and a value for drawn inputs
+    _found: Memo = field(default_factory=Memo)
+
+    def place(self, space: str, term: Term) -> Address:
+        """Splits a sum into the pointer that it contains, a constant, and the rest."""
+        bits = term.size()
+        parts = flat_sum(z3.simplify(term))
+        constant = sum(part.as_long() for part in parts if z3.is_bv_value(part)) & (1 << bits) - 1
+        rest = [part for part in parts if not z3.is_bv_value(part)]
+        root = sum(rest[1:], rest[0]) if rest else number(0, bits)
+        base = _base(rest) if space == GLOBAL else space
+        return Address(space, self._same(space, base, root), constant - (constant >> bits - 1 << bits), base)
+
+    def _same(self, space: str, base: str, root: Term) -> Term:
+        """Returns the term of an equal root that was met before, or else this one."""
+        found = self._found.get(root)
+        if found is not None:
+            return found
+        key = space, base, self._drawn(root)
+        known = self._known.setdefault(key, [])
+        for other in known:
+            wrong = root != other
+            facts = self.facts()
+            formulas = [wrong, *facts, *self.lanes.facts([wrong, *facts])]
+            if solve(formulas, self.deadline, EQUAL_SECONDS)[0] == z3.unsat:
+                return self._found.put(root, other)
+        known.append(root)
+        return self._found.put(root, root)
+
+    @staticmethod
+    def _drawn(term: Term) -> int:
+        """Returns the term's value for some inputs, -1 if it is none; equal terms have equal values."""
+        constants = [(s, _hashed(str(s), s.sort())) for s in symbols_of([term])]
+        made = z3.substitute(term, *constants) if constants else term
+        made = z3.simplify(z3.substitute_funs(made, *((f, _function(f)) for f in _functions(made))))
+        return int(made.as_long()) if z3.is_bv_value(made) else -1
+
+
+def initial_bytes(epoch: str, root: Term, offset: int, count: int) -> Term:
+    """Returns bytes of global memory as they were before any store of this lane since a barrier, by its number."""
+    place = Address(GLOBAL, root, offset, "")
+    memory = z3.Function(f"{GLOBAL} {epoch}".strip(), z3.BitVecSort(64), z3.BitVecSort(8))
+    return joined(*(memory(place.at(at)) for at in range(count)))
+
+
+def _hashed(name: str, sort: Any) -> Term:
+    value = SEED
+    for letter in name.encode():
+        value = (value ^ letter) * 0x100000001B3 % (1 << 64)
+    return z3.BoolVal(bool(value & 1)) if sort == z3.BoolSort() else z3.BitVecVal(value * (SEED | 1) >> 3, sort.size())
+
+
+def _functions(term: Term) -> list[Any]:
+    """Returns the unknown functions in a term."""
+    found: dict[int, Any] = {}
+    left, met = [term], set()
+    while left:
+        each = left.pop()
+        if each.get_id() in met:
+            continue
+        met.add(each.get_id())
+        if each.num_args() and each.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+            found[each.decl().get_id()] = each.decl()
+        left += each.children()
+    return list(found.values())
+
+
+def _function(function: Any) -> Term:
+    """Returns a function's result for operands that are variables, by their sum."""
+    total, bits = _hashed(function.name(), z3.BitVecSort(64)), function.range().size()
+    for at in range(function.arity()):
+        operand = z3.Var(at, function.domain(at))
+        size = operand.size()
+        total += z3.ZeroExt(64 - size, operand) * SEED if size < 64 else z3.Extract(63, 0, operand) * SEED
+    return z3.Extract(bits - 1, 0, total) if bits <= 64 else z3.ZeroExt(bits - 64, total)
+
+
+def _base(parts: list[Term]) -> str:
+    """Returns the pointer in a sum. Values that were loaded are no pointers here, though their addresses have some."""
+    pointers = [part for part in parts if _is_pointer(part)]
+    others = any(_has_pointer(part) for part in parts if not _is_pointer(part))
+    return str(pointers[0]) if len(pointers) == 1 and not others else ""
+
+
+def _is_pointer(term: Term) -> bool:
+    symbol = z3.is_const(term) and term.decl().kind() == z3.Z3_OP_UNINTERPRETED
+    return bool(symbol) and term.size() == 64 and str(term).startswith(POINTER)
+
+
+def _has_pointer(term: Term) -> bool:
+    left, met = [term], set()
+    while left:
+        each = left.pop()
+        if each.get_id() in met:
+            continue
+        met.add(each.get_id())
+        if z3.is_bv(each) and _is_pointer(each):
+            return True
+        if not (each.num_args() and each.decl().kind() == z3.Z3_OP_UNINTERPRETED) and not z3.is_bool(each):
+            left += each.children()
+    return False

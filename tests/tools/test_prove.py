@@ -1,0 +1,79 @@
+"""The verb prove: verdicts, their status, files of a counterexample, errors."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simgpu.tools.cli import main
+
+pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
+
+SOURCE = "__global__ void f(unsigned *x, unsigned n) {{\n  unsigned i = threadIdx.x;\n  if (i < n) x[i] = {};\n}}\n"
+GIVEN = ["--target", "mi300x"]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"a": "i * 12 + x[i]", "b": "x[i] + 4 * i + (i << 3)", "c": "i * 12 + x[i] + (x[i] == 77)"}.items():
+        Path(f"{name}.hip").write_text(SOURCE.format(value))
+    return tmp_path
+
+
+def test_equal(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prove", "a.hip", "b.hip", *GIVEN]) == 0
+    assert capsys.readouterr().out.startswith("equal: f(unsigned int*, unsigned int) of a.hip and b.hip")
+    assert main(["prove", "a.hip", *GIVEN, "--options=-O1", "--other-options=-O3", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "equal" and document["counterexample"] is None and len(document["assumed"]) == 2
+
+
+def test_a_counterexample_runs_by_the_printed_commands(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prove", "a.hip", "c.hip", *GIVEN, "--save", "found"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    commands = [line.strip() for line in lines if line.strip().startswith("simgpu exec")]
+    assert lines[0].startswith("different: ") and [command.split()[2] for command in commands] == ["found.a.co", "found.b.co"]
+    for letter, command in zip("ab", commands, strict=True):
+        assert main([*shlex.split(command)[1:], "--save", f"0={letter}.npy"]) == 0
+    a, b = (np.load(f"{letter}.npy") for letter in "ab")
+    assert (a != b).any() and 77 in np.load("found.0.npy").view(np.uint32)
+    assert main(["prove", "a.hip", "c.hip", *GIVEN, "--save", "found"]) == 2
+    assert "found.0.npy exists" in capsys.readouterr().err
+
+
+def test_unknown_says_why(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loop = SOURCE.format("x[i] % n").replace("x[i] =", "for (unsigned k = 0; k < n; k++) x[i] *=")
+    Path("loop.hip").write_text(loop)
+    status = main(["prove", "loop.hip", *GIVEN, "--options=-O1", "--other-options=-O2", "--rounds", "2"])
+    assert status == 3 and "unknown: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a.hip", *GIVEN], "compile FILE twice"),
+        (["a.hip", "b.hip", *GIVEN, "--rounds", "0"], "give 1 or more"),
+        (["a.hip", "b.hip", *GIVEN, "--kernel", "g"], "no kernel 'g'"),
+        (["a.hip", "b.hip"], "give --target"),
+        (["a.hip", "b.hip", *GIVEN, "--seconds", "never"], "no number of seconds"),
+    ],
+)
+def test_errors(files: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    assert main(["prove", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_without_the_solver_a_sentence_says_what_to_install(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("simgpu.proof") or name == "simgpu.hardware.isa.lane_smt"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "z3", None)
+    assert main(["prove", "a.hip", "b.hip", *GIVEN]) == 2
+    assert "pip install 'simgpu[prove]'" in capsys.readouterr().err

@@ -1,0 +1,88 @@
+"""Proves small random LLVM IR equal at -O0 and at another level: a proof is about all inputs, a run about some.
+
+    python -m simgpu.tools.robustness.ir_proofs --count 50 --seed 1 [--target gfx942] [--level=-O3] [--seconds 30]
+
+A program loads from a lane's own bytes, computes, branches and loops, and stores to others of its own, so the generator's
+operations are those of `ir_statements.py`. A program that differs is printed with the launch that shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import random
+import sys
+import time
+from collections.abc import Sequence
+
+from simgpu.hardware.code_object import CodeObject
+from simgpu.proof.equal import Verdict, compare
+from simgpu.tools.robustness.ir_faults import PROLOGUE
+from simgpu.tools.robustness.ir_operands import I32, I64, Region
+from simgpu.tools.robustness.ir_programs import IN_STRIDE, OUT_STRIDE, IrProgram
+from simgpu.tools.robustness.ir_runs import ProgramRejected, Setting, code_object
+from simgpu.tools.robustness.ir_statements import Phase
+from simgpu.tools.robustness.ir_values import Value
+
+STORED = 4  # values of a program that are stored
+
+
+def small_program(seed: int, number: int) -> IrProgram:
+    """Makes a program of a few statements, without LDS, private memory and atomics of its own.
+
+    >>> small_program(1, 2).text(gpu=True).count("define amdgpu_kernel")
+    1
+    """
+    rng = random.Random(f"ir-proof:{seed}:{number}")
+    phase = Phase(rng, 0, False, number % 2 == 1)
+    for line in PROLOGUE.splitlines()[1:]:
+        phase.effect(f"{line.strip()}", keep=True)
+    phase.effect("%shared = getelementptr i8, §G %atom, i64 0", keep=True)
+    phase.effect("%atom_own = getelementptr i8, §G %atom, i64 64", keep=True)
+    out = Region("%out_own", "G", OUT_STRIDE, 16, True)
+    phase.regions = [Region("%in_own", "G", IN_STRIDE, 16, False), out]
+    phase.pool = [Value("%lane", I32), Value("%scalar", I64), phase.load(), phase.load()]
+    phase.statements(rng.choice((2, 3, 4, 6, 8)), 0)
+    for given in phase.pool[-STORED:]:
+        width = -(-given.type.bits // 8) * 8
+        phase.store_value(phase.resize(phase.bits(given), width), out)
+    lines = ("entry:", *phase.lines, "  ret void")
+    return IrProgram(number, (lines, ("entry:", "  ret void")), ("alwaysinline", "alwaysinline"), number % 2 == 0)
+
+
+def judge(program: IrProgram, target: str, level: str, seconds: float) -> Verdict:
+    """Compares a program at -O0 and at another level. Raises ProgramRejected."""
+    codes = [CodeObject.parse(code_object([program], Setting(target, each, False))) for each in ("-O0", level)]
+    return compare(codes[0], codes[1], f"p{program.number}", seconds=seconds)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m simgpu.tools.robustness.ir_proofs", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--count", type=int, default=50, help="programs (50)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first program (0)")
+    parser.add_argument("--target", default="gfx942")
+    parser.add_argument("--level", default="-O3", help="compared with -O0, as --level=-O1 (-O3)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="for each program (30)")
+    options = parser.parse_args(argv)
+    tally: collections.Counter[str] = collections.Counter()
+    begun = time.monotonic()
+    for number in range(options.first, options.first + options.count):
+        program = small_program(options.seed, number)
+        try:
+            verdict = judge(program, options.target, options.level, options.seconds)
+        except ProgramRejected as error:
+            print(f"p{number} is rejected: {error}", file=sys.stderr, flush=True)
+            tally["rejected"] += 1
+            continue
+        tally[verdict.kind] += 1
+        print(f"p{number} {verdict.kind} in {verdict.seconds:.1f} s{verdict.reason and ': '}{verdict.reason}", flush=True)
+        if verdict.kind == "different":
+            print(verdict.counterexample, program.text(gpu=True), sep="\n", flush=True)
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.items()))
+    print(f"{options.count} programs, -O0 against {options.level} for {options.target}: {counts}; {time.monotonic() - begun:.0f} s")
+    return 1 if tally["different"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""`simgpu prove`: two compilations of a kernel, proved equal for all inputs, or inputs for which they differ."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.tools.cases.file_kernel import kernel_named
+from simgpu.tools.cases.sources import FILE, read_code_object
+from simgpu.tools.shared.console import add_json_option, print_json, progress, show
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.outputs import add_force_option, claim, write
+
+if TYPE_CHECKING:
+    from simgpu.hardware.code_object import CodeObject
+    from simgpu.proof.counterexample import Counterexample
+    from simgpu.proof.equal import Verdict
+
+STATUS = {"equal": 0, "different": 1, "unknown": 3}
+USAGE = """examples:
+  simgpu prove a.co b.co --kernel f
+  simgpu prove k.ll --target mi300x --options=-O0 --other-options=-O3
+  simgpu prove k.hip tuned.s --target mi300x --save counter
+Exit status: 0 if the kernels are equal for all inputs; 1 if they differ; 3 if neither was shown; 2 for an invalid command line.
+What is modelled, and what a proof assumes: simgpu help proofs
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the verb's options."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = USAGE
+    parser.add_argument("file", metavar="FILE", help=FILE)
+    text = "the file to compare with (default: FILE, compiled by --other-options)"
+    parser.add_argument("other", metavar="OTHER", nargs="?", help=text)
+    parser.add_argument("--kernel", metavar="K", help="the kernel (default: the only one)")
+    parser.add_argument("--other-kernel", metavar="K", help="the kernel of OTHER (default: the same name)")
+    parser.add_argument("--target", help="board or architecture (default: the file's)")
+    text = "options of clang for FILE, as --options='-O0 -mllvm -global-isel'"
+    parser.add_argument("--options", metavar="OPTIONS", default="", help=text)
+    parser.add_argument("--other-options", metavar="OPTIONS", default="", help="options of clang for OTHER")
+    parser.add_argument("--seconds", type=_positive, default=60.0, help="time for the proof (default: 60)")
+    text = "the most rounds of a loop whose end depends on inputs (default: 64)"
+    parser.add_argument("--rounds", type=int, default=64, help=text)
+    parser.add_argument("--save", metavar="NAME", help="write a counterexample: NAME.0.npy, NAME.1.npy, ..., NAME.a.co, NAME.b.co")
+    add_force_option(parser)
+    add_json_option(parser)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return value
+
+
+def run(options: Namespace) -> int:
+    """Prints the verdict; its status is in STATUS."""
+    try:
+        from simgpu.proof.equal import compare
+    except ModuleNotFoundError as error:
+        if error.name != "z3":
+            raise
+        raise UsageError("`simgpu prove` needs the solver z3: pip install 'simgpu[prove]'") from None
+    if options.rounds < 1:
+        raise UsageError(f"--rounds {options.rounds}: give 1 or more")
+    other = options.other or options.file
+    if not options.other and options.options == options.other_options:
+        raise UsageError("give a second file, or compile FILE twice: --options=-O0 --other-options=-O3")
+    codes = [
+        read_code_object(path, options.target, shlex.split(text))
+        for path, text in ((options.file, options.options), (other, options.other_options))
+    ]
+    names = [kernel_named(codes[0].kernels, options.kernel)]
+    names.append(kernel_named(codes[1].kernels, options.other_kernel or (options.kernel and names[0])))
+    with progress(f"proving {codes[0].kernels[names[0]].title}"):
+        verdict = compare(codes[0], codes[1], names[0], names[1], options.seconds, options.rounds)
+    shown = verdict.counterexample
+    arguments = [_argument(options, codes[0], names[0], shown, at) for at in range(len(shown.arguments))] if shown else []
+    commands = _commands(options, codes, names, shown, arguments) if shown and options.save else []
+    if options.json:
+        print_json(_document(verdict, arguments, commands))
+    else:
+        title = codes[0].kernels[names[0]].title
+        _print(f"{title} of {options.file} and {other}", options, verdict, commands)
+    return STATUS[verdict.kind]
+
+
+def _argument(options: Namespace, code: CodeObject, name: str, shown: Counterexample, at: int) -> str:
+    """Returns an argument as --arg takes it; writes a buffer's file if --save names one."""
+    value = shown.arguments[at]
+    if not isinstance(value, np.ndarray):
+        raw = value if isinstance(value, bytes) else value.tobytes()
+        argument = code.kernels[name].explicit_arguments[at]
+        kind = argument.value_type
+        if kind[:1] in ("i", "u") and kind[1:].isdecimal():
+            return f"{kind}:{int.from_bytes(raw, 'little', signed=kind[0] == 'i')}"
+        return f"bytes:{raw.hex()}"
+    if not options.save:
+        return f"{value.size} bytes"
+    path = f"{options.save}.{at}.npy"
+    claim([path], options.force)
+    file = io.BytesIO()
+    np.save(file, value, allow_pickle=False)
+    write(path, file.getvalue(), options.force)
+    return path
+
+
+def _commands(
+    options: Namespace, codes: list[CodeObject], names: list[str], shown: Counterexample, arguments: list[str]
+) -> list[str]:
+    """Writes both code objects; returns the commands that run the counterexample."""
+    extents = [f"--{name} {','.join(map(str, value))}" for name, value in (("grid", shown.grid), ("block", shown.block))]
+    made = []
+    for letter, code, name in zip("ab", codes, names, strict=True):
+        path = f"{options.save}.{letter}.co"
+        claim([path], options.force)
+        write(path, bytes(code.data), options.force)
+        kernel = [f"--kernel {shlex.quote(name)}"] if len(code.kernels) > 1 else []
+        given = [f"--arg {shlex.quote(each)}" for each in arguments]
+        made.append(" ".join(("simgpu exec", shlex.quote(path), *kernel, *extents, *given)))
+    return made
+
+
+def _print(what: str, options: Namespace, verdict: Verdict, commands: list[str]) -> None:
+    shown = verdict.counterexample
+    if verdict.kind == "equal":
+        show(f"equal: {what} do the same to memory for all inputs", "assumed:")
+        show(*(f"  {text}" for text in verdict.assumed))
+    elif shown is None:
+        show(f"unknown: {what}: {verdict.reason}")
+    else:
+        show(f"different: {what}", f"  {verdict.reason}")
+        mine, theirs = (result.hex(" ") for result in shown.results)
+        show(f"  simulated: from byte {shown.byte} of argument {shown.argument} on, {mine} and {theirs}")
+        show(*(f"  {command}" for command in commands or ("--save NAME writes this launch: buffers and code objects",)))
+
+
+def _document(verdict: Verdict, arguments: list[str], commands: list[str]) -> dict[str, Any]:
+    shown = verdict.counterexample
+    made = {"verdict": verdict.kind, "reason": verdict.reason, "seconds": verdict.seconds, "assumed": list(verdict.assumed)}
+    if shown is None:
+        return {**made, "counterexample": None}
+    found = {name: value for name, value in asdict(shown).items() if name not in ("arguments", "results")}
+    results = [result.hex() for result in shown.results]
+    return {**made, "counterexample": {**found, "results": results, "arguments": arguments, "commands": commands}}
+
+

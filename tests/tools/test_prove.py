@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simgpu.tools.cases.sources import load
 from simgpu.tools.cli import main
+from simgpu.tools.shared.errors import UsageError
 
 pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
 
@@ -45,6 +47,15 @@ def test_a_counterexample_runs_by_the_printed_commands(files: Path, capsys: pyte
     assert (a != b).any() and 77 in np.load("found.0.npy").view(np.uint32)
     assert main(["prove", "a.hip", "c.hip", *GIVEN, "--save", "found"]) == 2
     assert "found.0.npy exists" in capsys.readouterr().err
+
+
+def test_llvm_ir_is_a_source() -> None:
+    text = "define amdgpu_kernel void @seven(ptr addrspace(1) %x) {\n  store i32 7, ptr addrspace(1) %x\n  ret void\n}\n"
+    x = np.zeros(1, np.uint32)
+    load(text, "mi300x")["seven"].launch(grid=1, block=1, args=[x])
+    assert x[0] == 7
+    with pytest.raises(UsageError, match="expected"):
+        load(text.replace("store i32", "store"), "mi300x")
 
 
 def test_unknown_says_why(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,11 +71,11 @@ class Values:
 def symbolic_stores(program: IrProgram, setting: Setting) -> list[Store]:
     """Returns the stores of a program's symbolic run, with the floats of IEEE 754."""
     code = CodeObject.parse(code_object([program], setting))
-    lanes, deadline = Lanes(), Deadline.of(Limits(60.0))
+    lanes, deadline = Lanes(), Deadline.of(Limits(20.0))
     ops = SmtOps(lanes.lane)
     ops.at = lanes.at  # type: ignore[method-assign]
     inputs = KernelInputs("a", code, code.kernels[f"p{program.number}"], lanes, Roots(lanes, deadline, list))
-    log = execute(inputs, ops, Limits(60.0), deadline).memory
+    log = execute(inputs, ops, Limits(20.0), deadline).memory
     if any(symbol.startswith("mask") for symbol in map(str, lanes.known)):
         raise NotModelled("masks of other lanes")
     events = [event for interval in log.intervals for event in interval.events] + log.events
@@ -117,7 +117,7 @@ def test_random_programs_store_what_the_simulator_stores() -> None:
 @pytest.mark.parametrize("target", ["gfx908", "gfx90a", "gfx942", "gfx950"])
 @pytest.mark.parametrize("level", ["-O0", "-O2"])
 def test_more_random_programs_store_what_the_simulator_stores(target: str, level: str) -> None:
-    assert check(2, range(20), Setting(target, level, False)) >= 8
+    assert check(2, range(8), Setting(target, level, False)) >= 2
 
 
 def test_lanes_of_dpp() -> None:

@@ -10,7 +10,7 @@ z3 is an optional dependency (`z3-solver`); only this module and `simgpu.proof` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -134,6 +134,8 @@ class SmtOps:
 
     payloads: True for NaNs as in `lane_numpy`; False for one NaN, whatever NaN an operand is, which is simpler to decide.
     """
+
+    functions: Mapping[str, Callable[..., Any]] = {}
 
     def __init__(self, lane: Term | None = None, payloads: bool = True) -> None:
         self.lane = z3.BitVec("lane", 32) if lane is None else lane

@@ -103,4 +103,16 @@ no:
   %c = phi i64 [ 5, %yes ], [ 6, %entry ]
   store i64 %c, §G %out_own, align 1""",
     ),
+    CompilerFault(
+        "carry-of-a-product",
+        "a 64-bit product's high half joins the add of the carry, whose own carry is then wrong (llvm #204362, repaired in 23)",
+        Setting("gfx942", "-O1", False),
+        Setting("gfx942", "-O0", False),
+        """  %a = load i64, §G %in_own, align 4
+  %b = getelementptr i8, §G %in_own, i64 8
+  %c = load i64, §G %b, align 4
+  %d = mul i64 %a, %c
+  %e = call i64 @llvm.uadd.sat.i64(i64 %d, i64 1)
+  store i64 %e, §G %out_own, align 1""",
+    ),
 )

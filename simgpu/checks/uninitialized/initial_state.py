@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simgpu.checks.uninitialized import shadow_layout
+from simgpu.engine.workers.scheduler import PACKED_XY
 from simgpu.engine.workgroup import context
 from simgpu.hardware.isa import instruction as isa
 from simgpu.machine import layout
@@ -29,7 +30,7 @@ def prepare(launch: Dispatch, worker: Worker) -> None:
     flags = shadow[layout.ADDRESSES : layout.ADDRESSES + shadow_layout.REGISTERS]
     flags[:] = shadow_layout.UNDEFINED
     mode = worker.job.id_mode
-    flags[: 1 if mode == 3 else mode + 1] = shadow_layout.DEFINED
+    flags[: 1 if mode >= PACKED_XY else mode + 1] = shadow_layout.DEFINED
     lds = aligned_bytes(len(worker.slots) * worker.job.lds_stride)
     worker.storage += shadow, lds
     worker.job.begin = begin.address

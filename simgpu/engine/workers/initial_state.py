@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.engine.workers.scheduler import WorkerJob
+from simgpu.engine.workers.scheduler import PACKED_XY, WorkerJob
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
@@ -148,13 +148,20 @@ def job(info: KernelInfo, geometry: Geometry, arch: str) -> WorkerJob:
         agprs=min(256, accumulators),
         group_id_sgpr=descriptor.user_sgprs,
         group_id_mask=ids,
-        id_mode=3 if arch != "gfx908" else descriptor.workitem_id_mode,
+        id_mode=_id_mode(descriptor.workitem_id_mode, arch),
         scratch_sgpr=-1 if architected or not descriptor.enable_private_segment else after_ids,
         flat_scratch=architected,
         kernarg_sgpr=_kernarg_sgpr(descriptor),
         open=1,
         turn=layout.SLICE,
     )
+
+
+def _id_mode(mode: int, arch: str) -> int:
+    """Returns the job's `id_mode`. From gfx90a on, the ids that a kernel asks for are packed, and v0 has no others:
+    LLVM reads it without a mask if only x is asked for.
+    """
+    return mode if arch == "gfx908" or mode == 0 else PACKED_XY - 1 + mode
 
 
 def _kernarg_sgpr(descriptor: Any) -> int:

@@ -13,6 +13,8 @@ import numpy as np
 
 from simgpu.machine import layout
 
+PACKED_XY = 3  # first `id_mode` whose ids are packed in v0
+
 
 class WorkerJob(ctypes.Structure):
     """A worker's part of a launch, and its progress."""
@@ -36,7 +38,7 @@ class WorkerJob(ctypes.Structure):
         ("agprs", c_int64),  # rows to clear of the accumulator file
         ("group_id_sgpr", c_int64),  # first SGPR of the workgroup ids
         ("group_id_mask", c_int64),  # bits for x, y, z that are passed
-        ("id_mode", c_int64),  # work-item ids: 0 x, 1 x y, 2 x y z in v0.., 3 packed in v0
+        ("id_mode", c_int64),  # work-item ids: 0 x, 1 x y, 2 x y z in v0..; packed in v0: 3 x y, 4 x y z
         ("scratch", c_int64),  # device address of the worker's private memory
         ("scratch_wave", c_int64),  # bytes of private memory of a wave
         ("scratch_sgpr", c_int64),  # SGPR of the wave's scratch offset, or -1

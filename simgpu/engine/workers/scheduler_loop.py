@@ -22,6 +22,7 @@ from simgpu.engine.workers.scheduler import (
     IDLE,
     LIMIT,
     NEED_PYTHON,
+    PACKED_XY,
     PATIENCE,
     PAUSED,
     STOPPED,
@@ -63,8 +64,8 @@ def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes:
     z = first // (x_count * y_count)
     mode = job.id_mode
     for lane in range(lanes):
-        if mode == 3:
-            store32(v0 + 4 * lane, x | y << 10 | z << 20)
+        if mode >= PACKED_XY:
+            store32(v0 + 4 * lane, x | y << 10 | (z << 20 if mode > PACKED_XY else 0))
         else:
             store32(v0 + 4 * lane, x)
             if mode >= 1:

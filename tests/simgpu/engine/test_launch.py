@@ -89,6 +89,24 @@ def test_every_work_item_runs_once_with_its_ids(target, size, block):
     np.testing.assert_array_equal(out.download(np.uint32, want.shape), want)
 
 
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("check", [False, True])
+def test_v0_has_no_ids_that_the_kernel_does_not_ask_for(mode, check):
+    """A wave of a block of (4, 4, 4): lane 63 is (3, 3, 3). LLVM reads v0 without a mask if a kernel asks for x alone."""
+    gpu = simgpu.Device("gfx942", check=check)
+    lines = """
+    v_readlane_b32 s4, v0, 63
+    s_load_dwordx2 s[6:7], s[0:1], 0x0
+    v_mov_b32 v1, s4
+    v_mov_b32 v2, 0
+    s_waitcnt lgkmcnt(0)
+    global_store_dword v2, v1, s[6:7]
+    """
+    out = gpu.upload(np.zeros(1, np.uint32))
+    loaded_kernel(gpu, lines, "buffer", system_vgpr_workitem_id=mode).launch(grid=1, block=(4, 4, 4), args=[out])
+    assert out.download(np.uint32)[0] == (3, 3 | 3 << 10, 3 | 3 << 10 | 3 << 20)[mode]
+
+
 def test_grid_counts_workgroups_and_takes_fewer_dimensions():
     gpu = simgpu.Device("gfx942")
     k = ids_kernel(gpu)

@@ -77,6 +77,7 @@ class Comparison:
         inputs = self._inputs(lanes)
         ends = [execute(each, ops, self.limits, self.deadline) for each in inputs]
         self.proved, floats = 0, False
+        self.assumed.clear()  # of an earlier try
         todo = list(obligations(ends[0], ends[1]))
         late = ""
         for one in todo:

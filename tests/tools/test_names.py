@@ -21,7 +21,7 @@ SHOWN = r"\x1b]0;owned\x07[red]k[/red]\u202e\r\n::error::"
 def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Makes a code object whose kernel and argument have such names."""
     good = assemble("gfx90a", KernelText("k", "s_nop 0", ("buffer",)))
-    document = dict(CodeObject.parse(good).metadata)
+    document = CodeObject.parse(good).metadata.document()
     kernel = document["amdhsa.kernels"][0]
     kernel[".name"], kernel[".args"][0][".name"] = HOSTILE, HOSTILE
     path = tmp_path_factory.mktemp("names") / "k.co"

@@ -28,6 +28,7 @@ MEANING = {
     DIFFERENT: "DIFFERENT",
     UNKNOWN: "UNKNOWN: the results differ, but so may the ways that branches took, which depend on floats",
 }
+UNEXPLAINED = "no product of two inputs accounts for it; combined constants (x*2*3, x*6) look so, too: simgpu help equal"
 SHOWN = 4  # branches that are listed
 
 
@@ -81,7 +82,7 @@ def _lines(comparison: Comparison) -> list[str]:
     return [
         f"{names}: {comparison.differing:,} of {comparison.elements:,} elements differ",
         f"  first {place}: element {first:#x} and {second:#x}",
-        *(f"  {reason}" for reason in comparison.reasons),
+        *(f"  {reason}" for reason in comparison.reasons or [UNEXPLAINED]),
     ]
 
 

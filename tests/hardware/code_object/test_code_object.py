@@ -190,7 +190,8 @@ def test_symbols_are_those_of_pyelftools():
         for kind, place in places.items()
     ]
     data = assemble("\n".join((".file \"a.s\"", *own, ".data", ".quad elsewhere", "")), "gfx942")
-    found = ElfFile(data).symbol_tables
+    elf = ElfFile(data)
+    found = {number: elf.symbols(kind) for kind, number in elf.symbol_sections.items()}
     theirs = {
         number: [
             (one.name, one["st_value"], one["st_size"], one["st_info"]["type"], one["st_shndx"] != "SHN_UNDEF")

@@ -28,6 +28,8 @@ def family(type_: Type) -> str:
 class Checker:
     """Engine whose raw values are (bits, family). It refuses an operand of another width or family."""
 
+    functions: dict[str, Any] = {}
+
     def need(self, type_: Type, *raw: Any) -> tuple[int, str]:
         own = (1 if type_.kind == "mask" else type_.bits, family(type_))
         for value in raw:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simgpu.hardware import target
 from simgpu.hardware.errors import MemoryFault
 from tests.simgpu.memory.test_direct import LANES, LDS, OLD, ROOM, SEEDS, TABLES, Case, distances, image, masks, u32
 from tests.support.engine_kernel import Kernel
@@ -82,10 +83,10 @@ def test_lanes_out_of_range(width: str, seed: int, all_lanes: bool) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_block_that_does_not_fit_lds(width: str) -> None:
-    """Code uses the last place that fits, then one four bytes further: that is the last lane's fault."""
+    """Code uses the last place that the chip reserves, then one four bytes further: that is the last lane's fault."""
     found, active = np.arange(LANES) * 16, np.ones(LANES, bool)
     data = image(np.random.default_rng(1), found, active)
-    last = LDS - OFFSET - LANES * 4 * WIDTHS[width]
+    last = target("mi355x").lds_allocation(LDS) - OFFSET - LANES * 4 * WIDTHS[width]
     kernel(width, last).run(data)
     with pytest.raises(MemoryFault, match="lane 63"):
         kernel(width, last + 4).run(data)

@@ -21,7 +21,7 @@ def page_of_hostile_names(folder: Path) -> Path:
     """Makes a page from hostile names only: of a kernel, its argument, its source file and a page to compare with."""
     store = "s_load_dwordx2 s[2:3], s[0:1], 0x0\nv_lshlrev_b32 v1, 2, v0\ns_waitcnt lgkmcnt(0)\nglobal_store_dword v1, v0, s[2:3]"
     good = assemble("gfx90a", KernelText("k", store, ("buffer",)))
-    document = dict(CodeObject.parse(good).metadata)
+    document = CodeObject.parse(good).metadata.document()
     kernel = document["amdhsa.kernels"][0]
     kernel[".name"] = kernel[".args"][0][".name"] = MARKUP
     file, first, second = folder / "k.co", folder / "first.html", folder / "second.html"

@@ -222,7 +222,7 @@ def test_it_prints(gemm: Path, opened: Opened) -> None:
 def test_the_script_is_small_and_all_of_it_is_used() -> None:
     folder = ROOT / "tools" / "page" / "script"
     assert {path.name for path in folder.iterdir()} == set(SCRIPTS)
-    assert sum((folder / name).stat().st_size for name in SCRIPTS) <= 84_000
+    assert sum((folder / name).stat().st_size for name in SCRIPTS) <= 85_000
     outside = re.compile(r"https?://(?!www\.w3\.org/2000/svg)|\bimport\b|\bfetch\(|XMLHttpRequest")
     for name in SCRIPTS:
         assert not outside.search((folder / name).read_text()), name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -28,7 +28,7 @@ def family(type_: Type) -> str:
 class Checker:
     """Engine whose raw values are (bits, family). It refuses an operand of another width or family."""
 
-    functions: dict[str, Any] = {}
+    functions: ClassVar[dict[str, Any]] = {}
 
     def need(self, type_: Type, *raw: Any) -> tuple[int, str]:
         own = (1 if type_.kind == "mask" else type_.bits, family(type_))

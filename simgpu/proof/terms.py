@@ -372,8 +372,8 @@ def _all_of(masks: list[Term]) -> Term:
     return total
 
 
-def symbols_of(terms: Iterable[Term]) -> Iterator[Term]:
-    """Yields the variables of the terms, each once."""
+def subterms(terms: Iterable[Term], into: Callable[[Term], bool] = lambda term: True) -> Iterator[Term]:
+    """Yields the terms and all in them, each once. into: tells whether to yield a term's operands, too."""
     left = list(terms)
     met: set[int] = set()
     while left:
@@ -381,6 +381,13 @@ def symbols_of(terms: Iterable[Term]) -> Iterator[Term]:
         if term.get_id() in met:
             continue
         met.add(term.get_id())
+        yield term
+        if into(term):
+            left += term.children()
+
+
+def symbols_of(terms: Iterable[Term]) -> Iterator[Term]:
+    """Yields the variables of the terms, each once."""
+    for term in subterms(terms):
         if z3.is_const(term) and term.decl().kind() == z3.Z3_OP_UNINTERPRETED:
             yield term
-        left += term.children()

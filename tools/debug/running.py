@@ -12,6 +12,7 @@ from simgpu.debugger.place import WavePlace
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.debug import views
 from simgpu.tools.debug.commands import Commands
+from simgpu.tools.shared.parser import split_at_commas
 
 
 class RunningCommands(Commands):
@@ -117,7 +118,7 @@ class RunningCommands(Commands):
     def do_log(self, text: str) -> None:
         """log WHERE, EXPR[, EXPR ...] [if CONDITION]: prints the values at each visit up to here."""
         wanted, _, condition = text.partition(" if ")
-        where, *values = [part.strip() for part in _split(wanted)]
+        where, *values = [part.strip() for part in split_at_commas(wanted)]
         if not values:
             raise LaunchError("log WHERE, EXPR: give an expression to print, as `log loop, s4, f32(v17[3])`")
 
@@ -126,18 +127,6 @@ class RunningCommands(Commands):
 
         count = self.debugger.log(where, values, tell, condition)
         self.output(f"{count} visit{'' if count == 1 else 's'} before this moment")
-
-
-def _split(text: str) -> list[str]:
-    """Splits at the commas outside brackets."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
 
 
 def _short(value: object) -> str:

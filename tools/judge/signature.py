@@ -21,6 +21,7 @@ import numpy as np
 from simgpu.tools.judge.sizes import evaluate, parse
 from simgpu.tools.shared.arrays import array_type
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.parser import split_at_commas
 
 IN, OUT, INOUT, SCRATCH = "in", "out", "inout", "scratch"
 _ARGUMENT = re.compile(r"(?:(in\s+out|inout|out|in)\s+)?([A-Za-z_]\w*)\s*:\s*(\w+)\s*(?:\[(.*)\])?", re.DOTALL)
@@ -68,7 +69,7 @@ def parse_arguments(text: str, arch: str, where: str) -> list[Argument]:
     ...     "gfx942", "ARGUMENTS")]
     [('x', 'in', 'float32', 'ldx'), ('y', 'out', 'float16', ''), ('n', 'in', 'int32', '')]
     """
-    return [_argument(part, arch, where) for part in _split(text) if part.strip()]
+    return [_argument(part, arch, where) for part in split_at_commas(text) if part.strip()]
 
 
 def _argument(text: str, arch: str, where: str, use: str = "") -> Argument:
@@ -81,21 +82,9 @@ def _argument(text: str, arch: str, where: str, use: str = "") -> Argument:
         if use != IN:
             raise UsageError(f"{where}: {name} is a number, which no kernel can write: leave {said} out")
         return Argument(name, array_type(kind, arch), IN, None)
-    extents = _split(inside)
+    extents = split_at_commas(inside)
     extents[-1], _, leading = (part.strip() for part in extents[-1].partition(":"))
     return Argument(name, array_type(kind, arch), use, tuple(parse(each, f"{where}: {name}") for each in extents), leading)
-
-
-def _split(text: str) -> list[str]:
-    """Splits at commas outside brackets."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
 
 
 def parse_launches(source: str, default: str, arch: str, name: str) -> tuple[list[Launch], list[Argument]]:

@@ -78,6 +78,18 @@ def own_options(
     return own.parse_known_args(options.rest, argparse.Namespace(**vars(options)))
 
 
+def split_at_commas(text: str) -> list[str]:
+    """Splits at commas outside brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
 def add_examples(parser: argparse.ArgumentParser, verb: str) -> None:
     """Adds the verb's examples to its help, after an existing epilog, and the targets if it takes one."""
     lines = [parser.epilog] if parser.epilog else []

@@ -16,7 +16,7 @@ from simgpu.tools.shared.launching import launch_work
 from simgpu.tools.shared.outputs import claim
 from simgpu.tools.shared.parser import own_options
 from simgpu.tools.tables.profile_tables import comparison, profile_document, profile_text
-from simgpu.tools.verbs.time import EVENTS, add_model_options, timed_page
+from simgpu.tools.verbs.time import EVENTS, add_model_options, demand_clock, timed_page
 
 if TYPE_CHECKING:
     from simgpu.advice.profile import Profile
@@ -50,8 +50,7 @@ def _own_options(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Prints the profiles of the kernels that OP or FILE names, in order."""
     wanted, rest = own_options(_own_options, options)
-    if wanted.clock is not None and not 1 <= wanted.clock <= 10_000:
-        raise UsageError(f"--clock {wanted.clock:g}: give MHz, 1 to 10000")
+    demand_clock(wanted.clock)
     claim([wanted.html], wanted.force)
     before = _read(wanted.against) if wanted.against else None
     found = [

@@ -56,11 +56,16 @@ def add_model_options(parser: ArgumentParser) -> None:
     parser.add_argument("--warm", action="store_true", help="caches hold an earlier launch's data (default: cold)")
 
 
+def demand_clock(mhz: float | None) -> None:
+    """Raises UsageError for an engine's clock that no GPU has."""
+    if mhz is not None and not 1 <= mhz <= 10_000:
+        raise UsageError(f"--clock {mhz:g}: give MHz, 1 to 10000")
+
+
 def run(options: Namespace) -> int:
     """Prints the times of the kernels that OP or FILE names, in order."""
     wanted, rest = own_options(_own_options, options)
-    if wanted.clock is not None and not 1 <= wanted.clock <= 10_000:
-        raise UsageError(f"--clock {wanted.clock:g}: give MHz, 1 to 10000")
+    demand_clock(wanted.clock)
     claim([wanted.perfetto, wanted.speedscope, wanted.html], wanted.force)
     how: dict[str, Any] = {
         "mhz": wanted.clock, "warm": wanted.warm, "events": EVENTS if wanted.perfetto or wanted.att or wanted.html else 0

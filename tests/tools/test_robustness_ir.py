@@ -13,7 +13,7 @@ from simgpu.tools.robustness import ir
 from simgpu.tools.robustness.ir_faults import FAULTS, CompilerFault
 from simgpu.tools.robustness.ir_programs import IrProgram, program
 from simgpu.tools.robustness.ir_reduce import reduce_program
-from simgpu.tools.robustness.ir_runs import Setting, code_object, difference, host_results
+from simgpu.tools.robustness.ir_runs import ProgramRejected, Setting, code_object, difference, host_results
 
 SEED = 11
 SETTING = Setting("gfx950", "-O0", False)
@@ -61,6 +61,13 @@ def test_levels_of_the_host_agree() -> None:
     programs = small_programs(5)
     for unoptimized, optimized in zip(host_results(programs, SEED), host_results(programs, SEED, "-O1"), strict=True):
         assert difference(unoptimized, optimized) is None
+
+
+def test_code_that_ends_the_host_s_process_is_rejected() -> None:
+    body = ("entry:", "  store i32 1, ptr null", "  ret void")
+    one = IrProgram(0, (body, ("entry:", "  ret void")), ("noinline", "noinline"))
+    with pytest.raises(ProgramRejected, match="ended by signal 11"):
+        host_results([one], SEED)
 
 
 def shifted_stores(code: bytes) -> bytes:

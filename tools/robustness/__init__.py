@@ -14,6 +14,7 @@
     ir_operands.py      a function's text, and values for operands
     ir_values.py        types, constants and names of operations
     ir_runs.py          compiles and runs them
+    ir_host.py          runs what x86's clang made of them, in a process of its own
     ir_reduce.py        a smaller program that still differs
     ir_proofs.py        small programs, proved equal at two levels of optimization
     ir_faults.py        faults of LLVM that they found, each with its shortest program

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
+import json
+import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +18,13 @@ import numpy as np
 from simgpu import Device
 from simgpu.asm.builder import toolchain
 from simgpu.hardware.errors import ToolchainError
+from simgpu.tools.robustness import ir_host
 from simgpu.tools.robustness.ir_programs import IN_STRIDE, LANES, OUT_STRIDE, SHARED, IrProgram
 from simgpu.tools.robustness.ir_statements import ATOM_STRIDE
 
 TIMEOUT_SECONDS = 300
+ALIGNMENT = 64  # bytes: buffers lie as aligned as a GPU's
+LDS_BYTES = 1 << 16
 SCALAR = 0x9E3779B97F4A7C15 - (1 << 64)
 HOST_OPTIONS = ("-target", "x86_64-linux-gnu", "-march=haswell", "-fPIC", "-ffp-contract=off", "-Wno-override-module")
 GPU_OPTIONS = ("-target", "amdgcn-amd-amdhsa", "-nogpulib", "-mcode-object-version=5", "-ffp-contract=off", "-Wno-override-module")
@@ -74,10 +79,6 @@ class MemoryImage:
     out: np.ndarray
     atom: np.ndarray
 
-    def copy(self) -> MemoryImage:
-        """Returns a copy of the buffers, aligned as a GPU's are."""
-        return MemoryImage(*(_align(buffer) for buffer in (self.given, self.out, self.atom)))
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -98,13 +99,6 @@ class Setting:
 
 class ProgramRejected(Exception):
     """Raised with the first lines of an error of clang or the linker."""
-
-
-def _align(bytes_of: np.ndarray) -> np.ndarray:
-    room = np.empty(len(bytes_of) + 64, np.uint8)
-    start = -room.ctypes.data % 64
-    room[start : start + len(bytes_of)] = bytes_of
-    return room[start : start + len(bytes_of)]
 
 
 def memory(seed: int, number: int) -> MemoryImage:
@@ -130,6 +124,8 @@ def _run(command: Sequence[str]) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
         raise ProgramRejected("timeout") from None
+    if done.returncode < 0:
+        raise ProgramRejected(f"{Path(command[0]).name} ended by signal {-done.returncode}")
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line or "UNREACHABLE" in line or "Assertion" in line]
         raise ProgramRejected("; ".join(lines[:3])[:500] or f"exit status {done.returncode}: {done.stderr[:200]}")
@@ -145,21 +141,32 @@ def _build(text: str, options: Sequence[str], folder: str) -> Path:
 
 
 def host_results(programs: Sequence[IrProgram], seed: int, level: str = "-O0") -> list[MemoryImage]:
-    """Runs the programs on x86: phase 0 lane after lane, then phase 1. Raises ProgramRejected."""
+    """Runs the programs on x86, phase 0 before phase 1. Raises ProgramRejected, for code that ends its process, too."""
     text = HOST_HELPERS + "".join(program.text(gpu=False) for program in programs)
-    results = []
     with tempfile.TemporaryDirectory(prefix="simgpu-ir-") as folder:
-        library = ctypes.CDLL(str(_build(text, (*HOST_OPTIONS, level), folder)))
-        for program in programs:
-            after = memory(seed, program.number).copy()
-            lds = _align(np.zeros(1 << 16, np.uint8))
-            places = [ctypes.c_void_p(buffer.ctypes.data) for buffer in (after.given, after.out, after.atom)]
-            for phase in range(2):
-                function = library[f"p{program.number}_{phase}"]
-                for lane in range(LANES):
-                    function(*places, ctypes.c_int64(SCALAR), ctypes.c_int32(lane), ctypes.c_void_p(lds.ctypes.data))
-            results.append(after)
-    return results
+        library = _build(text, (*HOST_OPTIONS, level), folder)
+        image = Path(folder, "image")
+        before = [memory(seed, program.number) for program in programs]
+        places = []
+        with image.open("wb") as file:
+            for buffers in before:
+                starts = []
+                for buffer in (buffers.given, buffers.out, buffers.atom, np.zeros(LDS_BYTES, np.uint8)):
+                    file.seek(-file.tell() % ALIGNMENT, os.SEEK_CUR)
+                    starts.append(file.tell())
+                    file.write(buffer.tobytes())
+                places.append(starts)
+        jobs = [([f"p{one.number}_{phase}" for phase in range(2)], starts) for one, starts in zip(programs, places, strict=True)]
+        _run([sys.executable, "-S", "-E", ir_host.__file__, str(library), str(image), json.dumps((SCALAR, LANES, jobs))])
+        after = np.fromfile(image, np.uint8)
+
+    def part(start: int, like: np.ndarray) -> np.ndarray:
+        return after[start : start + len(like)]
+
+    return [
+        MemoryImage(part(given, was.given), part(out, was.out), part(atom, was.atom))
+        for was, (given, out, atom, _lds) in zip(before, places, strict=True)
+    ]
 
 
 def code_object(programs: Sequence[IrProgram], setting: Setting) -> bytes:

@@ -22,7 +22,6 @@ from simgpu.hip.options import Compile, Options
 
 BACKLOG = 64
 SIGNAL_OF_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG, <sys/prctl.h>
-VARIABLES = ("LD_LIBRARY_PATH", "SIMGPU_HIP_SOCKET", "SIMGPU_HIP_SERVER")
 
 
 @dataclass
@@ -38,11 +37,12 @@ class ProgramOutcome:
         return any(process["wrong"] for process in self.processes)
 
 
-def environment(folder: Path, socket_path: str) -> dict[str, str]:
+def environment(folder: Path, socket_path: str, trace_calls: bool = False) -> dict[str, str]:
     """Returns the environment of a program that loads the library from the folder and connects to the socket."""
     before = os.environ.get("LD_LIBRARY_PATH")
     path = f"{folder}:{before}" if before else str(folder)
-    return {**os.environ, "LD_LIBRARY_PATH": path, "SIMGPU_HIP_SOCKET": socket_path}
+    traced = {"SIMGPU_HIP_TRACE": "1"} if trace_calls else {}
+    return {**os.environ, "LD_LIBRARY_PATH": path, "SIMGPU_HIP_SOCKET": socket_path, **traced}
 
 
 def run(command: Sequence[str], options: Options, compile: Compile, output: IO[bytes] | None = None) -> ProgramOutcome:
@@ -56,7 +56,7 @@ def run(command: Sequence[str], options: Options, compile: Compile, output: IO[b
         listener.bind(path)
         listener.listen(BACKLOG)
         dropped = subprocess.DEVNULL if output is not None else None
-        program = subprocess.Popen(command, env=environment(folder, path), stdout=output, stderr=dropped)
+        program = subprocess.Popen(command, env=environment(folder, path, options.trace_calls), stdout=output, stderr=dropped)
         before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
         before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda *unused: program.terminate())
         try:

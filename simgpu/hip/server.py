@@ -385,7 +385,7 @@ class Server:
 
     def _finish(self, failed: bytes) -> None:
         """Notes the calls that failed, and reports memory that the program did not free, at its end, if checks are on."""
-        lines = map(str.split, failed.decode().splitlines())
+        lines = (line.split("\t") for line in failed.decode().splitlines())
         self.record.failed_calls = [(call, error, int(times)) for call, error, times in lines]
         self._sites.note_map()
         if not self._gpus.track_definedness:

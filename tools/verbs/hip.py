@@ -43,12 +43,6 @@ Status: the program's, or 1 if that is 0 and something was found; 2 for a wrong 
 From a program to the race that it has: simgpu help hip
 """
 
-# Calls that share a function of the library are reported together.
-FAMILIES = {
-    "launch_host": "a launch", "launch_many": "a launch", "launch_module": "hipModuleLaunchKernel", "transfer": "a copy or fill",
-    "new_memory": "an allocation", "new_host_memory": "an allocation of host memory", "free_memory": "hipFree",
-    "from_pool": "hipMallocAsync", "load_image": "hipModuleLoadData", "of_runtime": "hiprtc's linker", "record": "hipEventRecord",
-}  # fmt: skip
 WIDTH = 132  # of a report outside a terminal
 COLUMNS: tuple[str, ...] = (
     "kernel", "launches", "instructions", "read bytes", "written bytes", "host s", "findings", "not exact",
@@ -74,6 +68,7 @@ def configure(parser: ArgumentParser) -> None:
     add_limit_options(parser, parser)
     add_ring_option(parser)
     parser.add_argument("--report", action="store_true", help="a table by kernel at the end, on stderr")
+    parser.add_argument("--trace-calls", action="store_true", help="print each call of HIP and its result on stderr")
     text = "also modelled times of launches on a real GPU (simgpu help timing); shapes are sampled once each"
     parser.add_argument("--times", action="store_true", help=text)
     text = "write a page of the first launch of each kernel: source, registers, LDS, traffic, findings (simgpu help look)"
@@ -152,7 +147,7 @@ def _options(options: Namespace) -> Options:
         boards * options.devices, check=check, pad=options.pad, kernels=kernels, skip=options.skip, only=options.only,
         threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout, time=options.times,
         observe=_observe if options.html else None, suppressions=read_suppressions(options.suppressions),
-        weak=seed_of(options), ring=options.ring or None,
+        weak=seed_of(options), ring=options.ring or None, trace_calls=options.trace_calls,
     )  # fmt: skip
 
 
@@ -218,7 +213,8 @@ def _environment(options: Namespace) -> str:
     flags = [f"--{name}" for name in ("check", "numerics", "times", "ring") if getattr(options, name)]
     command = [sys.executable, "-P", "-m", "simgpu.tools.cli", "hip", *flags, *map(str, given), "--serve"]
     path = f"{library.folder()}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
-    return f'export LD_LIBRARY_PATH="{path}"\nexport SIMGPU_HIP_SERVER={shlex.quote(shlex.join(command))}'
+    traced = "\nexport SIMGPU_HIP_TRACE=1" if options.trace_calls else ""
+    return f'export LD_LIBRARY_PATH="{path}"\nexport SIMGPU_HIP_SERVER={shlex.quote(shlex.join(command))}{traced}'
 
 
 def _failed_calls(outcome: launcher.ProgramOutcome) -> str:
@@ -226,7 +222,7 @@ def _failed_calls(outcome: launcher.ProgramOutcome) -> str:
     calls: Counter[tuple[str, str]] = Counter()
     for process in outcome.processes:
         for call, error, times in process["failed_calls"]:
-            calls[call if call.startswith("hip") else FAMILIES.get(call, call.replace("_", " ")), error] += times
+            calls[call, error] += times
     return ", ".join(
         f"{name} {times} times ({error})" if times > 1 else f"{name} ({error})" for (name, error), times in calls.items()
     )

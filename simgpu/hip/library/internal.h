@@ -108,9 +108,9 @@ enum {
 
 // -- errors.c ------------------------------------------------------------------------------------
 
-Error ended(const char *call, Error error);  // returns the error, keeps it as the thread's last one, and counts it if it is one
+Error ended(const char *call, Error error);  // returns the error, keeps it as the thread's last one, counts and traces it
 #define done(error) ended(__func__, error)
-char *failed_calls(void);  // of this process, a line each: call, error and times, apart by blanks; the caller frees them
+char *failed_calls(void);  // of this process, a line each: call, error and times, apart by tabs; the caller frees them
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));  // prints a line on stderr
 Error missing(const char *name);  // NOT_SUPPORTED; prints the name the first time
 Error missing_of(const char *name, const void *first);  // the same for a call whose first argument must not be NULL

@@ -106,6 +106,9 @@ int main(int count, char **words) {
     assert done.returncode == 1
     said = "hipModuleLoad 2 times (hipErrorFileNotFound), an allocation (hipErrorOutOfMemory)"
     assert done.stderr == f"simgpu hip: calls that failed: {said}\n"
+    traced = hip("--trace-calls", tmp_path / "fails")
+    load, allocate = "hipModuleLoad: hipErrorFileNotFound", "an allocation: hipErrorOutOfMemory"
+    assert traced.stderr.splitlines() == [f"simgpu hip: {line}" for line in (load, load, allocate)]
 
 
 def test_what_is_no_hip_program_is_said(tmp_path: Path) -> None:

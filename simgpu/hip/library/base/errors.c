@@ -97,6 +97,57 @@ static const Row *row_of(Error error) {
     return NULL;
 }
 
+// Calls that share a function are named together.
+static const struct {
+    const char *function, *name;
+} SHARED[] = {
+    {"launch_host", "a launch"},
+    {"launch_many", "a launch"},
+    {"launch_module", "hipModuleLaunchKernel"},
+    {"transfer", "a copy or fill"},
+    {"new_memory", "an allocation"},
+    {"new_host_memory", "an allocation of host memory"},
+    {"free_memory", "hipFree"},
+    {"from_pool", "hipMallocAsync"},
+    {"load_image", "hipModuleLoadData"},
+    {"of_runtime", "hiprtc's linker"},
+    {"record", "hipEventRecord"},
+    {"known", "a kernel's lookup"},
+    {"instantiate", "hipGraphInstantiate"},
+    {"begin_capture", "hipStreamBeginCapture"},
+    {"create", "hipStreamCreate"},
+    {"call_back", "hipStreamAddCallback"},
+    {"properties", "hipGetDeviceProperties"},
+    {"choose", "hipChooseDevice"},
+    {"set_peer", "access to a peer"},
+    {"get_config", "a device's configuration"},
+    {"set_config", "a device's configuration"},
+    {"active", "hipOccupancyMaxActiveBlocksPerMultiprocessor"},
+    {"potential", "hipOccupancyMaxPotentialBlockSize"},
+    {"value", "a stream's value"},
+    {"copy_3d", "hipMemcpy3D"},
+    {"copy_driver_3d", "hipDrvMemcpy3D"},
+    {"copy_parameters_2d", "hipMemcpyParam2D"},
+    {"add_copy", "a graph's copy"},
+    {"set_copy", "a graph's copy"},
+    {"fill_of_driver", "a graph's fill"},
+    {"host_operation", "a graph's call of the host"},
+    {"add_event", "a graph's event"},
+    {"get_event", "a graph's event"},
+    {"set_event", "a graph's event"},
+    {"is_done", "a shared event"},
+    {"is_shared_ready", "a shared event"},
+    {"wait_shared", "a shared event"},
+    {"wait_until_done", "a shared event"},
+    {"run_shared_wait", "a shared event"},
+};
+
+static const char *name_of_call(const char *function) {
+    for (size_t i = 0; i < sizeof SHARED / sizeof *SHARED; i++)
+        if (!strcmp(SHARED[i].function, function)) return SHARED[i].name;
+    return function;
+}
+
 #define MOST_FAILURES 256
 
 static struct {
@@ -121,13 +172,23 @@ char *failed_calls(void) {
     char *made = calloc(MOST_FAILURES, LINE), *at = made;
     for (int i = 0; made && i < MOST_FAILURES && failures[i].call; i++) {
         const Row *row = row_of(failures[i].error);
-        at += snprintf(at, LINE, "%.64s %.64s %u\n", failures[i].call, row ? row->name : "unknown", failures[i].times);
+        at += snprintf(at, LINE, "%.64s\t%.64s\t%u\n", name_of_call(failures[i].call), row ? row->name : "unknown", failures[i].times);
     }
     return made;
 }
 
+// Prints a call's result, for `simgpu hip --trace-calls`. A call that another makes is printed, too, before it.
+static void trace(const char *call, Error error) {
+    static int wanted = -1;
+    int traces = __atomic_load_n(&wanted, __ATOMIC_RELAXED);
+    if (traces < 0) __atomic_store_n(&wanted, traces = getenv("SIMGPU_HIP_TRACE") != NULL, __ATOMIC_RELAXED);
+    const Row *row = row_of(error);
+    if (traces) say("%s: %s", name_of_call(call), row ? row->name : "hipErrorUnknown");
+}
+
 // Keeps the thread's last error: since HIP 7 that of the last call that failed, before that of the last call.
 Error ended(const char *call, Error error) {
+    trace(call, error);
     if (error && error != NOT_READY) count_failure(call, error);
     if (hip_version() < 70000000 || (error && error != NOT_READY)) last = error;
     return error;
@@ -154,12 +215,12 @@ static Error refuse(const char *name, const char *why) {
     if (first) told[at] = name;
     pthread_mutex_unlock(&mutex);
     if (first) say("%s %s: it answers hipErrorNotSupported", name, why);
-    return done(NOT_SUPPORTED);
+    return ended(name, NOT_SUPPORTED);
 }
 
 Error missing(const char *name) { return refuse(name, "is not simulated"); }
-Error missing_of(const char *name, const void *first) { return first ? missing(name) : done(INVALID_VALUE); }
-Error no_image(const char *name, const void *first) { return first ? no_images(name) : done(INVALID_VALUE); }
+Error missing_of(const char *name, const void *first) { return first ? missing(name) : ended(name, INVALID_VALUE); }
+Error no_image(const char *name, const void *first) { return first ? no_images(name) : ended(name, INVALID_VALUE); }
 Error no_images(const char *name) { return refuse(name, "needs images, which the device has not (hipDeviceAttributeImageSupport is 0)"); }
 
 API Error hipGetLastError(void) {

@@ -461,9 +461,10 @@ def _quiet_bit(type_: Type) -> int:
 
 
 def _half_bits(type_: Type, value: Number) -> int:
-    """Returns the bits of a 16-bit float constant."""
+    """Returns the bits of a 16-bit float constant. A number beyond the type's largest, as the limit of an i32, is infinity."""
     import ml_dtypes
     import numpy as np
 
     dtype = ml_dtypes.bfloat16 if type_.kind == "bfloat" else np.float16
-    return int(np.asarray(value, dtype=dtype).view(np.uint16))
+    with np.errstate(over="ignore"):
+        return int(np.asarray(value, dtype=dtype).view(np.uint16))

@@ -29,6 +29,7 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = "lib64/ld-linux-x86-64.so.2"
 RESULT = re.compile(r"^\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:,.*)? \(\d+ ms\)$", re.MULTILINE)
 DATA = "usr/share/librocblas4-tests/data/rocblas_gtest.data"
+SPARSE = "usr/share/librocsparse1-tests/data/rocsparse_test.data"
 GEMMS = frozenset(f"gemm{kind}" for kind in ("", "_ex", "_batched", "_batched_ex", "_strided_batched", "_strided_batched_ex"))
 
 
@@ -38,7 +39,7 @@ class Client:
 
     name: str
     package: str
-    program: str
+    program: str  # or a pattern: each program of the package that matches
     arguments: tuple[str, ...]  # a choice of its tests; {seed}, {folder} and {data} are replaced
 
 
@@ -47,9 +48,12 @@ CLIENTS = (
     Client("rocsolver", "librocsolver0-tests", "rocsolver-test", ("--gtest_filter=checkin*GETRF*",)),
     Client("rocfft", "librocfft0-tests", "rocfft-test",
            ("--seed", "{seed}", "--test_prob", "0.001", "--gtest_filter=pow2_1D*:pow3_1D*:mix_1D*:pow2_2D*")),
-    Client("hipfft", "libhipfft0-tests", "hipfft-test", ("--seed", "{seed}", "--test_prob", "0.001", "--gtest_filter=pow2_1D*")),
-    Client("rocsparse", "librocsparse1-tests", "rocsparse-test", ("--gtest_filter=*quick*csrmv*",)),
-    Client("rocrand", "librocrand1-tests", "test_rocrand_kernel_philox4x32_10", ()),
+    Client("hipfft", "libhipfft0-tests", "hipfft-test", ("--seed", "{seed}", "--test_prob", "0.005", "--gtest_filter=pow2_1D*")),
+    Client("rocsparse", "librocsparse1-tests", "rocsparse-test", ("--data", "{folder}/" + SPARSE, "--gtest_filter=*quick*csrmv*")),
+    Client("rocrand", "librocrand1-tests", "test_*", ()),
+    Client("rocprim", "librocprim-tests", "test_*", ()),
+    Client("hipcub", "libhipcub-tests", "test_*", ()),
+    Client("rocthrust", "librocthrust-tests", "test_*", ()),
 )  # fmt: skip
 
 
@@ -59,45 +63,65 @@ class Outcome:
 
     client: Client
     counts: Counter[str] = field(default_factory=Counter)  # of OK, FAILED and SKIPPED
-    wrong: tuple[str, ...] = ()
+    wrong: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)  # programs out of time, or ended by a signal or before their first test
+    programs: int = 0
     seconds: float = 0.0
-    ended: bool = True  # False: out of time
 
     @property
     def row(self) -> tuple[object, ...]:
         counts = (self.counts[kind] for kind in ("OK", "FAILED", "SKIPPED"))
-        return self.client.name, *counts, f"{self.seconds:.0f}", "" if self.ended else "out of time"
+        ended = f"{self.programs - len(self.unfinished)} of {self.programs}"
+        return self.client.name, *counts, f"{self.seconds:.0f}", ended
 
 
 def run(client: Client, root: Path, target: str, seconds: float, seed: int) -> Outcome:
-    """Runs a client for at most `seconds`, and counts the tests that ended until then."""
-    with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as scratch:
-        data = Path(scratch, "tests.data")
-        if "{data}" in client.arguments:
-            data.write_bytes(b"".join(sample(root / DATA, 400, seed)))
-        words = [word.format(seed=seed, folder=root, data=data) for word in client.arguments]
-        program = root / PROGRAMS / client.package / client.program
-        # `simgpu hip` puts its library first in LD_LIBRARY_PATH, which the loader's option replaces.
-        folders = ":".join(str(root / LIBRARIES / name) for name in ("", "blas", "lapack"))
-        start = f'exec "$0" --library-path "$LD_LIBRARY_PATH:{folders}" "$@"'
-        command = [
-            sys.executable, "-m", "simgpu", "hip", "--target", target, "sh", "-c", start, str(root / LOADER), str(program), *words,
-        ]  # fmt: skip
-        begun = time.monotonic()
-        environment = {**os.environ, "GTEST_LISTENER": "PASS_LINE_IN_LOG"}
-        output = Path(scratch, "output")
-        with output.open("wb") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=scratch)
-            try:
-                process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                process.terminate()
-                process.wait()
-        text = output.read_text(errors="replace")
-    spent = time.monotonic() - begun
-    results = RESULT.findall(text)
-    wrong = tuple(dict.fromkeys(name for result, name in results if result == "FAILED"))
-    return Outcome(client, Counter(result for result, _ in results), wrong, spent, spent < seconds)
+    """Runs each program of a client for at most `seconds`, and counts the tests that ended until then."""
+    outcome = Outcome(client)
+    for program in sorted((root / PROGRAMS / client.package).glob(client.program)):
+        with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as scratch:
+            data = Path(scratch, "tests.data")
+            if "{data}" in client.arguments:
+                data.write_bytes(b"".join(sample(root / DATA, 400, seed)))
+            words = [word.format(seed=seed, folder=root, data=data) for word in client.arguments]
+            begun = time.monotonic()
+            text, why = output([str(program), *words], root, target, seconds, Path(scratch))
+        results = RESULT.findall(text)
+        if not why and not results and "[  PASSED  ]" not in text:
+            why = "ran no test"
+        spent = time.monotonic() - begun
+        counts = Counter(result for result, _ in results)
+        print(f"{program.name}: {counts['OK']} right, {counts['FAILED']} wrong, {spent:.0f} s {why}".rstrip(), file=sys.stderr)
+        outcome.programs += 1
+        outcome.seconds += spent
+        outcome.counts += counts
+        wrong = dict.fromkeys(name for result, name in results if result == "FAILED")
+        outcome.wrong += [f"{program.name} {name}" for name in wrong]
+        if why:
+            outcome.unfinished.append(f"{program.name} {why}")
+    return outcome
+
+
+def output(words: Sequence[str], root: Path, target: str, seconds: float, scratch: Path) -> tuple[str, str]:
+    """Returns what a program printed, and why it did not end by itself ("" if it did)."""
+    # `simgpu hip` puts its library first in LD_LIBRARY_PATH, which the loader's option replaces.
+    folders = ":".join(str(root / LIBRARIES / name) for name in ("", "blas", "lapack"))
+    start = f'exec "$0" --library-path "$LD_LIBRARY_PATH:{folders}" "$@"'
+    command = [sys.executable, "-m", "simgpu", "hip", "--target", target, "sh", "-c", start, str(root / LOADER), *words]
+    environment = {**os.environ, "GTEST_LISTENER": "PASS_LINE_IN_LOG"}
+    printed = scratch / "output"
+    why = ""
+    with printed.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=scratch)
+        try:
+            status = process.wait(seconds)
+            if status < 0 or status > 128:
+                why = f"ended by signal {-status if status < 0 else status - 128}"
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+            why = "out of time"
+    return printed.read_text(errors="replace"), why
 
 
 def sample(path: Path, count: int, seed: int) -> Iterator[bytes]:
@@ -125,7 +149,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="folder with the unpacked packages")
     parser.add_argument("--target", default="mi210", help="board (mi210: most packages have code for it)")
     parser.add_argument("--clients", default=",".join(client.name for client in CLIENTS), help="which, by commas (default: all)")
-    parser.add_argument("--seconds", type=float, default=300, help="most time of a client (300)")
+    parser.add_argument("--seconds", type=float, default=300, help="most time of a program (300)")
     parser.add_argument("--seed", type=int, default=49, help="of random choices of tests (49)")
     options = parser.parse_args(words)
     root = options.folder.resolve()
@@ -135,15 +159,17 @@ def main(words: Sequence[str] | None = None) -> int:
     for client in CLIENTS:
         if client.name not in options.clients.split(","):
             continue
-        if not (root / PROGRAMS / client.package / client.program).exists():
+        if not (root / PROGRAMS / client.package).exists():
             print(f"{client.name}: {client.package} is not unpacked there: skipped", file=sys.stderr)
             continue
         outcomes.append(run(client, root, options.target, options.seconds, options.seed))
-    columns = ("client", "right", "wrong", "skipped", "seconds", "")
+    columns = ("client", "right", "wrong", "skipped", "seconds", "programs ended")
     show(table(f"Tests of ROCm's libraries on {options.target}, seed {options.seed}", columns, [each.row for each in outcomes]))
     for each in outcomes:
         for name in each.wrong:
             print(f"wrong: {each.client.name} {name}")
+        for program in each.unfinished:
+            print(f"unfinished: {each.client.name} {program}")
     return int(any(each.wrong for each in outcomes))
 
 

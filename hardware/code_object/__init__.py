@@ -13,7 +13,10 @@
     frames.py       an instruction's lines from the innermost function out, including the user's
     demangled.py    C++ names as users write them
     mangled.py      parameters' types by a kernel's mangled name
-    locals.py       local variables: the registers that hold them at an address
+    types.py        types of variables with their elements, members and targets
+    expression.py   location expressions: registers, constants, memory
+    shared.py       offsets of a kernel's variables in LDS
+    locals.py       variables: the registers and memory that hold them at an address
     parameters.py   parameters' types by debug information
     debug.py        DebugInformation: lines, calls and types, read on first use
     descriptor.py   the 64-byte kernel descriptor

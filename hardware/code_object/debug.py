@@ -29,6 +29,10 @@ class DebugInformation:
         """Returns the line of the instruction at a virtual address, or None if the file has none."""
         return self._lines.at(address) if self._lines else None
 
+    def statements(self, low: int, high: int) -> list[int]:
+        """Returns the addresses from `low` to below `high` at which a statement begins, by the line table."""
+        return list(self._lines.statements(low, high)) if self._lines else []
+
     def frames(self, address: int) -> tuple[Frame, ...]:
         """Returns the lines of the instruction at a virtual address and of the calls that it was inlined from, innermost first.
 
@@ -57,9 +61,12 @@ class DebugInformation:
         fitting = [each for each in self._parameters.get(kernel, ()) if len(each) == count]
         return fitting[0] if len(fitting) == 1 else ()
 
-    def locals(self, address: int) -> tuple[Local, ...]:
-        """Returns the variables in scope at a virtual address, those of the innermost scope first."""
-        return _lines_read(lambda: self._locals.at(address) if self._locals else ()) or ()
+    def locals(self, address: int, lds_bytes: int = 0) -> tuple[Local, ...]:
+        """Returns the variables in scope at a virtual address, those of the innermost scope first, global ones last.
+
+        lds_bytes: size of the kernel's static LDS; without it, no variable in LDS is found
+        """
+        return _lines_read(lambda: self._locals.at(address, lds_bytes) if self._locals else ()) or ()
 
     @cached_property
     def _locals(self) -> Locals | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,14 +49,14 @@ class LineTable:
         self._sections = sections
         self.units: dict[int, LineUnit] = {}  # by the offset of a program in .debug_line
         self._owners: list[int] = []  # offset of a program, by the unit numbers in rows
-        # For each row: address, line (0: no source line), file, unit, and a rank that orders rows of one address.
-        self._columns = [array("Q") for _ in range(5)]
+        # For each row: address, line (0: no source line), file, unit, a rank that orders rows of one address, and is_stmt.
+        self._columns = [array("Q") for _ in range(6)]
         section, at = sections[".debug_line"], 0
         while at < len(section):
             at = self._read_unit(section, at)
-        addresses, *_, ranks = columns = [np.frombuffer(column, np.uint64) for column in self._columns]
-        order = np.lexsort((ranks, addresses))
-        self._addresses, self._lines, self._files, self._unit_numbers, _ = (column[order] for column in columns)
+        columns = [np.frombuffer(column, np.uint64) for column in self._columns]
+        order = np.lexsort((columns[4], columns[0]))
+        self._addresses, self._lines, self._files, self._unit_numbers, _, self._statements = (column[order] for column in columns)
 
     def at(self, address: int) -> SourceLine | None:
         """Returns the line of the instruction at an address, None if the file has none."""
@@ -64,6 +65,14 @@ class LineTable:
             return None
         place = self.file(self._owners[int(self._unit_numbers[index])], int(self._files[index]))
         return place and SourceLine(*place, int(self._lines[index]))
+
+    def statements(self, low: int, high: int) -> Iterator[int]:
+        """Yields the addresses from `low` to below `high` at which the compiler put the start of a statement (is_stmt)."""
+        first, end = np.searchsorted(self._addresses, np.array([low, high], np.uint64))
+        for index in range(int(first), int(end)):
+            is_last = index + 1 >= len(self._addresses) or self._addresses[index] != self._addresses[index + 1]
+            if is_last and self._statements[index] and self._lines[index]:
+                yield int(self._addresses[index])
 
     def file(self, unit: int, number: int) -> tuple[str, str] | None:
         """Returns folder and name of file `number` of the program at byte `unit` of .debug_line, None if there is none."""
@@ -93,27 +102,27 @@ class LineTable:
         minimum = cursor.number(1)
         if version >= 4:
             cursor.number(1)  # maximum_operations_per_instruction
-        cursor.number(1)  # default_is_stmt
+        is_statement = cursor.number(1)  # default_is_stmt
         base = (cursor.number(1) ^ 0x80) - 0x80  # signed
         span, opcode_base = cursor.number(1), cursor.number(1)
         operands = [cursor.number(1) for _ in range(opcode_base - 1)]
         self.units[start] = _files_5(cursor, address_bytes, offset) if version >= 5 else _files_4(cursor)
         self._owners.append(start)
-        self._run(Cursor(section, program, end), end, minimum, base, span, opcode_base, operands)
+        self._run(Cursor(section, program, end), end, minimum, base, span, opcode_base, operands, is_statement)
         return end
 
     def _run(
-        self, cursor: Cursor, end: int, minimum: int, base: int, span: int, opcode_base: int, operands: list[int]
+        self, cursor: Cursor, end: int, minimum: int, base: int, span: int, opcode_base: int, operands: list[int], default: int
     ) -> None:
         """Runs the program up to `end` and adds its rows.
 
         minimum: minimum_instruction_length; base, span: line_base and line_range; operands: number of LEB128 operands of each
-        standard opcode.
+        standard opcode; default: default_is_stmt.
         """
-        addresses, lines, files, units, ranks = (column.append for column in self._columns)
+        addresses, lines, files, units, ranks, statements = (column.append for column in self._columns)
         data, unit, rows = cursor.data, len(self._owners) - 1, self._columns[0]
         wide, known = (1 << 64) - 1, opcode_base - 1
-        address, file, line = 0, 1, 1
+        address, file, line, statement = 0, 1, 1, default
 
         def row(rank: int) -> None:
             addresses(address & wide)
@@ -121,6 +130,7 @@ class LineTable:
             files(file & wide)
             units(unit)
             ranks(rank)
+            statements(statement)
 
         while cursor.at < end:
             opcode = data[cursor.at]
@@ -136,7 +146,7 @@ class LineTable:
                 extended = cursor.number(1)
                 if extended == 1:  # DW_LNE_end_sequence: sorts before a row of the next sequence at the same address
                     row(0)
-                    address, file, line = 0, 1, 1
+                    address, file, line, statement = 0, 1, 1, default
                 elif extended == 2:  # DW_LNE_set_address
                     address = cursor.number(size - 1)
                 cursor.at = after
@@ -148,6 +158,8 @@ class LineTable:
                 line += cursor.sleb()
             elif opcode == 4:  # DW_LNS_set_file
                 file = cursor.uleb()
+            elif opcode == 6:  # DW_LNS_negate_stmt
+                statement = 1 - statement
             elif opcode == 8:  # DW_LNS_const_add_pc
                 address += (255 - opcode_base) // span * minimum
             elif opcode == 9:  # DW_LNS_fixed_advance_pc

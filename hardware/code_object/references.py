@@ -29,7 +29,7 @@ OF_TYPES = {
     DW_TAG_base_type: frozenset((DW_AT_name, DW_AT_encoding, DW_AT_byte_size)),
     DW_TAG_enumeration_type: frozenset((DW_AT_type, DW_AT_byte_size)),
     **dict.fromkeys(SAME_TYPE, frozenset((DW_AT_type,))),
-    **dict.fromkeys(POINTER_TAGS, frozenset[int]()),
+    **dict.fromkeys(POINTER_TAGS, frozenset((DW_AT_type,))),
 }
 THROUGH = SAME_TYPE | {DW_TAG_enumeration_type, DW_TAG_formal_parameter, DW_TAG_variable}  # the type is another entry's
 # DW_ATE_boolean, float, signed, signed_char, unsigned, unsigned_char, UTF.
@@ -63,39 +63,53 @@ class References:
             found = self._referenced_entry(unit, values.get(DW_AT_abstract_origin, values.get(DW_AT_specification)))
             if found is None:
                 break
-            unit, _, values = found
+            unit, _, _, values = found
         return ""
 
     def type(self, unit: CompileUnit, values: Values) -> tuple[str, int]:
         """Returns the type of a parameter or variable, such as f32, POINTER or OTHER, and its size in bytes, 0 for OTHER."""
         for _ in range(CHAIN_LIMIT):
-            found = self._referenced_entry(unit, values.get(DW_AT_type, values.get(DW_AT_abstract_origin)))
+            found = self.type_entry(unit, values)
             if found is None:
                 break
-            unit, tag, values = found
-            if tag in POINTER_TAGS:
-                return POINTER, POINTER_BYTES
-            if tag == DW_TAG_base_type:
-                kind, size = _sized_type(LETTERS.get(values.get(DW_AT_encoding, (0, 0))[1], ""), values)
-                return ("bf16" if kind == "f16" and self.name(unit, values) == "__bf16" else kind), size
-            if tag == DW_TAG_enumeration_type and DW_AT_type not in values:
-                return _sized_type("i", values)  # signed: numbers of both signs fit it
-            if tag not in THROUGH:
+            unit, _, tag, values = found
+            kind, size = self.own_type(unit, tag, values)
+            if kind != OTHER:
+                return kind, size
+            if tag not in THROUGH or (tag == DW_TAG_enumeration_type and DW_AT_type not in values):
                 break
         return OTHER, 0
 
-    def _referenced_entry(self, unit: CompileUnit, reference: tuple[int, int] | None) -> tuple[CompileUnit, int, Values] | None:
-        """Returns unit, tag and values of the entry that a reference (form, value) denotes.
+    def type_entry(self, unit: CompileUnit, values: Values) -> tuple[CompileUnit, int, int, Values] | None:
+        """Returns unit, position, tag and values of an entry's type, or of its abstract origin; None if it has neither."""
+        return self._referenced_entry(unit, values.get(DW_AT_type, values.get(DW_AT_abstract_origin)))
+
+    def own_type(self, unit: CompileUnit, tag: int, values: Values) -> tuple[str, int]:
+        """Returns kind and size of the type that an entry defines; (OTHER, 0) if another entry does, or it is no number."""
+        if tag in POINTER_TAGS:
+            return POINTER, POINTER_BYTES
+        if tag == DW_TAG_base_type:
+            kind, size = _sized_type(LETTERS.get(values.get(DW_AT_encoding, (0, 0))[1], ""), values)
+            return ("bf16" if kind == "f16" and self.name(unit, values) == "__bf16" else kind), size
+        if tag == DW_TAG_enumeration_type and DW_AT_type not in values:
+            return _sized_type("i", values)  # signed: numbers of both signs fit it
+        return OTHER, 0
+
+    def _referenced_entry(
+        self, unit: CompileUnit, reference: tuple[int, int] | None
+    ) -> tuple[CompileUnit, int, int, Values] | None:  # fmt: skip
+        """Returns unit, position, tag and values of the entry that a reference (form, value) denotes.
 
         Returns None for no reference, one by signature and one into another file.
         """
         form, value = reference or (0, 0)
         if form in UNIT_REFERENCES:
-            return unit, *self._entries.entry(unit, unit.start + value)
-        if form != DW_FORM_ref_addr:
+            at = unit.start + value
+        elif form == DW_FORM_ref_addr:
+            unit, at = self.units[bisect_right(self.units, value, key=lambda one: one.start) - 1], value
+        else:
             return None
-        unit = self.units[bisect_right(self.units, value, key=lambda one: one.start) - 1]
-        return unit, *self._entries.entry(unit, value)
+        return unit, at, *self._entries.entry(unit, at)
 
 
 def _sized_type(letter: str, values: Values) -> tuple[str, int]:

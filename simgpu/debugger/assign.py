@@ -6,29 +6,27 @@ A change lasts as long as the workgroup runs forward: going back runs the launch
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simgpu.debugger.breakpoints import RegisterNames
-from simgpu.debugger.locals import type_of
+from simgpu.debugger.locals import object_named
 from simgpu.debugger.named import element
-from simgpu.hardware.code_object.locals import Piece
+from simgpu.debugger.objects import type_of
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine import layout
 
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger
 
-_VARIABLE = re.compile(r"(\w+)(?:\[(\d+)\])?")
-
 
 def assign(debugger: Debugger, target: str, text: str, wave: int | None = None) -> None:
     """Sets a value. Raises LaunchError if the target has no place, or the value does not fit.
 
-    target: a register (`v3`, `v3[5]` for one lane, `s[4:5]`, `exec`, `scc`), an element in memory (`C[4,22]`, `0x100:f16`), or a
-    variable (`i`, `i[5]` for one lane), with or without `$` before it. text: a number. All lanes get it if none is named.
+    target: a register (`v3`, `v3[5]` for one lane, `s[4:5]`, `exec`, `scc`), an element in memory (`C[4,22]`, `0x100:f16`), or
+    a variable or its part (`i`, `i[5]` for one lane, `t[3]`, `s.x`, `*p`), with or without `$` before it.
+    text: a number. All lanes get it if none is named.
 
     >>> from simgpu import asm, debug, operators, Device
     >>> gpu = Device("mi300x")
@@ -68,30 +66,16 @@ def _assign_register(debugger: Debugger, wanted: RegisterNames, text: str, wave:
 
 def _assign_variable(debugger: Debugger, name: str, text: str, wave: int | None) -> bool:
     """Sets a variable of the source, if the name is one's."""
-    match = _VARIABLE.fullmatch(name)
-    address = debugger.code.virtual(debugger.record(wave))
-    found = [each for each in debugger.kernel.module.code.debug.locals(address) if match and each.name == match[1]]
-    if not match or not found:
+    found = object_named(debugger, name, wave)
+    if found is None:
         return False
-    lane = None if match[2] is None else int(match[2])
-    if lane is not None and lane >= layout.LANES:
-        raise LaunchError(f"{name}: lanes are 0 to {layout.LANES - 1}")
-    pieces: Sequence[Piece] = found[0].pieces or ()
-    size = found[0].size or 4
-    kind = type_of(found[0].type, size)
-    if not pieces or any(not piece.register for piece in pieces):
-        why = "the compiler holds it as a constant" if pieces else "it is optimized out"
-        raise LaunchError(f"{match[1]} is in no register here: {why}")
+    kind = type_of(found.type.kind, found.type.size)
     if kind is None:
-        raise LaunchError(f"{match[1]} is no number: set the registers that hold it (info locals)")
-    raw = _bytes(text, kind, match[1])
-    raw = np.concatenate([raw, np.zeros(-len(raw) % 4, np.uint8)])
-    for piece in pieces:
-        count = -(-(piece.size or size) // 4)
-        first = int(piece.register[1:])
-        wanted = RegisterNames.parse(piece.register if count == 1 else f"{piece.register[0]}[{first}:{first + count - 1}]")
-        _set_words(debugger, wave, RegisterNames(wanted.reg, lane if wanted.reg.file != "s" else None), raw[: 4 * count])
-        raw = raw[4 * count :]
+        raise LaunchError(f"{name} is no number: set one of its parts, as {name}[0] or {name}.x")
+    try:
+        found.storage.write(found.at, _bytes(text, kind, name), found.lane)
+    except LaunchError as error:
+        raise LaunchError(f"{name}: {error}") from None
     return True
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from simgpu.engine.finding import code_address
@@ -126,6 +126,41 @@ class ReplayCode:
             why = f"it is inside `{self.text(held[0])}`" if held else "no known jump leads there"
             raise LaunchError(f"{where}: no instruction begins at {self.address(record)}: {why}")
         return record
+
+    def copies(self, where: str) -> list[int]:
+        """Returns the record that a place names; of a line, the records at which one of its copies begins.
+
+        Copies are those in each inlined call, and others that the compiler made, as of an unrolled loop: a statement of the line
+        is the beginning of a copy if a path leads there that passes no earlier copy in the same call.
+        """
+        first = self.find(where)
+        line = self.line(first)
+        if line_number(where) is None or not line:
+            return [first]
+        low = self.info.start
+        starts = self.file.debug.statements(low, low + self.info.code_size)
+        found: dict[tuple[str, ...], list[int]] = {}  # by the calls that a copy is in
+        for record in sorted({first, *(self.record(at) for at in starts)}):
+            if self.line(record) != line or self.replay.launch.instruction(record) is None:
+                continue
+            calls = [str(frame.line) for frame in self.file.debug.frames(self.virtual(record))]
+            own = found.setdefault(tuple(calls[calls.index(line) + 1 :] if line in calls else ()), [])
+            if not own or self._is_reached(record, own):
+                own.append(record)
+        return sorted(record for own in found.values() for record in own)
+
+    def _is_reached(self, record: int, avoided: Collection[int]) -> bool:
+        """True if a path leads from the kernel's beginning to a record without passing one of `avoided`."""
+        seen, left = set(avoided), [self.replay.launch.entry]
+        while left:
+            at = left.pop()
+            if at in seen:
+                continue
+            if at == record:
+                return True
+            seen.add(at)
+            left += self.following([at])
+        return False
 
     def barriers(self) -> list[int]:
         """Returns the records of s_barrier."""

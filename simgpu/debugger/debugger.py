@@ -339,9 +339,10 @@ class Debugger(Moment):
         """Returns the records that an address, a label, a line or "barrier" names."""
         if where == "barrier":
             return self.code.barriers()
-        first = self.code.find(where)
+        first, *more = self.code.copies(where)
         named = line_number(where) is not None
-        return (settled_records(self.code, int(self.code.line(first).rpartition(":")[2])) if named else []) or [first]
+        settled = settled_records(self.code, int(self.code.line(first).rpartition(":")[2])) if named else []
+        return settled or [first, *more]
 
     def _at_place(self, number: int, place: WavePlace) -> Breakpoint:
         here = self.stop

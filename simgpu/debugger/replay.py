@@ -155,6 +155,11 @@ class Replay:
 
     # -- points --------------------------------------------------------------------------------
 
+    def scratch(self, wave: int) -> int:
+        """Returns the device address of a wave's private memory."""
+        job = self.worker.job
+        return int(job.scratch) + (max(0, self._slot) * int(job.waves) + wave) * int(job.scratch_wave)
+
     def add(self, record: int, point: Point) -> None:
         """Adds a point at a record, also if the record is lowered only later."""
         self._wanted.append((record, point))

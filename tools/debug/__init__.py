@@ -1,6 +1,7 @@
 """The debugger for people: a prompt in the terminal, answers as trees, and an adapter for editors.
 
     views.py      the prompt's output: stops, registers, tiles, LDS, memory
+    values.py     variables of the source as text
     tree.py       where a value came from, as a tree of lines
     commands.py   the base of all commands, and how they are read
     running.py    the commands that run the workgroup and set breakpoints

@@ -12,6 +12,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,13 @@ from simgpu.debugger.findings import KINDS
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.subject import Subject, subject
-from simgpu.tools.debug import views
+from simgpu.tools.debug import values, views
 from simgpu.tools.debug.messages import Channel
 
 if TYPE_CHECKING:
     from simgpu.debugger.breakpoints import Breakpoint
     from simgpu.debugger.debugger import Debugger, Stop
+    from simgpu.debugger.objects import Object
     from simgpu.tools.debug.prompt import Prompt
 
 CAPABILITIES = {
@@ -44,11 +46,13 @@ CAPABILITIES = {
           for kind in KINDS),
     ],
 }  # fmt: skip
-SCOPES = ("Locals", "Instruction", "VGPR", "AGPR", "SGPR", "State", "Arrays")
+SCOPES = ("Locals", "Globals", "Instruction", "VGPR", "AGPR", "SGPR", "State", "Arrays")
 SCOPE_BITS, LANES_OF = 8, 1 << 20  # of variablesReference: wave << 8 | scope; + LANES_OF · (1 + register) for a register's lanes
+OBJECTS = 1 << 29  # variablesReference of the first object with parts that was sent at this stop
 REASONS = {"breakpoint": "breakpoint", "watchpoint": "data breakpoint", "step": "step", "goto": "goto", "beginning": "entry",
            "interrupted": "pause", "fault": "exception", "ended": "pause"}  # fmt: skip
 MOST_ROWS = 1 << 16  # instructions in an answer
+ELEMENTS = 1 << 16  # parts of an object in an answer
 SOURCE = 1  # sourceReference of the kernel's assembly if it is not a file
 RUNNING = frozenset(("continue", "next", "stepIn", "stepOut", "reverseContinue", "stepBack"))
 
@@ -63,6 +67,7 @@ class Adapter:
         self._held: Debugger | None = None
         self._path = ""  # of the program's source; "" for an operator
         self._kinds: dict[str, list[int]] = {}  # numbers of breakpoints, by the request that set them
+        self._objects: list[tuple[int, str, Object]] = []  # with parts, sent at this stop: wave, expression, object
         self._ended = False
 
     # -- messages ------------------------------------------------------------------------------
@@ -130,6 +135,7 @@ class Adapter:
         return self._held
 
     def _send_stop(self, stop: Stop) -> None:
+        self._objects.clear()
         if stop.kind == "ended":
             self._channel.event("output", category="console", output="the workgroup ended; stepping back is possible\n")
         elif stop.message:
@@ -295,6 +301,8 @@ class Adapter:
 
     def on_variables(self, arguments: dict[str, Any]) -> dict[str, Any]:
         reference = int(arguments["variablesReference"])
+        if reference >= OBJECTS:
+            return {"variables": self._parts(reference, int(arguments.get("start", 0)), int(arguments.get("count") or ELEMENTS))}
         lanes, reference = reference // LANES_OF, reference % LANES_OF
         wave, scope = (reference >> SCOPE_BITS) - 1, (reference & (1 << SCOPE_BITS) - 1) - 1
         if not 0 <= scope < len(SCOPES):
@@ -310,10 +318,11 @@ class Adapter:
         def variable(name: str, value: str, children: int = 0) -> dict[str, Any]:
             return {"name": name, "value": value, "variablesReference": children, **({} if children else {"evaluateName": name})}
 
-        if scope == "Locals":
+        if scope in ("Locals", "Globals"):
             from simgpu.debugger.locals import local_values
 
-            return [variable(each.name, views.summary(each, snapshot.exec)) for each in local_values(held, wave)]
+            wanted = [each for each in local_values(held, wave) if each.is_global == (scope == "Globals")]
+            return [self._variable(wave, each.name, each.name, each.object) for each in wanted]
         if scope in ("VGPR", "AGPR"):
             file, rows = ("v", snapshot.vgprs) if scope == "VGPR" else ("a", snapshot.agprs)
             if register >= 0:
@@ -340,11 +349,34 @@ class Adapter:
         held_by = {reg: snapshot.registers(reg).reshape(-1)[:4] for reg in own}
         return [variable(register_text(reg), " ".join(f"{value:#010x}" for value in values)) for reg, values in held_by.items()]
 
+    def _variable(self, wave: int, name: str, expression: str, found: Object | None) -> dict[str, Any]:
+        """Returns a variable of the source, with a reference to its parts if it has any."""
+        value = values.OPTIMIZED_OUT if found is None else values.brief(found, self._debugger().snapshot(wave).exec)
+        row = {"name": name, "value": value, "evaluateName": expression, "variablesReference": 0}
+        if found is None or not (found.type.count or found.type.members):
+            return row
+        self._objects.append((wave, expression, found))
+        counts = {"indexedVariables": found.type.count} if found.type.count else {"namedVariables": len(found.type.members)}
+        return row | counts | {"variablesReference": OBJECTS + len(self._objects) - 1}
+
+    def _parts(self, reference: int, start: int, count: int) -> list[dict[str, Any]]:
+        """Returns the elements or members of an object that was sent at this stop."""
+        if reference - OBJECTS >= len(self._objects):
+            raise LaunchError(f"no variables have the reference {reference}")
+        wave, expression, whole = self._objects[reference - OBJECTS]
+        dot = "" if whole.type.count else "."
+        parts = islice(whole.children(), start, start + count)
+        return [self._variable(wave, part.name, f"{expression}{dot}{part.name}", part) for part in parts]
+
     def on_setVariable(self, arguments: dict[str, Any]) -> dict[str, Any]:
         from simgpu.debugger.assign import assign
 
-        wave, name = (int(arguments["variablesReference"]) % LANES_OF >> SCOPE_BITS) - 1, str(arguments["name"])
-        assign(self._debugger(), name, str(arguments["value"]), wave)
+        reference, name = int(arguments["variablesReference"]), str(arguments["name"])
+        wave, target = (reference % LANES_OF >> SCOPE_BITS) - 1, name
+        if OBJECTS <= reference < OBJECTS + len(self._objects):
+            wave, target, whole = self._objects[reference - OBJECTS]
+            target = f"{target}{'' if whole.type.count else '.'}{name}"
+        assign(self._debugger(), target, str(arguments["value"]), wave)
         found = self.on_variables({"variablesReference": arguments["variablesReference"]})["variables"]
         return {"value": next((each["value"] for each in found if each["name"] == name), str(arguments["value"]))}
 
@@ -390,11 +422,12 @@ class Adapter:
             return {"result": "\n".join(lines), "variablesReference": 0}
         if text.split("[")[0] in held.names:
             return {"result": str(held.element(text)[1]), "variablesReference": 0}
-        from simgpu.debugger.locals import local_value
+        from simgpu.debugger.locals import object_named
 
-        local = local_value(held, text)
-        if local is not None:  # a hover, or a watched name
-            return {"result": views.summary(local, held.snapshot().exec), "variablesReference": 0}
+        found = object_named(held, text)
+        if found is not None:  # a hover, or a watched name
+            row = self._variable(held.wave, text, text, found)
+            return {"result": row["value"], "variablesReference": row["variablesReference"]}
         return {"result": " ".join(line.strip() for line in views.value(held, text, "")), "variablesReference": 0}
 
     def on_readMemory(self, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from simgpu.debugger.breakpoints import SPECIAL, RegisterNames
 from simgpu.debugger.locals import local_values
 from simgpu.debugger.named import element
 from simgpu.hardware.errors import LaunchError
-from simgpu.tools.debug import views
+from simgpu.tools.debug import values, views
 from simgpu.tools.debug.commands import Commands
 from simgpu.tools.shared.arrays import array_type
 from simgpu.tools.shared.console import show
@@ -164,14 +164,16 @@ class Looking(Commands):
             return
         active, every = self.debugger.snapshot().exec, local_values(self.debugger)
         for each in every:
-            self.output(f"{each.name} = {views.summary(each, active)}" + (f"  (in {each.function})" if each.function else ""))
+            if not each.is_global:
+                where = f"  (in {each.function})" if each.function else ""
+                self.output(f"{each.name} = {values.summary(each, active)}{where}")
         if not every:
             self.output("No locals: the kernel was compiled without -g.")
 
     def do_print(self, text: str) -> None:
-        """print[/x|/d|/u|/f|/h] WHAT: prints a value. WHAT: a variable (i, i[3] of lane 3; of Triton acc, acc[3,0:4]);
-        registers (v17, v[4:7], s[8:9]) as hexadecimal, i32, u32, f32 or f16 halves; an element (C[3,5]); or an expression
-        (f32(v17[3]) * 2)."""
+        """print[/x|/d|/u|/f|/h] WHAT: prints a value. WHAT: a variable (i, i[3] of lane 3; t[3], s.x, p->x, *p, *p@4; of Triton
+        acc, acc[3,0:4]); registers (v17, v[4:7], s[8:9]) as hexadecimal, i32, u32, f32 or f16 halves; an element (C[3,5]); or
+        an expression (f32(v17[3]) * 2)."""
         self.show_value(text)
 
     def show_value(self, text: str) -> None:
@@ -191,7 +193,7 @@ class Looking(Commands):
 
     def _print_variable(self, text: str, form: str) -> bool:
         """Prints a variable of the source, if the text names one. An element of a tensor that was passed takes precedence."""
-        from simgpu.debugger.locals import local_value
+        from simgpu.debugger.locals import object_named
         from simgpu.debugger.marks import marks
         from simgpu.debugger.variables import variables
 
@@ -203,10 +205,10 @@ class Looking(Commands):
             (found,) = variables(self.debugger, [name])
             self._lines(views.variable(found, part.rstrip().removesuffix("]")))
             return True
-        local = local_value(self.debugger, name)
-        if local is not None:
-            self._lines(views.local(local, self.debugger.snapshot().exec, part.rstrip().removesuffix("]"), form))
-        return local is not None
+        held = object_named(self.debugger, text)
+        if held is not None:
+            self._lines(values.lines(held, self.debugger.snapshot().exec, form))
+        return held is not None
 
     def do_lane(self, text: str) -> None:
         """lane apply L[-L] print[/F] REGISTER: prints the register in some lanes (rocgdb)."""

@@ -18,7 +18,6 @@ from simgpu.tools.shared.source_files import source_lines
 
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger, Stop
-    from simgpu.debugger.locals import LocalValue
     from simgpu.debugger.variables import Variable
     from simgpu.hardware.isa.instruction import Reg
 
@@ -81,7 +80,7 @@ def registers(debugger: Debugger, name: str, form: str) -> Iterator[str]:
     for text, row in zip(names, values, strict=True):
         cells = [_cell(value, kind, form or "x") for value in row]
         cells = [cell if active >> lane & 1 else f"({cell})" for lane, cell in enumerate(cells)]
-        yield from _rows(text, cells)
+        yield from lane_rows(text, cells)
 
 
 def all_registers(debugger: Debugger) -> Iterator[str]:
@@ -119,7 +118,7 @@ def source(folders: Sequence[Path], where: str, count: int, here: str = "") -> I
         yield f"{'=>' if f'{file}:{number}' == here else '  '} {number:4} {text}".rstrip()
 
 
-def _rows(name: str, cells: list[str]) -> Iterator[str]:
+def lane_rows(name: str, cells: list[str]) -> Iterator[str]:
     """Yields lanes in rows of eight or four, the first with the name."""
     width = max(map(len, cells))
     many = _columns(width)
@@ -192,42 +191,6 @@ def array(values: np.ndarray, first: int) -> Iterator[str]:
         held = flat[at : at + COLUMNS]
         cells = [f"{float(one):.6g}" if flat.dtype.kind not in "iu" else f"{int(one):#x}" for one in held]
         yield f"{first + at * flat.itemsize:#x}: {' '.join(cells)}"
-
-
-def summary(found: LocalValue, active: int) -> str:
-    """Formats a variable in one line: its value, or those of the first active lanes if they differ."""
-    if found.values is None:
-        return "<optimized out>"
-    form = "x" if found.type in ("pointer", "") else ""
-    if not found.values.ndim:
-        return number(found.values[()], form)
-    lanes = [lane for lane in range(len(found.values)) if active >> lane & 1]
-    shown = [_lane(found.values[lane], form) for lane in lanes]
-    if len(set(shown)) == 1:
-        return shown[0]
-    return "{" + ", ".join(shown[:COLUMNS]) + (", ..." if len(shown) > COLUMNS else "") + "}"
-
-
-def local(found: LocalValue, active: int, part: str, form: str) -> Iterator[str]:
-    """Yields a variable by lanes; (…) marks inactive lanes. part: one lane. Raises LaunchError for a lane that does not exist."""
-    form = form or ("x" if found.type in ("pointer", "") else "")
-    values = found.values
-    if values is None:
-        yield f"{found.name} = <optimized out>"
-    elif not values.ndim:
-        yield f"{found.name} = {number(values[()], form)}"
-    elif part:
-        if not part.isdecimal() or int(part) >= len(values):
-            raise LaunchError(f"{found.name}[{part}]: a lane is a number from 0 to {len(values) - 1}")
-        yield f"{found.name}[{part}] = {_lane(values[int(part)], form)}"
-    else:
-        cells = [_lane(value, form) for value in values]
-        yield from _rows(found.name, [cell if active >> lane & 1 else f"({cell})" for lane, cell in enumerate(cells)])
-
-
-def _lane(value: Any, form: str) -> str:
-    """Formats a lane's number, or its words."""
-    return number(value, form) if not np.ndim(value) else " ".join(number(word, "x") for word in value)
 
 
 def variable(found: Variable, part: str = "") -> Iterator[str]:

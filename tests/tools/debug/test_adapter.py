@@ -197,6 +197,39 @@ def test_values_are_set_and_names_completed(client: Client) -> None:
     assert told["exceptionId"] == "barrier" and "barrier" in told["description"]
 
 
+def test_arrays_and_structs_have_children(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "k.hip"
+    file.write_text("""struct P { int a; float b[3]; };
+__device__ int scale[2] = {5, 6};
+__global__ void k(float *y) {
+    __shared__ P t[64];
+    t[threadIdx.x] = {(int)threadIdx.x, {1, 2, 3}};
+    __syncthreads();
+    y[threadIdx.x] = t[63 - threadIdx.x].a * t[threadIdx.x].b[1] * scale[threadIdx.x & 1];
+}
+""")
+    client.asked("initialize", adapterID="simgpu")
+    client.asked("launch", program=str(file), args="--target mi300x --grid 1 --block 64 --arg zeros:f32:64".split())
+    client.asked("setBreakpoints", source={"path": str(file)}, breakpoints=[{"line": 7}])
+    client.asked("configurationDone")
+    client.stopped()
+    client.run("continue", threadId=1)
+    scopes = {each["name"]: each["variablesReference"] for each in client.asked("scopes", frameId=1)["scopes"]}
+
+    def children(reference: int) -> dict[str, dict[str, Any]]:
+        return {each["name"]: each for each in client.asked("variables", variablesReference=reference)["variables"]}
+
+    t = children(scopes["Locals"])["t"]
+    element = children(t["variablesReference"])["[9]"]
+    assert t["indexedVariables"] == 64 and element["value"] == "{a = 9, b = {1, 2, 3}}" and element["evaluateName"] == "t[9]"
+    member = children(element["variablesReference"])["b"]
+    assert client.asked("setVariable", variablesReference=member["variablesReference"], name="[1]", value="20")["value"] == "20"
+    assert client.asked("evaluate", expression="t[9].b[1]", context="hover")["result"] == "20"
+    assert children(scopes["Globals"])["scale"]["value"] == "{5, 6}"
+    hover = client.asked("evaluate", expression="t[9].b", context="hover")
+    assert list(children(hover["variablesReference"])) == ["[0]", "[1]", "[2]"]
+
+
 def test_the_extension_runs_this_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dap", "--install-vscode", str(tmp_path)]) == 0
     (folder,) = tmp_path.iterdir()

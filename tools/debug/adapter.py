@@ -390,10 +390,8 @@ class Adapter:
 
     def on_completions(self, arguments: dict[str, Any]) -> dict[str, Any]:
         text = str(arguments["text"])[: max(0, int(arguments["column"]) - 1)]
-        before, _, word = text.rpartition(" ")
-        prompt = self._prompt(lambda line: None)
-        found = prompt.completedefault(word) if before.strip() else prompt.completenames(word)
-        return {"targets": [{"label": name, "start": len(text) - len(word), "length": len(word)} for name in found]}
+        found, typed = self._prompt(lambda line: None).completions(text)
+        return {"targets": [{"label": name, "start": len(text) - typed, "length": typed} for name in found]}
 
     def on_exceptionInfo(self, arguments: dict[str, Any]) -> dict[str, Any]:
         stop = self._debugger().stop

@@ -38,22 +38,22 @@ class Commands(cmd.Cmd):
 
     # -- the loop ------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Reads commands until `quit` or the end of the input. Ctrl-C at the prompt discards the line."""
-        self.intro = "\n".join(views.stop_lines(self.debugger, self.debugger.stop))
+    def run(self, read: Callable[[str], str]) -> None:
+        """Runs the lines that `read` returns for the prompt, until `quit` or EOFError. Ctrl-C discards the line."""
+        self._lines(views.stop_lines(self.debugger, self.debugger.stop))
         while True:
             try:
-                self.cmdloop(self.intro)
-                return
+                if self.onecmd(read(self.prompt)):
+                    return
             except KeyboardInterrupt:
-                self.intro = ""
                 self.output("")
+            except EOFError:
+                self.output("")
+                return
 
     def onecmd(self, line: str) -> bool:
         """Runs one command. Returns True to end the loop."""
         self.failed = False
-        if line.strip() == "EOF":
-            return True
         try:
             return bool(super().onecmd(line))
         except SimError as error:
@@ -83,8 +83,15 @@ class Commands(cmd.Cmd):
         """Returns the names of the commands."""
         return [name[3:].replace("_", "-") for name in dir(self) if name.startswith("do_")]
 
-    def completenames(self, text: str, *unused: object) -> list[str]:
-        return [name for name in self.commands() if name.startswith(text)]
+    def completions(self, line: str) -> tuple[list[str], int]:
+        """Returns the names that may continue a line, and the length of the part that they replace."""
+        before, _, word = line.rpartition(" ")
+        known = self.names() if before.strip() else self.commands()
+        return sorted({name for name in known if name.startswith(word)}), len(word)
+
+    def names(self) -> list[str]:
+        """Returns the names that arguments of commands may have."""
+        raise NotImplementedError
 
     def _lines(self, lines: Iterable[str]) -> None:
         for line in lines:

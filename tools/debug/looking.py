@@ -81,10 +81,9 @@ class Looking(Commands):
         assign(self.debugger, target, value)
         self.show_value(target.strip().removeprefix("$") if target.strip() != "scc" else "scc")
 
-    def completedefault(self, text: str, *unused: object) -> list[str]:
-        """Completes the arguments of a command: variables, arrays, special registers."""
-        names = [*(each.name for each in local_values(self.debugger)), *self.debugger.names, *SPECIAL]
-        return sorted({name for name in names if name.startswith(text)})
+    def names(self) -> list[str]:
+        """Returns the names that arguments of commands may have: variables, arrays, special registers."""
+        return [*(each.name for each in local_values(self.debugger)), *self.debugger.names, *SPECIAL]
 
     def do_display(self, text: str) -> None:
         """display [/F] WHAT: prints it (as `print`) now and at every stop; without WHAT, all displays now."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simgpu.tools.debug.looking import Looking
 from simgpu.tools.debug.running import RunningCommands
 
-HISTORY = 1000
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
 
 
 class Prompt(RunningCommands, Looking):
@@ -28,32 +29,46 @@ def carry_out(prompt: Prompt, commands: Iterable[str]) -> bool:
 
 
 def interactive(prompt: Prompt) -> None:
-    """Runs the prompt; at a terminal with completion, and with the history of earlier sessions, if the host has readline."""
-    if not sys.stdin.isatty():
-        prompt.use_rawinput = False
-        prompt.stdout = sys.stdout
-        prompt.run()
-        return
-    with _history():
-        prompt.run()
+    """Runs the prompt; at a terminal with completion, and with the history of earlier sessions."""
+    read: Callable[[str], str] = terminal(prompt).prompt if sys.stdin.isatty() else _read_line
+    prompt.run(read)
 
 
-@contextlib.contextmanager
-def _history() -> Iterator[None]:
-    """Reads the history of earlier sessions, and writes it at the end. A file that cannot be read or written is left out."""
+def terminal(prompt: Prompt) -> PromptSession[str]:
+    """Returns a session at the terminal. Tab completes; arrow keys and Ctrl-R search the history."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    class Names(Completer):
+        """Names of commands, then those of variables, arrays and registers."""
+
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+            names, typed = prompt.completions(document.text_before_cursor)
+            yield from (Completion(name, start_position=-typed) for name in names)
+
+    file = _history_file()
+    history = FileHistory(str(file)) if file else InMemoryHistory()
+    return PromptSession(history=history, completer=Names(), complete_while_typing=False)
+
+
+def _history_file() -> Path | None:
+    """Returns the file of the history, None if it cannot be written."""
+    folder = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "simgpu")
+    file = folder / "debug_history"
     try:
-        import readline
-    except ImportError:
-        yield
-        return
-    state = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "simgpu")
-    readline.set_history_length(HISTORY)
-    readline.set_completer_delims(" \t\n")
-    with contextlib.suppress(OSError):
-        readline.read_history_file(state / "debug_history")
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            state.mkdir(parents=True, exist_ok=True)
-            readline.write_history_file(state / "debug_history")
+        folder.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        return file if os.access(file, os.R_OK | os.W_OK) else None
+    except OSError:
+        return None
+
+
+def _read_line(text: str) -> str:
+    """Reads a line from a pipe or a file, after the prompt. Raises EOFError at its end."""
+    print(text, end="", flush=True)
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\r\n")

@@ -8,10 +8,15 @@ import random
 from pathlib import Path
 
 import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 from simgpu.tools.cases.subject import subject
 from simgpu.tools.cli import main
-from simgpu.tools.debug.prompt import Prompt, carry_out
+from simgpu.tools.debug.prompt import Prompt, carry_out, interactive, terminal
 
 GEMM = "-m 20 -n 18 -k 20 --threads 1".split()
 
@@ -84,8 +89,8 @@ def test_set_is_gdbs_and_names_are_completed() -> None:
     asked = subject("debug", "gemm", GEMM)
     with asked.debugger() as debugger:
         prompt = Prompt(debugger, asked, lambda line: None)
-        assert prompt.completenames("disp") == ["display"] and prompt.completedefault("ex") == ["exec"]
-        assert {"A", "B", "C"} <= set(prompt.completedefault(""))
+        assert prompt.completions("disp") == (["display"], 4) and prompt.completions("p ex") == (["exec"], 2)
+        assert {"A", "B", "C"} <= set(prompt.completions("p ")[0])
 
 
 def test_the_verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,16 +198,31 @@ def test_all_registers_that_the_kernel_declares() -> None:
     assert every[0].startswith("exec  0x") and max(map(len, every)) <= 80 and 0 < len(after(lines, "info operands")) < len(every)
 
 
-def test_the_history_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readline = pytest.importorskip("readline")
-    from simgpu.tools.debug.prompt import _history
-
+def test_a_session_at_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tab completes commands and names; an earlier session's lines come back."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with _history():
-        readline.add_history("info registers")
-    readline.clear_history()
-    with _history():
-        assert readline.get_history_item(1) == "info registers"
+    asked, lines = subject("debug", "gemm", GEMM), list[str]()
+    with asked.debugger() as debugger:
+        prompt = Prompt(debugger, asked, lines.append)
+        completer = terminal(prompt).completer
+        assert completer is not None
+        found = list(completer.get_completions(Document("p exe"), CompleteEvent()))
+        assert [(each.text, each.start_position) for each in found] == [("exec", -3)]
+        for keys in ("display C[0,0]\rquit\r", "\x1b[A\x1b[A\r\x04"):  # the second: twice the arrow up
+            lines.clear()
+            with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
+                keyboard.send_text(keys)
+                prompt.run(terminal(prompt).prompt)
+            assert any(line.startswith("C[0,0] = ") for line in lines), (keys, lines)
+
+
+def test_lines_of_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("step 2\n\np s4"))
+    asked = subject("debug", "gemm", GEMM)
+    with asked.debugger() as debugger:
+        interactive(Prompt(debugger, asked))
+    shown = capsys.readouterr().out
+    assert "#2 " in shown and "#4 " in shown and "(simgpu) s4 = " in shown and shown.endswith("(simgpu) \n")
 
 
 def test_findings_are_listed_and_stop() -> None:

@@ -30,7 +30,7 @@ def carry_out(prompt: Prompt, commands: Iterable[str]) -> bool:
 
 def interactive(prompt: Prompt) -> None:
     """Runs the prompt; at a terminal with completion, and with the history of earlier sessions."""
-    read: Callable[[str], str] = terminal(prompt).prompt if sys.stdin.isatty() else _read_line
+    read: Callable[[str], str] = terminal(prompt).prompt if sys.stdin.isatty() else input
     prompt.run(read)
 
 
@@ -63,12 +63,3 @@ def _history_file() -> Path | None:
         return file if os.access(file, os.R_OK | os.W_OK) else None
     except OSError:
         return None
-
-
-def _read_line(text: str) -> str:
-    """Reads a line from a pipe or a file, after the prompt. Raises EOFError at its end."""
-    print(text, end="", flush=True)
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError
-    return line.rstrip("\r\n")

@@ -82,7 +82,7 @@ class GPU:
 
 
 class GPUs:
-    """Devices of a program. A thread that changes them or runs a kernel holds `busy`."""
+    """Devices of a program. A thread that changes them holds `busy`. `launch` may run in a thread for each device."""
 
     def __init__(self, options: Options, arena: Arena) -> None:
         self.options = options
@@ -219,9 +219,10 @@ class GPUs:
 
     def _all_defined(self) -> None:
         """Marks all memory as defined, after a launch that did not track its writes."""
-        for owned in self.owned.values():
-            for allocation in owned.adopted.values():
-                if allocation.undefined is not None and not allocation.whole:
-                    allocation.undefined[:] = 0
-                    allocation.whole = True
+        with self.busy:
+            for owned in self.owned.values():
+                for allocation in owned.adopted.values():
+                    if allocation.undefined is not None and not allocation.whole:
+                        allocation.undefined[:] = 0
+                        allocation.whole = True
 

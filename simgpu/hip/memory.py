@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 
 import numpy as np
 
@@ -24,6 +25,7 @@ class Arena:
         self.base = base
         self._file, self._nbytes = file, nbytes
         self._next = base + nbytes - module_bytes
+        self._lock = threading.Lock()  # for `_next`
         self.bytes = _map(file, nbytes)
         self.undefined = _map(shadow, nbytes)
         self._shared: dict[int, np.ndarray] = {}  # other processes' bytes, by their address here
@@ -66,8 +68,9 @@ class Arena:
 
     def reserve(self, nbytes: int) -> tuple[int, np.ndarray]:
         """Reserves address space for `nbytes`, page aligned; returns its address and its bytes, which are zero."""
-        address = self._next
-        self._next += -(-(nbytes + GAP) // PAGE) * PAGE
+        with self._lock:
+            address = self._next
+            self._next += -(-(nbytes + GAP) // PAGE) * PAGE
         return address, self.view(address, nbytes)
 
 

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 import numpy as np
 
-VERSION = 2
+VERSION = 3
 FRAME = struct.Struct("<II")  # kind, number of bytes that follow; in a reply: status, bytes
 # Version of the protocol, process id, address of the arena, its bytes, its bytes for code objects, path of the program.
 HELLO = struct.Struct("<IIQQQ1024s")
@@ -18,7 +18,8 @@ HELLO = struct.Struct("<IIQQQ1024s")
 LAUNCH = struct.Struct("<I3I3IIIIQII")
 FINDING = struct.Struct("<Q32s")  # return address, kind
 SHARE = struct.Struct("<QQQIi")  # address, bytes, offset in the file; a process, and its descriptor of the file
-DESCRIPTORS = 4  # arena, log, shadow, socket of the launches
+MAX_DEVICES = 16  # as in the library's internal.h
+DESCRIPTORS = 3 + MAX_DEVICES  # arena, log, shadow, and a socket of the launches of each device
 SITES = 6
 ENTRY = np.dtype(
     [("kind", "<u4"), ("device", "<u4"), ("memory", "<u4"), ("access", "<u2"), ("read_only", "<u2"), ("address", "<u8"),
@@ -150,7 +151,7 @@ class Greeting:
     arena: int  # address in the program
     arena_bytes: int
     module_bytes: int  # bytes for code objects
-    descriptors: tuple[int, ...]  # arena, log, shadow, socket of the launches
+    descriptors: tuple[int, ...]  # see DESCRIPTORS
 
 
 def greeting(peer: socket.socket) -> Greeting:

@@ -1,7 +1,8 @@
 """The server of one program: answers its HIP library, runs its kernels, reports faults.
 
-Two threads: one answers requests, the other runs launches in the order of arrival. A thread holds `GPUs.busy` to use
-shared state.
+One thread answers requests. Each device has a thread that runs its launches in the order of arrival, so kernels of several
+devices run at the same time and may wait for each other. A thread holds `GPUs.busy` to use shared state, but not while its
+kernel runs.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ class Server:
     def __init__(self, peer: socket.socket, options: Options, compile: Compile) -> None:
         self._peer, self._options, self._compile = peer, options, compile
         self._hello: Greeting = greeting(peer)
-        arena, log, shadow, launches = self._hello.descriptors
-        self._launches = socket.socket(fileno=launches)
+        arena, log, shadow, *launches = self._hello.descriptors
+        self._launches = [socket.socket(fileno=number) for number in launches]  # one for each device, and for those that are not
         self._log = np.frombuffer(mmap.mmap(log, LOG_BYTES, mmap.MAP_SHARED | 0x4000), ENTRY, LOG_BYTES // ENTRY.itemsize)
         self._read = 0  # number of entries of the log that were applied
         self._boards = [hardware.target(board) for board in options.boards]
@@ -100,14 +101,13 @@ class Server:
         self._sites = CallSites(self._hello.process)
         self._seen: Counter[str] = Counter()  # launches by kernel
         self._times: dict[tuple[int, LaunchShape], float | None] = {}  # seconds by the model, of kernels by their number
-        self._failed_batch = 0  # the last batch of launches in which one failed
         self.record = ProcessRecord(self._hello.path, self._hello.process, tell, options.suppressions)
 
     def serve(self) -> None:
         """Serves until the program ends."""
         reply(self._peer, HipStatus.SUCCESS, self._configuration())
-        runner = threading.Thread(target=self._run_launches, daemon=True)
-        runner.start()
+        for _, launches in zip(self._boards, self._launches):
+            threading.Thread(target=self._run_launches, args=(launches,), daemon=True).start()
         try:
             while True:
                 self._answer(next_message(self._peer))
@@ -253,19 +253,20 @@ class Server:
 
     # -- launches --------------------------------------------------------------------------------
 
-    def _run_launches(self) -> None:
-        answers = b""
+    def _run_launches(self, launches: socket.socket) -> None:
+        """Runs the launches of a device, which come through a socket."""
+        answers, failed = b"", 0  # failed: the last batch of launches in which one failed
         try:
             while True:
-                data = next_message(self._launches).data
+                data = next_message(launches).data
                 *_, batch, behind = LAUNCH.unpack_from(data)
                 # Launches after a failed one were sent before the program could know.
-                status, text = self._try_launch(data) if batch != self._failed_batch else (HipStatus.SUCCESS, b"")
+                status, text = self._try_launch(data) if batch != failed else (HipStatus.SUCCESS, b"")
                 if status:
-                    self._failed_batch = batch
+                    failed = batch
                 answers += answer(status, text)
                 if text or not behind:  # the program waits for all of a batch, but its output is seen at once
-                    send(self._launches, answers)
+                    send(launches, answers)
                     answers = b""
         except ProgramEnded:
             pass
@@ -290,29 +291,31 @@ class Server:
         function = self._gpus.functions[number]
         arguments = data[LAUNCH.size : LAUNCH.size + nbytes]
         name = function.kernel.title
-        record = self.record.kernel(name, self._boards[function.device].name)
-        self._seen[name] += 1
-        checked = (bool(self._options.check) or self._options.weak is not None) and self._is_selected(name)
         printed = io.StringIO()
         shape = LaunchShape((sx, sy, sz), (bx, by, bz), lds, bool(cooperative))
-        observe = self._options.observe if self._seen[name] == 1 and not cooperative else None
         with self._gpus.busy:
+            record = self.record.kernel(name, self._boards[function.device].name)
+            self._seen[name] += 1
+            checked = (bool(self._options.check) or self._options.weak is not None) and self._is_selected(name)
+            observe = self._options.observe if self._seen[name] == 1 and not cooperative else None
             self._read_log(position)
             if self._options.time:
                 record.time(self._modelled_seconds(number, shape, arguments))
-            try:
-                run, observed = self._gpus.launch(function, shape, arguments, checked, printed, observe)
-            except SimError as error:
+        try:
+            run, observed = self._gpus.launch(function, shape, arguments, checked, printed, observe)
+        except SimError as error:
+            with self._gpus.busy:
                 record.failed += 1
                 return self._note_failure(function.kernel, name, error), _text(printed)
-            except Exception as error:  # a bug here: the program continues, and the record reports it
-                self.record.error(f"kernel {name}: internal error, {type(error).__name__}: {error}; please report it")
-                return HipStatus.LAUNCH_FAILURE, _text(printed)
-        record.note(run, checked)
-        if observed:
-            self.record.observed.append(observed)
-        for finding in run.findings:
-            record.findings += self._note_kernel(finding, name)
+        except Exception as error:  # a bug here: the program continues, and the record reports it
+            self.record.error(f"kernel {name}: internal error, {type(error).__name__}: {error}; please report it")
+            return HipStatus.LAUNCH_FAILURE, _text(printed)
+        with self._gpus.busy:
+            record.note(run, checked)
+            if observed:
+                self.record.observed.append(observed)
+            for finding in run.findings:
+                record.findings += self._note_kernel(finding, name)
         return HipStatus.SUCCESS, _text(printed)
 
     def _modelled_seconds(self, number: int, shape: LaunchShape, arguments: bytes) -> float | None:

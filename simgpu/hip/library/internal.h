@@ -169,7 +169,8 @@ extern __thread int current_device;
 
 Error begin(void);  // connects to the server: every call starts with it
 Error ask(u32 kind, const void *head, size_t head_bytes, const void *body, size_t body_bytes, Reply *reply);
-Error ask_launches(const void *messages, size_t bytes, u32 count, void (*take)(const Reply *));  // returns the replies' first error
+// Sends launches of a device; returns the replies' first error.
+Error ask_launches(int device, const void *messages, size_t bytes, u32 count, void (*take)(const Reply *));
 void finding(const char *kind, void *site, const char *format, ...) __attribute__((format(printf, 3, 4)));
 u64 log_position(void);
 

@@ -168,6 +168,7 @@ hipError_t hipDeviceGetAttribute(int *value, int attribute, int device);
 hipError_t hipDeviceCanAccessPeer(int *can, int device, int peer);
 hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags);
 hipError_t hipMalloc(void **pointer, size_t bytes);
+hipError_t hipExtMallocWithFlags(void **pointer, size_t bytes, unsigned flags);
 hipError_t hipMallocManaged(void **pointer, size_t bytes, unsigned flags = 1);
 hipError_t hipMallocPitch(void **pointer, size_t *pitch, size_t width, size_t height);
 hipError_t hipMallocAsync(void **pointer, size_t bytes, hipStream_t stream);

@@ -1,7 +1,8 @@
 // Connection to the server: finding it, requests and replies, the log of allocations.
 //
-// There are two sockets, so that requests and launches do not wait for each other. The library writes allocations into a log in
-// shared memory. Each launch names a position in the log: the server first reads the log up to there.
+// Requests have one socket, and the launches of each device another, so that no device waits for another's kernel. The library
+// writes allocations into a log in shared memory. Each launch names a position in the log: the server first reads the log up to
+// there.
 #include "internal.h"
 
 #include <dlfcn.h>
@@ -20,9 +21,9 @@
 #include <unistd.h>
 
 #define GREETING 1
-#define PROTOCOL 2
+#define PROTOCOL 3
 #define LOG_BYTES (64ull << 30)
-#define DESCRIPTORS 4
+#define DESCRIPTORS (3 + MAX_DEVICES)
 #define SECONDS_AT_EXIT 10
 
 struct State state;
@@ -37,7 +38,8 @@ typedef struct {
     int socket;
     pthread_mutex_t mutex;
 } Channel;
-static Channel requests = {-1, PTHREAD_MUTEX_INITIALIZER}, launches = {-1, PTHREAD_MUTEX_INITIALIZER};
+static Channel requests = {-1, PTHREAD_MUTEX_INITIALIZER};
+static Channel launches[MAX_DEVICES];  // one of each device
 
 // -- the log -------------------------------------------------------------------------------------
 
@@ -155,18 +157,19 @@ Error ask(u32 kind, const void *head, size_t head_bytes, const void *body, size_
     return exchange(&requests, kind, head, head_bytes, body, body_bytes, reply);
 }
 
-Error ask_launches(const void *messages, size_t bytes, u32 count, void (*take)(const Reply *)) {
+Error ask_launches(int device, const void *messages, size_t bytes, u32 count, void (*take)(const Reply *)) {
     Error error = SUCCESS;
-    pthread_mutex_lock(&launches.mutex);
-    bool fine = send_all(launches.socket, messages, bytes);
+    Channel *channel = &launches[device];
+    pthread_mutex_lock(&channel->mutex);
+    bool fine = send_all(channel->socket, messages, bytes);
     for (u32 i = 0; i < count && fine; i++) {
         Reply reply = {0};
-        fine = receive_reply(launches.socket, &reply);
+        fine = receive_reply(channel->socket, &reply);
         if (fine) take(&reply);
         if (fine && !error) error = reply.status;
         free(reply.data);
     }
-    pthread_mutex_unlock(&launches.mutex);
+    pthread_mutex_unlock(&channel->mutex);
     return fine ? error : lost();
 }
 
@@ -302,22 +305,28 @@ static Error start(void) {
         say("no simulator: start the program with `simgpu hip`, or set the environment with `eval \"$(simgpu hip --env)\"`");
         return NO_DEVICE;
     }
-    int pair[2], arena = -1;
+    int arena = -1, descriptors[DESCRIPTORS];
     if (!map_arena(&arena)) {
         say("the address range from %#llx on cannot be mapped (a limit of address space, ulimit -v?)", ARENA);
         return OUT_OF_MEMORY;
     }
     int log = shared_memory("simgpu-log", LOG_BYTES), shadow = shared_memory("simgpu-shadow", ARENA_BYTES);
-    if (log < 0 || shadow < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) return OUT_OF_MEMORY;
+    if (log < 0 || shadow < 0) return OUT_OF_MEMORY;
+    descriptors[0] = arena, descriptors[1] = log, descriptors[2] = shadow;
+    for (int i = 0; i < MAX_DEVICES; i++) {
+        int pair[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) return OUT_OF_MEMORY;
+        pthread_mutex_init(&launches[i].mutex, NULL);
+        launches[i].socket = pair[0], descriptors[3 + i] = pair[1];
+    }
     int socket = path ? connect_to(path) : start_server(command);
     if (socket < 0) {
         say("the simulator cannot be reached: %s", strerror(errno));
         return NO_DEVICE;
     }
-    int descriptors[DESCRIPTORS] = {arena, log, shadow, pair[1]};
     Reply reply = {0};
     bool fine = greet(socket, descriptors) && receive_reply(socket, &reply) && reply.status == SUCCESS && configure(&reply);
-    close(pair[1]);
+    for (int i = 0; i < MAX_DEVICES; i++) close(descriptors[3 + i]);
     if (!fine) {
         say("the simulator did not start: %s", reply.data && reply.bytes ? (char *)reply.data : "it ended before it answered");
         return NO_DEVICE;
@@ -328,7 +337,7 @@ static Error start(void) {
     close(log);
     if (entries == MAP_FAILED || mapped == MAP_FAILED) return entries = NULL, OUT_OF_MEMORY;
     state.shadow = mapped, state.shadow_file = shadow;
-    requests.socket = socket, launches.socket = pair[0];
+    requests.socket = socket;
     pthread_atfork(NULL, NULL, in_child_process);
     return SUCCESS;
 }

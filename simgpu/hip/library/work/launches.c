@@ -61,7 +61,7 @@ Error run_batch(Operation *const *operations, u32 count) {
         memcpy(at, &message, sizeof message), memcpy(at + sizeof message, it->arguments, it->bytes);
         at += message_bytes(it);
     }
-    Error error = ask_launches(messages, bytes, count, print);
+    Error error = ask_launches(operations[0]->stream->device, messages, bytes, count, print);
     free(messages);
     return error;
 }

@@ -64,7 +64,7 @@ ORDER = {
         "engine/allocations.py",
         "engine/hostcall",
         "engine/workers",
-        "engine/lowering engine/workgroup.py engine/finding.py engine/failures.py",
+        "engine/lowering engine/workgroup.py engine/finding.py engine/failures.py engine/node.py",
         "engine/suppressions.py engine/numbers.py",
         "engine/program.py",
         "engine/accounts.py",

@@ -13,6 +13,7 @@ From the ground up; a file imports only those above it (`ORDER` in tests/test_im
     numbers.py         instructions that compute on numbers although floats are elements of a ring
     program.py         instructions to records, each with its handler
     accounts.py        counters that executed instructions add to
+    node.py            Node: GPUs whose launches may run at the same time
     dispatch.py        Dispatch: one launch as checks, errors and findings see it
     positions.py       places in a launch: instructions, arguments' elements, findings
     result.py          Run: counts, counters, fidelity

@@ -46,6 +46,7 @@ class Allocation:
     whole: bool = False  # True if all bits were found to be defined
     lead: int = 0  # bytes from the start of `data` to `address`
     host: bool = False  # True if the host owns the memory
+    fine: bool = True  # False if other devices see accesses only between kernels (coarse-grained memory)
     # Name of the element at an address ("" for none), if the memory's owner knows it better than the launch.
     element: Callable[[int], str] | None = None
 

@@ -18,6 +18,7 @@ from simgpu.engine.check import Check, guard
 from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.failures import name_of
 from simgpu.engine.hostcall.heap import Heap
+from simgpu.engine.node import Node
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run
 from simgpu.engine.suppressions import Suppressions
@@ -151,6 +152,8 @@ class Device:
         self.memory = DeviceMemory(bool(check) and any(one.undefined for one in checks), unique_bytes)
         self.checks = checks  # guarded from here on
         self.weak, self.schedule = weak, schedule
+        self.node: Node | None = None  # devices that share memory with this one, and its number among them
+        self.number = 0
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.timeout = timeout

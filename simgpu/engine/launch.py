@@ -102,6 +102,7 @@ class Launch(Dispatch):
         self.code, self.bias, self.origins = kernel.module.code, kernel.module.bias, kernel.module.origins
         self.device = device = kernel.module.device
         self.chip, self.memory, self.shadows, self.check = device.descriptor, device.memory, device.shadows, device.check
+        self.node, self.number = device.node, device.number
         self.suppressions, self.weak = device.suppressions, device.weak
         self.seed = device.schedule if device.weak is None else device.weak
         self.max_instructions, self.timeout = device.max_instructions, device.timeout

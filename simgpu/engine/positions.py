@@ -49,15 +49,16 @@ def location_of(launch: Dispatch, record: int) -> Location:
 
 def finding_at(
     launch: Dispatch, record: int, kind: str, message: str, *,
-    earlier: int | None = None, event: Event | None = None, **fields: Any,
+    earlier: int | None = None, by: Dispatch | None = None, event: Event | None = None, **fields: Any,
 ) -> Finding:  # fmt: skip
     """Returns a finding at a record's instruction.
 
-    earlier: record of the other instruction that it names. event: a handler's report, which gives wave, lanes and count.
+    earlier: record of the other instruction that it names. by: its launch (default: the same).
+    event: a handler's report, which gives wave, lanes and count.
     """
     here = location_of(launch, record)
     if earlier is not None:
-        there = location_of(launch, earlier)
+        there = location_of(by or launch, earlier)
         fields |= {"other_pc": there.pc, "other_text": there.text, "other_source": there.source, "other_frames": there.frames}
     if event is not None:
         seen = {"wave": event.wave, "workgroup": event.workgroup, "lanes": lanes_of(event.lanes), "count": event.count}

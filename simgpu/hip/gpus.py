@@ -12,6 +12,7 @@ import numpy as np
 
 from simgpu.device import Device, Kernel, Module
 from simgpu.engine.allocations import Allocation
+from simgpu.engine.node import Node
 from simgpu.engine.result import Run
 from simgpu.hip.memory import Arena, ArenaMemory
 from simgpu.hip.options import Observe, Options
@@ -29,6 +30,7 @@ class OwnedAllocation:
     number: int  # its number among allocations of its kind
     address: int
     nbytes: int
+    fine: bool  # False for coarse-grained memory
     sites: tuple[int, ...]  # return addresses of the calls that allocated it
     home: int = 0  # address of the bytes in the arena, if it is mapped memory
     access: int = 0  # GPUs that can access mapped memory, as bits
@@ -69,14 +71,15 @@ class Function:
 class GPU:
     """Two devices that share memory: one for launches with checks or in weak mode, one for launches without."""
 
-    def __init__(self, board: str, options: Options, arena: Arena) -> None:
+    def __init__(self, board: str, options: Options, arena: Arena, node: Node | None, index: int) -> None:
         self.checking = Device(
             board, check=options.check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout,
             ring=options.ring, weak=options.weak,
         )  # fmt: skip
+        self.checking.node, self.checking.number = node, index
         self.memory = self.checking.memory = ArenaMemory(arena, self.checking.memory.checked)
         self.plain = self.checking.sharing([])
-        self.plain.weak = None
+        self.plain.weak = self.plain.node = None
         self.plain.stdout = self.plain.stderr = None  # the program's own launches print elsewhere
         self.peers: set[int] = set()
 
@@ -88,7 +91,8 @@ class GPUs:
         self.options = options
         self.arena = arena
         self.busy = threading.RLock()
-        self.gpus = [GPU(board, options, arena) for board in options.boards]
+        node = Node() if len(options.boards) > 1 else None
+        self.gpus = [GPU(board, options, arena, node, index) for index, board in enumerate(options.boards)]
         self.owned: dict[int, OwnedAllocation] = {}  # by address; freed ones stay for messages
         self.modules: dict[int, tuple[int, Module, Module]] = {}  # GPU, and the module on its two devices
         self.functions: list[Function] = []
@@ -108,7 +112,8 @@ class GPUs:
             before = self.owned.get(address)  # a graph's memory is allocated again
             sites = tuple(int(site) for site in entry["sites"]) if before is None else before.sites
             owned = OwnedAllocation(
-                AllocationKind(int(entry["memory"])), device, int(entry["number"]), address, int(entry["bytes"]), sites,
+                AllocationKind(int(entry["memory"])), device, int(entry["number"]), address, int(entry["bytes"]),
+                not entry["coarse"], sites,
                 int(entry["home"]), int(entry["access"]), int(entry["read_only"]),
             )  # fmt: skip
             self.owned[address] = owned
@@ -146,6 +151,7 @@ class GPUs:
         else:
             reachable = -(-owned.nbytes // pad) * pad if pad else owned.nbytes
             owned.adopted[index] = memory.adopt(owned.address, owned.nbytes, owned.label, reachable)
+        owned.adopted[index].fine = owned.fine
 
     def _set_peer(self, index: int, peer: int, on: bool, pad: int) -> None:
         (self.gpus[index].peers.add if on else self.gpus[index].peers.discard)(peer)

@@ -22,8 +22,8 @@ MAX_DEVICES = 16  # as in the library's internal.h
 DESCRIPTORS = 3 + MAX_DEVICES  # arena, log, shadow, and a socket of the launches of each device
 SITES = 6
 ENTRY = np.dtype(
-    [("kind", "<u4"), ("device", "<u4"), ("memory", "<u4"), ("access", "<u2"), ("read_only", "<u2"), ("address", "<u8"),
-     ("bytes", "<u8"), ("number", "<u8"), ("sites", "<u8", SITES), ("home", "<u8")]
+    [("kind", "<u4"), ("device", "<u4"), ("memory", "<u2"), ("coarse", "<u2"), ("access", "<u2"), ("read_only", "<u2"),
+     ("address", "<u8"), ("bytes", "<u8"), ("number", "<u8"), ("sites", "<u8", SITES), ("home", "<u8")]
 )  # fmt: skip
 LOG_BYTES = 64 << 30
 

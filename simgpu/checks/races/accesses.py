@@ -32,6 +32,7 @@ from simgpu.checks.races.order import (  # fmt: skip
     holds,
     note_lock,
     order_of,
+    site_of,
     state_of,
 )
 from simgpu.checks.races.pending import SWAP, exchange, lanes_displaced, pending_of, wait_for_swap
@@ -45,11 +46,12 @@ from simgpu.checks.races.releases import (  # fmt: skip
     new_release,
     observe,
     observed_lately,
+    reach_of,
     says_again,
-    scope_at,
     segment_of,
     stale_scalar,
     stores_complete,
+    was_over,
     who_of,
     write_back,
 )
@@ -70,7 +72,7 @@ WAY_BITS = 19  # bits of the releasing record, and of the observing one
 WAY, LACK_SHIFT = (1 << WAY_BITS) - 1, c.SITE_BITS + 2 * WAY_BITS
 HASH = 0x9E3779B97F4A7C15 >> 2  # factor of a hash of link numbers
 # Cache operations.
-WRITE_BACK, INVALIDATE, SCALAR_INVALIDATE = range(3)
+WRITE_BACK, WRITE_BACK_FAR, INVALIDATE, INVALIDATE_FAR, INVALIDATE_L2, SCALAR_INVALIDATE = range(6)
 
 
 _dispatch_number = part(dispatch_number)
@@ -78,9 +80,9 @@ _dispatch_number = part(dispatch_number)
 
 @part
 def group_of(wave: int, block: Any) -> int:
-    """Returns the number of the wave's workgroup in the launch."""
+    """Returns the number of the wave's workgroup, as cells hold it."""
     group = slot_of(wave).group
-    return _dispatch_number(group[0], group[1], group[2], block.grid[0], block.grid[1])
+    return block.first_group + _dispatch_number(group[0], group[1], group[2], block.grid[0], block.grid[1])
 
 
 class CellAccess(NamedTuple):
@@ -118,18 +120,18 @@ def exempt(access: CellAccess, cell: int, written: bool) -> bool:
         both = flags & COHERENT
     if both == 0:
         return False
-    needed = needed_scope(cell ^ access.tag)
-    return min(scope_at(access.block, cell & c.SITES), scope_at(access.block, access.record)) >= needed
+    block, area, needed = access.block, access.area, needed_scope(access.block, access.tag, cell)
+    return min(reach_of(block, area, cell & c.SITES), reach_of(block, area, access.tag & c.SITES)) >= needed
 
 
 @part
 def cause_of(access: CellAccess, cell: int, written: bool) -> ClashCause:
     """Returns the reason why a clashing cell is not ordered before the access."""
-    if exempt(access, cell, written):
+    if was_over(access.block, cell) or exempt(access, cell, written):
         return ClashCause(ORDERED_BEFORE, 0, 0)
     if access.block.synchronises == 0:
         return ClashCause(NOTHING, 0, 0)
-    return lack_of(access.block, access.slot, access.order, access.tag, cell, access.flags, written)
+    return lack_of(access.block, access.area, access.slot, access.order, access.tag, cell, access.flags, written)
 
 
 @part
@@ -170,8 +172,9 @@ def report(access: CellAccess, cell: int, at: int, who: int, cover: Cover, cause
     tag = access.tag
     address = access.area.address + cover.start + at * cover.unit
     seen = cover.lane + at * cover.unit // cover.size | who
-    here, there = access.record & c.SITES, cell & c.SITES
-    if there > here:
+    here, there = tag & c.SITES, cell & c.SITES
+    own = there >= access.block.first_site and there < access.block.first_site + access.block.records
+    if there > here and own:
         here, there = there, here
         seen |= SWAPPED
     other, mine, theirs = cell >> c.GROUP_SHIFT << 4 | (cell >> c.WAVE_SHIFT & 15), tag >> c.GROUP_SHIFT, cell >> c.GROUP_SHIFT
@@ -212,7 +215,7 @@ def compare_with_cells(access: CellAccess, cells: int, first: int, count: int, c
                 if clashes(cell, tag, access.floor, c.ATOMIC, 0):
                     segment = segment_of(block, cell)
                     if segment and not observed_lately(access.order, segment):
-                        observe(access.wave, block, access.order, who_of(block, tag), access.record, segment)
+                        observe(access.wave, block, area, access.order, who_of(block, tag), access.record, segment)
     if not area.read or (not flags & WRITES and (flags & COHERENT or not area.atomics)):
         return
     skip = c.COHERENT if block.stores_release else 0
@@ -310,7 +313,7 @@ def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, blo
     if last == 0 or is_full(block) or observed_lately(order, -last if not many else number | 1 << 62):
         return
     if not many:
-        observe(wave, block, order, who, record, -last)
+        observe(wave, block, area, order, who, record, -last)
         return
     cell, last = 0, 0
     for lane in range(LANES):
@@ -319,7 +322,7 @@ def observe_heads(wave: int, record: int, lanes: int, flags: int, area: Any, blo
             if head != 0 and head != last:
                 last = head
                 cell = new_link(block, -head, cell)
-    observe(wave, block, order, who, record, -cell)
+    observe(wave, block, area, order, who, record, -cell)
 
 
 @cold_part
@@ -360,7 +363,7 @@ def note_atomic(wave: int, record: int, lanes: int, size: int, flags: int, area_
     """Handles an atomic that has been executed: it observes releases. Its offsets are in the wave's ADDRESSES."""
     block, slot, me = block_of(wave), number_of(wave), load32(wave + layout.WAVE_ID)
     if block.synchronises:
-        who = (group_of(wave, block) & c.GROUPS) * block.waves + me
+        who = (group_of(wave, block) & c.GROUPS) * block.stride + me
         area = structure(area_at, c.AREA)
         observe_heads(wave, record, lanes, flags, area, block, state_of(block, slot), order_of(block, slot, me), who)
 
@@ -427,11 +430,11 @@ def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int
     if block.synchronises:
         whole = stores_complete(wave, order)
         if kind == 0 and flags & WRITES and block.stores_release:
-            begin_segment(wave, block, state, order, group * block.waves + me, record)
+            begin_segment(wave, block, state, order, group * block.stride + me, record)
     # After the last epoch, cells of a workgroup's own waves could not be distinguished from stale ones.
     if state.clock >= c.EPOCHS - 1:
         return
-    tag = group << c.GROUP_SHIFT | epoch_now(state) << c.EPOCH_SHIFT | me << c.WAVE_SHIFT | kind | record & c.SITES
+    tag = group << c.GROUP_SHIFT | epoch_now(state) << c.EPOCH_SHIFT | me << c.WAVE_SHIFT | kind | site_of(block, record)
     access = CellAccess(wave, record, area, block, slot, state, order, flags, tag, floor_tag(state, group))
     if flags & SCALAR:
         access_range(access, offsets[0], size, size, 0)
@@ -467,9 +470,9 @@ def keep_caches(wave: int, what: int) -> None:
         return
     me = load32(wave + layout.WAVE_ID)
     state, order = state_of(block, slot), order_of(block, slot, me)
-    if what == WRITE_BACK:
-        write_back(wave, state, order)
-    elif what == INVALIDATE:
-        invalidate(wave, block, order, (group_of(wave, block) & c.GROUPS) * block.waves + me)
-    else:
+    if what <= WRITE_BACK_FAR:
+        write_back(wave, state, order, what - WRITE_BACK)
+    elif what == SCALAR_INVALIDATE:
         invalidate_scalar(state, order)
+    else:
+        invalidate(wave, block, order, (group_of(wave, block) & c.GROUPS) * block.stride + me, what - INVALIDATE)

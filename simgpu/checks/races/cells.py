@@ -58,6 +58,7 @@ class Area(Structure):
         ("read2", c_int64),  # 1 if a dword had two readers
         ("narrowed", c_int64),  # 1 if there are cells by byte
         ("atomics", c_int64),  # 1 if there were atomics
+        ("coarse", c_int64),  # 1 if accesses of other devices see it only between kernels
         ("heads", c_int64),  # address of an i64 for each dword: the latest link of a release there (`knowledge`); 0 if none
     )
 

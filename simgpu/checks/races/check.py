@@ -16,14 +16,16 @@ from simgpu.alu.control import ENDS
 from simgpu.checks.races import accesses, barriers, findings, order, pending, uses  # noqa: F401  (registers findings)
 from simgpu.checks.races.expected import expected_loads
 from simgpu.checks.races.lds import carried, shadow
-from simgpu.checks.races.ordering import COHERENT_BITS, give_order, shared_order
-from simgpu.checks.races.storage import AREA, allocation_shadows, give_back, lazy_zeros, lds_shadow
+from simgpu.checks.races.ordering import COHERENT_BITS, bits_of, give_order, model_of, shared_order
+from simgpu.checks.races.overlap import OVERLAP, Member, join, leave, member_of
+from simgpu.checks.races.storage import AREA, Shadow, allocation_shadows, give_back, lazy_zeros, lds_shadow
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding
 from simgpu.engine.workgroup import WAVES
+from simgpu.hardware import memory_model
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
-from simgpu.hardware.memory_model import CACHE_OPERATIONS, L2_ONLY, Scope
+from simgpu.hardware.memory_model import L2_ONLY, Scope
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import DS
 from simgpu.machine import layout
@@ -122,8 +124,10 @@ class Races(Check):
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         if "races" not in launch.checks:
-            shared = shared_order(launch)
-            launch.checks["races"] = shared, order.RaceClock(), allocation_shadows(launch, shared.model.synchronises)
+            model = model_of(launch.program, launch.entry, launch.arch)
+            member = launch.checks[OVERLAP] = join(launch, model.scopes)
+            shared = shared_order(launch, model, member)
+            launch.checks["races"] = shared, order.RaceClock(), _shadows(launch, shared.synchronises, member)
             launch.checks["expected"] = _tables(launch)
             launch.checks["uses"] = []
         shared, clock, _ = launch.checks["races"]
@@ -140,7 +144,7 @@ class Races(Check):
             grid=launch.geometry.groups[:2],
             uses=used.ctypes.data,
         )
-        worker.checks["order"] = give_order(shared, block, worker.job.slots, launch.waves)
+        worker.checks["order"] = give_order(launch, shared, launch.checks[OVERLAP], block, worker.job.slots)
         found = launch.checks["expected"]
         if found.loads:
             waiting = aligned_bytes(worker.job.slots * order.WAVES * found.loads * pending.PENDING_BYTES)
@@ -151,10 +155,21 @@ class Races(Check):
         worker.set_context(order.BLOCK_AT, ctypes.addressof(block))
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
-        if all(worker.error is None for worker in workers):
+        well = all(worker.error is None for worker in workers)
+        if (member := member_of(launch)) is not None and launch.node is not None:
+            leave(launch.node, member, well)
+        if well:
             lds = [worker.checks["races"][0] for worker in workers]
             give_back(launch.shadows, [*lds, *launch.checks["races"][2]])
         return []
+
+
+def _shadows(launch: Dispatch, synchronises: bool, member: Member | None) -> list[Shadow]:
+    """Returns the launch's own shadows of allocations. Launches that overlap have common ones."""
+    if member is None or launch.node is None:
+        return allocation_shadows(launch, synchronises)
+    with launch.node.lock:
+        return allocation_shadows(launch, synchronises, member.overlap.shadows)
 
 
 class ExpectedTables(NamedTuple):
@@ -194,18 +209,23 @@ def index_of(frame: Frame) -> Any:
 
 
 def cache_operation(inst: Instruction) -> int | None:
-    """Returns an instruction's cache operation: WRITE_BACK, INVALIDATE or SCALAR_INVALIDATE of `accesses`.
+    """Returns an instruction's cache operation, WRITE_BACK to SCALAR_INVALIDATE of `accesses`.
 
     Returns None for other instructions, and for operations that do not affect other workgroups.
     """
     if inst.spec.control not in (ControlKind.CACHE, ControlKind.DCACHE):
         return None
-    bits = [bit for bit in COHERENT_BITS if inst.mods.get(bit)]
-    row = next((row for row in CACHE_OPERATIONS if row.mnemonic == inst.mnemonic and set(row.bits) == set(bits)), None)
-    if row is None or row.scope < Scope.AGENT or row.mnemonic == L2_ONLY:
+    row = memory_model.cache_operation(inst.target, inst.mnemonic, bits_of(inst))
+    if row is None or row.scope < Scope.AGENT:
         return None
-    kinds = {"write back": accesses.WRITE_BACK, "invalidate": accesses.INVALIDATE, "scalar invalidate": accesses.SCALAR_INVALIDATE}
-    return kinds[row.kind]
+    if row.mnemonic == L2_ONLY:
+        return accesses.INVALIDATE_L2
+    far = row.scope == Scope.SYSTEM
+    return {
+        "write back": accesses.WRITE_BACK_FAR if far else accesses.WRITE_BACK,
+        "invalidate": accesses.INVALIDATE_FAR if far else accesses.INVALIDATE,
+        "scalar invalidate": accesses.SCALAR_INVALIDATE,
+    }[row.kind]
 
 
 def is_coherent(inst: Instruction) -> bool:

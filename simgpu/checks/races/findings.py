@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from simgpu.checks.races import accesses, barriers, cells
 from simgpu.checks.races.lds import carried, clashes
+from simgpu.checks.races.overlap import Member, member_of
 from simgpu.checks.races.remedies import Remedy, remedy_of
 from simgpu.checks.races.unused import is_unused
 from simgpu.checks.waits.in_flight import missing_wait
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 BARRIER_MISSING = "nothing orders them; put an s_barrier between"
 GROUPS_APART = "no barrier orders workgroups; use atomics or another launch"
+GPUS_APART = "nothing orders the GPUs; use a flag with system scope in fine-grained memory, or wait for the other kernel"
 
 
 def _site(launch: Dispatch, low: int) -> int:
@@ -28,11 +30,15 @@ def _site(launch: Dispatch, low: int) -> int:
     )
 
 
-def _race(launch: Dispatch, event: Event, where: str, unordered: Remedy | None = None) -> Finding:
+def _race(
+    launch: Dispatch, event: Event, where: str, unordered: Remedy | None = None, foreign: Member | None = None
+) -> Finding:
+    """Returns the finding of two accesses. foreign: the launch of the other one, if it is not this one."""
     swapped = bool(event.lanes & clashes.SWAPPED)  # then the wave that saw it was at the earlier place
-    sides = (event.workgroup, event.wave), _side(launch, event.lanes >> clashes.OTHER_SHIFT)
-    records = _site(launch, event.record), _site(launch, event.extra)
-    if records[0] == records[1]:  # one place: the lower workgroup comes first
+    there = foreign.launch if foreign else launch
+    sides = (event.workgroup, event.wave), _side(there, event.lanes >> clashes.OTHER_SHIFT)
+    records = _site(launch, event.record), _site(there, event.extra)
+    if records[0] == records[1] and not foreign:  # one place: the lower workgroup comes first
         swapped = _number(launch, sides[1][0]) < _number(launch, sides[0][0])
     (group, wave), other = reversed(sides) if swapped else sides
     both = event.lanes & clashes.BOTH_WRITE
@@ -41,21 +47,23 @@ def _race(launch: Dispatch, event: Event, where: str, unordered: Remedy | None =
         clash = "two writes (a race even if both write the same value)"
     else:
         clash = "a read and a write" if reads else "a write and a read"
-    unused = not both and where != "LDS" and is_unused(launch, records[0 if reads else 1])
+    unused = not both and where != "LDS" and not foreign and is_unused(launch, records[0 if reads else 1])
     if unused:
         reader = wave if reads else other[1]
         remedy = f"of no effect: the value that wave {reader} loads reaches only registers, and stores with no active lane"
     else:
-        remedy = BARRIER_MISSING if other[0] == group else GROUPS_APART
+        remedy = GPUS_APART if foreign else BARRIER_MISSING if other[0] == group else GROUPS_APART
     kind = "race"
     if unordered is not None and unordered.text:
         unused, kind, remedy = False, unordered.kind, unordered.text
-    elsewhere = "" if other[0] == group else f" of workgroup {other[0]}"
+    elsewhere = "" if other[0] == group and not foreign else f" of workgroup {other[0]}"
+    if foreign:
+        elsewhere += f" of {there.info.title} on GPU {there.number}, this is GPU {launch.number}"
     what = f"{where} {event.address:#x}{'' if where == 'LDS' else element(launch, event.address)}"
     message = f"{clash} of {what}, by wave {wave} and wave {other[1]}{elsewhere}: {remedy}"
     lanes = () if swapped else (event.lanes & clashes.LANE,)
     return finding_at(
-        launch, records[0], kind, message, earlier=records[1], event=event, severity="note" if unused else "error",
+        launch, records[0], kind, message, earlier=records[1], by=there, event=event, severity="note" if unused else "error",
         wave=wave, workgroup=group, lanes=lanes, place=f"{where} {event.address:#x}",
     )  # fmt: skip
 
@@ -80,8 +88,16 @@ def _race_lds(launch: Dispatch, event: Event) -> Finding:
 @finding_of(accesses.RACE)
 def _race_global(launch: Dispatch, event: Event) -> Finding:
     way = event.extra >> cells.SITE_BITS
-    remedy = remedy_of(launch, event.extra >> accesses.LACK_SHIFT, way & accesses.WAY, way >> accesses.WAY_BITS & accesses.WAY)
-    return _race(launch, replace(event, extra=event.extra & cells.SITES), "memory", remedy)
+    lack, record, site = event.extra >> accesses.LACK_SHIFT, event.record, event.extra & cells.SITES
+    lanes, mine = event.lanes, member_of(launch)
+    other = mine and (mine.overlap.member_of(lanes >> clashes.OTHER_SHIFT + 4, site=False) or mine)
+    if mine and other:
+        lanes -= other.first_group << clashes.OTHER_SHIFT + 4
+        record, site = record - mine.first_site, site - other.first_site
+    there = other.launch if other else launch
+    remedy = remedy_of(launch, there, lack, way & accesses.WAY, way >> accesses.WAY_BITS & accesses.WAY)
+    foreign = None if other is mine else other
+    return _race(launch, replace(event, record=record, extra=site, lanes=lanes), "memory", remedy, foreign)
 
 
 @finding_of(carried.CARRIED)

@@ -16,25 +16,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simgpu.checks.races.order import ORDERED, VIEWS, VISITED
+from simgpu.checks.races.order import FAR, LEVELS, NEAR, ORDERED, VIEWS, VISITED, device_of
 from simgpu.engine.workers.scheduler_loop import fetch_add
 from simgpu.hardware.memory_model import Scope
-from simgpu.machine.runtime import builtin, cold_part, load64, part, structure, words
+from simgpu.machine.runtime import builtin, cold_part, load64, octets, part, structure, words
 from simgpu.machine.values import Builder, IrValue
 
 NODES, LINKS = 1 << 20, 1 << 22  # most nodes and links of a launch, all workers together
 MARGIN = 1 << 12  # nodes and links kept free for what workers add before they check `is_full` again
+LAUNCHES = 63  # most launches that overlap
 STACK, STEPS = 4096, 1 << 20  # most entries on the stack of a walk, most steps of a walk
-RELEASE, OBSERVED, JOINED = range(1, 4)
-LOAD, STORE, STORE_BACK = range(3)  # accesses that must be ordered before others
-GROUP_SCOPE, DEVICE_SCOPE = int(Scope.WORKGROUP), int(Scope.AGENT)
+RELEASE, OBSERVED, JOINED, OBSERVED_NEAR = range(1, 5)
+LOAD, STORE, STORE_BACK, STORE_FAR = range(4)  # accesses that must be ordered before others
+GROUP_SCOPE, DEVICE_SCOPE, SYSTEM_SCOPE = int(Scope.WORKGROUP), int(Scope.AGENT), int(Scope.SYSTEM)
 
 
 class OrderNode(Structure):
     """A release, or the head of a list: an observation of a release, or two joined lists."""
 
     _fields_ = (
-        ("kind", c_int64),  # RELEASE, OBSERVED or JOINED
+        ("kind", c_int64),  # RELEASE, OBSERVED, OBSERVED_NEAR (only releases of its own device) or JOINED
         ("who", c_int64),  # number of the wave in the launch
         ("record", c_int64),  # instruction that released or observed
         ("scope", c_int64),  # scope of its access
@@ -47,9 +48,9 @@ class OrderNode(Structure):
         ("time", c_int64),  # accesses of the wave up to this epoch precede it
         ("loaded", c_int64),  # loads up to this epoch are complete
         ("complete", c_int64),  # stores up to this epoch are complete
-        ("available", c_int64),  # stores up to this epoch are available to the device
+        ("available", c_int64 * LEVELS),  # stores up to this epoch are available to the device, to all devices
         ("floor", c_int64),  # all accesses of the workgroup before this epoch are complete
-        ("available_floor", c_int64),  # all accesses of the workgroup before this epoch are available
+        ("available_floor", c_int64 * LEVELS),  # all accesses of the workgroup before this epoch are available
     )
 
 
@@ -63,7 +64,7 @@ class LocationLink(Structure):
 class KnownWave(Structure):
     """Epochs up to which a wave knows another wave's loads, complete stores, and available (written-back) stores."""
 
-    _fields_ = (("loaded", c_int64), ("complete", c_int64), ("available", c_int64))
+    _fields_ = (("loaded", c_int64), ("complete", c_int64), ("available", c_int64 * LEVELS))
 
 
 NODE, LINK, KNOWN = (np.dtype(kind) for kind in (OrderNode, LocationLink, KnownWave))
@@ -150,14 +151,35 @@ def known_at(block: Any, slot: int, wave: int, view: int, who: int) -> Any:
 
 
 @part
+def ended_before(block: Any, launches: int, group: int) -> bool:
+    """True if the launch of a workgroup ended before one of the launches, given as bits, began."""
+    other = octets(block.launches + group, 1)[0]
+    found = 0
+    for launch in range(LAUNCHES):
+        if launches >> launch & 1:
+            found |= load64(block.ended + 8 * launch) >> other
+    return found & 1 != 0
+
+
+@part
+def scope_between(block: Any, who: int, other: int) -> int:
+    """Returns the scope that includes two waves of a launch, or of launches that overlap."""
+    group, theirs = who // block.stride, other // block.stride
+    if group == theirs:
+        return GROUP_SCOPE
+    return DEVICE_SCOPE if device_of(block, group) == device_of(block, theirs) else SYSTEM_SCOPE
+
+
+@part
 def learn(
-    block: Any, slot: int, wave: int, order: Any, view: int, who: int, loaded: int, complete: int, available: int
+    block: Any, slot: int, wave: int, order: Any, view: int, who: int, loaded: int, complete: int, near: int, far: int
 ) -> None:
     """Records that a wave knows of another's accesses up to these epochs."""
     known = known_at(block, slot, wave, view, who)
     known.loaded = max(known.loaded, loaded)
     known.complete = max(known.complete, complete)
-    known.available = max(known.available, min(complete, available))
+    known.available[NEAR] = max(known.available[NEAR], min(complete, near))
+    known.available[FAR] = max(known.available[FAR], min(complete, far))
     order.low = min(order.low, who + 1) if order.low else who + 1
     order.high = max(order.high, who)
 
@@ -166,17 +188,21 @@ def learn(
 def learn_release(block: Any, slot: int, wave: int, order: Any, view: int, number: int, by: Any) -> bool:
     """Learns from release `number`, which node `by` observed. Returns False if their scopes do not include each other."""
     node = node_at(block, number)
-    first = node.who - node.who % block.waves
-    within = first == by.who - by.who % block.waves
-    if min(node.scope, by.scope) < (GROUP_SCOPE if within else DEVICE_SCOPE):
+    first, between = node.who - node.who % block.stride, scope_between(block, node.who, by.who)
+    if min(node.scope, by.scope) < between or (by.kind == OBSERVED_NEAR and between == SYSTEM_SCOPE):
         return False
-    if within:  # both use one L1, where operations of all waves are in order
-        learn(block, slot, wave, order, view, node.who, node.time, node.time, node.time)
+    if block.devices:
+        order.met[view] |= 1 << octets(block.launches + node.who // block.stride, 1)[0]
+    far = FAR if between == SYSTEM_SCOPE else NEAR  # a release of the device passes on to others what it makes available there
+    if between == GROUP_SCOPE:  # both use one L1, where operations of all waves are in order
+        learn(block, slot, wave, order, view, node.who, node.time, node.time, node.time, node.time)
     else:
-        learn(block, slot, wave, order, view, node.who, node.loaded, node.complete, node.available)
-    for other in range(block.waves):  # the releasing wave may not have waited for its own accesses before its last barrier
+        available = node.available
+        learn(block, slot, wave, order, view, node.who, node.loaded, node.complete, available[NEAR], available[far])
+    floor, floors = node.floor - 1, node.available_floor
+    for other in range(block.stride):  # the releasing wave may not have waited for its own accesses before its last barrier
         if first + other != node.who:
-            learn(block, slot, wave, order, view, first + other, node.floor - 1, node.floor - 1, node.available_floor - 1)
+            learn(block, slot, wave, order, view, first + other, floor, floor, floors[NEAR] - 1, floors[far] - 1)
     return True
 
 
@@ -239,15 +265,19 @@ def explore(block: Any, slot: int, wave: int, order: Any, view: int) -> bool:
 def knows(block: Any, slot: int, wave: int, order: Any, view: int, who: int, epoch: int, what: int) -> bool:
     """True if a wave knows of an access of wave `who`, or if the walk gave up.
 
-    what: LOAD, STORE, or STORE_BACK for a store that must be written back to be available
+    what: LOAD, STORE, or a store that must be written back to be available, STORE_BACK to the device, STORE_FAR to all
     """
     if order.explored[view] != order.lists[view]:
         if not explore(block, slot, wave, order, view):
             return True
     known = known_at(block, slot, wave, view, who)
+    if order.met[view] and ended_before(block, order.met[view], who // block.stride):
+        return True
     if what == LOAD:
         return known.loaded >= epoch
-    return (known.available if what == STORE_BACK else known.complete) >= epoch
+    if what == STORE:
+        return known.complete >= epoch
+    return known.available[FAR if what == STORE_FAR else NEAR] >= epoch
 
 
 @cold_part
@@ -276,14 +306,15 @@ def find_release(block: Any, order: Any, who: int, epoch: int, what: int) -> Cla
             steps += 1
             found = node_at(block, released)
             mine = found.who == who and found.time >= epoch
-            mates = found.who - found.who % block.waves == who - who % block.waves
+            mates = found.who // block.stride == who // block.stride
             if mine or (mates and found.who != who and found.floor > epoch):
-                within = mates and node.who - node.who % block.waves == who - who % block.waves
-                if min(found.scope, node.scope) < (GROUP_SCOPE if within else DEVICE_SCOPE):
+                between = scope_between(block, found.who, node.who)
+                far = FAR if what == STORE_FAR and between == SYSTEM_SCOPE else NEAR
+                if min(found.scope, node.scope) < between:
                     narrow = ClashCause(SCOPE, found.record, node.record)
                 elif ((found.loaded if what == LOAD else found.complete) < epoch) if mine else (found.floor <= epoch):
                     return ClashCause(WAIT, found.record, node.record)
-                elif what == STORE_BACK and ((found.available < epoch) if mine else (found.available_floor <= epoch)):
+                elif what >= STORE_BACK and ((found.available[far] < epoch) if mine else (found.available_floor[far] <= epoch)):
                     return ClashCause(WRITE_BACK, found.record, node.record)
                 else:
                     return ClashCause(INVALIDATE, found.record, node.record)

@@ -13,17 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.checks.races.cells import EPOCH_SHIFT, GROUP_SHIFT
+from simgpu.checks.races.cells import EPOCH_SHIFT, GROUP_SHIFT, SITES
 from simgpu.checks.races.lds.order import WAVES, Classes
 from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context
-from simgpu.machine.runtime import part, structure
+from simgpu.machine.runtime import octets, part, structure
 
 (BARRIERS,) = wave_fields("races", 1)  # barriers that the wave passed
 (BLOCK_AT,) = context_fields("races", 1)  # address of the worker's RaceBlock
 LOCKS, RECENT, VISITED = 8, 8, 512  # entries of `SlotState.locks`, of `WaveOrder.recent`, and of `visited` for each view
-# Views of a wave's knowledge, by the access that asks: a store, atomic or coherent load; a plain load; a scalar load.
-ORDERED, VISIBLE, SCALAR_VISIBLE, VIEWS = range(4)
+# Views of a wave's knowledge, by the access that asks: a store, atomic or coherent load; a plain load; a scalar load; a plain load
+# of what another device stored.
+ORDERED, VISIBLE, SCALAR_VISIBLE, FAR_VISIBLE, VIEWS = range(5)
+NEAR, FAR, LEVELS = range(3)  # who sees stores that were written back: the device, all devices
 
 
 class RaceClock(Structure):
@@ -53,9 +55,11 @@ class RaceBlock(Structure):
         ("synchronises", c_int64),  # 1 if anything that the launch reaches may observe a release
         ("scopes", c_int64),  # address of a byte for each record: the scope of its access
         ("narrow", c_int64),  # 1 if an atomic access may have a scope that excludes other workgroups
-        ("stores_release", c_int64),  # 1 if atomic stores look like plain ones and are available when complete: before gfx942
+        ("stores_release", c_int64),  # 1 if atomic stores look like plain ones: before gfx942
+        ("through", c_int64 * LEVELS),  # 1 if stores are available to that level when they are complete
         ("waves", c_int64),  # waves of a workgroup
-        ("total", c_int64),  # waves of the launch
+        ("stride", c_int64),  # numbers of waves from one workgroup to the next
+        ("total", c_int64),  # numbers of waves
         ("orders", c_int64),  # address of a WaveOrder for each wave of the slots
         ("known", c_int64),  # address of VIEWS tables for each of those: `knowledge.KnownWave` by wave of the launch
         ("stack", c_int64),  # address of the worker's stack for walks
@@ -63,6 +67,14 @@ class RaceBlock(Structure):
         ("links", c_int64),  # address of all workers' links
         ("counts", c_int64),  # address of the counts of nodes and links
         ("segments", c_int64),  # address of an i64 for each wave of the launch: the node of its latest segment
+        # Launches of several devices that run at the same time (`overlap`), which number workgroups and records together:
+        ("first_group", c_int64),  # number of this launch's first workgroup
+        ("first_site", c_int64),  # number of its first record
+        ("records", c_int64),  # the number of its records
+        ("devices", c_int64),  # address of a byte for each workgroup: 1 + its device; 0 if the launch is alone
+        ("launches", c_int64),  # address of a byte for each workgroup: its launch
+        ("ended", c_int64),  # address of an i64 for each launch: the launches that ended before it began, as bits
+        ("launch", c_int64),  # this launch
     )
 
 
@@ -70,19 +82,21 @@ class WaveOrder(Structure):
     """Accesses and observations of a slot's wave, if the launch synchronises."""
 
     _fields_ = (
-        ("lists", c_int64 * VIEWS),  # nodes: its observations now, at its last invalidate, and at its last s_dcache_inv
+        # Nodes: its observations now, at its last invalidate, at its last s_dcache_inv, and at its last invalidate for all devices.
+        ("lists", c_int64 * VIEWS),
+        ("dropped", c_int64),  # its observations at an invalidate of the L2 that none of the L1 has followed
         ("issued", c_int64),  # operations of its vector memory queue up to its latest watched store
         ("load_issued", c_int64),  # operations of that queue up to its latest load
         ("epoch", c_int64),  # epoch of its latest access
         ("stored", c_int64),  # epoch of its latest store
         ("loaded", c_int64),  # its loads up to this epoch are certainly complete
         ("complete", c_int64),  # its stores up to this epoch are certainly complete
-        # At its last write-back: the epoch, the floor, the operations issued, and 1 if all its stores were complete.
-        ("written", c_int64),
-        ("written_issued", c_int64),
-        ("written_floor", c_int64),
-        ("written_settled", c_int64),
-        ("available", c_int64),  # its accesses up to this epoch were written back
+        # At its last write-back to each level: the epoch, the floor, the operations issued, and 1 if all its stores were complete.
+        ("written", c_int64 * LEVELS),
+        ("written_issued", c_int64 * LEVELS),
+        ("written_floor", c_int64 * LEVELS),
+        ("written_settled", c_int64 * LEVELS),
+        ("available", c_int64 * LEVELS),  # its accesses up to this epoch were written back to each level
         ("segment", c_int64),  # node of its latest segment
         ("release", c_int64),  # node of its latest release
         ("released_at", c_int64),  # location of its latest release
@@ -91,6 +105,7 @@ class WaveOrder(Structure):
         ("acquired", c_int64),  # number of observations
         ("recent", c_int64 * RECENT),  # the latest observations
         ("explored", c_int64 * VIEWS),  # lists that its tables contain
+        ("met", c_int64 * VIEWS),  # launches, as bits, of which its tables contain a release
         ("low", c_int64),  # waves of the launch that its tables contain: 1 + the first
         ("high", c_int64),  # the last such wave
         ("visited", c_int64 * (VIEWS * VISITED)),
@@ -103,7 +118,7 @@ class SlotState(Structure):
     _fields_ = (
         ("clock", c_int64),  # advances at barriers, releases, write-backs and scalar invalidates
         ("floor", c_int64),  # the clock at the last barrier
-        ("available_floor", c_int64),  # everything from before this clock was written back
+        ("available_floor", c_int64 * LEVELS),  # everything from before this clock was written back to each level
         ("meet_epoch", c_int64),  # number of the barrier, from 1 on, at which waves arrive or last met
         ("meet_record", c_int64),  # its record
         ("meet_wave", c_int64),  # the wave that arrived first
@@ -136,6 +151,20 @@ def clock_of(block: Any) -> Any:
 def order_of(block: Any, slot: int, wave: int) -> Any:
     """Returns the WaveOrder of a wave of a slot, by its number in the workgroup."""
     return structure(block.orders + (slot * block.waves + wave) * ORDER_BYTES, WAVE_ORDER)
+
+
+@part
+def site_of(block: Any, record: int) -> int:
+    """Returns the number of a record of this launch, as cells and nodes hold it."""
+    return (record + block.first_site) & SITES
+
+
+@part
+def device_of(block: Any, group: int) -> int:
+    """Returns 1 + the device of a workgroup, 0 if the launch is alone."""
+    if block.devices == 0:
+        return 0
+    return octets(block.devices + group, 1)[0]
 
 
 @part

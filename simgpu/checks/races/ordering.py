@@ -8,6 +8,7 @@ import numpy as np
 
 from simgpu.checks.races.knowledge import KNOWN_BYTES, LINK_BYTES, LINKS, NODE_BYTES, NODES, STACK
 from simgpu.checks.races.order import ORDER_BYTES, VIEWS, RaceBlock
+from simgpu.checks.races.overlap import MOST_GROUPS, STRIDE, Member
 from simgpu.checks.races.storage import lazy_zeros
 from simgpu.engine.program import Program
 from simgpu.hardware.architectures import BEFORE_GFX942
@@ -15,7 +16,7 @@ from simgpu.hardware.isa.code.flow import INDIRECT
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.memory_model import BITS as COHERENT_BITS
-from simgpu.hardware.memory_model import Scope, scope_of
+from simgpu.hardware.memory_model import Scope, lowering, scope_of
 
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
@@ -32,11 +33,13 @@ class ProgramModel(NamedTuple):
 
 
 class SharedOrder(NamedTuple):
-    """State that the workers of a launch share."""
+    """State that the workers of a launch share, and launches that overlap."""
 
     model: ProgramModel
-    before_gfx942: bool  # True for targets before gfx942
-    waves: int  # waves of the launch
+    scopes: np.ndarray  # as of the model, or of all launches that overlap
+    synchronises: bool  # True if this launch, or one that overlaps, may observe a release
+    stride: int  # numbers of waves from one workgroup to the next
+    waves: int  # numbers of waves
     nodes: np.ndarray  # bytes of `OrderNode`
     links: np.ndarray  # bytes of `LocationLink`
     counts: np.ndarray  # numbers of nodes and links in use
@@ -72,28 +75,46 @@ def model_of(program: Program, entry: int, target: str) -> ProgramModel:
     return model
 
 
-def shared_order(launch: Dispatch) -> SharedOrder:
+def shared_order(launch: Dispatch, model: ProgramModel, member: Member | None) -> SharedOrder:
     """Returns memory for all workers of a launch. The host allocates it page by page when it is touched."""
-    target = launch.arch
-    model = model_of(launch.program, launch.entry, target)
+    if member is not None:
+        common = member.overlap
+        return SharedOrder(
+            model, common.scopes, True, STRIDE, STRIDE * MOST_GROUPS, common.nodes, common.links, common.counts, common.segments
+        )
     waves = launch.groups * launch.waves
     room = int(model.synchronises)
     return SharedOrder(
-        model, target in BEFORE_GFX942, waves,
+        model, model.scopes, model.synchronises, launch.waves, waves,
         lazy_zeros(room * NODE_BYTES * (NODES + 1)), lazy_zeros(room * LINK_BYTES * (LINKS + 1)),
         np.zeros(2, np.int64), lazy_zeros(room * 8 * waves),
     )  # fmt: skip
 
 
-def give_order(shared: SharedOrder, block: RaceBlock, slots: int, waves: int) -> list[np.ndarray]:
-    """Sets a worker's block. Returns arrays that must live as long as the launch runs. waves: of a workgroup."""
-    model, room = shared.model, int(shared.model.synchronises)
+def give_order(
+    launch: Dispatch, shared: SharedOrder, member: Member | None, block: RaceBlock, slots: int
+) -> list[np.ndarray]:
+    """Sets a worker's block. Returns arrays that must live as long as the launch runs."""
+    room, waves, target = int(shared.synchronises), launch.waves, launch.arch
     orders = lazy_zeros(ORDER_BYTES * slots * waves)
-    known = lazy_zeros(room * KNOWN_BYTES * VIEWS * slots * waves * shared.waves)
+    known = lazy_zeros(room * KNOWN_BYTES * VIEWS * slots * waves * shared.waves, sparse=member is not None)
     stack = np.zeros(STACK, np.int64)
-    block.synchronises, block.narrow, block.stores_release = model.synchronises, model.narrow, shared.before_gfx942
-    block.scopes, block.waves, block.total = model.scopes.ctypes.data, waves, shared.waves
+    old = target in BEFORE_GFX942
+    block.synchronises, block.stores_release = shared.synchronises, old
+    block.narrow = shared.model.narrow or (member is not None and not old)
+    block.through[:] = [needs_no_write_back(target, scope) for scope in (Scope.AGENT, Scope.SYSTEM)]
+    block.scopes, block.waves, block.stride, block.total = shared.scopes.ctypes.data, waves, shared.stride, shared.waves
     block.orders, block.known, block.stack = (array.ctypes.data for array in (orders, known, stack))
     block.nodes, block.links, block.counts = (array.ctypes.data for array in (shared.nodes, shared.links, shared.counts))
-    block.segments = shared.segments.ctypes.data
+    block.segments, block.records = shared.segments.ctypes.data, launch.program.count
+    if member is not None:
+        block.first_group, block.first_site = member.first_group, member.first_site
+        block.launch = member.number
+        common = member.overlap
+        block.devices, block.launches, block.ended = (a.ctypes.data for a in (common.devices, common.launches, common.ended))
     return [orders, known, stack]
+
+
+def needs_no_write_back(target: str, scope: Scope) -> bool:
+    """True if stores are available to a scope when they are complete."""
+    return not lowering(target, "fence", "release", scope).before

@@ -11,11 +11,14 @@ from simgpu.checks.races.knowledge import (  # fmt: skip
     KNOWN_BYTES,
     LOAD,
     OBSERVED,
+    OBSERVED_NEAR,
     RELEASE,
     SCALAR_STALE,
     STORE,
     STORE_BACK,
+    STORE_FAR,
     ClashCause,
+    ended_before,
     find_release,
     is_full,
     known_at,
@@ -26,32 +29,45 @@ from simgpu.checks.races.knowledge import (  # fmt: skip
 )
 from simgpu.checks.races.lds.carried import SCALAR, WRITES
 from simgpu.checks.races.order import (  # fmt: skip
+    FAR,
+    FAR_VISIBLE,
+    LEVELS,
     ORDER_BYTES,
     ORDERED,
     RECENT,
     SCALAR_VISIBLE,
     VIEWS,
     VISIBLE,
+    device_of,
     epoch_now,
     order_of,
+    site_of,
 )
 from simgpu.checks.waits.in_flight import VM_DONE, VM_ISSUED
 from simgpu.hardware.memory_model import Scope
 from simgpu.machine.runtime import address_of, clear, cold_part, load64, octets, part, words
 
+L2_ALONE = LEVELS  # see `invalidate`
 ORDERED_BEFORE = -1  # `ClashCause.lack` of an access that is ordered and visible
 
 
 @part
-def scope_at(block: Any, record: int) -> int:
-    """Returns the scope of a record's access."""
-    return octets(block.scopes + record, 1)[0]
+def scope_at(block: Any, site: int) -> int:
+    """Returns the scope of an access, by the number of its record in cells and nodes."""
+    return octets(block.scopes + site, 1)[0]
+
+
+@part
+def reach_of(block: Any, area: Any, site: int) -> int:
+    """Returns the widest scope that an access to an area orders. Coarse-grained memory orders nothing between devices."""
+    scope = scope_at(block, site)
+    return min(scope, int(Scope.AGENT)) if area.coarse else scope
 
 
 @part
 def who_of(block: Any, tag: int) -> int:
     """Returns the wave of the launch in a tag or cell."""
-    return (tag >> c.GROUP_SHIFT) * block.waves + (tag >> c.WAVE_SHIFT & 15)
+    return (tag >> c.GROUP_SHIFT) * block.stride + (tag >> c.WAVE_SHIFT & 15)
 
 
 @part
@@ -69,19 +85,21 @@ def new_release(wave: int, block: Any, state: Any, order: Any, who: int, record:
         order.loaded = epoch
     if complete:
         order.complete = epoch
-    if block.stores_release:
-        order.available, available_floor = order.complete, state.floor + 1
-    else:
-        if order.written and (order.written_settled or order.written_issued <= load64(wave + VM_DONE)):
-            order.available = order.written
-            state.available_floor = max(state.available_floor, order.written_floor)
-        available_floor = state.available_floor + 1
-    number = new_node(block, RELEASE, who, record, order.lists[ORDERED], 0)
+    number = new_node(block, RELEASE, who, site_of(block, record), order.lists[ORDERED], 0)
     node = node_at(block, number)
-    node.scope = scope_at(block, record)
+    node.scope = scope_at(block, node.record)
     node.time, node.loaded, node.complete = epoch, order.loaded, order.complete
-    node.available = min(order.available, order.complete)
-    node.floor, node.available_floor = state.floor + 1, available_floor
+    node.floor = state.floor + 1
+    for level in range(LEVELS):
+        if block.through[level]:
+            node.available[level], node.available_floor[level] = order.complete, state.floor + 1
+        else:
+            written = order.written[level]
+            if written and (order.written_settled[level] or order.written_issued[level] <= load64(wave + VM_DONE)):
+                order.available[level] = written
+                state.available_floor[level] = max(state.available_floor[level], order.written_floor[level])
+            node.available[level] = min(order.available[level], order.complete)
+            node.available_floor[level] = state.available_floor[level] + 1
     state.clock += 1
     return number
 
@@ -129,11 +147,11 @@ def observed_lately(order: Any, what: int) -> bool:
 
 
 @cold_part
-def observe(wave: int, block: Any, order: Any, who: int, record: int, what: int) -> None:
-    """Records that the wave observed releases. what: a node, or minus a link or list element."""
-    number = new_node(block, OBSERVED, who, record, order.lists[ORDERED], what)
+def observe(wave: int, block: Any, area: Any, order: Any, who: int, record: int, what: int) -> None:
+    """Records that the wave observed releases in an area. what: a node, or minus a link or list element."""
+    number = new_node(block, OBSERVED, who, site_of(block, record), order.lists[ORDERED], what)
     node = node_at(block, number)
-    node.scope = scope_at(block, record)
+    node.scope = reach_of(block, area, node.record)
     node.issued = load64(wave + VM_ISSUED)
     order.lists[ORDERED] = number
 
@@ -151,23 +169,46 @@ def segment_of(block: Any, cell: int) -> int:
 
 
 @cold_part
-def write_back(wave: int, state: Any, order: Any) -> None:
-    """Handles a write-back of the L2: it makes earlier accesses of the wave and its workgroup available to the device."""
-    order.written, order.written_floor = epoch_now(state), state.floor
-    order.written_issued, order.written_settled = load64(wave + VM_ISSUED), stores_complete(wave, order)
+def write_back(wave: int, state: Any, order: Any, farthest: int) -> None:
+    """Handles a write-back of the L2: it makes earlier accesses of the wave and its workgroup available. farthest: the level."""
+    for level in range(farthest + 1):
+        order.written[level], order.written_floor[level] = epoch_now(state), state.floor
+        order.written_issued[level], order.written_settled[level] = load64(wave + VM_ISSUED), stores_complete(wave, order)
     state.clock += 1
 
 
 @cold_part
-def invalidate(wave: int, block: Any, order: Any, who: int) -> None:
-    """Handles an invalidate: later plain loads see the observed releases, except by observing loads that are still in flight."""
+def invalidate(wave: int, block: Any, order: Any, who: int, what: int) -> None:
+    """Handles an invalidate: later plain loads see the observed releases, except by observing loads that are still in flight.
+
+    what: NEAR, FAR if other devices' memory is also dropped, L2_ALONE if only the L2 drops it, and not the L1
+    """
     number, done, waiting = order.lists[ORDERED], load64(wave + VM_DONE), True
     while number and waiting:
         node = node_at(block, number)
         waiting = node.kind == OBSERVED and node.who == who and node.issued > done
         if waiting:
             number = node.before
-    order.lists[VISIBLE] = number
+    before, far = order.lists[VISIBLE], order.lists[FAR_VISIBLE]
+    if what != L2_ALONE:
+        order.lists[VISIBLE] = number
+    if block.devices == 0:
+        return
+    if what == FAR or (what == L2_ALONE and number == before):
+        order.lists[FAR_VISIBLE] = number
+    elif what == L2_ALONE:
+        order.dropped = number
+    elif order.dropped:
+        order.lists[FAR_VISIBLE] = order.dropped
+        order.dropped = 0
+    else:
+        while number and number != before and not is_full(block):
+            node = node_at(block, number)
+            if node.kind == OBSERVED and node.who == who:
+                far = new_node(block, OBSERVED_NEAR, who, node.record, far, node.other)
+                node_at(block, far).scope = node.scope
+            number = node.before
+        order.lists[FAR_VISIBLE] = far
 
 
 @cold_part
@@ -194,12 +235,13 @@ def join_lists(block: Any, slot: int, view: int) -> None:
 @cold_part
 def meet(block: Any, slot: int, state: Any) -> None:
     """Updates the waves' orders when all waves are at a barrier. The clock has advanced already."""
-    back = True
-    for wave in range(block.waves):
-        order = order_of(block, slot, wave)
-        back = back and (order.stored <= order.written or order.stored <= state.available_floor)
-    if back:
-        state.available_floor = state.clock
+    for level in range(LEVELS):
+        back = True
+        for wave in range(block.waves):
+            order = order_of(block, slot, wave)
+            back = back and (order.stored <= order.written[level] or order.stored <= state.available_floor[level])
+        if back:
+            state.available_floor[level] = state.clock
     first = order_of(block, slot, 0)
     for view in range(VIEWS):
         differs = False
@@ -225,9 +267,29 @@ def forget_order(block: Any, slot: int) -> None:
 
 
 @part
-def needed_scope(apart: int) -> int:
-    """Returns the scope that two accesses need to synchronise. apart: exclusive or of their tags."""
-    return int(Scope.AGENT) if apart >= c.GROUP_UNIT else int(Scope.WORKGROUP)
+def needed_scope(block: Any, tag: int, cell: int) -> int:
+    """Returns the scope that two accesses need to synchronise."""
+    if (tag ^ cell) < c.GROUP_UNIT:
+        return int(Scope.WORKGROUP)
+    same = device_of(block, tag >> c.GROUP_SHIFT) == device_of(block, cell >> c.GROUP_SHIFT)
+    return int(Scope.AGENT) if same else int(Scope.SYSTEM)
+
+
+@part
+def was_over(block: Any, cell: int) -> bool:
+    """True if the launch of a cell's access ended before this one began, which orders everything."""
+    if block.devices == 0:
+        return False
+    return ended_before(block, 1 << block.launch, cell >> c.GROUP_SHIFT)
+
+
+@part
+def passes_caches(block: Any, area: Any, tag: int, needed: int) -> bool:
+    """True if an access itself reaches what all threads of a scope share. tag: its tag, or its cell."""
+    scope = scope_at(block, tag & c.SITES)
+    if needed == int(Scope.SYSTEM) and not area.coarse and scope == int(Scope.AGENT):
+        return True  # no cache holds fine-grained memory beyond those that a device's threads share
+    return scope >= needed
 
 
 @part
@@ -238,22 +300,25 @@ def stale_scalar(order: Any, tag: int, cell: int) -> bool:
 
 
 @cold_part
-def lack_of(block: Any, slot: int, order: Any, tag: int, cell: int, flags: int, written: bool) -> ClashCause:
+def lack_of(block: Any, area: Any, slot: int, order: Any, tag: int, cell: int, flags: int, written: bool) -> ClashCause:
     """Returns why the access in `cell` is not ordered before that of `tag`, or not visible to it; ORDERED_BEFORE if it is both.
 
     written: True for a writer's cell.
     """
     who, epoch = who_of(block, cell), cell >> c.EPOCH_SHIFT & c.EPOCHS
-    within = (cell ^ tag) < c.GROUP_UNIT
+    needed = needed_scope(block, tag, cell)
     if is_full(block):
         return ClashCause(ORDERED_BEFORE, 0, 0)
     view = ORDERED
     if flags & WRITES == 0 and flags & SCALAR:
         view = SCALAR_VISIBLE
-    elif flags & WRITES == 0 and not within and scope_at(block, tag & c.SITES) < int(Scope.AGENT):
-        view = VISIBLE
-    back = not within and scope_at(block, cell & c.SITES) < int(Scope.AGENT)
-    what = (STORE_BACK if back else STORE) if written else LOAD
+    elif flags & WRITES == 0 and needed > int(Scope.WORKGROUP) and not passes_caches(block, area, tag, needed):
+        view = FAR_VISIBLE if needed == int(Scope.SYSTEM) else VISIBLE
+    what = STORE if written else LOAD
+    if written and needed == int(Scope.SYSTEM) and (block.stores_release or not passes_caches(block, area, cell, needed)):
+        what = STORE_FAR
+    elif written and needed == int(Scope.AGENT) and not passes_caches(block, area, cell, needed):
+        what = STORE_BACK
     if knows(block, slot, tag >> c.WAVE_SHIFT & 15, order, view, who, epoch, what):
         return ClashCause(ORDERED_BEFORE, 0, 0)
     found = find_release(block, order, who, epoch, what)

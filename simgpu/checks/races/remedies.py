@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from simgpu.checks.races.knowledge import INVALIDATE, NOTHING, SCALAR_STALE, SCOPE, WAIT, WRITE_BACK
+from simgpu.checks.races.overlap import needed_scope, place_of_site
 from simgpu.engine.positions import location_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.memory_model import BITS, Scope, lowering, scope_of
@@ -20,77 +21,104 @@ class Remedy(NamedTuple):
     text: str
 
 
-# Source words for release, acquire, and an agent's scope, by the end of the file name.
+# Source words for release, acquire and scope, by the end of the file name, between workgroups of a device and between devices.
 WORDS = {
-    (".hip", ".cu", ".cpp", ".h", ".hpp", ".cuh"): (
-        "__threadfence() before it, or __ATOMIC_RELEASE", "__threadfence() after it, or __ATOMIC_ACQUIRE",
-        "__HIP_MEMORY_SCOPE_AGENT",
-    ),
-    (".cl",): ("memory_order_release", "memory_order_acquire", "memory_scope_device"),
-    (".py",): ('sem="release"', 'sem="acquire"', 'scope="gpu"'),
+    (".hip", ".cu", ".cpp", ".h", ".hpp", ".cuh"): {
+        Scope.AGENT: (
+            "__threadfence() before it, or __ATOMIC_RELEASE", "__threadfence() after it, or __ATOMIC_ACQUIRE",
+            "__HIP_MEMORY_SCOPE_AGENT",
+        ),
+        Scope.SYSTEM: (
+            "__threadfence_system() before it, or __ATOMIC_RELEASE", "__threadfence_system() after it, or __ATOMIC_ACQUIRE",
+            "__HIP_MEMORY_SCOPE_SYSTEM",
+        ),
+    },
+    (".cl",): {
+        Scope.AGENT: ("memory_order_release", "memory_order_acquire", "memory_scope_device"),
+        Scope.SYSTEM: ("memory_order_release", "memory_order_acquire", "memory_scope_all_svm_devices"),
+    },
+    (".py",): {
+        Scope.AGENT: ('sem="release"', 'sem="acquire"', 'scope="gpu"'),
+        Scope.SYSTEM: ('sem="release"', 'sem="acquire"', 'scope="sys"'),
+    },
 }  # fmt: skip
-AGENT, WAVEFRONT = Scope.AGENT.words, Scope.WAVEFRONT.words
+COARSE = (
+    "is in coarse-grained memory, which orders nothing between GPUs while kernels run: allocate the flag by hipExtMallocWithFlags "
+    "(fine-grained or uncached), hipHostMalloc or hipMallocManaged"
+)
+WAVEFRONT = Scope.WAVEFRONT.words
+Place = tuple["Dispatch", int]  # a launch and a record of it
 
 
-def remedy_of(launch: Dispatch, lack: int, release: int, observed: int) -> Remedy:
-    """Returns the remedy for an access with a lack, NOTHING to SCALAR_STALE, between two records that should have ordered it."""
+def remedy_of(launch: Dispatch, other: Dispatch, lack: int, release: int, observed: int) -> Remedy:
+    """Returns the remedy for an access that should have been ordered.
+
+    other: the launch of the other access. lack: NOTHING to SCALAR_STALE. release, observed: numbers of the records that should
+    have ordered them, as nodes hold them
+    """
     if lack == NOTHING:
         return Remedy("race", "")
+    releasing, observing, needed = place_of_site(launch, release), place_of_site(launch, observed), needed_scope(launch, other)
     if lack == SCALAR_STALE:
-        return Remedy("stale-read", _scalar(launch, release, observed))
-    let, saw = _instruction_name(launch, release), _instruction_name(launch, observed)
-    releases, acquires, device = _words(launch, release)
-    fence = lowering(launch.arch, "fence", "acq_rel", Scope.AGENT)
+        return Remedy("stale-read", _scalar(releasing, observing, observed))
+    let, saw = _instruction_name(releasing), _instruction_name(observing)
+    releases, acquires, scope_words = _words(releasing, needed)
+    fence = lowering(launch.arch, "fence", "acq_rel", needed)
     back = " and ".join((*fence.before, "s_waitcnt vmcnt(0)"))
     if lack == SCOPE:
-        has = [_scope(launch, record).words for record in (release, observed)]
+        has, apart = [_scope(place) for place in (releasing, observing)], "GPUs" if needed == Scope.SYSTEM else "workgroups"
+        if min(has) >= needed:
+            return Remedy("race", f"{let} is observed by {saw}, but what it writes {COARSE}")
         return Remedy(
-            "race", f"{let} has scope {has[0]} and {saw} scope {has[1]}, which order nothing between workgroups: "
-            f"both need scope {AGENT}{device}",
+            "race", f"{let} has scope {has[0].words} and {saw} scope {has[1].words}, which order nothing between {apart}: "
+            f"both need scope {needed.words}{scope_words}",
         )  # fmt: skip
     if lack == WAIT:
         return Remedy(
             "race", f"release without vmcnt: {let} does not wait until the earlier access is complete, so that {saw} orders "
-            f"nothing: {back} needed before the release, scope {AGENT}{releases}",
+            f"nothing: {back} needed before the release, scope {needed.words}{releases}",
         )  # fmt: skip
     if lack == WRITE_BACK:
+        where = "another GPU's" if needed == Scope.SYSTEM else "another XCD's"
         return Remedy(
-            "stale-read", f"ordered by {let} and {saw}, but the store has scope {WAVEFRONT} and may still be in another XCD's L2: "
-            f"{back} needed before the release, scope {AGENT}{releases}",
+            "stale-read", f"ordered by {let} and {saw}, but the store has scope {WAVEFRONT} and may still be in {where} L2: "
+            f"{back} needed before the release, scope {needed.words}{releases}",
         )  # fmt: skip
     assert lack == INVALIDATE
     has_scope = scope_of(launch.arch, "load", ()).words
     return Remedy(
         "stale-read", f"ordered by {let} and {saw}, but the load has scope {has_scope} and may find an "
-        f"older copy in its caches: {' and '.join(fence.after)} needed after the acquire, scope {AGENT}{acquires}",
+        f"older copy in its caches: {' and '.join(fence.after)} needed after the acquire, scope {needed.words}{acquires}",
     )  # fmt: skip
 
 
-def _scalar(launch: Dispatch, release: int, observed: int) -> str:
+def _scalar(releasing: Place, observing: Place, observed: int) -> str:
     """Returns the text about a scalar load that may find an older copy."""
     if not observed:
         return "no store reaches the scalar cache, which may hold an older copy: s_dcache_inv needed after the store's wait"
-    let, saw = _instruction_name(launch, release), _instruction_name(launch, observed)
+    let, saw = _instruction_name(releasing), _instruction_name(observing)
     return f"ordered by {let} and {saw}, but the scalar cache may hold an older copy: s_dcache_inv needed after the acquire"
 
 
-def _instruction_name(launch: Dispatch, record: int) -> str:
+def _instruction_name(place: Place) -> str:
     """Returns an instruction with its place in the source."""
-    at = location_of(launch, record)
+    at = location_of(*place)
     return f"`{at.text}`" + (f" ({at.source})" if at.source else f" at {at.name}")
 
 
-def _scope(launch: Dispatch, record: int) -> Scope:
+def _scope(place: Place) -> Scope:
     """Returns the scope of a record's access."""
+    launch, record = place
     inst: Instruction | None = launch.instruction(record)
     assert inst is not None and inst.spec.memory is not None
     return scope_of(launch.arch, inst.spec.memory.op, [bit for bit in BITS if inst.mods.get(bit)])
 
 
-def _words(launch: Dispatch, record: int) -> tuple[str, str, str]:
-    """Returns release, acquire and device scope in the source language, in parentheses; empty for assembly."""
-    source = location_of(launch, record).source.rpartition(":")[0]
-    for endings, (releases, acquires, device) in WORDS.items():
+def _words(place: Place, needed: Scope) -> tuple[str, str, str]:
+    """Returns release, acquire and scope in the source language, in parentheses; empty for assembly."""
+    source = location_of(*place).source.rpartition(":")[0]
+    for endings, by_scope in WORDS.items():
         if source.endswith(endings):
-            return f" ({releases}, {device})", f" ({acquires}, {device})", f" ({device})"
+            releases, acquires, scope = by_scope[needed]
+            return f" ({releases}, {scope})", f" ({acquires}, {scope})", f" ({scope})"
     return "", "", ""

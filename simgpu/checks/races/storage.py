@@ -48,14 +48,17 @@ class Shadow:
     heads: np.ndarray | None = None  # `Area.heads` of the current launch, if it has any
 
 
-def lazy_zeros(nbytes: int) -> np.ndarray:
-    """Returns zeroed bytes, which the host allocates when they are touched. Raises LaunchError if there is no room."""
+def lazy_zeros(nbytes: int, sparse: bool = False) -> np.ndarray:
+    """Returns zeroed bytes, which the host allocates when they are touched. Raises LaunchError if there is no room.
+
+    sparse: True if few of them are touched, far apart
+    """
     given = {}
     if hasattr(mmap, "MAP_PRIVATE"):  # Windows has no flags
         given["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
     try:
         memory = mmap.mmap(-1, max(nbytes, 1), **given)
-        if nbytes > LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        if nbytes > LARGE and not sparse and hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)
         return np.frombuffer(memory, np.uint8)
     except OSError as error:
@@ -81,13 +84,16 @@ def lds_shadow(launch: Dispatch, slots: int) -> Shadow:
     return _take(launch.shadows, key, lambda: Shadow(key, lazy_zeros(slots * stride)))
 
 
-def allocation_shadows(launch: Dispatch, synchronises: bool) -> list[Shadow]:
+def allocation_shadows(
+    launch: Dispatch, synchronises: bool, common: dict[tuple[int, int], Shadow] | None = None
+) -> list[Shadow]:
     """Returns the shadows of the allocations that kernels may write, and enters them in the launch's table. A launch of one wave
-    has none, nor has the launch's own memory.
+    that runs alone has none, nor has the launch's own memory.
 
-    synchronises: True if areas need `heads`, see `knowledge`
+    synchronises: True if areas need `heads`, see `knowledge`. common: shadows of launches that overlap, by address and bytes,
+    which get new ones; they are not returned
     """
-    if launch.groups * launch.waves == 1:
+    if common is None and launch.groups * launch.waves == 1:
         return []
     temporary = {allocation.address for allocation in launch.borrowed.allocations}
     made: list[Shadow] = []
@@ -96,13 +102,22 @@ def allocation_shadows(launch: Dispatch, synchronises: bool) -> list[Shadow]:
             continue
         dwords = -(-entry.size >> cells.LINE_SHIFT) * cells.LINE_DWORDS
         key = "cells", dwords
-        shadow = _take(launch.shadows, key, functools.partial(_cells, key, dwords))
+        shadow = None if common is None else common.get((entry.base, entry.size))
+        if shadow is None:
+            kept = launch.shadows if launch.node is None or common is None else launch.node.shared
+            shadow = _take(kept, key, functools.partial(_cells, key, dwords))
+            assert shadow.area is not None
+            shadow.area.address, shadow.area.number = entry.base, len(common or made) + 1
+            shadow.heads = lazy_zeros(8 * dwords) if synchronises else None
+            shadow.area.heads = 0 if shadow.heads is None else shadow.heads.ctypes.data
+            allocation = launch.memory.find(entry.base)
+            shadow.area.coarse = allocation is not None and not allocation.fine
+            if common is None:
+                made.append(shadow)
+            else:
+                common[entry.base, entry.size] = shadow
         assert shadow.area is not None
-        shadow.area.address, shadow.area.number = entry.base, len(made) + 1
-        shadow.heads = lazy_zeros(8 * dwords) if synchronises else None
-        shadow.area.heads = 0 if shadow.heads is None else shadow.heads.ctypes.data
         c_int64.from_buffer(entry, AREA).value = ctypes.addressof(shadow.area)
-        made.append(shadow)
     return made
 
 

@@ -45,9 +45,13 @@ USE, USE_BYTES = np.dtype(RecordUse), sizeof(RecordUse)
 
 
 @part
-def use_of(wave: int, record: int) -> Any:
-    """Returns the worker's row of a record."""
-    return structure(block_of(wave).uses + USE_BYTES * record, USE)
+def use_of(wave: int, tag: int) -> Any:
+    """Returns the worker's row of the record of a tag, an unused row if it is another launch's."""
+    block = block_of(wave)
+    record = (tag & c.SITES) - block.first_site
+    if record < 0 or record > block.records:
+        record = block.records
+    return structure(block.uses + USE_BYTES * record, USE)
 
 
 @part
@@ -86,7 +90,7 @@ def emit_write(frame: Frame, record: Any) -> None:
 @cold_part
 def note_race(wave: int, area: Any, reader: int, writer: int) -> None:
     """Records a race of a reader and a writer, given by their tags."""
-    use = use_of(wave, reader & c.SITES)
+    use = use_of(wave, reader)
     use.raced |= bit_of(reader)
     use.writers |= bit_of(writer)
     epoch = epoch_of(reader)
@@ -100,7 +104,7 @@ def note_race(wave: int, area: Any, reader: int, writer: int) -> None:
 @cold_part
 def note_unseen(wave: int, area: Any, reader: int) -> None:
     """Records a reader, by its tag, that is missing from the cells."""
-    use = use_of(wave, reader & c.SITES)
+    use = use_of(wave, reader)
     use.unseen |= bit_of(reader)
     epoch = epoch_of(reader)
     use.unseen_in = merge_area(use.unseen_in, area.number)

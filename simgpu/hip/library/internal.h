@@ -213,6 +213,7 @@ enum { LOG_ALLOCATE = 1, LOG_FREE, LOG_PEER, LOG_UNDEFINED, LOG_UNPEER };
 void log_allocation(u32 kind, const Allocation *of, void **sites);
 void log_peer(u32 kind, u32 device, u32 peer);
 
+bool is_coarse(const Allocation *of);  // true if other devices see accesses only between kernels
 bool is_device_memory(Memory memory);  // true if the host must not access it, by HIP's rules
 bool map_arena(int *descriptor);  // false if it fails
 int open_file_of(u32 process, int file);  // opens the file of another process's descriptor; -1 if it fails

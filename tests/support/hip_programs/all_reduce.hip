@@ -25,9 +25,6 @@
 #ifndef DATA
 #define DATA 0
 #endif
-#ifndef LAST
-#define LAST 1  // 0: no barrier at the end, so that a device may begin again before another has read its buffer
-#endif
 
 enum { MOST = 8, BLOCKS = 2, THREADS = 128, PART = BLOCKS * THREADS };
 
@@ -52,13 +49,12 @@ __device__ void meet(const Ranks &ranks, int rank, int count, unsigned number) {
 
 __global__ void all_reduce(Ranks ranks, int *result, int rank, int count, unsigned number) {
     int at = index();
-    meet<__ATOMIC_RELAXED, __ATOMIC_RELAXED>(ranks, rank, count, number);  // inputs are of earlier kernels
+    meet<__ATOMIC_RELAXED, __ATOMIC_RELAXED>(ranks, rank, count, number);  // inputs are of earlier kernels, as are the reads of `partial`
     int sum = 0;
     for (int i = 0; i < count; i++) sum += ranks.input[i][rank * PART + at];
     ranks.partial[rank][at] = sum;
     meet<PUT, SEE>(ranks, rank, count, number + 1);
     for (int i = 0; i < count; i++) result[i * PART + at] = ranks.partial[i][at];
-    if (LAST) meet<__ATOMIC_RELEASE, __ATOMIC_RELAXED>(ranks, rank, count, number + 2);
 }
 
 __global__ void fill(int *out, int rank) { out[index()] = (rank + 1) * (index() % 11 + 1); }
@@ -83,7 +79,7 @@ int main() {
     for (unsigned turn = 0; turn < 2; turn++)
         for (int i = 0; i < count; i++) {
             MUST(hipSetDevice(i));
-            all_reduce<<<BLOCKS, THREADS>>>(ranks, result[i], i, count, 3 * turn + 1);
+            all_reduce<<<BLOCKS, THREADS>>>(ranks, result[i], i, count, 2 * turn + 1);
         }
     int *host = (int *)malloc(4 * PART * count);
     for (int i = 0; i < count; i++) {

@@ -44,8 +44,8 @@ static Channel launches[MAX_DEVICES];  // one of each device
 // -- the log -------------------------------------------------------------------------------------
 
 typedef struct {
-    u32 kind, device, memory;
-    uint16_t access, read_only;
+    u32 kind, device;
+    uint16_t memory, coarse, access, read_only;
     u64 address, bytes, number;
     u64 sites[SITES];
     u64 home;
@@ -66,11 +66,11 @@ static void log_entry(Entry entry, void **sites) {
 }
 
 void log_allocation(u32 kind, const Allocation *of, void **sites) {
-    log_entry((Entry){kind, (u32)of->device, of->memory, of->access, of->read_only, of->address, of->bytes, of->number, {0}, of->home},
+    log_entry((Entry){kind, (u32)of->device, (uint16_t)of->memory, is_coarse(of), of->access, of->read_only, of->address, of->bytes, of->number, {0}, of->home},
               sites);
 }
 
-void log_peer(u32 kind, u32 device, u32 peer) { log_entry((Entry){.kind = kind, .device = device, .memory = peer}, NULL); }
+void log_peer(u32 kind, u32 device, u32 peer) { log_entry((Entry){.kind = kind, .device = device, .memory = (uint16_t)peer}, NULL); }
 
 u64 log_position(void) { return __atomic_load_n(&entry_count, __ATOMIC_ACQUIRE); }
 

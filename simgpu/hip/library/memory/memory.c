@@ -13,6 +13,7 @@
 #define GAP (64ull << 10)
 #define HOST_BYTES (1ull << 47)  // part of the arena's file after ARENA_BYTES: pages of registered memory, each at its own address
 #define FIXED 0x100000  // MAP_FIXED_NOREPLACE
+enum { SIGNAL = 2, CONTIGUOUS = 4 };  // flags of hipExtMallocWithFlags; 1 is fine grained, 3 not cached
 
 int arena = -1;
 static u64 next = ARENA;
@@ -50,6 +51,13 @@ int open_file_of(u32 process, int file) {
 }
 
 bool is_device_memory(Memory memory) { return memory == DEVICE_MEMORY || memory >= MODULE_MEMORY; }
+
+bool is_coarse(const Allocation *of) {
+    const u32 NOT_COHERENT = 0x80000000;  // hipHostMallocNonCoherent
+    if (of->memory == HOST_MEMORY) return of->flags & NOT_COHERENT;
+    if (of->memory == DEVICE_MEMORY) return !of->flags || of->flags == CONTIGUOUS;
+    return of->memory == MAPPED_MEMORY || of->memory == MODULE_MEMORY;
+}
 
 bool in_arena(const void *pointer) { return (u64)pointer >= ARENA && (u64)pointer < ARENA + ARENA_BYTES; }
 
@@ -217,7 +225,6 @@ static Error new_memory(Memory memory, void **result, size_t bytes, u32 flags, v
 API Error hipMalloc(void **result, size_t bytes) { return new_memory(DEVICE_MEMORY, result, bytes, 0, CALLER); }
 
 API Error hipExtMallocWithFlags(void **result, size_t bytes, u32 flags) {
-    enum { SIGNAL = 2, CONTIGUOUS = 4 };  // 1 is fine grained, 3 not cached
     if (flags > CONTIGUOUS || (flags == SIGNAL && bytes != 8)) return done(INVALID_VALUE);
     return new_memory(DEVICE_MEMORY, result, bytes, flags, CALLER);
 }

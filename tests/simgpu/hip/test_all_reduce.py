@@ -1,0 +1,81 @@
+"""Kernels of several devices: they run at the same time, and checked mode knows what orders their accesses."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.support.forks import hip
+from tests.support.hip_compiler import PROGRAMS, compiled
+
+AGENT = "-DSCOPE=__HIP_MEMORY_SCOPE_AGENT"
+FENCE = '__builtin_amdgcn_fence(__ATOMIC_{}, "{}")'
+RELAXED = "-DPUT=__ATOMIC_RELAXED", "-DSEE=__ATOMIC_RELAXED"
+
+
+def fences(before: str, after: str) -> tuple[str, ...]:
+    """Returns options of all_reduce.hip: relaxed flags with fences of these scopes, "" for none."""
+    words = ("BEFORE", "RELEASE", before), ("AFTER", "ACQUIRE", after)
+    return (*RELAXED, *(f"-D{name}={FENCE.format(order, scope)}" for name, order, scope in words if scope != "-"))
+
+
+RIGHT = {
+    "as written": (), "fences": fences("", ""), "fine-grained flags": ("-DFLAGS=1",), "uncached data": ("-DDATA=3",),
+    "uncached data, fences": ("-DDATA=3", *fences("", "")),
+}  # fmt: skip
+# Options that weaken the program, and what checked mode says, by gfx90a and by gfx942.
+WRONG = {
+    "relaxed flags": (RELAXED, "stale-read", "stale-read"),
+    "nothing is released": (("-DPUT=__ATOMIC_RELAXED",), "buffer_wbl2 and", "buffer_wbl2 sc0 sc1 and s_waitcnt vmcnt(0)"),
+    "nothing is acquired": (("-DSEE=__ATOMIC_RELAXED",), "buffer_invl2", "buffer_inv sc0 sc1 needed after the acquire"),
+    "no release fence": (fences("-", ""), "buffer_wbl2 and s_waitcnt vmcnt(0)", "buffer_wbl2 sc0 sc1 and s_waitcnt vmcnt(0)"),
+    "no acquire fence": (fences("", "-"), "buffer_invl2", "buffer_inv sc0 sc1 needed after the acquire"),
+    "flags of agent scope": ((AGENT,), "buffer_wbl2", "both need scope system (__HIP_MEMORY_SCOPE_SYSTEM)"),
+    "a release fence of agent scope": (fences("agent", ""), "buffer_wbl2", "buffer_wbl2 sc0 sc1 and s_waitcnt vmcnt(0)"),
+    "an acquire fence of agent scope": (fences("", "agent"), "buffer_invl2", "buffer_inv sc0 sc1 needed after the acquire"),
+    "fences of agent scope, uncached data": (
+        ("-DDATA=3", *fences("agent", "agent")), "buffer_wbl2", "buffer_wbl2 sc0 sc1 and s_waitcnt vmcnt(0)",
+    ),
+    "coarse-grained flags": (("-DFLAGS=0",), "coarse-grained memory", "coarse-grained memory"),
+}  # fmt: skip
+
+
+@cache
+def built(target: str, options: tuple[str, ...]) -> Path:
+    return compiled(PROGRAMS / "all_reduce.hip", target, options=options)
+
+
+def run(target: str, devices: int, *words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return hip("--target", target, "--devices", devices, *words, built(target, options))
+
+
+@pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.exhaustive), 8])
+def test_kernels_of_several_devices_wait_for_each_other(devices: int) -> None:
+    done = run("gfx942", devices)
+    assert (done.stdout, done.stderr, done.returncode) == ("PASS\n", "", 0)
+
+
+QUICK = ("gfx942", "as written", 4), ("gfx942", "flags of agent scope", 2), ("gfx90a", "coarse-grained flags", 2)
+
+
+@pytest.mark.parametrize(
+    "target, name, devices",
+    [
+        pytest.param(target, name, devices, marks=() if (target, name, devices) in QUICK else pytest.mark.exhaustive)
+        for target in ("gfx90a", "gfx942", "gfx950")
+        for names, counts in ((RIGHT, (2, 4, 8)), (WRONG, (2,)))
+        for name in names
+        for devices in counts
+    ],
+)
+def test_checked_mode_reports_what_is_weakened_and_nothing_else(target: str, name: str, devices: int) -> None:
+    options, *said = WRONG.get(name, (RIGHT.get(name, ()),))
+    done = run(target, devices, "--check", options=options)
+    if name in RIGHT:
+        assert (done.stdout, done.stderr, done.returncode) == ("PASS\n", "", 0)
+        return
+    assert done.returncode == 1 and said[target != "gfx90a"] in done.stderr, done.stderr
+    assert "all_reduce.hip:55" in done.stderr and "all_reduce.hip:57" in done.stderr

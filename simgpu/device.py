@@ -139,6 +139,8 @@ class Device(engine.Device):
     suppressions: a file of known findings, which are not reported (`engine.suppressions`).
     weak: seed of weak mode, whose caches hold old copies and whose waves run in an order that the seed chooses, on one host
     thread (docs/how-to/find-a-missing-fence.md). None: memory shows each access at once.
+    late: seed of late mode, in which loads and LDS writes complete when the kernel waits for them, or earlier at moments that the
+    seed chooses (docs/how-to/find-a-missing-wait.md). None: they complete at once.
     schedule: seed of the order in which waves run, on one host thread, for checked mode. None: in order.
     ring: True if floats are elements of a ring of integers, so that kernels can be compared exactly (docs/explanation/ring.md).
     Default: as the environment variable SIMGPU_RING says, 1 or 0.
@@ -163,15 +165,19 @@ class Device(engine.Device):
         unique_bytes: bool = True,
         suppressions: Suppressions | str | os.PathLike[str] | None = None,
         weak: int | None = None,
+        late: int | None = None,
         schedule: int | None = None,
         ring: bool | None = None,
     ) -> None:
-        if weak is not None and weak < 0:
-            raise LaunchError(f"weak={weak}: give a seed of 0 or more")
         if schedule is not None and (schedule < 0 or weak is not None):
             raise LaunchError(f"schedule={schedule}: give a seed of 0 or more, and no weak, which has its own order")
-        if weak is not None and check:
-            raise LaunchError(f"weak={weak}: weak mode reports no findings; leave check out, or launch twice")
+        if weak is not None and late is not None:
+            raise LaunchError(f"weak={weak}, late={late}: each changes when loads take effect; give one, and launch twice")
+        for name, mode_seed in (("weak", weak), ("late", late)):
+            if mode_seed is not None and mode_seed < 0:
+                raise LaunchError(f"{name}={mode_seed}: give a seed of 0 or more")
+            if mode_seed is not None and check:
+                raise LaunchError(f"{name}={mode_seed}: {name} mode reports no findings; leave check out, or launch twice")
         if check not in (False, True, "performance") and not str(check).startswith("numerics"):
             raise LaunchError(f"check={check!r}: give False, True, \"performance\" or \"numerics\"")
         ring = _ring_by_default() if ring is None else ring
@@ -179,9 +185,10 @@ class Device(engine.Device):
             raise LaunchError(f"check={check!r} looks at numbers, which a ring has not: leave ring (or {RING}) out")
         known = read(suppressions) if isinstance(suppressions, (str, os.PathLike)) else suppressions
         super().__init__(
-            target, check=check, checks=_checks(check, weak), threads=threads, max_instructions=max_instructions, timeout=timeout,
-            unique_bytes=unique_bytes, suppressions=known, weak=weak, schedule=schedule, ring=ring,
+            target, check=check, checks=_checks(check, weak, late), threads=threads, max_instructions=max_instructions,
+            timeout=timeout, unique_bytes=unique_bytes, suppressions=known, schedule=schedule, ring=ring,
         )  # fmt: skip
+        self.weak, self.late = weak, late
 
     def load(self, source: str | os.PathLike[str] | bytes, place: engine.Place | None = None) -> Module:
         """Loads a code object (ELF or clang offload bundle) from a path or from bytes; place: see
@@ -202,12 +209,16 @@ def _ring_by_default() -> bool:
     return said == "1"
 
 
-def _checks(check: bool | str, weak: int | None) -> tuple[Check, ...]:
+def _checks(check: bool | str, weak: int | None, late: int | None) -> tuple[Check, ...]:
     """Returns the checks of a mode. They are imported here because plain mode starts faster without them."""
     if weak is not None:
         from simgpu.weak.mode import WeakMemory
 
         return (WeakMemory(),)
+    if late is not None:
+        from simgpu.checks.waits.late_arrival import LateArrival
+
+        return (LateArrival(),)
     if not check:
         return ()
     if isinstance(check, str) and check.startswith("numerics"):

@@ -55,7 +55,7 @@ def debugging(kernel: Kernel, checks: Sequence[Check] = ()) -> Kernel:
     """Returns the kernel on a device that shares the memory, counts retired instructions and prints nothing."""
     module = kernel.module
     device = module.device
-    device = device.sharing([*(device.checks if device.weak is not None else ()), RetiredClock(), *checks])
+    device = device.sharing([*(device.checks if device.seeded else ()), RetiredClock(), *checks])
     return Kernel(module.on(device), kernel.info)
 
 

@@ -136,7 +136,6 @@ class Device:
         timeout: float | None = None,
         unique_bytes: bool = True,
         suppressions: Suppressions | None = None,
-        weak: int | None = None,
         schedule: int | None = None,
         ring: bool = False,
     ) -> None:
@@ -151,7 +150,9 @@ class Device:
         self.check = check
         self.memory = DeviceMemory(bool(check) and any(one.undefined for one in checks), unique_bytes)
         self.checks = checks  # guarded from here on
-        self.weak, self.schedule = weak, schedule
+        self.weak: int | None = None  # seed of weak mode, None outside it
+        self.late: int | None = None  # seed of late mode, None outside it
+        self.schedule = schedule
         self.node: Node | None = None  # devices that share memory with this one, and its number among them
         self.number = 0
         self.threads = threads or os.cpu_count() or 1
@@ -173,6 +174,11 @@ class Device:
         modes = {False: "", True: ", checked", "performance": ", checked with notes on performance"}
         checked = modes.get(self.check, f", check of {self.check}")
         return f"<Device {self.descriptor.name}, {self.arch}, {self.threads} host thread(s){checked}>"
+
+    @property
+    def seeded(self) -> bool:
+        """True in weak and late mode, whose checks change what kernels compute."""
+        return self.weak is not None or self.late is not None
 
     @property
     def heap(self) -> Heap:

@@ -42,6 +42,7 @@ class Dispatch:
     check: bool | str  # see `device.Device`
     suppressions: Suppressions  # findings that are not reported
     weak: int | None  # seed of weak mode, None outside it
+    late: int | None  # seed of late mode, None outside it
     seed: int | None  # seed of the order in which waves run, None if they run in order
     max_instructions: int
     timeout: float | None  # seconds

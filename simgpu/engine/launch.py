@@ -103,7 +103,7 @@ class Launch(Dispatch):
         self.device = device = kernel.module.device
         self.chip, self.memory, self.shadows, self.check = device.descriptor, device.memory, device.shadows, device.check
         self.node, self.number = device.node, device.number
-        self.suppressions, self.weak = device.suppressions, device.weak
+        self.suppressions, self.weak, self.late = device.suppressions, device.weak, device.late
         self.seed = device.schedule if device.weak is None else device.weak
         self.max_instructions, self.timeout = device.max_instructions, device.timeout
         # Checks examine all writes to memory, so launches with checks do not reuse kept memory.

@@ -69,17 +69,17 @@ class Function:
 
 
 class GPU:
-    """Two devices that share memory: one for launches with checks or in weak mode, one for launches without."""
+    """Two devices that share memory: one for launches with checks or in weak or late mode, one for launches without."""
 
     def __init__(self, board: str, options: Options, arena: Arena, node: Node | None, index: int) -> None:
         self.checking = Device(
             board, check=options.check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout,
-            ring=options.ring, weak=options.weak,
+            ring=options.ring, weak=options.weak, late=options.late,
         )  # fmt: skip
         self.checking.node, self.checking.number = node, index
         self.memory = self.checking.memory = ArenaMemory(arena, self.checking.memory.checked)
         self.plain = self.checking.sharing([])
-        self.plain.weak = self.plain.node = None
+        self.plain.weak = self.plain.late = self.plain.node = None
         self.plain.stdout = self.plain.stderr = None  # the program's own launches print elsewhere
         self.peers: set[int] = set()
 

@@ -51,4 +51,5 @@ class Options:
     observe: Observe | None = None  # runs the first launch of each kernel, for a page
     suppressions: Suppressions = field(default_factory=Suppressions)  # findings that are not reported
     weak: int | None = None  # seed of weak mode, as for `simgpu.Device`
+    late: int | None = None  # seed of late mode
     trace_calls: bool = False  # the program prints each call of HIP and its result on stderr

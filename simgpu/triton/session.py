@@ -85,6 +85,7 @@ class Session:
         guard: str = STORAGE,
         suppressions: str | Path | None = None,
         weak: int | None = None,
+        late: int | None = None,
     ) -> None:
         if guard not in GUARDS:
             raise LaunchError(f"guard={guard!r}: give one of {', '.join(GUARDS)}")
@@ -97,7 +98,7 @@ class Session:
         self.gpus = tuple(
             Device(
                 self.board, check=checked, threads=threads, max_instructions=max_instructions, suppressions=self.suppressions,
-                weak=weak,
+                weak=weak, late=late,
             )
             for _ in range(count)
         )

@@ -1,4 +1,4 @@
-"""`--weak` on the command line: the search for a wrong seed, its replay, and what it excludes."""
+"""`--weak` and `--late` on the command line: the search for a wrong seed, its replay, and what it excludes."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def test_a_right_program_passes_the_search(tmp_path: Path, capsys: pytest.Captur
     "more, said",
     [
         (["--weak", "9:1"], "the smaller one first"), (["--weak", "x"], "give a seed"),
+        (["--late", "1", "--weak", "2"], "not allowed with"), (["--late", "1", "--html", "p.html"], "--late and --html exclude"),
         (["--weak", "1", "--html", "p.html"], "exclude each other"), (["--weak", "1", "--device", "hip"], "the simulator's"),
     ],
 )  # fmt: skip
@@ -70,6 +71,39 @@ def test_checked_mode_and_the_debugger_say_what_to_use(tmp_path: Path, capsys: p
     assert "simgpu exec" in capsys.readouterr().err
     assert main(["debug", *command[1:], "--weak", "1:9", "--batch"]) == 2
     assert "simgpu exec --weak 1:9" in capsys.readouterr().err
+
+
+UNWAITED = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_load_dwordx2 s[6:7], s[0:1], 0x8
+v_lshlrev_b32 v2, 2, v0
+v_mov_b32 v1, 0
+s_waitcnt lgkmcnt(0)
+global_load_dword v1, v2, s[4:5]
+{wait}
+v_add_u32 v1, 1, v1
+global_store_dword v2, v1, s[6:7]
+"""
+
+
+def test_late_mode_is_searched_and_replayed_the_same_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, wait in (("broken", ""), ("right", "s_waitcnt vmcnt(0)")):
+        (tmp_path / f"{name}.co").write_bytes(assemble("gfx942", KernelText("k", UNWAITED.format(wait=wait), ("buffer", "buffer"))))
+    more = ["--grid", "1", "--arg", "count:u32:64", "--arg", "zeros:u32:64", "--save", f"1={tmp_path}/out.npy"]
+    assert main(["exec", str(tmp_path / "right.co"), *more, "--late", "1:20"]) == 0
+    assert "Late mode: 20 seeds, all with the right result" in capsys.readouterr().out
+    (tmp_path / "out.npy").unlink()
+    assert main(["exec", str(tmp_path / "broken.co"), *more, "--late", "1:20"]) == 1
+    said = capsys.readouterr().out
+    assert "Late mode: seed" in said and "of argument 1 differ from the plain launch's" in said
+    replay = next(line for line in said.splitlines() if line.startswith("Replay: simgpu ") and "--late" in line)
+    wrong = np.load(tmp_path / "out.npy")
+    assert (wrong == 1).all()
+    assert main([*shlex.split(replay)[2:], "--force"]) == 0
+    assert np.array_equal(np.load(tmp_path / "out.npy"), wrong)
+    capsys.readouterr()
+    assert main(["check", *shlex.split(replay)[3:], "--force"]) == 2
+    assert "give --late to" in capsys.readouterr().err
 
 
 def test_an_operator_is_compared_with_float64(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,8 +21,8 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.inputs import add_inputs_option
 from simgpu.tools.shared.launching import Watch, add_device_options, launch_work
 from simgpu.tools.shared.parser import Parser
+from simgpu.tools.shared.seeds import add_seed_options, one_seed
 from simgpu.tools.shared.source_files import source_lines
-from simgpu.tools.shared.weak import add_weak_option, one_seed
 
 if TYPE_CHECKING:
     from simgpu import Kernel
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from simgpu.hardware.code_object.arguments import Geometry
 
 
-REPLAYS = ("debug", "why")  # verbs that run a launch again, in weak mode if the launch was
+REPLAYS = ("debug", "why")  # verbs that run a launch again, in weak or late mode if the launch was
 WHAT = "a code object, assembly, a folder that kerncap captured, a Triton script, or an operator"
 
 
@@ -142,9 +142,9 @@ def _run_options(verb: str, parser: ArgumentParser) -> None:
 
 
 def _add_replayed(parser: ArgumentParser, verb: str) -> None:
-    """Adds --weak to verbs that replay a launch."""
+    """Adds --weak and --late to verbs that replay a launch."""
     if verb in REPLAYS:
-        add_weak_option(parser, searches=False)
+        add_seed_options(parser, searches=False)
 
 
 def file_launch(options: Namespace, watch: Watch | None = None) -> FileKernel:

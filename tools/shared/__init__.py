@@ -7,7 +7,7 @@
     completion.py  completion scripts of shells
     processes.py  new processes: for measurements, for a real GPU
     launching.py  a launch: device options, errors, a run's output, checked mode
-    weak.py       seeds of weak mode, and the search for one with another result
+    seeds.py      seeds of weak and late mode, and the search for one with another result
     arrays.py     generated arrays: types and fills by name
     inputs.py     random operands by distribution
     verdict.py    a result against float64: its bound, and a faithful kernel's error

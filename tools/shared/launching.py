@@ -15,7 +15,7 @@ from simgpu.engine.suppressions import Suppressions
 from simgpu.hardware.errors import HipError, LaunchError, SimError
 from simgpu.tools.shared.console import about_left, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed
-from simgpu.tools.shared.weak import Seeds, seed_of
+from simgpu.tools.shared.seeds import Seeds, mode_of, seeds_of
 
 if TYPE_CHECKING:
     from simgpu import Device, Finding, Run
@@ -91,8 +91,10 @@ def device_of(options: Namespace, target: str, watch: Watch | None = None) -> De
         raise LaunchError(f"--seed {options.seed}: give 0 or more")
     if getattr(options, "against_sim", False) and options.device == "sim":
         raise LaunchError("--against-sim compares a real GPU with the simulator: add --device hip, or leave it out")
-    if watch is not None and getattr(options, "weak", None) is not None:
-        raise LaunchError("--weak computes wrong numbers, checked mode explains them: give --weak to `simgpu exec` or `simgpu run`")
+    if watch is not None and (mode := mode_of(options)):
+        raise LaunchError(
+            f"--{mode} computes wrong numbers, checked mode explains them: give --{mode} to `simgpu exec` or `simgpu run`"
+        )
     if options.device == "hip" and getattr(options, "ring", False):
         raise LaunchError("--ring is the simulator's: leave --device hip out")
     if options.device == "hip" and watch is not None:
@@ -104,18 +106,20 @@ def simulated_device(options: Namespace, target: str, watch: Watch | None = None
     """Returns the simulated GPU, checked for a watch."""
     from simgpu import Device
 
+    seeds = seeds_of(options)
     device = Device(
         target, check=watch.check if watch else False, threads=options.threads, max_instructions=options.max_instructions,
-        timeout=options.timeout, suppressions=watch.suppressions if watch else None, weak=seed_of(options),
+        timeout=options.timeout, suppressions=watch.suppressions if watch else None,
         schedule=watch.schedule if watch else None, ring=getattr(options, "ring", None) or None,
+        weak=seeds.weak, late=seeds.late,
     )  # fmt: skip
     device.shown = showing
     return device
 
 
 def with_seed(options: Namespace, target: str, seed: int) -> Device:
-    """Returns the simulated GPU in weak mode with a seed."""
-    return simulated_device(Namespace(**{**vars(options), "weak": Seeds(seed, seed)}), target)
+    """Returns the simulated GPU in the options' mode with a seed."""
+    return simulated_device(Namespace(**{**vars(options), mode_of(options): Seeds(seed, seed)}), target)
 
 
 @contextmanager

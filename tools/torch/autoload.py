@@ -11,7 +11,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from simgpu.tools.torch.environment import CHECK, CHECKS, SUPPRESSIONS, TARGET, WEAK
+from simgpu.tools.torch.environment import CHECK, CHECKS, SEEDS, SUPPRESSIONS, TARGET
 
 if TYPE_CHECKING:
     from simgpu.triton import Session
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def begin() -> None:
     """Gives PyTorch and Triton the simulated GPU that SIMGPU names, or several for "mi300x:2", until the process ends.
 
-    SIMGPU_CHECK is a key of CHECKS, SIMGPU_SUPPRESSIONS a file of findings to hide, SIMGPU_WEAK a seed of weak mode.
+    SIMGPU_CHECK is a key of CHECKS, SIMGPU_SUPPRESSIONS a file of findings to hide, SIMGPU_WEAK and SIMGPU_LATE
+    seeds of these modes.
     Findings that SIMGPU_CHECK=collect gathered are printed on stderr at the end. Raises SystemExit, with the reason, for an
     unknown target, an unknown word of SIMGPU_CHECK or SIMGPU_COMPILE, a bad seed, and a file that cannot be read.
     """
@@ -33,14 +34,16 @@ def begin() -> None:
 
     if check not in CHECKS:
         raise SystemExit(f"simgpu: {CHECK}={check!r}: give one of {', '.join(CHECKS)}")
-    seed = os.environ.get(WEAK)
-    if seed and not (seed.isascii() and seed.isdecimal() and len(seed) < 19):
-        raise SystemExit(f"simgpu: {WEAK}={seed!r}: give a seed, as 37")
+    given = {name: os.environ.get(name) for name in SEEDS.values()}
+    for name, seed in given.items():
+        if seed and not (seed.isascii() and seed.isdecimal() and len(seed) < 19):
+            raise SystemExit(f"simgpu: {name}={seed!r}: give a seed, as 37")
     stack = ExitStack()
     try:
         known = os.environ.get(SUPPRESSIONS)
-        weak = int(seed) if seed else None
-        session = stack.enter_context(simgpu.triton.device(target, check=CHECKS[check], suppressions=known, weak=weak))
+        weak, late = (int(seed) if seed else None for seed in given.values())
+        gpu = simgpu.triton.device(target, check=CHECKS[check], suppressions=known, weak=weak, late=late)
+        session = stack.enter_context(gpu)
         stack.enter_context(pretended_gpu())
     except (SimError, OSError) as error:
         raise SystemExit(f"simgpu: {TARGET}={target!r}: {error}") from None

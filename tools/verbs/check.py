@@ -19,7 +19,7 @@ from simgpu.tools.shared.launching import Watch, has_errors, run_document
 from simgpu.tools.shared.outputs import claim, write
 from simgpu.tools.shared.parser import Parser, own_options
 from simgpu.tools.shared.sarif import sarif
-from simgpu.tools.shared.weak import parse_seeds
+from simgpu.tools.shared.seeds import parse_seeds
 from simgpu.tools.verbs import exec as exec_verb
 from simgpu.tools.verbs import run as run_verb
 

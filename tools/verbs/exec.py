@@ -29,7 +29,7 @@ from simgpu.tools.shared.launching import (
     with_seed,
 )
 from simgpu.tools.shared.outputs import claim, write
-from simgpu.tools.shared.weak import WeakSearch, add_weak_option, demand_plain, search, show_search
+from simgpu.tools.shared.seeds import SeedSearch, add_seed_options, demand_plain, search, searched_seeds, show_search
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--expect", action="append", default=[], metavar="I=F.NPY", help=text)
     text = "of --expect, relative to its largest element (default: the square root of the type's epsilon; 0 for integers)"
     parser.add_argument("--tolerance", type=_tolerance, help=text)
-    add_weak_option(parser)
+    add_seed_options(parser)
     add_ring_option(parser)
     add_html_option(parser, against=True)
     add_json_option(parser)
@@ -101,7 +101,7 @@ def _run(options: Namespace, watch: Watch | None) -> int:
             "resources": info.declared_resources, "buffers": [result.document() for result in results],
             "against_sim": [agreement.document() for agreement in agreements],
             "expected": [asdict(expectation) for expectation in expectations],
-            **({"weak": searched.document()} if searched else {}),
+            **(searched.document() if searched else {}),
             **run_document(outcome),
         })  # fmt: skip
     else:
@@ -122,10 +122,10 @@ def _run(options: Namespace, watch: Watch | None) -> int:
     return 0 if not wrong and all(agreement.agrees for agreement in agreements) else 1
 
 
-def _search(options: Namespace, wanted: FileKernel, expected: Mapping[int, np.ndarray]) -> WeakSearch | None:
-    """Searches the range of --weak for a seed whose arrays are not as expected or, without expected arrays, not those of the plain
-    launch. Returns None without a range."""
-    if options.weak is None or options.weak.single:
+def _search(options: Namespace, wanted: FileKernel, expected: Mapping[int, np.ndarray]) -> SeedSearch | None:
+    """Searches the range of --weak or --late for a seed whose arrays are not as expected or, without expected arrays, not those of
+    the plain launch. Returns None without a range."""
+    if searched_seeds(options) is None:
         return None
     plain: dict[int, np.ndarray] = {} if expected else wanted.execute(wanted.device)[1]
 

@@ -28,7 +28,17 @@ from simgpu.tools.shared.known_findings import add_suppressions_option, read_sup
 from simgpu.tools.shared.launching import add_limit_options, add_ring_option
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.sarif import sarif
-from simgpu.tools.shared.weak import add_weak_option, demand_plain, one_seed, search, seed_of, show_search
+from simgpu.tools.shared.seeds import (
+    ModeSeeds,
+    add_seed_options,
+    demand_plain,
+    mode_of,
+    one_seed,
+    search,
+    searched_seeds,
+    seeds_of,
+    show_search,
+)
 
 if TYPE_CHECKING:
     from simgpu import Kernel, Run
@@ -59,7 +69,7 @@ def configure(parser: ArgumentParser) -> None:
     text = "only the first NaN, infinity and overflow, and their way to memory (simgpu help numerics)"
     parser.add_argument("--numerics", action="store_true", help=text)
     add_suppressions_option(parser)
-    add_weak_option(parser)
+    add_seed_options(parser)
     parser.add_argument("--kernels", metavar="REGEX", help="check only kernels whose C++ name matches REGEX")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave the first N launches of each kernel unchecked")
     parser.add_argument("--only", type=int, metavar="N", help="check at most N launches of each kernel")
@@ -97,7 +107,7 @@ def run(options: Namespace) -> int:
     if path is None:
         there = os.path.exists(options.command[0])
         raise UsageError(f"{options.command[0]}: {'not executable' if there else 'no such program'}")
-    if options.weak is not None and not options.weak.single:
+    if searched_seeds(options) is not None:
         return _search(options, [path, *options.command[1:]], wanted)
     program = inspect(path)
     outcome = launcher.run([path, *options.command[1:]], wanted, compile_source)
@@ -138,6 +148,7 @@ def _options(options: Namespace) -> Options:
         raise UsageError(f"--kernels {options.kernels}: {error}") from None
     if options.check and options.numerics:
         raise UsageError("--numerics checks only numbers: leave --check out, or run twice")
+    seeds = seeds_of(options)
     check: bool | str = "numerics" if options.numerics else options.check
     if not check and (kernels or options.skip or options.only is not None):
         raise UsageError("--kernels, --skip and --only choose what is checked: add --check or --numerics")
@@ -147,22 +158,25 @@ def _options(options: Namespace) -> Options:
         boards * options.devices, check=check, pad=options.pad, kernels=kernels, skip=options.skip, only=options.only,
         threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout, time=options.times,
         observe=_observe if options.html else None, suppressions=read_suppressions(options.suppressions),
-        weak=seed_of(options), ring=options.ring or None, trace_calls=options.trace_calls,
+        ring=options.ring or None, weak=seeds.weak, late=seeds.late, trace_calls=options.trace_calls,
     )  # fmt: skip
 
 
 def _search(options: Namespace, command: list[str], wanted: Options) -> int:
     """Searches for a seed under which the program ends or prints otherwise than in a plain run; status 1 if there is one."""
 
+    mode = mode_of(options)
+
     def result(seed: int | None) -> tuple[int, bytes]:
+        seeds = ModeSeeds(**{mode: seed})
         with tempfile.TemporaryFile() as output:
-            outcome = launcher.run(command, replace(wanted, weak=seed), compile_source, output)
+            outcome = launcher.run(command, replace(wanted, weak=seeds.weak, late=seeds.late), compile_source, output)
             output.seek(0)
             return outcome.status, output.read()
 
     status, printed = result(None)
     if status:
-        raise UsageError(f"the program ends with status {status} without --weak: a search needs a run that is right")
+        raise UsageError(f"the program ends with status {status} without --{mode}: a search needs a run that is right")
 
     def differs(seed: int) -> str:
         ended, said = result(seed)
@@ -205,8 +219,8 @@ def _environment(options: Namespace) -> str:
     """Returns lines for a shell."""
     given = ["--target", options.target, "--devices", options.devices, "--skip", options.skip, "--pad", options.pad]
     one_seed(options, "hip --env")
-    if (seed := seed_of(options)) is not None:
-        given += ["--weak", seed]
+    for mode, seed in seeds_of(options)._asdict().items():
+        given += [f"--{mode}", seed] if seed is not None else []
     for name in ("kernels", "only", "threads", "max_instructions", "timeout", "suppressions"):
         if getattr(options, name) is not None:
             given += [f"--{name.replace('_', '-')}", getattr(options, name)]

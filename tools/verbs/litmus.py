@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from simgpu import hardware
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.weak import parse_seeds
+from simgpu.tools.shared.seeds import parse_seeds
 
 if TYPE_CHECKING:
     from simgpu.tools.litmus.form import LitmusTest

@@ -33,8 +33,8 @@ from simgpu.tools.shared.launching import (
     show_run,
     with_seed,
 )
+from simgpu.tools.shared.seeds import SeedSearch, add_seed_options, demand_plain, search, searched_seeds, show_search
 from simgpu.tools.shared.verdict import WAITS, Verdict
-from simgpu.tools.shared.weak import WeakSearch, add_weak_option, demand_plain, search, show_search
 from simgpu.tools.tables.kernel_use import KernelUse, linked_use
 from simgpu.tools.tables.resources import ResourceRow, resource_documents, resource_rows, resource_table
 
@@ -54,7 +54,7 @@ def configure(parser: ArgumentParser) -> None:
 def _own_options(parser: ArgumentParser) -> None:
     add_device_options(parser)
     add_inputs_option(parser)
-    add_weak_option(parser)
+    add_seed_options(parser)
     add_ring_option(parser)
     add_html_option(parser, against=True)
 
@@ -182,15 +182,16 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
         page.parts = _plan_parts(tree, page.launches, tree.problem.flops if chosen.whole else 0)
         page.verdict = f"{'PASS' if result.passed else 'FAIL'}: {verdict.lines()[0]}"
     if options.json:
-        print_json(result.document(options.op) | ({"weak": searched.document()} if searched else {}))
+        print_json(result.document(options.op) | (searched.document() if searched else {}))
     else:
         result.show()
     return 0 if result.passed else 1
 
 
-def _search(options: Namespace, kernel: EmittedKernel, work: Workload) -> WeakSearch | None:
-    """Searches the range of --weak for a seed whose results are not those of float64, within the bound; None without a range."""
-    if options.weak is None or options.weak.single:
+def _search(options: Namespace, kernel: EmittedKernel, work: Workload) -> SeedSearch | None:
+    """Searches the range of --weak or --late for a seed whose results are not those of float64, within the bound.
+    Returns None without a range."""
+    if searched_seeds(options) is None:
         return None
 
     def differs(seed: int) -> str:

@@ -16,8 +16,8 @@ from simgpu.tools.shared.console import table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.known_findings import add_suppressions_option, show_suppressed
 from simgpu.tools.shared.outputs import add_force_option, claim, write
-from simgpu.tools.shared.weak import add_weak_option, demand_plain, one_seed, seed_of
-from simgpu.tools.torch.environment import CHECK, SUPPRESSIONS, TARGET, WEAK
+from simgpu.tools.shared.seeds import add_seed_options, demand_plain, one_seed, seeds_of
+from simgpu.tools.torch.environment import CHECK, SEEDS, SUPPRESSIONS, TARGET
 from simgpu.tools.torch.script import status_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture (mi300x); mi300x:2 is two")
     parser.add_argument("--check", action="store_true", help="checked mode: races, undefined values, waits, bounds")
     add_suppressions_option(parser)
-    add_weak_option(parser, searches=False)
+    add_seed_options(parser, searches=False)
     parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
     parser.add_argument("--report", action="store_true", help="a table by kernel at the end, on stderr")
     parser.add_argument("--times", action="store_true", help="model the time of each launch; the report has it")
@@ -104,12 +104,12 @@ def _gpu(options: Namespace) -> Iterator[Session]:
     import simgpu.triton
 
     check: Any = "collect" if options.check else False
-    seed = seed_of(options)
+    seeds = seeds_of(options)
     given = {TARGET: options.target, CHECK: check or "no", SUPPRESSIONS: options.suppressions}
-    given[WEAK] = None if seed is None else str(seed)
+    given |= {SEEDS[mode]: None if seed is None else str(seed) for mode, seed in seeds._asdict().items()}
     before = {name: os.environ.get(name) for name in given}
     with simgpu.triton.device(
-        options.target, check=check, threads=options.threads, suppressions=options.suppressions, weak=seed
+        options.target, check=check, threads=options.threads, suppressions=options.suppressions, weak=seeds.weak, late=seeds.late
     ) as session, contextlib.ExitStack() as stack:
         if importlib.util.find_spec("torch") is not None:
             from simgpu.tools.torch.pretend import pretended_gpu

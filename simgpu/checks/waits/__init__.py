@@ -4,5 +4,5 @@
     paths.py         runs the automaton along the path of each wave
     surplus.py       waits and nops that ask for more than is needed
     in_flight.py     counts operations issued and complete at run time
-    late_arrival.py  delivers loaded data only at waits: the adversarial order
+    late_arrival.py  late mode: operations complete at waits, or earlier by a seed
 """

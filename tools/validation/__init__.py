@@ -9,6 +9,7 @@
     kernels.cl  their source
     judge.py    rows compared with the model, the table of errors
     paper/      the paper's numbers, figures and tests next to ours
+    shipped/    AITER's kernels with real arguments, against float64 and in late mode
     aiter.py    AITER's shipped code objects: their arguments and grids
     repairs.py  lint's findings in a repository's code objects: before and after repairs, and today
     reports.py  a report of one code object, for its maintainers

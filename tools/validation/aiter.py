@@ -157,11 +157,17 @@ def attention(checkout: Path, board: str, length: int, heads: int, causal: bool)
 
     Raises NotJudged if the checkout has no code object for it.
     """
-    arch, d, rows, threads = ("gfx950" if board.startswith("mi35") else "gfx942"), 128, 256, 512
+    arch = "gfx950" if board.startswith("mi35") else "gfx942"
     folder, name = checkout / "hsa" / arch / "fmha_v3_fwd", "fwd_hd128_bf16" + "_causal" * causal + "_rtna" * (arch == "gfx942")
     path = folder / ("MI300" if arch == "gfx942" else "") / f"{name}.co"
     if not path.is_file():
         raise NotJudged(f"{path} is not in the checkout")
+    return attention_of(path, board, length, heads, causal)
+
+
+def attention_of(path: Path, board: str, length: int, heads: int, causal: bool) -> ShippedLaunch:
+    """Returns that launch of a code object, which is named after its kernel."""
+    d, rows, threads, name = 128, 256, 512, path.stem
     tuned = 5 - 2 * (causal and (heads % 8 != 0 or length > 16384))
     row, head = 2 * d, 2 * d * length
     strides = [row, head, head * heads]  # bytes from a row, head and batch to the next

@@ -1,4 +1,4 @@
-"""The adversarial completion order: loads arrive at their waits, so kernels that wait enough do not notice."""
+"""Late mode, and the latest completion of all: kernels that wait enough do not notice, others compute wrong numbers."""
 
 from __future__ import annotations
 

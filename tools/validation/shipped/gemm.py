@@ -1,0 +1,68 @@
+"""D (m, n) = A (m, k) B (n, k)^T of fp4 elements, with an e8m0 scale for each 32 along k. D is bf16.
+
+Arguments and grid: `aiter._fp4`. The order of B and of the scales in memory: `shuffle_weight` and `shuffle_scale` of AITER's
+aiter/ops/shuffle.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from simgpu.tools.validation.aiter import FAMILIES
+from simgpu.tools.validation.shipped.case import Arrays, ShippedCase, relative_error
+
+FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])  # magnitudes by code
+GROUP = 32  # elements of a scale
+SCALES = range(124, 131)  # codes of scales: 2^-3 to 2^3
+BOUND = 0.01  # of bf16, and of a sum of two bf16 parts
+
+
+@dataclass(frozen=True)
+class MatrixProduct4:
+    """Extents of a product."""
+
+    m: int
+    n: int
+    k: int
+    tile: tuple[int, int]
+    split: int = 0  # log2 of the number of parts of k
+
+    def __call__(self, path: Path, board: str) -> ShippedCase:
+        """Returns the launch of a code object."""
+        rng = np.random.default_rng(0)
+        tile = {"tilem": self.tile[0], "tilen": self.tile[1], "splitk": int(self.split > 0)}
+        launch = FAMILIES["f4gemm"](path, "", board, self.m, self.n, self.k, self.split, tile)
+        rows, columns = (-(-size // 256) * 256 for size in (self.m, self.n))
+        a, b = (rng.integers(0, 256, (size, self.k // 2), np.uint8) for size in (rows, columns))
+        scales = [rng.integers(SCALES.start, SCALES.stop, (size, self.k // GROUP), np.uint8) for size in (rows, columns)]
+        want = _values(a, scales[0])[: self.m] @ _values(b, scales[1])[: self.n].T
+        inputs = {"A": a, "B": _ordered_weight(b), "scaleA": _ordered_scale(scales[0]), "scaleB": _ordered_scale(scales[1])}
+
+        def error(got: Arrays) -> float:
+            return relative_error(got["D"][: self.m].view(ml_dtypes.bfloat16), want)
+
+        return ShippedCase(launch, inputs, {"D": np.zeros((rows, self.n), np.uint16)}, error, BOUND)
+
+
+def _values(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Returns a matrix in float64."""
+    nibbles = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)
+    signed = np.where(nibbles & 8, -1, 1) * FP4[nibbles & 7]
+    scaled: np.ndarray = signed * np.exp2(scales.astype(np.float64) - 127).repeat(GROUP, axis=1)
+    return scaled
+
+
+def _ordered_weight(codes: np.ndarray) -> np.ndarray:
+    rows, width = codes.shape
+    tiles = codes.reshape(rows // 16, 16, width // 32, 2, 16).transpose(0, 2, 3, 1, 4)
+    return np.ascontiguousarray(tiles).reshape(rows, width)
+
+
+def _ordered_scale(scales: np.ndarray) -> np.ndarray:
+    rows, width = scales.shape
+    tiles = scales.reshape(rows // 32, 2, 16, width // 8, 2, 4).transpose(0, 3, 5, 2, 4, 1)
+    return np.ascontiguousarray(tiles).reshape(rows, width)

@@ -10,9 +10,11 @@ is a copy of the loop body without the moves. With one stage there are two barri
 
 Operands loaded by whole cache lines have their own loop (lines.py).
 
-Edges: raw buffers, whose out-of-range lanes read 0 and store nothing, implement the clipped view. Tiles inside the view (in k,
-and in rows if those are contiguous) use wide loads. Other tiles, and operands that are not aligned to 4 bytes, load element by
-element with a predicate each, out of line.
+Edges: raw buffers, whose out-of-range lanes read 0 and store nothing, implement the clipped view. Rows of any length and
+alignment are loaded and stored by chunks. A load at the end of a row brings elements of the next one, for rows or columns of C
+that are not stored. The last tile of k, which has no next row, is loaded out of line with each row's last chunk earlier
+(parts/buffers.py). A group of C's columns that the view's end cuts is stored by elements. Only rows that are shorter than a
+chunk are loaded by elements.
 """
 
 from __future__ import annotations
@@ -207,7 +209,7 @@ class GemmEmitter(Visitor):
         k = self.k
         loaded = k.new_label("loaded")
         with k.out_of_line("clipped", loaded) as clipped:
-            k.comment("a tile that an edge cuts (or none): element by element")
+            k.comment("a tile that an edge cuts (or none): to the ends of the rows")
             k.s_cmp_le_i32(self.place.k_unloaded, 0)
             k.s_cbranch_scc1(loaded)
             for staging in self.tiles.tiled_operands:

@@ -41,7 +41,6 @@ class Ending:
         k.s_cbranch_scc1(clipped)
         k.s_cmp_lt_i32(self.place.n_left, plan.tile_n)
         k.s_cbranch_scc1(clipped)
-        self._branch_if_misaligned(inputs, clipped)
         for edge in (False, True):
             if edge:
                 k.label(clipped)
@@ -51,19 +50,6 @@ class Ending:
                 k.s_endpgm()
             else:
                 self._scaled_store(store, edge)
-
-    def _branch_if_misaligned(self, inputs: StoreInputs, clipped: str) -> None:
-        """Branches to single-element stores if narrow elements are not on 4-byte boundaries."""
-        k, bases = self.k, [inputs.resource, *([inputs.residual] if inputs.residual is not None else [])]
-        if inputs.elements.size >= WORD:
-            return
-        rest = k.s.alloc("rest")
-        k.s_or_b32(rest, bases[0][0], inputs.stride)
-        for base in bases[1:]:
-            k.s_or_b32(rest, rest, base[0])
-        k.s_and_b32(rest, rest, WORD - 1)
-        k.s_cbranch_scc1(clipped)
-        k.s.free(rest)
 
     def _scaled_store(self, store: TileStore, edge: bool) -> None:
         k = self.k

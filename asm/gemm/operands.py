@@ -29,16 +29,11 @@ class TileLayouts:
         atom, problem = plan.atom, plan.problem
         return cls(
             TileLayout("A", plan.tile_m, warp_rows=plan.warp_m, atom=atom.m, k_contiguous=not problem.trans_a,
-                       run=_run(problem.m), interleave=False, **_along_k(plan, "A", problem.element)),
+                       interleave=False, **_along_k(plan, "A", problem.element)),
             TileLayout("B", plan.tile_n, warp_rows=plan.warp_n, atom=atom.n, k_contiguous=problem.trans_b,
-                       run=_run(problem.n), panel=PANEL_ROWS * problem.preshuffle_b, interleave=True,
+                       panel=PANEL_ROWS * problem.preshuffle_b, interleave=True,
                        **_along_k(plan, "B", problem.element_b)),
         )  # fmt: skip
-
-
-def _run(rows: int) -> int:
-    """Returns the largest power of two that divides `rows`: loads of that many rows straddle no edge."""
-    return rows & -rows
 
 
 def _along_k(plan: GemmPlan, operand: str, kind: DType) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from simgpu.operators.gemm.limits import MX_PITCH, by_lines, half_lines, mx_scal
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import MX_BLOCK, NARROW, GemmProblem
 
-NEVER = 0x7FFFFFFF  # more k than any view has: wide loads are never allowed
 BATCH_STRIDES = ("batch_a", "batch_b", "batch_c")  # bytes between consecutive matrices of the batch
 SIZES = ("m", "n", "k", "k_part", "lda", "ldb", "ldc")
 MX_SIZES = ("rows_of_scale_a", "rows_of_scale_b")  # bytes between MX scales of consecutive blocks
@@ -187,7 +186,7 @@ class OperandTiles:
     scales: tuple[MxScales, ...]  # A's and B's scales, for MX formats
     write_address: dict[tuple[object, ...], Reg]  # VGPRs by `Staging.write_key`: one if A and B can share it
     stage_step: Reg | None  # SGPR: bytes to the other stage of LDS, if there are two
-    wide_k: Reg | None  # SGPR: the least k left for which a tile may be loaded wide: a whole tile's, or never
+    wide_k: Reg | None  # SGPR: the least k left for which no load of a tile passes the matrix's end
     lines: Lines | None = None  # the main loop, if A and B are loaded by cache lines
 
     @property
@@ -216,10 +215,14 @@ def operand_tiles(
         k.region("the same, stage 1", stage_bytes)
     if rings:
         regions = [k.region(f"{layout.name} lines", LineRing(layout).bytes) for layout, *_ in places]
-    kind_of = partial(LineStaging, half_lines=half_lines(plan.tiling)) if rings else Staging
+    kinds_of = [
+        partial(LineStaging, half_lines=half_lines(plan.tiling)) if rings
+        else partial(Staging, length=arguments["k" if layout.k_contiguous else size])
+        for (layout, *_), size in zip(places, "mn", strict=True)
+    ]  # fmt: skip
     a, b = (
-        kind_of(k, layout, region, k.s.alloc(f"{layout.name} buffer", 4), arguments[ld], left, kind.bits if scales else 0)
-        for (layout, ld, _, left, _), region, kind in zip(places, regions, kinds, strict=True)
+        made(k, layout, region, k.s.alloc(f"{layout.name} buffer", 4), arguments[ld], left, kind.bits if scales else 0)
+        for made, (layout, ld, _, left, _), region, kind in zip(kinds_of, places, regions, kinds, strict=True)
     )
     for staging, (layout, ld, first, _, wave_first) in zip((a, b), places, strict=True):
         k.comment(f"{layout.name}:({layout.rows},{layout.k}) staged through LDS, {_in_memory(layout)}")
@@ -300,17 +303,17 @@ def _wide_threshold(k: KernelBuilder, plan: GemmPlan, operands: tuple[Staging, S
     rest = k.s.alloc("rest")
     for staging, size in zip(operands, ("m", "n"), strict=True):
         layout = staging.layout
-        if layout.element < WORD:
-            k.s_or_b32(rest, staging.resource[0], staging.stride)
-            k.s_and_b32(rest, rest, WORD - 1)
-            k.s_cselect_b32(wide_k, NEVER, wide_k, note=f"{layout.name} is not aligned to {WORD} bytes")
         if layout.k_contiguous or layout.vec == 1:
             continue
         inside = k.new_label(f"{layout.name}_inside")
         k.s_cmp_ge_i32(staging.rows_left, layout.rows)
         k.s_cbranch_scc1(inside)
         k.s_and_b32(rest, arguments[size], layout.vec - 1)
-        k.s_cselect_b32(wide_k, NEVER, wide_k, note=f"{size} cuts a wide load of {layout.name}")
+        k.s_cselect_b32(rest, 1, 0, note=f"{size} cuts a chunk of {layout.name}: not in the last k")
+        k.s_cmp_lt_i32(arguments[size], layout.vec)
+        k.s_cselect_b32(rest, layout.vec, rest, note="a chunk covers several k")
+        k.s_add_u32(rest, rest, plan.tile_k)
+        k.s_max_i32(wide_k, wide_k, rest)
         k.label(inside)
     k.s.free(rest)
     return wide_k

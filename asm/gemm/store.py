@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
@@ -78,7 +79,7 @@ class StoreInputs:
 
 @dataclass
 class StoreGroup:
-    """Consecutive columns of one row in a lane: C[row][column..]."""
+    """Consecutive columns of one row in a lane: C[row][column..], moved by one access."""
 
     mt: int  # atom along rows
     r: int  # element of the lane
@@ -87,14 +88,15 @@ class StoreGroup:
     data: Reg  # registers of the sums
     old: Reg  # registers of C's old elements
     added: Reg  # registers of the residual
-    address: Reg  # byte offsets
+    address: Reg  # byte offset
+    ends: Reg  # registers for single elements of C's old group and of the residual's, where the row ends
 
 
 class TileStore:
     """Emits the store of one wave's tile: `emit(clipped, scaled)` for each of the four cases.
 
-    clipped: True if elements are accessed one by one, those outside the view not at all; False: wide accesses. scaled: True if
-    beta is not 0; only then C is read.
+    clipped: True if groups outside the view are not accessed, and those that a row's end cuts by single elements. At most one
+    group of a wave's row is cut, and all its rows alike. scaled: True if beta is not 0; only then C is read.
     """
 
     def __init__(self, k: KernelBuilder, acc: Accumulators, inputs: StoreInputs) -> None:
@@ -116,34 +118,40 @@ class TileStore:
 
     def emit(self, clipped: bool, scaled: bool) -> None:
         k, clipped = self.k, clipped or self.splits_gate
-        masks = self._column_masks() if clipped else []
-        addresses = self.stored if clipped else 1
         row_address = k.v.alloc("C row offset")
-        bias, scales = self._load_bias(masks), self._load_scales(masks)
+        bias, scales = self._load_bias(clipped), self._load_scales(clipped)
+        self.inside = self._column_masks() if clipped else []
+        self.cuts = clipped and self.stored > 1
         self.free = self.inputs.epilogue.scratch()
         self.spare = k.v.alloc("other element", self.words)
-        slots = self._slots(addresses, scaled)
+        slots = self._slots(scaled)
         groups = self._groups(slots)
         while batch := list(islice(groups, len(slots))):
+            joins = []
             for group in batch:
-                self._address(group, row_address, clipped, masks)
-                if scaled:
-                    self._transfer("load", group, group.old, self.inputs.resource, clipped)
-                if self.inputs.residual is not None:
-                    self._transfer("load", group, group.added, self.inputs.residual, clipped)
-            for group in batch:
-                self._store(group, self._combine(group, scaled, bias, scales, clipped), clipped)
+                self._address(group, row_address, clipped)
+                loaded = [(self.inputs.resource, group.old)] * scaled
+                loaded += [(self.inputs.residual, group.added)] if self.inputs.residual is not None else []
+                each = group.ends.count // max(1, len(loaded))
+                ends = [group.ends[i * each : (i + 1) * each] for i in range(len(loaded))]
+                for (resource, data), end in zip(loaded, ends, strict=True):
+                    self._transfer("load", group, data, resource, end)
+                joins.append(list(zip((data for _, data in loaded), ends, strict=True)))
+            for group, join in zip(batch, joins, strict=True):
+                self._join_ends(group, join)
+                self._store(group, self._combine(group, scaled, bias, scales))
         for slot in slots:
             k.v.free(*(reg for reg in slot if reg.count))
         k.v.free(row_address, self.spare, *self.free, *bias, *(reg for regs in scales for reg in regs))
-        k.s.free(*masks)
+        k.s.free(*self.inside, *([self.cut, self.cut_block, self.rest] if self.cuts else []))
 
-    def _slots(self, addresses: int, scaled: bool) -> list[tuple[Reg, Reg, Reg, Reg]]:
+    def _slots(self, scaled: bool) -> list[tuple[Reg, ...]]:
         """Returns the registers of each group in flight: as many groups as the plan's registers allow, 1 to BATCH."""
-        read = self.stored * self.words
-        added = read if self.inputs.residual is not None else 0
-        slots: list[tuple[Reg, Reg, Reg, Reg]] = []
-        sizes = (("C data", self.wide * self.words), ("C old", read if scaled else 0), ("residual", added), ("C offset", addresses))
+        kind, residual = self.inputs.elements, self.inputs.residual is not None
+        read, added = kind.registers(self.stored) * scaled, kind.registers(self.stored) * residual
+        ends = kind.registers(1) * (self.stored - 1) * self.cuts * (scaled + residual)
+        slots: list[tuple[Reg, ...]] = []
+        sizes = (("C data", self.wide * self.words), ("C old", read), ("residual", added), ("C offset", 1), ("row's end", ends))
         while len(slots) < BATCH:
             taken: list[Reg] = []
             try:
@@ -154,64 +162,67 @@ class TileStore:
                 if not slots:
                     raise
                 break
-            slots.append((taken[0], taken[1], taken[2], taken[3]))
+            slots.append(tuple(taken))
         return slots
 
     # -- operands of rows and columns --------------------------------------------------------------
 
-    def _by_column(self, name: str, resource: Reg, kind: Elements, masks: list[Reg]) -> list[Reg]:
+    def _by_column(self, name: str, resource: Reg, kind: Elements, clipped: bool) -> list[Reg]:
         """Loads the elements of a vector of n for the lane's columns, by column block, unconverted."""
         k, inputs = self.k, self.inputs
-        offset, clipped = k.v.alloc(f"{name} offset"), k.v.alloc(f"clipped {name} offset")
+        offset, inside, limit = k.v.alloc(f"{name} offset"), k.v.alloc(f"clipped {name} offset"), k.s.alloc("limit")
         k.v_mul_u32_u24(offset, kind.size, inputs.column)
         values = []
         for number in range(self.blocks * self.wide):
             source, (block, w) = offset, divmod(number, self.wide)
-            if masks:
-                source = k.v_cndmask_b32(clipped, OUTSIDE, offset, masks[number])
+            if clipped:
+                k.s_sub_u32(limit, inputs.columns_left, self.acc.columns.row_of(number, 0))
+                clip(k, inside, offset, limit, inputs.column)
+                source = inside
             values.append(k.v.alloc(name, kind.words))
             k.emit(
                 kind.access("load", 1), values[-1][0 : kind.registers(1)], source, resource, 0, offen=True,
                 offset=(block * self.acc.columns.atom * self.wide + w) * kind.size,
                 note=f"{name} of column block {block}, element {w}",
             )  # fmt: skip
-        k.v.free(offset, clipped)
+        k.v.free(offset, inside)
+        k.s.free(limit)
         return values
 
-    def _load_bias(self, masks: list[Reg]) -> list[Reg]:
+    def _load_bias(self, clipped: bool) -> list[Reg]:
         """Loads the bias of the lane's columns, in the epilogue's type."""
         if self.inputs.bias is None:
             return []
         resource, kind = self.inputs.bias
-        values = self._by_column("bias", resource, kind, masks)
+        values = self._by_column("bias", resource, kind, clipped)
         for value in values:
             kind.widen(value, value, 0)
         return values
 
-    def _load_scales(self, masks: list[Reg]) -> tuple[list[Reg], list[Reg]]:
+    def _load_scales(self, clipped: bool) -> tuple[list[Reg], list[Reg]]:
         """Loads scales of A for the lane's rows, and of B for its columns. Rows past the view are not stored."""
         k, inputs = self.k, self.inputs
         if inputs.scales is None:
             return [], []
         rows, offset = [], k.v.alloc("A's scales' offset")
         k.v_lshlrev_b32(offset, log2(WORD), inputs.row)
-        limit, clipped = k.s.alloc("limit"), k.v.alloc("clipped offset of A's scales")
+        limit, inside = k.s.alloc("limit"), k.v.alloc("clipped offset of A's scales")
         for _, _, row in self.acc.tile_rows():
             source = offset
-            if masks:
+            if clipped:
                 k.s_sub_u32(limit, inputs.rows_left, row)
-                clip(k, clipped, offset, limit, inputs.row)
-                source = clipped
+                clip(k, inside, offset, limit, inputs.row)
+                source = inside
             rows.append(k.v.alloc("scale of A's row"))
             k.buffer_load_dword(rows[-1], source, inputs.scales[0], 0, offen=True, offset=row * WORD, note=f"A's scale, row {row}")
-        k.v.free(offset, clipped)
+        k.v.free(offset, inside)
         k.s.free(limit)
         f32 = Elements(k, "f32", "f32")
-        return rows, self._by_column("scale of B's column", inputs.scales[1], f32, masks)
+        return rows, self._by_column("scale of B's column", inputs.scales[1], f32, clipped)
 
     # -- groups ----------------------------------------------------------------------------------
 
-    def _groups(self, slots: list[tuple[Reg, Reg, Reg, Reg]]) -> Iterator[StoreGroup]:
+    def _groups(self, slots: list[tuple[Reg, ...]]) -> Iterator[StoreGroup]:
         number = 0
         for mt, r, row in self.acc.tile_rows():
             for block in range(self.blocks):
@@ -219,20 +230,35 @@ class TileStore:
                 number += 1
 
     def _column_masks(self) -> list[Reg]:
-        """Returns one lane mask for each column atom: lanes whose column is inside the view."""
-        k, columns = self.k, self.acc.columns
-        limit = k.s.alloc("limit")
-        masks = []
-        for nt in range(columns.atoms):
-            mask = k.s.alloc("column mask", 2)
-            k.s_sub_u32(limit, self.inputs.columns_left, columns.row_of(nt, 0))
-            k.v_cmp_gt_i32(mask, limit, self.inputs.column, note=f"columns of atom {nt} inside the view")
-            masks.append(mask)
-        k.s.free(limit)
-        return masks
+        """Returns a lane mask for each column block: groups that begin in the view.
 
-    def _address(self, group: StoreGroup, row_address: Reg, clipped: bool, masks: list[Reg]) -> None:
-        """Emits the group's byte offsets, without the instruction's own offset."""
+        Also sets the mask, the block and the elements of C of a group that the view's end cuts. Groups of one element are not cut.
+        """
+        k, columns, inputs = self.k, self.acc.columns, self.inputs
+        limit = k.s.alloc("limit")
+        inside = [k.s.alloc("inside", 2) for _ in range(self.blocks)]
+        if self.stored > 1:
+            self.cut, self.cut_block = k.s.alloc("lanes with a cut group", 2), k.s.alloc("block with a cut group")
+            self.rest = k.s.alloc("elements of the cut group")
+            k.s_and_b32(self.rest, inputs.columns_left, self.wide - 1)
+            k.s_mov_b64(self.cut, 0)
+            k.s_mov_b32(self.cut_block, -1)
+        for block in range(self.blocks):
+            k.s_sub_u32(limit, inputs.columns_left, columns.row_of(block * self.wide, 0))
+            k.v_cmp_gt_i32(inside[block], limit, inputs.column, note=f"groups of block {block} in the view")
+            if self.stored > 1:
+                k.s_sub_u32(limit, limit, self.rest)
+                k.v_cmp_eq_u32("vcc", limit, inputs.column, note="the group that its end cuts, if any")
+                k.s_and_b64("vcc", "vcc", inside[block])
+                k.s_cselect_b32(self.cut_block, block, self.cut_block)
+                k.s_or_b64(self.cut, self.cut, "vcc")
+        if self.wide > self.stored > 1:
+            k.s_lshr_b32(self.rest, self.rest, log2(self.wide // self.stored), note="elements of C")
+        k.s.free(limit)
+        return inside
+
+    def _address(self, group: StoreGroup, row_address: Reg, clipped: bool) -> None:
+        """Emits the group's byte offset, without the instruction's own offset."""
         k, inputs = self.k, self.inputs
         scratch = k.s.alloc("scratch")
         if group.block == 0 or not clipped:
@@ -247,38 +273,71 @@ class TileStore:
                 k.v_cmp_eq_u32("vcc", 0, group.address)
                 k.v_cndmask_b32(row_address, OUTSIDE, row_address, "vcc", note="lanes with an up element store nothing")
         k.s.free(scratch)
-        if not clipped:
-            return
-        for j in range(self.stored):
-            mask = masks[group.block * self.wide + j * self.wide // self.stored]
-            k.v_cndmask_b32(group.address[j], OUTSIDE, row_address, mask)
-
-    def _transfer(self, direction: str, group: StoreGroup, data: Reg, resource: Reg, clipped: bool) -> None:
-        """Moves a group between memory and `data`: packed or, if clipped, each element in its own registers."""
-        k, kind = self.k, self.inputs.elements
-        start = group.block * self.block_bytes
-        note = f"C row {group.row}, column block {group.block}"
-        if not clipped:
-            moved = data[0 : kind.registers(self.stored)]
-            name = kind.access(direction, self.stored)
-            k.emit(name, moved, group.address, resource, 0, offen=True, offset=start, note=note)
-            return
-        for j in range(self.stored):
-            moved = data[j * self.words : j * self.words + kind.registers(1)]
-            k.emit(
-                kind.access(direction, 1), moved, group.address[j], resource, 0, offen=True, offset=start + j * self.size,
-                note=f"{note}, element {j}",
-            )  # fmt: skip
-
-    def _loaded_element(self, data: Reg, j: int, clipped: bool) -> Reg:
-        """Returns element j that `_transfer` loaded, in the epilogue's type."""
-        kind = self.inputs.elements
         if clipped:
-            return kind.widen(self.spare, data[j * self.words : (j + 1) * self.words], 0)
-        return kind.widen(self.spare, data, j)
+            k.v_cndmask_b32(group.address, OUTSIDE, row_address, self.inside[group.block])
+
+    def _transfer(self, direction: str, group: StoreGroup, data: Reg, resource: Reg, ends: Reg | None = None) -> None:
+        """Moves a group between memory and `data`, packed. ends: registers of single elements, to load."""
+        k, kind = self.k, self.inputs.elements
+
+        def move(moved: Reg, name: str, first: int = 0) -> None:
+            k.emit(name, moved, group.address, resource, 0, offen=True, offset=group.block * self.block_bytes + first * self.size,
+                   note=f"C row {group.row}, column block {group.block}" + f", element {first}" * (first > 0))  # fmt: skip
+
+        def move_one(j: int) -> None:
+            if ends is None:
+                one, half = kind.single(data, j, self.spare[0])
+                move(one, kind.access(direction, 1) + half, j)
+            else:
+                move(self._end(ends, j), kind.access(direction, 1), j)
+
+        whole, name = data[0 : kind.registers(self.stored)], kind.access(direction, self.stored)
+        if not self.cuts:
+            move(whole, name)
+            return
+        moved = k.new_label("moved")
+        with self._at_row_end(group, moved):
+            k.s_not_b64("exec", self.cut, note="lanes whose group is inside the view")
+            move(whole, name)
+            self._each_left(group, move_one)
+        move(whole, name)
+        k.label(moved)
+
+    def _join_ends(self, group: StoreGroup, loaded: list[tuple[Reg, Reg]]) -> None:
+        """Packs single elements that were loaded. loaded: pairs of the group's registers, and those of single elements."""
+        if not self.cuts or not loaded:
+            return
+        joined, insert = self.k.new_label("joined"), self.inputs.elements.insert
+        with self._at_row_end(group, joined):
+            self._each_left(group, lambda j: [insert(data, j, self._end(ends, j)) for data, ends in loaded])
+        self.k.label(joined)
+
+    @contextmanager
+    def _at_row_end(self, group: StoreGroup, back: str) -> Iterator[None]:
+        """Emits a block, out of line, for waves in which the view's end cuts the group of some lanes. back: the label after it."""
+        with self.k.out_of_line("row_end", back) as start:
+            yield
+        self.k.s_cmp_eq_u32(self.cut_block, group.block)
+        self.k.s_cbranch_scc1(start)
+
+    def _each_left(self, group: StoreGroup, move: Callable[[int], object]) -> None:
+        """Emits `move` of each element that the view's end leaves of a cut group, in the lanes that have it."""
+        k, done = self.k, self.k.new_label("row_end_done")
+        k.s_mov_b64("exec", self.cut, note="lanes whose group the view's end cuts")
+        for j in range(self.stored - 1):
+            k.s_cmp_le_i32(self.rest, j)
+            k.s_cbranch_scc1(done)
+            move(j)
+        k.label(done)
+        k.s_mov_b64("exec", -1)
+
+    def _end(self, ends: Reg, j: int) -> Reg:
+        """Returns the registers of single element j."""
+        count = self.inputs.elements.registers(1)
+        return ends[j * count : (j + 1) * count]
 
     def _combine(
-        self, group: StoreGroup, scaled: bool, bias: list[Reg], scales: tuple[list[Reg], list[Reg]], clipped: bool
+        self, group: StoreGroup, scaled: bool, bias: list[Reg], scales: tuple[list[Reg], list[Reg]]
     ) -> list[Reg]:
         """Applies the epilogue to a group. Returns the registers of C's elements, consecutive."""
         k, words, epilogue = self.k, self.words, self.inputs.epilogue
@@ -297,7 +356,7 @@ class TileStore:
             epilogue.multiply(element, columns[group.block * self.wide + w])
             epilogue.multiply(element, rows[group.mt * (self.acc.per_atom // self.acc.words) + group.r])
         for w, element in enumerate(elements if scaled else []):
-            epilogue.add_scaled(element, self._loaded_element(group.old, w, clipped))
+            epilogue.add_scaled(element, self.inputs.elements.widen(self.spare, group.old, w))
         for w, element in enumerate(elements if bias else []):
             epilogue.add(element, bias[group.block * self.wide + w])
         if self.inputs.gated:
@@ -306,7 +365,7 @@ class TileStore:
             for element in elements:
                 epilogue.activate(element, self.free)
         for j, element in enumerate(elements if self.inputs.residual is not None else []):
-            epilogue.add(element, self._loaded_element(group.added, j, clipped))
+            epilogue.add(element, self.inputs.elements.widen(self.spare, group.added, j))
         return elements
 
     def _apply_gate(self, elements: list[Reg]) -> list[Reg]:
@@ -326,11 +385,7 @@ class TileStore:
             results.append(target)
         return results
 
-    def _store(self, group: StoreGroup, elements: list[Reg], clipped: bool) -> None:
+    def _store(self, group: StoreGroup, elements: list[Reg]) -> None:
         """Rounds and stores C's elements."""
-        kind, spare = self.inputs.elements, self.spare[0]
-        if not clipped:
-            kind.narrow(elements, spare)
-        for element in elements if clipped else []:
-            kind.narrow([element], spare)
-        self._transfer("store", group, group.data, self.inputs.resource, clipped)
+        self.inputs.elements.narrow(elements, self.spare[0])
+        self._transfer("store", group, group.data, self.inputs.resource)

@@ -1,9 +1,17 @@
-"""Raw buffers: their resources, offsets outside their range, suffixes of their instructions."""
+"""Raw buffers: their resources, offsets outside their range, suffixes of their instructions, ends of rows.
+
+Wide accesses begin at any byte: the unaligned access mode is on for all targets (LLVM: FeatureUnalignedBufferAccess), so rows
+of any length and stride are loaded and stored by whole chunks. A chunk is what one access of a lane moves, a power of two of
+elements. The last chunk of a row that the row's end cuts is loaded earlier, so that it ends with the row
+(`load_offset_to_row_end`). Then its elements are moved to their places in registers (`move_to_front`). So nothing past the row is
+read. The row must have at least a chunk.
+"""
 
 from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.builder.registers import Operand
+from simgpu.asm.builder.registers import WORD, Operand
+from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 
 # A raw buffer has stride 0 and a range of num_records bytes. A lane whose offset is at or past them reads 0 and stores
@@ -41,3 +49,46 @@ def clip(k: KernelBuilder, target: Reg, offset: Reg, limit: Reg, index: Reg, not
     """Emits target = offset if index < limit (an SGPR, signed), else OUTSIDE."""
     k.v_cmp_gt_i32("vcc", limit, index)
     k.v_cndmask_b32(target, OUTSIDE, offset, "vcc", note=note)
+
+
+def load_offset_to_row_end(
+    k: KernelBuilder, target: Reg, offset: Reg, index: Reg, left: Reg, chunk: int, element: int
+) -> None:
+    """Emits the offset of a chunk that must not pass its row's end, for a buffer that begins a chunk early.
+
+    offset: VGPR, bytes from the old beginning. index: VGPR, the chunk's first element; left: SGPR, elements of the row, counted
+    alike. chunk: elements; element: bytes. A chunk past the end is OUTSIDE.
+    """
+    k.v_sub_u32(target, left, index)
+    k.v_min_i32(target, chunk, target, note="elements of the chunk in the row: where the row ends, it is loaded earlier")
+    k.v_lshl_add_u32(target, target, log2(element), offset)
+    clip(k, target, target, left, index)
+
+
+def move_to_front(k: KernelBuilder, data: Reg, rest: Reg, element: int) -> None:
+    """Moves the last `rest` elements of `data` to its front, in lanes of EXEC, and sets the others to 0.
+
+    data: registers of a chunk. rest: SGPR, from 1 to a chunk's elements. element: bytes.
+    """
+    bits = k.s.alloc("bits to the front")
+    words = k.v.alloc("chunk at a row's end", data.count) if data.file == "a" else data
+    for word in range(data.count if words is not data else 0):
+        k.v_accvgpr_read_b32(words[word], data[word])
+    k.s_lshl_b32(bits, rest, log2(8 * element))
+    k.s_sub_u32(bits, 8 * WORD * data.count, bits, note="from a chunk's end back to the row's")
+    step = data.count // 2
+    while step >= max(1, element // WORD):
+        same = k.new_label("moved")
+        k.s_bitcmp1_b32(bits, log2(8 * WORD * step))
+        k.s_cbranch_scc0(same)
+        for word in range(data.count):
+            k.v_mov_b32(words[word], words[word + step] if word + step < data.count else 0)
+        k.label(same)
+        step //= 2
+    for word in range(data.count) if element < WORD else ():
+        k.v_alignbit_b32(words[word], words[word + 1] if word + 1 < data.count else 0, words[word], bits)
+    for word in range(data.count if words is not data else 0):
+        k.v_accvgpr_write_b32(data[word], words[word])
+    if words is not data:
+        k.v.free(words)
+    k.s.free(bits)

@@ -51,6 +51,34 @@ class Elements:
         """Returns the number of registers that hold `count` adjacent elements as loaded."""
         return max(1, count * self.size // WORD)
 
+    def single(self, packed: Reg, index: int, scratch: Reg) -> tuple[Reg, str]:
+        """Returns the registers from which element `index` of `packed` is stored, and the ending of the store's name.
+
+        scratch: a VGPR. Its upper bytes, and those of the result, do not count.
+        """
+        if self.size >= WORD:
+            count = self.registers(1)
+            return packed[index * count : (index + 1) * count], ""
+        word, place = divmod(index * self.size, WORD)
+        one, half = packed[word], "_d16_hi" * (place >= WORD // 2)
+        if place % 2:
+            self.k.v_lshrrev_b32(scratch, BYTES, one)
+            one = scratch
+        return one, half
+
+    def insert(self, packed: Reg, index: int, one: Reg) -> None:
+        """Makes `one`, loaded on its own, element `index` of `packed`. Earlier elements must be there; later ones become 0."""
+        k, count = self.k, self.registers(1)
+        if self.size >= WORD:
+            for word in range(count):
+                k.v_mov_b32(packed[index * count + word], one[word])
+            return
+        word, place = divmod(index * self.size, WORD)
+        if place:
+            k.v_lshl_or_b32(packed[word], one, BYTES * place, packed[word])
+        else:
+            k.v_mov_b32(packed[word], one)
+
     # -- into the epilogue -----------------------------------------------------------------------
 
     def widen(self, target: Reg, packed: Reg, index: int) -> Reg:

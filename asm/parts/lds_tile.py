@@ -73,7 +73,6 @@ class TileLayout:
     operand: int = 1  # registers of a lane in one matrix instruction
     most_wide: int = 4  # most atoms that interleave
     reads: int = 1  # spans that a lane holds at once: those of one matrix instruction, or more
-    run: int = 8  # rows, a power of two; the view ends at a multiple, so that a load of `run` rows straddles no edge
     panel: int = 0  # rows of a preshuffled matrix whose WIDEST-byte pieces alternate (`operators.preshuffle`); 0: not preshuffled
     beside: bool = False  # True if a lane's operand is 24 bytes of consecutive k (32 elements of 6 bits), read 8 bytes at a time
 
@@ -177,7 +176,7 @@ class TileLayout:
     def vec(self) -> int:
         """Elements of one global load of a work-item, along the contiguous dimension."""
         if self.transposes:
-            return max(self.wide, self.pack, min(self._rows_of_a_load, self.run))
+            return max(self.wide, self.pack, self._rows_of_a_load)
         widest_load = WIDEST // self.element
         return widest(self.share, self.chunk if self.k_contiguous else widest(self.rows, widest_load))
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.parts.buffers import ELEMENT_LOADS, advance_buffer, clip
+from simgpu.asm.parts.buffers import ELEMENT_LOADS, advance_buffer, clip, load_offset_to_row_end, move_to_front
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import WIDEST, TileLayout
 from simgpu.asm.parts.staged_places import panel_address, staged_place, swizzle_of, transposed_address
@@ -46,6 +46,7 @@ class Staging:
         stride     SGPR, bytes between stored rows
         rows_left  SGPR, rows of the view from the tile's first row on
         bits       bits of an element, if the layout counts bytes that elements share; 0: it counts elements
+        length     SGPR, elements of a row of memory
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class Staging:
         stride: Reg,
         rows_left: Reg,
         bits: int = 0,
+        *,
+        length: Reg,
     ) -> None:
         self.k, self.layout, self.region, self.bits = k, layout, region, bits
-        self.resource, self.stride, self.rows_left = resource, stride, rows_left
+        self.resource, self.stride, self.rows_left, self.length = resource, stride, rows_left, length
         self.units: list[StagingUnit] = []
         self.staged = k.array(f"{layout.name} staging", layout.staged_words)
         self.fragment_registers = k.array(f"{layout.name} fragments", layout.fragment_words)
@@ -230,7 +233,8 @@ class Staging:
     def loads(self) -> list[list[Callable[[], None]]]:
         """Returns calls that emit the next tile's loads, by unit. They must be called in this order.
 
-        Every k must be inside the view, and no wide access may straddle an edge.
+        Every k must be inside the view, and no chunk may pass the end of the matrix. A chunk at the end of another row of memory
+        brings elements of the next one, which only rows outside the view get.
         """
         layout = self.layout
 
@@ -251,16 +255,81 @@ class Staging:
         return self.later_k
 
     def load_clipped(self, k_left: Reg) -> None:
-        """Loads the next tile element by element; rows and k outside the view read as 0.
+        """Loads the next tile; rows and k outside the view read as 0, and nothing past a row's end is read.
 
         k_left: SGPR, k of the view from the tile's first k on.
         """
         k, layout = self.k, self.layout
-        limit, taken = k.s.alloc("limit"), []
+        left = k_left
         if self.bits:
-            elements_left, k_left = k_left, k.s.alloc("bytes of k left")
-            k.s_mul_i32(k_left, elements_left, self.bits)
-            k.s_lshr_b32(k_left, k_left, 3)
+            left = k.s.alloc("bytes of k left")
+            k.s_mul_i32(left, k_left, self.bits)
+            k.s_lshr_b32(left, left, 3)
+        loaded, short = k.new_label(f"{layout.name}_loaded"), k.new_label(f"{layout.name}_short_rows")
+        if layout.vec > 1 and not self.bits:  # MX formats have whole blocks of k
+            k.s_cmp_lt_i32(self.length, layout.vec)
+            k.s_cbranch_scc1(short)
+        self._load_to_row_ends(left)
+        if layout.vec > 1 and not self.bits:
+            k.s_branch(loaded)
+            k.label(short)
+            k.comment(f"rows of less than {layout.vec} elements: element by element")
+            self._load_elements(left)
+            k.label(loaded)
+        if self.bits:
+            k.s.free(left)
+
+    def _load_to_row_ends(self, k_left: Reg) -> None:
+        """Loads the next tile by chunks, of which those that a row's end cuts are loaded earlier and moved to the front."""
+        k, layout = self.k, self.layout
+        chunk = layout.vec * layout.element
+        limit, offset = k.s.alloc("limit"), k.v.alloc("clipped offset")
+        k.s_sub_u32(self.resource[0], self.resource[0], chunk, note="chunks at a row's end are loaded earlier")
+        k.s_subb_u32(self.resource[1], self.resource[1], 0)
+        for number, unit in enumerate(self.units):
+            index, left, step = self._place_in_row(unit, k_left)
+            for j in range(layout.depth):
+                soffset = self._soffset(j)
+                k.s_sub_u32(limit, left, step)
+                load_offset_to_row_end(k, offset, unit.offset, index, limit, layout.vec, layout.element)
+                if not layout.k_contiguous:
+                    k.s_sub_u32(limit, k_left, unit.k_step + j)
+                    clip(k, offset, offset, limit, unit.k, note="k past the view: outside")
+                note = f"{layout.name} tile, unit {number}, k {j}, to the row's end"
+                self._load(self._target(number, j, 0, layout.vec), offset, soffset, 0, note)
+        k.s_add_u32(self.resource[0], self.resource[0], chunk)
+        k.s_addc_u32(self.resource[1], self.resource[1], 0)
+        k.v.free(offset)
+        if layout.vec > 1:
+            self._move_ends(k_left, limit)
+        k.s.free(limit)
+
+    def _place_in_row(self, unit: StagingUnit, k_left: Reg) -> tuple[Reg, Reg, int]:
+        """Returns a unit's place in its row of memory, without a step; the elements of that row from the tile on; the step."""
+        return (unit.k, k_left, unit.k_step) if self.layout.k_contiguous else (unit.row, self.rows_left, unit.row_step)
+
+    def _move_ends(self, k_left: Reg, limit: Reg) -> None:
+        """Moves the elements of chunks that were loaded earlier to their places. limit: SGPR for use."""
+        k, layout, moved = self.k, self.layout, self.k.new_label(f"{self.layout.name}_moved")
+        rest = k.s.alloc("elements of a row's last chunk")
+        k.s_and_b32(rest, k_left if layout.k_contiguous else self.rows_left, layout.vec - 1)
+        k.s_cbranch_scc0(moved)
+        for number, unit in enumerate(self.units):
+            index, left, step = self._place_in_row(unit, k_left)
+            k.s_sub_u32(limit, left, rest)
+            k.s_sub_u32(limit, limit, step)
+            k.v_cmp_eq_u32("vcc", limit, index)
+            k.s_mov_b64("exec", "vcc", note="lanes with the row's last chunk")
+            for j in range(layout.depth):
+                move_to_front(k, self._target(number, j, 0, layout.vec), rest, layout.element)
+        k.s_mov_b64("exec", -1)
+        k.label(moved)
+        k.s.free(rest)
+
+    def _load_elements(self, k_left: Reg) -> None:
+        """Loads the next tile element by element; rows and k outside the view read as 0."""
+        k, layout = self.k, self.layout
+        limit, taken = k.s.alloc("limit"), []
         if not layout.k_contiguous:
             taken.append(offset := k.v.alloc("clipped offset"))
         if layout.k_contiguous or layout.vec > 1:
@@ -286,7 +355,7 @@ class Staging:
                     self._load(target, source, soffset, e * layout.element, note, single=True)
                     if halves and e % layout.pack == layout.pack - 1:
                         self._join(self._target(number, j, e + 1 - layout.pack, layout.pack), halves)
-        k.s.free(limit, *([k_left] if self.bits else []))
+        k.s.free(limit)
         k.v.free(*taken, *halves)
 
     def _join(self, target: Reg, parts: list[Reg]) -> None:

@@ -235,7 +235,10 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
     }
     constants = _CONSTANTS.get(GATES.get(problem.activation, problem.activation), 0)
     constants += rounding_sgprs(problem.dtype_c, descriptor.arch)
-    masks, buffers = 2 * (t.warp_n // atom.n), 4 * (1 + bias + residual + 2 * by_row)
+    columns = t.warp_n // atom.n
+    adjacent = min(columns & -columns, 16 // dtype(problem.accumulator).bytes)  # columns of a lane that it stores at once
+    # Lanes inside the view by groups of columns; lanes, block and elements of a group that the view's end cuts.
+    masks, buffers = 2 * (columns // adjacent) + 4 * (adjacent > 1), 4 * (1 + bias + residual + 2 * by_row)
     ending = buffers + masks + (0 if split else constants)  # it reuses the loop's registers
     if problem.scales == "block":
         loop["block_scales"] = 2

@@ -174,9 +174,10 @@ def test_many_k_tiles_of_large_tiles(target, name, trans, tile):
     ("gfx942", "bf16", (True, False), (96, 256, 32), (4, 8)), ("gfx950", "f16", (True, False), (192, 128, 64), (4, 8)),
     ("gfx90a", "i8", (True, True), (96, 64, 64), (4, 0)), ("gfx942", "xf32", (True, False), (96, 64, 32), (1, 2)),
 ])  # fmt: skip
-def test_wide_loads_of_contiguous_rows(target, name, trans, tile, rows_of_a_load):
-    """Rows end at multiples of 8. Checked mode finds nothing."""
-    m, n, k = tile[0] + 16, tile[1] + 8, 3 * tile[2] + 12
+@pytest.mark.parametrize("cut", [0, 3])
+def test_wide_loads_of_contiguous_rows(target, name, trans, tile, rows_of_a_load, cut):
+    """Rows end at multiples of 8, or inside a load. Operands end with their allocations. Checked mode finds nothing."""
+    m, n, k = tile[0] + 16 - cut, tile[1] + 8 - cut, 3 * tile[2] + 12 - cut
     tree = TiledComputation(m, n, k, target, dtype=name, trans_a=trans[0], trans_b=trans[1])
     tiling = replace(tree.plan.tiling, tile_m=tile[0], tile_n=tile[1], tile_k=tile[2], split_k=1, blocks=1, limited_by=None)
     result = gemm(m, n, k, target, name, trans, tiling=tiling, guard=0, check=True)

@@ -58,11 +58,10 @@ PLANNED = planned_layouts()
 
 
 def odd_layouts():
-    """Yields tiles of an odd number of atoms a wave, or of pairs, with contiguous rows: rows of the view by 1, 4 and 8."""
+    """Yields tiles of an odd number of atoms a wave, or of pairs, with contiguous rows."""
     for rows in (96, 160, 192, 224):
         for element, operand, k in ((2, 2, 32), (2, 4, 64), (1, 2, 64), (1, 2, 128), (4, 2, 32)):
-            for run in (1, 4, 8):
-                yield TileLayout("T", rows, k, rows // 2, 16, 4, 4, 256, False, True, element, operand, run=run)
+            yield TileLayout("T", rows, k, rows // 2, 16, 4, 4, 256, False, True, element, operand)
 
 
 def preshuffled_layouts():

@@ -1,8 +1,10 @@
 """Kernels from computations: a tree becomes assembly text and a code object.
 
+Each name is loaded when it is first used: an assembler needs no operators.
+
     builder/     a kernel under construction: instructions, registers, waits, assembling
     parts/       instruction sequences that kernels are made of
-    emit.py      the kernel of a tree; computations on a device
+    visitor.py   the kernel of a tree; computations on a device
     gemm/        kernels of a GEMM
     conv2d/      kernels of a convolution
     softmax/     kernels of a softmax
@@ -11,7 +13,31 @@
 
 from __future__ import annotations
 
-from simgpu.asm.builder.toolchain import assemble
-from simgpu.asm.emit import EmittedKernel, EmitVisitor, Prepared, emit, launch
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # names that `__getattr__` finds, for mypy and editors
+    from simgpu.asm.builder.emitted import EmittedKernel
+    from simgpu.asm.builder.toolchain import assemble
+    from simgpu.asm.visitor import EmitVisitor, Prepared, emit, launch
+
+# Public name -> the module that has it.
+_HOME = {
+    "EmittedKernel": "simgpu.asm.builder.emitted",
+    "assemble": "simgpu.asm.builder.toolchain",
+    **dict.fromkeys(("EmitVisitor", "Prepared", "emit", "launch"), "simgpu.asm.visitor"),
+}
 
 __all__ = ["EmitVisitor", "EmittedKernel", "Prepared", "assemble", "emit", "launch"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name at its first use (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'simgpu.asm' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

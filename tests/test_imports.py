@@ -55,7 +55,7 @@ ORDER = {
         "attention",
         "reference.py",
     ],
-    "asm": ["builder", "parts", "emit.py", "gemm", "conv2d softmax", "attention"],
+    "asm": ["builder", "parts", "visitor.py", "gemm", "conv2d softmax", "attention"],
     "simgpu": [
         "version.py timing",
         "machine",
@@ -120,7 +120,7 @@ DISTRIBUTION = {"elftools": "pyelftools", "rocm": "hip-python", "z3": "z3-solver
 
 @cache
 def modules() -> dict[str, Path]:
-    """Returns our modules by name: `simgpu.asm.emit` is asm/emit.py."""
+    """Returns our modules by name: `simgpu.asm.visitor` is asm/visitor.py."""
     found = {}
     for top in MAY_IMPORT:
         for path in sorted((ROOT / top).rglob("*.py")):

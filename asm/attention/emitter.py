@@ -33,7 +33,7 @@ from simgpu.asm.attention.wave import KeyWave, row_offsets
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.emit import emit
+from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.registers import partial_columns

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simgpu.asm.builder.emitted import EmittedKernel
-from simgpu.asm.emit import emit
+from simgpu.asm.visitor import emit
 from simgpu.operators.attention.unfused import PARTS, UnfusedAttention
 
 OPERANDS = ("Q", "K", "V", "R")

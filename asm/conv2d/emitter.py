@@ -22,11 +22,11 @@ from simgpu.asm.conv2d.place import find_lane, find_place
 from simgpu.asm.conv2d.reduce import emit_reduce
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import Store
-from simgpu.asm.emit import emit
 from simgpu.asm.parts.add_parts import emit_sum
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import add_product, scalar_divmod
 from simgpu.asm.parts.matrix import matrix_instruction
+from simgpu.asm.visitor import emit
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg

@@ -31,7 +31,6 @@ from simgpu.asm.builder.interleave import Backlog, stream
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.builder.waits import Item, Label
-from simgpu.asm.emit import emit
 from simgpu.asm.gemm.block_scales import BlockScales
 from simgpu.asm.gemm.ending import Ending
 from simgpu.asm.gemm.fragments import Fragments
@@ -52,6 +51,7 @@ from simgpu.asm.gemm.spread import SpreadUnit, add_writes_and_loads
 from simgpu.asm.gemm.turn import Turn
 from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.asm.parts.matrix import matrix_instruction
+from simgpu.asm.visitor import emit
 from simgpu.hardware.dtypes import dtype
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
-from simgpu.asm.emit import emit
 from simgpu.asm.parts.buffers import advance_buffer, raw_buffer
 from simgpu.asm.parts.integer_math import log2, scalar_modulo
 from simgpu.asm.parts.lanes import wave_number
@@ -29,6 +28,7 @@ from simgpu.asm.softmax.packed import PackedPart
 from simgpu.asm.softmax.row import RowPart, Window, whole_dwords
 from simgpu.asm.softmax.short import ShortRows, ShortState, places
 from simgpu.asm.softmax.wide import WideRowPart, WideState
+from simgpu.asm.visitor import emit
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg

@@ -66,7 +66,7 @@ def _launch(tree: Any, counts: tuple[int, ...], threads: int) -> list[Buffer]:
     import numpy as np
 
     from simgpu import Device, asm
-    from simgpu.asm.emit import Prepared
+    from simgpu.asm import Prepared
 
     kernel, device = asm.emit(tree), Device(TARGET, threads=threads)
     source = np.random.default_rng(0)

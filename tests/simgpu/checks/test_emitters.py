@@ -11,7 +11,7 @@ import pytest
 
 import simgpu
 from simgpu import asm, operators
-from simgpu.asm.emit import EmittedKernel
+from simgpu.asm import EmittedKernel
 from simgpu.engine.finding import Finding
 from simgpu.tools.cli import main
 

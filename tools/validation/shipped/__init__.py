@@ -3,6 +3,7 @@
     case.py       a launch with its arrays, and the error of its results
     mla.py        decode steps of multi-head latent attention
     attention.py  forward attention
+    moe.py        layers of experts
     gemm.py       products of fp4 matrices with a scale for each 32 elements
     rows.py       the objects, with the extents of their launches
     __main__.py   the command

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from simgpu import Device, Run
@@ -46,6 +47,26 @@ def relative_error(got: np.ndarray, want: np.ndarray) -> float:
     0.25
     """
     return float(np.abs(got.astype(np.float64) - want).max() / np.abs(want).max())
+
+
+def fp8_of(board: str) -> np.dtype:
+    """Returns a board's e4m3 type: CDNA3 has no infinities and no negative zero.
+
+    >>> fp8_of("mi300x")
+    dtype(float8_e4m3fnuz)
+    """
+    return np.dtype(ml_dtypes.float8_e4m3fn if board == "mi355x" else ml_dtypes.float8_e4m3fnuz)
+
+
+def ordered_weight(rows: np.ndarray) -> np.ndarray:
+    """Returns bytes (…, rows, width) in the order of `shuffle_weight` (aiter/ops/shuffle.py): 16 rows by two times 16 bytes.
+
+    >>> ordered_weight(np.arange(512, dtype=np.uint16).reshape(16, 32))[0, 14:18]
+    array([14, 15, 32, 33], dtype=uint16)
+    """
+    height, width = rows.shape[-2:]
+    tiles = rows.reshape(-1, height // 16, 16, width // 32, 2, 16).transpose(0, 1, 3, 4, 2, 5)
+    return np.ascontiguousarray(tiles).reshape(rows.shape)
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """D (m, n) = A (m, k) B (n, k)^T of fp4 elements, with an e8m0 scale for each 32 along k. D is bf16.
 
-Arguments and grid: `aiter._fp4`. The order of B and of the scales in memory: `shuffle_weight` and `shuffle_scale` of AITER's
+Arguments and grid: `aiter._fp4`. The order of the scales in memory: `shuffle_scale` of AITER's
 aiter/ops/shuffle.py.
 """
 
@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from simgpu.tools.validation.aiter import FAMILIES
-from simgpu.tools.validation.shipped.case import Arrays, ShippedCase, relative_error
+from simgpu.tools.validation.shipped.case import Arrays, ShippedCase, ordered_weight, relative_error
 
 FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])  # magnitudes by code
 GROUP = 32  # elements of a scale
@@ -40,7 +40,7 @@ class MatrixProduct4:
         a, b = (rng.integers(0, 256, (size, self.k // 2), np.uint8) for size in (rows, columns))
         scales = [rng.integers(SCALES.start, SCALES.stop, (size, self.k // GROUP), np.uint8) for size in (rows, columns)]
         want = _values(a, scales[0])[: self.m] @ _values(b, scales[1])[: self.n].T
-        inputs = {"A": a, "B": _ordered_weight(b), "scaleA": _ordered_scale(scales[0]), "scaleB": _ordered_scale(scales[1])}
+        inputs = {"A": a, "B": ordered_weight(b), "scaleA": _ordered_scale(scales[0]), "scaleB": _ordered_scale(scales[1])}
 
         def error(got: Arrays) -> float:
             return relative_error(got["D"][: self.m].view(ml_dtypes.bfloat16), want)
@@ -54,12 +54,6 @@ def _values(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
     signed = np.where(nibbles & 8, -1, 1) * FP4[nibbles & 7]
     scaled: np.ndarray = signed * np.exp2(scales.astype(np.float64) - 127).repeat(GROUP, axis=1)
     return scaled
-
-
-def _ordered_weight(codes: np.ndarray) -> np.ndarray:
-    rows, width = codes.shape
-    tiles = codes.reshape(rows // 16, 16, width // 32, 2, 16).transpose(0, 2, 3, 1, 4)
-    return np.ascontiguousarray(tiles).reshape(rows, width)
 
 
 def _ordered_scale(scales: np.ndarray) -> np.ndarray:

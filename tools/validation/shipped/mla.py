@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from simgpu.tools.validation.aiter import ShippedLaunch
-from simgpu.tools.validation.shipped.case import Arrays, ShippedCase, relative_error, softmax
+from simgpu.tools.validation.shipped.case import Arrays, ShippedCase, fp8_of, relative_error, softmax
 
 WIDTH, VALUES = 576, 512  # elements of a key, and of a value: the key's first ones
 BOUNDS = {"bf16": 0.005, "fp8": 0.06}  # fp8: the weights of keys are rounded to 4 bits
@@ -74,4 +74,4 @@ def _joined(parts: np.ndarray, sums: np.ndarray) -> np.ndarray:
 def _kind(dtype: str, board: str) -> np.dtype:
     if dtype == "bf16":
         return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(ml_dtypes.float8_e4m3fn if board == "mi355x" else ml_dtypes.float8_e4m3fnuz)
+    return fp8_of(board)

@@ -10,6 +10,7 @@ from simgpu.tools.validation.shipped.attention import ForwardAttention
 from simgpu.tools.validation.shipped.case import ShippedCase
 from simgpu.tools.validation.shipped.gemm import MatrixProduct4
 from simgpu.tools.validation.shipped.mla import Decode
+from simgpu.tools.validation.shipped.moe import ExpertLayer
 
 BOARDS = {"gfx942": "mi300x", "gfx950": "mi355x"}
 
@@ -60,8 +61,13 @@ ATTENTION = {
     "gfx950/fmha_v3_fwd/fwd_hd128_bf16": ForwardAttention(512, 2),
     "gfx950/fmha_v3_fwd/fwd_hd128_bf16_causal": ForwardAttention(512, 2, causal=True),
 }
+TILES = {"gfx942": (128, 256, 512), "gfx950": (192, 256, 512)}
+MOE = {
+    f"{arch}/fmoe/silu/fmoe_bf16_pertokenFp8_g1u1_vs_silu_1tg_32x{tile}": ExpertLayer(tile)
+    for arch, tiles in TILES.items() for tile in tiles
+}  # fmt: skip
 ROWS = (
     *(ShippedRow(f"hsa/{arch}/mla/{name}.co", step) for arch, steps in MLA.items() for name, step in steps.items()),
     *(ShippedRow(f"hsa/gfx950/f4gemm/f4gemm_bf16_per1x32Fp4_BpreShuffle_{name}.co", make) for name, make in FP4.items()),
-    *(ShippedRow(f"hsa/{name}.co", make) for name, make in ATTENTION.items()),
+    *(ShippedRow(f"hsa/{name}.co", make) for name, make in (ATTENTION | MOE).items()),
 )

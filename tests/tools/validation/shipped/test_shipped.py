@@ -16,6 +16,7 @@ from simgpu.tools.validation.shipped import __main__ as command
 from simgpu.tools.validation.shipped.case import ShippedCase, relative_error
 from simgpu.tools.validation.shipped.gemm import MatrixProduct4
 from simgpu.tools.validation.shipped.mla import VALUES, WIDTH, Decode
+from simgpu.tools.validation.shipped.moe import ExpertLayer
 from simgpu.tools.validation.shipped.rows import ROWS
 from tests.support.kernels import KernelText, assemble
 
@@ -119,3 +120,25 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     with pytest.raises(SystemExit):
         command.main()
     assert "no object has nothing in its path" in capsys.readouterr().err
+
+
+def test_a_layer_of_experts_is_compared_with_the_sum_over_sorted_rows() -> None:
+    """The sum by sorted row, as the kernel goes, instead of by token."""
+    case = ExpertLayer(32, tokens=5, width=64, experts=3)(Path("k.co"), "mi300x")
+    given, total = case.inputs, np.zeros((5, 64))
+
+    def plain(name: str, kind: np.dtype) -> np.ndarray:
+        shape = given[f"{name}Q"].shape
+        tiles = given[name].reshape(shape[0], shape[1] // 16, -1, 2, 16, 16).transpose(0, 1, 4, 2, 3, 5)
+        return tiles.reshape(*shape, -1).view(kind).astype(np.float64) * given[f"{name}Q"][..., None]
+
+    x = given["X"].astype(np.float64) * given["XQ"][:, None]
+    up, down = (plain(name, given["X"].dtype) for name in ("GU", "D"))
+    for row, (packed, weight) in enumerate(zip(given["STP"], given["SW"], strict=True)):
+        expert, token = given["SEP"][row // 32], packed & 0xFFFFFF
+        if token < 5:
+            gate, other = np.split(up[expert] @ x[token], 2)
+            total[token] += weight * (down[expert] @ (gate * other / (1 + np.exp(-gate))))
+    assert len(given["SEP"]) * 32 == len(given["STP"]) == given["XC"][0] and (given["STP"] >> 24 <= 2).all()
+    got = total.astype(ml_dtypes.bfloat16).view(np.uint16)
+    assert case.error({"O": got}) < 0.004 and case.error({"O": np.roll(got, 1)}) > 0.1

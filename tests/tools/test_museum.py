@@ -47,3 +47,9 @@ def test_the_verb(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["museum", "past-the-last-bin", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["before"]["fault"] and not shown["after"]["findings"] and shown["links"]
+
+
+@pytest.mark.parametrize("name", ["count-of-a-wait", "prefetch-after-the-loop"])
+def test_late_mode_computes_wrong_numbers_before_the_repair_only(name: str) -> None:
+    exhibit = exhibits()[name]
+    assert exhibit.wrong_when_late(False) is not None and exhibit.wrong_when_late(True) is None

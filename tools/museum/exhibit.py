@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,10 +14,12 @@ import ml_dtypes
 import numpy as np
 
 if TYPE_CHECKING:
-    from simgpu import Finding
+    from simgpu import Device, Finding
 
 # Registers that a kernel of the museum may use; its text names those that it uses.
 VGPRS, AGPRS, SGPRS = 64, 16, 32
+MISSING_WAIT = "missing-wait"  # an exhibit's `shows` if late mode may compute wrong numbers
+LATE = range(1, 21)  # seeds of late mode
 WRONG = "wrong numbers"  # an exhibit's `shows` if only the results reveal the bug
 FOLDER = Path(__file__).parent / "exhibits"
 
@@ -67,10 +69,28 @@ class Exhibit:
 
     def run(self, repaired: bool) -> ExhibitOutcome:
         """Launches the kernel in checked mode on a simulated GPU."""
-        from simgpu import Device, asm
+        from simgpu import Device
+
+        findings, fault, wrong = self._launch(Device(self.target, check="performance", threads=1), repaired)
+        shown = [finding for finding in findings if finding.severity == "error" or finding.message.startswith(self.shows)]
+        kinds = {finding.kind if finding.severity == "error" else self.shows for finding in shown}
+        return ExhibitOutcome(shown, fault, wrong, kinds | ({WRONG} if any(count for count, _ in wrong.values()) else set()))
+
+    def wrong_when_late(self, repaired: bool, seeds: Iterable[int] = LATE) -> int | None:
+        """Returns the first seed of late mode with wrong results; None if there is none."""
+        from simgpu import Device
+
+        gpu = Device(self.target, threads=1, late=0)
+        for gpu.late in seeds:
+            if any(count for count, _ in self._launch(gpu, repaired)[2].values()):
+                return gpu.late
+        return None
+
+    def _launch(self, gpu: Device, repaired: bool) -> tuple[list[Finding], str, dict[str, tuple[int, int]]]:
+        """Returns the findings, the fault, and the counts of wrong elements."""
+        from simgpu import asm
         from simgpu.hardware.errors import MemoryFault
 
-        gpu = Device(self.target, check="performance", threads=1)
         arrays = {name: _evaluate(expression) for name, expression in self.arrays.items()}
         buffers = {name: gpu.upload(array) for name, array in arrays.items()}
         kernel = gpu.load(asm.assemble(self.text(repaired), self.target))["kernel"]
@@ -83,9 +103,7 @@ class Exhibit:
         for name, expect in self.expected.items():
             want = _evaluate(expect, **arrays)
             wrong[name] = int(np.count_nonzero(buffers[name].download() != want)), want.size
-        shown = [finding for finding in findings if finding.severity == "error" or finding.message.startswith(self.shows)]
-        kinds = {finding.kind if finding.severity == "error" else self.shows for finding in shown}
-        return ExhibitOutcome(shown, fault, wrong, kinds | ({WRONG} if any(count for count, _ in wrong.values()) else set()))
+        return findings, fault, wrong
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from simgpu.tools.museum.exhibit import Exhibit, ExhibitOutcome, exhibits
+from simgpu.tools.museum.exhibit import LATE, MISSING_WAIT, Exhibit, ExhibitOutcome, exhibits
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.shared.outputs import add_force_option, claim, write
@@ -73,6 +73,12 @@ def _show(exhibit: Exhibit, outcomes: dict[str, ExhibitOutcome]) -> None:
                 show(f"{count} of {size} elements of {name} are wrong")
         if not outcome.kinds:
             show("nothing found" + (", and every number is right" if outcome.wrong else ""))
+
+
+    if exhibit.shows == MISSING_WAIT and (seed := exhibit.wrong_when_late(False)) is not None:
+        after = exhibit.wrong_when_late(True)
+        said = f"every number is right under {len(LATE)} seeds" if after is None else f"seed {after} computes wrong numbers"
+        show(f"\nLate mode: before, seed {seed} computes wrong numbers; after, {said}")
 
 
 def _diff(body: str) -> list[str]:

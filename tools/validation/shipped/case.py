@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import ml_dtypes
 import numpy as np
@@ -24,6 +24,7 @@ class ShippedCase:
     results: Arrays  # before the launch
     error: Callable[[Arrays], float]  # largest error of results against float64, relative to the largest result; NaN if one is NaN
     bound: float  # most that the data types explain
+    tables: Mapping[str, Sequence[str]] = field(default_factory=dict)  # arguments that are tables of these buffers' addresses
 
     def run(self, gpu: Device) -> tuple[Run, Arrays]:
         """Launches the kernel; returns the run and the results."""
@@ -31,6 +32,8 @@ class ShippedCase:
         (name,) = kernels
         buffers = {key: gpu.upload(_padded(array)) for key, array in {**self.inputs, **self.results}.items()}
         addresses = {key: buffer.address for key, buffer in buffers.items()}
+        for key, names in self.tables.items():
+            addresses[key] = gpu.upload(np.array([addresses[name] for name in names], np.uint64)).address
         arguments = self.launch.arguments(kernels[name], addresses)
         run = kernels[name].launch(grid=self.launch.grid, block=self.launch.threads, args=arguments)
         found = {}
@@ -46,7 +49,8 @@ def relative_error(got: np.ndarray, want: np.ndarray) -> float:
     >>> relative_error(np.array([1.0, 2.5]), np.array([1.0, 2.0]))
     0.25
     """
-    return float(np.abs(got.astype(np.float64) - want).max() / np.abs(want).max())
+    with np.errstate(invalid="ignore"):  # NaN as bf16
+        return float(np.abs(got.astype(np.float64) - want).max() / np.abs(want).max())
 
 
 def fp8_of(board: str) -> np.dtype:

@@ -1,6 +1,7 @@
 """Decode steps of multi-head latent attention: one query token a sequence, keys and values in pages of one token.
 
-Arguments and grid: csrc/py_itfs_cu/asm_mla.cu, `mla_decode_stage1_asm_fwd`, not persistent; the sum over splits: aiter/mla.py.
+Arguments and grid: csrc/py_itfs_cu/asm_mla.cu, `mla_decode_stage1_asm_fwd`; the sum over splits: aiter/mla.py; a persistent
+kernel's list of work: csrc/include/mla.h.
 """
 
 from __future__ import annotations
@@ -61,6 +62,49 @@ class Decode:
             return relative_error(np.array(found), np.array(wanted))
 
         return error
+
+
+@dataclass(frozen=True)
+class PersistentDecode:
+    """Extents of a decode step of several query tokens a sequence, whose workgroups take their work from a list. In bf16."""
+
+    heads: int
+    tokens: int  # query tokens of a sequence, its last ones: each sees the keys up to its own
+    lengths: tuple[int, ...] = (100, 170)  # keys of each sequence
+
+    def __call__(self, path: Path, board: str) -> ShippedCase:
+        """Returns the launch of a code object: a workgroup for each sequence."""
+        rng, kind = np.random.default_rng(0), np.dtype(ml_dtypes.bfloat16)
+        batch, total = len(self.lengths), sum(self.lengths)
+        query = rng.standard_normal((batch * self.tokens, self.heads, WIDTH)).astype(kind)
+        keys = rng.standard_normal((total + 7, WIDTH)).astype(kind)
+        pages, starts = rng.permutation(total + 7)[:total].astype(np.int32), np.cumsum([0, *self.lengths]).astype(np.int32)
+        first = np.arange(batch + 1, dtype=np.int32) * self.tokens
+        # Sequence, -1 (it has one part), its query tokens, its keys, no offset, unused.
+        work = [[at, -1, first[at], first[at + 1], starts[at], starts[at + 1], 0, 0] for at in range(batch)]
+        inputs = {
+            "Q": query, "KV": keys, "LTP": starts, "LTD": pages, "LTL": np.ones(batch, np.int32), "QTP": first,
+            "work": np.array(work, np.int32), "works": np.arange(batch + 1, dtype=np.int32),
+        }  # fmt: skip
+        row, shape = WIDTH * kind.itemsize, (len(query), self.heads, VALUES)
+        values: list[str | int | float | None] = [
+            "R", "LSE", "Q", "KV", "LTP", "LTD", "LTL", WIDTH**-0.5, self.heads, 1, self.tokens * self.heads * row, row, 0,
+            "QTP", "META", "O", None, None, 1, None, None, 1, 0,
+        ]  # fmt: skip
+        launch = ShippedLaunch(path, "", board, (batch, 1, 1), values)
+        parts = {"R": np.full(shape, np.nan, np.float32), "LSE": np.full(shape[:2], np.nan, np.float32)}
+        want = np.zeros(shape)
+        for at, token in np.ndindex(batch, self.tokens):
+            mine = keys[pages[starts[at] : starts[at + 1]]].astype(np.float64)
+            mine = mine[: len(mine) - (self.tokens - 1 - token)]
+            now = at * self.tokens + token
+            want[now] = softmax(query[now].astype(np.float64) @ mine.T * WIDTH**-0.5) @ mine[:, :VALUES]
+
+        def error(got: Arrays) -> float:
+            return relative_error(got["O"].view(ml_dtypes.bfloat16), want)
+
+        results = {"O": np.full(shape, 0xFFFF, np.uint16)}
+        return ShippedCase(launch, inputs | parts, results, error, BOUNDS["bf16"], {"META": ("works", "work")})
 
 
 def _joined(parts: np.ndarray, sums: np.ndarray) -> np.ndarray:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from simgpu.tools.validation.shipped.attention import ForwardAttention
 from simgpu.tools.validation.shipped.case import ShippedCase
 from simgpu.tools.validation.shipped.gemm import MatrixProduct4
-from simgpu.tools.validation.shipped.mla import Decode
+from simgpu.tools.validation.shipped.mla import Decode, PersistentDecode
 from simgpu.tools.validation.shipped.moe import ExpertLayer
 
+Make = Callable[[Path, str], ShippedCase]  # called with the object's file and its board
 BOARDS = {"gfx942": "mi300x", "gfx950": "mi355x"}
 
 
@@ -19,14 +20,14 @@ class ShippedRow(NamedTuple):
     """An object and its launch."""
 
     path: str
-    make: Callable[[Path, str], ShippedCase]  # called with the object's file and its board
+    make: Make
 
     @property
     def board(self) -> str:
         return BOARDS[self.path.split("/")[1]]
 
 
-MLA = {
+MLA: dict[str, dict[str, Make]] = {
     "gfx942": {
         "mla_dec_stage1_bf16_a16w16_subQ16_mqa16": Decode(16, 16),
         "mla_dec_stage1_bf16_a16w16_subQ128_mqa128": Decode(128, 128),
@@ -44,6 +45,7 @@ MLA = {
         "MLA_A16W16_1TG_4W_64mx1_16nx1_Coex0_Msk1_QH16": Decode(64, 64),
         "mla_a16w16_qh64_qseqlen1_gqaratio64_v3": Decode(64, 64),
         "mla_a16w16_qh8_qseqlen1_gqaratio8_v3": Decode(8, 8),
+        "mla_a16w16_qh32_qseqlen4_gqaratio32_ps": PersistentDecode(32, 4),
         "mla_a8w8_qh16_qseqlen1_gqaratio16": Decode(16, 128, "fp8"),
         "mla_a8w8_qh8_qseqlen1_gqaratio8_v3": Decode(8, 8, "fp8"),
         "mla_a8w8_qh128_m32x4_n16x2_msk1": Decode(128, 128, "fp8"),

@@ -164,7 +164,8 @@ class _Model:
         for one, first in source.items():
             for two, second in source.items():
                 same = first.step.location == second.step.location and place[first.number] < place[second.number]
-                if same and self._inclusive(first, second, self.events[one], self.events[two]):
+                plain = any(write.thread >= 0 and not write.atomic for write in (first, second))
+                if same and not plain and self._inclusive(first, second, self.events[one], self.events[two]):
                     pairs.add((one, two))
         events = self.events
         return {

@@ -29,6 +29,7 @@ class LitmusReport(NamedTuple):
     outcomes: tuple[Outcome, ...]
     states: int
     whole: bool  # True if all schedules were followed
+    claimed: bool | None  # what the model says of the test's claim; None if it has none
     narrow: tuple[str, ...]  # messages about atomics whose instruction has a narrower scope than the source's
 
     @property
@@ -52,7 +53,9 @@ class LitmusReport(NamedTuple):
     def document(self) -> dict[str, Any]:
         """Returns the report as plain values, for JSON."""
         outcomes = [{"result": dict(one.result), "schedules": one.schedules, "allowed": one.allowed} for one in self.outcomes]
-        return {"name": self.test.name, "outcomes": outcomes, "states": self.states, "complete": self.whole, "wrong": self.wrong}
+        claim = {} if self.test.claim is None else {"claim": str(self.test.claim), "holds": self.claimed}
+        whole = {"outcomes": outcomes, "states": self.states, "complete": self.whole, "wrong": self.wrong}
+        return {"name": self.test.name, **claim, **whole}
 
     def __str__(self) -> str:
         """Formats a line for each result: the number of schedules that end with it, and whether the model forbids it."""
@@ -61,6 +64,9 @@ class LitmusReport(NamedTuple):
         lines += [
             f"  {one.schedules:>10}  {format_result(one.result)}" + ("" if one.allowed else "  forbidden") for one in self.outcomes
         ]
+        if self.test.claim is not None:
+            ends = sum(one.schedules for one in self.outcomes if self.test.claim.fits(one.result))
+            lines.append(f"  {self.test.claim}: {'true' if self.claimed else 'false'} by the model; {ends} schedules end so")
         return "\n".join([*lines, *(f"  wrong: {what}" for what in self.wrong)])
 
 
@@ -82,7 +88,8 @@ def explore(test: LitmusTest, target: str, threads: list[list[MachineStep]], bou
         f"thread {number}: `{step.text}` has scope {step.scope.words}, the source asks for {step.asked.words}"
         for number, steps in enumerate(threads) for step in steps if step.asked is not None and step.scope < step.asked
     )  # fmt: skip
-    return LitmusReport(test, target, outcomes, len(order), whole, narrow)
+    claimed = None if test.claim is None else test.claim.holds(fine)
+    return LitmusReport(test, target, outcomes, len(order), whole, claimed, narrow)
 
 
 def _reachable_states(model: CacheModel, bound: int) -> tuple[list[MemoryState], dict[MemoryState, list[MemoryState]], bool]:

@@ -19,6 +19,7 @@ The optional lines `never` and `sometimes` state results that the author rules o
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple, cast, get_args
 
 from simgpu.hardware.memory_model import Order, Scope
@@ -62,6 +63,37 @@ class LitmusStep(NamedTuple):
 Result = tuple[tuple[str, int], ...]  # registers' values, by name
 
 
+class Comparison(NamedTuple):
+    """A comparison of a register with a value."""
+
+    register: str
+    equal: bool  # False: it differs
+    value: int
+
+    def __str__(self) -> str:
+        return f"{self.register}{'=' if self.equal else '!='}{self.value}"
+
+
+class Claim(NamedTuple):
+    """The condition of a test in the form of herdtools."""
+
+    quantifier: str  # exists, ~exists or forall
+    alternatives: tuple[tuple[Comparison, ...], ...]  # one has only comparisons that hold
+
+    def __str__(self) -> str:
+        return f"{self.quantifier} {' or '.join(' '.join(map(str, one)) for one in self.alternatives)}"
+
+    def fits(self, result: Result) -> bool:
+        """True if a result meets the condition."""
+        values = dict(result)
+        return any(all((values[name] == value) == equal for name, equal, value in one) for one in self.alternatives)
+
+    def holds(self, results: Iterable[Result]) -> bool:
+        """True if the claim is true of all results that there are."""
+        fits = [self.fits(result) for result in results]
+        return {"exists": any(fits), "~exists": not any(fits), "forall": all(fits)}[self.quantifier]
+
+
 class LitmusTest(NamedTuple):
     """A parsed and valid test."""
 
@@ -70,6 +102,7 @@ class LitmusTest(NamedTuple):
     threads: tuple[tuple[LitmusStep, ...], ...]
     never: tuple[Result, ...] = ()
     sometimes: tuple[Result, ...] = ()
+    claim: Claim | None = None
 
     @property
     def locations(self) -> list[str]:
@@ -89,7 +122,7 @@ class LitmusTest(NamedTuple):
         lines += [f"never {format_result(result)}" for result in self.never] + [
             f"sometimes {format_result(result)}" for result in self.sometimes
         ]
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines + ([f"# {self.claim}"] if self.claim else [])) + "\n"
 
 
 def format_result(result: Result) -> str:
@@ -123,13 +156,16 @@ def parse(text: str, file: str) -> LitmusTest:
         except ValueError as error:
             raise UsageError(f"{file}:{number}: {error}") from None
     test = LitmusTest(name, place, tuple(map(tuple, threads)), tuple(never), tuple(sometimes))
-    _demand(test, file)
+    demand(test, file)
     return test
 
 
-def _demand(test: LitmusTest, file: str) -> None:
+def demand(test: LitmusTest, file: str) -> None:
+    """Raises UsageError for a test that is too large, or has a register twice or none."""
     loads = [step.register for thread in test.threads for step in thread if step.register]
     unknown = {name for result in (*test.never, *test.sometimes) for name, _ in result} - set(loads)
+    if len(test.threads) > THREADS or any(len(thread) > STEPS for thread in test.threads):
+        raise UsageError(f"{file}: at most {THREADS} threads of {STEPS} steps")
     if not loads or not all(test.threads):
         raise UsageError(f"{file}: a litmus test has threads with steps, and a load in some")
     if len(set(loads)) < len(loads) or unknown:

@@ -80,9 +80,11 @@ def run(options: Namespace) -> int:
 
 def _tests(options: Namespace) -> list[LitmusTest]:
     from simgpu.tools.litmus.form import parse
+    from simgpu.tools.litmus.herd import is_herd, parse_herd
     from simgpu.tools.litmus.suite import suite
 
-    tests = [parse(_text(file), file) for file in options.files] or list(suite())
+    texts = [(_text(file), file) for file in options.files]
+    tests = [parse_herd(text, file) if is_herd(text) else parse(text, file) for text, file in texts] or list(suite())
     if options.only is not None:
         try:
             tests = [test for test in tests if re.fullmatch(options.only, test.name)]

@@ -20,14 +20,15 @@ from simgpu.hardware.code_object.references import (
 DW_TAG_array_type, DW_TAG_subrange_type, DW_TAG_member, DW_TAG_inheritance = 0x01, 0x21, 0x0D, 0x1C
 STRUCT_TAGS = frozenset((0x02, 0x13, 0x17))  # DW_TAG_class_type, structure_type, union_type
 DW_AT_upper_bound, DW_AT_count, DW_AT_data_member_location, DW_AT_bit_size, DW_AT_external = 0x2F, 0x37, 0x38, 0x0D, 0x3F
+DW_AT_GNU_vector = 0x2107
 OF_PARTS = {
-    DW_TAG_array_type: frozenset((DW_AT_type,)),
+    DW_TAG_array_type: frozenset((DW_AT_type, DW_AT_GNU_vector)),
     DW_TAG_subrange_type: frozenset((DW_AT_upper_bound, DW_AT_count)),
     DW_TAG_member: frozenset((DW_AT_name, DW_AT_type, DW_AT_data_member_location, DW_AT_bit_size, DW_AT_external)),
     DW_TAG_inheritance: frozenset((DW_AT_type, DW_AT_data_member_location)),
     **dict.fromkeys(STRUCT_TAGS, frozenset((DW_AT_name, DW_AT_byte_size))),
 }
-ARRAY, STRUCT = "array", "struct"
+ARRAY, STRUCT, VECTOR = "array", "struct", "vector"
 MOST_BYTES = 1 << 30  # of an array; larger ones are damaged information
 
 
@@ -37,7 +38,7 @@ class Type:
 
     kind: str  # such as f32, i64, POINTER, ARRAY, STRUCT, or OTHER
     size: int  # bytes, 0 if unknown
-    name: str = ""  # of a struct
+    name: str = ""  # of a struct; VECTOR for an array that is a vector
     count: int = 0  # elements of an array
     members: tuple[Member, ...] = ()  # of a struct, in the order of the source; those of its base classes first
     _target: Callable[[], Type] | None = None
@@ -54,6 +55,13 @@ class Type:
         if self.kind == STRUCT:
             return max((member.type.alignment for member in self.members), default=1)
         return self.target.alignment if self.kind == ARRAY else max(1, self.size)
+
+    @property
+    def fits_registers(self) -> bool:
+        """True for numbers, vectors, and structs and arrays of just one of them, which compilers hold in consecutive registers."""
+        if self.kind == STRUCT:
+            return len({member.offset for member in self.members}) == 1 and self.members[0].type.fits_registers
+        return self.kind != ARRAY or self.name == VECTOR or (self.count == 1 and self.target.fits_registers)
 
     def member(self, name: str) -> Member | None:
         """Returns a member by name, also one of an anonymous member or a base class; None if there is none."""
@@ -106,7 +114,7 @@ class Types:
         return Type(OTHER, 0)
 
     def _array(self, unit: CompileUnit, at: int, values: Values, depth: int) -> Type:
-        made, counts = self.of(unit, values, depth + 1), []
+        made, counts, name = self.of(unit, values, depth + 1), [], VECTOR if DW_AT_GNU_vector in values else ""
         for _, level, _, tag, parts in self._entries.walk(unit, at):
             if level == 1 and tag == DW_TAG_subrange_type:
                 bound = parts[DW_AT_upper_bound][1] + 1 if DW_AT_upper_bound in parts else 0
@@ -115,7 +123,7 @@ class Types:
             size = made.size * count
             if not 0 <= size <= MOST_BYTES:
                 raise ValueError(f"an array of {size} bytes")
-            made = Type(ARRAY, size, count=count, _target=lambda element=made: element)  # type: ignore[misc]
+            made = Type(ARRAY, size, name, count, _target=lambda element=made: element)  # type: ignore[misc]
         return made
 
     def _struct(self, unit: CompileUnit, at: int, values: Values, depth: int) -> Type:

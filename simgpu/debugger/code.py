@@ -131,7 +131,8 @@ class ReplayCode:
         """Returns the record that a place names; of a line, the records at which one of its copies begins.
 
         Copies are those in each inlined call, and others that the compiler made, as of an unrolled loop: a statement of the line
-        is the beginning of a copy if a path leads there that passes no earlier copy in the same call.
+        is the beginning of a copy if a path leads there that passes no earlier copy in the same call. Instructions that the
+        compiler moved up past a barrier of an earlier line do not count, unless the line has no others.
         """
         first = self.find(where)
         line = self.line(first)
@@ -139,15 +140,30 @@ class ReplayCode:
             return [first]
         low = self.info.start
         starts = self.file.debug.statements(low, low + self.info.code_size)
+        own_starts = sorted({first, *(record for record in map(self.record, starts) if self.line(record) == line)})
+        settled = [record for record in own_starts if not self._is_moved_up(record, line)]
         found: dict[tuple[str, ...], list[int]] = {}  # by the calls that a copy is in
-        for record in sorted({first, *(self.record(at) for at in starts)}):
-            if self.line(record) != line or self.replay.launch.instruction(record) is None:
+        for record in settled or own_starts:
+            if self.replay.launch.instruction(record) is None:
                 continue
             calls = [str(frame.line) for frame in self.file.debug.frames(self.virtual(record))]
             own = found.setdefault(tuple(calls[calls.index(line) + 1 :] if line in calls else ()), [])
             if not own or self._is_reached(record, own):
                 own.append(record)
         return sorted(record for own in found.values() for record in own)
+
+    def _is_moved_up(self, record: int, line: str) -> bool:
+        """True if the code from a record on, up to its next branch, has a barrier of an earlier line of the same file."""
+        barriers, seen, file, number = self.barriers(), {record}, *line.rsplit(":", 1)
+        after = self.following([record])
+        while len(after) == 1 and after[0] not in seen:
+            (record,) = after
+            if record in barriers:
+                name, _, before = self.line(record).rpartition(":")
+                return name == file and int(before) < int(number)
+            seen.add(record)
+            after = self.following([record])
+        return False
 
     def _is_reached(self, record: int, avoided: Collection[int]) -> bool:
         """True if a path leads from the kernel's beginning to a record without passing one of `avoided`."""

@@ -108,6 +108,6 @@ def _object(debugger: Debugger, local: Local, wave: int) -> Object | None:
         return None
     kind = local.layout if local.layout.size else Type(local.type, sum(piece.size or 4 for piece in local.pieces))
     try:
-        return Object(local.name, kind, storage_of(debugger, wave, local.pieces, kind.size, local.frame))
+        return Object(local.name, kind, storage_of(debugger, wave, local.pieces, kind, local.frame))
     except LaunchError:
         return None

@@ -165,8 +165,12 @@ class Memory:
         return allocation.data, base - allocation.base + (offsets // 4 << 8) + lanes + offsets % 4
 
 
-def storage_of(debugger: Debugger, wave: int, pieces: Sequence[Piece], size: int, frame: str) -> Storage:
-    """Returns the storage of a variable of `size` bytes. frame: the register of its frame's base, "" if that is 0."""
+def storage_of(debugger: Debugger, wave: int, pieces: Sequence[Piece], kind: Type, frame: str) -> Storage:
+    """Returns the storage of a variable. frame: the register of its frame's base, "" if that is 0."""
+    size = kind.size
+    if len(pieces) == 1 and pieces[0].register and not kind.fits_registers:
+        # LLVM moved it from private memory to LDS (AMDGPUPromoteAlloca), and the register holds its address.
+        return Memory(debugger, wave, "lds", _computed(debugger, wave, [Step("register", pieces[0].register)], frame, 4))
     if len(pieces) == 1 and pieces[0].steps:
         (piece,) = pieces
         number = _computed(debugger, wave, piece.steps, frame, 8 if piece.space else size)

@@ -56,3 +56,28 @@ def test_pages_without_a_profile_are_refused_in_a_line(kernel: str, capsys: Capt
         heard = capsys.readouterr().err
         assert said in heard and heard.count("\n") == 1
     assert main(["profile", "--clock", "0", kernel, *LAUNCH]) == 2
+
+
+def test_a_launch_of_a_triton_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton")
+    script = tmp_path / "add.py"
+    script.write_text("""import sys
+import numpy as np
+import triton
+import triton.language as tl
+
+@triton.jit
+def add(x, out, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + at, tl.load(x + at, at < n) + 1, at < n)
+
+n = int(sys.argv[1])
+for _ in range(2):
+    add[(n // 256,)](np.ones(n, np.float32), np.zeros(n, np.float32), n, B=256)
+""")
+    for verb in ("time", "profile"):
+        assert main([verb, "--json", "--board", "mi210", "--launch", "add:2", str(script), "1024"]) == 0
+        (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+        assert kernel["seconds"] > 0
+    assert any("add.py:9" in line["place"] for line in kernel["lines"])
+    assert main(["time", "--launch", "add:3", str(script), "1024"]) == 2 and "no launch add:3" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import numpy as np
 
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.cases.sources import is_script
-from simgpu.tools.cases.subject import Subject, subject
+from simgpu.tools.cases.subject import Subject, subject, subjects
 from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.torch.script import status_of
 
@@ -47,6 +47,13 @@ def with_subject(
     if getattr(wanted, "variables", False):
         raise UsageError("--variables: it is for Triton scripts, which are compiled when they run")
     return act(subject(verb, what, rest, wanted.step, last))
+
+
+def with_subjects(verb: str, what: str, rest: list[str], wanted: Namespace, act: Callable[[list[Subject]], int]) -> int:
+    """Calls `act` on the launches that `FILE|OP|SCRIPT ...` names: those of an operator, one of a file or a script."""
+    if is_script(what):
+        return at_launch(what, rest, wanted.launch, wanted.board, lambda one: act([one]))
+    return act(subjects(verb, what, rest, compares=False))
 
 
 def at_launch(

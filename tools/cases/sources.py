@@ -73,7 +73,7 @@ def read_code_object(path: str, target: str | None = None, options: Sequence[str
 
     arch = architecture(target) if target else ""
     if is_script(path):
-        raise UsageError(f"{path} is a Python program: run it by `simgpu triton {path}`, or `simgpu debug {path}`")
+        raise UsageError(f"{path} is a Python program: run it by `simgpu triton {path}`; `debug`, `time` and `profile` take it")
     if is_text(path) or is_assembly(path) or Path(path).suffix in COMPILED:
         return CodeObject.parse(compile(path, target, options), arch)
     file = Path(path, "kernel.hsaco") if is_capture(path) else Path(path)

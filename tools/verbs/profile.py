@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.cases.subject import Subject, subjects
+from simgpu.tools.cases.script import with_subjects
+from simgpu.tools.cases.sources import is_script
+from simgpu.tools.cases.subject import Subject
 from simgpu.tools.page.page import add_html_option, read_document
 from simgpu.tools.shared.console import add_json_option, plain, print_json, show
 from simgpu.tools.shared.errors import UsageError
@@ -16,7 +17,7 @@ from simgpu.tools.shared.launching import launch_work
 from simgpu.tools.shared.outputs import claim
 from simgpu.tools.shared.parser import own_options
 from simgpu.tools.tables.profile_tables import comparison, profile_document, profile_text
-from simgpu.tools.verbs.time import EVENTS, add_model_options, demand_clock, timed_page
+from simgpu.tools.verbs.time import EVENTS, add_launches, add_model_options, demand_clock, timed_page
 
 if TYPE_CHECKING:
     from simgpu.advice.profile import Profile
@@ -25,6 +26,7 @@ USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu profile k.hip --grid 16,16 --block 32,8 --arg ... --target mi300x
   simgpu profile --html before.html k.hip ...
   simgpu profile --against before.html k.hip ...
+  simgpu profile --launch add:2 script.py 1000   a Triton script
 Only samples of the workgroups run, and the model of time answers; no GPU is
 used. What the advice means: simgpu help advice
 """
@@ -32,11 +34,8 @@ used. What the advice means: simgpu help advice
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's own options; those of exec or run follow FILE or OP."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     _own_options(parser)
-    parser.add_argument("what", metavar="FILE|OP", help=f"a code object, a source, or an operator: {', '.join(OPERATORS)}")
-    parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`")
+    add_launches(parser, USAGE)
 
 
 def _own_options(parser: ArgumentParser) -> None:
@@ -49,14 +48,15 @@ def _own_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Prints the profiles of the kernels that OP or FILE names, in order."""
-    wanted, rest = own_options(_own_options, options)
+    wanted, rest = (options, options.rest) if is_script(options.what) else own_options(_own_options, options)
     demand_clock(wanted.clock)
     claim([wanted.html], wanted.force)
+    return with_subjects("profile", options.what, rest, wanted, lambda launches: _report(options, wanted, launches))
+
+
+def _report(options: Namespace, wanted: Namespace, launches: list[Subject]) -> int:
     before = _read(wanted.against) if wanted.against else None
-    found = [
-        (one, launch_work(one.kernel.title, partial(_profile, one, wanted)))
-        for one in subjects("profile", options.what, rest, compares=False)
-    ]
+    found = [(one, launch_work(one.kernel.title, partial(_profile, one, wanted))) for one in launches]
     documents = [profile_document(one.kernel.title, made, one.source_text) for one, made in found]
     if before is not None:
         _require_same(wanted.against, documents, before)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.cases.subject import Subject, subjects
+from simgpu.tools.cases.script import add_launch_options, with_subjects
+from simgpu.tools.cases.sources import is_script
+from simgpu.tools.cases.subject import WHAT, Subject
 from simgpu.tools.page.page import Page, add_html_option
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
@@ -27,17 +29,23 @@ EVENTS = 200_000  # at most, of the CU that a timeline shows
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu time gemm -m 4096 -n 4096 -k 4096 --target mi300x
   simgpu time k.co --kernel k --grid 4 --arg zeros:f32:256 --lines 20
+  simgpu time --launch add:2 script.py 1000   a Triton script, the second launch of add
 Only samples of the workgroups run. The model and its errors: simgpu help timing
 """
 
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's own options; those of exec or run follow FILE or OP."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = USAGE
     _own_options(parser)
-    parser.add_argument("what", metavar="FILE|OP", help=f"a code object, or an operator: {', '.join(OPERATORS)}")
-    parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`")
+    add_launches(parser, USAGE)
+
+
+def add_launches(parser: ArgumentParser, usage: str) -> None:
+    """Adds FILE or OP, whose launches are timed, and its options; usage: the end of the help."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = usage
+    parser.add_argument("what", metavar="FILE|OP", help=f"{WHAT}: {', '.join(OPERATORS)}")
+    parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`, or a script's own")
 
 
 def _own_options(parser: ArgumentParser) -> None:
@@ -51,9 +59,10 @@ def _own_options(parser: ArgumentParser) -> None:
 
 
 def add_model_options(parser: ArgumentParser) -> None:
-    """Adds options of the model of time."""
+    """Adds options of the model of time, and those that choose a script's launch."""
     parser.add_argument("--clock", type=float, metavar="MHZ", help="the engine's clock (default: the board's)")
     parser.add_argument("--warm", action="store_true", help="caches hold an earlier launch's data (default: cold)")
+    add_launch_options(parser)
 
 
 def demand_clock(mhz: float | None) -> None:
@@ -64,16 +73,17 @@ def demand_clock(mhz: float | None) -> None:
 
 def run(options: Namespace) -> int:
     """Prints the times of the kernels that OP or FILE names, in order."""
-    wanted, rest = own_options(_own_options, options)
+    wanted, rest = (options, options.rest) if is_script(options.what) else own_options(_own_options, options)
     demand_clock(wanted.clock)
     claim([wanted.perfetto, wanted.speedscope, wanted.html], wanted.force)
+    return with_subjects("time", options.what, rest, wanted, lambda launches: _report(options, wanted, launches))
+
+
+def _report(options: Namespace, wanted: Namespace, launches: list[Subject]) -> int:
     how: dict[str, Any] = {
         "mhz": wanted.clock, "warm": wanted.warm, "events": EVENTS if wanted.perfetto or wanted.att or wanted.html else 0
     }
-    timed = [
-        (one, launch_work(one.kernel.title, partial(one.kernel.time, **one.call, **how)))
-        for one in subjects("time", options.what, rest, compares=False)
-    ]
+    timed = [(one, launch_work(one.kernel.title, partial(one.kernel.time, **one.call, **how))) for one in launches]
     found = [(one.kernel.title, prediction) for one, prediction in timed]
     if wanted.html:
         timed_page(f"time of {options.what}", timed, shlex.join(["simgpu", *options.words])).save(wanted.html, wanted.force)

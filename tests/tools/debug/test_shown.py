@@ -81,7 +81,8 @@ def score(target: str, level: str) -> tuple[Score, list[str]]:
     ("target", "level", "least"), [("gfx942", "-O1", 0.9), ("gfx90a", "-O1", 0.9), ("gfx942", "-O3", 0.85), ("gfx950", "-O2", 0.85)]
 )
 def test_most_variables_are_printed_right(target: str, level: str, least: float) -> None:
-    """Wrong ones are members of a struct that optimization keeps in registers, while debug information names their memory, and values
+    """Wrong ones are members of a struct that optimization keeps in registers, while debug information names their memory, and
+    values
     that it moved past the line."""
     made, mistakes = score(target, level)
     print(target, level, made, *mistakes, sep="\n")

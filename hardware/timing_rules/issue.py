@@ -53,6 +53,7 @@ QUARTER_RATE = ("v_mul_lo_", "v_mul_hi_", "v_mad_u64_u32", "v_mad_i64_i32")
 # f64 on gfx908: half rate for additions, a quarter for the others [SIS].
 F64_GFX908 = {"v_add_f64": 2, "v_min_f64": 2, "v_max_f64": 2}
 TRANS_SLOTS = {"gfx908": 4, "gfx90a": 4, "gfx942": 4, "gfx950": 2}  # [SIS]; v_exp_f32 on gfx950 measured 8 clocks [GLUON]
+STREAMED = ("slc", "nt")  # modifiers by which an access asks L2 for its stream policy [ISA]
 SLEEP_CLOCKS = 64  # of each unit of s_sleep's argument [ISA]
 
 
@@ -67,6 +68,7 @@ class Issue:
     lane_bytes: int = 0  # bytes of a lane, of a memory access
     store: bool = False  # True for a store
     atomic: bool = False  # True for an atomic
+    stream: bool = False  # True if L2 replaces its lines first: slc or nt
     dma: bool = False  # True if it moves data between memory and LDS
     vm: int = -1  # vmcnt of an s_waitcnt; -1: none
     lgkm: int = -1  # lgkmcnt of an s_waitcnt; -1: none
@@ -99,7 +101,8 @@ def issue_of(inst: Instruction) -> Issue:
         counts = effect.queue.counters if effect.queue else ()
         return Issue(
             Unit.VMEM, Kind.VMEM, lane_bytes=max(1, memory.bits * memory.count // 8), store=memory.op == "store",
-            atomic=memory.op == "atomic", dma=effect.dma, counts_vm="vmcnt" in counts, counts_lgkm="lgkmcnt" in counts,
+            atomic=memory.op == "atomic", stream=any(inst.mods.get(name) for name in STREAMED), dma=effect.dma,
+            counts_vm="vmcnt" in counts, counts_lgkm="lgkmcnt" in counts,
         )  # fmt: skip
     if spec.encoding.startswith("sop"):
         return Issue(Unit.SCALAR)

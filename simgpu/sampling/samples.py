@@ -18,8 +18,9 @@ from simgpu.sampling.kinds import MOST_STEPS, choose_groups, share
 from simgpu.sampling.workgroups import Sampling, Streams
 from simgpu.timing.channels import busy_channels, lines_of
 from simgpu.timing.dispatch import spread
+from simgpu.timing.front import Front
 from simgpu.timing.predict import GroupResources, Prediction, SampledLaunch, predict
-from simgpu.timing.trace import part_of, renumber, trace_of
+from simgpu.timing.trace import LINE_BYTES, part_of, renumber, trace_of
 
 SMALL = 1 << 24  # smaller allocations (bytes) are always restored: flags that workgroups wait for are in these
 BEGINNING_STEPS = 1_000_000  # records of all beginnings, all waves together
@@ -28,6 +29,9 @@ MOST_BEGINNINGS = 1024  # most workgroups of a round that begin
 # Most rounds, besides the one around the longest workgroup, whose memory channels are examined. The search stops once the rounds
 # together keep this fraction of the channels busy.
 MOST_ROUNDS, ALL_CHANNELS = 16, 0.9
+# Earlier workgroups that are run so that L2 is as they leave it: until they have requested REMEMBERED times L2's lines.
+MOST_EARLIER, REMEMBERED = 4096, 1.25
+FRONT_STEPS = 4_000_000  # most records of a round whose workgroups are traced to their ends
 UNKNOWN_LOOP = 0.05  # wider band if a trace ends before its workgroup
 ENDLESS = 0.5  # wider band if a workgroup has not ended after MOST_STEPS
 
@@ -48,13 +52,15 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
         sampling.begin()
         used = _resources(launch)
         together = min(launch.groups, chip.num_cus * used.resident(chip), MOST_BEGINNINGS)
-        wholes, told = choose_groups(sampling, saved, chip.num_cus * used.resident(chip))
-        steps = max(LEAST_STEPS, BEGINNING_STEPS // (together * launch.waves))
+        places = chip.num_cus * used.resident(chip)
+        wholes, told = choose_groups(sampling, saved, places)
+        steps = _steps_of_beginnings(wholes, launch, together, places)
         # Around the longest workgroup, because those at the edges of the launch may have less to do.
         longest = max(wholes, key=lambda one: one.executed).group
         begun = min(max(0, longest - together // 2), launch.groups - together) // chip.xcds * chip.xcds
         beginnings = _round(sampling, begun, together, steps)
         channels = _channels(sampling, beginnings, steps)
+        front = None if told.shared_by else _extend(sampling, beginnings, places, steps)
         instructions, code = dict(launch.program.instructions), sampling.code
     except Deadlock as error:
         raise LaunchError(f"{kernel.title}: a single workgroup never ends, it waits for others: not modelled ({error})") from None
@@ -78,13 +84,53 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
         wider += UNKNOWN_LOOP
     whole.sort(key=len, reverse=True)
     return SampledLaunch(
-        chip, instructions, len(code.unit), launch.entry, whole, first, launch.groups, used, notes, wider, channels
+        chip, instructions, len(code.unit), launch.entry, whole, first, launch.groups, used, notes, wider, channels, front
     )
+
+
+def _steps_of_beginnings(wholes: Sequence[Streams], launch: Launch, together: int, places: int) -> int:
+    """Returns the records of a wave that are traced in a round's workgroups: all, if there are several short rounds."""
+    longest = max(one.executed for one in wholes)
+    if launch.groups > places and all(one.complete for one in wholes) and longest * together <= FRONT_STEPS:
+        return longest
+    return max(LEAST_STEPS, BEGINNING_STEPS // (together * launch.waves))
 
 
 def _round(sampling: Sampling, first: int, together: int, steps: int) -> list[Streams]:
     """Runs the beginnings of `together` consecutive workgroups from `first` on, each wave for `steps` records."""
     return [sampling.sample(group, steps) for group in range(first, first + together)]
+
+
+def _extend(sampling: Sampling, beginnings: list[Streams], places: int, steps: int) -> Front | None:
+    """Adds workgroups beside those of `beginnings`, until the last ones find L2 as earlier rounds leave it.
+
+    Returns None, and adds none, if the launch has one round only, or if a workgroup is not traced to its end. places: workgroups
+    that the GPU holds.
+    """
+    launch = sampling.launch
+    chip = launch.device.descriptor
+    if launch.groups <= places or not all(one.complete for one in beginnings):
+        return None
+    wanted = REMEMBERED * chip.l2_bytes * chip.xcds / LINE_BYTES
+    made = list(beginnings)
+    while len(made) < min(launch.groups, 2 * places + MOST_EARLIER) and _distinct(made[: -2 * places]) < wanted:
+        first, after = made[0].group, made[-1].group + 1
+        more = min(max(chip.xcds, places // 2), launch.groups - after or first)
+        begin = after if after < launch.groups else first - more
+        try:
+            added = _round(sampling, begin, more, steps)
+        except Deadlock:  # they wait for others
+            return None
+        if not all(one.complete for one in added):
+            return None
+        made = made + added if begin == after else added + made
+    beginnings[:] = made
+    return Front(places, launch.groups / places)
+
+
+def _distinct(groups: Sequence[Streams]) -> int:
+    """Returns the number of distinct lines that workgroups request."""
+    return len(lines_of([one.streams for one in groups]))
 
 
 def _channels(sampling: Sampling, beginnings: Sequence[Streams], steps: int) -> float:

@@ -3,6 +3,7 @@
     code.py          a kernel's instructions as columns: units, clocks, counters
     trace.py         what the waves of a workgroup executed
     caches.py        the cache level that serves each line of a trace
+    front.py         the order in which workgroups that run together request lines
     channels.py      the fraction of memory's channels that are busy
     state.py         a compute unit's state: records of waves and units
     units.py         its units, a few functions each

@@ -16,8 +16,9 @@ import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
-from simgpu.timing.code import STORE, CodeColumns
-from simgpu.timing.trace import CLOCKS, COUNT, FIRST, LINE_BYTES, Trace, number_values
+from simgpu.timing.code import STORE, STREAM, CodeColumns
+from simgpu.timing.front import Front, front_times, turns
+from simgpu.timing.trace import CLOCKS, COUNT, FIRST, HASH, LINE_BYTES, Trace, number_values
 
 VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
 
@@ -107,47 +108,26 @@ class Shares:
 
 def shares(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
-    resident: int, warm: bool, whole: Sequence[tuple[Trace, ServedAccesses]] = (),
+    resident: int, warm: bool, whole: Sequence[tuple[Trace, ServedAccesses]] = (), front: Front | None = None,
+    stage: np.ndarray | None = None,
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU.
 
     warm: True if an earlier launch left in the last cache what fits there. whole: workgroups that ran to their ends; the fraction
-    of stores comes from these if no workgroup in `traces` executed a store.
+    of stores comes from these if no workgroup in `traces` executed a store. front: for whole, consecutive workgroups of a launch of
+    several rounds; without it, `traces` begin together with empty caches. stage: when their waves access memory, see `stages`.
 
     A CU's bytes in flight divided by the latency are its rate (Little's law). So within one latency a workgroup
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
     its way.
     """
-    count = len(code.unit)
-    tallies = np.zeros((5, count), np.int64)
-    if traces:
-        shift = (row.l2_line // LINE_BYTES).bit_length() - 1
-        ends = np.cumsum([0, *(len(one.lines) for one in served)])
-        lines = np.concatenate([one.lines for one in served]).astype(np.int64) >> shift
-        numbers = [trace.steps[code.accesses[trace.steps]] for trace in traces]
-        owners = np.concatenate([number[one.owners] for number, one in zip(numbers, served, strict=True)])
-        waves = np.concatenate([
-            at * trace.waves + np.searchsorted(trace.access_starts, one.owners, "right")
-            for at, (trace, one) in enumerate(zip(traces, served, strict=True))
-        ])  # fmt: skip
-        askers = waves.astype(np.int64) * count + owners
-        accesses = np.concatenate([one.owners for one in served])  # accesses of a workgroup are numbered from 0
-        xcds = np.array([trace.group % chip.xcds for trace in traces], np.int64)
-        places, known = number_values(lines)
-        seen = np.full(len(known), -1, np.int64)
-        window = row.in_flight // row.l2_line // max(1, resident)
-        sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
-        stores = (code.flags & STORE != 0).astype(np.uint8)
-        requests = Requests(lines, places, owners, askers, accesses, stores)
-        _l2(tuple(requests), ends, xcds, chip.xcds, sets, row.l2_ways, window, seen, tallies)
+    tallies, footprint = _replay_all(traces, served, code, chip, row, resident, front, stage)
     asked, passed, fetched, behind, memory = tallies
-    if warm:
-        footprint = int(np.count_nonzero(seen >= 0)) * row.l2_line if traces else 0
-        last = chip.mall_bytes or chip.l2_bytes * chip.xcds
-        if footprint <= last:
-            fetched, memory = np.zeros_like(fetched), np.zeros_like(memory)
-            if not chip.mall_bytes:
-                passed, behind = fetched, memory
+    last = chip.mall_bytes or chip.l2_bytes * chip.xcds
+    if warm and footprint <= last:
+        fetched, memory = np.zeros_like(fetched), np.zeros_like(memory)
+        if not chip.mall_bytes:
+            passed, behind = fetched, memory
     if not chip.mall_bytes:
         fetched, memory = passed, behind
     past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))
@@ -159,6 +139,60 @@ def shares(
     l2_bytes = int((asked * request).sum())
     past_l2, hbm = (int(tally.sum()) * row.l2_line for tally in (passed, fetched))
     return Shares(past, late, l2_bytes, past_l2, hbm)
+
+
+def _replay_all(
+    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
+    resident: int, front: Front | None, stage: np.ndarray | None,
+) -> tuple[np.ndarray, int]:  # fmt: skip
+    """Returns the tallies of `_l2` by instruction, (5, n), of a mean round; and the bytes of the distinct lines.
+
+    With a front, the first round begins with empty caches and all of its workgroups at once. The others find the lines that earlier
+    ones left: the last workgroups of `traces` represent these.
+    """
+    count = len(code.unit)
+    if not traces:
+        return np.zeros((5, count), np.int64), 0
+    requests, ends, parts, known = _requests(traces, served, code, chip, row)
+    window = row.in_flight // row.l2_line // max(1, resident)
+    sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
+    sizes = chip.xcds, sets, row.l2_ways, window, (chip.mall_bytes or LIMITLESS) // row.l2_line
+
+    def replay(order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS)) -> tuple[np.ndarray, int]:
+        seen, tallies = np.full(known, -1, np.int64), np.zeros((5, count), np.int64)
+        _l2(tuple(requests), order, times, counted, sizes, seen, tallies)
+        return tallies, int(np.count_nonzero(seen >= 0)) * row.l2_line
+
+    together = min(len(traces), front.together) if front else len(traces)
+    cold, footprint = replay(*turns(ends[: together + 1]))
+    if front is None or stage is None or len(traces) <= together:
+        return cold, footprint
+    steady, footprint = replay(*front_times(ends, parts, together, stage))
+    return (cold + (front.rounds - 1) * steady) / front.rounds, footprint
+
+
+def _requests(
+    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines
+) -> tuple[Requests, np.ndarray, np.ndarray, int]:
+    """Returns the requests to L2, where each workgroup's end, the part of its wave's accesses that precede each, 0 to 1, and the
+    number of distinct lines."""
+    shift = (row.l2_line // LINE_BYTES).bit_length() - 1
+    ends = np.cumsum([0, *(len(one.lines) for one in served)])
+    lines = np.concatenate([one.lines for one in served]).astype(np.int64) >> shift
+    numbers = [trace.steps[code.accesses[trace.steps]] for trace in traces]
+    owners = np.concatenate([number[one.owners] for number, one in zip(numbers, served, strict=True)])
+    waves = [np.searchsorted(trace.access_starts, one.owners, "right") - 1 for trace, one in zip(traces, served, strict=True)]
+    parts = np.concatenate([
+        (one.owners - trace.access_starts[wave] + 0.5) / np.diff(trace.access_starts)[wave]
+        for trace, one, wave in zip(traces, served, waves, strict=True)
+    ])  # fmt: skip
+    askers = np.concatenate([at * trace.waves + wave for at, (trace, wave) in enumerate(zip(traces, waves, strict=True))])
+    askers = askers * len(code.unit) + owners
+    accesses = np.concatenate([one.owners for one in served])  # accesses of a workgroup are numbered from 0
+    xcds = np.repeat(np.array([trace.group % chip.xcds for trace in traces], np.uint8), np.diff(ends))
+    places, known = number_values(lines)
+    kinds = (code.flags & (STORE | STREAM)).astype(np.uint8)
+    return Requests(lines, places, owners, askers, accesses, xcds, kinds), ends, parts, len(known)
 
 
 def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColumns) -> np.ndarray:
@@ -205,7 +239,8 @@ class Requests(NamedTuple):
     owners: np.ndarray  # instruction of each line
     askers: np.ndarray  # wave and instruction of each line
     accesses: np.ndarray  # number of the asker's access
-    stores: np.ndarray  # 1 if the instruction stores, by instruction
+    xcds: np.ndarray  # XCD of each line's workgroup
+    kinds: np.ndarray  # STORE, STREAM: by instruction
 
 
 # Tallies: requests to L2, requests that L2 passes on, those that reach memory; requests that wait for a level after L2, and for
@@ -213,60 +248,63 @@ class Requests(NamedTuple):
 ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)
 
 
+LIMITLESS = 1 << 60  # bytes
+
+
 @numba.njit(cache=True, nogil=True)
-def _l2(requests, ends, xcds, count, sets, ways, window, seen, tallies):  # type: ignore[no-untyped-def]
-    """Sends a few lines of each workgroup in turn through the caches of their XCDs; time is counted in lines of a workgroup."""
-    lines, places, owners, askers, accesses, stores = requests
+def _l2(requests, order, times, counted, sizes, seen, tallies):  # type: ignore[no-untyped-def]
+    """Sends requests in their order through the caches of their XCDs; times are in lines of a workgroup.
+
+    counted: the first time at which requests are tallied, and the end of these times.
+    """
+    lines, places, owners, askers, accesses, xcds, kinds = requests
+    count, sets, ways, window, mall = sizes
     tags = np.full((count, sets, ways), -1, np.int64)
     used = np.zeros((count, sets, ways), np.int64)
     filled = np.zeros((count, sets, ways), np.int64)
     filler = np.zeros((count, sets, ways), np.int64)
     dirty = np.zeros((count, sets, ways), np.uint8)
-    groups, now = len(ends) - 1, 0
-    at = ends[:-1].copy()
-    going = True
-    while going:
-        going = False
-        for group in range(groups):
-            stop = min(ends[group + 1], at[group] + 16)
-            if at[group] >= stop:
-                continue
-            going = True
-            xcd = xcds[group]
-            for place in range(at[group], stop):
-                line, owner = lines[place], owners[place]
-                time = place - ends[group]
-                now += 1
-                tallies[ASKED, owner] += 1
-                index = (line ^ line // sets ^ line // (sets * sets)) % sets
-                oldest, hit = 0, False
-                for way in range(ways):
-                    if tags[xcd, index, way] == line:
-                        used[xcd, index, way], hit = now, True
-                        oldest = way
-                        break
-                    if used[xcd, index, way] < used[xcd, index, oldest]:
-                        oldest = way
-                if not hit:
-                    tags[xcd, index, oldest], used[xcd, index, oldest] = line, now
-                    filled[xcd, index, oldest], dirty[xcd, index, oldest] = time, 0
-                    filler[xcd, index, oldest] = place
-                if stores[owner]:  # dirty lines are written back once
-                    if not dirty[xcd, index, oldest]:
-                        dirty[xcd, index, oldest] = 1
-                        tallies[PASSED, owner] += 1
-                        tallies[FETCHED, owner] += 1
-                        seen[places[place]] = max(seen[places[place]], time)
-                elif not hit:
-                    tallies[PASSED, owner] += 1
-                    if seen[places[place]] < 0:
-                        seen[places[place]] = time
-                        tallies[FETCHED, owner] += 1
-                # A wave that repeats an instruction has the line that the instruction loaded before, unless the same
-                # load requested it.
-                by = filler[xcd, index, oldest]
-                again = hit and askers[by] == askers[place] and accesses[by] != accesses[place]
-                if time - filled[xcd, index, oldest] < window and not again:
-                    tallies[BEHIND, owner] += 1
-                    tallies[MEMORY, owner] += time - seen[places[place]] < window
-            at[group] = stop
+    touched = np.zeros(len(seen), np.int64)  # `passes` when each line was last in the Infinity Cache
+    passes = 0
+    for now, place in enumerate(order):
+        line, owner, xcd, time = lines[place], owners[place], xcds[place], times[place]
+        one = counted[0] <= time < counted[1]
+        tallies[ASKED, owner] += one
+        mixed = np.uint64(line) * HASH
+        mixed = (mixed ^ mixed >> np.uint64(29)) * HASH
+        index = np.int64((mixed >> np.uint64(32)) % np.uint64(sets))
+        oldest, hit = 0, False
+        for way in range(ways):
+            if tags[xcd, index, way] == line:
+                hit = True
+                oldest = way
+                break
+            if used[xcd, index, way] < used[xcd, index, oldest]:
+                oldest = way
+        used[xcd, index, oldest] = 0 if kinds[owner] & STREAM else now + 1  # a streamed line is the next to be replaced
+        if not hit:
+            tags[xcd, index, oldest] = line
+            filled[xcd, index, oldest], dirty[xcd, index, oldest] = time, 0
+            filler[xcd, index, oldest] = place
+        known = seen[places[place]] >= 0 and passes - touched[places[place]] < mall
+        if kinds[owner] & STORE:  # dirty lines are written back once
+            if not dirty[xcd, index, oldest]:
+                dirty[xcd, index, oldest] = 1
+                tallies[PASSED, owner] += one
+                tallies[FETCHED, owner] += one
+                seen[places[place]] = max(seen[places[place]], time)
+                passes += not known
+                touched[places[place]] = passes
+        elif not hit:
+            tallies[PASSED, owner] += one
+            if not known:
+                seen[places[place]] = time
+                tallies[FETCHED, owner] += one
+                passes += 1
+            touched[places[place]] = passes
+        # A wave that repeats an instruction has the line that the instruction loaded before, unless the same load requested it.
+        by = filler[xcd, index, oldest]
+        again = hit and askers[by] == askers[place] and accesses[by] != accesses[place]
+        if time - filled[xcd, index, oldest] < window and not again:
+            tallies[BEHIND, owner] += one
+            tallies[MEMORY, owner] += one and time - seen[places[place]] < window

@@ -14,7 +14,7 @@ from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit, issue_of
 
 # Flags. `simgpu.timing.without` sets INSTANT and AHEAD: a load that completes at once, or when its wave's execution before did.
-STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD = 1, 2, 4, 8, 16, 32, 64
+STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD, STREAM = 1, 2, 4, 8, 16, 32, 64, 128
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class CodeColumns:
     shadow: np.ndarray  # clocks until VALU may follow a matrix instruction
     vm: np.ndarray  # vmcnt that it waits for, or -1
     lgkm: np.ndarray  # lgkmcnt that it waits for, or -1
-    flags: np.ndarray  # STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD
+    flags: np.ndarray  # STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD, STREAM
     port: np.ndarray  # clocks of the LDS port; of vector memory, clocks that a lane's data takes at the cache's rate
     step: np.ndarray  # difference to the next instruction's number
     lane_bytes: np.ndarray  # bytes of a lane
@@ -56,7 +56,7 @@ def columns(issues: Mapping[int, tuple[Issue, int]], count: int, row: Pipelines)
     made = {name: np.zeros(count, np.int32) for name in CodeColumns.__dataclass_fields__}
     made["unit"][:] = Unit.NONE
     for number, (issue, step) in issues.items():
-        flags = STORE * issue.store | ATOMIC * issue.atomic | DMA * issue.dma
+        flags = STORE * issue.store | ATOMIC * issue.atomic | DMA * issue.dma | STREAM * issue.stream
         flags |= COUNTS_VM * issue.counts_vm | COUNTS_LGKM * issue.counts_lgkm
         values = {
             "unit": issue.unit, "kind": issue.kind, "clocks": issue.clocks, "shadow": issue.shadow, "vm": issue.vm,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -18,11 +19,13 @@ from simgpu.timing import state
 from simgpu.timing.caches import ServedAccesses, Shares, shares, vector_cache, written_fraction
 from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
+from simgpu.timing.front import Front, stages
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, settle
 from simgpu.timing.trace import Trace
 from simgpu.timing.without import NOTHING, Without
 
 STEPS = 12_000_000  # most wave-instructions of a CU that are modelled; more rounds are extrapolated
+STAGED_ROUNDS = 8  # rounds of a CU from which it is known when waves access memory
 MOST_QUEUED = 1 << 16  # most workgroups of a launch that are dispatched one by one if they differ
 
 
@@ -56,6 +59,7 @@ class SampledLaunch:
     notes: Sequence[str] = ()  # limits of the prediction, for people
     wider: float = 0.0  # fraction of the time that these limits add to the band on either side
     channels: float = 1.0  # fraction of memory's channels that a round keeps busy
+    front: Front | None = None  # how `beginnings` follow each other; None: they begin together
     # Results of `_replay` by the workgroups on a CU, `warm` and the figures of units.
     replays: dict[tuple[int, bool, Pipelines], tuple[list[ServedAccesses], Shares]] = field(default_factory=dict, compare=False)
 
@@ -179,7 +183,25 @@ def _replay(
     found = [vector_cache(trace, code, row, resident) for trace in sampled.whole]
     together = [vector_cache(trace, code, row, resident) for trace in sampled.beginnings]
     whole = tuple(zip(sampled.whole, found, strict=True))
-    return found, shares(sampled.beginnings, together, code, sampled.chip, row, resident, warm, whole)
+    replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, warm, whole)
+    traffic = replay()
+    if sampled.front:
+        stage = _stages(sampled, code, row, resident, found, traffic)
+        traffic = replay(sampled.front, stage)
+    return found, traffic
+
+
+def _stages(
+    sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, found: Sequence[ServedAccesses], traffic: Shares
+) -> np.ndarray:
+    """Returns when waves access memory, see `simgpu.timing.front.stages`: by a CU in the middle of the launch."""
+    chip, on = sampled.chip, Mechanisms()
+    groups = min(STAGED_ROUNDS * resident, _modelled_groups(sampled, resident))
+    stand = nearest_samples([trace.group for trace in sampled.whole], min(sampled.groups, MOST_QUEUED))
+    work = _work(sampled.whole, found, mix_samples(stand, groups))
+    gpu = Gpu(chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, chip.clock_mhz)
+    result = gpu.run(groups, gpu.active, events=groups * max(map(len, sampled.whole)))
+    return stages(result.log, result.ends, code)
 
 
 def _modelled_groups(sampled: SampledLaunch, resident: int) -> int:

@@ -1,0 +1,96 @@
+"""Requests of workgroups that begin together, and of a front of workgroups that moves through a launch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simgpu import hardware
+from simgpu.hardware.rates.pipelines import pipelines
+from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
+from simgpu.timing.caches import ServedAccesses, shares
+from simgpu.timing.code import columns
+from simgpu.timing.front import STAGES, Front, front_times, stages, turns
+from simgpu.timing.trace import Trace
+
+LOAD = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=8, counts_vm=True)
+STORE = replace(LOAD, store=True)
+MI210, ROW = hardware.target("mi210"), pipelines("gfx90a")
+LINE = ROW.l2_line // 64  # 64-byte lines of a line of L2
+EVEN = (np.arange(STAGES) + 0.5) / STAGES
+
+
+def test_workgroups_that_begin_together_take_turns_of_sixteen_lines() -> None:
+    order, times = turns(np.array([0, 20, 21]))
+    assert order.tolist() == [*range(16), 20, *range(16, 20)]
+    assert times.tolist() == [*range(20), 0]
+
+
+def test_a_front_begins_a_workgroup_when_another_ends() -> None:
+    """Two workgroups at a time, of ten requests each: the second begins after half of the first."""
+    order, times, counted = front_times(np.arange(0, 50, 10), np.tile(np.arange(10) / 10, 4), 2, EVEN)
+    assert times[10:20].tolist() == [5 + time for time in times[:10]]
+    assert sorted(order.tolist()) == list(range(40)) and (np.diff(times[order]) >= 0).all()
+    assert counted == (10, 20)
+
+
+def test_stages_are_when_waves_access_memory() -> None:
+    """A wave of each of four workgroups waits for 60 of 100 clocks, then loads twice in ten; only later workgroups count."""
+    code = columns({0: (LOAD, 1), 1: (Issue(Unit.VALU), 1)}, 2, ROW)
+    events = [(1, 0, 4), (0, 4, 60), (0, 64, 70)]  # number, clocks at which the wave comes to it and issues it
+    rows = [
+        (0, number, at + came, at + issued, at + issued + 4, group)
+        for group, at in enumerate([0, 0, 2000, 3000]) for number, came, issued in events
+    ]  # fmt: skip
+    ends = np.array([900, 950, 2100, 3100])
+    found = stages(np.array(rows, np.int64), ends, code)
+    assert found[0] == pytest.approx(0.6) and found[-1] == pytest.approx(0.7)
+    assert stages(np.zeros((0, 6), np.int64), np.zeros(0, np.int64), code).tolist() == EVEN.tolist()
+
+
+def planes(l2_bytes: float, stored: Issue | None, together: int = 32, size: int = 128) -> float:
+    """Returns how often memory reads each line of a box, whose workgroups load a row of three planes.
+
+    l2_bytes: of a plane. size: workgroups of a plane. stored: how they store a row of another box; None: they do not.
+    """
+    row = int(l2_bytes / size / ROW.l2_line)  # lines
+    issues = [LOAD, LOAD, LOAD] + [stored] * (stored is not None)
+    code = columns({at: (issue, 1) for at, issue in enumerate(issues)}, len(issues), ROW)
+    traces, served = [], []
+    for group in range(12 * size):
+        own = np.arange(row) + row * group
+        boxes = [own + row * size * at for at in range(3)] + [own + (1 << 20)] * (stored is not None)
+        lines = (np.concatenate(boxes) * LINE).astype(np.uint32)
+        ends, count = np.array([0, len(boxes)]), len(boxes)
+        traces.append(Trace(np.arange(count, dtype=np.uint32), ends, np.zeros((count, 6), np.int32), ends, lines, True, group))
+        served.append(ServedAccesses(np.zeros((count, 3), np.int32), lines, np.repeat(np.arange(count, dtype=np.int32), row)))
+    found = shares(traces, served, code, MI210, ROW, 1, False, (), Front(together, 1e9), EVEN)
+    return float(found.past[0, :3].sum() * ROW.cache_line / ROW.l2_line)
+
+
+def test_planes_that_fit_l2_are_read_once() -> None:
+    """A round is a quarter of a plane, so each plane comes from an earlier round."""
+    assert planes(MI210.l2_bytes / 8, None) == pytest.approx(1, abs=0.02)
+    assert planes(MI210.l2_bytes * 1.2, None) == pytest.approx(3, abs=0.05)
+
+
+def test_a_streamed_store_leaves_room_for_the_planes() -> None:
+    """Three planes and the stored one just exceed L2, in some sets more than in others."""
+    plain, streamed = (planes(MI210.l2_bytes / 4, replace(STORE, stream=stream)) for stream in (False, True))
+    assert 1.7 < plain < 2.8
+    assert 1 <= streamed < 1.4
+
+
+def test_the_infinity_cache_forgets_lines_that_more_lines_than_it_holds_followed() -> None:
+    """Two workgroups, each on its own XCD and after the other, load the same lines: twice what the cache holds, or less."""
+    chip, row = replace(hardware.target("mi300x"), mall_bytes=1 << 20), pipelines("gfx942")
+    code = columns({0: (LOAD, 1)}, 1, row)
+    for count, fetched in ((1 << 12, 0), (1 << 14, 1 << 14)):
+        lines = (np.arange(count) * LINE).astype(np.uint32)
+        ends = np.array([0, 1])
+        traces = [Trace(np.zeros(1, np.uint32), ends, np.zeros((1, 6), np.int32), ends, lines, True, at) for at in range(2)]
+        served = [ServedAccesses(np.zeros((1, 3), np.int32), lines, np.zeros(count, np.int32))] * 2
+        found = shares(traces, served, code, chip, row, 1, False, (), Front(1, 1e9), EVEN)
+        assert (found.past_l2_bytes, found.hbm_bytes) == (count * row.l2_line, fetched * row.l2_line)

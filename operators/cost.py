@@ -13,10 +13,8 @@ the same rounds of one CU. A CU runs n workgroups, `resident` at a time. j of th
     fill    kernel arguments, first loads, first LDS write and read
     drain   results, at half of L2's rate, and the last store's latency
 
-Waves that load element by element issue and wait for `apart` clocks a step, and use the vector cache one at a time. N of them
-that need it for s clocks each take T = apart + R,  R^2 + R*(apart - N*s) - s*apart = 0  (P. J. Schweitzer, 1979), and a step
-takes at least that. Some kernels load so only in the workgroups at an edge of the matrix: a CU runs its share of these, and one
-of them last.
+Waves that use a unit that serves one wave at a time spend `apart` clocks a step outside it. N of them that need it for s clocks
+each take T = apart + R,  R^2 + R*(apart - N*s) - s*apart = 0  (P. J. Schweitzer, 1979), and a step takes at least that.
 
 C(n, a) is the time of a CU that runs n workgroups while `a` CUs are active. A launch of W workgroups on C CUs takes, with
 n = floor(W/C) and r = W - n*C,
@@ -70,13 +68,9 @@ class KernelCost:
     stored: Any = 0.0  # bytes that a workgroup stores at its end
     code_lines: Any = 0.0  # lines of 64 bytes of code that a workgroup executes
     waves: int = 4  # waves of a workgroup
-    # A wave that loads by elements: clocks without such loads, and clocks of the vector cache, which serves one wave at
-    # a time.
-    alone: tuple[Any, Any] = (0.0, 0.0)  # in a step
-    once: tuple[Any, Any] = (0.0, 0.0)  # at the end
-    edge: tuple[Any, Any] = (0.0, 0.0)  # in a step of a workgroup at an edge
-    edges: Any = 0.0  # fraction of workgroups that are at an edge
-    edge_stored: Any = 0.0  # additional bytes that a workgroup at an edge stores
+    once: Any = 0.0  # clocks of a workgroup outside its steps: loads to the ends of rows
+    # Clocks of a step in which a wave uses no unit that serves one wave at a time, and clocks in which it does.
+    alone: tuple[Any, Any] = (0.0, 0.0)
 
     def with_prefetch(self, ahead: int) -> KernelCost:
         """Returns the kernel with each `ahead` steps as one, so that their loads are waited for once."""
@@ -148,20 +142,7 @@ class _ClockedLaunch:
         full, rest = count // cost.resident, count % cost.resident
         found = self._concurrent_clocks(cost.resident, active)
         last = self._concurrent_clocks(largest(1, rest), active) if np.any(rest > 0) else found
-        start = start + self._at_edges(count, active)
         return {name: start + full * each + choose(rest > 0, last[name], 0.0) for name, each in found.items()}
-
-    def _at_edges(self, count: Any, active: Any) -> Any:
-        """Returns the additional clocks of a CU for its share of the workgroups at an edge; one of them runs last."""
-        cost = self.cost
-        if not np.any(cost.edges > 0):
-            return 0.0
-        j = minimum(count, cost.resident)
-        plain = [self.in_turn(cost.alone, j), self.last, j * self.drawn, *(j * active * each for each in self.levels.values())]
-        there = self.in_turn(cost.edge, 1 + cost.edges * (j - 1))
-        more = largest(0.0, cost.steps * (there - reduce(largest, plain, j * self.busy + cost.bare / j)))
-        more = more + j * cost.edge_stored / minimum(STORE_BYTES, self.l2 / 2 / largest(1, active))
-        return choose(cost.edges > 0, more * (1 + cost.edges * largest(0, count / j - 1)), 0.0)
 
     def in_turn(self, clocks: tuple[Any, Any], j: Any) -> Any:
         """Returns the clocks of a step of j workgroups whose waves share a unit that serves one wave at a time.
@@ -179,7 +160,7 @@ class _ClockedLaunch:
         fill = row.l2_latency + self.memory + cost.burst + 2 * LDS_CLOCKS + row.barrier
         drain = j * cost.stored / minimum(STORE_BYTES, self.l2 / 2 / largest(1, active)) + row.l2_latency
         step = largest(j * self.busy, self.in_turn(cost.alone, j)) + cost.bare / j
-        fill = fill + self.in_turn(cost.once, j)
+        fill = fill + cost.once
         return {
             "CU": fill + cost.steps * step + drain,
             # the first step's loads are part of the fill

@@ -2,7 +2,7 @@
 
     problem.py         sizes, types, storage, epilogue
     limits.py          registers, LDS and bandwidth of a tiling, and their limits
-    edges.py           time of loads and stores of single elements
+    edges.py           time of loads that end with their rows
     cost.py            tiles as launches: their time
     sides.py           candidates for the tile's sides, in closed form
     tiling.py          the choice among them, with K step and split

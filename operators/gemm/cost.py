@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.dtypes import DType, dtype
+from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.matrix_table import FORMATS
 from simgpu.hardware.rates.clocks import element
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, SustainedRates, sustained_rates
 from simgpu.operators.cost import KernelCost, choose, largest, minimum, parts_of, second_pass
-from simgpu.operators.gemm.edges import edges
+from simgpu.operators.gemm.edges import last_step_clocks, run_step
 from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock
 from simgpu.operators.gemm.problem import GemmProblem
 
@@ -91,12 +91,8 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     atom = atom_of(p, descriptor)
     formats = tuple(FORMATS.index(kind) if kind in FORMATS else 0 for kind in (atom.dtype_in, atom.dtype_b))
     of_memory = rates.row.memory_ns * 1e-3 * descriptor.clock_mhz - rates.row.l2_latency
-    found = edges(p, rates.row, t, rates.row.l2_latency + of_memory * minimum(1.0, missed / asked))
+    missing = rates.row.l2_latency + of_memory * minimum(1.0, missed / asked)
     busy, stored = largest(clocks["LDS"], issued / rates.valu_lanes), t.tile_m * t.tile_n * stored
-    before = largest(largest(clocks["matrix"], busy), 0.0 if found.narrow else rates.row.l2_latency + of_memory)
-    none = 0.0, 0.0
-    step, last, edge = ((each.apart + before, each.served) for each in (found.step, found.last, found.at_edge))
-    ends = (p.k % t.tile_k != 0) & (not found.always)  # in a step that is loaded by elements
     return KernelCost(
         rates=rates,
         workgroups=blocks,
@@ -104,12 +100,8 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         steps=each,
         element=element(atom.mnemonic, formats),
         matrix=clocks["matrix"],
-        units=largest(busy, 0.0 if found.always else clocks["cache"]),
-        alone=step if found.always else none,
-        once=tuple(choose(ends, each, 0.0) for each in last),
-        edges=largest(found.cut, found.clipped),
-        edge=tuple(choose(found.cut > 0, each, 0.0) for each in edge),
-        edge_stored=stored * found.stored,
+        units=largest(busy, clocks["cache"]),
+        once=last_step_clocks(p, t, missing),
         bare=LDS_CLOCKS,
         burst=clocks["cache"],
         flight=p.element.packed_bytes(minimum(t.tile_m, p.m) * t.tile_k)
@@ -126,19 +118,20 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
 
 def _line_bytes(p: GemmProblem, t: Any, line: int) -> Any:
     """Returns the bytes of the lines that a step's rows of A and B touch."""
-    sides = ((p.trans_a, t.tile_m, p.element), (not p.trans_b, t.tile_n, p.element_b))
+    sides = ((p.trans_a, t.tile_m, p.element, False), (not p.trans_b, t.tile_n, p.element_b, True))
     return sum(
-        (t.tile_k if across else side) * _lines(kind, side if across else t.tile_k, line) * line for across, side, kind in sides
-    )
+        (t.tile_k if across else side)
+        * _lines(kind.packed_bytes(side if across else t.tile_k), gcd(run_step(p, across, is_b), line), line) * line
+        for across, side, kind, is_b in sides
+    )  # fmt: skip
 
 
-def _lines(kind: DType, count: Any, line: int) -> Any:
-    """Returns the average number of lines that a run of `count` elements touches.
+def _lines(run: Any, step: int, line: int) -> Any:
+    """Returns the average number of lines that a run of bytes touches.
 
-    Runs begin at multiples of their own length (`limits.cut_line_bytes`).
+    Runs begin at multiples of their own length in rows that begin at multiples of `step` (`limits.cut_line_bytes`).
     """
-    run = kind.packed_bytes(count)
-    return (run + line - (np.gcd if isinstance(run, np.ndarray) else gcd)(run, line)) / line
+    return (run + line - (np.gcd if isinstance(run, np.ndarray) else gcd)(run, step)) / line
 
 
 def _transpose_work(p: GemmProblem, t: Any) -> tuple[Any, Any]:

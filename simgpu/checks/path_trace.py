@@ -157,8 +157,9 @@ def group_clocks(offsets: np.ndarray, lanes: int, first: int, count: int, base: 
     of them (16 banks), and at least one for each line, up to seven lines. The maximum is one clock a lane. Source:
     te42kyfo/gpu-benches, gpu-strides on MI210.
 
-    Consecutive lanes take one clock a line, wherever they begin. Source: ROCm's seismic stencils on MI250X; the stencil along y
-    with nine loads off a line's start takes at most 10 clocks an access.
+    Both lines of an access that crosses from one to the next count. Consecutive lanes take one clock a line, wherever they
+    begin. Source: ROCm's seismic stencils on MI250X; the stencil along y with nine loads off a line's start takes at most 10
+    clocks an access.
     """
     lines = low = deepest = served = lowest = highest = 0
     banks = 0  # for each of 16 banks, 4 bits: the number of distinct dwords in it
@@ -168,16 +169,17 @@ def group_clocks(offsets: np.ndarray, lanes: int, first: int, count: int, base: 
         if served == 0:
             lowest = highest = base + offsets[lane]
         lowest, highest = min(lowest, base + offsets[lane]), max(highest, base + offsets[lane])
-        line = (base + offsets[lane]) >> LINE_SHIFT
+        line, last = (base + offsets[lane]) >> LINE_SHIFT, (base + offsets[lane] + size - 1) >> LINE_SHIFT
         bank = (base + offsets[lane]) >> 2 & 15
         if served == 0 or line < low:
             low = line
-        new = True
+        new, cut = True, last > line  # an unaligned access may be in two lines
         for other in range(first, lane):
-            if lanes >> other & 1 and (base + offsets[other]) >> LINE_SHIFT == line:
-                new = False
-                break
-        lines += new
+            if lanes >> other & 1:
+                start, end = (base + offsets[other]) >> LINE_SHIFT, (base + offsets[other] + size - 1) >> LINE_SHIFT
+                new = new and start != line and end != line
+                cut = cut and start != last and end != last
+        lines += (1 if new else 0) + (1 if cut else 0)
         fresh = True  # lanes that want the same dword share it
         for other in range(first, lane):
             if lanes >> other & 1 and (base + offsets[other]) >> 2 == (base + offsets[lane]) >> 2:

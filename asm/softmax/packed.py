@@ -34,12 +34,11 @@ class PackedPart(RowPart):
     """
 
     def __init__(
-        self, k: KernelBuilder, kind: str, registers: Reg, unpacked: Reg, lane: Reg, offset: Reg, scratch: Reg, aligned: Reg | None,
-        factor: Reg,
+        self, k: KernelBuilder, kind: str, registers: Reg, unpacked: Reg, lane: Reg, offset: Reg, scratch: Reg, factor: Reg,
     ) -> None:  # fmt: skip
         self.k, self.kind, self.registers, self.unpacked = k, kind, registers, unpacked
         self.bytes = self.stored_bytes = dtype(kind).bytes
-        self.lane, self.offset, self.scratch, self.aligned, self.factor = lane, offset, scratch, aligned, factor
+        self.lane, self.offset, self.scratch, self.factor = lane, offset, scratch, factor
         self.groups = groups(PACKING * registers.count, LOAD_BYTES // self.bytes)
         self.narrowing = None if kind == "f16" else Narrowing(k, kind)
 
@@ -56,38 +55,14 @@ class PackedPart(RowPart):
 
     def load(self, resource: Reg, name: str) -> None:
         """Loads the part into registers; 0 past the buffer's end."""
-        k, loaded = self.k, self.k.new_label("loaded")
-        with k.out_of_line("load_narrow", loaded) as narrow:
-            self._load_narrow(resource, name)
-        assert self.aligned is not None
-        k.s_cmp_eq_u32(self.aligned, 0)
-        k.s_cbranch_scc1(narrow)
         for group, address, immediate in self._addresses(self.bytes):
-            k.emit(f"buffer_load_{DWORDS[group.width // PACKING]}", self._group_registers(group), address, resource, 0, offen=True,
-                   offset=immediate, note=_columns(name, group))  # fmt: skip
-        k.label(loaded)
+            self.k.emit(f"buffer_load_{DWORDS[group.width // PACKING]}", self._group_registers(group), address, resource, 0,
+                        offen=True, offset=immediate, note=_columns(name, group))  # fmt: skip
+        self._load_last(resource, self.scratch[0])
+        self._place_last(resource, self.scratch[0])
 
-    def _load_narrow(self, resource: Reg, name: str) -> None:
-        """Loads element by element, odd elements into temporaries.
-
-        Half of those are in flight while the previous group is packed.
-        """
-        k, joins = self.k, []
-        half = self.unpacked.count // PACKING
-        for turn, (group, address, immediate) in enumerate(self._addresses(self.bytes)):
-            odd = self.unpacked[turn % 2 * half : (turn % 2 + 1) * half]
-            for i in range(group.width):
-                target = (odd if i % PACKING else self._group_registers(group))[i // PACKING]
-                k.buffer_load_ushort(target, address, resource, 0, offen=True, offset=immediate + self.bytes * i,
-                                     note=f"{_columns(name, group)} + {i}")  # fmt: skip
-            joins.append((self._group_registers(group), odd))
-            if turn:
-                self._join(*joins[-2])
-        self._join(*joins[-1])
-
-    def _join(self, held: Reg, odd: Reg) -> None:
-        for i in range(held.count):
-            self.k.v_lshl_or_b32(held[i], odd[i], 16, held[i])
+    def _dword(self, group: LoadGroup, i: int, stored: bool = False) -> Reg:
+        return self._group_registers(group)[i]
 
     # -- values ------------------------------------------------------------------------------
 
@@ -111,20 +86,11 @@ class PackedPart(RowPart):
         """Stores 2^(factor·x - m) · delta of every element, rounded to the type. delta: as `normalise` leaves it."""
         k, minus = self.k, self.scratch[0]
         self._negate(minus, state.lane_m)
-        assert self.aligned is not None
-        k.s_cmp_eq_u32(self.aligned, 0)  # nothing from here to the branches writes SCC
         for group, address, immediate in self._addresses(self.bytes):
             self._pack(self._exponentials(group, minus), self._group_registers(group), state.delta)
-            stored = k.new_label("stored")
-            with k.out_of_line("store_narrow", stored) as narrow:
-                for i in range(group.width):
-                    ending = "short_d16_hi" if i % PACKING else "short"
-                    k.emit(f"buffer_store_{ending}", self._group_registers(group)[i // PACKING], address, resource, 0, offen=True,
-                           offset=immediate + self.bytes * i, note=f"{_columns(name, group)} + {i}")  # fmt: skip
-            k.s_cbranch_scc1(narrow)
             k.emit(f"buffer_store_{DWORDS[group.width // PACKING]}", self._group_registers(group), address, resource, 0, offen=True,
                    offset=immediate, note=_columns(name, group))  # fmt: skip
-            k.label(stored)
+        self._store_last(resource)
 
     def _clip(self, chunk: Sequence[LoadGroup], resource: Reg, left: Reg) -> None:
         """Makes elements past the row's end count 0 after exp (E30), if a chunk has any."""

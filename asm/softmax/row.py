@@ -2,13 +2,12 @@
 
 Register r of a lane holds column 64·s + width·lane + i of the part, where r = s + i is in a group of `width` registers that
 starts at s. Groups are as wide as a 128-bit load, and narrower at the end, so that loads and stores are contiguous over the wave.
-A raw buffer that ends with the row clips both. 16-bit elements are moved one by one if rows are not multiples of 4 bytes or do
-not begin at one (`whole_dwords`).
+A raw buffer that ends with the row clips both, by dwords. So the last 16-bit element of an odd number is moved on its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -48,24 +47,6 @@ class Window:
     everywhere: bool  # True if any register may hold a column outside; False: only the last group's
 
 
-def whole_dwords(k: KernelBuilder, arguments: Mapping[str, Reg], nbytes: Mapping[str, int]) -> Reg:
-    """Returns an SGPR that is 0 if n, or pointers and strides of 2-byte elements, are not multiples of 4 bytes.
-
-    nbytes: bytes of an element by array.
-    """
-    aligned = k.s.alloc("rows of whole dwords")
-    narrow = [name for name in ("X", "Y") if nbytes[name] == 2]
-    k.s_mov_b32(aligned, arguments["n"])
-    for name in narrow:
-        k.s_or_b32(aligned, aligned, arguments[f"ld{name.lower()}"])
-    k.s_lshl_b32(aligned, aligned, 1)
-    for name in narrow:
-        k.s_or_b32(aligned, aligned, arguments[name][0])
-    k.s_and_b32(aligned, aligned, 3)
-    k.s_cselect_b32(aligned, 0, 1, note="elements in pairs?")
-    return aligned
-
-
 class RowPart:
     """Emits the code for one part of a row.
 
@@ -74,15 +55,14 @@ class RowPart:
         lane        VGPR, lane·16
         offset      a VGPR
         scratch     four VGPRs
-        aligned     SGPR, not 0 if 16-bit elements may be moved by dwords; None if there are none
     """
 
     def __init__(
-        self, k: KernelBuilder, kinds: tuple[str, str], registers: Reg, lane: Reg, offset: Reg, scratch: Reg, aligned: Reg | None
+        self, k: KernelBuilder, kinds: tuple[str, str], registers: Reg, lane: Reg, offset: Reg, scratch: Reg
     ) -> None:
         self.k, self.kind, self.registers, self.lane, self.offset = k, kinds[0], registers, lane, offset
         self.bytes, self.stored_bytes = (dtype(kind).bytes for kind in kinds)
-        self.scratch, self.aligned = scratch, aligned
+        self.scratch = scratch
         self.groups = groups(registers.count, LOAD_BYTES // self.bytes)
         self.narrowing = Narrowing(k, kinds[1]) if self.stored_bytes == 2 else None
 
@@ -123,25 +103,71 @@ class RowPart:
 
         All loads are issued before the first is waited for.
         """
-        k = self.k
-        if self.aligned is None or self.bytes > 2:
-            for part, resource in parts:
-                part._load_wide(resource, name)
-            return
-        narrow, done = k.new_label("load_narrow"), k.new_label("loaded")
-        k.s_cmp_eq_u32(self.aligned, 0)
-        k.s_cbranch_scc1(narrow)
         for part, resource in parts:
             part._load_wide(resource, name)
-        for part, _ in parts:
+        if self.bytes > 2:
+            return
+        for (part, resource), last in zip(parts, (self.scratch[i] for i in range(self.scratch.count)), strict=False):
+            part._load_last(resource, last)
+        for (part, resource), last in zip(parts, (self.scratch[i] for i in range(self.scratch.count)), strict=False):
+            part._place_last(resource, last)
             part._unpack()
-        k.s_branch(done)
-        k.label(narrow)
-        for part, resource in parts:
-            part._load_narrow(resource, name)
-        for part, _ in parts:
-            for r in range(part.registers.count):
-                widen(k, part.kind, part.registers[r])
+
+    def _dword(self, group: LoadGroup, i: int, stored: bool = False) -> Reg:
+        """Returns dword i of a group as loaded or, if `stored`, as it will be stored."""
+        return self.registers[group.start + i + (0 if stored else group.width - group.width // 2)]
+
+    def _load_last(self, resource: Reg, last: Reg) -> None:
+        """Loads the row's last element into a VGPR of all lanes, if it is half a dword."""
+        k, done = self.k, self.k.new_label("last_loaded")
+        with k.out_of_line("load_last", done) as start:
+            at = k.s.alloc("last element")
+            k.s_sub_u32(at, resource[2], self.bytes)
+            k.v_mov_b32(last, at)
+            k.buffer_load_ushort(last, last, resource, 0, offen=True, note="the row's last element, half a dword")
+            k.s.free(at)
+        k.s_bitcmp1_b32(resource[2], log2(self.bytes))
+        k.s_cbranch_scc1(start)
+        k.label(done)
+
+    def _place_last(self, resource: Reg, last: Reg) -> None:
+        """Moves what `_load_last` loaded to its dword, in the lane that holds the last element."""
+
+        def place(group: LoadGroup, address: Reg, immediate: int) -> None:
+            for i in range(group.width // 2):
+                self.k.s_sub_u32(limit, resource[2], self.bytes + immediate + 2 * self.bytes * i)
+                self.k.v_cmp_eq_u32("vcc", limit, address)
+                held = self._dword(group, i)
+                self.k.v_cndmask_b32(held, held, last, "vcc")
+
+        limit = self.k.s.alloc("limit")
+        self._at_last("place_last", resource, self.bytes, place)
+        self.k.s.free(limit)
+
+    def _store_last(self, resource: Reg) -> None:
+        """Stores the row's last element, if it is half a dword: each lane of its group stores the lower half of its dwords."""
+
+        def store(group: LoadGroup, address: Reg, immediate: int) -> None:
+            for i in range(group.width // 2):
+                self.k.buffer_store_short(self._dword(group, i, stored=True), address, resource, 0, offen=True,
+                                          offset=immediate + 2 * self.stored_bytes * i, note="lower halves of dwords")  # fmt: skip
+
+        self._at_last("store_last", resource, self.stored_bytes, store)
+
+    def _at_last(self, name: str, resource: Reg, element: int, move: Callable[[LoadGroup, Reg, int], None]) -> None:
+        """Emits `move` of the group with the row's last element, out of line for rows that end with half a dword."""
+        k, done = self.k, self.k.new_label(f"{name}_done")
+        with k.out_of_line(name, done) as start:
+            for group, address, immediate in self._addresses(element, [group for group in self.groups if group.width > 1] or None):
+                other, first = k.new_label("other_group"), WAVEFRONT * group.start * element
+                k.s_cmp_le_u32(resource[2], first)
+                k.s_cbranch_scc1(other)
+                k.s_cmp_gt_u32(resource[2], first + WAVEFRONT * group.width * element)
+                k.s_cbranch_scc1(other)
+                move(group, address, immediate)
+                k.label(other)
+        k.s_bitcmp1_b32(resource[2], log2(element))
+        k.s_cbranch_scc1(start)
         k.label(done)
 
     def _unpack(self) -> None:
@@ -154,12 +180,6 @@ class RowPart:
             if not half:
                 widen(self.k, self.kind, self.registers[group.start])
 
-    def _load_narrow(self, resource: Reg, name: str) -> None:
-        for group, address, immediate in self._addresses(self.bytes):
-            for i, r in enumerate(self.lanes(group)):
-                self.k.buffer_load_ushort(self.registers[r], address, resource, 0, offen=True, offset=immediate + 2 * i,
-                                          note=f"{name} columns {64 * group.start} + {group.width}·lane + {i}")  # fmt: skip
-
     def _load_wide(self, resource: Reg, name: str) -> None:
         for group, address, immediate in self._addresses(self.bytes):
             note = f"{name} columns {64 * group.start} + {group.width}·lane"
@@ -171,26 +191,15 @@ class RowPart:
 
     def store(self, resource: Reg, name: str) -> None:
         """Rounds the registers to the type and stores them. Overwrites them."""
-        k = self.k
-        if self.narrowing is None or self.aligned is None:
+        if self.narrowing is None:
             self._store_wide(resource, name)
             return
-        narrow, done = k.new_label("store_narrow"), k.new_label("stored")
-        k.s_cmp_eq_u32(self.aligned, 0)
-        k.s_cbranch_scc1(narrow)
         for group in self.groups:
             for i in range(group.width // 2):
                 low, high = group.start + 2 * i, group.start + 2 * i + 1
                 self.narrowing.pack(self.registers[group.start + i], self.registers[low], self.registers[high], self.scratch[0])
         self._store_wide(resource, name)
-        k.s_branch(done)
-        k.label(narrow)
-        for group, address, immediate in self._addresses(self.stored_bytes):
-            for i, r in enumerate(self.lanes(group)):
-                ending = self.narrowing.narrow_one(self.registers[r], self.scratch[0])
-                k.emit(f"buffer_store_{ending}", self.registers[r], address, resource, 0, offen=True, offset=immediate + 2 * i,
-                       note=f"{name} columns {64 * group.start} + {group.width}·lane + {i}")  # fmt: skip
-        k.label(done)
+        self._store_last(resource)
 
     def _store_wide(self, resource: Reg, name: str) -> None:
         for group, address, immediate in self._addresses(self.stored_bytes):

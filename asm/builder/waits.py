@@ -7,6 +7,7 @@ and in which order operations complete. SMEM completes out of order: only a coun
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -297,6 +298,7 @@ def _insert_nops(items: Sequence[Item], target: str) -> list[Item]:
     return _insert(items, {at: _nop_instructions(states) for at, states in nops.before.items()})
 
 
+@functools.cache
 def _nop_effect(states: int) -> Effect:
     return Effect(register_use("s_nop", states=states))
 

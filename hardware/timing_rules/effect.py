@@ -27,6 +27,13 @@ class Effect:
     control: ControlKind = ControlKind.NONE  # `Spec.control`
     waits: Mapping[str, int] | None = field(default=None, hash=False)  # the counters that an s_waitcnt waits for
 
+    def __hash__(self) -> int:  # schedules and checks look up each instruction's effect many times
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.access, self.queue, self.pending, self.lds, self.dma, self.control))
+
     @functools.cached_property
     def registers(self) -> frozenset[Register]:
         """Registers read or written."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from simgpu.hardware.mfma import MatrixInstruction
@@ -46,10 +47,15 @@ class RegisterUse:
     passes: int = 0  # passes of a matrix instruction
     states: int = 1  # wait states that it takes itself; s_nop N: N+1
 
-    def read(self, roles: Iterable[str] = ()) -> frozenset[Register]:
+    def read(self, roles: Collection[str] = ()) -> frozenset[Register]:
         """Returns the registers read in any of these roles, or in every role if none is named."""
-        wanted = frozenset(roles)
-        return frozenset().union(*(regs for role, regs in self.reads if not wanted or role in wanted))
+        if not roles:
+            return self._all_read
+        return frozenset().union(*(regs for role, regs in self.reads if role in roles))
+
+    @functools.cached_property
+    def _all_read(self) -> frozenset[Register]:
+        return frozenset().union(*(regs for _, regs in self.reads))
 
 
 def register_use(

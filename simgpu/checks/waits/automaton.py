@@ -18,7 +18,7 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.clauses import continue_clause
 from simgpu.hardware.timing_rules.effect import Effect
 from simgpu.hardware.timing_rules.effects import effect_of
-from simgpu.hardware.timing_rules.hazards import clash, reach
+from simgpu.hardware.timing_rules.hazards import clash, most_states, reach
 from simgpu.hardware.timing_rules.register_use import Register
 from simgpu.hardware.timing_rules.waits import DS, FLAT, SMEM, VM, held_up
 
@@ -246,6 +246,8 @@ class StateWalk:
         for position in range(len(self.window) - 1, -1, -1):
             other, since = self.window[position]
             earlier = self.effect(other).access
+            if most_states(earlier.classes, earlier.passes, later.classes, target) <= since:
+                continue
             between = [self.effect(r).access for r, _ in self.window[position + 1 :]]
             rule, needed = clash(earlier, later, target, between)
             if rule is not None and needed > since and (short is None or needed - since > short[0]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from simgpu.checks.waits.automaton import END
 from simgpu.checks.waits.paths import TransitionTable, automaton_of
@@ -38,8 +38,7 @@ PLAIN_RELEASE = BEFORE_GFX942
 WINDOWS = 64  # most windows that reach a block; if there are more, nops are not judged
 
 
-@dataclass(frozen=True)
-class WaitItem:
+class WaitItem(NamedTuple):
     """An operation that is in flight, or that a wait has completed. An operation that two counters count is two items."""
 
     record: int
@@ -192,7 +191,7 @@ class Survey:
             return item
         if item.wait < 0:
             self.held[key] = min(item.age, self.held.get(key, item.age))
-        return replace(item, wait=record, asked=item.age if item.ordered else 0)
+        return item._replace(wait=record, asked=item.age if item.ordered else 0)
 
     def _unused_items(self, items: set[WaitItem], record: int, effect: Effect) -> set[WaitItem]:
         """Returns the items that the instruction does not need. Records the uses of the others."""
@@ -210,18 +209,21 @@ class Survey:
     def _needs(self, record: int, effect: Effect, item: WaitItem) -> bool:
         other = self.effect(item.record)
         same_queue = effect.queue is other.queue and item.ordered
-        touched = effect.access.read() | (effect.registers - effect.pending if same_queue else effect.registers)
-        if record in self.syncs or not touched.isdisjoint(other.pending):
+        if record in self.syncs:
             return True
-        stores = _stores(other)
+        if not other.pending.isdisjoint(effect.registers):
+            free = effect.pending - effect.access.read() if same_queue else ()  # a queue writes them in its own order
+            if not other.pending.isdisjoint(effect.registers.difference(free)):
+                return True
         if effect.control is ControlKind.BARRIER:
             scattered = self.launch.info.descriptor.tg_split
-            return self.launch.waves > 1 and (bool(other.lds) or stores or scattered)
+            return self.launch.waves > 1 and (bool(other.lds) or _stores(other) or scattered)
         if effect.control is ControlKind.ENDPGM:
             return other.dma
         if effect.queue is None:
             return False
         # The two may access the same memory; only a wait orders them.
+        stores = _stores(other)
         if effect.queue is FLAT or other.queue is FLAT:
             return stores or _stores(effect) or bool(other.lds)
         if effect.queue is not other.queue and ((effect.lds and other.lds) or (stores and not other.lds and not effect.lds)):
@@ -240,7 +242,7 @@ class Survey:
 
     @staticmethod
     def _older(item: WaitItem, most: int) -> WaitItem:
-        return replace(item, age=min(item.age + 1, most))
+        return item if item.age == most else item._replace(age=item.age + 1)
 
     # -- nops --------------------------------------------------------------------------------------
 

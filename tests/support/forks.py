@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tests.support.places import ROOT
 SECONDS = 300
 # The fork server has no threads and runs nothing else.
 FORKS = get_context("forkserver")
-FORKS.set_forkserver_preload(["simgpu.tools.cli", "simgpu.tools.verbs.hip", "simgpu.hip.server", __name__])
+FORKS.set_forkserver_preload(["pytest", "simgpu.tools.cli", "simgpu.tools.verbs.hip", "simgpu.hip.server", __name__])
 
 
 def hip(*words: object) -> subprocess.CompletedProcess[str]:
@@ -28,6 +28,11 @@ def hip(*words: object) -> subprocess.CompletedProcess[str]:
 def python(text: str, folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end, as `python -c`."""
     return forked(_program, text, folder, environment)
+
+
+def pytest(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m pytest WORDS` to its end."""
+    return forked(_pytest, list(words), folder, environment)
 
 
 def forked(
@@ -63,6 +68,13 @@ def _command(words: list[str]) -> int:
     from simgpu.tools.cli import main
 
     return main(words)
+
+
+def _pytest(words: list[str]) -> int:
+    from pytest import main
+
+    sys.path.insert(0, os.getcwd())
+    return int(main(words))
 
 
 def _program(text: str) -> None:

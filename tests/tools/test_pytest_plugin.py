@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from simgpu.tools.torch import suites
 from simgpu.tools.torch.results import ResultWriter, read
-from tests.support import transcripts
+from tests.support import forks, transcripts
 from tests.support.places import ROOT
 
 SUITE = '''
@@ -130,8 +129,7 @@ def suite(folder: Path, *options: str, text: str = SUITE) -> subprocess.Complete
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the checkout's plugin, not an installed one
     plugins = ["-p", "no:cacheprovider", "-p", "simgpu.tools.torch.pytest_plugin", "-p", "simgpu.tools.pytest_kernels"]
-    command = [sys.executable, "-m", "pytest", *plugins, "-rA", "-q", *options]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return forks.pytest([*plugins, "-rA", "-q", *options], folder, environment)
 
 
 def test_every_test_runs_on_every_target(tmp_path: Path) -> None:

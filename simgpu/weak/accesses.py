@@ -19,6 +19,8 @@ from simgpu.weak.caches import (  # fmt: skip
     LINE_DATA,
     LINE_SHIFT,
     PENDING,
+    SHARED,
+    SYSTEM,
     advance,
     any_pending,
     chance,
@@ -28,10 +30,13 @@ from simgpu.weak.caches import (  # fmt: skip
     l1_of,
     l2_of,
     list_line,
+    mark_seen,
     perform,
     settle_stores,
+    shared_at,
     take_l1_line,
     take_l2_line,
+    take_old,
     write_back,
 )
 from simgpu.weak.late import DEEP, LATE, fix_loads, fix_same_lines, late_of, line_bit, note_late, put_in_rows
@@ -58,16 +63,31 @@ def cu_of(block: Any, wave: int) -> int:
 # -- loads -----------------------------------------------------------------------------------------------
 
 
+@part
+def level_of(block: Any, base: int, level: int) -> int:
+    """Returns the scope that an access serves, if several devices may have its memory."""
+    if block.count == 0:
+        return level
+    at = shared_at(block, base)
+    if at < 0:
+        return level
+    if structure(block.shared + SHARED.itemsize * at, SHARED).fine:
+        return SYSTEM if level >= AGENT else level
+    return min(level, AGENT) if block.alike else level
+
+
 @cold_part
 def load_past_l1(block: Any, cu: int, address: int, host: int, size: int, level: int, target: int) -> None:
     """Loads bytes of one line from the L2 or memory, and fills the caches that the load goes through."""
     number, at = address >> LINE_SHIFT, address & LINE_DATA - 1
     mask = (1 << size) - 1 << at
     copy(target, host, size)
+    if block.count:
+        take_old(block, address, size, level, target)
     if block.dies:
         hold = find_line(l2_of(block, cu), number)
         if is_held(hold, number, host - at):
-            whole = hold.valid & mask == mask and (level < AGENT or hold.dirty & mask == mask)
+            whole = hold.valid & mask == mask and (level < block.reach or hold.dirty & mask == mask)
             if whole and (hold.dirty & mask == mask or not chance(block, block.lose)):
                 copy(target, data_of(hold) + at, size)
             else:
@@ -75,12 +95,14 @@ def load_past_l1(block: Any, cu: int, address: int, host: int, size: int, level:
                     if hold.dirty >> at + byte & 1:
                         store8(target + byte, load8(data_of(hold) + at + byte))
                 hold.valid &= ~mask | hold.dirty
-    if level >= AGENT:
+    if level >= block.reach:
         return
     if block.dies:
         hold = take_l2_line(block, cu, number, host - at)
         copy(data_of(hold) + at, target, size)
         hold.valid |= mask
+    if level >= AGENT:
+        return
     line = take_l1_line(block, cu, number, host - at)
     copy(data_of(line) + at, target, size)
     line.valid |= mask
@@ -116,7 +138,7 @@ def load_value(block: Any, cu: int, address: int, host: int, size: int, level: i
 def load(wave: int, base: int, delta: int, lanes: int, size: int, level: int, target: int) -> None:
     """Loads the lanes' bytes to staging. target: address of their registers, 0 if the load cannot take effect late."""
     block, offsets, stage = block_of(wave), words(wave + layout.ADDRESSES, LANES), wave + layout.STAGING
-    cu, value, lines = cu_of(block, wave), address_of(block.value), 0
+    cu, value, lines, level = cu_of(block, wave), address_of(block.value), 0, level_of(block, base, level)
     for lane in range(LANES):
         if lanes >> lane & 1:
             address = base + offsets[lane]
@@ -169,14 +191,14 @@ def store_piece(block: Any, cu: int, address: int, host: int, size: int, level: 
     copy(data_of(line) + at, source, size)
     line.valid |= mask
     line.dirty |= mask
-    line.far = line.far & ~mask | (mask if level >= AGENT else 0)
+    line.far = line.far & ~mask | (mask if level >= block.reach else 0)
 
 
 @runtime
 def store(wave: int, base: int, delta: int, lanes: int, size: int, level: int) -> None:
     """Stores the lanes' staged bytes, in order of the lanes."""
     block, offsets, stage = block_of(wave), words(wave + layout.ADDRESSES, LANES), wave + layout.STAGING
-    cu, lines, now = cu_of(block, wave), 0, chance(block, block.perform)
+    cu, lines, now, level = cu_of(block, wave), 0, chance(block, block.perform), level_of(block, base, level)
     for lane in range(LANES):
         if lanes >> lane & 1:
             address, source = base + offsets[lane], stage + size * lane
@@ -216,6 +238,8 @@ def pass_caches(block: Any, cu: int, address: int, host: int) -> None:
             if hold.dirty:
                 write_back(block, cu, hold)
             hold.valid = 0
+    if block.count:
+        mark_seen(block, number)
 
 
 @runtime
@@ -263,20 +287,22 @@ def fix(wave: int) -> None:
 
 
 @runtime
-def owe_write_back(wave: int) -> None:
-    """Begins a write-back of the L2, which ends before the wave's wait for it does."""
+def owe_write_back(wave: int, scope: int) -> None:
+    """Begins a write-back of the L2 for a scope, which ends before the wave's wait for it does."""
     block = block_of(wave)
-    l1_of(block, cu_of(block, wave)).owed = 1
+    if scope >= block.reach:
+        l1_of(block, cu_of(block, wave)).owed = 1
 
 
 @runtime
-def invalidate(wave: int, l1: int) -> None:
-    """Drops clean bytes from the L2 of the wave's XCD and, if `l1`, from its L1."""
+def invalidate(wave: int, l1: int, scope: int) -> None:
+    """Drops clean bytes for a scope from the L2 of the wave's XCD and, if `l1`, from its L1."""
     block = block_of(wave)
     cu = cu_of(block, wave)
     l1_of(block, cu).age += l1
-    if block.dies:
+    if block.dies and scope >= block.reach:
         l2_of(block, cu).age += 1
+        block.begun = 0
 
 
 @runtime

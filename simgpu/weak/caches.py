@@ -4,6 +4,9 @@ A store stays in its CU's L1 until the CU *performs* it, at the latest when a wa
 outstanding stores. On targets whose XCDs have an L2 each, a performed store stays in the L2 until that writes it back, unless the
 store's scope reaches further. On other targets the L2 is the device's memory. Before memory changes, caches without a copy may keep
 the old bytes, as if they had loaded them just before.
+
+If several devices share memory, the caches of a kernel have one L2, which stands for the device's. It passes accesses of system
+scope, and holds old copies when the kernel begins.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from simgpu.hardware.memory_model import Scope
 from simgpu.machine.runtime import address_of, cold_part, copy, draw, load8, load32, part, records, store8, store32, structure
 
 LINE_SHIFT = 6
@@ -50,6 +54,18 @@ class Cache(Structure):
     )
 
 
+class SharedMemory(Structure):
+    """An allocation that several devices may access: what one of them holds of it when its kernel begins."""
+
+    _fields_ = (
+        ("base", c_int64),  # device address
+        ("size", c_int64),  # bytes
+        ("old", c_int64),  # address of a copy minus `base`
+        ("seen", c_int64),  # address of a byte for each line: 1 once the kernel accessed memory there
+        ("fine", c_int64),  # 1 for fine-grained memory, which no cache between devices holds
+    )
+
+
 class WeakBlock(Structure):
     """Memory of weak mode, as handlers find it. A chance of n is 1 in 2^n."""
 
@@ -70,12 +86,18 @@ class WeakBlock(Structure):
         ("advance", c_int64),  # chance that one of the stores left is performed or written back, at each access
         ("postpone", c_int64),  # chance that a load may take effect late
         ("pause", c_int64),  # chance that another wave runs after an access
+        ("reach", c_int64),  # the narrowest scope whose accesses pass the L2s
+        ("shared", c_int64),  # address of a `SharedMemory` for each allocation, if several devices have it
+        ("count", c_int64),  # their number
+        ("begun", c_int64),  # 1 until the kernel drops what the L2 held at its begin
+        ("alike", c_int64),  # 1 if all stores look alike: before gfx942
         ("value", c_int64 * 2),  # bytes of a lane
     )
 
 
-LINE, CACHE, BLOCK = np.dtype(CacheLine), np.dtype(Cache), np.dtype(WeakBlock)
+LINE, CACHE, BLOCK, SHARED = np.dtype(CacheLine), np.dtype(Cache), np.dtype(WeakBlock), np.dtype(SharedMemory)
 LINE_BYTES, CACHE_BYTES = sizeof(CacheLine), sizeof(Cache)
+SYSTEM = int(Scope.SYSTEM)
 
 
 @part
@@ -171,6 +193,39 @@ def keep_old(block: Any, cache: Any, number: int, host: int, source: int, mask: 
 
 
 @cold_part
+def shared_at(block: Any, address: int) -> int:
+    """Returns the number of the allocation at an address among those that several devices have, -1 if it is none."""
+    for number in range(block.count):
+        held = structure(block.shared + SHARED.itemsize * number, SHARED)
+        if address >= held.base and address < held.base + held.size:
+            return number
+    return -1
+
+
+@cold_part
+def take_old(block: Any, address: int, size: int, level: int, target: int) -> None:
+    """Replaces bytes of one line, read from memory, by those that the device's L2 may have held since the kernel began."""
+    number = shared_at(block, address)
+    if number < 0:
+        return
+    held = structure(block.shared + SHARED.itemsize * number, SHARED)
+    mark = held.seen + (address - held.base >> LINE_SHIFT)
+    if level < block.reach and block.begun and load8(mark) == 0 and chance(block, block.keep):
+        copy(target, held.old + address, size)
+    else:
+        store8(mark, 1)
+
+
+@cold_part
+def mark_seen(block: Any, number: int) -> None:
+    """Records that the kernel accessed the memory of a line."""
+    at = shared_at(block, number << LINE_SHIFT)
+    if at >= 0:
+        held = structure(block.shared + SHARED.itemsize * at, SHARED)
+        store8(held.seen + ((number << LINE_SHIFT) - held.base >> LINE_SHIFT), 1)
+
+
+@cold_part
 def write_memory(block: Any, cu: int, number: int, host: int, source: int, mask: int) -> None:
     """Writes bytes of a line to memory. cu: the CU, or any of the XCD, that writes them."""
     if block.dies:
@@ -182,6 +237,8 @@ def write_memory(block: Any, cu: int, number: int, host: int, source: int, mask:
             if other != cu and chance(block, block.keep):
                 keep_old(block, l1_of(block, other), number, host, host, mask)
     copy_bytes(host, source, mask)
+    if block.count:
+        mark_seen(block, number)
 
 
 @cold_part

@@ -18,7 +18,7 @@ from simgpu.engine.finding import Finding
 from simgpu.engine.workers.scheduler import WorkerJob, seed_job
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import ControlKind
-from simgpu.hardware.memory_model import L2_ONLY, Scope, cache_operation, scope_of
+from simgpu.hardware.memory_model import L2_ONLY, Scope, cache_operation, lowering, scope_of
 from simgpu.hardware.timing_rules.waits import awaited_counters
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
@@ -30,7 +30,7 @@ from simgpu.memory.any_lanes import field
 from simgpu.memory.lane_copy import rows_of
 from simgpu.memory.vmem import moves_of
 from simgpu.weak import accesses
-from simgpu.weak.caches import CACHE, LINE_BYTES, WeakBlock
+from simgpu.weak.caches import CACHE, LINE_BYTES, LINE_SHIFT, SHARED, WeakBlock
 from simgpu.weak.late import LATE_BYTES
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 L1_LINES, L2_LINES = 256, 4096  # 16 KiB, as on gfx908 and gfx90a; 256 KiB, far below MI300X's 4 MiB, so that lines run short
 DIE_CUS, DEVICE_CUS = 4, 16  # CUs of an XCD, and of a device that is one die: a few, so that workgroups meet on each
+AGENT, SYSTEM = int(Scope.AGENT), int(Scope.SYSTEM)
+MOST_COPIED = 1 << 26  # bytes of the largest allocation of which another device may hold old copies
 CONTROL = (ControlKind.WAITCNT, ControlKind.CACHE, ControlKind.BARRIER, *ENDS)
 SPACES = ("global", "flat", "buffer", "tbuffer", "smem", "scratch")
 # The seed chooses one for each chance of a `WeakBlock`.
@@ -82,9 +84,9 @@ class WeakMemory(Check):
             if operation is None or operation.scope < Scope.AGENT:
                 return
             if operation.kind == "write back":
-                accesses.owe_write_back.call(frame.build, frame.wave)
+                accesses.owe_write_back.call(frame.build, frame.wave, int(operation.scope))
             elif operation.kind == "invalidate":
-                accesses.invalidate.call(frame.build, frame.wave, int(inst.mnemonic != L2_ONLY))
+                accesses.invalidate.call(frame.build, frame.wave, int(inst.mnemonic != L2_ONLY), int(operation.scope))
 
     def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         if inst.spec.memory is None or inst.spec.encoding == "smem":
@@ -121,7 +123,11 @@ class WeakMemory(Check):
         assert launch.weak is not None
         block = WeakBlock(random=addressof(worker.job) + WorkerJob.random.offset, private=worker.job.scratch)
         apart = scope_of(launch.arch, "store", ()) < Scope.AGENT
-        block.dies, block.share = (launch.chip.xcds, DIE_CUS) if apart else (0, DEVICE_CUS)
+        block.dies, block.share, block.reach = (launch.chip.xcds, DIE_CUS, AGENT) if apart else (0, DEVICE_CUS, AGENT)
+        shared = _shared(launch)
+        if shared is not None:
+            block.dies, block.share, block.reach, block.begun = 1, DEVICE_CUS, SYSTEM, 1
+            block.shared, block.count, block.alike = shared[0].ctypes.data, len(shared[0]), not apart
         block.cus = block.share * max(block.dies, 1)
         kept = [_caches(block.cus, L1_LINES), _caches(block.dies, L2_LINES)]
         block.near, block.far = (caches.ctypes.data for caches, _ in kept)
@@ -130,7 +136,7 @@ class WeakMemory(Check):
         chosen = random.Random(launch.weak)
         for name, powers in CHANCES.items():
             setattr(block, name, chosen.choice(powers))
-        worker.checks["weak"] = block, kept, late
+        worker.checks["weak"] = block, kept, late, shared
         worker.set_context(accesses.AT, addressof(block))
 
     def restart(self, launch: Dispatch, worker: Worker) -> None:
@@ -150,6 +156,22 @@ def _awaits_memory(inst: Instruction) -> bool:
     if inst.spec.control is not ControlKind.WAITCNT or not isinstance(counts, Imm):
         return False
     return "vmcnt" in awaited_counters(counts.value)
+
+
+def _shared(launch: Dispatch) -> tuple[np.ndarray, list[np.ndarray]] | None:
+    """Returns the memory that other devices may also access, with a copy of each allocation; None for a device alone, and for
+    targets without instructions that write back and invalidate for all devices."""
+    if launch.node is None or not lowering(launch.arch, "fence", "release", Scope.SYSTEM).before:
+        return None
+    own = {allocation.address for allocation in launch.borrowed.allocations}
+    found = [one for one in launch.memory.allocations if one.writable and one.nbytes <= MOST_COPIED and one.address not in own]
+    table, copies = np.zeros(len(found), SHARED), []
+    for row, one in zip(table, found, strict=True):
+        old, seen = one.data.copy(), lazy_zeros((one.data.size >> LINE_SHIFT) + 1)
+        row["base"], row["size"], row["fine"] = one.base, one.data.size, one.fine
+        row["old"], row["seen"] = old.ctypes.data - one.base, seen.ctypes.data
+        copies += [old, seen]
+    return (table, copies) if found else None
 
 
 def _spill(frame: Frame, access: Access) -> tuple[IrValue, IrValue]:

@@ -79,3 +79,19 @@ def test_checked_mode_reports_what_is_weakened_and_nothing_else(target: str, nam
         return
     assert done.returncode == 1 and said[target != "gfx90a"] in done.stderr, done.stderr
     assert "all_reduce.hip:55" in done.stderr and "all_reduce.hip:57" in done.stderr
+
+
+def test_weak_mode_has_an_l2_for_each_device() -> None:
+    right = run("gfx942", 2, "--weak", "1:6")
+    assert (right.returncode, right.stderr) == (0, "") and "6 seeds, all with the right result" in right.stdout
+    options, *_ = WRONG["an acquire fence of agent scope"]
+    wrong = run("gfx942", 2, "--weak", "1:20", options=options)
+    assert wrong.returncode == 1 and "the program ends with status 1" in wrong.stdout
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("name", [*RIGHT, "relaxed flags", "no acquire fence", "a release fence of agent scope"])
+def test_weak_mode_with_several_devices(name: str, target: str) -> None:
+    options, *_ = WRONG.get(name, (RIGHT.get(name, ()),))
+    assert run(target, 2, "--weak", "1:60", options=options).returncode == (name in WRONG)

@@ -1,4 +1,4 @@
-// Sums arrays of all devices on each of them, in two stages, with flags in memory that all devices reach.
+// Sums arrays of all devices on each of them, times a number, in two stages, with flags in memory that all devices reach.
 //
 // Stage 1: each device sums its part of all inputs into its own buffer. Stage 2: each device collects the parts of all others. A
 // macro of the form -DWORD=VALUE weakens a part of it.
@@ -51,7 +51,7 @@ __global__ void all_reduce(Ranks ranks, int *result, int rank, int count, unsign
     int at = index();
     meet<__ATOMIC_RELAXED, __ATOMIC_RELAXED>(ranks, rank, count, number);  // inputs are of earlier kernels, as are the reads of `partial`
     int sum = 0;
-    for (int i = 0; i < count; i++) sum += ranks.input[i][rank * PART + at];
+    for (int i = 0; i < count; i++) sum += (int)number * ranks.input[i][rank * PART + at];
     ranks.partial[rank][at] = sum;
     meet<PUT, SEE>(ranks, rank, count, number + 1);
     for (int i = 0; i < count; i++) result[i * PART + at] = ranks.partial[i][at];
@@ -85,7 +85,7 @@ int main() {
     for (int i = 0; i < count; i++) {
         MUST(hipSetDevice(i));
         MUST(hipMemcpy(host, result[i], 4 * PART * count, hipMemcpyDeviceToHost));
-        for (int at = 0; at < PART * count; at++) wrong += host[at] != count * (count + 1) / 2 * (at % 11 + 1);
+        for (int at = 0; at < PART * count; at++) wrong += host[at] != 3 * count * (count + 1) / 2 * (at % 11 + 1);
         MUST(hipFree(ranks.input[i]));
         MUST(hipFree(ranks.partial[i]));
         MUST(hipFree(ranks.flags[i]));

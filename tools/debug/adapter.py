@@ -2,7 +2,8 @@
 debugger's.
 
 `launch` takes {"program": FILE or OP, "args": [...], "group": "0", "step": KERNEL, "cwd": ...}; args are those of `simgpu
-exec` or `simgpu run`, and step names one of an operator's kernels.
+exec` or `simgpu run`, and step names one of an operator's kernels. For a Triton script, args are its own, and {"launch": "add:2",
+"board": "mi300x", "variables": true} are as for `simgpu debug`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import numpy as np
 from simgpu.debugger.findings import KINDS
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.tools.cases.operator_options import names_operator
+from simgpu.tools.cases.script import at_launch
+from simgpu.tools.cases.sources import is_script
 from simgpu.tools.cases.subject import Subject, subject
 from simgpu.tools.debug import values, views
 from simgpu.tools.debug.messages import Channel
@@ -75,12 +78,18 @@ class Adapter:
     def serve(self) -> None:
         """Answers requests until the client disconnects."""
         threading.Thread(target=self._read, daemon=True).start()
+        self._answer_all()
+
+    def _answer_all(self) -> None:
+        """Answers requests until the session ends, then closes the debugger."""
         try:
             while not self._ended and (request := self._requests.get()) is not None:
                 self._answer(request)
         finally:
+            self._ended = True
             if self._held is not None:
                 self._held.close()
+                self._held = None
 
     def _read(self) -> None:
         """Queues messages for `serve`; a pause also interrupts the current run at once. When reading ends, `serve` ends."""
@@ -110,6 +119,9 @@ class Adapter:
                 body = {"allThreadsContinued": True} if command == "continue" else {}
                 self._channel.send("response", **head, success=True, body=body)
                 action(arguments)
+                return
+            if command == "launch" and is_script(str(arguments.get("program", ""))):
+                self._launch_script(arguments, head)
                 return
             body = action(arguments) or {}
         except Exception as error:  # a client's wrong argument, or a bug of ours: the session goes on
@@ -159,10 +171,26 @@ class Adapter:
             raise LaunchError('launch: give {"program": FILE or OP, "args": [...]}')
         if arguments.get("cwd"):
             os.chdir(str(arguments["cwd"]))
-        group = tuple(int(part) for part in str(arguments.get("group", "0")).split(","))
         self._subject = subject("dap", program, [str(word) for word in arguments.get("args", [])], arguments.get("step"))
         self._path = "" if names_operator(program) else str(Path(program).resolve())
-        self._held = self._subject.debugger(group)
+        self._held = self._subject.debugger(_group(arguments))
+
+    def _launch_script(self, arguments: dict[str, Any], head: dict[str, Any]) -> None:
+        """Runs a Triton script up to a launch, and the session in it."""
+
+        def session(one: Subject) -> int:
+            self._subject, self._path = one, str(Path(program).resolve())
+            self._held = one.debugger(_group(arguments))
+            self._channel.send("response", **head, success=True, body={})
+            self._channel.event("initialized")
+            self._answer_all()
+            return 0
+
+        program, words = str(arguments["program"]), [str(word) for word in arguments.get("args", [])]
+        if arguments.get("cwd"):
+            os.chdir(str(arguments["cwd"]))
+        wanted, board = str(arguments.get("launch", "1")), str(arguments.get("board", "mi300x"))
+        at_launch(program, words, wanted, board, session, bool(arguments.get("variables", False)))
 
     def on_configurationDone(self, arguments: dict[str, Any]) -> None:
         self._debugger()
@@ -448,3 +476,7 @@ class Adapter:
             file, _, line = code.line(known[at]).rpartition(":")
             rows.append(row | ({"location": self._source(file), "line": int(line)} if file else {}))
         return {"instructions": rows}
+
+
+def _group(arguments: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(int(part) for part in str(arguments.get("group", "0")).split(","))

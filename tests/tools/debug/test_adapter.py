@@ -230,6 +230,36 @@ __global__ void k(float *y) {
     assert list(children(hover["variablesReference"])) == ["[0]", "[1]", "[2]"]
 
 
+def test_a_triton_script(client: Client, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    script = tmp_path / "double.py"
+    script.write_text("""import sys
+import numpy as np
+import triton
+import triton.language as tl
+
+@triton.jit
+def double(x, out, B: tl.constexpr):
+    at = tl.arange(0, B)
+    value = tl.load(x + at)
+    tl.store(out + at, value * 2)
+
+for times in range(1, 3):
+    double[(1,)](np.arange(64, dtype=np.float32) * times, np.zeros(64, np.float32), B=64)
+""")
+    client.asked("initialize", adapterID="simgpu")
+    assert "no launch double:3" in client.request("launch", program=str(script), launch="double:3")["message"]
+    client.asked("launch", program=str(script), launch="double:2", variables=True)
+    client.asked("setBreakpoints", source={"path": str(script)}, breakpoints=[{"line": 10}])
+    client.asked("configurationDone")
+    client.stopped()
+    client.run("continue", threadId=1)
+    frame = client.asked("stackTrace", threadId=1)["stackFrames"][0]
+    assert frame["source"]["path"] == str(script) and frame["line"] == 10
+    assert "[  0.   2.   4." in client.asked("evaluate", expression="print value", context="repl")["result"]
+    client.asked("disconnect")
+
+
 def test_the_extension_runs_this_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dap", "--install-vscode", str(tmp_path)]) == 0
     (folder,) = tmp_path.iterdir()

@@ -257,7 +257,6 @@ for times in range(1, 3):
     frame = client.asked("stackTrace", threadId=1)["stackFrames"][0]
     assert frame["source"]["path"] == str(script) and frame["line"] == 10
     assert "[  0.   2.   4." in client.asked("evaluate", expression="print value", context="repl")["result"]
-    client.asked("disconnect")
 
 
 def test_the_extension_runs_this_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,6 +46,7 @@ NOTHING, ROWS, SCALARS, IN_LDS = range(4)  # destinations: none, vector register
 PIECE = 16  # most bytes of a lane in LDS
 DATA = 5 * ROW  # bytes of the most rows that an operation loads
 NO_LDS, READ, WRITE, ATOMIC = range(4)  # uses of LDS by an operation; ATOMIC: all other instructions that change it
+# Odd multipliers: they spread a wave's place and the seed over the generator's state.
 SPREAD, SPREAD_SEED = 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85
 # The seed chooses one for `LateBlock.advance`; with the last one nearly all operations complete at their waits.
 ADVANCE = (1, 2, 3, 5, 30)
@@ -116,6 +117,7 @@ def operations_of(wave: int) -> Any:
 
 @part
 def poisons(wave: int) -> bool:
+    """True without a seed."""
     return structure(context(wave, LOADS), BLOCK).seed < 0
 
 

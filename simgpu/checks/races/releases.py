@@ -38,6 +38,7 @@ from simgpu.checks.races.order import (  # fmt: skip
     SCALAR_VISIBLE,
     VIEWS,
     VISIBLE,
+    VISITED,
     device_of,
     epoch_now,
     order_of,
@@ -254,13 +255,14 @@ def meet(block: Any, slot: int, state: Any) -> None:
 @cold_part
 def forget_order(block: Any, slot: int) -> None:
     """Clears the order of a slot whose workgroup has ended."""
+    views = VIEWS if block.devices else FAR_VISIBLE  # the last one is used only between devices
     for wave in range(block.waves):
         order = order_of(block, slot, wave)
         if order.low:
-            for view in range(VIEWS):
+            for view in range(views):
                 low = order.low - 1
                 clear(address_of(known_at(block, slot, wave, view, low)), (order.high + 1 - low) * KNOWN_BYTES)
-        clear(address_of(order), ORDER_BYTES)
+        clear(address_of(order), ORDER_BYTES - 8 * VISITED * (VIEWS - views))
 
 
 # -- order ---------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Executions are those of the sampled workgroups, each for the workgroups nearest 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -20,10 +20,17 @@ from simgpu.timing.predict import MOST_QUEUED, Prediction
 from simgpu.timing.trace import LINE_BYTES
 
 QUAD = 4  # clocks of a quad-cycle
+KILOBYTE = 1024  # of FETCH_SIZE and WRITE_SIZE
+# Counters that were compared with published profiles, and how far they are off.
+COMPARED: Mapping[str, str] = {
+    "FETCH_SIZE": "5 %: 15 runs, MI250X",
+    "WRITE_SIZE": "1 %: one run, MI250X",
+    "L2CacheHit": "5 points: 12 runs, MI250X",
+}
 
 
-def counters(prediction: Prediction, lines: list[LineCost]) -> dict[str, int]:
-    """Returns modelled counters of a launch, by name.
+def counters(prediction: Prediction, lines: list[LineCost]) -> dict[str, float]:
+    """Returns modelled counters of a launch, by name: integers, and percentages to a tenth.
 
     >>> from simgpu import Device, asm, operators
     >>> from simgpu.advice.costs import line_costs
@@ -73,7 +80,41 @@ def counters(prediction: Prediction, lines: list[LineCost]) -> dict[str, int]:
         "TCP_TCC_READ_REQ_sum": (launch * result.tally[state.Tally.L2_BYTES] - stored * LINE_BYTES) / line,
         "TCP_TCC_WRITE_REQ_sum": stored,
     }
-    return {name: max(0, round(float(value))) for name, value in found.items()}
+    made: dict[str, float] = {name: max(0, round(float(value))) for name, value in found.items()}
+    return made | _traffic(prediction, launch, executed) | _percentages(prediction, made)
+
+
+Executed = Callable[[Callable[[Cost], bool], Callable[[Cost], float]], float]  # sums a figure of executed instructions
+
+
+def _traffic(prediction: Prediction, launch: float, executed: Executed) -> dict[str, float]:
+    """Returns what L2 served and passed on. launch: executions of the launch for each of the modelled CU."""
+    traffic, tally = prediction.traffic, prediction.result.tally
+    row = pipelines(prediction.sampled.chip.arch)
+    written = executed(
+        lambda cost: cost.kind is Kind.VMEM and cost.store, lambda cost: cost.touched * LINE_BYTES * traffic.past[0, cost.number]
+    )
+    past_l2 = launch * float(tally[state.Tally.MALL_BYTES])
+    requests = launch * float(tally[state.Tally.L2_BYTES]) * traffic.l2_requests / max(1, traffic.l2_bytes)
+    missed = min(requests, past_l2 / row.l2_line)
+    found = {
+        "TCC_REQ_sum": requests, "TCC_HIT_sum": requests - missed, "TCC_MISS_sum": missed,
+        "FETCH_SIZE": max(0.0, past_l2 - written) / KILOBYTE, "WRITE_SIZE": written / KILOBYTE,
+    }  # fmt: skip
+    hit = {"L2CacheHit": round(100 * (1 - missed / requests), 1)} if requests else {}
+    return {name: round(value) for name, value in found.items()} | hit
+
+
+def _percentages(prediction: Prediction, made: Mapping[str, float]) -> dict[str, float]:
+    """Returns derived metrics, percentages of the time that a unit works, and waves of a CU that has any."""
+    clocks, busy = max(1, prediction.result.clocks), prediction.active / prediction.sampled.chip.num_cus
+    found = {
+        "MeanOccupancyPerActiveCU": made["SQ_WAVE_CYCLES"] / max(1, made["SQ_BUSY_CU_CYCLES"]),
+        "VALUBusy": 100 * busy * prediction.shares["VALU"], "MfmaUtil": 100 * busy * prediction.shares["matrix"],
+        "MemUnitBusy": 100 * busy * prediction.shares["vector cache"],
+        "LDSBankConflict": 100 * made["SQ_LDS_BANK_CONFLICT"] / (clocks * prediction.sampled.chip.num_cus),
+    }  # fmt: skip
+    return {name: round(float(value), 1) for name, value in found.items()}
 
 
 def _executions(prediction: Prediction) -> np.ndarray:

@@ -101,9 +101,11 @@ class Shares:
     past: np.ndarray
     # float64 (2, n): fraction of requests to L2 that wait for later levels; fraction of these requests that wait for memory
     late: np.ndarray
-    l2_bytes: int = 0  # requested from L2 by the replayed workgroups
+    # Of a round:
+    l2_bytes: int = 0  # requested from L2
     past_l2_bytes: int = 0  # requested from the levels after L2
     hbm_bytes: int = 0  # requested from memory
+    l2_requests: float = 0.0  # loads of a line of L2, by one access; stores of 64 bytes
 
 
 def shares(
@@ -121,7 +123,7 @@ def shares(
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
     its way.
     """
-    tallies, footprint = _replay_all(traces, served, code, chip, row, resident, front, stage)
+    tallies, footprint, lines = _replay_all(traces, served, code, chip, row, resident, front, stage)
     asked, passed, fetched, behind, memory = tallies
     last = chip.mall_bytes or chip.l2_bytes * chip.xcds
     if warm and footprint <= last:
@@ -138,22 +140,26 @@ def shares(
     past[0] *= row.l2_line / request
     l2_bytes = int((asked * request).sum())
     past_l2, hbm = (int(tally.sum()) * row.l2_line for tally in (passed, fetched))
-    return Shares(past, late, l2_bytes, past_l2, hbm)
+    return Shares(past, late, l2_bytes, past_l2, hbm, float((asked * np.where(stored, 1, lines)).sum()))
 
 
 def _replay_all(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
     resident: int, front: Front | None, stage: np.ndarray | None,
-) -> tuple[np.ndarray, int]:  # fmt: skip
-    """Returns the tallies of `_l2` by instruction, (5, n), of a mean round; and the bytes of the distinct lines.
+) -> tuple[np.ndarray, int, np.ndarray]:  # fmt: skip
+    """Returns the tallies of `_l2` by instruction, (5, n), of a mean round; the bytes of the distinct lines; and for each
+    instruction the lines of L2 per request, an access's lines counted once.
 
     With a front, the first round begins with empty caches and all of its workgroups at once. The others find the lines that earlier
     ones left: the last workgroups of `traces` represent these.
     """
     count = len(code.unit)
     if not traces:
-        return np.zeros((5, count), np.int64), 0
+        return np.zeros((5, count), np.int64), 0, np.ones(count)
     requests, ends, parts, known = _requests(traces, served, code, chip, row)
+    fresh = np.diff(requests.lines, prepend=-1) != 0
+    fresh |= (np.diff(requests.accesses, prepend=-1) != 0) | (np.diff(requests.askers, prepend=-1) != 0)
+    each = np.bincount(requests.owners[fresh], minlength=count) / np.maximum(1, np.bincount(requests.owners, minlength=count))
     window = row.in_flight // row.l2_line // max(1, resident)
     sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
     sizes = chip.xcds, sets, row.l2_ways, window, (chip.mall_bytes or LIMITLESS) // row.l2_line
@@ -166,9 +172,9 @@ def _replay_all(
     together = min(len(traces), front.together) if front else len(traces)
     cold, footprint = replay(*turns(ends[: together + 1]))
     if front is None or stage is None or len(traces) <= together:
-        return cold, footprint
+        return cold, footprint, each
     steady, footprint = replay(*front_times(ends, parts, together, stage))
-    return (cold + (front.rounds - 1) * steady) / front.rounds, footprint
+    return (cold + (front.rounds - 1) * steady) / front.rounds, footprint, each
 
 
 def _requests(

@@ -29,6 +29,17 @@ def test_an_operator_is_timed_within_80_columns(capsys: Capture) -> None:
     assert "cycles" in text and "MHz" in text and "clock:" in text and "limited by" in text and "reason" in text
 
 
+def test_counters_say_which_were_compared_with_profiles(capsys: Capture) -> None:
+    assert main(["time", "--counters", "--lines", "0", *GEMM]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.split()[0] == "FETCH_SIZE" and "MI250X" in line for line in lines if line)
+    assert any(line.split()[0] == "SQ_WAVES" and line.endswith("not validated") for line in lines if line)
+    assert main(["time", "--counters", "--json", *GEMM]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert kernel["counters"]["SQ_WAVES"] == 4 * kernel["workgroups"]
+
+
 def test_json_has_every_line(capsys: Capture) -> None:
     assert main(["time", "--json", *GEMM]) == 0
     (kernel,) = json.loads(capsys.readouterr().out)["kernels"]

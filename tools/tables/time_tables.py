@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from simgpu.advice.costs import line_costs
+from simgpu.advice.counters import COMPARED, counters
 from simgpu.timing.lines import TimedLine, lines
 from simgpu.timing.predict import Prediction
 
 WIDTH = 80
 
 
-def time_document(name: str, one: Prediction) -> dict[str, Any]:
+def time_document(name: str, one: Prediction, with_counters: bool = False) -> dict[str, Any]:
     """Returns a JSON document."""
-    return {
+    counted = {"counters": _counters(one)} if with_counters else {}
+    return counted | {
         "kernel": name, "cycles": round(one.cycles), "seconds": one.seconds, "seconds_low": one.low, "seconds_high": one.high,
         "clock_mhz": one.clock.mhz, "clock_source": one.clock.source, "shares_of_peak": one.shares, "limit": one.limit,
         "workgroups": one.groups, "resident": one.resident, "workgroups_of_the_busiest_cu": one.per_cu, "cus": one.active,
@@ -24,6 +27,16 @@ def time_document(name: str, one: Prediction) -> dict[str, Any]:
             for line in lines(one)
         ],
     }  # fmt: skip
+
+
+def _counters(one: Prediction) -> dict[str, float]:
+    return counters(one, line_costs(one, lambda offset: ""))
+
+
+def counters_text(one: Prediction) -> list[str]:
+    """Returns lines of text: each counter, and how far it is off published profiles."""
+    said = ["", "  Counters of the launch, modelled", f"  {'counter':<28} {'value':>20}  off by"]
+    return said + [f"  {name:<28} {value:>20,}  {COMPARED.get(name, 'not validated')}" for name, value in _counters(one).items()]
 
 
 def time_text(name: str, one: Prediction, most: int) -> list[str]:

@@ -20,7 +20,7 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.launching import launch_work
 from simgpu.tools.shared.outputs import claim, write
 from simgpu.tools.shared.parser import own_options
-from simgpu.tools.tables.time_tables import time_document, time_text
+from simgpu.tools.tables.time_tables import counters_text, time_document, time_text
 
 if TYPE_CHECKING:
     from simgpu.timing.predict import Prediction
@@ -51,6 +51,7 @@ def add_launches(parser: ArgumentParser, usage: str) -> None:
 def _own_options(parser: ArgumentParser) -> None:
     add_model_options(parser)
     parser.add_argument("--lines", type=int, default=10, metavar="N", help="instructions that stall most (default: 10)")
+    parser.add_argument("--counters", action="store_true", help="counters by the names of rocprofv3 and ROCm Compute Profiler")
     parser.add_argument("--perfetto", metavar="FILE", help="write a timeline of a CU, for ui.perfetto.dev")
     parser.add_argument("--speedscope", metavar="FILE", help="write stacks of stalled clocks, for speedscope.app")
     parser.add_argument("--att", metavar="DIR", help="write a thread trace as rocprofv3 does, for ROCprof Compute Viewer")
@@ -102,11 +103,13 @@ def _report(options: Namespace, wanted: Namespace, launches: list[Subject]) -> i
 
         write_trace(found, Path(wanted.att), wanted.force)
     if wanted.json:
-        print_json({"what": options.what, "kernels": [time_document(name, one) for name, one in found],
+        print_json({"what": options.what, "kernels": [time_document(name, one, wanted.counters) for name, one in found],
                     "seconds": sum(one.seconds for _, one in found)})  # fmt: skip
     else:
         for name, one in found:
             show(*time_text(name, one, wanted.lines))
+            if wanted.counters:
+                show(*counters_text(one))
     return 0
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+import simgpu
 from simgpu.advice.barriers import unneeded_barriers
 from simgpu.advice.counters import counters
 from simgpu.advice.profile import Profile, profile, profile_launch
 from simgpu.timing.predict import predict
 from simgpu.timing.without import NOTHING, Without
-from simgpu.tools.cases.sources import load
+from simgpu.tools.cases.sources import compile, load
 from tests.support.slow_kernels import KERNELS, SlowKernel
 from tests.support.timed_kernels import LOOP, kernel_on_words
 
@@ -96,3 +97,24 @@ def test_counters_count_what_the_launch_executes() -> None:
     assert made["SQ_INSTS_VALU"] == near(run.counters["instructions_valu"])
     assert made["SQ_INSTS_SMEM"] == near(run.counters["instructions_smem"])
     assert made["SQ_LDS_BANK_CONFLICT"] == made["SQ_INSTS_LDS"] == 0
+    assert made["TCC_HIT_sum"] + made["TCC_MISS_sum"] == pytest.approx(made["TCC_REQ_sum"], abs=1)
+    assert made["L2CacheHit"] == pytest.approx(100 * made["TCC_HIT_sum"] / made["TCC_REQ_sum"], abs=0.1)
+
+
+COPY = """__global__ void copy(double* to, const double* from) {
+    int i = threadIdx.x + blockIdx.x * blockDim.x;
+    to[i] = from[i] + (AGAIN ? from[i ^ 4096] : 0);
+}"""
+
+
+@pytest.mark.parametrize("again, loads", [(0, 4), (1, 8)])
+def test_a_copy_moves_each_byte_once(again: int, loads: int) -> None:
+    """A wave loads four lines of L2 and stores eight halves of four; a second load finds lines of a workgroup near by."""
+    gpu, groups = simgpu.Device("mi210", threads=1), 1 << 13
+    nbytes = 8 * 256 * groups
+    kernel = gpu.load(compile(COPY.replace("AGAIN", str(again)), "mi210"))["_Z4copyPdPKd"]
+    one = kernel.time(groups, 256, [gpu.alloc(nbytes), gpu.alloc(nbytes)])
+    made, waves = counters(one, list(profile(one).lines)), 4 * groups
+    assert made["FETCH_SIZE"] * 1024 == pytest.approx(nbytes, rel=0.01) == made["WRITE_SIZE"] * 1024
+    assert made["TCC_REQ_sum"] == pytest.approx((loads + 8) * waves, rel=0.01)
+    assert made["TCC_MISS_sum"] == pytest.approx(8 * waves, rel=0.01)

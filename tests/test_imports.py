@@ -148,6 +148,11 @@ def module_of(name: str) -> str:
     return name if name in modules() else name.rpartition(".")[0]
 
 
+@cache
+def imported_by(path: Path) -> frozenset[str]:
+    return frozenset(imported(path.read_text()))
+
+
 def imported(source: str) -> set[str]:
     """Returns full names that a module imports, at any depth: for ours the defining module, for others the name in the import."""
     names: set[str] = set()
@@ -163,7 +168,7 @@ def imported(source: str) -> set[str]:
 @cache
 def arrows() -> frozenset[tuple[Path, Path]]:
     """Returns (importer, imported) of every import between two of our files; a name from an __init__.py counts for its file."""
-    found = {(path, modules()[name]) for path in modules().values() for name in imported(path.read_text()) if name in modules()}
+    found = {(path, modules()[name]) for path in modules().values() for name in imported_by(path) if name in modules()}
     return frozenset((a, b) for a, b in found if "__init__.py" not in (a.name, b.name))
 
 
@@ -255,7 +260,7 @@ def test_nothing_undeclared_is_imported(top: str) -> None:
     extras = project["optional-dependencies"]
     declared = {text.partition(">=")[0] for text in (*project["dependencies"], *extras["hip"], *extras["triton"], *extras["test"])}
     files = [path for path in modules().values() if top_of(path) == top]
-    names = {name.partition(".")[0] for path in files for name in imported(path.read_text())}
+    names = {name.partition(".")[0] for path in files for name in imported_by(path)}
     outside = names - {"simgpu"} - set(sys.stdlib_module_names)
     # PyTorch comes with the test suites that use it: tools.torch.on_host is loaded only if it is installed.
     assert {DISTRIBUTION.get(name, name) for name in outside} <= declared | {"torch"}

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
 
 from simgpu.asm.builder import toolchain
 from simgpu.hardware.code_object.code_object import CodeObject
-from simgpu.tools.robustness import ir
+from simgpu.tools.robustness import ir, ir_exam
+from simgpu.tools.robustness.ir_exam import EXAM, OUT_OF_REACH, REFUTED, SHOWN, Report
 from simgpu.tools.robustness.ir_faults import FAULTS, CompilerFault
 from simgpu.tools.robustness.ir_programs import IrProgram, program
 from simgpu.tools.robustness.ir_reduce import reduce_program
@@ -35,15 +37,47 @@ def test_a_program_depends_on_seed_and_number_only() -> None:
     assert program(3, 4) != program(4, 4)
 
 
+def is_llvm_22() -> bool:
+    return "version 22." in toolchain.candidates()[0].version()
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_of_llvm_is_in_the_setting_that_is_named(fault: CompilerFault) -> None:
     """Fails for a release of LLVM 22 that has repaired it: the row and what avoids it go then."""
-    if "version 22." not in toolchain.candidates()[0].version():
+    if not is_llvm_22():
         pytest.skip("the faults are those of LLVM 22")
     example = fault.example()
     expected = ir.host_memory([example], SEED)
     assert list(ir.differences([example], expected, fault.wrong, SEED))
     assert not list(ir.differences([example], expected, fault.right, SEED))
+
+
+@pytest.mark.parametrize("report", [report for report in EXAM if not report.fault], ids=lambda report: report.issue)
+def test_a_public_report_has_the_verdict_that_is_recorded(report: Report) -> None:
+    if not is_llvm_22():
+        pytest.skip("the verdicts are those of LLVM 22")
+    verdict, sign = report.judge()
+    assert verdict == report.verdict, sign
+    assert (verdict == OUT_OF_REACH) == bool(report.reason)
+
+
+def test_reports_name_faults_that_exist() -> None:
+    named = {report.fault for report in EXAM if report.fault}
+    assert named <= {fault.name for fault in FAULTS}
+    assert all(report.verdict == SHOWN for report in EXAM if report.fault)
+
+
+def test_a_right_program_refutes_a_report_and_a_wrong_one_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lint's rows depend on the words of a finding: the same program with enough wait states has none."""
+    far = next(report for report in EXAM if report.issue == "llvm #222040")
+    assert "%m18, %m18" in far.lines
+    nearer = dataclasses.replace(far, lines=far.lines.replace("mul i32 %m18, %m18", "add i32 %m18, 0"))
+    assert nearer.judge()[0] == REFUTED
+    assert ir_exam.main(["222040"]) == 0
+    assert capsys.readouterr().out.startswith("llvm #222040: shown: 19 wait states")
+    with pytest.raises(SystemExit):
+        ir_exam.main(["1"])
+    assert "no report 1; there are 215745" in capsys.readouterr().err
 
 
 def test_programs_without_odd_widths_are_for_globalisel() -> None:

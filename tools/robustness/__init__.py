@@ -17,7 +17,8 @@
     ir_host.py          runs what x86's clang made of them, in a process of its own
     ir_reduce.py        a smaller program that still differs
     ir_proofs.py        small programs, proved equal at two levels of optimization
-    ir_faults.py        faults of LLVM that they found, each with its shortest program
+    ir_faults.py        faults of LLVM that they found, or that are reported, each with its shortest program
+    ir_exam.py          public reports of wrong code: which LLVM 22.1.8 still has
     modes.py            random kernels plain, checked, replayed, in slices: the same bytes
     mutants.py          kernels with one weaker wait, nop or barrier, or one wrong address
     mutate.py           mutants run checked, and tallied

@@ -1,6 +1,7 @@
-"""Faults of LLVM 22.1 that random programs met, each with a function that shows it on the machine that runs the tests.
+"""Faults of LLVM 22.1, each with a function that shows it on the machine that runs the tests.
 
-The generator avoids them, so that what still differs is new; where it does, a comment has the fault's name.
+Random programs met most of them. The generator avoids those, so that what still differs is new; where it does, a comment has the
+fault's name. The others are in public reports (`ir_exam.py`).
 """
 
 from __future__ import annotations
@@ -30,8 +31,17 @@ class CompilerFault:
 
     def example(self) -> IrProgram:
         """Returns the program that shows the fault."""
-        body = (*PROLOGUE.split("\n"), *self.lines.split("\n"), "  ret void")
-        return IrProgram(0, (body, ("entry:", "  ret void")), ("alwaysinline", "alwaysinline"))
+        return program_of(self.lines)
+
+
+def program_of(lines: str) -> IrProgram:
+    """Returns program 0, whose first phase is PROLOGUE and these lines.
+
+    >>> program_of("  store i8 1, §G %out_own").text(gpu=True).count("store i8 1, ptr addrspace(1) %out_own")
+    1
+    """
+    body = (*PROLOGUE.split("\n"), *lines.split("\n"), "  ret void")
+    return IrProgram(0, (body, ("entry:", "  ret void")), ("alwaysinline", "alwaysinline"))
 
 
 FAULTS = (
@@ -123,5 +133,105 @@ no:
         """  %a = load <2 x i32>, §G %in_own, align 4
   %b = or <2 x i32> %a, <i32 -1, i32 -18>
   store <2 x i32> %b, §G %out_own, align 1""",
+    ),
+    CompilerFault(
+        "scc-of-a-removed-and",
+        "s_and_b64 before a branch on a vector comparison is removed, although s_cselect_b32 reads its SCC (llvm #215745)",
+        Setting("gfx942", "-O2", False, passes=False),
+        Setting("gfx942", "-O0", False),
+        """  %a = load i64, §G %in, align 16
+  %b = icmp sgt i64 %scalar, %a
+  %c = add i64 %scalar, -1
+  %d = select i1 %b, i64 %c, i64 %a
+  br i1 %b, label %above, label %below
+below:
+  %e = sub i64 %d, %c
+  store i64 %e, §G %out_own, align 1
+  br label %end
+above:
+  store i64 %d, §G %out_own, align 1
+  br label %end
+end:""",
+    ),
+    CompilerFault(
+        "division-by-sign-bits",
+        "unsigned division counts sign bits for zeros, so -1 / x is a division of floats (llvm #194829, repaired in LLVM 23)",
+        Setting("gfx90a", "-O0", False),
+        Setting("gfx90a", "-O1", False),
+        """  %a = load i8, §G %in_own, align 4
+  %b = zext i8 %a to i32
+  %c = or i32 %b, 1
+  %d = udiv i32 -1, %c
+  store i32 %d, §G %out_own""",
+    ),
+    CompilerFault(
+        "break-of-an-unrolled-loop",
+        "an element of a private array is 0 after a loop that a break may end, of two rounds (ROCm/legacy-rocm-build #6412)",
+        Setting("gfx942", "-O2", False),
+        Setting("gfx942", "-O1", False),
+        """  %flags = alloca [2 x i32], align 4§alloca
+  %ones = alloca [2 x i32], align 4§alloca
+  %state = alloca i32, align 4§alloca
+  %bits = load i32, §G %in_own, align 4
+  %low = and i32 %bits, 3
+  %count = zext i32 %low to i64
+  %high = lshr i32 %bits, 30
+  %first = zext i32 %high to i64
+  br label %rounds
+rounds:
+  %round = phi i64 [ 0, %entry ], [ %next, %stored ]
+  %more = icmp slt i64 %round, %count
+  br i1 %more, label %cleared, label %end
+cleared:
+  store i32 0, §P %flags, align 4
+  store i32 0, §P %ones, align 4
+  br label %each
+each:
+  %i = phi i64 [ 0, %cleared ], [ %after, %latch ]
+  %inside = icmp slt i64 %i, 2
+  br i1 %inside, label %place, label %stored
+place:
+  %at = add i64 %first, %i
+  %origin = icmp eq i64 %at, 0
+  br i1 %origin, label %filled, label %look
+look:
+  %before = add i64 %at, -1
+  %beyond = icmp sge i64 %before, %count
+  br i1 %beyond, label %break, label %read
+break:
+  store i32 5, §P %state, align 4
+  br label %chosen
+read:
+  %from = getelementptr i32, §G %atom, i64 %before
+  %given = load i32, §G %from, align 4
+  store i32 0, §P %state, align 4
+  br label %chosen
+chosen:
+  %value = phi i32 [ %given, %read ], [ 1, %break ]
+  %how = load i32, §P %state, align 4
+  switch i32 %how, label %tail [ i32 0, label %filled ]
+filled:
+  %flag_value = phi i32 [ 1, %place ], [ %value, %chosen ]
+  %flag_at = getelementptr [2 x i32], §P %flags, i32 0, i64 %i
+  store i32 %flag_value, §P %flag_at, align 4
+  %one_at = getelementptr [2 x i32], §P %ones, i32 0, i64 %i
+  store i32 1, §P %one_at, align 4
+  store i32 0, §P %state, align 4
+  br label %tail
+tail:
+  %then = load i32, §P %state, align 4
+  switch i32 %then, label %stored [ i32 0, label %latch ]
+latch:
+  %after = add i64 %i, 1
+  br label %each
+stored:
+  %flag = load i32, §P %flags, align 4
+  store i32 %flag, §G %out_own, align 1
+  %one = load i32, §P %ones, align 4
+  %second = getelementptr i32, §G %out_own, i64 1
+  store i32 %one, §G %second, align 1
+  %next = add i64 %round, 1
+  br label %rounds
+end:""",
     ),
 )

@@ -87,14 +87,17 @@ class Setting:
     target: str
     level: str
     global_isel: bool
+    passes: bool = True  # False: only code generation, as llc does
 
     def __str__(self) -> str:
-        return f"{self.target} {self.level}{' GlobalISel' if self.global_isel else ''}"
+        without = "" if self.passes else ", code generation only"
+        return f"{self.target} {self.level}{' GlobalISel' if self.global_isel else ''}{without}"
 
     @property
     def options(self) -> tuple[str, ...]:
         chosen = ("-mllvm", "-global-isel", "-mllvm", "-global-isel-abort=2") if self.global_isel else ("-mllvm", "-global-isel=0")
-        return (*GPU_OPTIONS, f"-mcpu={self.target}", self.level, *chosen)
+        passes = () if self.passes else ("-Xclang", "-disable-llvm-passes")
+        return (*GPU_OPTIONS, f"-mcpu={self.target}", self.level, *passes, *chosen)
 
 
 class ProgramRejected(Exception):

@@ -101,7 +101,8 @@ def test_a_right_rewriting_is_equal_and_a_wrong_one_differs() -> None:
         assert shown is not None and shown.argument == 0 and shown.results[0] != shown.results[1]
 
 
-SLOW = ("division-of-24-bits", "carry-of-a-product")  # the solver takes 20 s and more for reciprocals and 64-bit products
+# The solver takes 20 s and more for reciprocals, 64-bit products and loops whose rounds depend on memory.
+SLOW = ("division-of-24-bits", "carry-of-a-product", "break-of-an-unrolled-loop")
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.name not in SLOW], ids=lambda fault: fault.name)
@@ -110,10 +111,11 @@ def test_faults_of_llvm_differ(fault: CompilerFault) -> None:
     right, wrong = (CodeObject.parse(code_object([example], setting)) for setting in (fault.right, fault.wrong))
     verdict = compare(right, wrong, "p0", seconds=SECONDS)
     assert verdict.kind == "different", verdict.reason
-    repaired = CodeObject.parse(code_object([example], dataclasses.replace(fault.right, level="-O2")))
-    again = compare(right, repaired, "p0", seconds=SECONDS)
-    optimised = fault.right.level == "-O0" and not fault.wrong.global_isel  # the fault of an optimisation: -O2 has it, too
-    assert optimised == (again.kind == "different"), again.reason
+    optimized = dataclasses.replace(fault.right, level="-O2", passes=fault.wrong.passes)
+    again = compare(right, CodeObject.parse(code_object([example], optimized)), "p0", seconds=SECONDS)
+    alike = (fault.wrong.target, fault.wrong.global_isel) == (optimized.target, optimized.global_isel)
+    faulty = alike and fault.wrong.level != "-O0"  # the fault of an optimization: -O2 has it, too
+    assert faulty == (again.kind == "different"), again.reason
 
 
 def test_a_counterexample_runs() -> None:

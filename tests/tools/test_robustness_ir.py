@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,40 @@ def test_a_right_program_refutes_a_report_and_a_wrong_one_shows_it(capsys: pytes
     with pytest.raises(SystemExit):
         ir_exam.main(["1"])
     assert "no report 1; there are 215745" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 64])
+def test_the_first_wrong_pass_is_found(count: int) -> None:
+    ir_bisect = pytest.importorskip("simgpu.tools.robustness.ir_bisect", reason="needs the solver z3", exc_type=ImportError)
+    for at in range(count + 1):
+        assert ir_bisect.first_wrong(count, lambda limit, at=at: limit >= at) == at
+    passes = ["sroa on f", "gvn on f"]
+    assert ir_bisect.blame(passes, lambda limit: limit >= 2) == "wrong from pass 2 of 2 on: gvn on f"
+    assert "always runs" in ir_bisect.blame(passes, lambda limit: True)
+
+
+def test_the_pass_of_a_file_that_is_compiled_wrong_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ir_bisect = pytest.importorskip("simgpu.tools.robustness.ir_bisect", reason="needs the solver z3", exc_type=ImportError)
+    fault = next(fault for fault in FAULTS if fault.name == "scc-of-a-removed-and")
+    file, script = tmp_path / "k.ll", tmp_path / "wrong.sh"
+    file.write_text(fault.example().text(gpu=True))
+    options = "--options=-O2 -Xclang -disable-llvm-passes"
+    assert ir_bisect.main([str(file), options, "--script", str(script)]) == 0
+    assert re.search(r"wrong from pass \d+ of \d+ on: si-shrink-instructions on function \(p0\)", capsys.readouterr().out)
+    assert script.read_text().startswith("#!/bin/sh") and script.stat().st_mode & 0o100
+    assert ir_bisect.main([str(file), "--options=-O1", "--other-options=-O1"]) == 0
+    assert capsys.readouterr().out.startswith("equal: both compilations do the same")
+    with pytest.raises(SystemExit):
+        ir_bisect.main(["nothing.ll"])
+    assert "no such file, and no fault" in capsys.readouterr().err
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_first_pass_of_a_fault_is_recorded(fault: CompilerFault) -> None:
+    ir_bisect = pytest.importorskip("simgpu.tools.robustness.ir_bisect", reason="needs the solver z3", exc_type=ImportError)
+    line = ir_bisect.blame_in_fault(fault)
+    assert f": {fault.first_pass} on " in line if fault.first_pass else "always runs" in line
 
 
 def test_programs_without_odd_widths_are_for_globalisel() -> None:

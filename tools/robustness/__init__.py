@@ -18,6 +18,7 @@
     ir_reduce.py        a smaller program that still differs
     ir_proofs.py        small programs, proved equal at two levels of optimization
     ir_faults.py        faults of LLVM that they found, or that are reported, each with its shortest program
+    ir_bisect.py        the pass from which on LLVM compiles a program wrong
     ir_exam.py          public reports of wrong code: which LLVM 22.1.8 still has
     modes.py            random kernels plain, checked, replayed, in slices: the same bytes
     mutants.py          kernels with one weaker wait, nop or barrier, or one wrong address

@@ -88,6 +88,7 @@ class Setting:
     level: str
     global_isel: bool
     passes: bool = True  # False: only code generation, as llc does
+    limit: int | None = None  # the last optional pass that clang runs (default: all)
 
     def __str__(self) -> str:
         without = "" if self.passes else ", code generation only"
@@ -97,7 +98,8 @@ class Setting:
     def options(self) -> tuple[str, ...]:
         chosen = ("-mllvm", "-global-isel", "-mllvm", "-global-isel-abort=2") if self.global_isel else ("-mllvm", "-global-isel=0")
         passes = () if self.passes else ("-Xclang", "-disable-llvm-passes")
-        return (*GPU_OPTIONS, f"-mcpu={self.target}", self.level, *passes, *chosen)
+        limit = () if self.limit is None else ("-mllvm", f"-opt-bisect-limit={self.limit}")
+        return (*GPU_OPTIONS, f"-mcpu={self.target}", self.level, *passes, *chosen, *limit)
 
 
 class ProgramRejected(Exception):

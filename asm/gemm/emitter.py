@@ -51,6 +51,7 @@ from simgpu.asm.gemm.spread import SpreadUnit, add_writes_and_loads
 from simgpu.asm.gemm.turn import Turn
 from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.asm.parts.matrix import matrix_instruction
+from simgpu.asm.parts.staging import Staging
 from simgpu.asm.visitor import emit
 from simgpu.hardware.dtypes import dtype
 from simgpu.operators.gemm.plan import GemmPlan
@@ -146,6 +147,7 @@ class GemmEmitter(Visitor):
         self._load_next()
         if self.scales is not None:
             self.scales.load()
+        self._move_ends()
         for write in self._writes():
             write()
         if self.scales is not None:
@@ -165,6 +167,7 @@ class GemmEmitter(Visitor):
                 if self.scales is not None:
                     self.scales.point()
                     self.scales.next_tile()
+                self._move_ends()
                 for write in self._writes():
                     write()
 
@@ -221,6 +224,20 @@ class GemmEmitter(Visitor):
                 load()
         k.label(loaded)
         self._advance()
+
+    def _move_ends(self) -> None:
+        """Moves chunks at the ends of rows to their places, if the loaded tile was clipped."""
+        k, done = self.k, self.k.new_label("ends_moved")
+        left = k.s.alloc("k left of the tile")
+        with k.out_of_line("row_ends", done) as start:
+            for staging in self.tiles.tiled_operands:
+                if isinstance(staging, Staging):
+                    staging.move_ends(left)
+        k.s_add_u32(left, self.place.k_unloaded, self.plan.tile_k)
+        k.s_cmp_lt_i32(left, self.tiles.wide_k)
+        k.s_cbranch_scc1(start)
+        k.label(done)
+        k.s.free(left)
 
     def _advance(self) -> None:
         """Advances to the k tile after the loaded one."""
@@ -372,6 +389,7 @@ class GemmEmitter(Visitor):
         else:
             writes = self._writes()
             first = max(0, room - len(writes))
+            add(first, self._move_ends)
             for index, write in enumerate(writes):
                 add(first + index * (room - first) // len(writes), write)
 

@@ -260,27 +260,27 @@ class Staging:
         k_left: SGPR, k of the view from the tile's first k on.
         """
         k, layout = self.k, self.layout
-        left = k_left
-        if self.bits:
+        if self.bits:  # whole blocks of k, of elements that share bytes
             left = k.s.alloc("bytes of k left")
             k.s_mul_i32(left, k_left, self.bits)
             k.s_lshr_b32(left, left, 3)
-        loaded, short = k.new_label(f"{layout.name}_loaded"), k.new_label(f"{layout.name}_short_rows")
-        if layout.vec > 1 and not self.bits:  # MX formats have whole blocks of k
+            self._load_elements(left)
+            k.s.free(left)
+            return
+        short, loaded = k.new_label(f"{layout.name}_short_rows"), k.new_label(f"{layout.name}_loaded")
+        if layout.vec > 1:
             k.s_cmp_lt_i32(self.length, layout.vec)
             k.s_cbranch_scc1(short)
-        self._load_to_row_ends(left)
-        if layout.vec > 1 and not self.bits:
+        self._load_to_row_ends(k_left)
+        if layout.vec > 1:
             k.s_branch(loaded)
             k.label(short)
             k.comment(f"rows of less than {layout.vec} elements: element by element")
-            self._load_elements(left)
+            self._load_elements(k_left)
             k.label(loaded)
-        if self.bits:
-            k.s.free(left)
 
     def _load_to_row_ends(self, k_left: Reg) -> None:
-        """Loads the next tile by chunks, of which those that a row's end cuts are loaded earlier and moved to the front."""
+        """Loads the next tile by chunks. Those that a row's end cuts are loaded earlier; `move_ends` moves them to the front."""
         k, layout = self.k, self.layout
         chunk = layout.vec * layout.element
         limit, offset = k.s.alloc("limit"), k.v.alloc("clipped offset")
@@ -300,18 +300,20 @@ class Staging:
         k.s_add_u32(self.resource[0], self.resource[0], chunk)
         k.s_addc_u32(self.resource[1], self.resource[1], 0)
         k.v.free(offset)
-        if layout.vec > 1:
-            self._move_ends(k_left, limit)
         k.s.free(limit)
 
     def _place_in_row(self, unit: StagingUnit, k_left: Reg) -> tuple[Reg, Reg, int]:
         """Returns a unit's place in its row of memory, without a step; the elements of that row from the tile on; the step."""
         return (unit.k, k_left, unit.k_step) if self.layout.k_contiguous else (unit.row, self.rows_left, unit.row_step)
 
-    def _move_ends(self, k_left: Reg, limit: Reg) -> None:
-        """Moves the elements of chunks that were loaded earlier to their places. limit: SGPR for use."""
+    def move_ends(self, k_left: Reg) -> None:
+        """Moves the elements of chunks that `load_clipped` loaded earlier to their places. k_left: as for that tile."""
         k, layout, moved = self.k, self.layout, self.k.new_label(f"{self.layout.name}_moved")
-        rest = k.s.alloc("elements of a row's last chunk")
+        if layout.vec == 1 or self.bits:
+            return
+        k.s_cmp_lt_i32(self.length, layout.vec)
+        k.s_cbranch_scc1(moved)
+        limit, rest = k.s.alloc("limit"), k.s.alloc("elements of a row's last chunk")
         k.s_and_b32(rest, k_left if layout.k_contiguous else self.rows_left, layout.vec - 1)
         k.s_cbranch_scc0(moved)
         for number, unit in enumerate(self.units):
@@ -324,7 +326,7 @@ class Staging:
                 move_to_front(k, self._target(number, j, 0, layout.vec), rest, layout.element)
         k.s_mov_b64("exec", -1)
         k.label(moved)
-        k.s.free(rest)
+        k.s.free(limit, rest)
 
     def _load_elements(self, k_left: Reg) -> None:
         """Loads the next tile element by element; rows and k outside the view read as 0."""

@@ -90,8 +90,6 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     words, issued = _transpose_work(p, t)
     atom = atom_of(p, descriptor)
     formats = tuple(FORMATS.index(kind) if kind in FORMATS else 0 for kind in (atom.dtype_in, atom.dtype_b))
-    of_memory = rates.row.memory_ns * 1e-3 * descriptor.clock_mhz - rates.row.l2_latency
-    missing = rates.row.l2_latency + of_memory * minimum(1.0, missed / asked)
     busy, stored = largest(clocks["LDS"], issued / rates.valu_lanes), t.tile_m * t.tile_n * stored
     return KernelCost(
         rates=rates,
@@ -101,7 +99,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         element=element(atom.mnemonic, formats),
         matrix=clocks["matrix"],
         units=largest(busy, clocks["cache"]),
-        once=last_step_clocks(p, t, missing),
+        once=last_step_clocks(p, t),
         bare=LDS_CLOCKS,
         burst=clocks["cache"],
         flight=p.element.packed_bytes(minimum(t.tile_m, p.m) * t.tile_k)

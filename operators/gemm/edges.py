@@ -4,7 +4,7 @@
     tiles at edges      of rows that are adjacent in memory (B stored (k,n), A stored (k,m)), if the edge cuts a chunk
 
 Each chunk, the load of a lane, has an offset of its own. If the rows' end cuts chunks, their elements are moved in registers
-when all loads have arrived, so a wave waits for memory once. All other steps load whole chunks at any alignment.
+before they are written to LDS. All other steps load whole chunks at any alignment.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _SLOT = 4  # clocks of a wave for an instruction
 _LOADED, _MOVED = 8, 12  # instructions for a chunk to be loaded, and to be moved
 
 
-def last_step_clocks(p: GemmProblem, t: Any, missed: Any) -> Any:
-    """Returns the additional clocks of the last step of tiles t. missed: clocks of a load that misses the vector cache."""
+def last_step_clocks(p: GemmProblem, t: Any) -> Any:
+    """Returns the additional clocks of the last step of tiles t."""
     threads, ends, clocks = t.waves_m * t.waves_n * _WAVE, p.k % t.tile_k > 0, 0.0
     for kind, across, size, rows in ((p.element, p.trans_a, p.m, t.tile_m), (p.element_b, not p.trans_b, p.n, t.tile_n)):
         chunk = max(1, _WIDEST * 8 // kind.bits)
         loads = rows * t.tile_k / (threads * chunk)
         cut = (size if across else p.k) % chunk > 0
-        clocks = clocks + loads * _SLOT * (_LOADED + _MOVED * cut) + missed * cut
+        clocks = clocks + loads * _SLOT * (_LOADED + _MOVED * cut)
         ends = ends | (across and cut)
     return choose(ends, clocks, 0.0)
 

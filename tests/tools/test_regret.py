@@ -93,3 +93,10 @@ def test_the_page_says_what_is_computed(op: str) -> None:
     page = (ROOT / "docs" / "reference" / "regret-tables.md").read_text()
     figures = [f"{value:.3f}" for seed in (None, SEEDS[op]) for value in summarise("all", ranked(op, "mi300x", "f16", seed))[2:4]]
     assert f"| {op} | mi300x | f16 | {' | '.join(figures)} |" in page
+
+
+def test_odd_extents_beside_aligned_ones(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simgpu.tools.verbs.regret.DRAWN_ODD", 2)
+    status = main(["regret", "softmax", "--odd", "--target", "mi300x", "--dtype", "f16", "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert status == 0 and len(rows) == 2 and all(0.9 < row["ratio"] < 1.15 and row["us"] > 0 for row in rows)

@@ -1,7 +1,7 @@
 """`simgpu regret [OP]`: the closed form's tiles against a plain exhaustive search, both priced by `simgpu.tools.cost`.
 
 Regret is the modelled time of the closed form's tiles over the least. The formulas were written with the listed problems; `--seed`
-draws others.
+draws others. `--odd` compares emitted kernels by the model of time instead (`simgpu.tools.cost.odd`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 OPS = ("gemm", "conv2d", "attention", "softmax")
 TYPES = {"attention": ("f32", "f16", "bf16"), "softmax": ("f32", "f16", "bf16", "f64")}  # with kernels; others: all
 DRAWN = 100
+DRAWN_ODD = 50
+MOST = 1.15  # of the aligned neighbour's time
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -27,6 +29,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--dtype", default="f32", help="type of the operands (default: f32)")
     parser.add_argument("--all", action="store_true", help="every board and type instead, a line each")
     parser.add_argument("--seed", type=int, help=f"{DRAWN} problems drawn with this seed instead of the listed ones")
+    parser.add_argument(
+        "--odd", action="store_true", help=f"{DRAWN_ODD} kernels of odd extents beside the next aligned ones, timed by the model"
+    )
     parser.add_argument("--worst", type=int, default=10, help="problems with the largest regret to list (default: 10)")
     add_cluster_option(parser)
     add_json_option(parser)
@@ -38,6 +43,8 @@ def run(options: Namespace) -> int:
     from simgpu.tools.cost.ranking import SUMMARY, rank, summarise
     from simgpu.tools.cost.space import TILES
 
+    if options.odd:
+        return _odd_extents(options)
     if options.all:
         return _every_row(options)
     problems = _problems(options.op, options.dtype, options.seed)
@@ -67,6 +74,32 @@ def run(options: Namespace) -> int:
         ), left=3),
     )  # fmt: skip
     return 0
+
+
+def _odd_extents(options: Namespace) -> int:
+    """Prints kernels of odd extents beside their neighbours. Returns 1 if one takes more than MOST of its neighbour's time."""
+    from simgpu.hardware import target
+    from simgpu.tools.cost.odd import COLUMNS, compare_odd, odd_problems
+
+    rows, chip = [], target(options.target)
+    with count_progress(DRAWN_ODD, "kernels") as done:
+        for problem in odd_problems(options.op, options.dtype, options.seed or 1, DRAWN_ODD):
+            rows.append(compare_odd(options.op, problem, chip))
+            done()
+    rows.sort(key=lambda row: -row.ratio)
+    above = sum(row.ratio > MOST for row in rows)
+    if options.json:
+        names = ("problem", "us", "aligned", "aligned us", "ratio", "binds")
+        print_json({"operator": options.op, "target": options.target, "dtype": options.dtype, "most": MOST, "above": above,
+                    "rows": [dict(zip(names, row.row(), strict=True)) for row in rows]})  # fmt: skip
+        return int(above > 0)
+    middle = rows[len(rows) // 2].ratio
+    show(
+        f"{options.op}, {options.dtype} on {options.target}: {len(rows)} drawn kernels of odd extents over the next aligned ones\n"
+        f"Ratio of modelled times: median {middle:.3f}, worst {rows[0].ratio:.3f}; above {MOST}: {above}",
+        table("Largest", COLUMNS, [row.row() for row in rows[: options.worst]], left=1),
+    )
+    return int(above > 0)
 
 
 def _problems(op: str, dtype: str, seed: int | None) -> list[tuple[str, Any]]:

@@ -34,6 +34,9 @@ class Effect:
     def _hash(self) -> int:
         return hash((self.access, self.queue, self.pending, self.lds, self.dma, self.control))
 
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_hash"}  # hashes of strings differ in other processes
+
     @functools.cached_property
     def registers(self) -> frozenset[Register]:
         """Registers read or written."""

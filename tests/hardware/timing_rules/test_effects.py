@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -114,3 +118,18 @@ def test_what_the_emitter_builds_is_what_its_bytes_decode_to(target: str) -> Non
                 assert (made.form == "dpp") == (inst.form == "dpp") and inst.src_mods == made.src_mods, instr.text()
                 compared.add(inst.mnemonic)
     assert len(compared) > 100
+
+
+def test_effects_are_equal_in_other_processes() -> None:
+    """Hashes of strings differ between processes, so an effect's must not travel with it."""
+    effect = effect_of(decode(bytes.fromhex("00010208"), 0, "gfx942"))
+    hash(effect)
+    program = """import pickle, sys
+effect = pickle.load(sys.stdin.buffer)
+print(hash(effect) == hash((effect.access, effect.queue, effect.pending, effect.lds, effect.dma, effect.control)))
+"""
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=pickle.dumps(effect), capture_output=True, env=environment, check=True
+    )
+    assert done.stdout == b"True\n"

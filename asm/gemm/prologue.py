@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -215,11 +216,7 @@ def operand_tiles(
         k.region("the same, stage 1", stage_bytes)
     if rings:
         regions = [k.region(f"{layout.name} lines", LineRing(layout).bytes) for layout, *_ in places]
-    kinds_of = [
-        partial(LineStaging, half_lines=half_lines(plan.tiling)) if rings
-        else partial(Staging, length=arguments["k" if layout.k_contiguous else size])
-        for (layout, *_), size in zip(places, "mn", strict=True)
-    ]  # fmt: skip
+    kinds_of = [_staging_of(plan, layout, arguments, size, rings) for (layout, *_), size in zip(places, "mn", strict=True)]
     a, b = (
         made(k, layout, region, k.s.alloc(f"{layout.name} buffer", 4), arguments[ld], left, kind.bits if scales else 0)
         for made, (layout, ld, _, left, _), region, kind in zip(kinds_of, places, regions, kinds, strict=True)
@@ -264,6 +261,15 @@ def operand_tiles(
         scales_ahead(plan.problem, plan.tiling),
     )
     return OperandTiles((a, b), scales, write_address, stage_step, None, lines)
+
+
+def _staging_of(
+    plan: GemmPlan, layout: TileLayout, arguments: dict[str, Reg], size: str, rings: bool
+) -> Callable[..., Staging | LineStaging]:
+    """Returns what builds an operand's staging. size: m or n, the extent of its rows; rings: True if by cache lines."""
+    if rings:
+        return partial(LineStaging, half_lines=half_lines(plan.tiling))
+    return partial(Staging, length=arguments["k" if layout.k_contiguous else size])
 
 
 def _in_memory(layout: TileLayout) -> str:

@@ -3,7 +3,6 @@
     candidates.py  every GEMM tile that the emitter accepts
     problems.py    the listed problems of each operator, and random ones
     space.py       every tile of a problem that a search covers
-    odd.py         kernels of odd extents beside their aligned neighbours, by the model of time
     ranking.py     the closed form compared with an exhaustive search
     baselines.py   tiles that others use
     trials.py      trials that a search needs

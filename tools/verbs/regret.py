@@ -1,7 +1,7 @@
 """`simgpu regret [OP]`: the closed form's tiles against a plain exhaustive search, both priced by `simgpu.tools.cost`.
 
 Regret is the modelled time of the closed form's tiles over the least. The formulas were written with the listed problems; `--seed`
-draws others. `--odd` compares emitted kernels by the model of time instead (`simgpu.tools.cost.odd`).
+draws others. `--odd` compares emitted kernels by the model of time instead (`simgpu.tools.tables.odd`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def run(options: Namespace) -> int:
 def _odd_extents(options: Namespace) -> int:
     """Prints kernels of odd extents beside their neighbours. Returns 1 if one takes more than MOST of its neighbour's time."""
     from simgpu.hardware import target
-    from simgpu.tools.cost.odd import COLUMNS, compare_odd, odd_problems
+    from simgpu.tools.tables.odd import COLUMNS, compare_odd, odd_problems
 
     rows, chip = [], target(options.target)
     with count_progress(DRAWN_ODD, "kernels") as done:

@@ -17,7 +17,7 @@ from simgpu.checks.races import accesses, barriers, findings, order, pending, us
 from simgpu.checks.races.expected import expected_loads
 from simgpu.checks.races.lds import carried, shadow
 from simgpu.checks.races.ordering import COHERENT_BITS, bits_of, give_order, model_of, shared_order
-from simgpu.checks.races.overlap import OVERLAP, Member, join, leave, member_of
+from simgpu.checks.races.overlap import OVERLAP, Member, alone_note, join
 from simgpu.checks.races.storage import AREA, Shadow, allocation_shadows, give_back, lazy_zeros, lds_shadow
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding
@@ -156,12 +156,10 @@ class Races(Check):
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         well = all(worker.error is None for worker in workers)
-        if (member := member_of(launch)) is not None and launch.node is not None:
-            leave(launch.node, member, well)
         if well:
             lds = [worker.checks["races"][0] for worker in workers]
             give_back(launch.shadows, [*lds, *launch.checks["races"][2]])
-        return []
+        return alone_note(launch)
 
 
 def _shadows(launch: Dispatch, synchronises: bool, member: Member | None) -> list[Shadow]:

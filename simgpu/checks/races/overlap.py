@@ -1,11 +1,13 @@
 """Launches of several devices that run at the same time: common shadows, and common numbers of workgroups and records.
 
 A launch joins the launches that still run. What those did so far and all that they do from now on may race with it. An
-overlap ends when none of its launches runs any more.
+overlap ends when none of its launches runs any more. A launch for which it has no room is checked alone, and has a note about
+that if another ran at the same time.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,8 @@ import numpy as np
 from simgpu.checks.races import cells
 from simgpu.checks.races.knowledge import LAUNCHES, LINK_BYTES, LINKS, NODE_BYTES, NODES
 from simgpu.checks.races.storage import POOL, Shadow, give_back, lazy_zeros
+from simgpu.engine.finding import Finding
+from simgpu.engine.positions import finding_at
 from simgpu.hardware.memory_model import Scope
 
 if TYPE_CHECKING:
@@ -22,7 +26,26 @@ if TYPE_CHECKING:
 
 MOST_GROUPS = 1 << 12  # workgroups of all launches of an overlap; a launch that brings more runs alone
 STRIDE = 16  # most waves of a workgroup
-OVERLAP = "overlap"  # key in `Node.shared`
+OVERLAP, TRAFFIC = "overlap", "traffic"  # keys in `Node.shared`
+ALONE = "alone"  # key in `Dispatch.checks`
+
+
+@dataclass
+class Traffic:
+    """Numbers of a node's launches."""
+
+    begun: int = 0  # so far
+    running: int = 0  # now
+
+
+@dataclass
+class Alone:
+    """A launch that is checked alone because its overlap is full."""
+
+    limit: str  # the limit, in words
+    traffic: Traffic
+    begun: int  # launches of the node that had begun when this one had
+    beside: int  # others that ran then
 
 
 @dataclass
@@ -67,16 +90,24 @@ class Overlap:
         """Returns the launch of a workgroup, or of a record, by its number in cells; None if there is none."""
         return next((member for member in self.members if number in (member.sites if site else member.groups)), None)
 
-    def room(self, groups: int, records: int) -> tuple[int, int] | None:
-        """Returns the first free workgroup and record, None if there is no room."""
+    @property
+    def free(self) -> tuple[int, int]:
+        """Returns the first free workgroup and record."""
         last = self.members[-1] if self.members else None
-        group, site = (last.groups.stop, last.sites.stop) if last else (0, 0)
-        fits = group + groups <= MOST_GROUPS and site + records <= cells.SITES and len(self.members) < LAUNCHES
-        return (group, site) if fits else None
+        return (last.groups.stop, last.sites.stop) if last else (0, 0)
+
+    def full(self, groups: int, records: int) -> str:
+        """Returns the limit, in words, that a launch would exceed; "" if there is room."""
+        group, site = self.free
+        if len(self.members) == LAUNCHES:
+            return f"{LAUNCHES} kernels"
+        if group + groups > MOST_GROUPS:
+            return f"{MOST_GROUPS:,} workgroups"
+        return f"{cells.SITES:,} instructions" if site + records > cells.SITES else ""
 
 
 def join(launch: Dispatch, scopes: np.ndarray) -> Member | None:
-    """Makes a launch a member of the overlap of its node; None if it has no node, or no room there.
+    """Makes a launch a member of the overlap of its node until it ends; None if it has no node, or no room there.
 
     scopes: uint8 by record, the scope of its access
     """
@@ -84,11 +115,17 @@ def join(launch: Dispatch, scopes: np.ndarray) -> Member | None:
     if node is None:
         return None
     with node.lock:
-        overlap: Overlap = node.shared.setdefault(OVERLAP, Overlap())
-        first = overlap.room(launch.groups, launch.program.count + 1)
-        if first is None:
+        traffic: Traffic = node.shared.setdefault(TRAFFIC, Traffic())
+        traffic.begun += 1
+        traffic.running += 1
+        launch.borrowed.add_end(functools.partial(_end, node, traffic))
+        overlap: Overlap = node.shared.get(OVERLAP) or Overlap()
+        if limit := overlap.full(launch.groups, launch.program.count + 1):
+            launch.checks[ALONE] = Alone(limit, traffic, traffic.begun, traffic.running - 1)
             return None
-        member = Member(overlap, launch, *first, len(overlap.members))
+        node.shared[OVERLAP] = overlap
+        member = Member(overlap, launch, *overlap.free, len(overlap.members))
+        launch.borrowed.add_end(functools.partial(leave, node, member))
         overlap.ended[member.number] = sum(1 << other.number for other in overlap.members if not other.runs)
         overlap.launches[member.groups.start : member.groups.stop] = member.number
         overlap.scopes[member.sites.start : member.sites.stop] = scopes
@@ -110,6 +147,23 @@ def leave(node: Node, member: Member, well: bool) -> None:
             node.shared.pop(POOL, None)
         else:
             give_back(node.shared, list(overlap.shadows.values()))
+
+
+def _end(node: Node, traffic: Traffic, well: bool) -> None:
+    with node.lock:
+        traffic.running -= 1
+
+
+def alone_note(launch: Dispatch) -> list[Finding]:
+    """Returns a note if the launch is checked alone although others of its node ran at the same time."""
+    alone: Alone | None = launch.checks.get(ALONE)
+    if alone is None or not (alone.beside or alone.traffic.begun > alone.begun):
+        return []
+    text = (
+        f"checked alone: kernels of other GPUs ran at the same time, and at most {alone.limit} of an overlap are checked together. "
+        "Races between this kernel and theirs are not found"
+    )
+    return [finding_at(launch, launch.entry, "resource", text, severity="note")]
 
 
 def member_of(launch: Dispatch) -> Member | None:

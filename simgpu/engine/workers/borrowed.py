@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ class LaunchLoan:
         self.allocations: list[Allocation] = []  # device memory
         self._taken: list[tuple[Hashable, Any, int, Callable[[Any], None]]] = []  # as for `Kept.give_back`
         self._returns: list[Callable[[], None]] = []
+        self._ends: list[Callable[[bool], None]] = []
 
     def take(self, key: Hashable, nbytes: int, make: Callable[[], T], drop: Callable[[T], None] = no_release) -> T:
         """Returns a resource kept under the key, or a new one from `make`. nbytes: its size. drop: frees it."""
@@ -53,6 +55,10 @@ class LaunchLoan:
         """Registers a function to call after the launch, if it ends without an error."""
         self._returns.append(give_back)
 
+    def add_end(self, end: Callable[[bool], None]) -> None:
+        """Registers a function to call after the launch in every case, with True if it ended without an error."""
+        self._ends.append(end)
+
     def end(self, well: bool) -> None:
         """Gives all resources back to `kept`, or drops them if there is none or if the launch failed and their state is unknown.
 
@@ -68,7 +74,7 @@ class LaunchLoan:
                     kept.give_back(key, thing, nbytes, drop)
             except BaseException as error:
                 raised = raised or error
-        for each in self._returns if well else ():
+        for each in (*(self._returns if well else ()), *(functools.partial(end, well) for end in self._ends)):
             try:
                 each()
             except BaseException as error:

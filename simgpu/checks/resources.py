@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
+SPLIT_LDS = (
+    "{} bytes of LDS in tgsplit mode (.amdhsa_tg_split 1, -mtgsplit): the waves of a workgroup may be on different CUs and "
+    "share none (AMDGPUUsage: local address space cannot be used)"
+)
+
 
 class ResourceCheck(Check):
     """Examines the code of a launch when it is over."""
@@ -34,6 +39,8 @@ class ResourceCheck(Check):
             reached = program.instructions.keys() & records.tolist() | program.reachable(launch.entry)
             effects |= {record: program.effect(record) for record in reached}
         found = []
+        if launch.info.descriptor.tg_split and launch.lds_bytes:
+            found.append(finding_at(launch, launch.entry, "resource", SPLIT_LDS.format(launch.lds_bytes), place="LDS"))
         for excess in excesses(launch.info, registers_used(effects.items())):
             record = launch.entry if excess.place is None else excess.place
             found.append(finding_at(launch, record, "resource", excess.message, place=excess.what))

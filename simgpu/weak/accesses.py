@@ -13,7 +13,7 @@ from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.memory_model import Scope
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import address_of, cold_part, copy, load8, part, records, runtime, store8, structure, words
+from simgpu.machine.runtime import address_of, cold_part, copy, load8, load32, part, records, runtime, store8, structure, words
 from simgpu.weak.caches import (  # fmt: skip
     BLOCK,
     LINE_DATA,
@@ -53,11 +53,13 @@ def block_of(wave: int) -> Any:
 
 @part
 def cu_of(block: Any, wave: int) -> int:
-    """Returns the CU of a wave: workgroups are dealt to XCDs in turn, and to the CUs of each in turn."""
+    """Returns the CU of a wave: workgroups are dealt to XCDs in turn, and to the CUs of each in turn. In tgsplit mode their waves
+    are dealt to the CUs of the XCD."""
     group = slot_of(wave).group
     number = group[0] + block.grid[0] * (group[1] + block.grid[1] * group[2])
     dies = max(block.dies, 1)
-    return number % dies * block.share + number // dies % block.share
+    next_cu = load32(wave + layout.WAVE_ID) if block.split else 0
+    return number % dies * block.share + (number // dies + next_cu) % block.share
 
 
 # -- loads -----------------------------------------------------------------------------------------------
@@ -101,7 +103,7 @@ def load_past_l1(block: Any, cu: int, address: int, host: int, size: int, level:
         hold = take_l2_line(block, cu, number, host - at)
         copy(data_of(hold) + at, target, size)
         hold.valid |= mask
-    if level >= AGENT:
+    if level >= block.pass_l1:
         return
     line = take_l1_line(block, cu, number, host - at)
     copy(data_of(line) + at, target, size)
@@ -117,7 +119,7 @@ def load_piece(block: Any, cu: int, address: int, host: int, size: int, level: i
     if is_held(line, number, host - at):
         if line.dirty & mask:
             perform(block, cu, line)
-        if level < AGENT and line.valid & mask == mask and not chance(block, block.lose):
+        if level < block.pass_l1 and line.valid & mask == mask and not chance(block, block.lose):
             copy(target, data_of(line) + at, size)
             return
         line.valid &= ~mask | line.dirty
@@ -299,7 +301,8 @@ def invalidate(wave: int, l1: int, scope: int) -> None:
     """Drops clean bytes for a scope from the L2 of the wave's XCD and, if `l1`, from its L1."""
     block = block_of(wave)
     cu = cu_of(block, wave)
-    l1_of(block, cu).age += l1
+    if scope >= block.pass_l1:
+        l1_of(block, cu).age += l1
     if block.dies and scope >= block.reach:
         l2_of(block, cu).age += 1
         block.begun = 0

@@ -87,6 +87,8 @@ class WeakBlock(Structure):
         ("postpone", c_int64),  # chance that a load may take effect late
         ("pause", c_int64),  # chance that another wave runs after an access
         ("reach", c_int64),  # the narrowest scope whose accesses pass the L2s
+        ("pass_l1", c_int64),  # the narrowest scope whose loads pass the L1
+        ("split", c_int64),  # 1 in tgsplit mode: each wave of a workgroup on the next CU of its XCD
         ("shared", c_int64),  # address of a `SharedMemory` for each allocation, if several devices have it
         ("count", c_int64),  # their number
         ("begun", c_int64),  # 1 until the kernel drops what the L2 held at its begin
@@ -232,6 +234,10 @@ def write_memory(block: Any, cu: int, number: int, host: int, source: int, mask:
         for die in range(block.dies):
             if die != cu // block.share and chance(block, block.keep):
                 keep_old(block, structure(block.far + CACHE_BYTES * die, CACHE), number, host, host, mask)
+        if block.split:  # a wave that invalidates the L2 has no effect on the L1s of its workgroup's other CUs
+            for other in range(block.cus):
+                if other // block.share != cu // block.share and chance(block, block.keep):
+                    keep_old(block, l1_of(block, other), number, host, host, mask)
     else:
         for other in range(block.cus):
             if other != cu and chance(block, block.keep):

@@ -81,7 +81,7 @@ class WeakMemory(Check):
             accesses.fix.call(frame.build, frame.wave)
         elif inst.spec.control is ControlKind.CACHE:
             operation = cache_operation(inst.target, inst.mnemonic, bits_of(inst))
-            if operation is None or operation.scope < Scope.AGENT:
+            if operation is None:
                 return
             if operation.kind == "write back":
                 accesses.owe_write_back.call(frame.build, frame.wave, int(operation.scope))
@@ -101,7 +101,8 @@ class WeakMemory(Check):
     def move(self, frame: Frame, access: Access) -> None:
         inst, place = frame.inst, frame.planned.get(WeakMemory)
         assert inst is not None and inst.spec.memory is not None
-        level = int(scope_of(inst.target, "store" if access.writes else "load", bits_of(inst)))
+        # Outside tgsplit mode, a plain load's scope may be wider. It uses the L1 nevertheless.
+        level = int(scope_of(inst.target, "store" if access.writes else "load", bits_of(inst), split=True))
         base, delta = _spill(frame, access)
         if access.writes:
             accesses.store.call(frame.build, frame.wave, base, delta, access.lanes, access.size, level)
@@ -128,6 +129,8 @@ class WeakMemory(Check):
         if shared is not None:
             block.dies, block.share, block.reach, block.begun = 1, DEVICE_CUS, SYSTEM, 1
             block.shared, block.count, block.alike = shared[0].ctypes.data, len(shared[0]), not apart
+        block.split = launch.info.descriptor.tg_split
+        block.pass_l1 = int(Scope.WORKGROUP) if block.split else AGENT
         block.cus = block.share * max(block.dies, 1)
         kept = [_caches(block.cus, L1_LINES), _caches(block.dies, L2_LINES)]
         block.near, block.far = (caches.ctypes.data for caches, _ in kept)

@@ -21,14 +21,16 @@ s_waitcnt lgkmcnt(0)
 def check(
     lines: str, *, target: str = "gfx90a", grid: int = 1, block: int = 256, lds: int = 4096, threads: int = 1,
     how: bool | str = True, kinds: tuple[str, ...] = ("race", "barrier"), schedule: int | None = None,
+    split: int = 0,
 ) -> list[Finding]:  # fmt: skip
     """Returns findings of some kinds, by default races and barriers, of a kernel.
 
     v0 is the work-item, v1 four times it, s9 the wave, v10 0, v11 1, s2 the workgroup, s[4:5] a buffer of 64 KiB, s[6:7]
-    another; s8, v2.. are free.
+    another; s8, v2.. are free. split: 1 for tgsplit mode
     """
     gpu = simgpu.Device(target, check=how, threads=threads, schedule=schedule)
-    text = KernelText("k", HEAD + lines, ("buffer", "buffer"), {"group_segment_fixed_size": lds})
+    directives = {"group_segment_fixed_size": lds, **({"tg_split": 1} if split else {})}
+    text = KernelText("k", HEAD + lines, ("buffer", "buffer"), directives)
     buffers = [gpu.alloc(1 << 16), gpu.alloc(1 << 16)]
     run = gpu.load(assemble(target, text))["k"].launch(grid=grid, block=block, args=buffers)
     return [finding for finding in run.findings if finding.kind in kinds]

@@ -72,7 +72,9 @@ WAY_BITS = 19  # bits of the releasing record, and of the observing one
 WAY, LACK_SHIFT = (1 << WAY_BITS) - 1, c.SITE_BITS + 2 * WAY_BITS
 HASH = 0x9E3779B97F4A7C15 >> 2  # factor of a hash of link numbers
 # Cache operations.
-WRITE_BACK, WRITE_BACK_FAR, INVALIDATE, INVALIDATE_FAR, INVALIDATE_L2, SCALAR_INVALIDATE = range(6)
+(
+    WRITE_BACK, WRITE_BACK_FAR, INVALIDATE, INVALIDATE_FAR, INVALIDATE_L2, INVALIDATE_L1, SCALAR_INVALIDATE,
+) = range(7)  # fmt: skip
 
 
 _dispatch_number = part(dispatch_number)
@@ -466,7 +468,7 @@ def note_access(wave: int, order: Any, tag: int, flags: int) -> None:
 def keep_caches(wave: int, what: int) -> None:
     """Handles a cache operation of the wave."""
     block, slot = block_of(wave), number_of(wave)
-    if block.synchronises == 0:
+    if block.synchronises == 0 or (what == INVALIDATE_L1 and not block.split):
         return
     me = load32(wave + layout.WAVE_ID)
     state, order = state_of(block, slot), order_of(block, slot, me)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from simgpu.checks.races import cells as c
+from simgpu.checks.races.accesses import group_of
 from simgpu.checks.races.lds.look import carry, forget_lds
 from simgpu.checks.races.order import BARRIERS, STATE_BYTES, block_of, clock_of, state_of
 from simgpu.checks.races.pending import forget_pending
-from simgpu.checks.races.releases import forget_order, meet
+from simgpu.checks.races.releases import arrive, forget_order, meet, meet_apart
 from simgpu.engine.events import enter, event
 from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
@@ -23,6 +24,9 @@ def pass_barrier(wave: int, block: Any, slot: int, state: Any) -> None:
     """Updates shadow and clock when all waves are at the barrier or have ended."""
     forget_lds(block, slot, waves_of(wave))
     state.clock += 1
+    if block.split:
+        meet_apart(block, slot, (group_of(wave, block) & c.GROUPS) * block.stride)
+        return
     state.floor = state.clock
     if block.synchronises:
         meet(block, slot, state)
@@ -56,6 +60,9 @@ def barrier(wave: int, record: int) -> None:
         state.meet_record = record
         state.meet_wave = load32(wave + layout.WAVE_ID)
     carry(wave, block, slot, False)
+    if block.split:
+        me = load32(wave + layout.WAVE_ID)
+        arrive(wave, block, slot, state, me, record, (group_of(wave, block) & c.GROUPS) * block.stride + me)
     if group.waiting + 1 == group.left:
         pass_barrier(wave, block, slot, state)
 

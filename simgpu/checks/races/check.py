@@ -124,7 +124,7 @@ class Races(Check):
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         if "races" not in launch.checks:
-            model = model_of(launch.program, launch.entry, launch.arch)
+            model = model_of(launch.program, launch.entry, launch.arch, launch.info.descriptor.tg_split)
             member = launch.checks[OVERLAP] = join(launch, model.scopes)
             shared = shared_order(launch, model, member)
             launch.checks["races"] = shared, order.RaceClock(), _shadows(launch, shared.synchronises, member)
@@ -209,15 +209,17 @@ def index_of(frame: Frame) -> Any:
 def cache_operation(inst: Instruction) -> int | None:
     """Returns an instruction's cache operation, WRITE_BACK to SCALAR_INVALIDATE of `accesses`.
 
-    Returns None for other instructions, and for operations that do not affect other workgroups.
+    Returns None for other instructions, and for operations that do not affect other waves.
     """
     if inst.spec.control not in (ControlKind.CACHE, ControlKind.DCACHE):
         return None
     row = memory_model.cache_operation(inst.target, inst.mnemonic, bits_of(inst))
-    if row is None or row.scope < Scope.AGENT:
+    if row is None or row.scope < Scope.WORKGROUP:
         return None
     if row.mnemonic == L2_ONLY:
         return accesses.INVALIDATE_L2
+    if row.scope == Scope.WORKGROUP:
+        return accesses.INVALIDATE_L1
     far = row.scope == Scope.SYSTEM
     return {
         "write back": accesses.WRITE_BACK_FAR if far else accesses.WRITE_BACK,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from simgpu.checks.races import accesses, barriers, cells
 from simgpu.checks.races.lds import carried, clashes
-from simgpu.checks.races.overlap import Member, member_of
+from simgpu.checks.races.overlap import Member, member_of, needed_scope
 from simgpu.checks.races.remedies import Remedy, remedy_of
 from simgpu.checks.races.unused import is_unused
 from simgpu.checks.waits.in_flight import missing_wait
@@ -95,8 +95,10 @@ def _race_global(launch: Dispatch, event: Event) -> Finding:
         lanes -= other.first_group << clashes.OTHER_SHIFT + 4
         record, site = record - mine.first_site, site - other.first_site
     there = other.launch if other else launch
-    remedy = remedy_of(launch, there, lack, way & accesses.WAY, way >> accesses.WAY_BITS & accesses.WAY)
     foreign = None if other is mine else other
+    together = foreign is None and _side(launch, lanes >> clashes.OTHER_SHIFT)[0] == event.workgroup
+    needed = needed_scope(launch, there, together)
+    remedy = remedy_of(launch, needed, lack, way & accesses.WAY, way >> accesses.WAY_BITS & accesses.WAY)
     return _race(launch, replace(event, record=record, extra=site, lanes=lanes), "memory", remedy, foreign)
 
 

@@ -26,7 +26,7 @@ NODES, LINKS = 1 << 20, 1 << 22  # most nodes and links of a launch, all workers
 MARGIN = 1 << 12  # nodes and links kept free for what workers add before they check `is_full` again
 LAUNCHES = 63  # most launches that overlap
 STACK, STEPS = 4096, 1 << 20  # most entries on the stack of a walk, most steps of a walk
-RELEASE, OBSERVED, JOINED, OBSERVED_NEAR = range(1, 5)
+RELEASE, OBSERVED, JOINED, OBSERVED_NEAR, OBSERVED_GROUP = range(1, 6)
 LOAD, STORE, STORE_BACK, STORE_FAR = range(4)  # accesses that must be ordered before others
 GROUP_SCOPE, DEVICE_SCOPE, SYSTEM_SCOPE = int(Scope.WORKGROUP), int(Scope.AGENT), int(Scope.SYSTEM)
 
@@ -35,7 +35,8 @@ class OrderNode(Structure):
     """A release, or the head of a list: an observation of a release, or two joined lists."""
 
     _fields_ = (
-        ("kind", c_int64),  # RELEASE, OBSERVED, OBSERVED_NEAR (only releases of its own device) or JOINED
+        # RELEASE, OBSERVED, OBSERVED_NEAR (only releases of its own device), OBSERVED_GROUP (of its own workgroup) or JOINED
+        ("kind", c_int64),
         ("who", c_int64),  # number of the wave in the launch
         ("record", c_int64),  # instruction that released or observed
         ("scope", c_int64),  # scope of its access
@@ -46,6 +47,7 @@ class OrderNode(Structure):
         # Releases only:
         ("begin", c_int64),  # segment: the epoch that it begins
         ("time", c_int64),  # accesses of the wave up to this epoch precede it
+        ("seen", c_int64),  # in tgsplit mode, the list of the observations that its plain loads see
         ("loaded", c_int64),  # loads up to this epoch are complete
         ("complete", c_int64),  # stores up to this epoch are complete
         ("available", c_int64 * LEVELS),  # stores up to this epoch are available to the device, to all devices
@@ -191,10 +193,14 @@ def learn_release(block: Any, slot: int, wave: int, order: Any, view: int, numbe
     first, between = node.who - node.who % block.stride, scope_between(block, node.who, by.who)
     if min(node.scope, by.scope) < between or (by.kind == OBSERVED_NEAR and between == SYSTEM_SCOPE):
         return False
+    if by.kind == OBSERVED_GROUP and between != GROUP_SCOPE:
+        return False
     if block.devices:
         order.met[view] |= 1 << octets(block.launches + node.who // block.stride, 1)[0]
     far = FAR if between == SYSTEM_SCOPE else NEAR  # a release of the device passes on to others what it makes available there
-    if between == GROUP_SCOPE:  # both use one L1, where operations of all waves are in order
+    if between == GROUP_SCOPE and block.split:  # both use one L2
+        learn(block, slot, wave, order, view, node.who, node.loaded, node.complete, node.complete, node.complete)
+    elif between == GROUP_SCOPE:  # both use one L1, where operations of all waves are in order
         learn(block, slot, wave, order, view, node.who, node.time, node.time, node.time, node.time)
     else:
         available = node.available
@@ -204,6 +210,14 @@ def learn_release(block: Any, slot: int, wave: int, order: Any, view: int, numbe
         if first + other != node.who:
             learn(block, slot, wave, order, view, first + other, floor, floor, floors[NEAR] - 1, floors[far] - 1)
     return True
+
+
+@part
+def list_before(block: Any, release: int, by: Any) -> int:
+    """Returns the list of what an observation of a release passes on. An invalidate of the L1 alone shows what the releasing wave
+    itself sees."""
+    node = node_at(block, release)
+    return node.seen if by.kind == OBSERVED_GROUP else node.before
 
 
 @part
@@ -238,7 +252,7 @@ def explore(block: Any, slot: int, wave: int, order: Any, view: int) -> bool:
             count += 1
         elif node.other > 0:
             if learn_release(block, slot, wave, order, view, node.other, node):
-                stack[count] = node_at(block, node.other).before
+                stack[count] = list_before(block, node.other, node)
                 count += 1
         else:
             chain = chain_of(block, -node.other)
@@ -250,9 +264,9 @@ def explore(block: Any, slot: int, wave: int, order: Any, view: int) -> bool:
                 if learn_release(block, slot, wave, order, view, entry.node, node):
                     if count + 4 > STACK or steps > STEPS:
                         return False
-                    stack[count] = node_at(block, entry.node).before
+                    stack[count] = list_before(block, entry.node, node)
                     count += 1
-                    if not visit_first(order, view, -1 - link):
+                    if node.kind != OBSERVED_GROUP and not visit_first(order, view, -1 - link):
                         link = 0
                 if link == 0:
                     chain = next_chain(block, cell)

@@ -55,6 +55,7 @@ class RaceBlock(Structure):
         ("synchronises", c_int64),  # 1 if anything that the launch reaches may observe a release
         ("scopes", c_int64),  # address of a byte for each record: the scope of its access
         ("narrow", c_int64),  # 1 if an atomic access may have a scope that excludes other workgroups
+        ("split", c_int64),  # 1 in tgsplit mode: the waves of a workgroup may be on different CUs, with an L1 each
         ("stores_release", c_int64),  # 1 if atomic stores look like plain ones: before gfx942
         ("through", c_int64 * LEVELS),  # 1 if stores are available to that level when they are complete
         ("waves", c_int64),  # waves of a workgroup
@@ -84,6 +85,7 @@ class WaveOrder(Structure):
     _fields_ = (
         # Nodes: its observations now, at its last invalidate, at its last s_dcache_inv, and at its last invalidate for all devices.
         ("lists", c_int64 * VIEWS),
+        ("near_from", c_int64),  # in tgsplit mode, its observations at its last invalidate of the L1 for any scope
         ("dropped", c_int64),  # its observations at an invalidate of the L2 that none of the L1 has followed
         ("issued", c_int64),  # operations of its vector memory queue up to its latest watched store
         ("load_issued", c_int64),  # operations of that queue up to its latest load
@@ -99,6 +101,7 @@ class WaveOrder(Structure):
         ("available", c_int64 * LEVELS),  # its accesses up to this epoch were written back to each level
         ("segment", c_int64),  # node of its latest segment
         ("release", c_int64),  # node of its latest release
+        ("arrival", c_int64),  # in tgsplit mode, the release of its arrival at a barrier
         ("released_at", c_int64),  # location of its latest release
         ("scalar_floor", c_int64),  # the floor at its last s_dcache_inv
         ("scalar_epoch", c_int64),  # the epoch before its last s_dcache_inv
@@ -117,7 +120,7 @@ class SlotState(Structure):
 
     _fields_ = (
         ("clock", c_int64),  # advances at barriers, releases, write-backs and scalar invalidates
-        ("floor", c_int64),  # the clock at the last barrier
+        ("floor", c_int64),  # the clock at the last barrier; 0 in tgsplit mode, whose barriers order only what is complete
         ("available_floor", c_int64 * LEVELS),  # everything from before this clock was written back to each level
         ("meet_epoch", c_int64),  # number of the barrier, from 1 on, at which waves arrive or last met
         ("meet_record", c_int64),  # its record

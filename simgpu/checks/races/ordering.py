@@ -29,6 +29,7 @@ class ProgramModel(NamedTuple):
 
     scopes: np.ndarray  # (records + 1,) uint8: `Scope` of each record's access
     synchronises: bool  # True if anything that the kernel reaches may observe a release
+    split: bool  # True in tgsplit mode
     narrow: bool  # True if an atomic load or store may have a scope that excludes other workgroups
 
 
@@ -51,12 +52,12 @@ def bits_of(inst: Instruction) -> tuple[str, ...]:
     return tuple(bit for bit in COHERENT_BITS if inst.mods.get(bit))
 
 
-def model_of(program: Program, entry: int, target: str) -> ProgramModel:
-    """Returns the model of the code that a wave reaches from record `entry`, cached with the program."""
-    key = "memory model", entry
+def model_of(program: Program, entry: int, target: str, split: bool) -> ProgramModel:
+    """Returns the model of the code that a wave reaches from record `entry`, cached with the program. split: tgsplit mode"""
+    key = "memory model, tgsplit" if split else "memory model", entry
     if key not in program.kept:
         scopes = np.full(program.count + 1, Scope.AGENT, np.uint8)
-        synchronises = narrow = False
+        synchronises, narrow = split, False
         for at in program.executable(entry):
             inst = program.instructions[at]
             memory = inst.spec.memory
@@ -65,12 +66,12 @@ def model_of(program: Program, entry: int, target: str) -> ProgramModel:
             if memory is None or memory.space not in DEVICE_SPACES:
                 continue
             bits = bits_of(inst)
-            scopes[at] = scope_of(target, memory.op, bits)
+            scopes[at] = scope_of(target, memory.op, bits, split)
             if memory.op != "store" and bits:  # an atomic that returns, or a load past a cache
                 synchronises = True
             if memory.op != "atomic" and bits:
                 narrow |= bool(scopes[at] < Scope.AGENT)
-        program.kept[key] = ProgramModel(scopes, synchronises, narrow)
+        program.kept[key] = ProgramModel(scopes, synchronises, split, narrow)
     model: ProgramModel = program.kept[key]
     return model
 
@@ -100,7 +101,7 @@ def give_order(
     known = lazy_zeros(room * KNOWN_BYTES * VIEWS * slots * waves * shared.waves, sparse=member is not None)
     stack = np.zeros(STACK, np.int64)
     old = target in BEFORE_GFX942
-    block.synchronises, block.stores_release = shared.synchronises, old
+    block.synchronises, block.stores_release, block.split = shared.synchronises, old, shared.model.split
     block.narrow = shared.model.narrow or (member is not None and not old)
     block.through[:] = [needs_no_write_back(target, scope) for scope in (Scope.AGENT, Scope.SYSTEM)]
     block.scopes, block.waves, block.stride, block.total = shared.scopes.ctypes.data, waves, shared.stride, shared.waves

@@ -179,6 +179,9 @@ def place_of_site(launch: Dispatch, site: int) -> tuple[Dispatch, int]:
     return (launch, site) if member is None else (member.launch, site - member.first_site)
 
 
-def needed_scope(launch: Dispatch, other: Dispatch) -> Scope:
-    """Returns the scope that includes the workgroups of two launches."""
+def needed_scope(launch: Dispatch, other: Dispatch, together: bool) -> Scope:
+    """Returns the scope that two waves need to synchronise. other: the launch of the second one. together: True if both are of one
+    workgroup, which matters in tgsplit mode only"""
+    if together and launch.info.descriptor.tg_split:
+        return Scope.WORKGROUP
     return Scope.AGENT if other is launch or other.number == launch.number else Scope.SYSTEM

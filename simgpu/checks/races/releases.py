@@ -11,6 +11,7 @@ from simgpu.checks.races.knowledge import (  # fmt: skip
     KNOWN_BYTES,
     LOAD,
     OBSERVED,
+    OBSERVED_GROUP,
     OBSERVED_NEAR,
     RELEASE,
     SCALAR_STALE,
@@ -24,6 +25,7 @@ from simgpu.checks.races.knowledge import (  # fmt: skip
     known_at,
     knows,
     link_at,
+    new_link,
     new_node,
     node_at,
 )
@@ -48,7 +50,7 @@ from simgpu.checks.waits.in_flight import VM_DONE, VM_ISSUED
 from simgpu.hardware.memory_model import Scope
 from simgpu.machine.runtime import address_of, clear, cold_part, load64, octets, part, words
 
-L2_ALONE = LEVELS  # see `invalidate`
+L2_ALONE, L1_ALONE = LEVELS, LEVELS + 1  # see `invalidate`
 ORDERED_BEFORE = -1  # `ClashCause.lack` of an access that is ordered and visible
 
 
@@ -89,7 +91,7 @@ def new_release(wave: int, block: Any, state: Any, order: Any, who: int, record:
     number = new_node(block, RELEASE, who, site_of(block, record), order.lists[ORDERED], 0)
     node = node_at(block, number)
     node.scope = scope_at(block, node.record)
-    node.time, node.loaded, node.complete = epoch, order.loaded, order.complete
+    node.time, node.loaded, node.complete, node.seen = epoch, order.loaded, order.complete, order.lists[VISIBLE]
     node.floor = state.floor + 1
     for level in range(LEVELS):
         if block.through[level]:
@@ -182,7 +184,8 @@ def write_back(wave: int, state: Any, order: Any, farthest: int) -> None:
 def invalidate(wave: int, block: Any, order: Any, who: int, what: int) -> None:
     """Handles an invalidate: later plain loads see the observed releases, except by observing loads that are still in flight.
 
-    what: NEAR, FAR if other devices' memory is also dropped, L2_ALONE if only the L2 drops it, and not the L1
+    what: NEAR, FAR if other devices' memory is also dropped, L2_ALONE if only the L2 drops it, and not the L1, L1_ALONE if only the
+    L1 drops it
     """
     number, done, waiting = order.lists[ORDERED], load64(wave + VM_DONE), True
     while number and waiting:
@@ -191,8 +194,11 @@ def invalidate(wave: int, block: Any, order: Any, who: int, what: int) -> None:
         if waiting:
             number = node.before
     before, far = order.lists[VISIBLE], order.lists[FAR_VISIBLE]
+    if what == L1_ALONE:
+        show_group(block, order, who, number)
+        return
     if what != L2_ALONE:
-        order.lists[VISIBLE] = number
+        order.lists[VISIBLE] = order.near_from = number
     if block.devices == 0:
         return
     if what == FAR or (what == L2_ALONE and number == before):
@@ -210,6 +216,19 @@ def invalidate(wave: int, block: Any, order: Any, who: int, what: int) -> None:
                 node_at(block, far).scope = node.scope
             number = node.before
         order.lists[FAR_VISIBLE] = far
+
+
+@cold_part
+def show_group(block: Any, order: Any, who: int, last: int) -> None:
+    """Lets plain loads of a wave see the releases of its workgroup among its observations up to `last`."""
+    number, shown = last, order.lists[VISIBLE]
+    while number and number != order.near_from and not is_full(block):
+        node = node_at(block, number)
+        if node.kind == OBSERVED:
+            shown = new_node(block, OBSERVED_GROUP, who, node.record, shown, node.other)
+            node_at(block, shown).scope = node.scope
+        number = node.before
+    order.lists[VISIBLE], order.near_from = shown, last
 
 
 @cold_part
@@ -250,6 +269,32 @@ def meet(block: Any, slot: int, state: Any) -> None:
             differs = differs or order_of(block, slot, wave).lists[view] != first.lists[view]
         if differs and not is_full(block):
             join_lists(block, slot, view)
+
+
+@cold_part
+def arrive(wave: int, block: Any, slot: int, state: Any, me: int, record: int, who: int) -> None:
+    """Handles a wave's arrival at a barrier in tgsplit mode: it releases what is complete."""
+    if not is_full(block):
+        order = order_of(block, slot, me)
+        order.arrival = new_release(wave, block, state, order, who, record, stores_complete(wave, order))
+
+
+@cold_part
+def meet_apart(block: Any, slot: int, first: int) -> None:
+    """Lets all waves that are at a barrier in tgsplit mode observe each other's arrival. first: the first wave's number."""
+    if is_full(block):
+        return
+    link, record = 0, 0
+    for wave in range(block.waves):
+        order = order_of(block, slot, wave)
+        if order.arrival:
+            link, record = new_link(block, order.arrival, link), node_at(block, order.arrival).record
+    for wave in range(block.waves):
+        order = order_of(block, slot, wave)
+        if order.arrival:
+            number = new_node(block, OBSERVED, first + wave, record, order.lists[ORDERED], -link)
+            node_at(block, number).scope = int(Scope.WORKGROUP)
+            order.lists[ORDERED], order.arrival = number, 0
 
 
 @cold_part
@@ -314,7 +359,7 @@ def lack_of(block: Any, area: Any, slot: int, order: Any, tag: int, cell: int, f
     view = ORDERED
     if flags & WRITES == 0 and flags & SCALAR:
         view = SCALAR_VISIBLE
-    elif flags & WRITES == 0 and needed > int(Scope.WORKGROUP) and not passes_caches(block, area, tag, needed):
+    elif flags & WRITES == 0 and (needed > int(Scope.WORKGROUP) or block.split) and not passes_caches(block, area, tag, needed):
         view = FAR_VISIBLE if needed == int(Scope.SYSTEM) else VISIBLE
     what = STORE if written else LOAD
     if written and needed == int(Scope.SYSTEM) and (block.stores_release or not passes_caches(block, area, cell, needed)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from simgpu.checks.races.knowledge import INVALIDATE, NOTHING, SCALAR_STALE, SCOPE, WAIT, WRITE_BACK
-from simgpu.checks.races.overlap import needed_scope, place_of_site
+from simgpu.checks.races.overlap import place_of_site
 from simgpu.engine.positions import location_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.memory_model import BITS, Scope, lowering, scope_of
@@ -21,9 +21,14 @@ class Remedy(NamedTuple):
     text: str
 
 
-# Source words for release, acquire and scope, by the end of the file name, between workgroups of a device and between devices.
+# Source words for release, acquire and scope, by the end of the file name, between waves of a workgroup, between workgroups of a
+# device, and between devices.
 WORDS = {
     (".hip", ".cu", ".cpp", ".h", ".hpp", ".cuh"): {
+        Scope.WORKGROUP: (
+            "__threadfence_block() before it, or __ATOMIC_RELEASE", "__threadfence_block() after it, or __ATOMIC_ACQUIRE",
+            "__HIP_MEMORY_SCOPE_WORKGROUP",
+        ),
         Scope.AGENT: (
             "__threadfence() before it, or __ATOMIC_RELEASE", "__threadfence() after it, or __ATOMIC_ACQUIRE",
             "__HIP_MEMORY_SCOPE_AGENT",
@@ -34,10 +39,12 @@ WORDS = {
         ),
     },
     (".cl",): {
+        Scope.WORKGROUP: ("memory_order_release", "memory_order_acquire", "memory_scope_work_group"),
         Scope.AGENT: ("memory_order_release", "memory_order_acquire", "memory_scope_device"),
         Scope.SYSTEM: ("memory_order_release", "memory_order_acquire", "memory_scope_all_svm_devices"),
     },
     (".py",): {
+        Scope.WORKGROUP: ('sem="release"', 'sem="acquire"', 'scope="cta"'),
         Scope.AGENT: ('sem="release"', 'sem="acquire"', 'scope="gpu"'),
         Scope.SYSTEM: ('sem="release"', 'sem="acquire"', 'scope="sys"'),
     },
@@ -46,49 +53,51 @@ COARSE = (
     "is in coarse-grained memory, which orders nothing between GPUs while kernels run: allocate the flag by hipExtMallocWithFlags "
     "(fine-grained or uncached), hipHostMalloc or hipMallocManaged"
 )
+APART = {Scope.WORKGROUP: "waves of a workgroup", Scope.AGENT: "workgroups", Scope.SYSTEM: "GPUs"}
 WAVEFRONT = Scope.WAVEFRONT.words
 Place = tuple["Dispatch", int]  # a launch and a record of it
 
 
-def remedy_of(launch: Dispatch, other: Dispatch, lack: int, release: int, observed: int) -> Remedy:
+def remedy_of(launch: Dispatch, needed: Scope, lack: int, release: int, observed: int) -> Remedy:
     """Returns the remedy for an access that should have been ordered.
 
-    other: the launch of the other access. lack: NOTHING to SCALAR_STALE. release, observed: numbers of the records that should
-    have ordered them, as nodes hold them
+    needed: the scope of the two waves. lack: NOTHING to SCALAR_STALE. release, observed: numbers of the records that should have
+    ordered them, as nodes hold them
     """
     if lack == NOTHING:
         return Remedy("race", "")
-    releasing, observing, needed = place_of_site(launch, release), place_of_site(launch, observed), needed_scope(launch, other)
+    releasing, observing, split = place_of_site(launch, release), place_of_site(launch, observed), launch.info.descriptor.tg_split
     if lack == SCALAR_STALE:
         return Remedy("stale-read", _scalar(releasing, observing, observed))
     let, saw = _instruction_name(releasing), _instruction_name(observing)
+    scope = needed.words + (" in tgsplit mode" if needed == Scope.WORKGROUP else "")
     releases, acquires, scope_words = _words(releasing, needed)
-    fence = lowering(launch.arch, "fence", "acq_rel", needed)
+    fence = lowering(launch.arch, "fence", "acq_rel", needed, split)
     back = " and ".join((*fence.before, "s_waitcnt vmcnt(0)"))
     if lack == SCOPE:
-        has, apart = [_scope(place) for place in (releasing, observing)], "GPUs" if needed == Scope.SYSTEM else "workgroups"
+        has, apart = [_scope(place) for place in (releasing, observing)], APART[needed]
         if min(has) >= needed:
             return Remedy("race", f"{let} is observed by {saw}, but what it writes {COARSE}")
         return Remedy(
             "race", f"{let} has scope {has[0].words} and {saw} scope {has[1].words}, which order nothing between {apart}: "
-            f"both need scope {needed.words}{scope_words}",
+            f"both need scope {scope}{scope_words}",
         )  # fmt: skip
     if lack == WAIT:
         return Remedy(
             "race", f"release without vmcnt: {let} does not wait until the earlier access is complete, so that {saw} orders "
-            f"nothing: {back} needed before the release, scope {needed.words}{releases}",
+            f"nothing: {back} needed before the release, scope {scope}{releases}",
         )  # fmt: skip
     if lack == WRITE_BACK:
         where = "another GPU's" if needed == Scope.SYSTEM else "another XCD's"
         return Remedy(
             "stale-read", f"ordered by {let} and {saw}, but the store has scope {WAVEFRONT} and may still be in {where} L2: "
-            f"{back} needed before the release, scope {needed.words}{releases}",
+            f"{back} needed before the release, scope {scope}{releases}",
         )  # fmt: skip
     assert lack == INVALIDATE
-    has_scope = scope_of(launch.arch, "load", ()).words
+    has_scope = scope_of(launch.arch, "load", (), split).words
     return Remedy(
         "stale-read", f"ordered by {let} and {saw}, but the load has scope {has_scope} and may find an "
-        f"older copy in its caches: {' and '.join(fence.after)} needed after the acquire, scope {needed.words}{acquires}",
+        f"older copy in its caches: {' and '.join(fence.after)} needed after the acquire, scope {scope}{acquires}",
     )  # fmt: skip
 
 
@@ -111,7 +120,8 @@ def _scope(place: Place) -> Scope:
     launch, record = place
     inst: Instruction | None = launch.instruction(record)
     assert inst is not None and inst.spec.memory is not None
-    return scope_of(launch.arch, inst.spec.memory.op, [bit for bit in BITS if inst.mods.get(bit)])
+    bits = [bit for bit in BITS if inst.mods.get(bit)]
+    return scope_of(launch.arch, inst.spec.memory.op, bits, launch.info.descriptor.tg_split)
 
 
 def _words(place: Place, needed: Scope) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ import pytest
 import simgpu
 from simgpu import asm, operators
 from simgpu.hardware.errors import LaunchError
+from tests.simgpu.checks import test_split_workgroups as split_workgroups
 from tests.simgpu.checks.test_device_scope import GROUPS, SOURCE
 from tests.simgpu.checks.test_memory_model import BLOCKS, NEW, OLD, ORDERED, PASS_ON, TARGETS, WEAKENED, built, expected
 from tests.support.device_library import compiled
@@ -58,6 +59,20 @@ def test_a_seed_gives_the_same_bytes_every_time() -> None:
     weak = WEAKENED["split-K only releases"]
     first, again = ([out.tobytes() for out in results(weak.kernel, "gfx942", range(8), (weak.old, weak.new))] for _ in range(2))
     assert first == again and len(set(first)) > 1
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
+@pytest.mark.parametrize("kernel", split_workgroups.KERNELS)
+def test_waves_of_split_workgroups_have_l1s_of_their_own(kernel: str, target: str) -> None:
+    """Code that LLVM compiled for other workgroups gives wrong bytes in tgsplit mode."""
+    def right(how: str, seed: int) -> bool:
+        _, out = split_workgroups.launched(kernel, target, how, weak=seed)
+        want = split_workgroups.expected(kernel)
+        return np.array_equal(out[: len(want)], want)
+
+    seeds = range(examples(20))
+    assert all(right(how, seed) for how in ("plain", "split") for seed in seeds)
+    assert not all(right("marked", seed) for seed in range(60))
 
 
 @functools.cache

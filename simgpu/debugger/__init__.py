@@ -14,6 +14,7 @@
     marks.py        registers that hold elements of the source's variables, in kernels compiled with marks
     debugger.py     the debugger: breakpoints, watchpoints, steps forward and backward
     objects.py      parts of variables, and the registers and memory that hold them
+    dynamic_lds.py  arrays of dynamic LDS, by the declarations in a source
     locals.py       variables of HIP and OpenCL sources, by debug information
     assign.py       changes registers, variables and memory of the stopped workgroup
     variables.py    values of the source's variables at a moment, in kernels with marks

@@ -55,6 +55,7 @@ class Debugger(Moment):
         kernel.check_buffers(args)
         self.kernel, self.geometry, self.args = kernel, geometry, list(args)
         self.source = source
+        self.sources: Callable[[str], list[str] | None] = lambda name: None  # lines of a source file, None if it is not known
         self.names = named_buffers(kernel.arguments, args) if names is None else names
         self.breakpoints: dict[int, Breakpoint] = {}
         self._numbers = 0

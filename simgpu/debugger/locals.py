@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simgpu.debugger.dynamic_lds import dynamic_arrays
 from simgpu.debugger.objects import MOST_ELEMENTS, Fixed, Object, part_of, storage_of, target
 from simgpu.hardware.code_object.locals import Local
 from simgpu.hardware.code_object.types import Type
@@ -54,6 +55,8 @@ def local_values(debugger: Debugger, wave: int | None = None) -> list[LocalValue
         if local.name not in found or (found[local.name].object is None and not local.is_global):
             held = _object(debugger, local, number)
             found[local.name] = LocalValue(local.name, local.function, held, local.is_global)
+    for array in dynamic_arrays(debugger, address, number):
+        found.setdefault(array.name, LocalValue(array.name, "", array))
     for name, passed in _arguments(debugger):
         if name not in found or found[name].object is None or found[name].is_global:
             found[name] = LocalValue(name, "", replace(passed, type=types[name]) if _fits(types.get(name), passed) else passed)

@@ -91,7 +91,9 @@ class Subject:
         from simgpu import debug
 
         with progress(f"preparing {self.kernel.title}"):
-            return debug(self.kernel, **self.call, group=group, source=self.source, names=self.names)
+            made = debug(self.kernel, **self.call, group=group, source=self.source, names=self.names)
+        made.sources = partial(source_lines, folders=self.folders)
+        return made
 
 
 def subject(verb: str, what: str, rest: list[str], step: str | None = None, last: bool = False) -> Subject:

@@ -11,7 +11,7 @@
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(most, ...) __attribute__((amdgpu_flat_work_group_size(1, most)))
 #define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
-
+#define __align__(bytes) __attribute__((aligned(bytes)))
 typedef __SIZE_TYPE__ size_t;
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;

@@ -43,7 +43,11 @@ def abbreviate(name: str) -> str:
 
 
 def without_parameters(name: str) -> str:
-    """Returns a name without result `void`, parameters and blanks: scale<float> of `void scale<float>(float*, int)`."""
+    """Returns a name without result `void`, parameters, and blanks other than between words.
+
+    >>> without_parameters("void sort<unsigned long, float>(unsigned long*, int)")
+    'sort<unsigned long,float>'
+    """
     text = name.removeprefix("void ")
     depth = 0
     for at, character in enumerate(text):
@@ -51,7 +55,7 @@ def without_parameters(name: str) -> str:
         if character == "(" and not depth and not text.startswith("(anonymous namespace)", at):
             text = text[:at]
             break
-    return "".join(text.split())
+    return re.sub(r"(?<!\w) | (?!\w)", "", " ".join(text.split()))
 
 
 def parameter_types(name: str) -> tuple[str, ...]:
@@ -108,7 +112,7 @@ def spellings(name: str) -> tuple[str, ...]:
     whole = demangle(name).removeprefix("void ")
     short = without_parameters(whole)
     bare = _collapse(short, "<", ">").replace("<…>", "")
-    return "".join(whole.split()), short, bare, bare.rpartition("::")[2]
+    return tuple("".join(each.split()) for each in (whole, short, bare, bare.rpartition("::")[2]))
 
 
 def _collapse(name: str, opening: str, closing: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
@@ -196,7 +197,7 @@ def group(findings: Iterable[Finding]) -> list[Finding]:
     most frequent finding of a group remains, with the next two places and the number of pairs. Groups are in the order of their
     first findings.
     """
-    found = list(findings)
+    found = _with_origins(findings)
     leader = list(range(len(found)))
 
     def root(at: int) -> int:
@@ -217,6 +218,23 @@ def group(findings: Iterable[Finding]) -> list[Finding]:
     for at, finding in enumerate(found):
         groups.setdefault(root(at), []).append(finding)
     return [of_one_cause(sorted(group, key=lambda f: -f.count)) for group in groups.values()]
+
+
+def _with_origins(findings: Iterable[Finding]) -> list[Finding]:
+    """Returns the findings. Uninitialized data of unknown origin counts with data at the same place whose load is known."""
+    found = list(findings)
+    known: dict[tuple[object, ...], int] = {}
+    for at, finding in enumerate(found):
+        if finding.kind == "uninitialized" and finding.other_pc is not None:
+            known.setdefault((finding.pc, finding.severity), at)
+    kept = {}
+    for at, finding in enumerate(found):
+        unknown = finding.kind == "uninitialized" and finding.other_pc is None
+        kept[at] = known.get((finding.pc, finding.severity), at) if unknown else at
+    counts = Counter[int]()
+    for at, to in kept.items():
+        counts[to] += found[at].count
+    return [replace(finding, count=counts[at]) for at, finding in enumerate(found) if kept[at] == at]
 
 
 def _pair_of(finding: Finding) -> tuple[str, ...]:

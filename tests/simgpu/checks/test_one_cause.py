@@ -77,3 +77,14 @@ def test_copies_of_a_pair_are_one_finding() -> None:
     (result,) = sarif([first], "k.co")["runs"][0]["results"]
     assert result["properties"]["pairs"] == 40 and len(result["relatedLocations"]) == 1 + len(first.places) == 3
     assert result["relatedLocations"][1]["message"]["text"] == "the same cause, seen once: ds_read_b32 v2, v1"
+
+
+def test_unknown_origins_count_with_the_known_one_of_their_place() -> None:
+    """In a wave whose last lanes are off, a register may hold only undefined bits: then its load is not known."""
+    first, other = made("uninitialized", 8, None, count=1), made("uninitialized", 4, None, count=5)
+    merged = group([other, first, made("uninitialized", 8, 2, count=21), made("race", 8, None)])
+    assert [(f.kind, f.pc, f.other_pc, f.count) for f in merged] == [
+        ("uninitialized", 4, None, 5), ("uninitialized", 8, 2, 22), ("race", 8, None, 1),
+    ]  # fmt: skip
+    noted = [made("uninitialized", 8, None, severity="note"), made("uninitialized", 8, 2)]
+    assert len(group(noted)) == 2

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -260,24 +261,35 @@ class Staging:
         k_left: SGPR, k of the view from the tile's first k on.
         """
         k, layout = self.k, self.layout
-        if self.bits:  # whole blocks of k, of elements that share bytes
-            left = k.s.alloc("bytes of k left")
-            k.s_mul_i32(left, k_left, self.bits)
-            k.s_lshr_b32(left, left, 3)
-            self._load_elements(left)
-            k.s.free(left)
-            return
         short, loaded = k.new_label(f"{layout.name}_short_rows"), k.new_label(f"{layout.name}_loaded")
-        if layout.vec > 1:
+        if self.short_rows:
             k.s_cmp_lt_i32(self.length, layout.vec)
             k.s_cbranch_scc1(short)
-        self._load_to_row_ends(k_left)
-        if layout.vec > 1:
+        with self._counted(k_left) as left:
+            self._load_to_row_ends(left)
+        if self.short_rows:
             k.s_branch(loaded)
             k.label(short)
             k.comment(f"rows of less than {layout.vec} elements: element by element")
             self._load_elements(k_left)
             k.label(loaded)
+
+    @property
+    def short_rows(self) -> bool:
+        """True if rows may be shorter than a chunk. Those of MX formats have at least a block, which is not."""
+        return self.layout.vec > 1 and not self.bits
+
+    @contextmanager
+    def _counted(self, k_left: Reg) -> Iterator[Reg]:
+        """Yields an SGPR with k_left as the layout counts: in elements, or in bytes if elements share them."""
+        if not self.bits:
+            yield k_left
+            return
+        left = self.k.s.alloc("bytes of k left")
+        self.k.s_mul_i32(left, k_left, self.bits)
+        self.k.s_ashr_i32(left, left, 3)
+        yield left
+        self.k.s.free(left)
 
     def _load_to_row_ends(self, k_left: Reg) -> None:
         """Loads the next tile by chunks. Those that a row's end cuts are loaded earlier; `move_ends` moves them to the front."""
@@ -309,22 +321,24 @@ class Staging:
     def move_ends(self, k_left: Reg) -> None:
         """Moves the elements of chunks that `load_clipped` loaded earlier to their places. k_left: as for that tile."""
         k, layout, moved = self.k, self.layout, self.k.new_label(f"{self.layout.name}_moved")
-        if layout.vec == 1 or self.bits:
+        if layout.vec == 1:
             return
-        k.s_cmp_lt_i32(self.length, layout.vec)
-        k.s_cbranch_scc1(moved)
+        if self.short_rows:
+            k.s_cmp_lt_i32(self.length, layout.vec)
+            k.s_cbranch_scc1(moved)
         limit, rest = k.s.alloc("limit"), k.s.alloc("elements of a row's last chunk")
-        k.s_and_b32(rest, k_left if layout.k_contiguous else self.rows_left, layout.vec - 1)
-        k.s_cbranch_scc0(moved)
-        for number, unit in enumerate(self.units):
-            index, left, step = self._place_in_row(unit, k_left)
-            k.s_sub_u32(limit, left, rest)
-            k.s_sub_u32(limit, limit, step)
-            k.v_cmp_eq_u32("vcc", limit, index)
-            k.s_mov_b64("exec", "vcc", note="lanes with the row's last chunk")
-            for j in range(layout.depth):
-                move_to_front(k, self._target(number, j, 0, layout.vec), rest, layout.element)
-        k.s_mov_b64("exec", -1)
+        with self._counted(k_left) as counted:
+            k.s_and_b32(rest, counted if layout.k_contiguous else self.rows_left, layout.vec - 1)
+            k.s_cbranch_scc0(moved)
+            for number, unit in enumerate(self.units):
+                index, left, step = self._place_in_row(unit, counted)
+                k.s_sub_u32(limit, left, rest)
+                k.s_sub_u32(limit, limit, step)
+                k.v_cmp_eq_u32("vcc", limit, index)
+                k.s_mov_b64("exec", "vcc", note="lanes with the row's last chunk")
+                for j in range(layout.depth):
+                    move_to_front(k, self._target(number, j, 0, layout.vec), rest, layout.element)
+                k.s_mov_b64("exec", -1, note="all lanes compare the next unit's place")
         k.label(moved)
         k.s.free(limit, rest)
 

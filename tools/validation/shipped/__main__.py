@@ -47,7 +47,8 @@ class ShippedOutcome:
         late: list[object] = [seeds, len(self.wrong)] if seeds else ["", ""]
         late += ["", ""] if first is None else [first, f"{self.late[first]:.2g}"]
         found = ", ".join(f"{count} {kind}" for kind, count in self.findings.items()) or "silent" if checked else ""
-        return PurePosixPath(self.path).stem, f"{self.error:.2g}", self.bound, *late, found
+        name = " ".join([*self.path.split("/")[1:2], PurePosixPath(self.path).stem])  # the target first
+        return name, f"{self.error:.2g}", self.bound, *late, found
 
 
 def outcome(case: ShippedCase, path: str, seeds: Iterable[int], checked: bool = False) -> ShippedOutcome:

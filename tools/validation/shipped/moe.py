@@ -24,10 +24,11 @@ class ExpertLayer:
 
     tile: int  # inner columns of a workgroup
     tokens: int = 40
-    width: int = 512
+    width: int = 512  # a multiple of 512: the kernels take pairs of 256 columns
     inner: int = 0  # inner columns (default: of one workgroup)
     experts: int = 4
     top: int = 2  # experts of a token
+    persistent: int = 0  # workgroups of a `_ps_` object, which share the blocks; 0: one for each block and tile
 
     def __call__(self, path: Path, board: str) -> ShippedCase:
         """Returns the launch of a code object."""
@@ -39,12 +40,14 @@ class ExpertLayer:
         chosen = np.argsort(rng.random((tokens, experts)))[:, : self.top]
         weights = rng.uniform(0.1, 1, chosen.shape).astype(np.float32)
         sorting = self._sorted(chosen, weights)
+        parts = inner // self.tile
         values: list[str | int | float | None] = [
             "O", "X", "GU", "XC", "D", "XQ", "GUQ", "DQ", None, "STP", "SW", "SEP", width, inner, tokens, experts,
             width, width, inner, 2 * width, 2 * inner * width, inner * width, 8 * inner, 4 * width, 4 * inner,
-            self.top, 0, inner // self.tile,
+            self.top, self.persistent // parts * parts, parts,
         ]  # fmt: skip
-        launch = ShippedLaunch(path, "", board, (inner // self.tile, len(sorting["SEP"]), 1), values)
+        grid = (self.persistent, 1, 1) if self.persistent else (parts, len(sorting["SEP"]), 1)
+        launch = ShippedLaunch(path, "", board, grid, values)
         whole = {name: given[name].astype(np.float64) * scales[f"{name}Q"][..., None] for name in shapes}
         want = np.zeros((tokens, width))
         for token, place in np.ndindex(chosen.shape):

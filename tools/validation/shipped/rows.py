@@ -63,10 +63,15 @@ ATTENTION = {
     "gfx950/fmha_v3_fwd/fwd_hd128_bf16": ForwardAttention(512, 2),
     "gfx950/fmha_v3_fwd/fwd_hd128_bf16_causal": ForwardAttention(512, 2, causal=True),
 }
-TILES = {"gfx942": (128, 256, 512), "gfx950": (192, 256, 512)}
-MOE = {
-    f"{arch}/fmoe/silu/fmoe_bf16_pertokenFp8_g1u1_vs_silu_1tg_32x{tile}": ExpertLayer(tile)
-    for arch, tiles in TILES.items() for tile in tiles
+FP8_EXPERTS = "fmoe/silu/fmoe_bf16_pertokenFp8_g1u1_vs_silu_1tg"
+TILES = (128, 192, 256, 512)
+UNITS = {"gfx942": 304, "gfx950": 256}  # compute units: the workgroups of a persistent launch
+# gfx950's 32x128 is wrong: its second product never writes its tiles to LDS. So is ps_32x256, whose 256 workgroups are no
+# multiple of the three tiles of a block: block 85's first tile is added twice (docs/notes/2026-11-26-late-mode.md).
+MOE = {f"{arch}/{FP8_EXPERTS}_32x{tile}": ExpertLayer(tile) for arch in UNITS for tile in TILES} | {
+    f"{arch}/{FP8_EXPERTS}_ps_32x128": ExpertLayer(128, inner=256, persistent=units) for arch, units in UNITS.items()
+} | {
+    f"gfx950/{FP8_EXPERTS}_ps_32x256": ExpertLayer(256, tokens=600, inner=768, experts=128, top=1, persistent=UNITS["gfx950"]),
 }  # fmt: skip
 ROWS = (
     *(ShippedRow(f"hsa/{arch}/mla/{name}.co", step) for arch, steps in MLA.items() for name, step in steps.items()),

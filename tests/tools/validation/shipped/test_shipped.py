@@ -142,3 +142,11 @@ def test_a_layer_of_experts_is_compared_with_the_sum_over_sorted_rows() -> None:
     assert len(given["SEP"]) * 32 == len(given["STP"]) == given["XC"][0] and (given["STP"] >> 24 <= 2).all()
     got = total.astype(ml_dtypes.bfloat16).view(np.uint16)
     assert case.error({"O": got}) < 0.004 and case.error({"O": np.roll(got, 1)}) > 0.1
+
+
+def test_persistent_workgroups_share_whole_blocks() -> None:
+    """AITER's grid has all workgroups; the kernel's argument has those that whole blocks take."""
+    case = ExpertLayer(32, tokens=5, width=64, inner=96, experts=3, persistent=8)(Path("k.co"), "mi300x")
+    assert case.launch.grid == (8, 1, 1) and list(case.launch.values[-2:]) == [6, 3]
+    case = ExpertLayer(32, tokens=5, width=64, inner=96, experts=3)(Path("k.co"), "mi300x")
+    assert case.launch.grid == (3, len(case.inputs["SEP"]), 1) and list(case.launch.values[-2:]) == [0, 3]

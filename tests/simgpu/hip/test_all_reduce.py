@@ -22,6 +22,12 @@ def fences(before: str, after: str) -> tuple[str, ...]:
     return (*RELAXED, *(f"-D{name}={FENCE.format(order, scope)}" for name, order, scope in words if scope != "-"))
 
 
+def past_caches(stored: int = 16, loaded: int = 16, data: int = 3) -> tuple[str, ...]:
+    """Returns options of all_reduce.hip: buffer accesses with these cache bits, and relaxed flags after a wait. data: memory"""
+    words = f"-DSTORED={stored}", f"-DLOADED={loaded}", f"-DDATA={data}"
+    return (*RELAXED, *words, '-DBEFORE=asm volatile("s_waitcnt vmcnt(0)" ::: "memory")')
+
+
 RIGHT = {
     "as written": (), "fences": fences("", ""), "fine-grained flags": ("-DFLAGS=1",), "uncached data": ("-DDATA=3",),
     "uncached data, fences": ("-DDATA=3", *fences("", "")),
@@ -78,7 +84,31 @@ def test_checked_mode_reports_what_is_weakened_and_nothing_else(target: str, nam
         assert (done.stdout, done.stderr, done.returncode) == ("PASS\n", "", 0)
         return
     assert done.returncode == 1 and said[target != "gfx90a"] in done.stderr, done.stderr
-    assert "all_reduce.hip:55" in done.stderr and "all_reduce.hip:57" in done.stderr
+    assert_places(done.stderr)
+
+
+def assert_places(text: str) -> None:
+    """Checks that findings name the lines that store and load the parts."""
+    lines = (PROGRAMS / "all_reduce.hip").read_text().splitlines()
+    for words in ("STORE_PART(ranks", "LOAD_PART(ranks"):
+        (number,) = (at for at, line in enumerate(lines, 1) if words in line)
+        assert f"all_reduce.hip:{number}" in text, text
+
+
+@pytest.mark.parametrize("target", [pytest.param("gfx950", marks=pytest.mark.exhaustive), "gfx942"])
+def test_buffer_accesses_past_the_caches(target: str) -> None:
+    """They need a wait only, if their memory is fine-grained."""
+    done = run(target, 2, "--check", options=past_caches())
+    assert (done.stdout, done.stderr, done.returncode) == ("PASS\n", "", 0)
+    back = "buffer_wbl2 sc0 sc1 and s_waitcnt vmcnt(0) needed before the release, scope system"
+    for options, said in (
+        (past_caches(stored=0), "the store has scope wavefront and may still be in another GPU's L2: " + back),
+        (past_caches(loaded=0), "buffer_inv sc0 sc1 needed after the acquire, scope system"),
+        (past_caches(data=0), back),
+    ):
+        done = run(target, 2, "--check", options=options)
+        assert done.returncode == 1 and said in done.stderr, done.stderr
+        assert_places(done.stderr)
 
 
 def test_weak_mode_has_an_l2_for_each_device() -> None:

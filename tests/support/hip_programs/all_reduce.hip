@@ -25,6 +25,14 @@
 #ifndef DATA
 #define DATA 0
 #endif
+#ifdef STORED  // cache bits of accesses to `partial` by buffer instructions, as quick-reduce kernels make them: 16 is sc1
+#define RESOURCE(AT) __builtin_amdgcn_make_buffer_rsrc(AT, 0, 4 * PART, 0x27000)
+#define STORE_PART(AT, PLACE, VALUE) __builtin_amdgcn_raw_buffer_store_b32(VALUE, RESOURCE(AT), 4 * (PLACE), 0, STORED)
+#define LOAD_PART(AT, PLACE) (int)__builtin_amdgcn_raw_buffer_load_b32(RESOURCE(AT), 4 * (PLACE), 0, LOADED)
+#else
+#define STORE_PART(AT, PLACE, VALUE) AT[PLACE] = VALUE
+#define LOAD_PART(AT, PLACE) AT[PLACE]
+#endif
 
 enum { MOST = 8, BLOCKS = 2, THREADS = 128, PART = BLOCKS * THREADS };
 
@@ -52,9 +60,9 @@ __global__ void all_reduce(Ranks ranks, int *result, int rank, int count, unsign
     meet<__ATOMIC_RELAXED, __ATOMIC_RELAXED>(ranks, rank, count, number);  // inputs are of earlier kernels, as are the reads of `partial`
     int sum = 0;
     for (int i = 0; i < count; i++) sum += (int)number * ranks.input[i][rank * PART + at];
-    ranks.partial[rank][at] = sum;
+    STORE_PART(ranks.partial[rank], at, sum);
     meet<PUT, SEE>(ranks, rank, count, number + 1);
-    for (int i = 0; i < count; i++) result[i * PART + at] = ranks.partial[i][at];
+    for (int i = 0; i < count; i++) result[i * PART + at] = LOAD_PART(ranks.partial[i], at);
 }
 
 __global__ void fill(int *out, int rank) { out[index()] = (rank + 1) * (index() % 11 + 1); }

@@ -55,11 +55,18 @@ class PackedPart(RowPart):
 
     def load(self, resource: Reg, name: str) -> None:
         """Loads the part into registers; 0 past the buffer's end."""
+        done = self.k.new_label("loaded")
+        with self._if_odd("load_odd", resource, self.bytes, done):
+            self._load_wide(resource, name)
+            self._load_last(resource, self.scratch[0])
+            self._place_last(resource, self.scratch[0])
+        self._load_wide(resource, name)
+        self.k.label(done)
+
+    def _load_wide(self, resource: Reg, name: str) -> None:
         for group, address, immediate in self._addresses(self.bytes):
             self.k.emit(f"buffer_load_{DWORDS[group.width // PACKING]}", self._group_registers(group), address, resource, 0,
                         offen=True, offset=immediate, note=_columns(name, group))  # fmt: skip
-        self._load_last(resource, self.scratch[0])
-        self._place_last(resource, self.scratch[0])
 
     def _dword(self, group: LoadGroup, i: int, stored: bool = False) -> Reg:
         return self._group_registers(group)[i]

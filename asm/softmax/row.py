@@ -8,6 +8,7 @@ A raw buffer that ends with the row clips both, by dwords. So the last 16-bit el
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 
@@ -103,32 +104,46 @@ class RowPart:
 
         All loads are issued before the first is waited for.
         """
+        if self.bytes > 2:
+            self._start_loads(parts, name)
+            return
+        k, done = self.k, self.k.new_label("loaded")
+        lasts = [self.scratch[i] for i in range(len(parts))]
+        with self._if_odd("load_odd", parts[0][1], self.bytes, done):
+            self._start_loads(parts, name)
+            for (part, resource), last in zip(parts, lasts, strict=True):
+                part._load_last(resource, last)
+            for (part, resource), last in zip(parts, lasts, strict=True):
+                part._place_last(resource, last)
+                part._unpack()
+        self._start_loads(parts, name)
+        for part, _ in parts:
+            part._unpack()
+        k.label(done)
+
+    @contextmanager
+    def _if_odd(self, name: str, resource: Reg, element: int, back: str) -> Iterator[None]:
+        """Emits a block, out of line, for rows that end with half a dword. back: the label after it."""
+        with self.k.out_of_line(name, back) as start:
+            yield
+        self.k.s_bitcmp1_b32(resource[2], log2(element))
+        self.k.s_cbranch_scc1(start)
+
+    def _start_loads(self, parts: Sequence[tuple[RowPart, Reg]], name: str) -> None:
         for part, resource in parts:
             part._load_wide(resource, name)
-        if self.bytes > 2:
-            return
-        for (part, resource), last in zip(parts, (self.scratch[i] for i in range(self.scratch.count)), strict=False):
-            part._load_last(resource, last)
-        for (part, resource), last in zip(parts, (self.scratch[i] for i in range(self.scratch.count)), strict=False):
-            part._place_last(resource, last)
-            part._unpack()
 
     def _dword(self, group: LoadGroup, i: int, stored: bool = False) -> Reg:
         """Returns dword i of a group as loaded or, if `stored`, as it will be stored."""
         return self.registers[group.start + i + (0 if stored else group.width - group.width // 2)]
 
     def _load_last(self, resource: Reg, last: Reg) -> None:
-        """Loads the row's last element into a VGPR of all lanes, if it is half a dword."""
-        k, done = self.k, self.k.new_label("last_loaded")
-        with k.out_of_line("load_last", done) as start:
-            at = k.s.alloc("last element")
-            k.s_sub_u32(at, resource[2], self.bytes)
-            k.v_mov_b32(last, at)
-            k.buffer_load_ushort(last, last, resource, 0, offen=True, note="the row's last element, half a dword")
-            k.s.free(at)
-        k.s_bitcmp1_b32(resource[2], log2(self.bytes))
-        k.s_cbranch_scc1(start)
-        k.label(done)
+        """Loads the row's last element into a VGPR of all lanes."""
+        k, at = self.k, self.k.s.alloc("last element")
+        k.s_sub_u32(at, resource[2], self.bytes)
+        k.v_mov_b32(last, at)
+        k.buffer_load_ushort(last, last, resource, 0, offen=True, note="the row's last element, half a dword")
+        k.s.free(at)
 
     def _place_last(self, resource: Reg, last: Reg) -> None:
         """Moves what `_load_last` loaded to its dword, in the lane that holds the last element."""
@@ -141,7 +156,7 @@ class RowPart:
                 self.k.v_cndmask_b32(held, held, last, "vcc")
 
         limit = self.k.s.alloc("limit")
-        self._at_last("place_last", resource, self.bytes, place)
+        self._at_last(resource, self.bytes, place)
         self.k.s.free(limit)
 
     def _store_last(self, resource: Reg) -> None:
@@ -152,23 +167,22 @@ class RowPart:
                 self.k.buffer_store_short(self._dword(group, i, stored=True), address, resource, 0, offen=True,
                                           offset=immediate + 2 * self.stored_bytes * i, note="lower halves of dwords")  # fmt: skip
 
-        self._at_last("store_last", resource, self.stored_bytes, store)
+        done = self.k.new_label("stored")
+        with self._if_odd("store_last", resource, self.stored_bytes, done):
+            self._at_last(resource, self.stored_bytes, store)
+        self.k.label(done)
 
-    def _at_last(self, name: str, resource: Reg, element: int, move: Callable[[LoadGroup, Reg, int], None]) -> None:
-        """Emits `move` of the group with the row's last element, out of line for rows that end with half a dword."""
-        k, done = self.k, self.k.new_label(f"{name}_done")
-        with k.out_of_line(name, done) as start:
-            for group, address, immediate in self._addresses(element, [group for group in self.groups if group.width > 1] or None):
-                other, first = k.new_label("other_group"), WAVEFRONT * group.start * element
-                k.s_cmp_le_u32(resource[2], first)
-                k.s_cbranch_scc1(other)
-                k.s_cmp_gt_u32(resource[2], first + WAVEFRONT * group.width * element)
-                k.s_cbranch_scc1(other)
-                move(group, address, immediate)
-                k.label(other)
-        k.s_bitcmp1_b32(resource[2], log2(element))
-        k.s_cbranch_scc1(start)
-        k.label(done)
+    def _at_last(self, resource: Reg, element: int, move: Callable[[LoadGroup, Reg, int], None]) -> None:
+        """Emits `move` of the group with the row's last element."""
+        k = self.k
+        for group, address, immediate in self._addresses(element, [group for group in self.groups if group.width > 1] or None):
+            other, first = k.new_label("other_group"), WAVEFRONT * group.start * element
+            k.s_cmp_le_u32(resource[2], first)
+            k.s_cbranch_scc1(other)
+            k.s_cmp_gt_u32(resource[2], first + WAVEFRONT * group.width * element)
+            k.s_cbranch_scc1(other)
+            move(group, address, immediate)
+            k.label(other)
 
     def _unpack(self) -> None:
         """Unpacks the elements that `_load_wide` loaded into the upper registers of each group, one per register."""

@@ -15,7 +15,7 @@ from simgpu.asm import EmittedKernel
 from simgpu.engine.finding import Finding
 from simgpu.tools.cli import main
 
-SIZES = (33, 17, 19)
+SIZES = (33, 32, 64)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from simgpu.asm.parts.integer_math import log2, scalar_modulo
 from simgpu.asm.parts.lanes import wave_number
 from simgpu.asm.softmax.merge import STATES, RowState
 from simgpu.asm.softmax.packed import PackedPart
-from simgpu.asm.softmax.row import RowPart, Window
+from simgpu.asm.softmax.row import RowPart, Window, whole_dwords
 from simgpu.asm.softmax.short import ShortRows, ShortState, places
 from simgpu.asm.softmax.wide import WideRowPart, WideState
 from simgpu.asm.visitor import emit
@@ -162,20 +162,21 @@ class SoftmaxEmitter(Visitor):
             k.s_cmp_ge_u32(self.row, self.arguments["rows"])
             k.s_cbranch_scc1(self.end)
             self._part_column()
+        aligned = whole_dwords(k, self.arguments, self.bytes) if 2 in self.bytes.values() else None
         kinds = p.element.name, p.element_y.name
         count = plan.lane_elements
         if isinstance(self.state, WideState):
             parts: list[RowPart] = [WideRowPart(k, self.registers, k.work_item, offset, self.state)]
         elif unpacked:
-            parts = [PackedPart(k, p.element.name, self.registers, unpacked, k.work_item, offset, self.scratch,
+            parts = [PackedPart(k, p.element.name, self.registers, unpacked, k.work_item, offset, self.scratch, aligned,
                                 self.arguments["factor"])]  # fmt: skip
         else:
             each = [self.registers[i * count : (i + 1) * count] for i in range(plan.in_flight)]
             if plan.rows_load > 1:
                 at = places(k, plan, self.arguments)
-                parts = [ShortRows(k, kinds, registers, at, offset, self.scratch, plan.lanes_row) for registers in each]
+                parts = [ShortRows(k, kinds, registers, at, offset, self.scratch, aligned, plan.lanes_row) for registers in each]
             else:
-                parts = [RowPart(k, kinds, registers, k.work_item, offset, self.scratch) for registers in each]
+                parts = [RowPart(k, kinds, registers, k.work_item, offset, self.scratch, aligned) for registers in each]
         self._band()
         self.rows = [
             WaveRow(part, state, k.s.alloc("X buffer", 4), k.s.alloc("Y buffer", 4))

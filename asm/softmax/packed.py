@@ -34,11 +34,12 @@ class PackedPart(RowPart):
     """
 
     def __init__(
-        self, k: KernelBuilder, kind: str, registers: Reg, unpacked: Reg, lane: Reg, offset: Reg, scratch: Reg, factor: Reg,
+        self, k: KernelBuilder, kind: str, registers: Reg, unpacked: Reg, lane: Reg, offset: Reg, scratch: Reg, aligned: Reg | None,
+        factor: Reg,
     ) -> None:  # fmt: skip
         self.k, self.kind, self.registers, self.unpacked = k, kind, registers, unpacked
         self.bytes = self.stored_bytes = dtype(kind).bytes
-        self.lane, self.offset, self.scratch, self.factor = lane, offset, scratch, factor
+        self.lane, self.offset, self.scratch, self.aligned, self.factor = lane, offset, scratch, aligned, factor
         self.groups = groups(PACKING * registers.count, LOAD_BYTES // self.bytes)
         self.narrowing = None if kind == "f16" else Narrowing(k, kind)
 
@@ -55,18 +56,11 @@ class PackedPart(RowPart):
 
     def load(self, resource: Reg, name: str) -> None:
         """Loads the part into registers; 0 past the buffer's end."""
-        done = self.k.new_label("loaded")
-        with self._if_odd("load_odd", resource, self.bytes, done):
-            self._load_wide(resource, name)
-            self._load_last(resource, self.scratch[0])
-            self._place_last(resource, self.scratch[0])
-        self._load_wide(resource, name)
-        self.k.label(done)
-
-    def _load_wide(self, resource: Reg, name: str) -> None:
         for group, address, immediate in self._addresses(self.bytes):
             self.k.emit(f"buffer_load_{DWORDS[group.width // PACKING]}", self._group_registers(group), address, resource, 0,
                         offen=True, offset=immediate, note=_columns(name, group))  # fmt: skip
+        self._load_last(resource, self.scratch[0])
+        self._place_last(resource, self.scratch[0])
 
     def _dword(self, group: LoadGroup, i: int, stored: bool = False) -> Reg:
         return self._group_registers(group)[i]

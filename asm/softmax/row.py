@@ -2,12 +2,13 @@
 
 Register r of a lane holds column 64·s + width·lane + i of the part, where r = s + i is in a group of `width` registers that
 starts at s. Groups are as wide as a 128-bit load, and narrower at the end, so that loads and stores are contiguous over the wave.
-A raw buffer that ends with the row clips both, by dwords. So the last 16-bit element of an odd number is moved on its own.
+A raw buffer that ends with the row clips both, by dwords. So the last 16-bit element of an odd number is moved on its own. The
+code for such rows is apart: rows of whole dwords (`whole_dwords`) do not run any of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
@@ -48,6 +49,24 @@ class Window:
     everywhere: bool  # True if any register may hold a column outside; False: only the last group's
 
 
+def whole_dwords(k: KernelBuilder, arguments: Mapping[str, Reg], nbytes: Mapping[str, int]) -> Reg:
+    """Returns an SGPR that is 0 if n, or pointers and strides of 2-byte elements, are not multiples of 4 bytes.
+
+    nbytes: bytes of an element by array.
+    """
+    aligned = k.s.alloc("rows of whole dwords")
+    narrow = [name for name in ("X", "Y") if nbytes[name] == 2]
+    k.s_mov_b32(aligned, arguments["n"])
+    for name in narrow:
+        k.s_or_b32(aligned, aligned, arguments[f"ld{name.lower()}"])
+    k.s_lshl_b32(aligned, aligned, 1)
+    for name in narrow:
+        k.s_or_b32(aligned, aligned, arguments[name][0])
+    k.s_and_b32(aligned, aligned, 3)
+    k.s_cselect_b32(aligned, 0, 1, note="elements in pairs?")
+    return aligned
+
+
 class RowPart:
     """Emits the code for one part of a row.
 
@@ -56,14 +75,15 @@ class RowPart:
         lane        VGPR, lane·16
         offset      a VGPR
         scratch     four VGPRs
+        aligned     SGPR, 0 if rows of 16-bit elements may end with half a dword; None if there are none
     """
 
     def __init__(
-        self, k: KernelBuilder, kinds: tuple[str, str], registers: Reg, lane: Reg, offset: Reg, scratch: Reg
+        self, k: KernelBuilder, kinds: tuple[str, str], registers: Reg, lane: Reg, offset: Reg, scratch: Reg, aligned: Reg | None
     ) -> None:
         self.k, self.kind, self.registers, self.lane, self.offset = k, kinds[0], registers, lane, offset
         self.bytes, self.stored_bytes = (dtype(kind).bytes for kind in kinds)
-        self.scratch = scratch
+        self.scratch, self.aligned = scratch, aligned
         self.groups = groups(registers.count, LOAD_BYTES // self.bytes)
         self.narrowing = Narrowing(k, kinds[1]) if self.stored_bytes == 2 else None
 
@@ -104,46 +124,57 @@ class RowPart:
 
         All loads are issued before the first is waited for.
         """
-        if self.bytes > 2:
+        if self.aligned is None or self.bytes > 2:
             self._start_loads(parts, name)
             return
-        k, done = self.k, self.k.new_label("loaded")
-        lasts = [self.scratch[i] for i in range(len(parts))]
-        with self._if_odd("load_odd", parts[0][1], self.bytes, done):
+        with self._by_pairs("load") as odd:
+            self._start_loads(parts, name)
+            for part, _ in parts:
+                part._unpack()
+            odd()
+            lasts = [self.scratch[i] for i in range(len(parts))]
             self._start_loads(parts, name)
             for (part, resource), last in zip(parts, lasts, strict=True):
                 part._load_last(resource, last)
             for (part, resource), last in zip(parts, lasts, strict=True):
                 part._place_last(resource, last)
                 part._unpack()
-        self._start_loads(parts, name)
-        for part, _ in parts:
-            part._unpack()
-        k.label(done)
-
-    @contextmanager
-    def _if_odd(self, name: str, resource: Reg, element: int, back: str) -> Iterator[None]:
-        """Emits a block, out of line, for rows that end with half a dword. back: the label after it."""
-        with self.k.out_of_line(name, back) as start:
-            yield
-        self.k.s_bitcmp1_b32(resource[2], log2(element))
-        self.k.s_cbranch_scc1(start)
 
     def _start_loads(self, parts: Sequence[tuple[RowPart, Reg]], name: str) -> None:
         for part, resource in parts:
             part._load_wide(resource, name)
+
+    @contextmanager
+    def _by_pairs(self, name: str) -> Iterator[Callable[[], None]]:
+        """Emits two blocks: one for rows of whole dwords, one for others. Yields a call that ends the first."""
+        k, odd, done = self.k, self.k.new_label(f"{name}_odd"), self.k.new_label(f"{name}_done")
+
+        def other() -> None:
+            k.s_branch(done)
+            k.label(odd)
+
+        assert self.aligned is not None
+        k.s_cmp_eq_u32(self.aligned, 0)
+        k.s_cbranch_scc1(odd)
+        yield other
+        k.label(done)
 
     def _dword(self, group: LoadGroup, i: int, stored: bool = False) -> Reg:
         """Returns dword i of a group as loaded or, if `stored`, as it will be stored."""
         return self.registers[group.start + i + (0 if stored else group.width - group.width // 2)]
 
     def _load_last(self, resource: Reg, last: Reg) -> None:
-        """Loads the row's last element into a VGPR of all lanes."""
-        k, at = self.k, self.k.s.alloc("last element")
-        k.s_sub_u32(at, resource[2], self.bytes)
-        k.v_mov_b32(last, at)
-        k.buffer_load_ushort(last, last, resource, 0, offen=True, note="the row's last element, half a dword")
-        k.s.free(at)
+        """Loads the row's last element into a VGPR of all lanes, if it is half a dword."""
+        k, done = self.k, self.k.new_label("last_loaded")
+        with k.out_of_line("load_last", done) as start:
+            at = k.s.alloc("last element")
+            k.s_sub_u32(at, resource[2], self.bytes)
+            k.v_mov_b32(last, at)
+            k.buffer_load_ushort(last, last, resource, 0, offen=True, note="the row's last element, half a dword")
+            k.s.free(at)
+        k.s_bitcmp1_b32(resource[2], log2(self.bytes))
+        k.s_cbranch_scc1(start)
+        k.label(done)
 
     def _place_last(self, resource: Reg, last: Reg) -> None:
         """Moves what `_load_last` loaded to its dword, in the lane that holds the last element."""
@@ -156,7 +187,7 @@ class RowPart:
                 self.k.v_cndmask_b32(held, held, last, "vcc")
 
         limit = self.k.s.alloc("limit")
-        self._at_last(resource, self.bytes, place)
+        self._at_last("place_last", resource, self.bytes, place)
         self.k.s.free(limit)
 
     def _store_last(self, resource: Reg) -> None:
@@ -167,22 +198,23 @@ class RowPart:
                 self.k.buffer_store_short(self._dword(group, i, stored=True), address, resource, 0, offen=True,
                                           offset=immediate + 2 * self.stored_bytes * i, note="lower halves of dwords")  # fmt: skip
 
-        done = self.k.new_label("stored")
-        with self._if_odd("store_last", resource, self.stored_bytes, done):
-            self._at_last(resource, self.stored_bytes, store)
-        self.k.label(done)
+        self._at_last("store_last", resource, self.stored_bytes, store)
 
-    def _at_last(self, resource: Reg, element: int, move: Callable[[LoadGroup, Reg, int], None]) -> None:
-        """Emits `move` of the group with the row's last element."""
-        k = self.k
-        for group, address, immediate in self._addresses(element, [group for group in self.groups if group.width > 1] or None):
-            other, first = k.new_label("other_group"), WAVEFRONT * group.start * element
-            k.s_cmp_le_u32(resource[2], first)
-            k.s_cbranch_scc1(other)
-            k.s_cmp_gt_u32(resource[2], first + WAVEFRONT * group.width * element)
-            k.s_cbranch_scc1(other)
-            move(group, address, immediate)
-            k.label(other)
+    def _at_last(self, name: str, resource: Reg, element: int, move: Callable[[LoadGroup, Reg, int], None]) -> None:
+        """Emits `move` of the group with the row's last element, out of line for rows that end with half a dword."""
+        k, done = self.k, self.k.new_label(f"{name}_done")
+        with k.out_of_line(name, done) as start:
+            for group, address, immediate in self._addresses(element, [group for group in self.groups if group.width > 1] or None):
+                other, first = k.new_label("other_group"), WAVEFRONT * group.start * element
+                k.s_cmp_le_u32(resource[2], first)
+                k.s_cbranch_scc1(other)
+                k.s_cmp_gt_u32(resource[2], first + WAVEFRONT * group.width * element)
+                k.s_cbranch_scc1(other)
+                move(group, address, immediate)
+                k.label(other)
+        k.s_bitcmp1_b32(resource[2], log2(element))
+        k.s_cbranch_scc1(start)
+        k.label(done)
 
     def _unpack(self) -> None:
         """Unpacks the elements that `_load_wide` loaded into the upper registers of each group, one per register."""
@@ -205,15 +237,23 @@ class RowPart:
 
     def store(self, resource: Reg, name: str) -> None:
         """Rounds the registers to the type and stores them. Overwrites them."""
-        if self.narrowing is None:
+        if self.narrowing is None or self.aligned is None:
             self._store_wide(resource, name)
             return
+        with self._by_pairs("store") as odd:
+            self._pack(self.narrowing)
+            self._store_wide(resource, name)
+            odd()
+            self._pack(self.narrowing)
+            self._store_wide(resource, name)
+            self._store_last(resource)
+
+    def _pack(self, narrowing: Narrowing) -> None:
+        """Rounds pairs to the type, into the lower registers of each group."""
         for group in self.groups:
             for i in range(group.width // 2):
                 low, high = group.start + 2 * i, group.start + 2 * i + 1
-                self.narrowing.pack(self.registers[group.start + i], self.registers[low], self.registers[high], self.scratch[0])
-        self._store_wide(resource, name)
-        self._store_last(resource)
+                narrowing.pack(self.registers[group.start + i], self.registers[low], self.registers[high], self.scratch[0])
 
     def _store_wide(self, resource: Reg, name: str) -> None:
         for group, address, immediate in self._addresses(self.stored_bytes):

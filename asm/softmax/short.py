@@ -67,9 +67,9 @@ class ShortRows(RowPart):
 
     def __init__(
         self, k: KernelBuilder, kinds: tuple[str, str], registers: Reg, places: LanePlaces, offset: Reg, scratch: Reg,
-        lanes_row: int,
+        aligned: Reg | None, lanes_row: int,
     ) -> None:  # fmt: skip
-        super().__init__(k, kinds, registers, places.x, offset, scratch)
+        super().__init__(k, kinds, registers, places.x, offset, scratch, aligned)
         self.places, self.lanes_row = places, lanes_row
 
     @property

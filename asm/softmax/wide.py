@@ -161,7 +161,7 @@ class WideRowPart(RowPart):
     def __init__(self, k: KernelBuilder, registers: Reg, lane: Reg, offset: Reg, state: WideState) -> None:
         self.k, self.kind, self.lane, self.offset, self.state = k, "f64", lane, offset, state
         self.bytes = self.stored_bytes = 4 * WORDS
-        self.scratch, self.narrowing = state.scratch, None
+        self.scratch, self.aligned, self.narrowing = state.scratch, None, None
         self.words = registers
         self.registers = registers[0 : registers.count // WORDS]  # only its count is used
         self.groups = groups(self.registers.count, LOAD_BYTES // self.bytes)

@@ -17,7 +17,7 @@ import numpy as np
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.timing.code import STORE, STREAM, CodeColumns
-from simgpu.timing.front import Front, front_times, turns
+from simgpu.timing.front import Front, Timetable, front_times, turns
 from simgpu.timing.trace import CLOCKS, COUNT, FIRST, HASH, LINE_BYTES, Trace, number_values
 
 VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
@@ -111,19 +111,19 @@ class Shares:
 def shares(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
     resident: int, warm: bool, whole: Sequence[tuple[Trace, ServedAccesses]] = (), front: Front | None = None,
-    stage: np.ndarray | None = None,
+    table: Timetable | None = None,
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU.
 
     warm: True if an earlier launch left in the last cache what fits there. whole: workgroups that ran to their ends; the fraction
     of stores comes from these if no workgroup in `traces` executed a store. front: for whole, consecutive workgroups of a launch of
-    several rounds; without it, `traces` begin together with empty caches. stage: when their waves access memory, see `stages`.
+    several rounds; without it, `traces` begin together with empty caches. table: when their waves access memory.
 
     A CU's bytes in flight divided by the latency are its rate (Little's law). So within one latency a workgroup
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
     its way.
     """
-    tallies, footprint, lines = _replay_all(traces, served, code, chip, row, resident, front, stage)
+    tallies, footprint, lines = _replay_all(traces, served, code, chip, row, resident, front, table)
     asked, passed, fetched, behind, memory = tallies
     last = chip.mall_bytes or chip.l2_bytes * chip.xcds
     if warm and footprint <= last:
@@ -145,7 +145,7 @@ def shares(
 
 def _replay_all(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
-    resident: int, front: Front | None, stage: np.ndarray | None,
+    resident: int, front: Front | None, table: Timetable | None,
 ) -> tuple[np.ndarray, int, np.ndarray]:  # fmt: skip
     """Returns the tallies of `_l2` by instruction, (5, n), of a mean round; the bytes of the distinct lines; and for each
     instruction the lines of L2 per request, an access's lines counted once.
@@ -155,33 +155,35 @@ def _replay_all(
     """
     count = len(code.unit)
     if not traces:
-        return np.zeros((5, count), np.int64), 0, np.ones(count)
-    requests, ends, parts, known = _requests(traces, served, code, chip, row)
+        return np.zeros((5, count)), 0, np.ones(count)
+    requests, ends, waves, parts, known = _requests(traces, served, code, chip, row)
     fresh = np.diff(requests.lines, prepend=-1) != 0
     fresh |= (np.diff(requests.accesses, prepend=-1) != 0) | (np.diff(requests.askers, prepend=-1) != 0)
     each = np.bincount(requests.owners[fresh], minlength=count) / np.maximum(1, np.bincount(requests.owners, minlength=count))
-    window = row.in_flight // row.l2_line // max(1, resident)
+    window = row.in_flight / row.l2_line / max(1, resident)  # lines of a workgroup
     sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
-    sizes = chip.xcds, sets, row.l2_ways, window, (chip.mall_bytes or LIMITLESS) // row.l2_line
+    sizes = chip.xcds, sets, row.l2_ways, (chip.mall_bytes or LIMITLESS) // row.l2_line
 
-    def replay(order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS)) -> tuple[np.ndarray, int]:
-        seen, tallies = np.full(known, -1, np.int64), np.zeros((5, count), np.int64)
-        _l2(tuple(requests), order, times, counted, sizes, seen, tallies)
+    def replay(
+        window: float, order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS)
+    ) -> tuple[np.ndarray, int]:
+        seen, tallies = np.full(known, -1, np.int64), np.zeros((5, count))
+        _l2(tuple(requests), order, times, counted, window, sizes, seen, tallies)
         return tallies, int(np.count_nonzero(seen >= 0)) * row.l2_line
 
     together = min(len(traces), front.together) if front else len(traces)
-    cold, footprint = replay(*turns(ends[: together + 1]))
-    if front is None or stage is None or len(traces) <= together:
+    cold, footprint = replay(window, *turns(ends[: together + 1]))
+    if front is None or table is None or len(traces) <= together:
         return cold, footprint, each
-    steady, footprint = replay(*front_times(ends, parts, together, stage))
+    steady, footprint = replay(table.latency, *front_times(ends, waves, parts, together, table))
     return (cold + (front.rounds - 1) * steady) / front.rounds, footprint, each
 
 
 def _requests(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines
-) -> tuple[Requests, np.ndarray, np.ndarray, int]:
-    """Returns the requests to L2, where each workgroup's end, the part of its wave's accesses that precede each, 0 to 1, and the
-    number of distinct lines."""
+) -> tuple[Requests, np.ndarray, np.ndarray, np.ndarray, int]:
+    """Returns the requests to L2, where each workgroup's end, each one's wave, the part of its wave's accesses that precede it, 0
+    to 1, and the number of distinct lines."""
     shift = (row.l2_line // LINE_BYTES).bit_length() - 1
     ends = np.cumsum([0, *(len(one.lines) for one in served)])
     lines = np.concatenate([one.lines for one in served]).astype(np.int64) >> shift
@@ -198,7 +200,7 @@ def _requests(
     xcds = np.repeat(np.array([trace.group % chip.xcds for trace in traces], np.uint8), np.diff(ends))
     places, known = number_values(lines)
     kinds = (code.flags & (STORE | STREAM)).astype(np.uint8)
-    return Requests(lines, places, owners, askers, accesses, xcds, kinds), ends, parts, len(known)
+    return Requests(lines, places, owners, askers, accesses, xcds, kinds), ends, np.concatenate(waves), parts, len(known)
 
 
 def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColumns) -> np.ndarray:
@@ -258,13 +260,15 @@ LIMITLESS = 1 << 60  # bytes
 
 
 @numba.njit(cache=True, nogil=True)
-def _l2(requests, order, times, counted, sizes, seen, tallies):  # type: ignore[no-untyped-def]
-    """Sends requests in their order through the caches of their XCDs; times are in lines of a workgroup.
+def _l2(requests, order, times, counted, window, sizes, seen, tallies):  # type: ignore[no-untyped-def]
+    """Sends requests in their order through the caches of their XCDs.
+
+    window: how long a line is on its way, in the unit of `times`. Who requests it meanwhile waits for the rest of that.
 
     counted: the first time at which requests are tallied, and the end of these times.
     """
     lines, places, owners, askers, accesses, xcds, kinds = requests
-    count, sets, ways, window, mall = sizes
+    count, sets, ways, mall = sizes
     tags = np.full((count, sets, ways), -1, np.int64)
     used = np.zeros((count, sets, ways), np.int64)
     filled = np.zeros((count, sets, ways), np.int64)
@@ -311,6 +315,7 @@ def _l2(requests, order, times, counted, sizes, seen, tallies):  # type: ignore[
         # A wave that repeats an instruction has the line that the instruction loaded before, unless the same load requested it.
         by = filler[xcd, index, oldest]
         again = hit and askers[by] == askers[place] and accesses[by] != accesses[place]
-        if time - filled[xcd, index, oldest] < window and not again:
-            tallies[BEHIND, owner] += one
-            tallies[MEMORY, owner] += one and time - seen[places[place]] < window
+        rest = 1 - (time - filled[xcd, index, oldest]) / window
+        if rest > 0 and not again:
+            tallies[BEHIND, owner] += one * rest
+            tallies[MEMORY, owner] += one * max(0.0, min(rest, 1 - (time - seen[places[place]]) / window))

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 
 from simgpu.hardware.timing_rules.issue import Kind
+from simgpu.timing import state
 from simgpu.timing.code import CodeColumns
 
 TURN_LINES = 16  # lines that a workgroup requests in its turn, if workgroups begin together
@@ -27,42 +28,63 @@ class Front:
     rounds: float  # workgroups of the launch divided by `together`
 
 
-def stages(log: np.ndarray, ends: np.ndarray, code: CodeColumns) -> np.ndarray:
-    """Returns when waves execute the parts of their memory accesses, float64 (STAGES,): 0 at the workgroup's begin, 1 at its end.
+@dataclass(frozen=True)
+class Timetable:
+    """When the waves of a workgroup in the middle of a launch access memory, by the CU model."""
 
-    log, ends: see `simgpu.timing.state.CuResult`. The first half of the workgroups is left out: they began together.
+    clocks: np.ndarray  # float64 (waves, STAGES): mean clocks from the workgroup's begin to each part of a wave's accesses
+    life: float  # mean clocks from a workgroup's begin to its end
+    latency: float  # clocks of a load from memory, with the queue before it
+
+    def times(self, waves: np.ndarray, parts: np.ndarray) -> np.ndarray:
+        """Returns the clocks of requests since their workgroups began. waves, parts: see `front_times`."""
+        at = np.clip(parts * STAGES - 0.5, 0, STAGES - 1)
+        low = np.minimum(at.astype(int), STAGES - 2)
+        first, second = self.clocks[waves, low], self.clocks[waves, low + 1]
+        return np.asarray(first + (second - first) * (at - low))
+
+
+def timetable(log: np.ndarray, ends: np.ndarray, code: CodeColumns, waves: int, resident: int, latency: float) -> Timetable | None:
+    """Returns the timetable of a CU, or None if no wave accesses memory.
+
+    log, ends: see `simgpu.timing.state.CuResult`. The first half of the workgroups is left out, because they began together, and
+    the last `resident`, because nothing takes the places of those that end.
     """
-    log = log[log[:, 5] >= len(ends) // 2]
-    wave, number, came, issued, _, group = log[np.argsort(log[:, 5], kind="stable")].T
-    _, first, of = np.unique(group, return_index=True, return_inverse=True)
-    begin = np.minimum.reduceat(came, first)[of]
-    progress = (issued - begin) / np.maximum(1, ends[group] - begin)
-    asked = code.kind[number] == Kind.VMEM
-    progress, owner = progress[asked], (group * (1 + wave.max(initial=0)) + wave)[asked]
-    order = np.argsort(owner, kind="stable")
-    _, starts, counts = np.unique(owner[order], return_index=True, return_counts=True)
-    each = np.repeat(counts, counts)
-    part = (np.arange(len(order)) - np.repeat(starts, counts) + 0.5) / each
-    sums, found = (np.bincount((part * STAGES).astype(int), weight, STAGES) for weight in (progress[order], None))
-    known = found > 0
-    at = np.arange(STAGES)
-    return np.interp(at, at[known], sums[known] / found[known]) if known.any() else (at + 0.5) / STAGES
+    first, end = len(ends) // 2, max(len(ends) // 2 + 1, len(ends) - resident)
+    log = log[(log[:, 5] >= first) & (log[:, 5] < end)]
+    begins = np.full(max(0, end - first), state.NEVER)
+    np.minimum.at(begins, log[:, 5] - first, log[:, 2])
+    asked = log[code.kind[log[:, 1]] == Kind.VMEM]
+    if not len(asked):
+        return None
+    group, wave = asked[:, 5] - first, asked[:, 0] % waves
+    sums, found = np.zeros((waves, STAGES)), np.zeros((waves, 1))
+    for owner in np.unique(group * waves + wave):
+        clocks = asked[group * waves + wave == owner, 3] - begins[owner // waves]
+        sums[owner % waves] += np.interp(_middles(STAGES), _middles(len(clocks)), clocks)
+        found[owner % waves] += 1
+    mean = sums / np.maximum(1, found)
+    mean[found[:, 0] == 0] = mean[found[:, 0] > 0].mean(0)  # of waves without accesses among these workgroups
+    return Timetable(mean, float((ends[first:end] - begins).mean()), latency)
+
+
+def _middles(count: int) -> np.ndarray:
+    """Returns the middles of `count` equal parts of 0 to 1."""
+    return (np.arange(count) + 0.5) / count
 
 
 def front_times(
-    ends: np.ndarray, parts: np.ndarray, together: int, stage: np.ndarray
+    ends: np.ndarray, waves: np.ndarray, parts: np.ndarray, together: int, table: Timetable
 ) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
-    """Returns the order of requests, their times in lines of a workgroup, and the begin and end of the last round's times.
+    """Returns the order of requests, their times in clocks, and the begin and end of the last round's times.
 
-    ends: end of each workgroup's requests, after a 0; parts: part of its wave's accesses that precede each request, 0 to 1; stage:
-    see `stages`.
+    ends: end of each workgroup's requests, after a 0; waves: of each request; parts: part of its wave's accesses that precede each
+    request, 0 to 1.
     """
-    groups = len(ends) - 1
-    lines = float(np.diff(ends).mean())
-    begins = np.repeat(np.arange(groups) / together, np.diff(ends))
-    times = ((begins + np.interp(parts, (np.arange(STAGES) + 0.5) / STAGES, stage)) * lines).astype(np.int64)
-    end = int(groups / together * lines)  # then no workgroup would begin any more
-    return np.argsort(times, kind="stable"), times, (end - int(lines), end)
+    groups = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+    times = (groups * (table.life / together) + table.times(waves, parts)).astype(np.int64)
+    end = int((len(ends) - 1) / together * table.life)  # then no workgroup would begin any more
+    return np.argsort(times, kind="stable"), times, (end - int(table.life), end)
 
 
 @numba.njit(cache=True, nogil=True)

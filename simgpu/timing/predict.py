@@ -19,8 +19,8 @@ from simgpu.timing import state
 from simgpu.timing.caches import ServedAccesses, Shares, shares, vector_cache, written_fraction
 from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
-from simgpu.timing.front import Front, stages
-from simgpu.timing.gpu import Gpu, Load, Mechanisms, settle
+from simgpu.timing.front import Front, Timetable, timetable
+from simgpu.timing.gpu import Gpu, Load, Mechanisms, quiet_config, settle
 from simgpu.timing.trace import Trace
 from simgpu.timing.without import NOTHING, Without
 
@@ -186,22 +186,28 @@ def _replay(
     replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, warm, whole)
     traffic = replay()
     if sampled.front:
-        stage = _stages(sampled, code, row, resident, found, traffic)
-        traffic = replay(sampled.front, stage)
+        traffic = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))
     return found, traffic
 
 
-def _stages(
+def _timetable(
     sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, found: Sequence[ServedAccesses], traffic: Shares
-) -> np.ndarray:
-    """Returns when waves access memory, see `simgpu.timing.front.stages`: by a CU in the middle of the launch."""
+) -> Timetable | None:
+    """Returns when waves access memory, by a CU in the middle of the launch."""
     chip, on = sampled.chip, Mechanisms()
     groups = min(STAGED_ROUNDS * resident, _modelled_groups(sampled, resident))
     stand = nearest_samples([trace.group for trace in sampled.whole], min(sampled.groups, MOST_QUEUED))
     work = _work(sampled.whole, found, mix_samples(stand, groups))
-    gpu = Gpu(chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, chip.clock_mhz)
-    result = gpu.run(groups, gpu.active, events=groups * max(map(len, sampled.whole)))
-    return stages(result.log, result.ends, code)
+    quiet = Gpu(chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, chip.clock_mhz)
+
+    def run(load: Load) -> tuple[tuple[Load, state.CuResult], Load, float]:
+        gpu = replace(quiet, load=load)
+        result = gpu.run(groups, gpu.active, events=groups * max(map(len, sampled.whole)))
+        return (load, result), gpu.load_of(result), 0.0
+
+    load, result = settle(run)
+    latency = float(quiet_config(row, on, chip.clock_mhz, load)["latency"][0, -1])
+    return timetable(result.log, result.ends, code, sampled.used.waves, resident, latency)
 
 
 def _modelled_groups(sampled: SampledLaunch, resident: int) -> int:

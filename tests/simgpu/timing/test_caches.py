@@ -37,7 +37,7 @@ def test_workgroups_that_share_lines_wait_for_them_together() -> None:
     xcds = hardware.target("mi300x").xcds
     found = served([streaming(group * xcds, 0, 64) for group in range(4)])  # all of one XCD
     assert found.past[:, 0] == pytest.approx([0.25, 1.0])
-    assert found.late[:, 0] == pytest.approx([1.0, 1.0])
+    assert found.late[:, 0] == pytest.approx([1.0, 1.0], abs=0.01)
     apart = served([streaming(group * xcds, group << 16, 64) for group in range(4)])
     assert apart.past[:, 0] == pytest.approx([1.0, 1.0]) == apart.late[:, 0]
 
@@ -45,7 +45,7 @@ def test_workgroups_that_share_lines_wait_for_them_together() -> None:
 def test_xcds_fetch_shared_lines_once_from_memory() -> None:
     found = served([streaming(group, 0, 64) for group in range(4)])
     assert found.past[:, 0] == pytest.approx([1.0, 0.25])
-    assert found.late[:, 0] == pytest.approx([1.0, 1.0])
+    assert found.late[:, 0] == pytest.approx([1.0, 1.0], abs=0.01)
 
 
 def test_lines_of_long_ago_are_there() -> None:
@@ -78,7 +78,7 @@ def test_a_load_waits_for_all_of_a_line_that_it_brings() -> None:
     chip, row = hardware.target("mi210"), pipelines("gfx90a")
     trace, code = streaming(0, 0, 64), columns({0: (LOAD, 1)}, 1, row)
     found = shares([trace], [vector_cache(trace, code, row, 1)], code, chip, row, 1, False)
-    assert found.late[:, 0] == pytest.approx([1.0, 1.0])
+    assert found.late[:, 0] == pytest.approx([1.0, 1.0], abs=0.01)
 
 
 def test_a_line_that_is_read_and_stored_to_is_drawn_and_written_back_once() -> None:

@@ -12,14 +12,15 @@ from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing.caches import ServedAccesses, shares
 from simgpu.timing.code import columns
-from simgpu.timing.front import STAGES, Front, front_times, stages, turns
+from simgpu.timing.front import STAGES, Front, Timetable, front_times, timetable, turns
 from simgpu.timing.trace import Trace
 
 LOAD = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=8, counts_vm=True)
 STORE = replace(LOAD, store=True)
 MI210, ROW = hardware.target("mi210"), pipelines("gfx90a")
 LINE = ROW.l2_line // 64  # 64-byte lines of a line of L2
-EVEN = (np.arange(STAGES) + 0.5) / STAGES
+LATENCY = 1.0  # clocks
+EVEN = Timetable(100 * (np.arange(STAGES)[None] + 0.5) / STAGES, 100, LATENCY)  # 100 clocks, evenly filled with accesses
 
 
 def test_workgroups_that_begin_together_take_turns_of_sixteen_lines() -> None:
@@ -29,25 +30,49 @@ def test_workgroups_that_begin_together_take_turns_of_sixteen_lines() -> None:
 
 
 def test_a_front_begins_a_workgroup_when_another_ends() -> None:
-    """Two workgroups at a time, of ten requests each: the second begins after half of the first."""
-    order, times, counted = front_times(np.arange(0, 50, 10), np.tile(np.arange(10) / 10, 4), 2, EVEN)
-    assert times[10:20].tolist() == [5 + time for time in times[:10]]
+    """Two workgroups at a time, of ten requests and 100 clocks each: the second begins after half of the first."""
+    waves, parts = np.zeros(40, int), np.tile((np.arange(10) + 0.5) / 10, 4)
+    order, times, counted = front_times(np.arange(0, 50, 10), waves, parts, 2, EVEN)
+    assert times[:10].tolist() == list(range(5, 100, 10))
+    assert times[10:20].tolist() == [50 + time for time in times[:10]]
     assert sorted(order.tolist()) == list(range(40)) and (np.diff(times[order]) >= 0).all()
-    assert counted == (10, 20)
+    assert counted == (100, 200)
 
 
-def test_stages_are_when_waves_access_memory() -> None:
-    """A wave of each of four workgroups waits for 60 of 100 clocks, then loads twice in ten; only later workgroups count."""
+def test_a_timetable_is_when_waves_access_memory() -> None:
+    """A wave of each of six workgroups waits for 60 of 100 clocks, then loads twice in ten; only the fourth and fifth count."""
     code = columns({0: (LOAD, 1), 1: (Issue(Unit.VALU), 1)}, 2, ROW)
     events = [(1, 0, 4), (0, 4, 60), (0, 64, 70)]  # number, clocks at which the wave comes to it and issues it
     rows = [
         (0, number, at + came, at + issued, at + issued + 4, group)
-        for group, at in enumerate([0, 0, 2000, 3000]) for number, came, issued in events
+        for group, at in enumerate([0, 0, 0, 2000, 3000, 9000]) for number, came, issued in events
     ]  # fmt: skip
-    ends = np.array([900, 950, 2100, 3100])
-    found = stages(np.array(rows, np.int64), ends, code)
-    assert found[0] == pytest.approx(0.6) and found[-1] == pytest.approx(0.7)
-    assert stages(np.zeros((0, 6), np.int64), np.zeros(0, np.int64), code).tolist() == EVEN.tolist()
+    ends = np.array([900, 950, 990, 2100, 3100, 9999])
+    found = timetable(np.array(rows, np.int64), ends, code, 1, 1, 570)
+    assert found and found.clocks[0, [0, -1]].tolist() == [60, 70]
+    assert (found.life, found.latency) == (100, 570)
+    assert timetable(np.zeros((0, 6), np.int64), np.zeros(0, np.int64), code, 1, 1, 570) is None
+
+
+def test_waves_of_a_workgroup_have_times_of_their_own() -> None:
+    table = Timetable(np.array([[0.0] * STAGES, [30.0] * STAGES]), 100, LATENCY)
+    _, times, _ = front_times(np.array([0, 2]), np.array([0, 1]), np.array([0.5, 0.5]), 1, table)
+    assert times.tolist() == [0, 30]
+
+
+@pytest.mark.parametrize(("after", "late"), [(1, 0.99), (10, 0.9), (75, 0.25), (100, 0), (500, 0)])
+def test_a_line_on_its_way_is_waited_for_as_long_as_it_still_takes(after: int, late: float) -> None:
+    """Pairs of workgroups load a line each, the second `after` clocks after the first; a load takes 100."""
+    code = columns({0: (LOAD, 1)}, 1, ROW)
+    ends = np.array([0, 1])
+    traces, served = [], []
+    for group in range(40):
+        lines = np.array([group // 2 * LINE], np.uint32)
+        traces.append(Trace(np.zeros(1, np.uint32), ends, np.zeros((1, 6), np.int32), ends, lines, True, group))
+        served.append(ServedAccesses(np.zeros((1, 3), np.int32), lines, np.zeros(1, np.int32)))
+    table = Timetable(np.zeros((1, STAGES)), 2 * after, 100)
+    found = shares(traces, served, code, MI210, ROW, 1, False, (), Front(2, 1e9), table)
+    assert found.late[0, 0] == pytest.approx((1 + late) / 2, abs=0.01)
 
 
 def planes(l2_bytes: float, stored: Issue | None, together: int = 32, size: int = 128) -> float:

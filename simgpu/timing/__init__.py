@@ -1,20 +1,20 @@
 """Predicts the time of a launch by a model of a compute unit (CU) and of the GPU around it. Its input is traces as arrays.
 
-code.py          a kernel's instructions as columns: units, clocks, counters
-trace.py         what the waves of a workgroup executed
-caches.py        the cache level that serves each line of a trace
-front.py         the order in which workgroups that run together request lines
-channels.py      the fraction of memory's channels that are busy
-state.py         a compute unit's state: records of waves and units
-units.py         its units, a few functions each
-cu.py            a compute unit, event by event
-dispatch.py      the workgroups that a CU gets, if workgroups differ
-stretches.py     times pieces of code that waves run at the same time
-gpu.py           rounds over the GPU: a CU's part of L2 and memory, which all CUs share
-without.py       causes of waiting switched off, instruction by instruction
-predict.py       the time of a launch by its samples, at the clock that the board holds
-lines.py         clocks and stalls by instruction
-perfetto.py      a timeline of the CU
-speedscope.py    a profile of the CU's clocks, as stacks
-thread_trace.py  a timeline in the format of rocprofv3's thread trace
+    code.py          a kernel's instructions as columns: units, clocks, counters
+    trace.py         what the waves of a workgroup executed
+    caches.py        the cache level that serves each line of a trace
+    front.py         the order in which workgroups that run together request lines
+    channels.py      the fraction of memory's channels that are busy
+    state.py         a compute unit's state: records of waves and units
+    units.py         its units, a few functions each
+    cu.py            a compute unit, event by event
+    dispatch.py      the workgroups that a CU gets, if workgroups differ
+    stretches.py     times pieces of code that waves run at the same time
+    gpu.py           rounds over the GPU: a CU's part of L2 and memory, which all CUs share
+    without.py       causes of waiting switched off, instruction by instruction
+    predict.py       the time of a launch by its samples, at the clock that the board holds
+    lines.py         clocks and stalls by instruction
+    perfetto.py      a timeline of the CU
+    speedscope.py    a profile of the CU's clocks, as stacks
+    thread_trace.py  a timeline in the format of rocprofv3's thread trace
 """

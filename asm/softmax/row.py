@@ -241,14 +241,14 @@ class RowPart:
             self._store_wide(resource, name)
             return
         with self._by_pairs("store") as odd:
-            self._pack(self.narrowing)
+            self._pack_pairs(self.narrowing)
             self._store_wide(resource, name)
             odd()
-            self._pack(self.narrowing)
+            self._pack_pairs(self.narrowing)
             self._store_wide(resource, name)
             self._store_last(resource)
 
-    def _pack(self, narrowing: Narrowing) -> None:
+    def _pack_pairs(self, narrowing: Narrowing) -> None:
         """Rounds pairs to the type, into the lower registers of each group."""
         for group in self.groups:
             for i in range(group.width // 2):

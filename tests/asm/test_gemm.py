@@ -119,6 +119,56 @@ def test_split_k_adds_its_parts(target, name):
     result.check()
 
 
+STAGED_APART = [  # (target, type, transposes, tile, sizes): units of a work-item end a row in different lanes
+    ("gfx942", "f16", (False, True), (64, 64, 128), (70, 70, 227)), ("gfx942", "f32", (True, False), (96, 64, 32), (141, 70, 95)),
+    ("gfx90a", "f64", (True, False), (96, 64, 16), (141, 70, 95)), ("gfx950", "bf16", (False, False), (64, 96, 128), (70, 97, 353)),
+    ("gfx908", "i8", (False, True), (64, 64, 256), (33, 47, 461)),
+]  # fmt: skip
+
+
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("split", [1, 2])
+@pytest.mark.parametrize(("target", "name", "trans", "tile", "sizes"), STAGED_APART)
+def test_ends_of_rows_in_any_unit_of_a_work_item(target, name, trans, tile, sizes, split):
+    """The row's last chunk is in another unit, or in other lanes of it, than the first one. Operands end with their allocations."""
+    result = gemm(*sizes, target, name, trans, tiling=_tiled(target, name, trans, tile, sizes, split), guard=0, check=True)
+    result.check()
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
+def _tiled(target, name, trans, tile, sizes, split):
+    tree = TiledComputation(*sizes, target, dtype=name, trans_a=trans[0], trans_b=trans[1])
+    return replace(tree.plan.tiling, tile_m=tile[0], tile_n=tile[1], tile_k=tile[2], split_k=split, blocks=1, limited_by=None)
+
+
+@settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
+@given(
+    case=st.sampled_from(CASES),
+    trans=st.sampled_from(TRANSPOSES),
+    tile=st.tuples(st.sampled_from((64, 96, 128)), st.sampled_from((64, 96, 128)), st.sampled_from((16, 32, 64, 128))),
+    over=st.tuples(st.integers(1, 70), st.integers(1, 70), st.integers(1, 127)),
+    tiles=st.tuples(*[st.integers(0, 1)] * 2, st.integers(0, 3)),
+    split=st.sampled_from((1, 1, 2)),
+    pads=st.tuples(*[st.sampled_from((0, 0, 1, 3))] * 3),
+    beta=st.sampled_from((0, 2)),
+)
+def test_any_tile_multiplies_integers_exactly(case, trans, tile, over, tiles, split, pads, beta):
+    """Small integers are exact in every type, so a wrong, missing or repeated element of a row's end shows."""
+    sizes = tuple(count * side + min(more, side) for count, side, more in zip(tiles, tile, over, strict=True))
+
+    def edit(*operands):
+        for number, operand in enumerate(operands):
+            operand[...] = np.random.default_rng(number).integers(-2, 3, operand.shape).astype(operand.dtype)
+
+    try:
+        tiling = _tiled(*case, trans, tile, sizes, split)
+        result = gemm(*sizes, *case, trans, beta=beta, pads=pads, tiling=tiling, guard=0, check=True, edit=edit)
+    except (LaunchError, ResourceError):
+        return  # no such tile of this type
+    assert (result.got == result.want).all() and result.untouched
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
 @pytest.mark.parametrize(("sides", "in_turns"), [((96, 160), True), ((32, 32), True), ((128, 160), True), ((224, 256), False)])
 def test_a_turn_leaves_lds_the_time_to_bring_its_fragments(sides, in_turns):
     """Small waves alternate two atoms through all steps, so that a fragment has half a turn, not half a step, to be read again.

@@ -42,6 +42,8 @@ def test_findings_are_read_without_a_click(chromium: Any, broken: Path, width: i
         found = page.locator(".findings pre.finding")
         assert found.count() == 1 and found.is_visible() and "s_waitcnt lgkmcnt(0) is needed" in found.inner_text()
         assert 0 < found.bounding_box()["y"] < 900 - 100
-        found.locator("button").click()
+        found.evaluate("element => element.append(' at ' + 'kernel_'.repeat(20) + '+0x4c')")
+        assert found.evaluate("element => element.scrollWidth <= element.clientWidth"), "a long name is cut"
+        found.locator("button").first.click()
         assert "view=source" in opened.fragment and "row=" in opened.fragment
         assert page.locator("main .row.on[role=option]").is_visible()

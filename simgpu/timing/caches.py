@@ -160,22 +160,22 @@ def _replay_all(
     fresh = np.diff(requests.lines, prepend=-1) != 0
     fresh |= (np.diff(requests.accesses, prepend=-1) != 0) | (np.diff(requests.askers, prepend=-1) != 0)
     each = np.bincount(requests.owners[fresh], minlength=count) / np.maximum(1, np.bincount(requests.owners, minlength=count))
-    window = row.in_flight / row.l2_line / max(1, resident)  # lines of a workgroup
+    window = float(row.in_flight // row.l2_line // max(1, resident))  # lines of a workgroup
     sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
     sizes = chip.xcds, sets, row.l2_ways, (chip.mall_bytes or LIMITLESS) // row.l2_line
 
     def replay(
-        window: float, order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS)
+        clocks: bool, window: float, order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS)
     ) -> tuple[np.ndarray, int]:
         seen, tallies = np.full(known, -1, np.int64), np.zeros((5, count))
-        _l2(tuple(requests), order, times, counted, window, sizes, seen, tallies)
+        _l2(tuple(requests), order, times, counted, clocks, window, sizes, seen, tallies)
         return tallies, int(np.count_nonzero(seen >= 0)) * row.l2_line
 
     together = min(len(traces), front.together) if front else len(traces)
-    cold, footprint = replay(window, *turns(ends[: together + 1]))
+    cold, footprint = replay(False, window, *turns(ends[: together + 1]))
     if front is None or table is None or len(traces) <= together:
         return cold, footprint, each
-    steady, footprint = replay(table.latency, *front_times(ends, waves, parts, together, table))
+    steady, footprint = replay(True, table.latency, *front_times(ends, waves, parts, together, table))
     return (cold + (front.rounds - 1) * steady) / front.rounds, footprint, each
 
 
@@ -260,10 +260,11 @@ LIMITLESS = 1 << 60  # bytes
 
 
 @numba.njit(cache=True, nogil=True)
-def _l2(requests, order, times, counted, window, sizes, seen, tallies):  # type: ignore[no-untyped-def]
+def _l2(requests, order, times, counted, clocks, window, sizes, seen, tallies):  # type: ignore[no-untyped-def]
     """Sends requests in their order through the caches of their XCDs.
 
-    window: how long a line is on its way, in the unit of `times`. Who requests it meanwhile waits for the rest of that.
+    window: how long a line is on its way, in the unit of `times`. clocks: True if these are clocks; who requests the line
+    meanwhile waits for the rest. In turns, whose times are lines of a workgroup, it waits as long as the first.
 
     counted: the first time at which requests are tallied, and the end of these times.
     """
@@ -315,7 +316,9 @@ def _l2(requests, order, times, counted, window, sizes, seen, tallies):  # type:
         # A wave that repeats an instruction has the line that the instruction loaded before, unless the same load requested it.
         by = filler[xcd, index, oldest]
         again = hit and askers[by] == askers[place] and accesses[by] != accesses[place]
-        rest = 1 - (time - filled[xcd, index, oldest]) / window
-        if rest > 0 and not again:
+        since = time - filled[xcd, index, oldest]
+        if since < window and not again:
+            also = time - seen[places[place]]
+            rest = 1 - since / window if clocks else 1.0
             tallies[BEHIND, owner] += one * rest
-            tallies[MEMORY, owner] += one * max(0.0, min(rest, 1 - (time - seen[places[place]]) / window))
+            tallies[MEMORY, owner] += one * (min(rest, 1 - also / window) if clocks else rest) * (also < window)

@@ -265,7 +265,6 @@ def _l2(requests, order, times, counted, clocks, window, sizes, seen, tallies): 
 
     window: how long a line is on its way, in the unit of `times`. clocks: True if these are clocks; who requests the line
     meanwhile waits for the rest. In turns, whose times are lines of a workgroup, it waits as long as the first.
-
     counted: the first time at which requests are tallied, and the end of these times.
     """
     lines, places, owners, askers, accesses, xcds, kinds = requests
@@ -316,9 +315,8 @@ def _l2(requests, order, times, counted, clocks, window, sizes, seen, tallies): 
         # A wave that repeats an instruction has the line that the instruction loaded before, unless the same load requested it.
         by = filler[xcd, index, oldest]
         again = hit and askers[by] == askers[place] and accesses[by] != accesses[place]
-        since = time - filled[xcd, index, oldest]
+        since, also = time - filled[xcd, index, oldest], time - seen[places[place]]
         if since < window and not again:
-            also = time - seen[places[place]]
             rest = 1 - since / window if clocks else 1.0
             tallies[BEHIND, owner] += one * rest
             tallies[MEMORY, owner] += one * (min(rest, 1 - also / window) if clocks else rest) * (also < window)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import ml_dtypes
 import numpy as np
 
 from simgpu import Device, Run
@@ -51,15 +50,6 @@ def relative_error(got: np.ndarray, want: np.ndarray) -> float:
     """
     with np.errstate(invalid="ignore"):  # NaN as bf16
         return float(np.abs(got.astype(np.float64) - want).max() / np.abs(want).max())
-
-
-def fp8_of(board: str) -> np.dtype:
-    """Returns a board's e4m3 type: CDNA3 has no infinities and no negative zero.
-
-    >>> fp8_of("mi300x")
-    dtype(float8_e4m3fnuz)
-    """
-    return np.dtype(ml_dtypes.float8_e4m3fn if board == "mi355x" else ml_dtypes.float8_e4m3fnuz)
 
 
 def ordered_weight(rows: np.ndarray) -> np.ndarray:

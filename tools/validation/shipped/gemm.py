@@ -12,10 +12,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from simgpu.hardware.dtypes import unpack
 from simgpu.tools.validation.aiter import FAMILIES
 from simgpu.tools.validation.shipped.case import Arrays, ShippedCase, ordered_weight, relative_error
 
-FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])  # magnitudes by code
 GROUP = 32  # elements of a scale
 SCALES = range(124, 131)  # codes of scales: 2^-3 to 2^3
 BOUND = 0.01  # of bf16, and of a sum of two bf16 parts
@@ -50,9 +50,8 @@ class MatrixProduct4:
 
 def _values(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Returns a matrix in float64."""
-    nibbles = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)
-    signed = np.where(nibbles & 8, -1, 1) * FP4[nibbles & 7]
-    scaled: np.ndarray = signed * np.exp2(scales.astype(np.float64) - 127).repeat(GROUP, axis=1)
+    values, factors = (unpack(raw, name).astype(np.float64) for raw, name in ((codes, "fp4"), (scales, "e8m0")))
+    scaled: np.ndarray = values * factors.repeat(GROUP, axis=1)
     return scaled
 
 

@@ -6,15 +6,17 @@ kernel's list of work: csrc/include/mla.h.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
+from simgpu.hardware import target
+from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.tools.validation.aiter import ShippedLaunch
-from simgpu.tools.validation.shipped.case import Arrays, ShippedCase, fp8_of, relative_error, softmax
+from simgpu.tools.validation.shipped.case import Arrays, ShippedCase, relative_error, softmax
 
 WIDTH, VALUES = 576, 512  # elements of a key, and of a value: the key's first ones
 BOUNDS = {"bf16": 0.005, "fp8": 0.06}  # fp8: the weights of keys are rounded to 4 bits
@@ -33,12 +35,11 @@ class Decode:
     def __call__(self, path: Path, board: str) -> ShippedCase:
         """Returns the launch of a code object."""
         rng = np.random.default_rng(0)
-        kind, batch, total = _kind(self.dtype, board), len(self.lengths), sum(self.lengths)
+        kind, batch = numpy_dtype(self.dtype, target(board).arch), len(self.lengths)
         query = rng.standard_normal((batch, self.heads, WIDTH)).astype(kind)
-        keys = rng.standard_normal((total + 7, WIDTH)).astype(kind)
-        pages, starts = rng.permutation(total + 7)[:total].astype(np.int32), np.cumsum([0, *self.lengths]).astype(np.int32)
+        cache = _cache(rng, kind, self.lengths)
         inputs = {
-            "Q": query, "KV": keys, "LTP": starts, "LTD": pages, "LTL": np.ones(batch, np.int32),
+            "Q": query, **cache,
             "QTP": np.arange(batch + 1, dtype=np.int32), "STP": np.arange(batch + 1, dtype=np.int32) * self.splits,
             "one": np.ones(1, np.float32),
         }  # fmt: skip
@@ -49,13 +50,13 @@ class Decode:
         ]  # fmt: skip
         launch = ShippedLaunch(path, "", board, (-(-self.heads // self.rows), batch, self.splits), values)
         results = {"R": np.full((*shape, VALUES), np.nan, np.float32), "LSE": np.full(shape, np.nan, np.float32)}
-        return ShippedCase(launch, inputs, results, self._error(query, keys, pages, starts), BOUNDS[self.dtype])
+        return ShippedCase(launch, inputs, results, self._error(query, cache), BOUNDS[self.dtype])
 
-    def _error(self, query: np.ndarray, keys: np.ndarray, pages: np.ndarray, starts: np.ndarray) -> Callable[[Arrays], float]:
+    def _error(self, query: np.ndarray, cache: Arrays) -> Callable[[Arrays], float]:
         def error(got: Arrays) -> float:
             wanted, found = [], []
             for at in range(len(query)):
-                mine = keys[pages[starts[at] : starts[at + 1]]].astype(np.float64)
+                mine = _keys(cache, at)
                 weights = softmax(query[at].astype(np.float64) @ mine.T * WIDTH**-0.5)
                 wanted.append(weights @ mine[:, :VALUES])
                 found.append(_joined(got["R"][at].astype(np.float64), got["LSE"][at].astype(np.float64)))
@@ -74,16 +75,14 @@ class PersistentDecode:
 
     def __call__(self, path: Path, board: str) -> ShippedCase:
         """Returns the launch of a code object: a workgroup for each sequence."""
-        rng, kind = np.random.default_rng(0), np.dtype(ml_dtypes.bfloat16)
-        batch, total = len(self.lengths), sum(self.lengths)
+        rng, kind, batch = np.random.default_rng(0), numpy_dtype("bf16"), len(self.lengths)
         query = rng.standard_normal((batch * self.tokens, self.heads, WIDTH)).astype(kind)
-        keys = rng.standard_normal((total + 7, WIDTH)).astype(kind)
-        pages, starts = rng.permutation(total + 7)[:total].astype(np.int32), np.cumsum([0, *self.lengths]).astype(np.int32)
-        first = np.arange(batch + 1, dtype=np.int32) * self.tokens
+        cache = _cache(rng, kind, self.lengths)
+        starts, first = cache["LTP"], np.arange(batch + 1, dtype=np.int32) * self.tokens
         # Sequence, -1 (it has one part), its query tokens, its keys, no offset, unused.
         work = [[at, -1, first[at], first[at + 1], starts[at], starts[at + 1], 0, 0] for at in range(batch)]
         inputs = {
-            "Q": query, "KV": keys, "LTP": starts, "LTD": pages, "LTL": np.ones(batch, np.int32), "QTP": first,
+            "Q": query, **cache, "QTP": first,
             "work": np.array(work, np.int32), "works": np.arange(batch + 1, dtype=np.int32),
         }  # fmt: skip
         row, shape = WIDTH * kind.itemsize, (len(query), self.heads, VALUES)
@@ -95,7 +94,7 @@ class PersistentDecode:
         parts = {"R": np.full(shape, np.nan, np.float32), "LSE": np.full(shape[:2], np.nan, np.float32)}
         want = np.zeros(shape)
         for at, token in np.ndindex(batch, self.tokens):
-            mine = keys[pages[starts[at] : starts[at + 1]]].astype(np.float64)
+            mine = _keys(cache, at)
             mine = mine[: len(mine) - (self.tokens - 1 - token)]
             now = at * self.tokens + token
             want[now] = softmax(query[now].astype(np.float64) @ mine.T * WIDTH**-0.5) @ mine[:, :VALUES]
@@ -107,15 +106,27 @@ class PersistentDecode:
         return ShippedCase(launch, inputs | parts, results, error, BOUNDS["bf16"], {"META": ("works", "work")})
 
 
+def _cache(rng: np.random.Generator, kind: np.dtype, lengths: Sequence[int]) -> dict[str, np.ndarray]:
+    """Returns the arguments for keys in pages, a few of which no sequence has."""
+    total = sum(lengths)
+    return {
+        "KV": rng.standard_normal((total + 7, WIDTH)).astype(kind),
+        "LTD": rng.permutation(total + 7)[:total].astype(np.int32),
+        "LTP": np.cumsum([0, *lengths]).astype(np.int32),
+        "LTL": np.ones(len(lengths), np.int32),
+    }
+
+
+def _keys(cache: Arrays, sequence: int) -> np.ndarray:
+    """Returns a sequence's keys in float64."""
+    first, end = cache["LTP"][sequence : sequence + 2]
+    found: np.ndarray = cache["KV"][cache["LTD"][first:end]].astype(np.float64)
+    return found
+
+
 def _joined(parts: np.ndarray, sums: np.ndarray) -> np.ndarray:
     """Returns the result of all splits: a kernel leaves out splits without keys, as whole blocks of keys go to the first ones."""
     left_out = np.isnan(sums).all(axis=1) & np.isnan(parts).all(axis=(1, 2))
     weights = softmax(sums[~left_out].T).T
     joined: np.ndarray = (parts[~left_out] * weights[..., None]).sum(axis=0)
     return joined
-
-
-def _kind(dtype: str, board: str) -> np.dtype:
-    if dtype == "bf16":
-        return np.dtype(ml_dtypes.bfloat16)
-    return fp8_of(board)

@@ -11,8 +11,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from simgpu.hardware import target
+from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.tools.validation.aiter import ShippedLaunch
-from simgpu.tools.validation.shipped.case import Arrays, ShippedCase, fp8_of, ordered_weight, relative_error
+from simgpu.tools.validation.shipped.case import Arrays, ShippedCase, ordered_weight, relative_error
 
 BLOCK = 32  # rows of a workgroup, all of one expert
 BOUND = 0.06  # the products of gate and up are rounded to fp8
@@ -32,7 +34,7 @@ class ExpertLayer:
 
     def __call__(self, path: Path, board: str) -> ShippedCase:
         """Returns the launch of a code object."""
-        rng, kind, inner = np.random.default_rng(0), fp8_of(board), self.inner or self.tile
+        rng, kind, inner = np.random.default_rng(0), numpy_dtype("fp8", target(board).arch), self.inner or self.tile
         tokens, experts, width = self.tokens, self.experts, self.width
         shapes = {"X": (tokens, width), "GU": (experts, 2 * inner, width), "D": (experts, width, inner)}
         given = {name: rng.standard_normal(shape).astype(kind) for name, shape in shapes.items()}

@@ -48,6 +48,13 @@ class Type:
         """Type of an array's element, or of what a pointer points to."""
         return self._target() if self._target else Type(OTHER, 0)
 
+    def array(self, count: int, name: str = "") -> Type:
+        """Returns the type of an array of `count` such elements. name: VECTOR for a vector.
+
+        >>> Type("f32", 4).array(3).size
+        12
+        """
+        return Type(ARRAY, self.size * count, name, count, _target=lambda: self)
 
     @property
     def alignment(self) -> int:
@@ -120,10 +127,9 @@ class Types:
                 bound = parts[DW_AT_upper_bound][1] + 1 if DW_AT_upper_bound in parts else 0
                 counts.append(parts.get(DW_AT_count, (0, bound))[1])
         for count in reversed(counts):
-            size = made.size * count
-            if not 0 <= size <= MOST_BYTES:
-                raise ValueError(f"an array of {size} bytes")
-            made = Type(ARRAY, size, name, count, _target=lambda element=made: element)  # type: ignore[misc]
+            made = made.array(count, name)
+            if not 0 <= made.size <= MOST_BYTES:
+                raise ValueError(f"an array of {made.size} bytes")
         return made
 
     def _struct(self, unit: CompileUnit, at: int, values: Values, depth: int) -> Type:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from simgpu.debugger.objects import Memory, Object
-from simgpu.hardware.code_object.types import ARRAY, Type
+from simgpu.hardware.code_object.types import Type
 
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger
@@ -70,8 +70,7 @@ def dynamic_arrays(debugger: Debugger, address: int, wave: int) -> Iterator[Obje
                 element = Type(kind, int(re.sub(r"\D", "", kind)) // 8)
                 start = first + -first % element.size
                 count = max(0, first + size - start) // element.size
-                array = Type(ARRAY, count * element.size, "", count, _target=lambda element=element: element)  # type: ignore[misc]
-                yield Object(each.name, array, Memory(debugger, wave, "lds", np.array([start])))
+                yield Object(each.name, element.array(count), Memory(debugger, wave, "lds", np.array([start])))
 
 
 def _end_of_block(code: str, at: int) -> int:

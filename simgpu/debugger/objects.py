@@ -274,7 +274,7 @@ def target(debugger: Debugger, wave: int, pointer: Object, active: int, number: 
         addresses = np.where([active >> lane & 1 for lane in range(len(addresses))], addresses, addresses[lanes[0]])
     held = Memory(debugger, wave, "global", addresses + number * kind.size)
     if count:
-        kind = Type(ARRAY, kind.size * count, count=count, _target=lambda element=kind: element)  # type: ignore[misc]
+        kind = kind.array(count)
     return Object(f"*{pointer.name}", kind, held, 0, pointer.lane)
 
 

@@ -34,6 +34,11 @@ class Seeds(NamedTuple):
         """True if the option names one seed, not a range to search."""
         return self.first == self.last
 
+    @property
+    def all(self) -> range:
+        """Every seed, in order."""
+        return range(self.first, self.last + 1)
+
 
 class ModeSeeds(NamedTuple):
     """The seed of each mode for a device, None outside the mode."""
@@ -58,9 +63,8 @@ class SeedSearch(NamedTuple):
 
     def lines(self) -> list[str]:
         """Returns lines for people."""
-        count = self.seeds.last - self.seeds.first + 1
         if self.found is None:
-            return [f"{self.mode.title()} mode: {count:,} seeds, all with the right result"]
+            return [f"{self.mode.title()} mode: {len(self.seeds.all):,} seeds, all with the right result"]
         return [f"{self.mode.title()} mode: seed {self.found} gives another result: {self.why}", f"Replay: {self.replay}"]
 
 
@@ -128,7 +132,7 @@ def search(options: Namespace, differs: Callable[[int], str]) -> SeedSearch:
     """Calls `differs` with each seed in turn until it returns a difference in words, or the kernel fails."""
     mode, seeds = mode_of(options), searched_seeds(options)
     assert seeds is not None
-    for seed in range(seeds.first, seeds.last + 1):
+    for seed in seeds.all:
         with progress(f"{mode} mode: seed {seed} of {seeds.first} to {seeds.last}"):
             try:
                 why = differs(seed)

@@ -86,7 +86,7 @@ def run(options: Namespace) -> int:
         raise UsageError("--shadow f64 needs --numerics, and an operator, whose float64 result shows the worst element")
     given = inner.parse_args([options.what, *rest, *outputs], Namespace(words=options.words))
     status, failure, said = _attempt(module, given, watch)
-    for seed in range(wanted.schedules.first, wanted.schedules.last + 1) if wanted.schedules else ():
+    for seed in wanted.schedules.all if wanted.schedules else ():
         if status or has_errors(watch.findings):
             break
         watch = Watch(check=watch.check, suppressions=known, schedule=seed)

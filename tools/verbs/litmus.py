@@ -68,7 +68,7 @@ def run(options: Namespace) -> int:
             for what, wrong in found.items() if not options.json else ():
                 show(f"  {'reported' if wrong else 'not noticed'}: {what}")
         if options.weak is not None and test.place != DEVICES:
-            seen = weak_results(test, target, range(options.weak.first, options.weak.last + 1))
+            seen = weak_results(test, target, options.weak.all)
             document["weak"] = [{"result": dict(result), "seeds": seeds} for result, seeds in sorted(seen.items())]
             for result, seeds in sorted(seen.items()) if not options.json else ():
                 show(f"  in weak mode: {format_result(result)}: {len(seeds)} seeds, the first is {seeds[0]}")

@@ -115,7 +115,7 @@ def _outcomes(options: Namespace, rows: Iterable[ShippedRow]) -> Iterable[Shippe
 
 
 def _seeds(options: Namespace) -> range:
-    return range(options.late.first, options.late.last + 1) if options.late else range(0)
+    return options.late.all if options.late else range(0)
 
 
 if __name__ == "__main__":

@@ -296,8 +296,7 @@ class Server:
         with self._gpus.busy:
             record = self.record.kernel(name, self._boards[function.device].name)
             self._seen[name] += 1
-            seeded = self._options.weak is not None or self._options.late is not None
-            checked = (bool(self._options.check) or seeded) and self._is_selected(name)
+            checked = (bool(self._options.check) or function.kernel.module.device.seeded) and self._is_selected(name)
             observe = self._options.observe if self._seen[name] == 1 and not cooperative else None
             self._read_log(position)
             if self._options.time:

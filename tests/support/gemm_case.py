@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +29,20 @@ GUARD = 41  # elements before and after each view; odd, so that views are aligne
 @functools.cache
 def device(target: str, check: bool | str = False) -> simgpu.Device:
     return simgpu.Device(target, check=check)
+
+
+def bytes_by_mode(target: str, m: int, k: int, dtype: str, modes: Iterable[Mapping[str, Any]]) -> list[bytes]:
+    """Returns the bytes of C of an m x 96 x k GEMM, launched on a device with each mode's options."""
+    emitted = asm.emit(TiledComputation(m, 96, k, dtype=dtype, target=target))
+    rng, kind = np.random.default_rng(0), numpy_dtype(dtype)
+    a, b = rng.standard_normal((m, k)).astype(kind), rng.standard_normal((k, 96)).astype(kind)
+    found = []
+    for mode in modes:
+        gpu = simgpu.Device(target, **mode)
+        buffers = gpu.upload(a), gpu.upload(b), gpu.upload(np.full((m, 96), np.nan, np.float32))
+        asm.launch(emitted, gpu, *buffers)
+        found.append(buffers[2].download().tobytes())
+    return found
 
 
 @dataclass

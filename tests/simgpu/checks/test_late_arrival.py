@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu import asm, operators
 from simgpu.asm.builder import toolchain
 from simgpu.checks.waits.late_arrival import POISON, LateArrival
 from simgpu.hardware.errors import LaunchError
 from tests.support.engine_kernel import source
 from tests.support.exhaustive import examples
+from tests.support.gemm_case import bytes_by_mode
 from tests.support.kernels import KernelText, assemble
 
 OPTIONS = {"group_segment_fixed_size": 4096}
@@ -163,17 +163,8 @@ def test_another_wave_reads_lds_that_was_not_waited_for(target: str) -> None:
 @pytest.mark.parametrize("target", ["mi210", "mi355x"])
 @pytest.mark.parametrize("m, k, dtype", [(100, 70, "f32"), (130, 257, "f16")])
 def test_our_kernels_give_the_same_bytes_under_every_seed(m: int, k: int, dtype: str, target: str) -> None:
-    emitted = asm.emit(operators.TiledComputation(m, 96, k, dtype=dtype, target=target))
-    rng = np.random.default_rng(0)
-    kind = np.float16 if dtype == "f16" else np.float32
-    a, b = rng.standard_normal((m, k)).astype(kind), rng.standard_normal((k, 96)).astype(kind)
-    found = set()
-    for seed in (None, *range(examples(8))):
-        gpu = simgpu.Device(target, late=seed)
-        buffers = gpu.upload(a), gpu.upload(b), gpu.upload(np.full((m, 96), np.nan, np.float32))
-        asm.launch(emitted, gpu, *buffers)
-        found.add(buffers[2].download().tobytes())
-    assert len(found) == 1
+    found = bytes_by_mode(target, m, k, dtype, [{"late": seed} for seed in (None, *range(examples(8)))])
+    assert len(set(found)) == 1
 
 
 def test_late_mode_takes_a_seed_and_nothing_else() -> None:

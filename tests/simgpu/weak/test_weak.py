@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu import asm, operators
 from simgpu.hardware.errors import LaunchError
 from tests.simgpu.checks import test_split_workgroups as split_workgroups
 from tests.simgpu.checks.test_device_scope import GROUPS, SOURCE
 from tests.simgpu.checks.test_memory_model import BLOCKS, NEW, OLD, ORDERED, PASS_ON, TARGETS, WEAKENED, built, expected
 from tests.support.device_library import compiled
 from tests.support.exhaustive import examples
+from tests.support.gemm_case import bytes_by_mode
 from tests.support.kernels import KernelText, assemble
 
 APART = ("gfx942", "gfx950")  # an L2 for each XCD
@@ -137,16 +137,7 @@ def test_each_instruction_of_a_release_and_an_acquire_is_needed(target: str) -> 
 @pytest.mark.parametrize("target", ["mi210", "mi300x"])
 @pytest.mark.parametrize("m, k, dtype", [(100, 70, "f32"), (130, 257, "f16")])
 def test_our_kernels(m: int, k: int, dtype: str, target: str) -> None:
-    emitted = asm.emit(operators.TiledComputation(m, 96, k, dtype=dtype, target=target))
-    rng = np.random.default_rng(0)
-    kind = np.float16 if dtype == "f16" else np.float32
-    a, b = rng.standard_normal((m, k)).astype(kind), rng.standard_normal((k, 96)).astype(kind)
-    found = []
-    for seed in (None, *range(examples(12))):
-        gpu = simgpu.Device(target, weak=seed)
-        buffers = gpu.upload(a), gpu.upload(b), gpu.upload(np.full((m, 96), np.nan, np.float32))
-        asm.launch(emitted, gpu, *buffers)
-        found.append(buffers[2].download().tobytes())
+    found = bytes_by_mode(target, m, k, dtype, [{"weak": seed} for seed in (None, *range(examples(12)))])
     assert len(set(found)) == 1
 
 

@@ -108,16 +108,22 @@ def _of_python(text: str) -> Iterator[str]:
             comment = []
 
 
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    """Returns files, and those with a known ending in folders."""
+    for path in paths:
+        yield from sorted(each for each in path.rglob("*") if each.suffix in (".md", ".py")) if path.is_dir() else (path,)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints a line a file; returns 1 if one is above `--max`."""
     parser = argparse.ArgumentParser(prog="python -m simgpu.tools.style.prose")
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="Markdown or Python")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="Markdown or Python, or a folder of such")
     parser.add_argument("--max", metavar="MEAN,LONG,HABITS", help="mean words, percent of long sentences, habit words in 1,000")
     parser.add_argument("--worst", type=int, default=0, metavar="N", help="also the N longest sentences of each file")
     options = parser.parse_args(arguments)
     limits = [float(limit) for limit in options.max.split(",")] if options.max else [float("inf")] * 3
     status = 0
-    for path in options.files:
+    for path in _files(options.files):
         found = count(path)
         habits = "".join(f", {word} {number}" for word, number in found.habits.items())
         print(f"{path}: {len(found.sentences)} sentences, mean {found.mean:.1f} words, {found.long} over {LONG}{habits}")

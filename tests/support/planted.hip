@@ -128,6 +128,14 @@ __global__ void uneven_barriers(const float *in, float *out) {
         __syncthreads();
     out[t] = part[t ^ 64];
 }
+__global__ void skipped_barrier(const float *in, float *out) {
+    __shared__ float part[N];
+    int t = threadIdx.x;
+    part[t] = in[t];
+    if (t % 3 == 0)
+        __syncthreads();  // BUG barrier
+    out[t] = part[t];
+}
 __global__ void freed(const float *in, float *out) {
     out[threadIdx.x] = in[threadIdx.x];  // BUG use-after-free
 }

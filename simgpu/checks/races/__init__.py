@@ -16,6 +16,7 @@
     lds/            bytes of LDS that each wave touched since the last barrier
     accesses.py     effect of an access and a cache operation on the cells
     barriers.py     effect of a barrier and a wave's end
+    skips.py        lanes that skip a barrier that their wave passes
     scattered.py    accesses of lanes all over an allocation
     remedies.py     fixes that would have ordered two accesses
     findings.py     findings of races and barriers

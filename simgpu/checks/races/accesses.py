@@ -56,6 +56,7 @@ from simgpu.checks.races.releases import (  # fmt: skip
     write_back,
 )
 from simgpu.checks.races.scattered import all_without_clash
+from simgpu.checks.races.skips import go_on
 from simgpu.checks.races.uses import note_displaced, note_race, note_unseen
 from simgpu.checks.waits.in_flight import VM_ISSUED
 from simgpu.engine.events import enter_ranked, event
@@ -377,6 +378,7 @@ def row(wave: int, record: int, first: int, flags: int) -> int:
     Returns 1 if nothing clashed and the access is recorded, 0 if `watch` must handle it.
     """
     block = block_of(wave)
+    go_on(wave, record, -1)
     if block.loads:
         return 0
     store64(wave + layout.ADDRESSES, first)
@@ -387,6 +389,8 @@ def row(wave: int, record: int, first: int, flags: int) -> int:
 def watch(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int) -> None:
     """Handles an access whose offsets are in the wave's ADDRESSES. area_at: address of the area, 0 for the workgroup's LDS."""
     block = block_of(wave)
+    if flags & SCALAR == 0:
+        go_on(wave, record, lanes)
     slot = number_of(wave)
     if area_at == 0 and flags & STRAIGHT and size == ROW and not block.loads and row_alone(wave, record, flags, block, slot):
         return

@@ -10,6 +10,7 @@ from simgpu.checks.races.lds.look import carry, forget_lds
 from simgpu.checks.races.order import BARRIERS, STATE_BYTES, block_of, clock_of, state_of
 from simgpu.checks.races.pending import forget_pending
 from simgpu.checks.races.releases import arrive, forget_order, meet, meet_apart
+from simgpu.checks.races.skips import note_skips
 from simgpu.engine.events import enter, event
 from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
@@ -43,6 +44,7 @@ def miss(wave: int, record: int, block: Any) -> None:
 def barrier(wave: int, record: int) -> None:
     """Handles a wave's arrival at the barrier of a record. Reports waves that are at another barrier or have ended."""
     block = block_of(wave)
+    note_skips(wave, record)
     slot = number_of(wave)
     state = state_of(block, slot)
     passed = load32(wave + BARRIERS)

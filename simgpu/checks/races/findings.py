@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from simgpu.checks.races import accesses, barriers, cells
+from simgpu.checks.races import accesses, barriers, cells, skips
 from simgpu.checks.races.lds import carried, clashes
 from simgpu.checks.races.overlap import Member, member_of, needed_scope
-from simgpu.checks.races.remedies import Remedy, remedy_of
+from simgpu.checks.races.remedies import HIP, OPENCL, Remedy, language_of, remedy_of
 from simgpu.checks.races.unused import is_unused
 from simgpu.checks.waits.in_flight import missing_wait
 from simgpu.engine.events import finding_of
 from simgpu.engine.finding import Finding
-from simgpu.engine.positions import Event, element, finding_at
+from simgpu.engine.positions import Event, element, finding_at, location_of
 
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
 
 BARRIER_MISSING = "nothing orders them; put an s_barrier between"
+UPDATE = ", or, where both update one place as `x += y` does, an atomic"
 GROUPS_APART = "no barrier orders workgroups; use atomics or another launch"
 GPUS_APART = "nothing orders the GPUs; use a flag with system scope in fine-grained memory, or wait for the other kernel"
 
@@ -53,6 +54,8 @@ def _race(
         remedy = f"of no effect: the value that wave {reader} loads reaches only registers, and stores with no active lane"
     else:
         remedy = GPUS_APART if foreign else BARRIER_MISSING if other[0] == group else GROUPS_APART
+        one_line = location_of(launch, records[0]).source == location_of(there, records[1]).source != ""
+        remedy += UPDATE if remedy == BARRIER_MISSING and one_line and not both else ""
     kind = "race"
     if unordered is not None and unordered.text:
         unused, kind, remedy = False, unordered.kind, unordered.text
@@ -129,6 +132,19 @@ def _barrier(launch: Dispatch, event: Event) -> Finding | None:
     )
     earlier = _site(launch, event.extra & cells.SITES)
     return finding_at(launch, event.record, "barrier", message, earlier=earlier, event=event, lanes=())
+
+
+@finding_of(skips.SKIP)
+def _skip(launch: Dispatch, event: Event) -> Finding | None:
+    source = location_of(launch, event.record).source
+    if source and language_of(source) not in (HIP, OPENCL):
+        return None  # assembly, whose barriers are the hardware's
+    message = (
+        "some lanes skip this barrier in a branch and go on later; the hardware counts the wave as arrived, but HIP, CUDA and "
+        "OpenCL want each thread that has not returned at the same barrier: move it out of the branch"
+    )
+    severity = "error" if source else "note"
+    return finding_at(launch, event.record, "barrier", message, earlier=event.extra, event=event, severity=severity)
 
 
 @finding_of(clashes.DUPLICATE)

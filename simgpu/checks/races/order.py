@@ -19,7 +19,8 @@ from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context
 from simgpu.machine.runtime import octets, part, structure
 
-(BARRIERS,) = wave_fields("races", 1)  # barriers that the wave passed
+# Barriers that the wave passed; the lanes, as a mask, that were off at the last one; and its record.
+BARRIERS, SKIPPED, SKIPPED_AT = wave_fields("races", 3)
 (BLOCK_AT,) = context_fields("races", 1)  # address of the worker's RaceBlock
 LOCKS, RECENT, VISITED = 8, 8, 512  # entries of `SlotState.locks`, of `WaveOrder.recent`, and of `visited` for each view
 # Views of a wave's knowledge, by the access that asks: a store, atomic or coherent load; a plain load; a scalar load; a plain load

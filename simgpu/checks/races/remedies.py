@@ -21,10 +21,14 @@ class Remedy(NamedTuple):
     text: str
 
 
+Endings = tuple[str, ...]
+HIP: Endings = (".hip", ".cu", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".cuh", ".inl")
+OPENCL: Endings = (".cl",)
+PYTHON: Endings = (".py",)
 # Source words for release, acquire and scope, by the end of the file name, between waves of a workgroup, between workgroups of a
 # device, and between devices.
 WORDS = {
-    (".hip", ".cu", ".cpp", ".h", ".hpp", ".cuh"): {
+    HIP: {
         Scope.WORKGROUP: (
             "__threadfence_block() before it, or __ATOMIC_RELEASE", "__threadfence_block() after it, or __ATOMIC_ACQUIRE",
             "__HIP_MEMORY_SCOPE_WORKGROUP",
@@ -38,12 +42,12 @@ WORDS = {
             "__HIP_MEMORY_SCOPE_SYSTEM",
         ),
     },
-    (".cl",): {
+    OPENCL: {
         Scope.WORKGROUP: ("memory_order_release", "memory_order_acquire", "memory_scope_work_group"),
         Scope.AGENT: ("memory_order_release", "memory_order_acquire", "memory_scope_device"),
         Scope.SYSTEM: ("memory_order_release", "memory_order_acquire", "memory_scope_all_svm_devices"),
     },
-    (".py",): {
+    PYTHON: {
         Scope.WORKGROUP: ('sem="release"', 'sem="acquire"', 'scope="cta"'),
         Scope.AGENT: ('sem="release"', 'sem="acquire"', 'scope="gpu"'),
         Scope.SYSTEM: ('sem="release"', 'sem="acquire"', 'scope="sys"'),
@@ -126,9 +130,14 @@ def _scope(place: Place) -> Scope:
 
 def _words(place: Place, needed: Scope) -> tuple[str, str, str]:
     """Returns release, acquire and scope in the source language, in parentheses; empty for assembly."""
-    source = location_of(*place).source.rpartition(":")[0]
-    for endings, by_scope in WORDS.items():
-        if source.endswith(endings):
-            releases, acquires, scope = by_scope[needed]
-            return f" ({releases}, {scope})", f" ({acquires}, {scope})", f" ({scope})"
-    return "", "", ""
+    by_scope = WORDS.get(language_of(location_of(*place).source))
+    if by_scope is None:
+        return "", "", ""
+    releases, acquires, scope = by_scope[needed]
+    return f" ({releases}, {scope})", f" ({acquires}, {scope})", f" ({scope})"
+
+
+def language_of(source: str) -> Endings:
+    """Returns the endings of file names that the language of a place, `file:line`, has: HIP, OPENCL, PYTHON, or ()."""
+    file = source.rpartition(":")[0]
+    return next((endings for endings in WORDS if file.endswith(endings)), ())

@@ -47,6 +47,7 @@ LAUNCHES = {
     "bfs_private": Launch(INTEGERS, (80,)),
     "uninit_private": Launch(INTEGERS, (20,)),
     "uneven_barriers": Launch(FLOATS, block=128),
+    "skipped_barrier": Launch(FLOATS, block=128),
 }
 
 

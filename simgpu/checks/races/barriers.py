@@ -34,10 +34,12 @@ def pass_barrier(wave: int, block: Any, slot: int, state: Any) -> None:
 
 
 @cold_part
-def miss(wave: int, record: int, block: Any) -> None:
-    """Reports a barrier that some waves never reach, because they ended."""
-    clock_of(block).missed = 1
-    enter(wave, record, BARRIER, 0, 0, ENDED << c.SITE_BITS)
+def miss(wave: int, record: int, block: Any, state: Any, ended: int) -> None:
+    """Reports a barrier that some waves never reach, because they ended. The later barriers without them have the same cause."""
+    if ended != state.ended:
+        state.ended = ended
+        clock_of(block).missed = 1
+        enter(wave, record, BARRIER, 0, 0, ENDED << c.SITE_BITS)
 
 
 @runtime
@@ -51,7 +53,7 @@ def barrier(wave: int, record: int) -> None:
     store32(wave + BARRIERS, passed + 1)
     group = slot_of(wave)
     if group.left < group.waves:
-        miss(wave, record, block)
+        miss(wave, record, block, state, group.waves - group.left)
     if state.meet_epoch == passed + 1 and group.waiting:
         there = state.meet_record
         if there != record:
@@ -77,7 +79,7 @@ def end(wave: int, record: int) -> None:
     state = state_of(block, slot)
     group = slot_of(wave)
     if group.waiting:
-        miss(wave, state.meet_record, block)
+        miss(wave, state.meet_record, block, state, group.waves - group.left + 1)
     carry(wave, block, slot, True)
     if group.waiting + 1 == group.left:
         pass_barrier(wave, block, slot, state)

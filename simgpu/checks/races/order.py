@@ -126,6 +126,7 @@ class SlotState(Structure):
         ("meet_epoch", c_int64),  # number of the barrier, from 1 on, at which waves arrive or last met
         ("meet_record", c_int64),  # its record
         ("meet_wave", c_int64),  # the wave that arrived first
+        ("ended", c_int64),  # waves that had ended when a barrier without them was last reported
         ("locked", c_int64),  # number of locations at which single lanes acquired: possible locks
         ("locks", c_int64 * LOCKS),  # the latest of these locations; those in LDS as `lds.look.unlocks` has them
         ("sides", Classes * (2 * WAVES)),  # for LDS: releases and acquires of each wave

@@ -56,3 +56,23 @@ s_barrier
 """
     found = check(lines)
     assert [(f.kind, f.severity, f.text) for f in found] == [("barrier", "note", "s_barrier")]
+
+
+def test_waves_that_ended_are_reported_at_one_barrier() -> None:
+    """Two waves end before the first of three barriers, another one before the last: one note for each cause."""
+    lines = """
+s_cmp_lt_u32 s9, 2
+s_cbranch_scc0 on
+s_endpgm
+on:
+s_barrier
+s_nop 0
+s_barrier
+s_cmp_eq_u32 s9, 2
+s_cbranch_scc0 last
+s_endpgm
+last:
+s_nop 1
+s_barrier
+"""
+    assert [(found.severity, found.count) for found in check(lines, block=256)] == [("note", 1), ("note", 1)]

@@ -163,9 +163,22 @@ def test_a_target_of_several_gpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_unittest_classes_and_tests_that_launched_nothing(tmp_path: Path, workers: str) -> None:
     pytest.importorskip("triton", reason="Triton is an optional extra")
-    done = suite(tmp_path, "--simgpu", "mi300x", "-p", "xdist", "-n", workers, "-k", "not past", text=UNITTEST_SUITE)
+    options = "-p", "xdist", "-n", workers, "-k", "not past"
+    done = suite(tmp_path, "--simgpu", "mi300x", *options, text=UNITTEST_SUITE)
     assert "4 passed" in done.stdout, done.stdout + done.stderr
-    assert "simgpu: 3 launches of kernels in the tests that passed; 1 of 4 passed without one" in done.stdout, done.stdout
+    said = "simgpu: 3 launches of kernels in the tests that passed; 1 of 4 passed without one, which --simgpu-strict fails:"
+    assert f"{said}\n  test_suite.py::test_nothing[mi300x]\n" in done.stdout, done.stdout
+    strict = suite(tmp_path, "--simgpu", "mi300x", "--simgpu-strict", *options, text=UNITTEST_SUITE)
+    assert "1 failed, 3 passed" in strict.stdout and "the test launched no kernel" in strict.stdout, strict.stdout
+
+
+def test_the_summary_names_ten_tests_without_a_launch(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="Triton is an optional extra")
+    idle = "import pytest\n@pytest.mark.parametrize('n', range(12))\ndef test_nothing(n): pass\n"
+    for more, named, last in (((), 10, "and 2 more: -v names all"), (("-vv",), 12, "test_nothing[mi300x-11]")):
+        done = suite(tmp_path, "--simgpu", "mi300x", *more, text=idle)
+        listed = done.stdout.split("--simgpu-strict fails:\n")[1].split("\n")
+        assert len([line for line in listed if line.startswith("  test_suite.py::")]) == named and last in done.stdout, done.stdout
 
 
 def test_processes_of_xdist_share_one_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,11 @@ import pytest
 from simgpu.tools.torch.environment import CHECK, CHECKS, SUPPRESSIONS, TARGET
 from simgpu.tools.torch.results import LAUNCHES, ResultWriter
 
+NAMED = 10  # tests without a launch that the summary names without -v
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--simgpu` and `--simgpu-check`."""
+    """Adds `--simgpu` and the options that begin with it."""
     group = parser.getgroup("simgpu", "Triton kernels on simulated AMD GPUs")
     group.addoption(
         "--simgpu", action="append", metavar="TARGET",
@@ -41,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--simgpu-sample", metavar="N[:SEED]",
         help="run N tests of those collected, chosen at random by the seed (default: 0)",
     )  # fmt: skip
+    group.addoption("--simgpu-strict", action="store_true", help="fail tests that launch no kernel: they prove nothing about one")
     group.addoption(
         "--simgpu-results", metavar="FILE",
         help="write the result of each test to this file as it ends",
@@ -91,7 +94,8 @@ def _begin(config: pytest.Config, options: Any) -> None:
         import simgpu.triton  # noqa: F401
     except ModuleNotFoundError:
         return
-    plugin = OnTargets(targets, options.simgpu_check, options.simgpu_suppressions, sample_of(options.simgpu_sample))
+    sample = sample_of(options.simgpu_sample)
+    plugin = OnTargets(targets, options.simgpu_check, options.simgpu_suppressions, sample, options.simgpu_strict)
     config.pluginmanager.register(plugin, "simgpu-targets")
     if options.simgpu_results and not hasattr(config, "workerinput"):  # xdist's workers report to the process that started them
         config.pluginmanager.register(ResultWriter(Path(options.simgpu_results)), "simgpu-results")
@@ -102,10 +106,13 @@ def _begin(config: pytest.Config, options: Any) -> None:
 class OnTargets:
     """Hooks that `--simgpu` adds to a run; suites without it see nothing of this plugin."""
 
-    def __init__(self, targets: list[str], check: str, suppressions: str | None, sample: tuple[int, int] | None) -> None:
+    def __init__(
+        self, targets: list[str], check: str, suppressions: str | None, sample: tuple[int, int] | None, strict: bool
+    ) -> None:
         self._targets = targets
         self._suppressions = suppressions
         self._sample = sample
+        self._strict = strict
         self._word = check
         self._check = CHECKS[check]
         self.counting: list[Any] = []  # sessions and devices of the running test, which count their launches
@@ -168,12 +175,15 @@ class OnTargets:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         """Adds the number of launched kernels to the test's report, which also carries it from a worker to the reporting
-        process."""
+        process. With `--simgpu-strict`, fails a test that passed without any."""
         try:
-            return (yield)
+            result = yield
         finally:
             launches = sum(session.launches for session in self.counting)
             item.user_properties.append((LAUNCHES, launches))
+        if self._strict and not launches:
+            pytest.fail("the test launched no kernel on the simulated GPU (--simgpu-strict)", pytrace=False)
+        return result
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -191,15 +201,22 @@ def simgpu_target(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Prints the number of passed tests that launched no kernel: they prove nothing about kernels. Reports a missing Triton."""
+    """Names passed tests that launched no kernel: they prove nothing about kernels. Reports a missing Triton."""
     config = terminalreporter.config
     if config.option.simgpu and not config.pluginmanager.has_plugin("simgpu-targets"):
         missing = "Triton is not installed (pip install 'triton>=3.7')"
         terminalreporter.write_line(f"simgpu: {missing}: only tests with simgpu_load run on simulated GPUs")
-    passed = [dict(report.user_properties) for report in terminalreporter.stats.get("passed", ())]
-    launches = [properties[LAUNCHES] for properties in passed if LAUNCHES in properties]
-    if launches:
-        terminalreporter.write_line(
-            f"simgpu: {sum(launches)} launches of kernels in the tests that passed; "
-            f"{launches.count(0)} of {len(launches)} passed without one"
-        )
+    passed = [(report.nodeid, dict(report.user_properties)) for report in terminalreporter.stats.get("passed", ())]
+    launches = {test: properties[LAUNCHES] for test, properties in passed if LAUNCHES in properties}
+    if not launches:
+        return
+    idle = [test for test, number in launches.items() if number == 0]
+    terminalreporter.write_line(
+        f"simgpu: {sum(launches.values())} launches of kernels in the tests that passed; "
+        f"{len(idle)} of {len(launches)} passed without one" + (", which --simgpu-strict fails:" if idle else "")
+    )
+    shown = len(idle) if config.option.verbose > 0 else NAMED
+    for test in idle[:shown]:
+        terminalreporter.write_line(f"  {test}")
+    if idle[shown:]:
+        terminalreporter.write_line(f"  and {len(idle) - shown} more: -v names all")

@@ -61,7 +61,7 @@ def test_the_documentation_shows_the_rooms() -> None:
 
 
 def test_every_room_of_the_simulator_keys_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An edit in any of these rooms gives handlers new names; code that emits, launches, times or debugs kernels has no effect."""
+    """An edit in any of these rooms makes handlers' IR anew; code that emits, launches, times or debugs kernels has no effect."""
     for top in MAY_IMPORT:
         shutil.copytree(ROOT / top, tmp_path / top, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
     monkeypatch.setattr(simgpu, "__file__", str(tmp_path / "simgpu" / "__init__.py"))

@@ -1,8 +1,11 @@
 """Compiles LLVM IR to callable addresses, and caches object code on disk.
 
-A handler is a function `void (wave, record)` in a separate module, named by its key. Its object file is in the user's cache
-(`hardware/cache.py` says when a file is trusted). The name in the cache is a hash of the handler's key, the source of this
-package, LLVM's version, and the host's CPU and features.
+A handler is a function `void (wave, record)` in a separate module. Its name is a hash of all that determines its machine code:
+its IR, which has the names of the functions that it calls, and `machine_digest`. Its object file is in the user's cache by this
+name (`hardware/cache.py` says when a file is trusted). So an edit or a new version compiles only the handlers whose IR changes.
+
+Emitting IR takes a quarter of the time of a compilation. So another folder of the cache has a handler's name by its key and
+`source_digest`: while the sources stay the same, no IR is emitted.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import functools
 import gc
 import hashlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
 
@@ -33,6 +38,12 @@ OTHER_ROOMS = (
 OF_OTHER_ROOMS = ("debugger/native",)  # parts of these rooms that do affect handlers
 
 
+# Names of handlers, and of functions that they call. A function has UNNAMED in its IR until its name is known.
+NAME = re.compile("[hc][0-9a-f]{32}")
+CALLED_NAME = re.compile("c[0-9a-f]{32}")
+UNNAMED = "h" + 32 * "_"
+
+
 @functools.cache
 def source_digest() -> str:
     """Returns a digest of the sources that affect a handler: the chip and the simulator, without emitters, launches and timing."""
@@ -43,6 +54,13 @@ def source_digest() -> str:
     for room in (own, *rooms, *parts, Path(simgpu.hardware.__file__).parent):
         for path in sorted(room.glob("*.py") if room == own else room.rglob("*.py")):
             digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def machine_digest(machine: tuple[str, str, str]) -> str:
+    """Returns a digest of all that determines the machine code of IR: LLVM, the passes, and the host's triple, CPU and features."""
+    digest = hashlib.sha256(repr((llvm.llvm_version_info, llvmlite.__version__, machine)).encode())
+    digest.update(Path(object_file.__file__).read_bytes())
     return digest.hexdigest()
 
 
@@ -143,8 +161,12 @@ class Compiler:
             llvm.parse_assembly(""), self._host.fresh_machine()
         )
         self.kept = cache.Folder("handlers")
-        self._salt = f"{source_digest()}|{self._host.triple}|{self._host.cpu}|{self._host.features}"
-        self._names: dict[str, str] = {}
+        self._kept_names = cache.Folder("handler-names")
+        self._sources = f"{source_digest()}|{self.machine}"
+        self._machine_digest = machine_digest(self.machine)
+        self._names: dict[str, str] = {}  # by key
+        self._called: dict[str, str] = {}  # by name: keys of functions that handlers call
+        self._pending: dict[str, ModuleSource] = {}  # by key: sources of functions that handlers call, until they are compiled
         self._files = set[bytes]()  # digests of loaded object files: one file may hold several functions
         self._new: dict[str, bytes] = {}  # by name: object files that are compiled but not loaded
         self.compiled = 0
@@ -167,24 +189,27 @@ class Compiler:
     def _load_or_make(self, key: str, make: Callable[[str], ModuleSource]) -> int:
         with self._lock:
             found = self._find(key)
-            return self._load(key, self._make(self.name(key), make)) if found is None else found
+            return self._load(key, self._make(key, make)) if found is None else found
 
     def _find(self, key: str) -> int | None:
         with self._lock:
             found = self._addresses.get(key)
-            if found is not None:
+            name = self._known_name(key)
+            if found is not None or name is None:
                 return found
-            code = self._new.pop(self.name(key), None)
+            code = self._new.pop(name, None)
             if code is None:
-                code = self.kept.load(self.name(key))
+                code = self.kept.load(name)
                 self.loaded += code is not None
-            return None if code is None else self._load(key, code)
+            return None if code is None or self._calls(code) is None else self._load(key, code)
 
     def _load(self, key: str, code: bytes) -> int:
         digest = hashlib.blake2b(code).digest()
         if digest not in self._files:
+            for called in self._calls(code) or ():  # LLVM ends the process if a function is missing
+                if called != key:
+                    self.address_of_source(called, CALLED[called])
             self._files.add(digest)
-            self._load_called(key, code)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
         address = int(self._engine.get_function_address(self.name(key)))
@@ -194,14 +219,15 @@ class Compiler:
         self.code[address] = key, len(code)
         return address
 
-    def _make(self, name: str, make: Callable[[str], ModuleSource]) -> bytes:
+    def _make(self, key: str, make: Callable[[str], ModuleSource]) -> bytes:
         """Compiles and stores a new function; returns its object file. If another process is compiling it, waits for that one's."""
+        source, name = self.named_source(key, make), self.name(key)
         with self.kept.made_once(name):
             code = self.kept.load(name)
             if code is not None:
                 self.loaded += 1
                 return code
-            made = self.object_code(make(name))
+            made = self.object_code(source)
             if isinstance(made, str):
                 raise rejection(name, made)
             self.keep(name, made)
@@ -213,6 +239,7 @@ class Compiler:
         with self._lock:
             self.compiled += 1
             self._new[name] = code
+            self._pending.pop(self._called.get(name, ""), None)
 
     def object_code(self, source: ModuleSource) -> bytes | str:
         """Returns the object file, or LLVM's error message."""
@@ -227,22 +254,53 @@ class Compiler:
         """Triple, CPU and features that it compiles for."""
         return self._host.triple, self._host.cpu, self._host.features
 
-    def _load_called(self, key: str, code: bytes) -> None:
-        """Loads the functions that an object file names: LLVM ends the process if one is missing."""
-        for called, make in list(CALLED.items()):
-            if called != key and self.name(called).encode() in code:
-                self.address_of_source(called, make)
+    def _calls(self, code: bytes) -> list[str] | None:
+        """Returns the keys of the functions that an object file names; None if no source makes one of them."""
+        keys = [self.called_key(name.decode()) for name in sorted(set(re.findall(CALLED_NAME.pattern.encode(), code)))]
+        return None if None in keys else [key for key in keys if key is not None]
 
-    def called_source(self, name: str) -> tuple[str, Callable[[str], ModuleSource]] | None:
-        """Returns key and source of the function that handlers call by a name."""
-        return next(((key, make) for key, make in list(CALLED.items()) if self.name(key) == name), None)
+    def called_key(self, name: str) -> str | None:
+        """Returns the key of the function that handlers call by a name, None if no source makes it."""
+        for find in (self._known_name, self.name):
+            if name not in self._called:
+                self._called |= {find(key) or "": key for key in list(CALLED)}
+        return self._called.get(name)
 
     def name(self, key: str) -> str:
-        """Returns the name of the function for `key` in its object file."""
+        """Returns the name of the function for `key` in its object file. The key is one of CALLED, or its source was made."""
+        known = self._known_name(key)
+        if known is None:
+            self.named_source(key, CALLED[key])
+        return known or self._names[key]
+
+    def _known_name(self, key: str) -> str | None:
+        """Returns the name of the function for `key`, None if its source must be made first."""
         name = self._names.get(key)
         if name is None:
-            name = self._names[key] = "h" + hashlib.sha256(f"{key}|{self._salt}".encode()).hexdigest()[:32]
+            kept = (self._kept_names.load(self._sources_name(key)) or b"").decode("ascii", "replace")
+            if NAME.fullmatch(kept):
+                name = self._names[key] = kept
         return name
+
+    def _sources_name(self, key: str) -> str:
+        return hashlib.sha256(f"{key}|{self._sources}".encode()).hexdigest()[:32]
+
+    def named_source(self, key: str, make: Callable[[str], ModuleSource]) -> ModuleSource:
+        """Returns the source of the function for `key`, which then has a name."""
+        with self._lock:
+            source = self._pending.get(key)
+            if source is None:
+                source = make(UNNAMED)
+                identity = f"{key}|{source.loops}|{self._machine_digest}|{source.text}"
+                name = ("c" if key in CALLED else "h") + hashlib.sha256(identity.encode()).hexdigest()[:32]
+                if self._names.get(key) != name:
+                    self._names[key] = name
+                    self._kept_names.store(self._sources_name(key), name.encode())
+                source = source._replace(text=source.text.replace(UNNAMED, name))
+                if key in CALLED:
+                    self._pending[key] = source
+                    self._called[name] = key
+            return source
 
     def is_kept(self, key: str) -> bool:
         """True if the function for `key` is loaded, or its object file is cached."""

@@ -12,12 +12,12 @@ from llvmlite import ir
 from simgpu.hardware.errors import SimError
 from simgpu.machine.compiling.helpers import MOST, WORTH, CompileJob, CompileQueue, Helper, hardware_threads
 from simgpu.machine.compiling.object_file import ModuleSource
-from simgpu.machine.jit import CALLED, Compiler, rejection
+from simgpu.machine.jit import CALLED, CALLED_NAME, Compiler, rejection
 
 LOOK = 0.02  # seconds between checks of `goes_on` while it waits
 # Seconds without progress after which helpers and other processes are given up: LLVM takes 12 for a host's slowest function.
 PATIENCE = 20.0
-DECLARED = re.compile(r'^declare .*@"(h[0-9a-f]{32})"', re.MULTILINE)
+DECLARED = re.compile(rf'^declare .*@"({CALLED_NAME.pattern})"', re.MULTILINE)
 
 
 class Batch:
@@ -44,10 +44,9 @@ class Batch:
     def address_of_source(self, key: str, make: Callable[[str], ModuleSource]) -> int:
         """Returns the address of the function whose source `make(name)` returns, or a promise; see `address`."""
         if key not in self._wanted:
-            found = self._compiler.find(key)
+            found = self._find_or_want(key, make)
             if found is not None:
                 return found
-            self._want(key, make)
         self._promised.append(key)
         return -len(self._promised)
 
@@ -63,17 +62,24 @@ class Batch:
             raise self._failed[key]
         return self._compiler.find(key)
 
-    def _want(self, key: str, make: Callable[[str], ModuleSource]) -> None:
+    def _find_or_want(self, key: str, make: Callable[[str], ModuleSource]) -> int | None:
+        """Returns the address of a function. If it must be compiled, returns None and queues the function and those it calls."""
         compiler = self._compiler
-        source = make(compiler.name(key))
+        found = compiler.find(key)
+        if found is not None:
+            return found
+        source = compiler.named_source(key, make)
+        found = compiler.find(key)  # other sources had the same IR
+        if found is not None:
+            return found
         self._wanted.add(key)
         calls = DECLARED.findall(source.text)
         self._queue.put(CompileJob(key, compiler.name(key), source, alone=bool(calls) or key in CALLED))
-        for name in calls:
-            called = compiler.called_source(name)
-            if called is not None and called[0] not in self._wanted and compiler.find(called[0]) is None:
-                self._want(*called)
+        for called in map(compiler.called_key, calls):
+            if called is not None and called not in self._wanted:
+                self._find_or_want(called, CALLED[called])
         self._begin_helpers()
+        return None
 
     def _begin_helpers(self) -> None:
         count = min(hardware_threads() - 1, MOST, self._queue.size // WORTH)

@@ -200,8 +200,8 @@ def test_what_llvm_rejects_is_told_and_harms_no_other(threads: int, monkeypatch:
 def test_what_another_process_compiles_is_waited_for(begun: list[helpers.Helper]) -> None:
     compiler, other = jit.Compiler(), jit.Compiler()
     made = Batch(compiler)
+    code = other.object_code(other.named_source("test 3", returns(3)))
     name = other.name("test 3")
-    code = other.object_code(returns(3)(name))
     assert isinstance(code, bytes)
     holds, finished = threading.Event(), threading.Event()
 
@@ -253,23 +253,25 @@ def test_what_a_function_calls_is_compiled_with_it(monkeypatch: pytest.MonkeyPat
 def test_a_kept_function_may_call_what_is_being_compiled() -> None:
     """Another process kept a handler, but not its callee: neither this process nor two wait for each other."""
     compiler, other = jit.Compiler(), jit.Compiler()
-    called, caller = compiler.name("test called"), compiler.name("test caller")
-    text = f'declare i64 @"{called}"()\ndefine i64 @"{caller}"() {{\n%x = call i64 @"{called}"()\nret i64 %x\n}}\n'
-    code = other.object_code(ModuleSource(text))
-    assert isinstance(code, bytes)
-    other.keep(caller, code)
+
+    def caller(name: str) -> ModuleSource:
+        called = compiler.name("test called")
+        return ModuleSource(f'declare i64 @"{called}"()\ndefine i64 @"{name}"() {{\n%x = call i64 @"{called}"()\nret i64 %x\n}}\n')
 
     def run() -> list[int]:
         made = Batch(compiler)
         promised = [made.address_of_source("test called", returns(11, STORES))]
         while not made._claims:  # until a helper has it
             time.sleep(0.01)
-        promised.append(made.address_of_source("test caller", lambda name: ModuleSource(text)))
+        promised.append(made.address_of_source("test caller", caller))
         made.finish()
         return results(made, promised)
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
         patch.setitem(jit.CALLED, "test called", returns(11, STORES))
+        code = other.object_code(other.named_source("test caller", caller))
+        assert isinstance(code, bytes)
+        other.keep(other.name("test caller"), code)
         assert pool.submit(run).result(60) == [11, 11]
 
 
@@ -277,6 +279,7 @@ def test_a_process_that_holds_a_function_for_ever_is_passed_over(monkeypatch: py
     compiler, other = jit.Compiler(), jit.Compiler()
     monkeypatch.setattr(batch, "PATIENCE", 0.5)
     made = Batch(compiler)
+    other.named_source("test 3", returns(3))
     with other.kept.made_once(other.name("test 3")):
         promised = wanted(made)
         made.finish()

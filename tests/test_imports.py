@@ -66,6 +66,7 @@ ORDER = {
         "engine/workers",
         "engine/lowering engine/workgroup.py engine/finding.py engine/failures.py engine/node.py",
         "engine/suppressions.py engine/numbers.py",
+        "engine/demand.py",
         "engine/program.py",
         "engine/accounts.py",
         "engine/dispatch.py",

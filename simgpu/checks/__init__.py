@@ -11,6 +11,6 @@
     resources.py    registers beyond the declared ones
     performance.py  notes on slow code
     barrier_slack.py  barriers that order nothing
-    path_trace.py   jumps and memory accesses of a workgroup's waves, for the timing model
+    path_trace/     jumps and memory accesses of a workgroup's waves, for the timing model
     writer.py       the workgroup that wrote an address
 """

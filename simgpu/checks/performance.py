@@ -155,7 +155,10 @@ def lost_clocks(rule: Any, offsets: np.ndarray, lanes: int, count: int, room: np
     """Returns the clocks that an LDS access of `count` dwords a lane loses to bank conflicts. room: scratch space."""
     banks, lost, phases = rule.banks, 0, rule.phases
     wanted, depth = room[:DISTINCT], room[DISTINCT:]
-    for phase in range(LANES):
+    last = 0
+    for lane in range(LANES):
+        last = max(last, phases[lane])
+    for phase in range(last + 1):
         found, deepest = 0, 0
         depth[:] = 0
         for lane in range(LANES):

@@ -11,6 +11,7 @@ From the ground up; a file imports only those above it (`ORDER` in tests/test_im
     suppressions.py    known findings, read from a file
     failures.py        a check's own errors
     numbers.py         instructions that compute on numbers although floats are elements of a ring
+    demand.py          matrix instructions whose results reach only stored data
     program.py         instructions to records, each with its handler
     accounts.py        counters that executed instructions add to
     node.py            Node: GPUs whose launches may run at the same time

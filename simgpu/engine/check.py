@@ -77,7 +77,7 @@ class GuardedCheck(Check):
     def __init__(self, check: Check) -> None:
         self.check = check
         self.wave_bytes, self.undefined = check.wave_bytes, check.undefined
-        self.sums, self.moves = check.sums, check.moves
+        self.sums, self.moves, self.values = check.sums, check.moves, check.values
 
     @property
     def kind(self) -> type[Hooks]:

@@ -79,7 +79,7 @@ class NumberFlow:
         """Returns what registers hold after an instruction, and keeps its own results."""
         effect = effect_of(inst)
         spec = inst.spec
-        read, written = _bits(effect.access.read()), _bits(effect.access.writes | effect.pending)
+        read, written = bits_of(effect.access.read()), bits_of(effect.access.writes | effect.pending)
         judged = bool(read & held.judged)
         if judged and (spec.control in CONDITIONAL_BRANCHES or written & EXEC):
             self.branches.add(at)
@@ -92,7 +92,7 @@ class NumberFlow:
         known = not read & ~EXEC & ~held.numbers
         floats = computes_floats(spec) or Flag.MIX in spec.flags
         if floats:
-            known = not _bits(_float_sources(inst)) & ~held.numbers
+            known = not bits_of(_float_sources(inst)) & ~held.numbers
             (self.numbers.add if known else self.numbers.discard)(at)
             to_integers = not known and not any(map(_is_float, spec.results))
             judged = to_integers or (judged and not any(map(_is_float, spec.results)))
@@ -121,7 +121,8 @@ def _is_float(type_: Type) -> bool:
     return type_.is_float or (type_.element is not None and type_.element.is_float)
 
 
-def _bits(registers: Iterable[Register]) -> int:
+def bits_of(registers: Iterable[Register]) -> int:
+    """Returns a set of registers as bits, by STATES and FILES."""
     bits = 0
     for register in registers:
         if isinstance(register, str):

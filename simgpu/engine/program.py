@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from simgpu.alu.control import NO_EFFECT, RESUMED, Control
+from simgpu.engine.demand import Demand, demand_of
 from simgpu.engine.failures import CheckFailed, name_of
 from simgpu.engine.lowering.handlers import compile_handler, falling_through, fault, fence, idle, leave
 from simgpu.engine.lowering.turns import lets_others_on
@@ -72,7 +73,7 @@ class Program:
         self.problems: dict[int, str] = {}
         self._seen: dict[int, Instruction] = {}  # decoded instructions by record
         self._leans = fuse
-        self._fuse = fuse and not mode.indexed and not mode.skips and all(check.sums for check in checks)
+        self._fuse = fuse and not mode.indexed and not mode.skips and all(check.sums and check.values for check in checks)
         # Records that control may enter other than from the previous instruction, and records of instructions that control may
         # leave other than to the next one.
         self._entered: set[int] = set()
@@ -89,6 +90,9 @@ class Program:
         self._batch = Batch(compiler)
         self._handlers: dict[int, int] = {}  # `Batch.address` by record, for `_publish`
         self.floats = NumberFlow(self._decode, self.count) if mode.ring else None
+        self.demands: dict[int, Demand] = {}  # by entry, if matrix instructions that reach only stored data are left out
+        self._omits = bool(checks) and not any(check.values for check in checks)
+        self._unneeded: frozenset[int] = frozenset()
         self._plain = replace(mode, ring=False)
         self._lock = threading.Lock()
 
@@ -123,6 +127,9 @@ class Program:
             self.version += 1
             if self.floats is not None:
                 self.floats.follow(index, first=not self.instructions)
+            if self._omits and not self._indirect:
+                self.demands[index] = demand_of(self.code, self._decode, index)
+                self._unneeded |= self.demands[index].unneeded
             self._entered.add(index)
             pending = [index]
             while pending:
@@ -368,7 +375,7 @@ class Program:
 
         lean: True to use a lean handler, if there is one and the complete one is not cached
         """
-        if self.mode.skips and not inst.spec.encoding.startswith("s"):
+        if index in self._unneeded or (self.mode.skips and not inst.spec.encoding.startswith("s")):
             plan = Plan(inst)
             plan.note("skipped")
             self._set(index, compile_handler(inst, plan, lambda frame: None, self._batch), [])

@@ -179,6 +179,7 @@ class Hooks:
 
     sums = False  # True to see matrix instructions by `on_sums`, including tiles of them (`matrix.tiles`)
     moves = False  # True if `move` copies the bytes of accesses to device memory; fast paths are then left out
+    values = True  # False if results that reach only stored data do not matter; matrix instructions that make these are left out
 
     @property
     def kind(self) -> type[Hooks]:

@@ -6,15 +6,16 @@ import math
 from collections.abc import Sequence
 from itertools import islice
 
-from simgpu.checks.path_trace import PathTrace
+from simgpu.checks.path_trace.check import PathTrace
 from simgpu.engine.allocations import SavedMemory
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch
 from simgpu.engine.workers.initial_state import registers
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
-from simgpu.hardware.errors import Deadlock, InstructionLimit, LaunchError
+from simgpu.hardware.errors import Deadlock, InstructionLimit, LaunchError, SimError
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.sampling.kinds import MOST_STEPS, choose_groups, share
+from simgpu.sampling.values import demand_of_launch, reads_left_out
 from simgpu.sampling.workgroups import Sampling, Streams
 from simgpu.timing.channels import busy_channels, lines_of
 from simgpu.timing.dispatch import spread
@@ -39,14 +40,27 @@ ENDLESS = 0.5  # wider band if a workgroup has not ended after MOST_STEPS
 def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: bool = True) -> SampledLaunch:
     """Runs samples of a launch. Raises the errors of a launch.
 
+    Matrix instructions whose results reach only stored data are left out. If a load that decides something may have read such data,
+    or the launch failed, it runs again with all of its instructions.
+
     restore: True restores all of the device's memory afterwards, False only small allocations.
     """
     check_geometry(kernel.info, geometry)
     kernel.check_buffers(args)
-    traced = _traced_kernel(kernel)
+    sampling = Sampling(_traced_kernel(kernel, False), geometry, args)
+    try:
+        found = _sample(sampling, kernel, restore)
+        if not reads_left_out(sampling.code, [*found.whole, *found.beginnings], demand_of_launch(sampling.launch)):
+            return found
+    except SimError:
+        if not demand_of_launch(sampling.launch).unneeded:
+            raise
+    return _sample(Sampling(_traced_kernel(kernel, True), geometry, args), kernel, restore)
+
+
+def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
     device, chip = kernel.module.device, kernel.module.device.descriptor
     saved = SavedMemory.of(device.memory, None if restore else SMALL)
-    sampling = Sampling(traced, geometry, args)
     launch = sampling.launch
     try:
         sampling.begin()
@@ -84,7 +98,7 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
         wider += UNKNOWN_LOOP
     whole.sort(key=len, reverse=True)
     return SampledLaunch(
-        chip, instructions, len(code.unit), launch.entry, whole, first, launch.groups, used, notes, wider, channels, front
+        chip, instructions, code, launch.entry, whole, first, launch.groups, used, notes, wider, channels, front
     )
 
 
@@ -140,22 +154,24 @@ def _channels(sampling: Sampling, beginnings: Sequence[Streams], steps: int) -> 
     """
     launch = sampling.launch
     row, together = pipelines(launch.device.arch), len(beginnings)
+    if not row.memory_channels:
+        return 1.0
     rounds = [lines_of([one.streams for one in beginnings])]
-    others = islice(spread(launch.groups - together + 1, MOST_ROUNDS), MOST_ROUNDS if row.memory_channels else 0)
-    for first in others:
+    for first in islice(spread(launch.groups - together + 1, MOST_ROUNDS), MOST_ROUNDS):
         rounds.append(lines_of([one.streams for one in _round(sampling, first, together, steps)]))
         if sum(map(bool, map(len, rounds))) > 1 and busy_channels(rounds, row) > ALL_CHANNELS:
             break
     return busy_channels(rounds, row)
 
 
-def _traced_kernel(kernel: Kernel) -> Kernel:
-    """Returns the kernel on a device that shares the memory and traces paths. Cached by module."""
+def _traced_kernel(kernel: Kernel, values: bool) -> Kernel:
+    """Returns the kernel on a device that shares the memory and traces paths. values: as for `PathTrace`. Cached by module."""
     module = kernel.module
     kept = module.device.shadows.setdefault("timed", {})
-    if id(module) not in kept:
-        kept[id(module)] = module.on(module.device.sharing([PathTrace()])), module
-    return Kernel(kept[id(module)][0], kernel.info)
+    key = id(module), values
+    if key not in kept:
+        kept[key] = module.on(module.device.sharing([PathTrace(values)])), module
+    return Kernel(kept[key][0], kernel.info)
 
 
 def _resources(launch: Launch) -> GroupResources:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgpu.checks.path_trace import PathStorage
+from simgpu.checks.path_trace.check import PathStorage
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch, Supervisor
 from simgpu.engine.workers import scheduler
@@ -54,6 +54,7 @@ class Sampling(Supervisor):
 
     def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> None:
         self.launch = Launch(kernel, geometry, args, threads=1, fuse=False, supervisor=self)
+        self._columns: tuple[int, CodeColumns] | None = None  # the program's version, and the columns of its instructions
 
     def serve(self, launch: Launch, worker: Worker) -> None:
         if current_wave(worker).status != Status.PATH:
@@ -72,9 +73,12 @@ class Sampling(Supervisor):
 
     @property
     def code(self) -> CodeColumns:
-        """Columns of the instructions that were executed so far."""
+        """Columns of the instructions that were lowered so far."""
         program = self.launch.program
-        return code_of(dict(program.instructions), program.count + 1, pipelines(self.launch.device.arch))
+        if self._columns is None or self._columns[0] != program.version:
+            made = code_of(dict(program.instructions), program.count + 1, pipelines(self.launch.device.arch))
+            self._columns = program.version, made
+        return self._columns[1]
 
     def path(self, stream: np.ndarray) -> tuple[CodeColumns, Trace]:
         """Returns the code's columns, and a wave's stream as a trace."""

@@ -50,7 +50,7 @@ class SampledLaunch:
 
     chip: HardwareDescriptor
     instructions: dict[int, Instruction]  # by number
-    numbers: int  # count of instruction numbers
+    code: CodeColumns  # of these, with the architecture's figures
     entry: int  # number of the first instruction
     whole: Sequence[Trace]  # traces of whole workgroups, which represent all workgroups
     beginnings: Sequence[Trace]  # first parts of the workgroups of one round, which run together
@@ -106,7 +106,7 @@ def predict(
     row = row or pipelines(chip.arch)
     if not sampled.whole:
         raise LaunchError("no workgroup was traced to its end: there is nothing to predict a time from")
-    code = code_of(sampled.instructions, sampled.numbers, row)
+    code = sampled.code if row == pipelines(chip.arch) else code_of(sampled.instructions, len(sampled.code.unit), row)
     code = code if on.coissue else replace(code, shadow=np.where(code.shadow > 0, code.clocks, 0).astype(np.int32))
     sampled, code = _without(sampled, code, without)
     per_cu = math.ceil(sampled.groups / chip.num_cus)
@@ -248,7 +248,7 @@ def _free_accesses(work: state.Work, code: CodeColumns, traces: Sequence[Trace],
 
 def _matrix_type(sampled: SampledLaunch) -> str:
     """Returns the element type of the matrix instruction that the first workgroup executed most, "" without any."""
-    found = np.bincount(sampled.whole[0].steps, minlength=sampled.numbers)
+    found = np.bincount(sampled.whole[0].steps, minlength=len(sampled.code.unit))
     matrix = {n: int(found[n]) for n, inst in sampled.instructions.items() if inst.spec.kind == "matrix"}
     most = max(matrix, key=lambda n: matrix[n], default=None)
     if most is None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgpu import hardware
-from simgpu.checks.path_trace import group_clocks
+from simgpu.checks.path_trace.patterns import group_clocks
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators import GemmProblem
@@ -112,7 +112,7 @@ def test_an_unaligned_access_takes_the_clocks_of_both_its_lines(start: int, size
     """Consecutive lanes take a clock a line, so those that begin off a line's start take one more."""
     together = 16 if size <= 4 else 4
     end = start + together * size - 1
-    assert group_clocks(np.arange(64) * size, -1, 0, together, start, size) == end // 64 - start // 64 + 1
+    assert group_clocks(start + np.arange(64) * size, -1, 0, together, size) == end // 64 - start // 64 + 1
 
 
 @given(st.floats(1, 1e4), st.floats(1, 1e4), st.integers(1, 8))

@@ -1,0 +1,193 @@
+"""Finds matrix instructions whose results reach only stored data, by the registers that addresses, branches and EXEC depend on.
+
+The analysis goes backward from each use. A vector instruction writes active lanes only, so it ends the demand for a register only
+if EXEC is the same at the use; demands from there and from under another EXEC are separate. Memory is not followed: `Demand` names
+the loads that decide something and the stores whose data may depend on matrix results, and whoever leaves out the matrix
+instructions checks that no such load reads what such a store wrote. LDS is: if a load from it decides something, all data in it do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simgpu.engine.numbers import EXEC, FILES, STATES, bits_of
+from simgpu.hardware.errors import SimError
+from simgpu.hardware.isa.code.flow import FORKS, INDIRECT, Blocks, successors
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import GPR_INDEXING, ControlKind, Flag
+from simgpu.hardware.timing_rules.effects import effect_of
+
+VECTORS = -1 << FILES["v"]  # the bits of VGPRs and AccVGPRs
+# Code with these is not analysed: their targets or registers are data.
+OPAQUE = INDIRECT | FORKS | GPR_INDEXING | {ControlKind.MOVRELS, ControlKind.MOVRELD, ControlKind.SETVSKIP, ControlKind.ADDPC}
+ACROSS = frozenset(("mfma", "dpp", "readlane", "writelane", "permlane_swap"))  # classes that read inactive lanes, too
+PARTIAL = frozenset(("dpp", "writelane", "partial_write"))  # classes that leave parts of active lanes' results as they were
+REGISTER = 32  # bits
+RECORD = 4  # bytes of code
+VCC = 1 << STATES["vcc"]
+HALVES = frozenset((Flag.PRESERVE_HIGH, Flag.WRITE_HIGH))
+
+
+class Demand(NamedTuple):
+    """Instructions of a kernel, by record."""
+
+    unneeded: frozenset[int] = frozenset()  # matrix instructions whose results reach only stored data
+    deciding: frozenset[int] = frozenset()  # loads whose values may decide addresses, branches or EXEC
+    doubtful: frozenset[int] = frozenset()  # stores and atomics whose data may depend on an unneeded instruction
+
+
+@dataclass(frozen=True)
+class _Use:
+    """An instruction's registers, as bits."""
+
+    always: int  # demanded whenever it executes
+    sources: int  # demanded if its result is
+    writes: int
+    data: int  # of a store or atomic: what memory gets
+    across: bool  # it reads inactive lanes, too
+    replaced: int  # what it writes in all lanes
+    active: int  # what it writes in all active lanes
+    matrix: bool = False
+    loads: str = ""  # "lds" or "memory", or both, if it loads from there
+    stores: str = ""  # the same
+
+
+def demand_of(code: bytes, decode: Callable[[int], Instruction], entry: int) -> Demand:
+    """Returns the demand of the code that record `entry` reaches; an empty one if it cannot be followed. decode: returns the
+    instruction at a record."""
+    found = _reached(decode, entry, len(code) // RECORD)
+    if not any(inst.spec.kind == "matrix" for inst in found.values()) or any(one.spec.control in OPAQUE for one in found.values()):
+        return Demand()
+    records = list(found)
+    number = {record: node for node, record in enumerate(records)}
+    following = [
+        [number[at // RECORD] for at in dict.fromkeys(successors(found[record], RECORD * record)) if at // RECORD in number]
+        for record in records
+    ]
+    blocks, uses = Blocks(following, [0]), list(_uses(code, found))
+    needed, deciding = _needed(blocks, uses, False)
+    if any("lds" in uses[node].loads for node in deciding):
+        needed, deciding = _needed(blocks, uses, True)
+    unneeded = {node for node, use in enumerate(uses) if use.matrix} - needed
+    doubtful = _doubtful(blocks, uses, unneeded | {node for node, use in enumerate(uses) if use.loads} - deciding)
+    named = [frozenset(records[node] for node in nodes) for nodes in (unneeded, deciding, doubtful)]
+    return Demand(*named) if unneeded else Demand()
+
+
+def _reached(decode: Callable[[int], Instruction], entry: int, count: int) -> dict[int, Instruction]:
+    """Returns the instructions that direct control flow reaches, the entry first."""
+    found: dict[int, Instruction] = {}
+    pending = [entry]
+    while pending:
+        record = pending.pop()
+        if record in found or not 0 <= record < count:
+            continue
+        try:
+            found[record] = decode(record)
+        except SimError:
+            continue
+        pending += [at // RECORD for at in successors(found[record], RECORD * record)]
+    return found
+
+
+def _uses(code: bytes, found: Mapping[int, Instruction]) -> Iterator[_Use]:
+    """Yields the use of each instruction. Unrolled loops repeat many."""
+    known: dict[bytes, _Use] = {}
+    for record, inst in found.items():
+        words = code[RECORD * record : RECORD * record + inst.size]
+        if words not in known:
+            known[words] = _use_of(inst)
+        yield known[words]
+
+
+def _use_of(inst: Instruction) -> _Use:
+    spec, effect = inst.spec, effect_of(inst)
+    access, memory = effect.access, spec.memory
+    reads, writes = bits_of(access.read()), bits_of(access.writes | effect.pending)
+    if spec.kind == "matrix":
+        return _Use(0, reads, writes, 0, True, writes, 0, matrix=True)
+    active = writes & VECTORS if access.classes.isdisjoint(PARTIAL) and HALVES.isdisjoint(spec.flags) else 0
+    if not access.classes.isdisjoint(("vmem", "ds")):
+        data = bits_of(access.read(("data",)))
+        place = "lds" if effect.lds and not effect.dma else "lds memory" if memory and memory.space == "flat" else "memory"
+        load = memory is None or memory.op == "load"
+        loads = place if (writes and (memory or effect.lds)) or (effect.dma and load) else ""
+        stores = "lds" if effect.dma and load else place if memory and not load else ""
+        narrow = memory is None or memory.bits * memory.count < REGISTER
+        return _Use(reads & ~data, data, writes, data, memory is None, 0, 0 if narrow else active, False, loads, stores)
+    scalar = spec.encoding.startswith("s") or spec.kind == "control"
+    halves = VCC if scalar or "readlane" in access.classes else 0  # these may write one half of VCC only
+    across = not access.classes.isdisjoint(ACROSS)
+    loads = "memory" if spec.encoding == "smem" and memory else ""
+    return _Use(
+        reads if scalar or writes & EXEC else 0, reads, writes, 0, across, writes & ~VECTORS & ~halves, active, loads=loads
+    )  # fmt: skip
+
+
+def _demanded_before(use: _Use, same: int, other: int, lds: bool) -> tuple[int, int, bool]:
+    """Returns the demand before an instruction, and True if its result is demanded. same, other: registers that uses demand
+    under the EXEC of this place, and under another. lds: True if all data in LDS are demanded."""
+    hit = bool(use.writes & (same | other))
+    if use.writes & EXEC:
+        same, other = 0, same | other
+    same, other = same & ~use.replaced & ~use.active, other & ~use.replaced
+    wanted = use.always | (use.sources if hit else 0) | (use.data if lds and "lds" in use.stores else 0)
+    return (same, other | wanted, hit) if use.across else (same | wanted, other, hit)
+
+
+def _needed(blocks: Blocks, uses: Sequence[_Use], lds: bool) -> tuple[set[int], set[int]]:
+    """Returns the matrix instructions and the loads whose results are demanded."""
+    before = [(0, 0)] * len(blocks.nodes)
+    pending = list(range(len(blocks.nodes)))  # the last block first
+    waiting = set(pending)
+    needed: list[set[int]] = [set() for _ in blocks.nodes]
+    while pending:
+        block = pending.pop()
+        waiting.discard(block)
+        same = other = 0
+        for after in blocks.following[block]:
+            same, other = same | before[after][0], other | before[after][1]
+        for node in reversed(blocks.nodes[block]):
+            use = uses[node]
+            same, other, hit = _demanded_before(use, same, other, lds)
+            scalar, to_lds = use.writes & ~VECTORS, lds and "lds" in use.stores
+            if (use.matrix and hit) or (use.loads and (hit or scalar or to_lds)):
+                needed[block].add(node)
+        if (same, other) != before[block]:
+            before[block] = same, other
+            new = [one for one in blocks.preceding[block] if one not in waiting]
+            waiting.update(new)
+            pending += new
+    found = {node for nodes in needed for node in nodes}
+    return {node for node in found if uses[node].matrix}, {node for node in found if uses[node].loads}
+
+
+def _doubtful(blocks: Blocks, uses: Sequence[_Use], sources: set[int]) -> set[int]:
+    """Returns the stores and atomics to memory whose data may depend on these instructions, or are LDS's."""
+    before: dict[int, tuple[int, int]] = {entry: (0, 0) for entry in blocks.entries}
+    pending = list(blocks.entries)
+    found = set()
+    while pending:
+        block = pending.pop()
+        # Registers that may depend on one; those that do not in the lanes that are active, since EXEC was written.
+        tainted, clean = before[block]
+        for node in blocks.nodes[block]:
+            use = uses[node]
+            if "memory" in use.stores and (use.data & tainted & ~clean or not use.data):
+                found.add(node)
+            read = (use.always | use.sources) & (tainted if use.across else tainted & ~clean)
+            if node in sources or read:
+                tainted, clean = tainted | use.writes, clean & ~use.writes
+            else:
+                tainted, clean = tainted & ~use.replaced, clean | use.active
+            if use.writes & EXEC:
+                clean = 0
+        for after in blocks.following[block]:
+            had = before.get(after)
+            made = (tainted, clean) if had is None else (had[0] | tainted, had[1] & clean)
+            if made != had:
+                before[after] = made
+                pending.append(after)
+    return found

@@ -1,0 +1,48 @@
+"""Accesses whose addresses differ by a distance only have the same clocks, and the same lines that distance further."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simgpu.checks.path_trace.patterns import ACCESS_PATTERN, begin_pattern, find_memory, fits
+from simgpu.checks.path_trace.tally import LINE
+from simgpu.checks.performance import DISTINCT, SIZES, lost_clocks, rules_of
+from tests.support.exhaustive import examples
+
+OFFSETS = st.integers(0, 1 << 32).map(lambda seed: np.random.default_rng(seed).integers(0, 1 << 12, 64))
+LANES = st.integers(1, (1 << 64) - 1).map(lambda bits: bits - (bits >> 63 << 64))
+
+
+def found(offsets: np.ndarray, lanes: int, size: int) -> Any:
+    pattern = np.zeros(1, ACCESS_PATTERN).view(np.recarray)[0]
+    begin_pattern(pattern, 7, lanes, size, LINE, offsets, 0)
+    find_memory(pattern)
+    return pattern
+
+
+@given(OFFSETS, LANES, st.sampled_from([1, 2, 4, 8, 12, 16]), st.integers(0, 1 << 20))
+@settings(max_examples=examples(16))
+def test_memory(offsets: np.ndarray, lanes: int, size: int, distance: int) -> None:
+    here, there = found(offsets, lanes, size), found(offsets + LINE * distance, lanes, size)
+    assert here.packed == there.packed and here.count == there.count
+    assert np.array_equal(here.lines[: here.count] + distance, there.lines[: here.count])
+    assert fits(here, 7, lanes, size, LINE, offsets, LINE * distance)
+    for other in ((8, lanes, size), (7, lanes ^ lanes & -lanes, size), (7, lanes, 32)):
+        assert not fits(here, *other, LINE, offsets, LINE * distance)
+    assert not fits(here, 7, lanes, size, LINE, offsets, LINE * distance + 4)
+    active = [lane for lane in range(64) if lanes >> lane & 1]
+    offsets[active[-1]] += LINE
+    assert fits(here, 7, lanes, size, LINE, offsets, LINE * distance) == (len(active) == 1)
+
+
+@given(OFFSETS, LANES, st.sampled_from(SIZES), st.sampled_from(["gfx90a", "gfx950"]), st.integers(0, 1 << 14), st.booleans())
+@settings(max_examples=examples(16))
+def test_lds(offsets: np.ndarray, lanes: int, size: int, arch: str, distance: int, write: bool) -> None:
+    rule = rules_of(arch).view(np.recarray)[int(write), SIZES.index(size)]
+    room = np.zeros(DISTINCT + 64, np.int64)
+    lost = [lost_clocks(rule, offsets + moved, lanes, size // 4, room) for moved in (0, 4 * distance)]
+    assert lost[0] == lost[1]

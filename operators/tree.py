@@ -8,17 +8,20 @@ value of an element outside the valid extent. The tiling policy defines the size
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, fields, replace
 from html import escape
+from itertools import zip_longest
 from math import prod
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators.levels import Level
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import Constraint
 
 FINITE_FLOOR = -1e38  # replaces -inf in f32: exp(floor - floor) is 1, never NaN (paper, Online Softmax; erratum E30)
@@ -61,6 +64,9 @@ class Split:
     def __iter__(self) -> Iterator[Extent]:
         for low in range(self.whole.min_, self.whole.max_, self.tile):
             yield Extent(low, min(low + self.tile, self.whole.max_), self.tile)
+
+    def __len__(self) -> int:
+        return -(-len(self.whole) // self.tile)
 
 
 def product(*axes: Iterable[T]) -> Iterator[tuple[T, ...]]:
@@ -145,15 +151,59 @@ class View:
         return f"{self.operand}:({','.join(map(str, self.tile_shape))})"
 
 
+Axes = Mapping[str, Extent]  # what loops run over, by name: a node's indices of each dimension of the computation
+
+
 class Node(ABC):
-    """A node of an algorithm tree."""
+    """A node of an algorithm tree: extents of axes, and the loops that cut them for the nodes one level down.
+
+    `axes`, `loops` and `views` are all that a visitor needs to know of sizes. The one that executes a node runs its loops; the
+    one that emits code turns them into the grid, into a block's waves or into loops of the kernel, with the edges of the axes.
+    """
 
     level: ClassVar[Level]
+    plan: Any  # the derivation, which has the tree's loops
     views: tuple[View, ...]  # the operands' windows at this node
 
-    @abstractmethod
+    @property
+    def axes(self) -> Axes:
+        """Extents of the axes at this node."""
+        return {}
+
+    @property
+    def loops(self) -> tuple[TileLoop, ...]:
+        """Loops over the axes, outermost first; none at a leaf."""
+        nest: Nest = self.plan.nest
+        return nest.get(self.level, ())
+
+    def tiles(self, loop: TileLoop, axes: Axes) -> Split:
+        """Returns the tiles that a loop runs over. axes: of its iteration, as the outer loops have cut them."""
+        return axes[loop.axis].split(loop.tile)
+
+    def windows(self, loops: tuple[TileLoop, ...], axes: Axes | None = None) -> Iterator[Axes]:
+        """Yields the axes of each iteration of the loops, the last loop fastest. axes: outside the loops; None: the node's."""
+        axes = self.axes if axes is None else axes
+        if not loops:
+            yield axes
+            return
+        for tile in self.tiles(loops[0], axes):
+            yield from self.windows(loops[1:], {**axes, loops[0].axis: tile})
+
+    def loop(self, axis: str) -> TileLoop:
+        """Returns the outermost loop over an axis."""
+        return next(loop for loop in self.loops if loop.axis == axis)
+
+    def trips(self, axis: str) -> int:
+        """Returns the iterations of the outermost loop over an axis."""
+        return len(self.tiles(self.loop(axis), self.axes))
+
+    def child(self, axes: Axes) -> Node:
+        """Returns the node one level down with these axes."""
+        raise NotImplementedError(f"{type(self).__name__} has loops, but no child")
+
     def children(self) -> Iterator[Node]:
         """Yields the nodes one level down, one at a time; a leaf yields none."""
+        return map(self.child, self.windows(self.loops)) if self.loops else iter(())
 
     @abstractmethod
     def constraints(self) -> tuple[Constraint, ...]:
@@ -178,6 +228,65 @@ class Root(Node):
     problem: Any
     descriptor: HardwareDescriptor
     derivation: Any  # the plan, feasible or not
+    extents: Axes = {}  # noqa: RUF012  axes of the whole computation
+
+    @property
+    def axes(self) -> Axes:
+        """Extents of the axes of the whole computation."""
+        return self.extents
+
+    @property
+    def loops(self) -> tuple[TileLoop, ...]:
+        """Loops over the axes, outermost first."""
+        nest: Nest = self.derivation.nest
+        return nest.get(self.level, ())
+
+    def with_loops(self, level: Level, loops: tuple[TileLoop, ...]) -> Self:
+        """Returns the tree with other tiles of a level's loops, and the resources that they need.
+
+        LaunchError for loops that the operator's kernels cannot run, such as the same ones in another order.
+
+        >>> from simgpu.operators import Softmax, SoftmaxProblem
+        >>> from simgpu.operators.levels import Level, TileLoop
+        >>> tree = Softmax(SoftmaxProblem(rows=2, n=1 << 20), "mi300x")
+        >>> rows, _ = tree.first().loops
+        >>> print(tree.with_loops(Level.BLOCK, (rows, TileLoop("n", 2048))).first().first().views[0])
+        X:(1,2048)
+        """
+        other, plan = copy(self), self.derivation
+        wrong = "{}: no kernel has the {}'s loop '{}' here: use '{}'"
+        for own, loop in zip_longest(plan.nest.get(level, ()), loops):
+            if not (own and loop and replace(own, tile=loop.tile) == loop and loop.tile > 0):
+                raise LaunchError(wrong.format(plan.title, level, loop, own))
+        other.derivation = plan.with_nest({**plan.nest, level: loops})
+        for near, loop in zip(other.derivation.nest[level], loops, strict=True):
+            if near != loop:
+                raise LaunchError(wrong.format(plan.title, level, loop, near))
+        return other
+
+    def clipped(self, **ends: int) -> Self:
+        """Returns the tree of the first indices of some axes. The operands keep their sizes in memory.
+
+        LaunchError for an axis that the operator cannot clip, or that is shorter.
+
+        >>> from simgpu.operators import Softmax, SoftmaxProblem
+        >>> print(*Softmax(SoftmaxProblem(rows=20, n=1000), "mi300x").clipped(rows=10).views)
+        X:(10,1000) Y:(10,1000)
+        """
+        other = copy(self)
+        for axis, end in ends.items():
+            size = len(self.extents.get(axis, ()))
+            if not 0 < end <= size:
+                known = ", ".join(f"{name} ({len(extent)})" for name, extent in self.extents.items())
+                raise LaunchError(f"{self.derivation.title}: axis {axis} cannot end at {end}; the axes and their ends are {known}")
+            if end < size and (reason := self.whole_only(axis)):
+                raise LaunchError(f"{self.derivation.title}: axis {axis} cannot end at {end} of {size}: {reason}")
+            other.extents = {**other.extents, axis: Extent.whole(end)}
+        return other
+
+    def whole_only(self, axis: str) -> str:
+        """Returns the reason why an axis cannot be clipped; empty if it can."""
+        return "the operator cannot clip any" if axis else ""
 
     def __repr__(self) -> str:
         """Returns the class, the problem's fields that differ from their defaults, and the target.

@@ -48,11 +48,8 @@ def emit_softmax(root: Softmax) -> EmittedKernel:
 
     UnsupportedInstruction for types without a kernel, LaunchError for strides of 2^31 bytes and more.
     """
-    plan = root.plan
-    _check(plan)
-    if plan.split_n == 1:
-        return SoftmaxEmitter(plan, "whole").visit(root)
-    return SoftmaxEmitter(plan, "statistics").visit(root)
+    _check(root.plan)
+    return SoftmaxEmitter(root, "statistics" if root.trips("n") > 1 else "whole").visit(root)
 
 
 def _check(plan: SoftmaxPlan) -> None:
@@ -80,22 +77,30 @@ class WaveRow:
 class SoftmaxEmitter(Visitor):
     """Visits the tree; each level emits its part of the kernel. phase: "whole" or, for split N, "statistics" or "values"."""
 
-    def __init__(self, plan: SoftmaxPlan, phase: str) -> None:
-        self.plan, self.phase = plan, phase
-        p = plan.problem
-        several = f"x{plan.rows_wave}" * (plan.rows_wave > 1) + f"by{plan.lanes_row}" * (plan.rows_load > 1)
+    def __init__(self, root: Softmax, phase: str) -> None:
+        self.plan = plan = root.plan
+        self.phase, block, p = phase, root.first(), plan.problem
+        assert isinstance(block, BlockSoftmaxNode)
+        rows, part = root.loops
+        self.tile_rows, self.part_columns, self.parts = rows.tile, part.tile, root.trips("n")
+        self.columns = len(root.axes["n"])
+        self.rows_load, self.step = (loop.tile for loop in block.loops)
+        self.rows_wave = self.tile_rows // plan.waves if plan.waves_row == 1 else 1
+        self.in_flight, self.lanes_row = self.rows_wave // self.rows_load, WAVEFRONT // self.rows_load
+        self.lane_elements = self.step // self.lanes_row
+        several = f"x{self.rows_wave}" * (self.rows_wave > 1) + f"by{self.lanes_row}" * (self.rows_load > 1)
         held = "packed" if plan.packing > 1 else "rows"
-        kind = f"{held}{plan.waves_row}x{plan.lane_elements}{several}" if plan.resident else f"stream_{phase}"
+        kind = f"{held}{plan.waves_row}x{self.lane_elements}{several}" if plan.resident else f"stream_{phase}"
         masks = f"{'_mask' if p.mask else ''}{'_band' if p.band else ''}"
         self.target, self.bytes = plan.descriptor.arch, {"X": p.element.bytes, "Y": p.element_y.bytes, "mask": 1}
-        split = f"_split{plan.split_n}x{plan.steps_per_block}" if plan.split_n > 1 else ""
+        split = f"_split{self.parts}x{self.part_columns // self.step}" if self.parts > 1 else ""
         narrowed = f"_to_{p.dtype_y}" * (p.dtype_y != p.dtype) + f"_gain{p.gain:g}" * (p.gain != 1)
         name = f"softmax_{p.dtype}{narrowed}_{kind}{split}{masks}"
         self.k = KernelBuilder(name, self.target, plan.waves * WAVEFRONT, plan=plan.resources)
 
     def visit_device(self, root: Softmax) -> EmittedKernel:
         plan, p, k = self.plan, self.plan.problem, self.k
-        k.comment(f"Softmax: one workgroup per {plan.tile_rows} row(s), {plan.waves_row} wave(s) a row, {self.phase} of them")
+        k.comment(f"Softmax: one workgroup per {self.tile_rows} row(s), {plan.waves_row} wave(s) a row, {self.phase} of them")
         self.end = k.new_label("end")
         self._arguments()
         self._coordinates()
@@ -104,25 +109,20 @@ class SoftmaxEmitter(Visitor):
         self.visit(block)
         k.label(self.end)
         k.s_endpgm()
-        grid = (-(-p.rows // plan.tile_rows), plan.split_n, 1)
-        following = (SoftmaxEmitter(plan, "values").visit(root),) if self.phase == "statistics" else ()
+        grid, rows = (root.trips("rows"), self.parts, 1), len(root.axes["rows"])
+        following = (SoftmaxEmitter(root, "values").visit(root),) if self.phase == "statistics" else ()
         operands = ("X", "Y", *(("mask",) if p.mask else ()))
-        scratch = ((STATES, p.rows * plan.split_n * self.state.bytes),) if following else ()
-        return k.finish(
-            plan=plan, grid=grid, scalars=self._scalars(), operands=operands, scratch=scratch, following=following
-        )
-
-    def _scalars(self) -> tuple[int | float, ...]:
-        p = self.plan.problem
+        scratch = ((STATES, rows * self.parts * self.state.bytes),) if following else ()
         assert p.ldx and p.ldy
         band = () if p.band is None else (p.band.period, *(max(-FAR, min(FAR, x)) for x in (p.band.first, p.band.end)))
-        return (p.rows, p.n, p.ldx, p.ldy, score_factor(p), *band)
+        scalars = (rows, self.columns, p.ldx, p.ldy, score_factor(p), *band)
+        return k.finish(plan=plan, grid=grid, scalars=scalars, operands=operands, scratch=scratch, following=following)
 
     # -- prologue ----------------------------------------------------------------------------
 
     def _arguments(self) -> None:
         k, p = self.k, self.plan.problem
-        self.buffers = ("X", "Y", *(("mask",) if p.mask else ()), *((STATES,) if self.plan.split_n > 1 else ()))
+        self.buffers = ("X", "Y", *(("mask",) if p.mask else ()), *((STATES,) if self.parts > 1 else ()))
         for name in self.buffers:
             k.argument(name, 8, "global_buffer")
         for name in ("rows", "n", "ldx", "ldy"):
@@ -138,13 +138,13 @@ class SoftmaxEmitter(Visitor):
         k, plan, p = self.k, self.plan, self.plan.problem
         k.work_item_x()
         offset = k.v.alloc("offset of a load")
-        kind_of_state = WideState if p.dtype == "f64" else ShortState if plan.rows_load > 1 else RowState
-        self.state = kind_of_state(k, plan)
+        kind_of_state = WideState if p.dtype == "f64" else ShortState if self.rows_load > 1 else RowState
+        self.state = kind_of_state(k, plan, self.parts)
         self.scratch = self.state.scratch
-        states = [self.state, *(type(self.state)(k, plan, self.scratch) for _ in range(1, plan.in_flight))]
+        states = [self.state, *(type(self.state)(k, plan, self.parts, self.scratch) for _ in range(1, self.in_flight))]
         self.flags = k.v.alloc("mask bytes", 8) if p.mask else None
         unpacked = k.v.alloc("unpacked", UNPACKED) if plan.packing > 1 else None
-        self.registers = k.v.alloc("row", plan.in_flight * plan.lane_elements * p.element.registers // plan.packing)
+        self.registers = k.v.alloc("row", self.in_flight * self.lane_elements * p.element.registers // plan.packing)
         self.wave, self.row, self.column = k.s.alloc("wave"), k.s.alloc("row"), k.s.alloc("part's first column")
         wave_number(k, self.wave, offset)
         k.v_and_b32(k.work_item, WAVEFRONT - 1, k.work_item)
@@ -152,11 +152,11 @@ class SoftmaxEmitter(Visitor):
         self.left = k.s.alloc("columns left")
         if plan.waves_row > 1:
             k.s_mov_b32(self.row, k.group_x)
-            k.s_mul_i32(self.column, self.wave, WAVEFRONT * plan.lane_elements, note="the wave's part")
+            k.s_mul_i32(self.column, self.wave, WAVEFRONT * self.lane_elements, note="the wave's part")
         else:
-            k.s_lshl_b32(self.row, k.group_x, log2(plan.tile_rows))
-            if plan.rows_wave > 1:
-                k.s_lshl_b32(self.wave, self.wave, log2(plan.rows_wave))
+            k.s_lshl_b32(self.row, k.group_x, log2(self.tile_rows))
+            if self.rows_wave > 1:
+                k.s_lshl_b32(self.wave, self.wave, log2(self.rows_wave))
             k.s_add_u32(self.row, self.row, self.wave)
             k.s.free(self.wave)
             k.s_cmp_ge_u32(self.row, self.arguments["rows"])
@@ -164,17 +164,17 @@ class SoftmaxEmitter(Visitor):
             self._part_column()
         aligned = whole_dwords(k, self.arguments, self.bytes) if 2 in self.bytes.values() else None
         kinds = p.element.name, p.element_y.name
-        count = plan.lane_elements
+        count = self.lane_elements
         if isinstance(self.state, WideState):
             parts: list[RowPart] = [WideRowPart(k, self.registers, k.work_item, offset, self.state)]
         elif unpacked:
             parts = [PackedPart(k, p.element.name, self.registers, unpacked, k.work_item, offset, self.scratch, aligned,
                                 self.arguments["factor"])]  # fmt: skip
         else:
-            each = [self.registers[i * count : (i + 1) * count] for i in range(plan.in_flight)]
-            if plan.rows_load > 1:
+            each = [self.registers[i * count : (i + 1) * count] for i in range(self.in_flight)]
+            if self.rows_load > 1:
                 at = places(k, plan, self.arguments)
-                parts = [ShortRows(k, kinds, registers, at, offset, self.scratch, aligned, plan.lanes_row) for registers in each]
+                parts = [ShortRows(k, kinds, registers, at, offset, self.scratch, aligned, self.lanes_row) for registers in each]
             else:
                 parts = [RowPart(k, kinds, registers, k.work_item, offset, self.scratch, aligned) for registers in each]
         self._band()
@@ -189,7 +189,7 @@ class SoftmaxEmitter(Visitor):
         self.part, self.state, self.x, self.y = row.part, row.state, row.x, row.y
 
     def _part_column(self) -> None:
-        self.k.s_mul_i32(self.column, self.k.group_y, self.plan.steps_per_block * self.plan.tile_n, note="the block's part")
+        self.k.s_mul_i32(self.column, self.k.group_y, self.part_columns, note="the block's part")
 
     def _band(self) -> None:
         """Emits the first and the end column of the row's band."""
@@ -217,7 +217,7 @@ class SoftmaxEmitter(Visitor):
         k.s_addc_u32(offset[1], offset[1], 0)
         raw_buffer(k, resource, self.arguments[name], (offset[0], offset[1]), name)
         k.s.free(offset, column)
-        if self.plan.rows_load > 1:
+        if self.rows_load > 1:
             self._rows(resource, element, stride)
         else:
             self._records(resource, element)
@@ -232,7 +232,7 @@ class SoftmaxEmitter(Visitor):
         """Ends the buffer with the last row of a load."""
         k, records = self.k, resource[2]
         k.s_sub_u32(records, self.arguments["rows"], self.row)
-        k.s_min_i32(records, records, self.plan.rows_load)
+        k.s_min_i32(records, records, self.rows_load)
         k.s_sub_u32(records, records, 1)
         k.s_mul_i32(records, records, stride)
         k.s_add_u32(records, records, self.arguments["n"])
@@ -240,11 +240,11 @@ class SoftmaxEmitter(Visitor):
 
     def _start(self, *names: str) -> None:
         """Emits the columns left of the row, or of the block's part of it, and the named buffers."""
-        k, plan = self.k, self.plan
+        k = self.k
         k.s_sub_u32(self.left, self.arguments["n"], self.column)
-        if plan.split_n > 1:
+        if self.parts > 1:
             whole = k.s.alloc("scratch")
-            k.s_mov_b32(whole, plan.steps_per_block * plan.tile_n)
+            k.s_mov_b32(whole, self.part_columns)
             k.s_min_i32(self.left, self.left, whole)
             k.s.free(whole)
         for name in names:
@@ -269,8 +269,8 @@ class SoftmaxEmitter(Visitor):
         warp = block.first()
         assert isinstance(warp, WarpSoftmaxNode)
         if plan.resident:
-            several = f"·{plan.rows_wave} and on" * (plan.rows_wave > 1)
-            k.comment(f"BlockSoftmaxNode: row I = workgroup id x·{plan.tile_rows} + wave{several}, read once")
+            several = f"·{self.rows_wave} and on" * (self.rows_wave > 1)
+            k.comment(f"BlockSoftmaxNode: row I = workgroup id x·{self.tile_rows} + wave{several}, read once")
             self._start("X", "Y")
             for row in self.rows[1:]:
                 self._next_row(row)
@@ -283,7 +283,7 @@ class SoftmaxEmitter(Visitor):
                 self._resident_row(warp)
             return
         if self.phase != "values":
-            k.comment(f"BlockSoftmaxNode: (m, delta)[I] ⊕= state(X[I,J]) for J in steps of {plan.tile_n} columns")
+            k.comment(f"BlockSoftmaxNode: (m, delta)[I] ⊕= state(X[I,J]) for J in steps of {self.step} columns")
             self._start("X")
             self.state.empty()
             with self._steps("X"):
@@ -295,10 +295,10 @@ class SoftmaxEmitter(Visitor):
             self.state.leave(self._states())
             return
         if self.phase == "values":
-            k.comment(f"the states of the row's {plan.split_n} parts merge")
+            k.comment(f"the states of the row's {self.parts} parts merge")
             self.state.merge_parts(self._states(), self.registers)
         self.state.normalise(p.gain)
-        k.comment(f"BlockSoftmaxNode: Y[I,J] = 2^(X[I,J] - m) / delta for J in steps of {plan.tile_n} columns")
+        k.comment(f"BlockSoftmaxNode: Y[I,J] = 2^(X[I,J] - m) / delta for J in steps of {self.step} columns")
         self._part_column()
         self._start("X", "Y")
         with self._steps("X", "Y"):
@@ -311,7 +311,7 @@ class SoftmaxEmitter(Visitor):
     def _next_row(self, row: WaveRow) -> None:
         """Emits the buffers of the wave's next row. Past the last row of X they are empty."""
         k = self.k
-        k.s_add_u32(self.row, self.row, self.plan.rows_load)
+        k.s_add_u32(self.row, self.row, self.rows_load)
         self._turn_to(row)
         for name in ("X", "Y"):
             self._buffer(self._resource(name), name, self.arguments[f"ld{name.lower()}"])
@@ -324,7 +324,7 @@ class SoftmaxEmitter(Visitor):
         state, plan = self.state, self.plan
         state.empty()
         self.visit(warp)
-        if plan.rows_wave > 1:
+        if self.rows_wave > 1:
             state.release()
         state.merge_lanes()
         if plan.waves_row > 1:
@@ -344,7 +344,7 @@ class SoftmaxEmitter(Visitor):
 
         After each step, `left` is reduced and the buffers advance; they still end with the row.
         """
-        k, step = self.k, self.plan.tile_n
+        k, step = self.k, self.step
         with k.loop("step", self.left, step) as loop:
             yield
             loop.countdown()
@@ -395,7 +395,8 @@ class SoftmaxEmitter(Visitor):
             k.s_cmp_ge_i32(self.left, part.columns)
             k.s_cbranch_scc1(inside)
             alone = self.plan.resident and self.plan.waves_row == 1
-            part.clip(Window(self.left, None, everywhere=not alone))
+            only_last = alone and WAVEFRONT * part.groups[-1].start < self.columns
+            part.clip(Window(self.left, None, everywhere=not only_last))
             k.label(inside)
         if self.mask and self.flags:
             part.mask(self.mask, self.flags)

@@ -23,9 +23,9 @@ class RowState:
     bytes = 8  # bytes of a state: m and delta, f32 each
     m: Reg  # SGPR: m of the wave or the row, after a merge
 
-    def __init__(self, k: KernelBuilder, plan: SoftmaxPlan, scratch: Reg | None = None) -> None:
-        """Allocates the state's registers. scratch: four VGPRs to share with another row's state."""
-        self.k, self.plan = k, plan
+    def __init__(self, k: KernelBuilder, plan: SoftmaxPlan, parts: int, scratch: Reg | None = None) -> None:
+        """Allocates the state's registers. parts: blocks that share a row. scratch: four VGPRs of another row's state, to share."""
+        self.k, self.plan, self.parts = k, plan, parts
         self.state, self.scratch = k.v.alloc("m, delta", 2), scratch or k.v.alloc("temporaries", 4)
         self.lane_m, self.delta = self.state[0], self.state[1]
 
@@ -126,7 +126,7 @@ class RowState:
 
     def buffer(self, resource: Reg, pointer: Reg, row: Reg) -> None:
         """Builds a raw buffer of the stored states of a row's parts."""
-        k, split = self.k, self.plan.split_n
+        k, split = self.k, self.parts
         offset = k.s.alloc("byte offset", 2)
         k.s_mul_hi_u32(offset[1], row, split * self.bytes)
         k.s_mul_i32(offset[0], row, split * self.bytes)
@@ -149,7 +149,7 @@ class RowState:
 
         states: the buffer that `buffer` built.
         """
-        k, split, m, delta = self.k, self.plan.split_n, self.lane_m, self.delta
+        k, split, m, delta = self.k, self.parts, self.lane_m, self.delta
         rounds = -(-split // WAVEFRONT)
         pairs = [registers[2 * i : 2 * i + 2] for i in range(rounds)]
         k.v_lshrrev_b32(self.scratch[0], log2(LANE_BYTES // self.bytes), k.work_item)

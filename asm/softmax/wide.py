@@ -25,8 +25,8 @@ class WideState(RowState):
     bytes = 16
     m: Reg  # SGPR pair
 
-    def __init__(self, k: KernelBuilder, plan: SoftmaxPlan) -> None:
-        self.k, self.plan = k, plan
+    def __init__(self, k: KernelBuilder, plan: SoftmaxPlan, parts: int) -> None:
+        self.k, self.plan, self.parts = k, plan, parts
         self.state = k.v.alloc("m, delta", 2 * WORDS)
         self.lane_m, self.delta = self.state[0:WORDS], self.state[WORDS : 2 * WORDS]
         self.scratch = k.v.alloc("temporaries", 8)
@@ -115,7 +115,7 @@ class WideState(RowState):
 
         states: the buffer that `buffer` built.
         """
-        k, split, address = self.k, self.plan.split_n, self.scratch[7]
+        k, split, address = self.k, self.parts, self.scratch[7]
         rounds = -(-split // WAVEFRONT)
         maxima = [registers[WORDS * i : WORDS * (i + 1)] for i in range(rounds)]
         self.empty()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -23,7 +25,8 @@ class SoftmaxExecutor(Executor, root=Softmax):
         shape = (p.rows, p.n)
         self._x = (expect_shape("X", x, shape).astype(kind) * kind.type(p.scale)).astype(kind)
         self._keep = p.keep(mask)
-        self._state = SoftmaxState.empty((p.rows,), kind)
+        self._x, self._keep = (array[tree.views[0].index] for array in (self._x, self._keep))
+        self._state = SoftmaxState.empty((len(self._x),), kind)
         self.count(flops=p.flops, hbm_bytes=p.bytes_once)
         if self.level is Level.DEVICE:
             self.count(global_bytes=p.bytes_once)
@@ -44,23 +47,23 @@ class SoftmaxExecutor(Executor, root=Softmax):
             for warp in node.children():
                 self.visit(warp)
             return
-        for cols in node.views[0].cols.split(node.plan.tile_n):
-            self._add(View("X", node.views[0].rows, cols))
+        for axes in node.windows(node.loops[1:]):
+            self._add(View("X", axes["rows"], axes["n"]))
 
     def visit_warp(self, node: WarpSoftmaxNode) -> None:
-        """Merges one step of a row. At the atom level: lane by lane, then the lanes in a binary tree."""
+        """Merges one step of each row. At the atom level: lane by lane, then the lanes in a binary tree."""
         if self.level is Level.WARP:
             self._add(node.views[0])
             return
-        row, lanes = node.views[0].rows.slice, node.plan.descriptor.wavefront_size
-        self._lanes = SoftmaxState.empty((lanes,), self._x.dtype)
-        for leaf in node.children():
-            self.visit(leaf)
-        state = self._lanes
-        while len(state.m) > 1:
-            half = len(state.m) // 2
-            state = SoftmaxState(state.m[:half], state.delta[:half]).merge(SoftmaxState(state.m[half:], state.delta[half:]))
-        self._merge(row, state)
+        for row, leaves in groupby(node.children(), key=lambda leaf: leaf.views[0].rows):
+            self._lanes = SoftmaxState.empty((node.loop("n").tile,), self._x.dtype)
+            for leaf in leaves:
+                self.visit(leaf)
+            state = self._lanes
+            while len(state.m) > 1:
+                half = len(state.m) // 2
+                state = SoftmaxState(state.m[:half], state.delta[:half]).merge(SoftmaxState(state.m[half:], state.delta[half:]))
+            self._merge(row.slice, state)
 
     def visit_atom(self, node: LaneSoftmaxNode) -> None:
         """Merges 64 elements into the lanes' states, one each. Lanes past the row's end read the finite floor."""

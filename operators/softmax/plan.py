@@ -37,7 +37,7 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained_rates
 from simgpu.operators.arguments import POLICIES, one_of
-from simgpu.operators.levels import Level
+from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import (
     Constraint,
     Derivation,
@@ -144,6 +144,40 @@ class SoftmaxPlan(Derivation):
     def reads(self) -> int:
         """Number of times that X is read."""
         return 1 if self.resident else 2
+
+    @property
+    def wave_columns(self) -> int:
+        """Columns that a wave has room for, of a row at a time: a step of a streamed row, else its part of the row."""
+        return self.lanes_row * self.lane_elements
+
+    @property
+    def nest(self) -> Nest:
+        """Loops of the tree. A block has a row, or some for each wave; a wave has all columns of a row, or a part or a step."""
+        lanes = self.descriptor.wavefront_size
+        return {
+            Level.DEVICE: (TileLoop("rows", self.tile_rows, True), TileLoop("n", self.steps_per_block * self.tile_n, True)),
+            Level.BLOCK: (TileLoop("rows", self.rows_load, True), TileLoop("n", self.wave_columns, self.waves_row > 1)),
+            Level.WARP: (TileLoop("rows", 1), TileLoop("n", lanes)),
+        }
+
+    def with_nest(self, nest: Nest) -> SoftmaxPlan:
+        """Returns the plan with other rows for a block, another step of streamed rows or another part of a split row."""
+        p, d = self.problem, self.descriptor
+        (rows, part), (_, step) = nest[Level.DEVICE], nest[Level.BLOCK]
+        tile_n, in_flight, split = self.tile_n, self.in_flight, 1
+        if not self.resident:
+            load = d.wavefront_size * LOAD_BYTES // p.element.bytes
+            tile_n = max(load, step.tile // load * load)
+            states = tile_n * p.element.registers // 2  # of parts, in a step's registers
+            split = min(-(-p.n // max(part.tile, tile_n)), states)
+        elif self.waves_row == 1 and not _has_row_per_wave(p) and (self.lane_elements == 1 or self.lane_elements % 2 == 0):
+            # several registers of a load begin at an even one
+            fitting = (count for count in IN_FLIGHT if count * _WAVES * self.rows_load <= rows.tile)
+            in_flight = max(fitting, default=1)
+        waves = self.waves_row if self.resident else 0
+        resources = softmax_resources(p, d, waves, in_flight, self.packing, self.lanes_row, tile_n)
+        plan = replace(self, tile_n=tile_n, in_flight=in_flight, split_n=split, resources=resources)
+        return replace(plan, constraints=_constraints(plan))
 
     @property
     def steps(self) -> int:
@@ -302,15 +336,16 @@ def _fixed_vgprs(p: SoftmaxProblem) -> int:
 
 
 def softmax_resources(
-    p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, in_flight: int = 1, packing: int = 1, lanes_row: int | None = None
-) -> ResourcePlan:
+    p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, in_flight: int = 1, packing: int = 1, lanes_row: int | None = None,
+    step: int = 0,
+) -> ResourcePlan:  # fmt: skip
     """Returns the registers of a wave and the LDS of a block.
 
     waves_row: waves that keep a row; 0 for a streamed row. in_flight, lanes_row: as in SoftmaxPlan; lanes_row None: all lanes of
-    a wave. packing: elements per register.
+    a wave. packing: elements per register. step: elements of a streamed row's step; 0: `step_elements`.
     """
     words, short = p.element.registers, lanes_row not in (None, d.wavefront_size)
-    held, fixed = p.n if waves_row else step_elements(p, d), _fixed_vgprs(p)
+    held, fixed = p.n if waves_row else step or step_elements(p, d), _fixed_vgprs(p)
     waves = max(_WAVES, waves_row)
     of_lane = short_elements(p) if short else -(-held // (packing * d.wavefront_size * max(1, waves_row)))
     registers = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +11,7 @@ from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
 from simgpu.operators.softmax.problem import SoftmaxProblem
-from simgpu.operators.tree import FLOOR, Extent, Node, Root, View, product
+from simgpu.operators.tree import FLOOR, Axes, Extent, Node, Root, View
 
 Views = tuple[View, View]  # X, Y
 
@@ -21,6 +20,12 @@ Views = tuple[View, View]  # X, Y
 class _SoftmaxNode(Node):
     plan: SoftmaxPlan
     views: Views
+
+    @property
+    def axes(self) -> Axes:
+        """Rows, and columns n."""
+        x, _ = self.views
+        return {"rows": x.rows, "n": x.cols}
 
     def constraints(self) -> tuple[Constraint, ...]:
         """Returns the plan's rows of this level."""
@@ -33,10 +38,6 @@ class LaneSoftmaxNode(_SoftmaxNode):
 
     level: ClassVar[Level] = Level.ATOM
 
-    def children(self) -> Iterator[Node]:
-        """Yields nothing: the level below is the hardware."""
-        return iter(())
-
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the instruction and how often a wave issues it."""
         lanes = self.plan.descriptor.wavefront_size
@@ -44,22 +45,20 @@ class LaneSoftmaxNode(_SoftmaxNode):
             (
                 "LaneSoftmaxNode  [leaf -- hardware instruction]",
                 f"v_max_f32, v_exp_f32, v_add_f32 on {lanes} lanes",
-                f"calls per warp step: {self.plan.tile_n // lanes}",
+                f"calls per warp step: {self.plan.lane_elements}",
             ),
         )
 
 
 @dataclass(frozen=True)
 class WarpSoftmaxNode(_SoftmaxNode):
-    """A wave's step of its row. States of lanes merge with ⊕ when the row ends."""
+    """A wave's step of its row, or of some short ones. States of lanes merge with ⊕ when the row ends."""
 
     level: ClassVar[Level] = Level.WARP
 
-    def children(self) -> Iterator[LaneSoftmaxNode]:
-        """Yields 64 elements at a time."""
-        x, _ = self.views
-        for cols in x.cols.split(self.plan.descriptor.wavefront_size):
-            yield LaneSoftmaxNode(self.plan, _views(x.rows, cols))
+    def child(self, axes: Axes) -> LaneSoftmaxNode:
+        """Returns the node of 64 elements."""
+        return LaneSoftmaxNode(self.plan, _views(axes))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the step of a wave."""
@@ -72,11 +71,9 @@ class BlockSoftmaxNode(_SoftmaxNode):
 
     level: ClassVar[Level] = Level.BLOCK
 
-    def children(self) -> Iterator[WarpSoftmaxNode]:
-        """Yields warp nodes by row, by step."""
-        x, _ = self.views
-        for row, cols in product(x.rows.split(1), x.cols.split(self.plan.tile_n)):
-            yield WarpSoftmaxNode(self.plan, _views(row, cols))
+    def child(self, axes: Axes) -> WarpSoftmaxNode:
+        """Returns the node of a wave's columns of a row."""
+        return WarpSoftmaxNode(self.plan, _views(axes))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the block's rows."""
@@ -106,17 +103,28 @@ class Softmax(Root):
         self.problem = problem
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         self.derivation: SoftmaxPlan = plan_softmax(problem, self.descriptor, policy)
-        self.views: Views = _views(Extent.whole(problem.rows), Extent.whole(problem.n))
+        self.extents = {"rows": Extent.whole(problem.rows), "n": Extent.whole(problem.n)}
+
+    @property
+    def views(self) -> Views:  # type: ignore[override]
+        """Windows of X and Y."""
+        return _views(self.extents)
 
     def on(self, descriptor: HardwareDescriptor) -> Softmax:
         """Derives the same problem and policy again for another descriptor."""
         return Softmax(self.problem, descriptor, self.derivation.policy)
 
-    def children(self) -> Iterator[BlockSoftmaxNode]:
-        """Yields one node a workgroup: by rows, by part of N."""
-        plan, (x, _) = self.derivation, self.views
-        for rows, cols in product(x.rows.split(plan.tile_rows), x.cols.split(plan.steps_per_block * plan.tile_n)):
-            yield BlockSoftmaxNode(plan, _views(rows, cols))
+    def child(self, axes: Axes) -> BlockSoftmaxNode:
+        """Returns the node of a workgroup's rows, or of its part of them."""
+        return BlockSoftmaxNode(self.derivation, _views(axes))
+
+    def whole_only(self, axis: str) -> str:
+        """Returns the reason why columns cannot be clipped, if something else has the length of a row."""
+        if axis == "n" and self.problem.mask:
+            return "the mask's rows are as long"
+        if axis == "n" and self.derivation.rows_load > 1:
+            return "lanes hold equal parts of a short row"
+        return ""
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the header and the device's loop nest."""
@@ -126,17 +134,17 @@ class Softmax(Root):
         head = (
             f"Softmax  Y = {gain}softmax({scaled})",
             "  ".join(map(str, self.views)),
-            f"CU grid: {plan.blocks // plan.split_n} x split {plan.split_n} ({plan.blocks} tiles) [parallel]",
+            f"CU grid: {self.trips('rows')} x split {self.trips('n')} ({self.trips('rows') * self.trips('n')} tiles) [parallel]",
             f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
             f"eta = {100 * plan.eta:.1f} %",
             f"boundary: views are clipped; X reads {FLOOR.text}; a row without elements gives 0",
         )
         loops = (
-            f"for I in {plan.blocks // plan.split_n} [parallel] / for J in {plan.steps_per_block} [sequential]",
+            f"for I in {self.trips('rows')} [parallel] / for J in {plan.steps_per_block} [sequential]",
             "  (m, delta)[I] = (m, delta)[I] ⊕ state(X[I,J]); then Y = exp(X - m) / delta",
         )
         return head, loops
 
 
-def _views(rows: Extent, cols: Extent) -> Views:
-    return View("X", rows, cols), View("Y", rows, cols)
+def _views(axes: Axes) -> Views:
+    return View("X", axes["rows"], axes["n"]), View("Y", axes["rows"], axes["n"])

@@ -1,0 +1,126 @@
+"""One tree, two visitors: a change of a node changes numpy's result and the kernel's alike, or both refuse the tree.
+
+Steps (tiles of a loop), extents (the ends of the tree's axes) and orders (of a node's loops) are drawn for every node kind of
+every operator. numpy executes the changed tree at a drawn level. The kernel runs in the simulator on outputs full of a marker,
+and must leave the marker outside the tree's window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import simgpu
+from simgpu import asm
+from simgpu.hardware.errors import LaunchError, ResourceError
+from simgpu.operators import ComputeVisitor, Softmax, SoftmaxProblem
+from simgpu.operators.levels import Level, TileLoop
+from simgpu.operators.tree import Root
+from tests.support.exhaustive import examples
+
+TARGET = "mi300x"
+MARKER = 77.0  # in outputs before a launch
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tree, its operands by the kernel's names, and how numpy's executor takes them."""
+
+    name: str
+    tree: Root
+    operands: Callable[[Root], tuple[dict[str, Array], tuple[Array, ...]]]
+    tolerance: float = 1e-4
+
+    def numpy(self, tree: Root, level: str) -> Array:
+        return ComputeVisitor(level).visit(tree, *self.operands(tree)[1])
+
+    def kernel(self, tree: Root) -> tuple[Array, Array]:
+        """Returns the kernel's output in the tree's window, and what is outside it."""
+        emitted, given = asm.emit(tree), self.operands(tree)[0]
+        gpu = simgpu.Device(TARGET)
+        shape = tuple(len(extent) for extent in self.tree.views[-1].extents)
+        out = np.full(shape, MARKER, np.float32)
+        (name,) = [name for name in emitted.operands if name not in given]
+        buffers = {name: gpu.upload(out), **{name: gpu.upload(array) for name, array in given.items()}}
+        asm.launch(emitted, gpu, *(buffers[name] for name in emitted.operands))
+        found, inside = buffers[name].download(np.float32, shape), np.zeros(shape, bool)
+        inside[tree.views[-1].index] = True
+        return found[tree.views[-1].index], found[~inside]
+
+
+def drawn(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def softmax(rows: int, n: int) -> Case:
+    x = drawn(rows, n)
+    return Case(f"softmax {rows}x{n}", Softmax(SoftmaxProblem(rows, n), TARGET), lambda tree: ({"X": x}, (x,)))
+
+
+CASES = [softmax(9, 700), softmax(2500, 64), softmax(12000, 12), softmax(3, 5000), softmax(2, 150000)]
+IDS = [case.name for case in CASES]
+
+
+def agree(case: Case, tree: Root, level: str) -> None:
+    """Asserts that numpy and the kernel compute the same from a changed tree, and that the kernel has changed."""
+    expected, (found, outside) = case.numpy(tree, level), case.kernel(tree)
+    np.testing.assert_allclose(found, expected.reshape(found.shape), rtol=case.tolerance, atol=case.tolerance)
+    assert (outside == MARKER).all(), "the kernel wrote outside the tree's window"
+    emitted, base = asm.emit(tree), asm.emit(case.tree)
+    assert (emitted.text, emitted.grid, emitted.scalars) != (base.text, base.grid, base.scalars), "the kernel ignores the change"
+
+
+def sizes(loop: TileLoop) -> st.SearchStrategy[int]:
+    """Draws other tiles for a loop: simple ratios of its own, and any."""
+    near = [max(1, loop.tile * up // down) for up, down in ((1, 2), (2, 1), (1, 4), (3, 1), (3, 2), (4, 1), (1, 1))]
+    return st.sampled_from([*near, loop.tile + 1, loop.tile - 1]).filter(lambda tile: 0 < tile != loop.tile)
+
+
+@given(st.data())
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+@settings(max_examples=examples(6), deadline=None)
+def test_steps(case: Case, data: st.DataObject) -> None:
+    """A loop's tile is changed: both visitors run the new loop, or the tree is refused with the loop's name."""
+    node = data.draw(st.sampled_from([node for node in case.tree.representatives() if node.loops]))
+    number = data.draw(st.integers(0, len(node.loops) - 1))
+    loops = list(node.loops)
+    loops[number] = replace(loops[number], tile=data.draw(sizes(loops[number])))
+    try:
+        tree = case.tree.with_loops(node.level, tuple(loops))
+        plan = tree.plan
+    except (LaunchError, ResourceError) as error:
+        assert case.tree.derivation.title in str(error)
+        return
+    assert plan.nest[node.level] == tuple(loops)
+    agree(case, tree, data.draw(st.sampled_from(list(Level))))
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_orders(case: Case) -> None:
+    """Loops in another order, one more or one less are refused with the loop's name."""
+    for node in case.tree.representatives():
+        for loops in (node.loops[::-1], node.loops[1:], (*node.loops, *node.loops[:1])) if node.loops else ():
+            with pytest.raises(LaunchError, match=f"the {node.level}'s loop"):
+                case.tree.with_loops(node.level, loops)
+
+
+@given(st.data())
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+@settings(max_examples=examples(4), deadline=None)
+def test_extents(case: Case, data: st.DataObject) -> None:
+    """An axis is clipped: both visitors compute the smaller window, or the tree is refused with the axis' name."""
+    axis, extent = data.draw(st.sampled_from(sorted(case.tree.axes.items())))
+    assume(len(extent) > 1)
+    try:
+        tree = case.tree.clipped(**{axis: data.draw(st.integers(1, len(extent) - 1))})
+    except LaunchError as error:
+        assert f"axis {axis}" in str(error)
+        return
+    agree(case, tree, data.draw(st.sampled_from(list(Level))))

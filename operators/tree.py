@@ -194,8 +194,8 @@ class Node(ABC):
         return next(loop for loop in self.loops if loop.axis == axis)
 
     def trips(self, axis: str) -> int:
-        """Returns the iterations of the outermost loop over an axis."""
-        return len(self.tiles(self.loop(axis), self.axes))
+        """Returns the iterations of the outermost loop over an axis: 1 without one."""
+        return next((len(self.tiles(loop, self.axes)) for loop in self.loops if loop.axis == axis), 1)
 
     def child(self, axes: Axes) -> Node:
         """Returns the node one level down with these axes."""

@@ -55,7 +55,7 @@ class BlockScales:
         self.row_offset, self.column_offset = self._row_offset(stride, first), self._column_offset(stride, first)
         k.s.free(first, stride)
         k.s_and_b32(self.k_read, place.k0, SCALE_BLOCK - 1)
-        k.s_add_u32(self.k_read, self.k_read, plan.tile_k, note="of the second tile, from its first block on")
+        k.s_add_u32(self.k_read, self.k_read, rows.k, note="of the second tile, from its first block on")
         self.write_address = k.v.alloc("block scales' LDS address to write")
         k.v_lshlrev_b32(self.write_address, log2(WORD), k.work_item)
         k.v_add_u32(self.write_address, self.region.offset, self.write_address)
@@ -78,7 +78,7 @@ class BlockScales:
             if name == "scale_a":
                 k.s_mov_b32(count, arguments["m"])
                 k.s_mov_b32(first, place.m0)
-                most = self.plan.tile_m
+                most = self.rows.rows
             else:
                 self._blocks(count, arguments["n"])
                 k.s_lshr_b32(first, place.n0, log2(SCALE_BLOCK))
@@ -128,7 +128,7 @@ class BlockScales:
         """Returns the LDS address of the first block's scales of the lane's rows."""
         k, address, first = self.k, self.k.v.alloc("first block's LDS address to read"), self.k.s.alloc("wave's first")
         k.s_lshr_b32(first, place.wave_column, log2(SCALE_BLOCK))
-        k.s_mul_i32(first, first, self.plan.tile_m)
+        k.s_mul_i32(first, first, self.rows.rows)
         k.s_add_u32(first, first, place.wave_row)
         k.v_lshlrev_b32(address, log2(self.per_atom), place.group)
         k.v_add_lshl_u32(address, first, address, log2(WORD))
@@ -161,7 +161,7 @@ class BlockScales:
         for column, block in product(range(self.columns), range(self.ahead)):
             k.v_readlane_b32(of_b, self.of_b, column * self.ahead + block)
             k.v_mul_f32(scaled, of_b, self.of_a[block])
-            offset = block * self.block_bytes + column * self.plan.tile_m * WORD
+            offset = block * self.block_bytes + column * self.rows.rows * WORD
             k.ds_write_b32(address, scaled, offset=offset, note=f"scales of block {block}, block of columns {column}")
         k.s_mov_b64("exec", -1)
         k.v.free(scaled, *([] if first else [address]))
@@ -169,7 +169,7 @@ class BlockScales:
 
     def _rows_alone(self) -> None:
         """Disables the lanes whose number is not a row of the tile."""
-        self.k.v_cmp_gt_u32("vcc", self.plan.tile_m, self.k.work_item)
+        self.k.v_cmp_gt_u32("vcc", self.rows.rows, self.k.work_item)
         self.k.s_mov_b64("exec", "vcc")
 
     def _point(self, target: Reg, first: Reg) -> None:
@@ -187,7 +187,7 @@ class BlockScales:
         If the tile after it is the first of `ahead` blocks, writes its scales to LDS and loads the following ones.
         """
         k, rest, back = self.k, self.k.s.alloc("k in the blocks"), self.k.new_label("scales_are_there")
-        k.s_add_u32(self.k_read, self.k_read, self.plan.tile_k)
+        k.s_add_u32(self.k_read, self.k_read, self.rows.k)
         k.s_and_b32(rest, self.k_read, self.ahead * SCALE_BLOCK - 1)
         k.s.free(rest)
         with k.out_of_line("block_scales", back) as label:

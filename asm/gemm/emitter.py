@@ -48,13 +48,13 @@ from simgpu.asm.gemm.prologue import (
 )
 from simgpu.asm.gemm.reduce import reduce_kernel
 from simgpu.asm.gemm.spread import SpreadUnit, add_writes_and_loads
+from simgpu.asm.gemm.tile_order import workgroups
 from simgpu.asm.gemm.turn import Turn
 from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.parts.staging import Staging
 from simgpu.asm.visitor import emit
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from simgpu.operators.tree import Visitor
 
@@ -62,7 +62,7 @@ from simgpu.operators.tree import Visitor
 @emit.register(TiledComputation)
 def emit_gemm(root: TiledComputation) -> EmittedKernel:
     """Returns the kernel of a GEMM tree. TargetError, ResourceError or LaunchError if the plan has no kernel."""
-    return GemmEmitter(root.plan).visit(root)
+    return GemmEmitter(root).visit(root)
 
 
 Moves = dict[int, list[Callable[[], None]]]
@@ -79,15 +79,18 @@ class Prefetch(Enum):
 class GemmEmitter(Visitor):
     """Visits the GEMM tree; each level emits its part of the kernel."""
 
-    def __init__(self, plan: GemmPlan) -> None:
+    def __init__(self, root: TiledComputation) -> None:
+        plan, block = root.plan, root.first()
+        assert isinstance(block, BlockGemmNode)
         check(plan)
-        self.plan, self.split, self.operands = plan, second_pass(plan), TileLayouts.of(plan)
+        self.plan, self.split, self.operands = plan, second_pass(plan), TileLayouts.of(block)
         problem, target = plan.problem, plan.descriptor.arch
         kinds = "".join("t" if trans else "n" for trans in (problem.trans_a, problem.trans_b))
         extras = (f"{problem.scales}_scales",) * problem.scales_in_loop + ("part",) if self.split else epilogue_names(problem)
         types = dict.fromkeys((problem.dtype, problem.dtype_b))
         kinds += "p" * problem.preshuffle_b
-        name = "_".join(("gemm", *types, kinds, f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}", *extras))
+        tile = f"{self.operands.a.rows}x{self.operands.b.rows}x{self.operands.tile_k}"
+        name = "_".join(("gemm", *types, kinds, tile, *extras))
         self.turn = Turn(plan, self.operands)
         self.k = KernelBuilder(name, target, plan.threads, plan=plan.resources)
         self.mnemonic, self.modifiers = matrix_instruction(plan.atom, target, problem.dtype)
@@ -95,9 +98,9 @@ class GemmEmitter(Visitor):
 
     def visit_device(self, root: TiledComputation) -> EmittedKernel:
         plan, k = self.plan, self.k
-        k.comment(f"TiledComputation: one workgroup per {plan.tile_m}x{plan.tile_n} tile of C")
+        k.comment(f"TiledComputation: one workgroup per {self.operands.a.rows}x{self.operands.b.rows} tile of C")
         self.arguments = load_arguments(k, plan)
-        self.place = find_place(k, plan, self.arguments)
+        self.place = find_place(k, plan, self.operands, self.arguments)
         scaled = plan.problem.scales == "block"
         self.scales = BlockScales(k, plan, self.operands.a, self.arguments, self.place) if scaled else None
         self.tiles = operand_tiles(k, plan, self.operands, self.arguments, self.place)
@@ -115,12 +118,12 @@ class GemmEmitter(Visitor):
         if self.tiles.lines is not None:
             self.tiles.lines.release()
         Ending(k, plan, self.operands, self.arguments, self.place, self.acc).emit()
-        kernel = k.finish(plan=plan, grid=(plan.workgroups, 1, 1), scalars=scalars(plan))
+        kernel = k.finish(plan=plan, grid=(workgroups(root), 1, 1), scalars=scalars(root))
         if not self.split:
             return kernel
-        partials = plan.split_k * plan.problem.batch * plan.problem.m * plan.problem.n * self.size_c
+        partials = root.trips("k") * root.trips("batch") * root.views[2].rows.max_ * root.views[2].cols.max_ * self.size_c
         operands = ("A", "B", "C", *epilogue_pointers(plan.problem), *loop_pointers(plan.problem))
-        return replace(kernel, operands=operands, scratch=(("partials", partials),), following=(reduce_kernel(plan),))
+        return replace(kernel, operands=operands, scratch=(("partials", partials),), following=(reduce_kernel(root),))
 
     # -- main loop ---------------------------------------------------------------------------
 
@@ -137,10 +140,10 @@ class GemmEmitter(Visitor):
             last = partial(self.visit, warp, Prefetch.NONE)
             self.tiles.lines.loop(self._pace(), partial(self.visit, warp, Prefetch.WHOLE), last, self._read_first_turn, done)
         else:
-            self._tile_loop(warp)
+            self._tile_loop(block, warp)
         k.label(done)
 
-    def _tile_loop(self, warp: WarpGemmNode) -> None:
+    def _tile_loop(self, block: BlockGemmNode, warp: WarpGemmNode) -> None:
         """Emits the loop over K steps through stages of LDS."""
         k, plan = self.k, self.plan
         k.comment("BlockGemmNode: the first k tile")
@@ -153,11 +156,11 @@ class GemmEmitter(Visitor):
         if self.scales is not None:
             self.scales.write(first=True)
             self.scales.load()
-        k.comment(f"BlockGemmNode: for K in {plan.tile_k}s, {plan.stages} stage(s) in LDS")
+        k.comment(f"BlockGemmNode: for K in {block.loop('k').tile}s, {plan.stages} stage(s) in LDS")
         if plan.stages == 2:
-            self._pipelined_loop(warp)
+            self._pipelined_loop(block, warp)
         else:
-            with k.loop("k_tile", self.place.k_left, plan.tile_k) as loop:
+            with k.loop("k_tile", self.place.k_left, block.loop("k").tile) as loop:
                 k.s_barrier(note="the tile is in LDS")
                 self._read_first_turn()
                 self._load_next()
@@ -171,22 +174,22 @@ class GemmEmitter(Visitor):
                 for write in self._writes():
                     write()
 
-    def _pipelined_loop(self, warp: WarpGemmNode) -> None:
+    def _pipelined_loop(self, block: BlockGemmNode, warp: WarpGemmNode) -> None:
         """Emits the pipelined loop. All tiles except the last prefetch."""
-        k, plan = self.k, self.plan
+        k, step = self.k, block.loop("k").tile
         last = k.new_label("last_tile")
         for address in self.tiles.write_address.values():
             k.v_add_u32(address, self.tiles.stage_step, address, note="the other stage next")
         self._load_next()
         k.s_barrier(note="the first tile is in LDS")
         self._read_first_turn()
-        k.s_sub_u32(self.place.k_left, self.place.k_left, plan.tile_k, note="k behind this tile")
+        k.s_sub_u32(self.place.k_left, self.place.k_left, step, note="k behind this tile")
         k.s_cmp_le_i32(self.place.k_left, 0)
         k.s_cbranch_scc1(last)
         self._whole_tiles(warp)
         k.s_cmp_le_i32(self.place.k_left, 0)
         k.s_cbranch_scc1(last)
-        with k.loop("k_tile", self.place.k_left, plan.tile_k):
+        with k.loop("k_tile", self.place.k_left, step):
             self.visit(warp, Prefetch.ANY)
         k.label(last)
         self.visit(warp, Prefetch.NONE)
@@ -233,7 +236,7 @@ class GemmEmitter(Visitor):
             for staging in self.tiles.tiled_operands:
                 if isinstance(staging, Staging):
                     staging.move_ends(left)
-        k.s_add_u32(left, self.place.k_unloaded, self.plan.tile_k)
+        k.s_add_u32(left, self.place.k_unloaded, self.operands.tile_k)
         k.s_cmp_lt_i32(left, self.tiles.wide_k)
         k.s_cbranch_scc1(start)
         k.label(done)
@@ -243,7 +246,7 @@ class GemmEmitter(Visitor):
         """Advances to the k tile after the loaded one."""
         for staging in self.tiles.tiled_operands:
             staging.advance()
-        self.k.s_sub_u32(self.place.k_unloaded, self.place.k_unloaded, self.plan.tile_k)
+        self.k.s_sub_u32(self.place.k_unloaded, self.place.k_unloaded, self.operands.tile_k)
 
     def _writes(self) -> list[Callable[[], None]]:
         """Returns calls that write staged registers to LDS, one for each write."""
@@ -342,7 +345,7 @@ class GemmEmitter(Visitor):
 
     def _count_down(self) -> None:
         """Sets SCC if the loop of whole tiles continues."""
-        self.k.s_sub_u32(self.place.k_left, self.place.k_left, self.plan.tile_k)
+        self.k.s_sub_u32(self.place.k_left, self.place.k_left, self.operands.tile_k)
         self.k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
 
     def _scaled_sums(self, add: Callable[[int, Callable[[], None]], None], barrier: int, prefetch: Prefetch) -> Moves:

@@ -25,21 +25,21 @@ class Ending:
         self, k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, arguments: dict[str, Reg],
         place: TilePlace, acc: Accumulators
     ) -> None:
-        self.k, self.plan, self.operands, self.arguments, self.place, self.acc = k, plan, operands, arguments, place, acc
+        self.k, self.operands, self.arguments, self.place, self.acc = k, operands, arguments, place, acc
         self.split, self.problem = second_pass(plan), plan.problem
         self.kind = self.problem.accumulator if self.split else self.problem.dtype_c  # type that is stored
         self.compute = self.problem.accumulator if self.split else self.problem.epilogue_type
 
     def emit(self) -> None:
         """Stores C in one of four ways: inside the view or clipped, with or without beta. Partial products have two."""
-        k, plan = self.k, self.plan
+        k = self.k
         inputs = self._inputs()
         store = TileStore(k, self.acc, inputs)
         k.v.free(k.work_item, self.place.lane_row, self.place.group, listed=True)
         clipped = k.new_label("edge")
-        k.s_cmp_lt_i32(self.place.m_left, plan.tile_m)
+        k.s_cmp_lt_i32(self.place.m_left, self.operands.a.rows)
         k.s_cbranch_scc1(clipped)
-        k.s_cmp_lt_i32(self.place.n_left, plan.tile_n)
+        k.s_cmp_lt_i32(self.place.n_left, self.operands.b.rows)
         k.s_cbranch_scc1(clipped)
         for edge in (False, True):
             if edge:

@@ -29,11 +29,11 @@ _SCAN: tuple[dict[str, Any], ...] = (
 )
 
 
-def find_group(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg], tile: Reg, group: Reg) -> None:
+def find_group(k: KernelBuilder, plan: GemmPlan, tile_m: int, arguments: dict[str, Reg], tile: Reg, group: Reg) -> None:
     """Emits group = the tile's group, tile = its number in the group, arguments["m"] = the group's rows.
 
-    tile: SGPR, number among the rows of tiles of all groups. Pointers of A, C and other arrays with a row for each row of A are
-    advanced to the group's first row.
+    tile_m: rows of a tile. tile: SGPR, number among the rows of tiles of all groups. Pointers of A, C and other arrays with a row
+    for each row of A are advanced to the group's first row.
     """
     k.comment("which group: the first that ends behind the tile")
     buffer, start = k.s.alloc("groups' rows buffer", 4), k.s.alloc("rows before the group")
@@ -49,12 +49,12 @@ def find_group(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg], tile
     k.v_and_b32(offset, WAVEFRONT - 1, k.work_item)
     k.v_add_lshl_u32(offset, group, offset, log2(WORD))
     k.buffer_load_dword(rows, offset, buffer, 0, offen=True, note="a group a lane; behind the last one 0 rows")
-    k.v_add_u32(tiles, plan.tile_m - 1, rows)
-    _, magic, shift = division_words(plan.tile_m)
+    k.v_add_u32(tiles, tile_m - 1, rows)
+    _, magic, shift = division_words(tile_m)
     k.s_mov_b32(value, magic)
     k.v_lshlrev_b32(tiles, 1, tiles)
     k.v_mul_hi_u32(tiles, tiles, value)
-    k.v_lshrrev_b32(tiles, shift, tiles, note=f"tiles of {plan.tile_m} rows")
+    k.v_lshrrev_b32(tiles, shift, tiles, note=f"tiles of {tile_m} rows")
     for ends, each in ((row_ends, rows), (tile_ends, tiles)):
         k.v_mov_b32(ends, each)
         for step in _SCAN:

@@ -25,6 +25,7 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.limits import MX_PITCH, by_lines, half_lines, mx_scale_bytes, scales_ahead
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import MX_BLOCK, NARROW, GemmProblem
+from simgpu.operators.gemm.tree import TiledComputation
 
 BATCH_STRIDES = ("batch_a", "batch_b", "batch_c")  # bytes between consecutive matrices of the batch
 SIZES = ("m", "n", "k", "k_part", "lda", "ldb", "ldc")
@@ -74,26 +75,27 @@ def load_arguments(k: KernelBuilder, plan: GemmPlan) -> dict[str, Reg]:
     return k.load_arguments()
 
 
-def scalars(plan: GemmPlan) -> tuple[int | float, ...]:
-    """Returns the values of the arguments after the pointers, in order."""
-    problem, split = plan.problem, second_pass(plan)
+def scalars(root: TiledComputation) -> tuple[int | float, ...]:
+    """Returns the values of the arguments after the pointers, in order. Sizes are the ends of the tree's axes."""
+    problem, split = root.problem, second_pass(root.plan)
+    m, n, k = (len(root.axes[axis]) for axis in "mnk")
     assert problem.lda and problem.ldb and problem.ldc
     shapes = problem.stored_shapes
     size_c = dtype(problem.accumulator if split else problem.dtype_c).bytes
-    ldc = problem.n if split else problem.ldc
+    rows_c, ldc = (m, n) if split else (problem.m, problem.ldc)
     rows = problem.element.packed_bytes(problem.lda), problem.element_b.packed_bytes(problem.ldb)
-    strides = (shapes[0][0] * rows[0], shapes[1][0] * rows[1], problem.m * ldc * size_c)
+    strides = (shapes[0][0] * rows[0], shapes[1][0] * rows[1], rows_c * ldc * size_c)
     if problem.groups:  # the kernel computes where a group's rows of A and C begin
         strides = (0, strides[1], 0)
-    part = plan.k_steps_per_block * plan.tile_k if split else problem.k
+    part = min(k, root.loop("k").tile)
     scales = [problem.alpha] if split else [problem.alpha, problem.beta]
     typed = [int(x) if problem.epilogue_type == "i32" else float(x) for x in scales]
     lda, ldb = rows if problem.scales == "mx" else (problem.lda, problem.ldb)  # MX formats' elements share bytes
-    sizes = (problem.m, problem.n, problem.k, part, lda, ldb, ldc)
+    sizes = (m, n, k, part, lda, ldb, ldc)
     scale_c = () if split or problem.dtype_c not in NARROW else (float(problem.scale_c),)
     groups = (problem.groups,) * bool(problem.groups)
     mx_rows = problem.mx_rows if problem.scales == "mx" else ()
-    return (*strides, *typed, *sizes, *mx_rows, *groups, *scale_c, *order_words(plan))
+    return (*strides, *typed, *sizes, *mx_rows, *groups, *scale_c, *order_words(root))
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,10 @@ class TilePlace:
     k_unloaded: Reg  # k left to load
 
 
-def find_place(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg]) -> TilePlace:
+def find_place(k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, arguments: dict[str, Reg]) -> TilePlace:
     """Emits the coordinates of workgroup, wave and lane, and returns their registers."""
+    a, b = operands.a, operands.b
+    across = b.rows // b.warp_rows  # waves along n
     k.work_item_x()
     lane_row, group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
     wave = k.s.alloc("wave")
@@ -124,22 +128,22 @@ def find_place(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg]) -> T
     lane_in_atom(k, lane_row, group, plan.atom.n)
     wave_row, wave_column = k.s.alloc("wave's first row"), k.s.alloc("wave's first column")
     # (row, column) = divmod(wave, waves_n). A block has at most 16 waves.
-    k.s_mul_i32(wave_row, wave, -(-256 // plan.waves_n))
-    k.s_lshr_b32(wave_row, wave_row, 8, note=f"wave / {plan.waves_n}")
-    k.s_mul_i32(wave_column, wave_row, plan.waves_n)
+    k.s_mul_i32(wave_row, wave, -(-256 // across))
+    k.s_lshr_b32(wave_row, wave_row, 8, note=f"wave / {across}")
+    k.s_mul_i32(wave_column, wave_row, across)
     k.s_sub_u32(wave_column, wave, wave_column)
-    k.s_mul_i32(wave_row, wave_row, plan.warp_m)
-    k.s_mul_i32(wave_column, wave_column, plan.warp_n)
+    k.s_mul_i32(wave_row, wave_row, a.warp_rows)
+    k.s_mul_i32(wave_column, wave_column, b.warp_rows)
     k.s.free(wave)
     m0, n0 = k.s.alloc("I: tile's first row"), k.s.alloc("J: tile's first column")
     batch, part = k.s.alloc("product of the batch"), k.s.alloc("part of K")
     TileOrder(k, arguments, plan.descriptor.xcds).emit(m0, n0, batch, part)
     if plan.problem.groups:
-        find_group(k, plan, arguments, m0, batch)
+        find_group(k, plan, a.rows, arguments, m0, batch)
     k.comment("tile (I, J): what is left of the view from its first element on")
     m_left, n_left = k.s.alloc("rows left"), k.s.alloc("columns left")
-    k.s_mul_i32(m0, m0, plan.tile_m)
-    k.s_mul_i32(n0, n0, plan.tile_n)
+    k.s_mul_i32(m0, m0, a.rows)
+    k.s_mul_i32(n0, n0, b.rows)
     k.s_sub_u32(m_left, arguments["m"], m0)
     k.s_sub_u32(n_left, arguments["n"], n0)
     k0, k_left = k.s.alloc("K: first k of the part"), k.s.alloc("k left to multiply")
@@ -248,7 +252,7 @@ def operand_tiles(
     if stage_step is not None:
         k.s_mov_b32(stage_step, stage_bytes)
     if isinstance(a, Staging) and isinstance(b, Staging):
-        return OperandTiles((a, b), scales, write_address, stage_step, _wide_threshold(k, plan, (a, b), arguments))
+        return OperandTiles((a, b), scales, write_address, stage_step, _wide_threshold(k, operands.tile_k, (a, b), arguments))
     assert isinstance(a, LineStaging) and isinstance(b, LineStaging) and stage_step is not None
     pointers = write_pointer(k, a, b), read_pointer(k, a, b, place.lane_row, place.group, (place.wave_row, place.wave_column))
     unread, unwritten = k.s.alloc("bytes left to load"), k.s.alloc("bytes left to write")
@@ -257,7 +261,7 @@ def operand_tiles(
     k.s_mov_b32(unwritten, unread)
     (scales_to,) = write_address.values()
     lines = Lines(
-        k, (a, b), scales, *pointers, scales_to, stage_step, unread, unwritten, place.k_left, place.k_unloaded, plan.tile_k,
+        k, (a, b), scales, *pointers, scales_to, stage_step, unread, unwritten, place.k_left, place.k_unloaded, operands.tile_k,
         scales_ahead(plan.problem, plan.tiling),
     )
     return OperandTiles((a, b), scales, write_address, stage_step, None, lines)
@@ -302,10 +306,10 @@ def _mx_scales(
     return made[0], made[1]
 
 
-def _wide_threshold(k: KernelBuilder, plan: GemmPlan, operands: tuple[Staging, Staging], arguments: dict[str, Reg]) -> Reg:
+def _wide_threshold(k: KernelBuilder, tile_k: int, operands: tuple[Staging, Staging], arguments: dict[str, Reg]) -> Reg:
     """Emits `OperandTiles.wide_k` and returns its SGPR."""
     wide_k = k.s.alloc("k left that allows wide loads")
-    k.s_mov_b32(wide_k, plan.tile_k)
+    k.s_mov_b32(wide_k, tile_k)
     rest = k.s.alloc("rest")
     for staging, size in zip(operands, ("m", "n"), strict=True):
         layout = staging.layout
@@ -318,7 +322,7 @@ def _wide_threshold(k: KernelBuilder, plan: GemmPlan, operands: tuple[Staging, S
         k.s_cselect_b32(rest, 1, 0, note=f"{size} cuts a chunk of {layout.name}: not in the last k")
         k.s_cmp_lt_i32(arguments[size], layout.vec)
         k.s_cselect_b32(rest, layout.vec, rest, note="a chunk covers several k")
-        k.s_add_u32(rest, rest, plan.tile_k)
+        k.s_add_u32(rest, rest, tile_k)
         k.s_max_i32(wide_k, wide_k, rest)
         k.label(inside)
     k.s.free(rest)
@@ -330,7 +334,7 @@ def clear_accumulators(k: KernelBuilder, plan: GemmPlan, operands: TileLayouts) 
     a, b, per_atom = operands.a, operands.b, plan.atom.acc_registers
     count = a.atoms * b.atoms * per_atom
     registers = k.array("accumulators", count)
-    k.comment(f"C:({plan.warp_m},{plan.warp_n}) of a wave in {count} {'AccVGPRs' if registers.file == 'a' else 'ArchVGPRs'}")
+    k.comment(f"C:({a.warp_rows},{b.warp_rows}) of a wave in {count} {'AccVGPRs' if registers.file == 'a' else 'ArchVGPRs'}")
     for number in range(count):
         k.emit("v_accvgpr_write_b32" if registers.file == "a" else "v_mov_b32", registers[number], 0)
     return Accumulators(registers, a, b, per_atom, dtype(plan.problem.accumulator).bytes // WORD)

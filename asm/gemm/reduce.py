@@ -20,26 +20,26 @@ from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import branch_if_zero, log2
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import GATES, NARROW
+from simgpu.operators.gemm.tree import TiledComputation
 
 THREADS = 256
 ELEMENTS = 4
 SIZES = ("parts", "elements", *("n" + part for part in PARTS), "ldc")
 
 
-def reduce_kernel(plan: GemmPlan) -> EmittedKernel:
+def reduce_kernel(root: TiledComputation) -> EmittedKernel:
     """Returns the kernel that turns `partials` into C."""
-    return _Reduction(plan).emit()
+    return _Reduction(root).emit()
 
 
 class _Reduction:
-    def __init__(self, plan: GemmPlan) -> None:
-        self.plan, self.problem = plan, plan.problem
+    def __init__(self, root: TiledComputation) -> None:
+        self.root, self.problem = root, root.problem
         self.sum_words = dtype(self.problem.accumulator).registers
         self.per = 2 if self.problem.activation in GATES else 1  # elements of the product for one of C
         names = epilogue_names(self.problem)
-        self.k = KernelBuilder("_".join(("gemm_reduce", self.problem.accumulator, *names)), plan.descriptor.arch, THREADS)
+        self.k = KernelBuilder("_".join(("gemm_reduce", self.problem.accumulator, *names)), root.descriptor.arch, THREADS)
 
     def emit(self) -> EmittedKernel:
         """Emits sum, epilogue and store."""
@@ -48,14 +48,16 @@ class _Reduction:
         values = self._sum()
         self._places(values)
         assert problem.ldc
-        elements = problem.m * problem.columns_c
+        m, n = (len(self.root.axes[axis]) for axis in "mn")
+        columns = n // self.per
+        elements = m * columns
         scales = (problem.alpha, problem.beta)
         typed = [int(x) if problem.epilogue_type == "i32" else float(x) for x in scales]
-        part = problem.m * problem.n * self.sum_words * WORD
+        part = m * n * self.sum_words * WORD
         strides = (part, problem.m * problem.ldc * dtype(problem.dtype_c).bytes)
         narrow = (float(problem.scale_c),) if problem.dtype_c in NARROW else ()
-        scalars = (*strides, *typed, self.plan.split_k, elements, *division_words(problem.columns_c), problem.ldc, *narrow)
-        grid = (-(-elements // (THREADS * ELEMENTS)), problem.batch, 1)
+        scalars = (*strides, *typed, self.root.trips("k"), elements, *division_words(columns), problem.ldc, *narrow)
+        grid = (-(-elements // (THREADS * ELEMENTS)), self.root.trips("batch"), 1)
         return k.finish(grid=grid, scalars=scalars)
 
     def _prologue(self, buffers: tuple[str, ...]) -> None:

@@ -9,12 +9,13 @@ for 31 bits.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.order import group_rows
-from simgpu.operators.gemm.plan import GemmPlan
+from simgpu.operators.gemm.tree import TiledComputation
 
 DIVISORS = ("tiles", "parts", "group", "rows", "last")
 PARTS = ("", "_magic", "_shift")
@@ -31,15 +32,19 @@ def division_words(divisor: int) -> tuple[int, int, int]:
     return divisor, -(-(1 << 31 + shift) // divisor), shift
 
 
-def order_words(plan: GemmPlan) -> tuple[int, ...]:
-    """Returns the values of NAMES for a plan. LaunchError if there are 2^31 workgroups or more."""
-    gx, gy = plan.grid
-    total = plan.workgroups
+def workgroups(root: TiledComputation) -> int:
+    """Returns the workgroups of the launch. Those of a grouped product may get no work."""
+    return prod(root.grid) * prod(root.trips(loop.axis) for loop in root.loops if loop.axis not in "mn")
+
+
+def order_words(root: TiledComputation) -> tuple[int, ...]:
+    """Returns the values of NAMES for a tree. LaunchError if there are 2^31 workgroups or more."""
+    plan, total, (gx, gy) = root.plan, workgroups(root), root.grid
     if total >= LIMIT:
         raise LaunchError(f"{total} workgroups are more than a launch can have ({LIMIT - 1}): use a smaller batch")
     rows = group_rows(plan)
     last = gy - (gy - 1) // rows * rows
-    divisors = (gx * gy, plan.split_k, rows * gx, rows, last)
+    divisors = (gx * gy, root.trips("k"), rows * gx, rows, last)
     words = [word for divisor in divisors for word in division_words(divisor)]
     return (*divmod(total, plan.descriptor.xcds), gy, *words)
 

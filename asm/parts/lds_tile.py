@@ -79,7 +79,8 @@ class TileLayout:
     def __post_init__(self) -> None:
         whole = self.rows * self.k % self.threads == 0 and self.rows * self.k * self.element >= WORD * self.threads
         if whole and self.transposes:
-            blocks = self.rows % (self.vec * ROW_LANES) == 0 == self.k % self.span
+            spans = self.k // self.span
+            blocks = self.rows % (self.vec * ROW_LANES) == 0 == self.k % self.span and spans & (spans - 1) == 0
             whole = blocks and (self.units % self.threads == 0 or self.threads % self.units == 0)
         if not whole:
             raise ResourceError(

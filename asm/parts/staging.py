@@ -465,12 +465,17 @@ class Staging:
             StagedFragment(
                 registers[(s * groups + block) * words : (s * groups + block + 1) * words],
                 self.read_addresses[block % ways],
-                ((turn * layout.span + s) * layout.rows + block // ways * ways * layout.wide * layout.atom) * layout.element,
+                (self._line(turn, s) * layout.rows + block // ways * ways * layout.wide * layout.atom) * layout.element,
                 tuple((block * layout.wide + w, s) for w in range(layout.wide)),
             )
             for s in range(layout.steps)
             for block in range(groups)
         ]
+
+    def _line(self, turn: int, step: int) -> int:
+        """Returns the k, without the lane group's part, of a step's line in the tile."""
+        span, within = divmod(step, self.layout.chunk)
+        return (turn * self.layout.reads + span) * self.layout.span + within
 
     def source(self, t: int, step: int) -> Reg:
         """Returns the registers of atom t's operand at a step of the turn."""

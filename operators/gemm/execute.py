@@ -47,7 +47,11 @@ class GemmExecutor(Executor, root=TiledComputation):
             self.count(global_bytes=problem.epilogue_bytes)
         if self.accumulate == "problem":
             out = out.astype(numpy_dtype(problem.epilogue_type))
-        return epilogue(problem, out, given)
+        window = tree.views[2].index
+        windows = {name: array[window] for name in ("c", "residual") if (array := getattr(given, name)) is not None}
+        if given.bias is not None:
+            windows["bias"] = given.bias[window[-1]]
+        return epilogue(problem, out, replace(given, **windows))
 
     def visit_block(self, node: BlockGemmNode, out: Array) -> None:
         """Adds the block's product, over its part of K, to `out`, the block's window of C."""

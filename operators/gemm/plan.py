@@ -26,6 +26,7 @@ from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.gemm.limits import Tiling, atom_of, gemm_constraints, gemm_resources, matrix_tflops
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.tiling import corrected_tiling, published_tiling, tiling_rows
+from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import Constraint, Derivation, ResourcePlan, mark_binding, require_narrow
 
 
@@ -154,6 +155,35 @@ class GemmPlan(Derivation):
         return _ceil_div(self.k_steps, self.split_k)
 
     @property
+    def nest(self) -> Nest:
+        """Loops of the tree. K is outermost in a block and in a wave, so that consecutive atoms have independent accumulators."""
+        atom, p = self.atom, self.problem
+        part = self.k_steps_per_block * self.tile_k if self.split_k > 1 else p.k
+        device = (TileLoop("m", self.tile_m, True), TileLoop("n", self.tile_n, True), TileLoop("k", part, True))
+        return {
+            Level.DEVICE: (*((TileLoop("batch", 1, True),) if p.batch > 1 else ()), *device),
+            Level.BLOCK: (
+                TileLoop("k", self.tile_k), TileLoop("k", self.warp_k),
+                TileLoop("m", self.warp_m, True), TileLoop("n", self.warp_n, True),
+            ),
+            Level.WARP: (TileLoop("k", atom.k), TileLoop("m", atom.m), TileLoop("n", atom.n)),
+        }  # fmt: skip
+
+    def with_nest(self, nest: Nest) -> GemmPlan:
+        """Returns the plan of other tiles: multiples of the wave's, which are multiples of the atom's."""
+        *_, m, n, part = (loop.tile for loop in nest[Level.DEVICE])
+        step, inner, *sides = (loop.tile for loop in nest[Level.BLOCK])
+        warp_m, warp_n = (_multiple(side, of) for side, of in zip(sides, (self.atom.m, self.atom.n), strict=True))
+        tile_m, tile_n, warp_k = _multiple(m, warp_m), _multiple(n, warp_n), _multiple(inner, self.atom.k)
+        tile_k = _multiple(step, warp_k)
+        split = 1 if part >= self.problem.k else _ceil_div(_ceil_div(self.problem.k, tile_k), max(1, part // tile_k))
+        tiling = replace(
+            self.tiling, tile_m=tile_m, tile_n=tile_n, tile_k=tile_k, warp_k=warp_k, waves_m=tile_m // warp_m,
+            waves_n=tile_n // warp_n, split_k=1 if self.problem.groups else split, blocks=1, limited_by=None,
+        )  # fmt: skip
+        return with_tiling(self.problem, self.descriptor, self.policy, tiling)
+
+    @property
     def blocks_per_cu(self) -> float:
         """Tiles divided by CUs (paper: 8.5 at 4096 cubed on gpu_a)."""
         return self.blocks / self.descriptor.num_cus
@@ -230,3 +260,8 @@ def without_split(plan: GemmPlan) -> GemmPlan:
 
 def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
+
+
+def _multiple(size: int, of: int) -> int:
+    """Returns the largest multiple of `of` up to `size`, at least `of`."""
+    return max(1, size // of) * of

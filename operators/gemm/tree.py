@@ -12,7 +12,7 @@ from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, with_tiling
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
-from simgpu.operators.tree import ZERO, Extent, Node, Root, View, product
+from simgpu.operators.tree import ZERO, Axes, Extent, Node, Root, View
 
 GemmViews = tuple[View, View, View]  # op(A), op(B), C
 
@@ -23,6 +23,12 @@ class _GemmNode(Node):
 
     plan: GemmPlan
     views: GemmViews
+
+    @property
+    def axes(self) -> Axes:
+        """Rows m and columns n of C, k, and a product of the batch if there is one."""
+        a, _, c = self.views
+        return {**({"batch": c.outer[0]} if c.outer else {}), "m": c.rows, "n": c.cols, "k": a.cols}
 
     def constraints(self) -> tuple[Constraint, ...]:
         """Returns the plan's rows of this level."""
@@ -40,10 +46,6 @@ class AtomHint(_GemmNode):
     """
 
     level: ClassVar[Level] = Level.ATOM
-
-    def children(self) -> Iterator[Node]:
-        """Yields nothing: the level below is the hardware."""
-        return iter(())
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the atom and how often a wave issues it."""
@@ -69,13 +71,9 @@ class WarpGemmNode(_GemmNode):
 
     level: ClassVar[Level] = Level.WARP
 
-    def children(self) -> Iterator[AtomHint]:
-        """Yields the atoms, K outermost, so that consecutive ones have independent accumulators."""
-        a, _, c = self.views
-        atom = self.plan.atom
-        for k in a.cols.split(atom.k):
-            for rows, cols in product(c.rows.split(atom.m), c.cols.split(atom.n)):
-                yield AtomHint(self.plan, _views(rows, cols, k, c.outer))
+    def child(self, axes: Axes) -> AtomHint:
+        """Returns the node of an atom."""
+        return AtomHint(self.plan, _views(axes))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the warp tile and how the block divides into warps."""
@@ -104,16 +102,11 @@ class BlockGemmNode(_GemmNode):
 
     def steps(self) -> Iterator[GemmViews]:
         """Yields the views of the K steps that are staged in LDS, tile_k at a time."""
-        a, _, c = self.views
-        return (_views(c.rows, c.cols, k, c.outer) for k in a.cols.split(self.plan.tile_k))
+        return map(_views, self.windows(self.loops[:1]))
 
-    def children(self) -> Iterator[WarpGemmNode]:
-        """Yields the warp nodes, by K step, by K slice within the step, by wave."""
-        plan = self.plan
-        for a, _, c in self.steps():
-            for k in a.cols.split(plan.warp_k):
-                for rows, cols in product(c.rows.split(plan.warp_m), c.cols.split(plan.warp_n)):
-                    yield WarpGemmNode(plan, _views(rows, cols, k, c.outer))
+    def child(self, axes: Axes) -> WarpGemmNode:
+        """Returns the node of a wave's part of a K slice."""
+        return WarpGemmNode(self.plan, _views(axes))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the block tile of one K step, its LDS, its K loop."""
@@ -175,8 +168,8 @@ class TiledComputation(Root):
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         self.derivation: GemmPlan = plan_gemm(self.problem, self.descriptor, policy)
         p = self.problem
-        outer = () if p.batch == 1 else (Extent.whole(p.batch),)
-        self.views: GemmViews = _views(Extent.whole(p.m), Extent.whole(p.n), Extent.whole(p.k), outer)
+        sizes = {**({"batch": p.batch} if p.batch > 1 else {}), "m": p.m, "n": p.n, "k": p.k}
+        self.extents = {axis: Extent.whole(size) for axis, size in sizes.items()}
 
     @classmethod
     def of(cls, problem: GemmProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> TiledComputation:
@@ -199,23 +192,38 @@ class TiledComputation(Root):
         """Derives the same problem and policy again for another descriptor."""
         return self.of(self.problem, descriptor, self.derivation.policy)
 
-    def children(self) -> Iterator[BlockGemmNode]:
-        """Yields one node per block: by product of the batch, by row and column of C, by part of K.
+    @property
+    def views(self) -> GemmViews:  # type: ignore[override]
+        """Windows of op(A), op(B) and C."""
+        return _views(self.extents)
 
-        A grouped product yields nodes as if all its rows were one group, because group sizes are only in memory.
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Blocks along n and along m, (gx, gy), of a product and part of K.
+
+        Rows of a grouped product are unknown before the launch; its tree is cut as if all rows were one group.
         """
-        plan = self.derivation
-        a, _, c = self.views
-        parts = plan.k_steps_per_block * plan.tile_k
-        for outer in product(*(extent.split(1) for extent in c.outer)):
-            for rows, cols in product(c.rows.split(plan.tile_m), c.cols.split(plan.tile_n)):
-                for k in (a.cols,) if plan.split_k == 1 else a.cols.split(parts):
-                    yield BlockGemmNode(plan, _views(rows, cols, k, outer))
+        return self.derivation.grid if self.problem.groups else (self.trips("n"), self.trips("m"))
+
+    def child(self, axes: Axes) -> BlockGemmNode:
+        """Returns the node of a block."""
+        return BlockGemmNode(self.derivation, _views(axes))
+
+    def whole_only(self, axis: str) -> str:
+        """Returns the reason why an axis cannot be clipped: an array other than A, B and C that it is the length of."""
+        p = self.problem
+        if p.groups:
+            return "its groups divide all of them"
+        if p.scales not in ("none", "tensor"):
+            return f"there are {p.scales} scales along it"
+        if p.preshuffle_b and axis in "nk":
+            return "B is preshuffled"
+        return "gate and up alternate along it" if axis == "n" and p.columns_c != p.n else ""
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the header and the device's loop nest."""
         plan, p = self.derivation, self.problem
-        gx, gy = plan.grid
+        gx, gy = self.grid
         extra = "".join(f"{count}x" for count in (p.batch, plan.split_k) if count > 1)
         also = "".join(f", {name} in {count}" for name, count in (("batch", p.batch), ("part of K", plan.split_k)) if count > 1)
         head = (
@@ -257,5 +265,6 @@ def _expression(problem: GemmProblem) -> str:
     return text if problem.dtype_c == problem.accumulator else f"{problem.dtype_c}({text})"
 
 
-def _views(rows: Extent, cols: Extent, k: Extent, outer: tuple[Extent, ...] = ()) -> GemmViews:
-    return View("A", rows, k, outer), View("B", k, cols, outer), View("C", rows, cols, outer)
+def _views(axes: Axes) -> GemmViews:
+    m, n, k, outer = axes["m"], axes["n"], axes["k"], (axes["batch"],) if "batch" in axes else ()
+    return View("A", m, k, outer), View("B", k, n, outer), View("C", m, n, outer)

@@ -20,7 +20,6 @@ import simgpu
 from simgpu import asm
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.liveness import live_registers, ranges
-from simgpu.asm.gemm.emitter import GemmEmitter
 from simgpu.asm.gemm.operands import TileLayouts, check
 from simgpu.asm.gemm.turn import Turn
 from simgpu.hardware import target as board
@@ -176,8 +175,9 @@ def test_a_turn_leaves_lds_the_time_to_bring_its_fragments(sides, in_turns):
     If a wave has two accumulators, an instruction on another one is always between two instructions on one.
     """
     tree = TiledComputation(4096, 4096, 64, "gfx942", dtype="bf16", trans_b=True)
-    plan = with_tiling(tree.problem, tree.descriptor, "corrected", replace(tree.plan.tiling, tile_m=sides[0], tile_n=sides[1]))
-    operands = TileLayouts.of(plan)
+    tiling = replace(tree.plan.tiling, tile_m=sides[0], tile_n=sides[1])
+    tree.derivation = plan = with_tiling(tree.problem, tree.descriptor, "corrected", tiling)
+    operands = TileLayouts.of(tree.first())
     turn, steps = Turn(plan, operands), operands.a.steps
     atoms = plan.warp_m // 16 * (plan.warp_n // 16)
     assert sorted(turn.order) == sorted((step, mt, nt) for step in range(steps) for mt, nt in turn.atoms)
@@ -231,7 +231,7 @@ def test_wide_loads_of_contiguous_rows(target, name, trans, tile, rows_of_a_load
     tree = TiledComputation(m, n, k, target, dtype=name, trans_a=trans[0], trans_b=trans[1])
     tiling = replace(tree.plan.tiling, tile_m=tile[0], tile_n=tile[1], tile_k=tile[2], split_k=1, blocks=1, limited_by=None)
     result = gemm(m, n, k, target, name, trans, tiling=tiling, guard=0, check=True)
-    operands = TileLayouts.of(result.kernel.plan)
+    operands = result.layouts
     assert tuple(0 if one.k_contiguous else one.vec for one in (operands.a, operands.b)) == rows_of_a_load
     result.check()
     assert not [str(finding) for run in result.runs for finding in run.findings]
@@ -265,7 +265,7 @@ def test_odd_tiles_run_without_bank_conflicts(target, name, size):
     one = replace(board(target), num_cus=1)
     result = gemm(size, size, 70, target, name, (True, False), descriptor=one, check="performance")
     result.check()
-    a, b = TileLayouts.of(result.kernel.plan).a, TileLayouts.of(result.kernel.plan).b
+    a, b = result.layouts.a, result.layouts.b
     assert b.rows == size and (b.odd_blocks_apart or b.pairs) and not a.k_contiguous
     counters = [run.counters for run in result.runs]
     assert sum(c["lds_read_bytes"] for c in counters) > 0 == sum(c["lds_bank_conflicts"] for c in counters)
@@ -470,15 +470,20 @@ def test_the_code_object_asks_for_what_the_plan_grants(target, name, sizes, tran
 def test_a_kernel_that_wants_more_than_the_plan_grants_fails():
     tree = square(4096)
     plan = tree.plan
+
+    def emit_planned(other):
+        tree.derivation = other
+        asm.emit(tree)
+
     less = tuple(replace(r, count=r.count - 4) if r.name == "A staging" else r for r in plan.resources.registers)
     with pytest.raises(ResourceError, match="A staging takes 8 registers, the plan gives it 4"):
-        GemmEmitter(replace(plan, resources=replace(plan.resources, registers=less))).visit(tree)
+        emit_planned(replace(plan, resources=replace(plan.resources, registers=less)))
     few = tuple(replace(r, count=1) if r.name in ("addresses", "temporaries") else r for r in plan.resources.registers)
     with pytest.raises(ResourceError, match="consecutive registers left"):
-        GemmEmitter(replace(plan, resources=replace(plan.resources, registers=few))).visit(tree)
+        emit_planned(replace(plan, resources=replace(plan.resources, registers=few)))
     short = tuple(replace(a, nbytes=a.nbytes - 512) for a in plan.resources.lds)
     with pytest.raises(ResourceError, match="of LDS; the plan grants 31744"):
-        GemmEmitter(replace(plan, resources=replace(plan.resources, lds=short))).visit(tree)
+        emit_planned(replace(plan, resources=replace(plan.resources, lds=short)))
 
 
 # -- the listing ---------------------------------------------------------------------------------

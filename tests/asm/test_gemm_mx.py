@@ -204,7 +204,7 @@ def test_registers_and_lds_are_the_plans_and_no_bank_conflicts(kinds):
         more = {"dtype_b": kinds[1], "trans_b": True, "scales": "mx", "dtype_c": "bf16", "bias": True}
         tree = TiledComputation(*sizes, "gfx950", dtype=kinds[0], **more)
         assert_planned(tree)
-        layouts = TileLayouts.of(tree.plan)
+        layouts = TileLayouts.of(tree.first())
         lines = by_lines(tree.problem, tree.plan.tiling)
         assert lines == (kinds == ("fp6", "fp6"))
         for layout in (layouts.a, layouts.b):

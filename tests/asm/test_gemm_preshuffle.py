@@ -88,7 +88,7 @@ def test_mx_formats_validate(kinds, sizes):
 @pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (300, 512, 400), (16, 7168, 2048)])
 @pytest.mark.parametrize(("target", "name"), KINDS)
 def test_planned_tiles_have_no_bank_conflicts(target, name, sizes):
-    layout = TileLayouts.of(TiledComputation(*sizes, target, dtype=name, trans_b=True, preshuffle_b=True).plan).b
+    layout = TileLayouts.of(TiledComputation(*sizes, target, dtype=name, trans_b=True, preshuffle_b=True).first()).b
     assert sum(lds_banks.conflicts(target, *access) for access in accesses(layout)) == 0, layout
 
 

@@ -47,7 +47,7 @@ def planned_layouts():
             for sizes in PROBLEMS:
                 for trans_a, trans_b in ((False, False), (True, True)):
                     operands = TileLayouts.of(
-                        TiledComputation(*sizes, target=target, dtype=name, trans_a=trans_a, trans_b=trans_b).plan
+                        TiledComputation(*sizes, target=target, dtype=name, trans_a=trans_a, trans_b=trans_b).first()
                     )
                     for layout in (operands.a, operands.b):
                         seen[target, layout] = name
@@ -192,7 +192,7 @@ def broken(layout, **changed):
 
 def test_a_swizzle_is_what_keeps_rows_apart():
     """The planned f32 tile without its swizzle has conflicts."""
-    layout = TileLayouts.of(TiledComputation(4096, 4096, 4096).plan).a
+    layout = TileLayouts.of(TiledComputation(4096, 4096, 4096).first()).a
     flat = broken(layout, swizzle=lambda self, row: 0 * row)
     assert sum(lds_banks.conflicts("gfx908", *access) for access in accesses(flat)) > 0
 

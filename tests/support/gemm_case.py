@@ -11,6 +11,7 @@ import numpy as np
 
 import simgpu
 from simgpu import asm
+from simgpu.asm.gemm.operands import TileLayouts
 from simgpu.hardware import target as board
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators import reference
@@ -53,6 +54,7 @@ class Result:
     untouched: bool
     runs: list[Any]
     kernel: asm.EmittedKernel
+    layouts: TileLayouts
     typical: TypicalError | None
 
     def check(self) -> None:
@@ -159,4 +161,4 @@ def gemm(m, n, k, target="gfx908", name="f32", trans=(False, False), alpha=1.0, 
         want = reference.gemm(tree.problem, *operands, **more, arch=target)
         bound = reference.gemm_error_bound(tree.problem, *operands, target, **more)
         typical = reference.gemm_typical_error(tree.problem, *operands, target, **more)
-    return Result(got, want, bound, untouched, runs, kernel, typical)
+    return Result(got, want, bound, untouched, runs, kernel, TileLayouts.of(tree.first()), typical)

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Self
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
+from simgpu.hardware.errors import ResourceError, TargetError
 from simgpu.operators.levels import Level, Nest
 
 RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, after a kernel's own on gfx9 (LLVM AMDGPUUsage, .amdhsa_reserve_*)
@@ -189,10 +189,6 @@ class Derivation:
     def nest(self) -> Nest:
         """Loops of the tree, by level; empty if its nodes name their own children."""
         return {}
-
-    def with_nest(self, nest: Nest) -> Self:
-        """Returns the plan of a tree with other loops, as near to them as its kernels can be. LaunchError if none is near."""
-        raise LaunchError(f"{self.title}: its loops are fixed")
 
     @property
     def peak_tflops(self) -> float:

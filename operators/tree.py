@@ -258,11 +258,15 @@ class Root(Node):
         for own, loop in zip_longest(plan.nest.get(level, ()), loops):
             if not (own and loop and replace(own, tile=loop.tile) == loop and loop.tile > 0):
                 raise LaunchError(wrong.format(plan.title, level, loop, own))
-        other.derivation = plan.with_nest({**plan.nest, level: loops})
+        other.derivation = self.fitted({**plan.nest, level: loops})
         for near, loop in zip(other.derivation.nest[level], loops, strict=True):
             if near != loop:
                 raise LaunchError(wrong.format(plan.title, level, loop, near))
         return other
+
+    def fitted(self, nest: Nest) -> Any:
+        """Returns the plan of other tiles, as near to the loops as a kernel can be. LaunchError if none is."""
+        raise LaunchError(f"{self.derivation.title}: its loops are fixed")
 
     def clipped(self, **ends: int) -> Self:
         """Returns the tree of the first indices of some axes. The operands keep their sizes in memory.
@@ -275,9 +279,9 @@ class Root(Node):
         """
         other = copy(self)
         for axis, end in ends.items():
-            size = len(self.extents.get(axis, ()))
+            size = len(self.axes.get(axis, ()))
             if not 0 < end <= size:
-                known = ", ".join(f"{name} ({len(extent)})" for name, extent in self.extents.items())
+                known = ", ".join(f"{name} ({len(extent)})" for name, extent in self.axes.items())
                 raise LaunchError(f"{self.derivation.title}: axis {axis} cannot end at {end}; the axes and their ends are {known}")
             if end < size and (reason := self.whole_only(axis)):
                 raise LaunchError(f"{self.derivation.title}: axis {axis} cannot end at {end} of {size}: {reason}")

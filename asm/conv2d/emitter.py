@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise, product
+from math import prod
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.arguments import Arguments, scalars
-from simgpu.asm.conv2d.place import find_lane, find_place
+from simgpu.asm.conv2d.place import find_lane, find_place, workgroups
 from simgpu.asm.conv2d.reduce import emit_reduce
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import Store
@@ -50,7 +51,7 @@ def emit_conv2d(root: Conv2d) -> EmittedKernel:
     """
     plan = root.plan
     check(plan)
-    return ConvEmitter(plan).visit(root)
+    return ConvEmitter(root).visit(root)
 
 
 def check(plan: Conv2dPlan) -> None:
@@ -73,8 +74,10 @@ def check(plan: Conv2dPlan) -> None:
 class ConvEmitter(Visitor):
     """Visits the tree; each level emits its part of the kernel."""
 
-    def __init__(self, plan: Conv2dPlan) -> None:
-        self.plan, p = plan, plan.problem
+    def __init__(self, root: Conv2d) -> None:
+        plan: Conv2dPlan = root.plan
+        self.plan = plan
+        p = plan.problem
         self.target = plan.descriptor.arch
         self.mnemonic, self.modifiers = matrix_instruction(plan.atom, self.target, p.dtype)
         name = f"conv2d_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}"
@@ -83,35 +86,37 @@ class ConvEmitter(Visitor):
 
     def visit_device(self, root: Conv2d) -> EmittedKernel:
         plan, p, k = self.plan, self.plan.problem, self.k
-        k.comment(f"Conv2d: one workgroup per {plan.tile_oh}x{plan.tile_ow} pixels x {plan.tile_oc} channels")
+        channels, *sides = (root.loop(axis) for axis in ("oc", "oh", "ow"))
+        k.comment(f"Conv2d: one workgroup per {sides[0].tile}x{sides[1].tile} pixels x {channels.tile} channels")
         self.arguments = Arguments.load(k, p, ("X", "W", self.output), not plan.second_pass)
-        self.place = find_place(k, plan)
-        self._operands()
+        self.place = find_place(k, root)
         block = root.first()
         assert isinstance(block, BlockConv2dNode)
+        self._operands(root, block)
         self.visit(block)
         self.x.release()
         self.w.release()
-        Store(k, plan, self.place, self.arguments, self.acc, self.atoms).emit()
+        Store(k, root, self.place, self.arguments, self.acc, self.atoms).emit()
         k.s_endpgm()
         following: tuple[EmittedKernel, ...] = ()
         scratch: tuple[tuple[str, int], ...] = ()
         if plan.second_pass:
             elements = p.n * p.oc * p.oh * p.ow
-            scratch = ((self.output, elements * plan.split_ic * dtype(p.accumulator).bytes),)
-            plain = p.plain and emit_sum(self.target, p.accumulator, elements, plan.split_ic, self.output, "Y")
+            scratch = ((self.output, elements * root.trips("ic") * dtype(p.accumulator).bytes),)
+            plain = p.plain and emit_sum(self.target, p.accumulator, elements, root.trips("ic"), self.output, "Y")
             following = (plain or emit_reduce(plan, self.output),)
         return k.finish(
-            plan=plan, grid=(plan.blocks, 1, 1), scalars=() if plan.second_pass else scalars(p),
+            plan=plan, grid=(workgroups(root), 1, 1), scalars=() if plan.second_pass else scalars(p),
             operands=("X", "W", "Y", *(["bias"] if p.bias else [])), scratch=scratch, following=following,
         )  # fmt: skip
 
     # -- prologue ----------------------------------------------------------------------------
 
-    def _operands(self) -> None:
+    def _operands(self, root: Conv2d, block: BlockConv2dNode) -> None:
         """Emits buffers of X and W, and addresses of loads, LDS writes and reads; allocates the arrays' registers."""
         k, plan, p, tiles = self.k, self.plan, self.plan.problem, self.place.tile
-        sources = plan.tile_ic // plan.factor**2
+        step, part = block.loop("ic").tile, root.loop("ic").tile
+        sources, steps, of_part = step // plan.factor**2, -(-len(root.axes["ic"]) // step), -(-part // step)
         self.scratch = k.v.alloc("temporary")
         regions = k.region("W, two taps", 2 * plan.taps.nbytes), k.region("X halo", plan.halo.nbytes)
         resources = k.s.alloc("W buffer", 4), k.s.alloc("X buffer", 4)
@@ -121,16 +126,16 @@ class ConvEmitter(Visitor):
         k.v.free(*(reg for reg, _ in arrays))  # the prologue's temporaries use the arrays' registers
         self.steps, self.left = k.s.alloc("channel steps left"), k.s.alloc("input channels left")
         first = k.s.alloc("first")
-        k.s_mul_i32(first, tiles["part"], plan.ic_steps_per_block, note="the part's first step")
-        k.s_sub_u32(self.steps, plan.ic_steps, first)
-        k.s_min_i32(self.steps, self.steps, plan.ic_steps_per_block)
-        blocks = (tiles["group"], plan.grid[2] * plan.ic_steps), (tiles["OC tile"], plan.ic_steps), (first, 1)
-        step_bytes = plan.taps.packed_bytes * plan.tiled_problem.kh * plan.tiled_problem.kw
+        k.s_mul_i32(first, tiles["part"], of_part, note="the part's first step")
+        k.s_sub_u32(self.steps, steps, first)
+        k.s_min_i32(self.steps, self.steps, of_part)
+        blocks = (tiles["group"], -(-p.ocg // root.loop("oc").tile) * steps), (tiles["OC tile"], steps), (first, 1)
+        step_bytes = plan.taps.packed_bytes * block.trips("ky") * block.trips("kx")
         self._buffer(self.w.resource, "W", blocks, step_bytes)
         k.s_mul_i32(self.w.resource[2], self.steps, step_bytes, note="bytes of the part's taps")
         if plan.windows != (1, 1):
             count = plan.windows[0] * plan.windows[1]
-            window = scalar_divmod(k, first, count, plan.ic_steps + 1, "window of taps")
+            window = scalar_divmod(k, first, count, steps + 1, "window of taps")
             self.x.first_window(window)
             k.s.free(window)
         k.s_mul_i32(first, first, sources, note="the part's first input channel")
@@ -139,14 +144,14 @@ class ConvEmitter(Visitor):
         k.s_sub_u32(self.left, p.icg, first)
         self.x.begin(tiles["group"], first, self.left)
         top, column = k.s.alloc("halo's first row"), k.s.alloc("halo's first column")
-        for target, tile, size, axis in ((top, "OH tile", plan.tile_oh, 0), (column, "OW tile", plan.tile_ow, 1)):
+        for target, tile, size, axis in ((top, "OH tile", root.loop("oh").tile, 0), (column, "OW tile", root.loop("ow").tile, 1)):
             k.s_mul_i32(target, tiles[tile], size * p.stride[axis])
             k.s_sub_u32(target, target, p.padding[axis])
         self.x.prepare_loads(top, column)
         lane, group = find_lane(k)
-        k.s_mul_i32(first, self.place.wave_channel, plan.tile_oc // plan.waves_oc * plan.taps.row)
+        k.s_mul_i32(first, self.place.wave_channel, self.place.channels * plan.taps.row)
         self.w.prepare(lane, group, first)
-        rows = plan.pixels // plan.waves_p // plan.tile_ow
+        rows = self.place.pixels // root.loop("ow").tile
         k.s_mul_i32(first, self.place.wave_pixel, plan.halo.pixel(rows, 0) * plan.halo.chunk)
         self.x.prepare_reads(lane, group, first)
         k.v.free(lane, group)
@@ -176,10 +181,10 @@ class ConvEmitter(Visitor):
     def visit_block(self, block: BlockConv2dNode) -> None:
         """Emits the channel steps: the halo to LDS, then the taps."""
         k, plan, x, w = self.k, self.plan, self.x, self.w
-        p, atom = plan.tiled_problem, plan.atom
+        atom, self.taps = plan.atom, (block.trips("ky"), block.trips("kx"))
         warp = block.first()
         assert isinstance(warp, WarpConv2dNode)
-        self.atoms = plan.tile_oc // plan.waves_oc // atom.n, plan.pixels // plan.waves_p // atom.m
+        self.atoms = block.loop("oc").tile // warp.loop("oc").tile, warp.trips("pixels")
         self.acc = k.a.alloc("accumulators", self.atoms[0] * self.atoms[1] * atom.acc_registers)
         for number in range(self.acc.count):
             k.v_accvgpr_write_b32(self.acc[number], 0)
@@ -192,7 +197,7 @@ class ConvEmitter(Visitor):
             w.read(oc)
         w.other_stage()
         w.load()
-        k.comment(f"BlockConv2dNode: for IC in steps of {plan.tile_ic} channels")
+        k.comment(f"BlockConv2dNode: for IC in steps of {block.loop('ic').tile} channels")
         with k.loop("channel_step", self.steps):
             k.s_barrier(note="all waves have read the last halo")
             for batch in range(x.batches):
@@ -201,8 +206,8 @@ class ConvEmitter(Visitor):
                 x.write(batch)
             x.advance(self.left)
             k.s_barrier(note="the halo is in LDS")
-            if p.kh * p.kw * self.products <= UNROLLED:
-                taps = [*product(range(p.kh), range(p.kw)), None]
+            if prod(self.taps) * self.products <= UNROLLED:
+                taps = [*product(*map(range, self.taps)), None]
                 for tap, following in pairwise(taps):
                     self.visit(warp, tap, following)
             else:
@@ -210,17 +215,17 @@ class ConvEmitter(Visitor):
 
     def _rows(self, warp: WarpConv2dNode) -> None:
         """Emits the taps of a large filter: the first row, which starts the next halo's loads, then a loop over the other rows."""
-        k, x, p = self.k, self.x, self.plan.tiled_problem
-        taps = [*((0, kw) for kw in range(p.kw)), None]
+        k, x, (high, wide) = self.k, self.x, self.taps
+        taps = [*((0, kw) for kw in range(wide)), None]
         for tap, following in pairwise(taps):
             self.visit(warp, tap, following)
         rows = k.s.alloc("tap rows left")
-        k.s_mov_b32(rows, p.kh - 1)
+        k.s_mov_b32(rows, high - 1)
         with k.loop("tap_row", rows):
             x.next_row()
             for tap, following in pairwise(taps):
                 self.visit(warp, tap, following, False)
-        x.first_row(p.kh - 1)
+        x.first_row(high - 1)
         k.s.free(rows)
 
     @property
@@ -238,7 +243,7 @@ class ConvEmitter(Visitor):
         k, x, w = self.k, self.x, self.w
         atom = warp.first()
         assert isinstance(atom, AtomConv2dNode)
-        where = f"tap {tap[0]},{tap[1]} of {self.plan.tiled_problem.kh}x{self.plan.tiled_problem.kw}"
+        where = f"tap {tap[0]},{tap[1]} of {self.taps[0]}x{self.taps[1]}"
         k.comment(f"WarpConv2dNode: {where}{'' if first else ', counted from the row'}")
         w.write()
         w.load()

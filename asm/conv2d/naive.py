@@ -120,7 +120,7 @@ def _sum(k: KernelBuilder, p: Conv2dProblem, buffers: tuple[Reg, Reg], tile: Reg
             k.v_mov_b32(across, column)
             k.s_mov_b32(loops[2], p.kw)
             with k.loop("tap_column", loops[2]):
-                pixel_offset(k, base, (high, across), (p.ih, p.iw), plane, e, "outside the image: reads 0")
+                pixel_offset(k, base, (high, across), (p.ih, p.iw), p.iw, plane, e, "outside the image: reads 0")
                 k.emit(f"buffer_load_{ELEMENT_LOADS[e]}", a, base, x, 0, offen=True, note="X")
                 k.emit(f"buffer_load_{ELEMENT_LOADS[e]}", b, weight, w, 0, offen=True, note="W")
                 if e == 2:

@@ -19,19 +19,21 @@ def compare_below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> 
 
 
 def pixel_offset(
-    k: KernelBuilder, target: Reg, pixel: tuple[Reg, Reg], image: Pair, plane: Operand, size: int, note: str
-) -> None:
-    """Emits target = plane + bytes from the image's first element to the pixel (row, column), OUTSIDE if not in the image.
+    k: KernelBuilder, target: Reg, pixel: tuple[Reg, Reg], view: Pair, columns: int, plane: Operand, size: int, note: str
+) -> None:  # fmt: skip
+    """Emits target = plane + bytes from the image's first element to the pixel (row, column), OUTSIDE if not in the view.
 
-    size: bytes of an element.
+    view: its rows and columns. columns: of the image. size: bytes of an element.
     """
     row, column = pixel
     inside = k.s.alloc("inside", 2)
-    compare_below(k, inside, image[0], row)
+    compare_below(k, inside, view[0], row)
     width = k.s.alloc("columns")
-    k.s_mov_b32(width, image[1])
+    k.s_mov_b32(width, view[1])
     k.v_cmp_gt_u32("vcc", width, column)
     k.s_and_b64("vcc", "vcc", inside)
+    if columns != view[1]:
+        k.s_mov_b32(width, columns)
     k.v_mul_lo_u32(target, row, width)
     shift = log2(size)
     if shift is not None:

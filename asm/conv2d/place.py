@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.integer_math import scalar_divmod
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.conv2d.tiles import Conv2dPlan
+from simgpu.operators.conv2d.tree import BlockConv2dNode, Conv2d
 
 ATOM = 16  # rows and columns of the matrix instructions that the layouts support
 
@@ -20,39 +21,50 @@ class ConvPlace:
     tile: dict[str, Reg]  # the workgroup's image, group, OC tile, part, OH tile, OW tile, by name
     wave_channel: Reg  # the wave's place in the tile along channels
     wave_pixel: Reg  # the wave's place in the tile along pixels
+    channels: int  # output channels of a wave
+    pixels: int  # pixels of a wave
 
 
-def find_place(k: KernelBuilder, plan: Conv2dPlan) -> ConvPlace:
+def workgroups(root: Conv2d) -> int:
+    """Returns the workgroups of the launch: all iterations of the tree's parallel loops."""
+    return prod(root.trips(loop.axis) for loop in root.loops)
+
+
+def find_place(k: KernelBuilder, root: Conv2d) -> ConvPlace:
     """Emits image, group, tiles and part from the workgroup's number, and the wave's place in the tile."""
     k.work_item_x()
-    gx, gy, gz = plan.grid
-    _consecutive(k, plan)
+    block, blocks = root.first(), workgroups(root)
+    assert isinstance(block, BlockConv2dNode)
+    _consecutive(k, blocks, root.descriptor.xcds)
     k.comment("workgroup = (((image·groups + group)·OC tiles + OC tile)·parts + part)·OH tiles·OW tiles …")
-    rest, limit = k.group_x, plan.blocks
+    rest, limit = k.group_x, blocks
     tile: dict[str, Reg] = {}
-    counts = (("OW tile", gx), ("OH tile", gy), ("part", plan.split_ic), ("OC tile", gz), ("group", plan.problem.groups))
-    for name, count in counts:
+    names = ("OW tile", "ow"), ("OH tile", "oh"), ("part", "ic"), ("OC tile", "oc"), ("group", "group")
+    for name, axis in names:
+        count = root.trips(axis)
         tile[name] = scalar_divmod(k, rest, count, limit, name)
         limit = -(-limit // count)
     tile["image"] = rest
     wave, scratch = k.s.alloc("wave"), k.v.alloc("wave")
     wave_number(k, wave, scratch)
     k.v.free(scratch)
-    channel = scalar_divmod(k, wave, plan.waves_oc, plan.waves_p * plan.waves_oc, "wave along channels")
-    return ConvPlace(tile, channel, wave)
+    channels, pixels = block.loop("oc").tile, block.loop("pixels").tile
+    across = root.loop("oc").tile // channels
+    channel = scalar_divmod(k, wave, across, block.trips("pixels") * across, "wave along channels")
+    return ConvPlace(tile, channel, wave, channels, pixels)
 
 
-def _consecutive(k: KernelBuilder, plan: Conv2dPlan) -> None:
+def _consecutive(k: KernelBuilder, blocks: int, xcds: int) -> None:
     """Converts group_x from the order of dispatch, which assigns workgroups to XCDs in turn, to the tile's number.
 
     Each XCD gets tiles of consecutive numbers, which share halos and lines of X in its L2.
     """
-    xcds, number = min(plan.descriptor.xcds, plan.blocks), k.group_x
+    xcds, number = min(xcds, blocks), k.group_x
     if xcds == 1:
         return
     k.comment(f"{xcds} XCDs take turns; each has workgroups of consecutive numbers")
-    each, rest = divmod(plan.blocks, xcds)
-    first = scalar_divmod(k, number, xcds, plan.blocks, "XCD")
+    each, rest = divmod(blocks, xcds)
+    first = scalar_divmod(k, number, xcds, blocks, "XCD")
     if rest:
         more = k.s.alloc("XCDs before that have one more")
         k.s_min_u32(more, first, rest)

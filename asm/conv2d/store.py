@@ -13,6 +13,7 @@ from simgpu.asm.parts.integer_math import add_product, log2
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.tiles import Conv2dPlan
+from simgpu.operators.conv2d.tree import Conv2d
 
 SLOTS = 4  # elements' stores in flight, each with its own data and address registers
 
@@ -26,10 +27,14 @@ class Store:
     """
 
     def __init__(
-        self, k: KernelBuilder, plan: Conv2dPlan, place: ConvPlace, arguments: Arguments, acc: Reg, atoms: tuple[int, int]
+        self, k: KernelBuilder, root: Conv2d, place: ConvPlace, arguments: Arguments, acc: Reg, atoms: tuple[int, int]
     ):  # fmt: skip
+        plan: Conv2dPlan = root.plan
         self.k, self.plan, self.place, self.arguments, self.acc, self.atoms = k, plan, place, arguments, acc, atoms
         p = plan.problem
+        self.channels, *view = (len(root.axes[axis]) for axis in ("oc", "oh", "ow"))
+        self.view = view[0], view[1]  # rows and columns of Y
+        self.tile_oc, self.tile_oh, self.tile_ow = (root.loop(axis).tile for axis in ("oc", "oh", "ow"))
         self.sums = plan.second_pass  # True: partial sums are stored, not Y
         self.last = p.layout == "nhwc"
         kind, compute = (p.accumulator, p.accumulator) if self.sums else (p.dtype_c, p.gemm.epilogue_type)
@@ -40,7 +45,7 @@ class Store:
         self.with_bias = p.bias and not self.sums
         # Consecutive channels of a lane, and distance in channels from one element of a lane to the next.
         self.run, self.apart = (4, 1) if dtype(p.accumulator).registers == 1 else (1, plan.atom.lane_groups)
-        self.together = self.run if self.last and p.ocg % 4 == 0 else 1
+        self.together = self.run if self.last and p.ocg % 4 == 0 == self.channels % 4 else 1
         self.image = p.oh * p.ow * self.size  # bytes of a channel, whose pixels are adjacent unless channels are last
         self.pixel = p.oc * self.size if self.last else self.size
 
@@ -76,14 +81,14 @@ class Store:
 
     def _buffer(self) -> tuple[Reg, Reg]:
         """Returns Y's buffer, and an SGPR with the channels from the tile's first to the group's last."""
-        k, plan, p, tile = self.k, self.plan, self.plan.problem, self.place.tile
+        k, p, tile = self.k, self.plan.problem, self.place.tile
         resource, left, first = k.s.alloc("Y buffer", 4), k.s.alloc("channels left"), k.s.alloc("first channel")
         raw_buffer(k, resource, self.arguments.output, (0, 0), "Y")
         each = self.size if self.last else self.image
-        k.s_mul_i32(left, tile["OC tile"], plan.tile_oc)
+        k.s_mul_i32(left, tile["OC tile"], self.tile_oc)
         k.s_mul_i32(first, tile["group"], p.ocg)
         k.s_add_u32(first, first, left, note="the tile's first channel")
-        k.s_sub_u32(left, p.ocg, left)
+        k.s_sub_u32(left, self.channels, left)
         images = p.oc * self.image
         for index, stride in ((tile["image"], images), (first, each), *([(tile["part"], p.n * images)] if self.sums else [])):
             add_product(k, resource[0:2], index, stride)
@@ -91,28 +96,28 @@ class Store:
             k.s_mul_i32(resource[2], first, self.size)
             k.s_sub_u32(resource[2], images, resource[2], note="to the end of the image")
         else:
-            k.s_min_u32(resource[2], left, plan.tile_oc)
+            k.s_min_u32(resource[2], left, self.tile_oc)
             k.s_mul_i32(resource[2], resource[2], each, note="the channels that are left")
         k.s.free(first)
         return resource, left
 
     def _lane(self, left: Reg) -> tuple[Reg, Reg, Reg, Reg]:
         """Returns VGPRs: the lane's first channel in the tile, its bytes, row and column of its first pixel in Y."""
-        k, plan, tile, place = self.k, self.plan, self.place.tile, self.place
+        k, tile, place = self.k, self.place.tile, self.place
         column, channel = find_lane(k)
         row, offset, scalar, first = k.v.alloc("row"), k.v.alloc("channel offset"), k.s.alloc("scratch"), k.s.alloc("first row")
         if self.run > 1:
             k.v_mul_u32_u24(channel, self.run, channel)
-        k.s_mul_i32(scalar, place.wave_channel, plan.tile_oc // plan.waves_oc)
+        k.s_mul_i32(scalar, place.wave_channel, place.channels)
         k.v_add_u32(channel, scalar, channel, note="lane's first channel in the tile")
         k.s_mov_b32(scalar, self.size if self.last else self.image)
         k.v_mul_lo_u32(offset, channel, scalar)
-        k.s_mul_i32(first, place.wave_pixel, plan.pixels // plan.waves_p // plan.tile_ow)
-        k.s_mul_i32(scalar, tile["OH tile"], plan.tile_oh)
+        k.s_mul_i32(first, place.wave_pixel, place.pixels // self.tile_ow)
+        k.s_mul_i32(scalar, tile["OH tile"], self.tile_oh)
         k.s_add_u32(first, first, scalar)
-        k.s_mul_i32(scalar, tile["OW tile"], plan.tile_ow)
-        k.v_lshrrev_b32(row, log2(plan.tile_ow), column)
-        k.v_and_b32(column, plan.tile_ow - 1, column)
+        k.s_mul_i32(scalar, tile["OW tile"], self.tile_ow)
+        k.v_lshrrev_b32(row, log2(self.tile_ow), column)
+        k.v_and_b32(column, self.tile_ow - 1, column)
         k.v_add_u32(column, scalar, column, note="column of Y")
         k.v_add_u32(row, first, row, note="row of Y")
         k.s.free(scalar, first)
@@ -124,9 +129,9 @@ class Store:
         found = []
         for pixel in range(self.atoms[1]):
             if pixel:
-                k.v_add_u32(row, plan.atom.m // plan.tile_ow, row)
+                k.v_add_u32(row, plan.atom.m // self.tile_ow, row)
             found.append(k.v.alloc(f"pixel {pixel}"))
-            pixel_offset(k, found[-1], (row, column), (p.oh, p.ow), offset, self.pixel, "pixels outside of Y: outside")
+            pixel_offset(k, found[-1], (row, column), self.view, p.ow, offset, self.pixel, "pixels outside of Y: outside")
         k.v.free(row, column, offset)
         return found
 
@@ -139,15 +144,15 @@ class Store:
         """
         if not self.with_bias:
             return None
-        k, plan, p, tile = self.k, self.plan, self.plan.problem, self.place.tile
+        k, p, tile = self.k, self.plan.problem, self.place.tile
         kind = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type)
         resource, scalar = k.s.alloc("bias buffer", 4), k.s.alloc("scratch")
         assert self.arguments.bias is not None
         raw_buffer(k, resource, self.arguments.bias, (0, 0), "bias")
-        for index, count in ((tile["group"], p.ocg), (tile["OC tile"], plan.tile_oc)):
+        for index, count in ((tile["group"], p.ocg), (tile["OC tile"], self.tile_oc)):
             add_product(k, resource[0:2], index, count * kind.size)
-        k.s_mul_i32(scalar, tile["OC tile"], plan.tile_oc)
-        k.s_sub_u32(resource[2], p.ocg, scalar)
+        k.s_mul_i32(scalar, tile["OC tile"], self.tile_oc)
+        k.s_sub_u32(resource[2], self.channels, scalar)
         if kind.size > 1:
             k.s_lshl_b32(resource[2], resource[2], log2(kind.size))
         k.s.free(scalar)
@@ -195,7 +200,7 @@ class Store:
             k.emit(name, data, address, resource, 0, offen=True, note=note)
             return
         offset, base = channel * self.size, pixel
-        if self.plan.problem.ocg % self.plan.tile_oc:
+        if self.channels % self.tile_oc:
             limit = k.s.alloc("limit")
             k.s_sub_u32(limit, left, channel)
             k.v_cmp_gt_i32("vcc", limit, lane)

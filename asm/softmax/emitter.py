@@ -78,7 +78,8 @@ class SoftmaxEmitter(Visitor):
     """Visits the tree; each level emits its part of the kernel. phase: "whole" or, for split N, "statistics" or "values"."""
 
     def __init__(self, root: Softmax, phase: str) -> None:
-        self.plan = plan = root.plan
+        plan: SoftmaxPlan = root.plan
+        self.plan = plan
         self.phase, block, p = phase, root.first(), plan.problem
         assert isinstance(block, BlockSoftmaxNode)
         rows, part = root.loops

@@ -25,6 +25,7 @@ class Conv2dExecutor(Executor, root=Conv2d):
         """Returns Y in the problem's layout, in f64 or in `problem.gemm.epilogue_type`, not rounded to `dtype_c`."""
         p, plan = tree.problem, tree.plan
         sums = self._sums(tree, by_channels(p, x), expect_shape("W", w, p.shapes[1]))
+        sums = sums[tree.views[2].index]
         if self.accumulate == "problem":  # i8's sums are i32, but alpha may be a fraction
             sums = sums.astype(numpy_dtype(p.gemm.epilogue_type))
         y = finish(p, sums, bias)
@@ -59,7 +60,8 @@ class Conv2dExecutor(Executor, root=Conv2d):
         plan, p = node.plan, node.plan.tiled_problem
         x_view, w_view, y_view = node.views
         tile: Array = np.zeros((len(y_view.outer[1]), plan.pixels), out.dtype)
-        for step in node.steps():
+        for axes in node.steps():
+            step = axes["ic"]
             ic = x_view.outer[1].min_ + step.min_ - node.channels.min_
             image = self._x[x_view.outer[0].min_, ic : ic + len(step)]
             halo = ((x_view.rows.min_, x_view.rows.max_), (x_view.cols.min_, x_view.cols.max_))
@@ -73,7 +75,7 @@ class Conv2dExecutor(Executor, root=Conv2d):
                 for tap in product(range(p.kh), range(p.kw)):
                     tile += self._taps[:, :, tap[0], tap[1]] @ self._patch(tap)
             else:
-                for warp in node.warps(step):
+                for warp in node.warps(axes):
                     self.visit(warp, tile)
         valid = tile.reshape(len(y_view.outer[1]), plan.tile_oh, plan.tile_ow)
         out[0] += valid[:, : len(y_view.rows), : len(y_view.cols)]
@@ -131,7 +133,8 @@ def finish(p: Conv2dProblem, sums: Array, bias: ArrayLike | None) -> Array:
     if bias is None and p.bias:
         raise LaunchError(f"the epilogue adds a bias, but none was given: pass one of shape ({p.oc},)")
     none: Array = np.empty((0, 0))
-    given = GemmArrays(none, none, bias=expect_shape("bias", bias, (p.oc,)) if bias is not None and p.bias else None)
+    added = expect_shape("bias", bias, (p.oc,))[: sums.shape[1]] if bias is not None and p.bias else None
+    given = GemmArrays(none, none, bias=added)
     return laid_out(p, np.moveaxis(epilogue(p.gemm, np.moveaxis(sums, 1, -1), given), -1, 1))
 
 

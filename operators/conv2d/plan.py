@@ -42,11 +42,13 @@ from simgpu.operators.conv2d.tiles import Conv2dPlan, halo_layout
 from simgpu.operators.gemm.limits import Tiling
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, plan_without_time
 from simgpu.operators.gemm.tiling import options
+from simgpu.operators.levels import Level, Nest
 from simgpu.operators.resources import ResourcePlan, mark_binding, require_narrow
 from simgpu.operators.split import price
 
 _LONGEST = 256  # most pixels, and channels, of a block (gemm/tiling.py)
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows
+_WORD = 4  # bytes of the smallest chunk of X in LDS
 Cut = tuple[int, Pair]  # factor of `space_to_channel`, and window of taps
 
 
@@ -294,6 +296,25 @@ def with_tile(plan: Conv2dPlan, rows: int, channels: int) -> Conv2dPlan | None:
     other = replace(plan, tile_oh=rows, tile_oc=channels, blocks_wanted=1, split_ic=1)
     other = replace(other, resources=conv2d_resources(other))
     return other if other.resources.blocks_per_cu and other.resources.lds_bytes <= plan.descriptor.lds_bytes else None
+
+
+def with_nest(plan: Conv2dPlan, nest: Nest) -> Conv2dPlan:
+    """Returns the plan of other tiles: whole atoms for each wave, and steps and rows of pixels that are powers of two."""
+    *_, oc, oh, ow, part = (loop.tile for loop in nest[Level.DEVICE])
+    step, _, _, pixels, channels = (loop.tile for loop in nest[Level.BLOCK])
+    atom, e = plan.atom, plan.problem.element.bytes
+    pixels, channels = max(1, pixels // atom.m) * atom.m, max(1, channels // atom.n) * atom.n
+    columns = min(_floor2(ow), _ATOM_ROWS)
+    waves_p, waves_oc = max(1, oh // (pixels // columns)), max(1, oc // channels)
+    least = max(atom.k, plan.factor**2, _WORD * atom.lane_groups // e)
+    plan = replace(
+        plan, tile_oh=waves_p * (pixels // columns), tile_ow=columns, tile_oc=waves_oc * channels, waves_p=waves_p,
+        waves_oc=waves_oc, tile_ic=max(least, _floor2(step)), blocks_wanted=1,
+    )  # fmt: skip
+    plan = replace(plan, split_ic=-(-plan.ic_steps // max(1, part // plan.tile_ic)))
+    plan = replace(plan, resources=conv2d_resources(plan))
+    gemm = plan_gemm(plan.problem.gemm, plan.descriptor, plan.policy)
+    return replace(plan, constraints=mark_binding(conv2d_constraints(plan, gemm)))
 
 
 def _largest(bound: int, gemm: int) -> int:

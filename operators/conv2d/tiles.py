@@ -22,6 +22,7 @@ from simgpu.operators.conv2d.problem import (
     windowed_filter,
     with_window,
 )
+from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import Constraint, Derivation, ResourcePlan
 
 _LINE, _LANES = 64, 16  # bytes of a line, and lanes a clock, of the vector cache (operators/attention/reductions.py)
@@ -199,6 +200,22 @@ class Conv2dPlan(Derivation):
         """Tiles along output columns, rows, and channels of a group."""
         p = self.problem
         return -(-p.ow // self.tile_ow), -(-p.oh // self.tile_oh), -(-p.ocg // self.tile_oc)
+
+    @property
+    def nest(self) -> Nest:
+        """Loops of the tree. Channels `oc` and `ic` are a group's, pixels are counted within a block's tile, row by row."""
+        atom, sides = self.atom, (("oc", self.tile_oc), ("oh", self.tile_oh), ("ow", self.tile_ow))
+        return {
+            Level.DEVICE: (
+                *(TileLoop(axis, tile, True) for axis, tile in (("n", 1), ("group", 1), *sides)),
+                TileLoop("ic", self.ic_steps_per_block * self.tile_ic, True),
+            ),
+            Level.BLOCK: (
+                TileLoop("ic", self.tile_ic), TileLoop("ky", 1), TileLoop("kx", 1),
+                TileLoop("pixels", self.pixels // self.waves_p, True), TileLoop("oc", self.tile_oc // self.waves_oc, True),
+            ),
+            Level.WARP: (TileLoop("ic", atom.k), TileLoop("pixels", atom.m), TileLoop("oc", atom.n)),
+        }  # fmt: skip
 
     @property
     def blocks(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators.conv2d.tree import Conv2d
+from simgpu.operators.conv2d.tree import BlockConv2dNode, Conv2d
 from simgpu.operators.traffic import Counters, block_counters
 from simgpu.operators.tree import Extent
 
@@ -16,6 +16,7 @@ def _conv2d(tree: Conv2d) -> Counters:
     taps = plan.tiled_problem.kh * plan.tiled_problem.kw
     staged = read = partial = atoms = 0
     for block in tree.children():
+        assert isinstance(block, BlockConv2dNode)
         x, w, out = block.views
         oc, ic = len(w.outer[0]), len(block.channels)
         staged += (_size_inside(x.rows, plan.tiled_problem.ih) * _size_inside(x.cols, plan.tiled_problem.iw) + oc * taps) * ic * e

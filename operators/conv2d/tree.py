@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators.conv2d.plan import plan_conv2d
+from simgpu.operators.conv2d.plan import plan_conv2d, with_nest
 from simgpu.operators.conv2d.problem import Conv2dProblem, Pair
 from simgpu.operators.conv2d.tiles import Conv2dPlan
-from simgpu.operators.levels import Level
+from simgpu.operators.levels import Level, Nest
 from simgpu.operators.resources import Constraint
-from simgpu.operators.tree import ZERO, Extent, Node, Root, View, product
+from simgpu.operators.tree import ZERO, Axes, Extent, Node, Root, View
 
 Views = tuple[View, View, View]  # X, W, Y
 
@@ -22,6 +22,12 @@ Views = tuple[View, View, View]  # X, W, Y
 class _ConvNode(Node):
     plan: Conv2dPlan
     views: Views
+
+    @property
+    def axes(self) -> Axes:
+        """Input channels, pixels within the block's tile, output channels within the block's tile."""
+        x, _, y = self.views
+        return {"ic": x.cols, "pixels": y.rows, "oc": y.cols}
 
     def constraints(self) -> tuple[Constraint, ...]:
         """Returns the plan's rows of this level."""
@@ -34,10 +40,6 @@ class AtomConv2dNode(_ConvNode):
 
     level: ClassVar[Level] = Level.ATOM
     tap: Pair  # row and column of the filter
-
-    def children(self) -> Iterator[Node]:
-        """Yields nothing: the level below is the hardware."""
-        return iter(())
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the atom and how often a wave issues it."""
@@ -62,13 +64,9 @@ class WarpConv2dNode(_ConvNode):
     level: ClassVar[Level] = Level.WARP
     tap: Pair  # row and column of the filter
 
-    def children(self) -> Iterator[AtomConv2dNode]:
-        """Yields the atoms, input channels outermost."""
-        x, _, y = self.views
-        atom = self.plan.atom
-        for ic in x.cols.split(atom.k):
-            for pixels, oc in product(y.rows.split(atom.m), y.cols.split(atom.n)):
-                yield AtomConv2dNode(self.plan, _products(pixels, oc, ic), self.tap)
+    def child(self, axes: Axes) -> AtomConv2dNode:
+        """Returns the node of an atom."""
+        return AtomConv2dNode(self.plan, _products(axes), self.tap)
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the warp tile and how the block divides into warps."""
@@ -93,23 +91,24 @@ class BlockConv2dNode(_ConvNode):
     level: ClassVar[Level] = Level.BLOCK
     channels: Extent  # this block's part of the group's input channels
 
-    def steps(self) -> Iterator[Extent]:
-        """Yields the block's input channels, tile_ic at a time."""
-        return iter(self.channels.split(self.plan.tile_ic))
+    @property
+    def axes(self) -> Axes:
+        """The block's input channels, taps, pixels and output channels."""
+        p, pixels = self.plan.tiled_problem, Extent.whole(self.plan.pixels)
+        channels = Extent(0, len(self.views[1].outer[0]), self.plan.tile_oc)
+        return {"ic": self.channels, "ky": Extent.whole(p.kh), "kx": Extent.whole(p.kw), "pixels": pixels, "oc": channels}
 
-    def children(self) -> Iterator[WarpConv2dNode]:
-        """Yields the warp nodes, by channel step, by tap, by wave."""
-        for step in self.steps():
-            yield from self.warps(step)
+    def steps(self) -> Iterator[Axes]:
+        """Yields the axes of each step of the block's input channels."""
+        return self.windows(self.loops[:1])
 
-    def warps(self, step: Extent) -> Iterator[WarpConv2dNode]:
+    def child(self, axes: Axes) -> WarpConv2dNode:
+        """Returns the node of a wave's part of a tap."""
+        return WarpConv2dNode(self.plan, _products(axes), (axes["ky"].min_, axes["kx"].min_))
+
+    def warps(self, step: Axes) -> Iterator[WarpConv2dNode]:
         """Yields the warp nodes of one channel step."""
-        plan, p = self.plan, self.plan.tiled_problem
-        channels = Extent(0, len(self.views[1].outer[0]), plan.tile_oc)
-        pixels = Extent.whole(plan.pixels)
-        for tap in ((ky, kx) for ky in range(p.kh) for kx in range(p.kw)):
-            for rows, oc in product(pixels.split(plan.pixels // plan.waves_p), channels.split(plan.tile_oc // plan.waves_oc)):
-                yield WarpConv2dNode(plan, _products(rows, oc, step), tap)
+        return map(self.child, self.windows(self.loops[1:], step))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the block tile of one step, its halo, its LDS."""
@@ -141,35 +140,51 @@ class Conv2d(Root):
         self.problem = problem
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         self.derivation: Conv2dPlan = plan_conv2d(problem, self.descriptor, policy)
-        self.views: Views = tuple(  # type: ignore[assignment]
-            View(name, Extent.whole(s[2]), Extent.whole(s[3]), (Extent.whole(s[0]), Extent.whole(s[1])))
-            for name, s in zip("XWY", problem.by_channels, strict=True)
+
+    @property
+    def axes(self) -> Axes:
+        """Images, groups, a group's output channels, rows and columns of Y, and a group's input channels as tiles cut them."""
+        p, cut = self.problem, self.derivation.tiled_problem
+        sizes = {"n": p.n, "group": p.groups, "oc": p.ocg, "oh": p.oh, "ow": p.ow, "ic": cut.icg}
+        return {**{axis: Extent.whole(size) for axis, size in sizes.items()}, **self.extents}
+
+    @property
+    def views(self) -> Views:  # type: ignore[override]
+        """Windows of X, W and Y: all of X and W, and the outputs that are computed."""
+        (x, w, _), axes = self.problem.by_channels, self.axes
+        oc = Extent.whole(self.problem.oc) if self.problem.groups > 1 else axes["oc"]
+        return (
+            View("X", Extent.whole(x[2]), Extent.whole(x[3]), (Extent.whole(x[0]), Extent.whole(x[1]))),
+            View("W", Extent.whole(w[2]), Extent.whole(w[3]), (Extent.whole(w[0]), Extent.whole(w[1]))),
+            View("Y", axes["oh"], axes["ow"], (axes["n"], oc)),
         )
 
     def on(self, descriptor: HardwareDescriptor) -> Conv2d:
         """Derives the same problem and policy again for another descriptor."""
         return Conv2d(self.problem, descriptor, self.derivation.policy)
 
-    def children(self) -> Iterator[BlockConv2dNode]:
-        """Yields one node per block: by image, group, output channels, rows, columns, part of the input channels."""
+    def child(self, axes: Axes) -> BlockConv2dNode:
+        """Returns the node of a block: of an image, a group, output channels, rows, columns and a part of the input channels."""
         plan, p = self.derivation, self.derivation.tiled_problem
-        (sh, sw), (ph, pw) = p.stride, p.padding
-        parts = plan.ic_steps_per_block * plan.tile_ic
-        for n, g in ((n, g) for n in Extent.whole(p.n).split(1) for g in range(p.groups)):
-            group = Extent(g * p.ocg, (g + 1) * p.ocg, p.ocg)
-            whole = (group.split(plan.tile_oc), self.views[2].rows.split(plan.tile_oh), self.views[2].cols.split(plan.tile_ow))
-            for oc, rows, cols in product(*whole):
-                high, wide = p.halo(plan.tile_oh, plan.tile_ow)
-                top, left = rows.min_ * sh - ph, cols.min_ * sw - pw
-                for part in Extent.whole(p.icg).split(parts):
-                    x = View(
-                        "X",
-                        Extent(top, top + high, high),
-                        Extent(left, left + wide, wide),
-                        (n, Extent(g * p.icg + part.min_, g * p.icg + part.max_, part.tile)),
-                    )
-                    w = View("W", Extent.whole(p.kh), Extent.whole(p.kw), (oc, part))
-                    yield BlockConv2dNode(plan, (x, w, View("Y", rows, cols, (n, oc))), part)
+        n, rows, cols, part = (axes[axis] for axis in ("n", "oh", "ow", "ic"))
+        (sh, sw), (ph, pw), (high, wide) = p.stride, p.padding, p.halo(plan.tile_oh, plan.tile_ow)
+        top, left, group = rows.min_ * sh - ph, cols.min_ * sw - pw, axes["group"].min_
+        oc, ic = _shifted(axes["oc"], group * p.ocg), _shifted(part, group * p.icg)
+        x = View("X", Extent(top, top + high, high), Extent(left, left + wide, wide), (n, ic))
+        w = View("W", Extent.whole(p.kh), Extent.whole(p.kw), (oc, part))
+        return BlockConv2dNode(plan, (x, w, View("Y", rows, cols, (n, oc))), part)
+
+    def fitted(self, nest: Nest) -> Conv2dPlan:
+        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
+        return with_nest(self.derivation, nest)
+
+    def whole_only(self, axis: str) -> str:
+        """Returns the reason why an axis cannot be clipped."""
+        if axis in ("group", "ic"):
+            return "W is packed for all of them"
+        if self.derivation.second_pass:
+            return "a second kernel adds all of Y"
+        return "groups follow one another" if axis == "oc" and self.problem.groups > 1 else ""
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the header and the device's loop nest."""
@@ -194,5 +209,10 @@ class Conv2d(Root):
         return head, loops
 
 
-def _products(pixels: Extent, oc: Extent, ic: Extent) -> Views:
+def _shifted(extent: Extent, by: int) -> Extent:
+    return Extent(extent.min_ + by, extent.max_ + by, extent.tile)
+
+
+def _products(axes: Axes) -> Views:
+    pixels, oc, ic = axes["pixels"], axes["oc"], axes["ic"]
     return View("X", pixels, ic), View("W", ic, oc), View("Y", pixels, oc)

@@ -10,7 +10,7 @@ from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, with_tiling
 from simgpu.operators.gemm.problem import GemmProblem
-from simgpu.operators.levels import Level
+from simgpu.operators.levels import Level, Nest
 from simgpu.operators.resources import Constraint
 from simgpu.operators.tree import ZERO, Axes, Extent, Node, Root, View
 
@@ -208,6 +208,10 @@ class TiledComputation(Root):
     def child(self, axes: Axes) -> BlockGemmNode:
         """Returns the node of a block."""
         return BlockGemmNode(self.derivation, _views(axes))
+
+    def fitted(self, nest: Nest) -> GemmPlan:
+        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
+        return self.derivation.with_nest(nest)
 
     def whole_only(self, axis: str) -> str:
         """Returns the reason why an axis cannot be clipped: an array other than A, B and C that it is the length of."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators.levels import Level
+from simgpu.operators.levels import Level, Nest
 from simgpu.operators.resources import Constraint
 from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
 from simgpu.operators.softmax.problem import SoftmaxProblem
@@ -117,6 +117,10 @@ class Softmax(Root):
     def child(self, axes: Axes) -> BlockSoftmaxNode:
         """Returns the node of a workgroup's rows, or of its part of them."""
         return BlockSoftmaxNode(self.derivation, _views(axes))
+
+    def fitted(self, nest: Nest) -> SoftmaxPlan:
+        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
+        return self.derivation.with_nest(nest)
 
     def whole_only(self, axis: str) -> str:
         """Returns the reason why columns cannot be clipped, if something else has the length of a row."""

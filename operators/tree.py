@@ -176,7 +176,7 @@ class Node(ABC):
         nest: Nest = self.plan.nest
         return nest.get(self.level, ())
 
-    def tiles(self, loop: TileLoop, axes: Axes) -> Split:
+    def tiles(self, loop: TileLoop, axes: Axes) -> Split | tuple[Extent, ...]:
         """Returns the tiles that a loop runs over. axes: of its iteration, as the outer loops have cut them."""
         return axes[loop.axis].split(loop.tile)
 

@@ -48,11 +48,10 @@ def emit_attention(root: FusedAttention) -> EmittedKernel:
 
     UnsupportedInstruction, ResourceError or LaunchError if the plan has no kernel.
     """
-    plan = root.plan
-    check(plan)
-    if plan.policy == "corrected":
-        return (SharedEmitter if plan.shared else ChainedEmitter)(plan).visit(root)
-    return (VectorValues if root.values == "fma" else MatrixValues)(plan).visit(root)
+    check(root)
+    if root.plan.policy == "corrected":
+        return (SharedEmitter if root.plan.shared else ChainedEmitter)(root).visit(root)
+    return (VectorValues if root.values == "fma" else MatrixValues)(root).visit(root)
 
 
 class ChainedEmitter(FusedEmitter):
@@ -88,8 +87,8 @@ class ChainedEmitter(FusedEmitter):
         self.key_bytes = block.buffer(wave.key_buffer, "K", block.shared_head, None, a["lk"], p.d * shape.e_kv)
         self.value_bytes = block.buffer(wave.value_buffer, "V", block.shared_head, None, a["lk"], p.dv * shape.e_kv)
         self.key_step, self.value_step = k.s.alloc("K step"), k.s.alloc("V step")
-        k.s_mul_i32(self.key_step, a["K_row"], self.plan.tile_KV)
-        k.s_mul_i32(self.value_step, a["V_row"], self.plan.tile_KV)
+        k.s_mul_i32(self.key_step, a["K_row"], self.block.step)
+        k.s_mul_i32(self.value_step, a["V_row"], self.block.step)
 
     def _lane_offsets(self) -> None:
         """Emits a lane's byte offsets in K and V, relative to the head's first key or, with pages, to the key atom's first."""
@@ -142,7 +141,7 @@ class ChainedEmitter(FusedEmitter):
         self._advance_keys()
         self._load_values()
         self._next_pages()
-        k.comment(f"BlockAttentionNode: {self.plan.tile_KV} keys a step, {self.plan.tile_KV // self.plan.waves_kv} a wave")
+        k.comment(f"BlockAttentionNode: {self.block.step} keys a step, {self.block.wave_keys} a wave")
         with k.loop("keys", self.block.steps_left):
             self._key_step()
         k.label(done)
@@ -196,7 +195,7 @@ class ChainedEmitter(FusedEmitter):
             k.comment("O^T, other half")
             wave.values(other[0], refill=refill)
         wide()
-        k.s_add_u32(self.block.first_key, self.block.first_key, self.plan.tile_KV)
+        k.s_add_u32(self.block.first_key, self.block.first_key, self.block.step)
 
     def _step_scalars(self) -> None:
         """Disables the loads of a step after the last one, and emits masked = 1 if an edge cuts this step, else 0."""
@@ -208,7 +207,7 @@ class ChainedEmitter(FusedEmitter):
             k.s_cmp_gt_i32(self.block.steps_left, 1)
             k.s_cselect_b32(wave.key_buffer[2], self.key_bytes, 0)
             k.s_cselect_b32(wave.value_buffer[2], self.value_bytes, 0)
-        k.s_add_u32(self.masked, self.block.first_key, self.plan.tile_KV // self.plan.waves_kv)
+        k.s_add_u32(self.masked, self.block.first_key, self.block.wave_keys)
         k.s_cmp_gt_i32(self.masked, self.block.full_high)
         k.s_cselect_b32(self.masked, 1, 0)
         if self.plan.problem.window is not None:
@@ -251,7 +250,7 @@ class ChainedEmitter(FusedEmitter):
     def _end(self) -> None:
         k, block, p, a = self.k, self.block, self.plan.problem, self.block.arguments
         result, states, logarithms = k.s.alloc("R buffer", 4), None, None
-        split = self.plan.split_kv > 1
+        split = self.block.parts > 1
         columns = partial_columns(p.dv) if split else p.dv
         if p.lse and not split:
             logarithms = k.s.alloc("LSE buffer", 4)

@@ -14,6 +14,7 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM, AttentionProblem
 from simgpu.operators.attention.registers import REACH, partial_columns
 from simgpu.operators.attention.tiles import AttentionTiles
+from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 
 ARRAYS = ("Q", "K", "V", "R")
 LOG2_E = math.log2(math.e)
@@ -24,13 +25,13 @@ BLOCKS, LENGTHS, SCALE_K, SCALE_V = "blocks", "lengths", "scale_K", "scale_V"  #
 PARTIAL, STATISTICS = "partial_O", "statistics"
 
 
-def check(plan: AttentionTiles) -> None:
-    """Raises LaunchError if a plan cannot be emitted."""
-    p = plan.problem
+def check(root: FusedAttention) -> None:
+    """Raises LaunchError if a tree cannot be emitted."""
+    plan, p = root.plan, root.problem
     assert p.scale is not None
     if plan.policy == "published" and not p.scale > 0:
         raise LaunchError(f"scale = {p.scale}: the paper's kernels take maxima before scaling, so use a positive one")
-    rows = grid(plan)[1]
+    rows = grid(root)[1]
     if rows >= 1 << 16:
         raise LaunchError(
             f"{p.batch} x {p.heads} heads in {plan.split_kv} parts of the keys make {rows} rows of workgroups: stay below 65536"
@@ -55,24 +56,25 @@ def more_inputs(p: AttentionProblem) -> tuple[str, ...]:
     return (*((SLOPES,) if p.alibi else ()), *paged, *narrow)
 
 
-def scalars(plan: AttentionTiles) -> tuple[int | float, ...]:
+def scalars(root: FusedAttention) -> tuple[int | float, ...]:
     """Returns the arguments after the pointers, for contiguous arrays.
 
-    They are: lq, lk; bytes from row to row and from head to head of Q, K, V and R (or of a part's O, if keys are split); heads of
-    the whole batch; window; scale · log2(e). With a soft cap, the last is replaced by 2 · scale · log2(e) / cap, cap · log2(e) and
-    -2 · cap · log2(e): with x = scale · S / cap, cap · tanh(x) = cap - 2 · cap / (1 + e^2x).
+    They are: lq and lk, the ends of the tree's axes; bytes from row to row and from head to head of Q, K, V and R (or of a part's
+    O, if keys are split); heads of the whole batch; window; scale · log2(e). With a soft cap, the last is replaced by 2 · scale ·
+    log2(e) / cap, cap · log2(e) and -2 · cap · log2(e): with x = scale · S / cap, cap · tanh(x) = cap - 2 · cap / (1 + e^2x).
     """
-    p, e = plan.problem, plan.problem.element.bytes
+    p, e = root.problem, root.problem.element.bytes
     key, value = p.d * p.element_kv.bytes, p.dv * p.element_kv.bytes
     together = p.kv_heads if p.page else 1  # heads of K and V whose rows alternate
-    rows = (p.d * e, together * key, together * value, WORD * (p.dv if plan.split_kv == 1 else partial_columns(p.dv)))
+    rows = (p.d * e, together * key, together * value, WORD * (p.dv if root.trips("keys") == 1 else partial_columns(p.dv)))
     of_head = (key, value) if p.page else (p.lk * key, p.lk * value)
     heads = (p.lq * rows[0], *of_head, p.lq * rows[3])
     assert p.scale is not None
     factors: tuple[float, ...] = (p.scale * LOG2_E,)
     if p.softcap is not None:
         factors = (2 * p.scale * LOG2_E / p.softcap, p.softcap * LOG2_E, -2 * p.softcap * LOG2_E)
-    return (p.lq, p.lk, *rows, *heads, p.batch * p.heads, p.window or 0, *factors)
+    ends = (len(root.axes[axis]) for axis in ("queries", "keys"))
+    return (*ends, *rows, *heads, p.batch * p.heads, p.window or 0, *factors)
 
 
 def builder(plan: AttentionTiles, kind: str) -> KernelBuilder:
@@ -91,18 +93,30 @@ def builder(plan: AttentionTiles, kind: str) -> KernelBuilder:
     return KernelBuilder(name, plan.descriptor.arch, plan.threads, plan=plan.resources)
 
 
-def grid(plan: AttentionTiles) -> tuple[int, int, int]:
-    """Returns the number of workgroups along x, y and z."""
-    p, turn = plan.problem, plan.heads_at_once
-    heads = p.batch * p.heads // plan.tile_heads
-    return (turn * plan.blocks_of_head, heads // turn * plan.split_kv, 1)
+def heads_at_once(root: FusedAttention) -> int:
+    """Returns the number of groups of heads whose Q tiles alternate in the order of dispatch.
+
+    Workgroups are assigned to XCDs in turn, so the Q tiles of a head then run on few XCDs and share K and V in their L2.
+    """
+    return math.gcd(root.descriptor.xcds, root.trips("batch") * root.trips("heads"))
+
+
+def grid(root: FusedAttention) -> tuple[int, int, int]:
+    """Returns the number of workgroups along x, y and z. A workgroup may have two Q tiles (`AttentionTiles.tile_pairs`)."""
+    turn, tiles = heads_at_once(root), root.trips("queries")
+    blocks = -(-tiles // 2) if root.plan.tile_pairs else tiles
+    return (turn * blocks, root.trips("batch") * root.trips("heads") // turn * root.trips("keys"), 1)
 
 
 class AttentionFrame:
     """Emits the prologue of every fused kernel: arguments, coordinates of workgroup, wave and lane, range of keys."""
 
-    def __init__(self, k: KernelBuilder, plan: AttentionTiles) -> None:
-        self.k, self.plan = k, plan
+    def __init__(self, k: KernelBuilder, root: FusedAttention) -> None:
+        plan: AttentionTiles = root.plan
+        self.k, self.plan, self.turn, block = k, plan, heads_at_once(root), root.first()
+        assert isinstance(block, BlockAttentionNode)
+        self.tile_heads, self.tile_queries, self.parts = root.loop("heads").tile, root.loop("queries").tile, root.trips("keys")
+        self.step, self.wave_queries, self.wave_keys = (loop.tile for loop in block.loops)
         self._arguments()
         self._coordinates()
         if plan.tile_pairs:
@@ -112,7 +126,7 @@ class AttentionFrame:
 
     def _arguments(self) -> None:
         k = self.k
-        p, split = self.plan.problem, self.plan.split_kv > 1
+        p, split = self.plan.problem, self.parts > 1
         for name in ("Q", "K", "V", *more_inputs(p), "R"):
             k.argument(name, 8, "global_buffer")
         if split or p.lse:
@@ -134,20 +148,20 @@ class AttentionFrame:
         self.first_query, self.head = k.s.alloc("the block's first query"), k.s.alloc("head")
         self.shared_head = k.s.alloc("head of K and V")
         plan = self.plan
-        turn = plan.heads_at_once
-        k.comment(f"workgroups in turn are of {turn} heads; a tile has {plan.tile_queries} queries of {plan.tile_heads}")
+        turn = self.turn
+        k.comment(f"workgroups in turn are of {turn} heads; a tile has {self.tile_queries} queries of {self.tile_heads}")
         k.s_lshr_b32(self.first_query, k.group_x, log2(turn))
         if plan.tile_pairs:
             self.second_query = k.s.alloc("first query of the second tile")
-            k.s_mul_i32(self.second_query, self.first_query, plan.tile_queries)
+            k.s_mul_i32(self.second_query, self.first_query, self.tile_queries)
         if plan.problem.causal:
             last = k.s.alloc("last tile")
             k.s_sub_u32(last, self.arguments["lq"], 1)
-            self._divide(last, last, plan.tile_queries)
+            self._divide(last, last, self.tile_queries)
             k.s_sub_u32(self.first_query, last, self.first_query, note="those that see most keys first")
             k.s.free(last)
-        k.s_mul_i32(self.first_query, self.first_query, plan.tile_queries)
-        split = plan.split_kv
+        k.s_mul_i32(self.first_query, self.first_query, self.tile_queries)
+        split = self.parts
         self._divide(self.head, k.group_y, split)
         if split > 1:
             self.part = k.s.alloc("part of the keys")
@@ -157,8 +171,8 @@ class AttentionFrame:
             k.s_mul_i32(self.head, self.head, turn)
             k.s_and_b32(self.shared_head, k.group_x, turn - 1)
             k.s_add_u32(self.head, self.head, self.shared_head)
-        if plan.tile_heads > 1:
-            k.s_mul_i32(self.head, self.head, plan.tile_heads, note="first of the tile's heads")
+        if self.tile_heads > 1:
+            k.s_mul_i32(self.head, self.head, self.tile_heads, note="first of the tile's heads")
         self._divide(self.shared_head, self.head, plan.problem.heads // plan.problem.kv_heads)
         self.scale_v: Reg | None = None
         if plan.problem.cached:
@@ -219,7 +233,7 @@ class AttentionFrame:
         self.position, last, self.high, self.full_low, self.full_high, self.first_key, self.steps_left = map(k.s.alloc, names)
         k.comment("keys that the block's queries see; query i stands at i + lk - lq among them")
         k.s_sub_u32(self.position, a["lk"], a["lq"])
-        k.s_add_u32(last, self.first_query, self.plan.tile_queries)
+        k.s_add_u32(last, self.first_query, self.tile_queries)
         k.s_min_i32(last, last, a["lq"])
         k.s_sub_u32(last, last, 1)
         k.s_add_u32(last, last, self.position)
@@ -248,7 +262,7 @@ class AttentionFrame:
         k.s.free(bound, last)
         self.rows = k.s.alloc("the block's queries")
         k.s_sub_u32(self.rows, a["lq"], self.first_query)
-        k.s_min_u32(self.rows, self.rows, self.plan.tile_queries)
+        k.s_min_u32(self.rows, self.rows, self.tile_queries)
 
     def _share(self, bound: Reg) -> None:
         """Emits the number of steps in the block's keys, and the wave's first key."""
@@ -257,14 +271,14 @@ class AttentionFrame:
             k.s_and_b32(self.first_key, self.first_key, -ATOM, note="a key atom lies in one page")
         k.s_sub_u32(self.steps_left, self.high, self.first_key)
         k.s_max_i32(self.steps_left, self.steps_left, 0)
-        k.s_add_u32(self.steps_left, self.steps_left, plan.tile_KV - 1)
-        self._divide(self.steps_left, self.steps_left, plan.tile_KV)
-        if plan.split_kv > 1:
+        k.s_add_u32(self.steps_left, self.steps_left, self.step - 1)
+        self._divide(self.steps_left, self.steps_left, self.step)
+        if self.parts > 1:
             self._part(bound)
-        if plan.waves_kv > 1:
-            k.s_mul_i32(bound, self.wave_number, plan.tile_KV // plan.waves_kv)
+        if self.wave_keys < self.step:
+            k.s_mul_i32(bound, self.wave_number, self.wave_keys)
             k.s_add_u32(self.first_key, self.first_key, bound, note="the wave's own keys")
-        if plan.waves_q > 1:
+        if self.wave_queries < self.tile_queries:
             self._own_rows(bound)
         k.s_sub_u32(self.high, self.high, 1, note="last key")
 
@@ -272,7 +286,7 @@ class AttentionFrame:
         """Emits the wave's first row, and raises full_high: later queries see more keys than the block's first one."""
         k, plan = self.k, self.plan
         self.first_row = k.s.alloc("the wave's first row")
-        k.s_mul_i32(self.first_row, self.wave_number, plan.tile_Q // plan.waves_q)
+        k.s_mul_i32(self.first_row, self.wave_number, self.wave_queries * plan.row_slots)
         if plan.problem.causal or plan.problem.window is not None:
             k.s_lshr_b32(scratch, self.first_row, log2(plan.row_slots))
             k.s_add_u32(self.full_high, self.full_high, scratch)
@@ -280,18 +294,18 @@ class AttentionFrame:
 
     def _part(self, scratch: Reg) -> None:
         """Emits the steps of the block's part of the keys; all parts except the last have the same number."""
-        k, plan = self.k, self.plan
-        k.comment(f"one of {plan.split_kv} parts of the keys")
+        k = self.k
+        k.comment(f"one of {self.parts} parts of the keys")
         each = k.s.alloc("steps of a part")
-        k.s_add_u32(scratch, self.steps_left, plan.split_kv - 1)
-        self._divide(each, scratch, plan.split_kv)
+        k.s_add_u32(scratch, self.steps_left, self.parts - 1)
+        self._divide(each, scratch, self.parts)
         k.s_mul_i32(scratch, self.part, each)
         k.s_sub_u32(self.steps_left, self.steps_left, scratch)
         k.s_max_i32(self.steps_left, self.steps_left, 0)
         k.s_min_i32(self.steps_left, self.steps_left, each)
-        k.s_mul_i32(scratch, scratch, plan.tile_KV)
+        k.s_mul_i32(scratch, scratch, self.step)
         k.s_add_u32(self.first_key, self.first_key, scratch)
-        k.s_mul_i32(scratch, self.steps_left, plan.tile_KV)
+        k.s_mul_i32(scratch, self.steps_left, self.step)
         k.s_add_u32(scratch, self.first_key, scratch)
         for end in (self.high, self.full_high):
             k.s_min_i32(end, end, scratch)
@@ -315,13 +329,13 @@ class AttentionFrame:
         strides: bytes from a query to the next, and from a head to the next. target, spare: VGPRs, target not `row`.
         """
         k, plan = self.k, self.plan
-        if plan.tile_heads == 1:
+        if self.tile_heads == 1:
             k.v_mul_lo_u32(target, row, strides[0])
             return
         k.v_lshrrev_b32(target, log2(plan.row_slots), row, note="query of the tile")
         k.v_and_b32(spare, plan.row_slots - 1, row, note="head of the tile")
-        if plan.tile_heads < plan.row_slots:
-            k.v_cmp_gt_u32("vcc", plan.tile_heads, spare)
+        if self.tile_heads < plan.row_slots:
+            k.v_cmp_gt_u32("vcc", self.tile_heads, spare)
             k.v_cndmask_b32(target, -1, target, "vcc", note="no head: no query either")
         k.v_cmp_gt_u32("vcc", self.rows, target)
         k.v_mul_lo_u32(target, target, strides[0])
@@ -332,7 +346,7 @@ class AttentionFrame:
     def row_of(self, target: Reg, q: int) -> None:
         """Emits target = row of the tile that a lane has in query atom q of its wave."""
         self.k.v_add_u32(target, ATOM * q, self.lane_row)
-        if self.plan.waves_q > 1:
+        if self.wave_queries < self.tile_queries:
             self.k.v_add_u32(target, self.first_row, target)
 
     def query_of(self, target: Reg, q: int) -> None:
@@ -360,8 +374,8 @@ class AttentionFrame:
                 k.s_addc_u32(resource[1], resource[1], high)
         k.s_sub_u32(size, rows, 1)
         k.s_mul_i32(size, size, a[f"{name}_row"])
-        if name in ("Q", "R") and self.plan.tile_heads > 1:
-            k.s_mul_i32(low, a[f"{name}_head"], self.plan.tile_heads - 1)
+        if name in ("Q", "R") and self.tile_heads > 1:
+            k.s_mul_i32(low, a[f"{name}_head"], self.tile_heads - 1)
             k.s_add_u32(size, size, low)
         k.s_add_u32(size, size, columns)
         k.s_mov_b32(resource[2], size)

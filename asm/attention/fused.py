@@ -35,25 +35,26 @@ class FusedEmitter(Visitor):
 
     wave: WaveRegisters
 
-    def __init__(self, plan: AttentionTiles) -> None:
+    def __init__(self, root: FusedAttention) -> None:
+        plan: AttentionTiles = root.plan
         self.plan, self.k = plan, builder(plan, "attention")
-        self.shape = AttentionShape.of(plan)
+        self.shape = AttentionShape.of(root)
 
     def visit_device(self, root: FusedAttention) -> EmittedKernel:
         plan, p, k = self.plan, self.plan.problem, self.k
         k.comment(f"FusedAttention: one workgroup per {plan.tile_Q} queries of a head")
-        self.block = AttentionFrame(k, plan)
+        self.block = AttentionFrame(k, root)
         self._registers()
         self._buffers()
         block = next(root.children())
         assert isinstance(block, BlockAttentionNode)
         self.visit(block)
         self._end()
-        kernel = k.finish(plan=plan, grid=grid(plan), scalars=scalars(plan), operands=operands(p))
-        if plan.split_kv == 1:
+        kernel = k.finish(plan=plan, grid=grid(root), scalars=scalars(root), operands=operands(p))
+        if self.block.parts == 1:
             return kernel
         buffers = tuple(PARTIAL if name == "R" else name for name in kernel.buffers)  # R is the second kernel's
-        return replace(kernel, buffers=buffers, scratch=scratch(plan), following=(emit_merge(plan),))
+        return replace(kernel, buffers=buffers, scratch=scratch(root), following=(emit_merge(root),))
 
     # -- registers and buffers ---------------------------------------------------------------
 
@@ -109,7 +110,7 @@ class FusedEmitter(Visitor):
         k.s_addc_u32(row[1], row[1], 0)
         k.s_lshl_b64(offset, row, log2(nbytes))
         raw_buffer(k, resource, a[name], (offset[0], offset[1]), name)
-        k.s_mul_i32(resource[2], a["lq"], self.plan.tile_heads - 1)
+        k.s_mul_i32(resource[2], a["lq"], self.block.tile_heads - 1)
         k.s_add_u32(resource[2], resource[2], self.block.rows)
         k.s_lshl_b32(resource[2], resource[2], log2(nbytes))
         k.s.free(row, offset)

@@ -37,7 +37,7 @@ class Pages:
 
     def advance(self) -> None:
         """Advances to the next step's keys, after a step's loads."""
-        self.k.s_add_u32(self.next_key, self.next_key, self.plan.tile_KV)
+        self.k.s_add_u32(self.next_key, self.next_key, self.block.step)
         self._fetch()
 
     def only_if_more(self) -> None:

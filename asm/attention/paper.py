@@ -42,8 +42,11 @@ class PaperEmitter(Visitor):
 
     kind = ""
 
-    def __init__(self, plan: AttentionTiles) -> None:
-        self.plan, self.k = plan, builder(plan, f"attention_mfma_{self.kind}")
+    def __init__(self, root: FusedAttention) -> None:
+        plan: AttentionTiles = root.plan
+        self.plan, self.k, block = plan, builder(plan, f"attention_mfma_{self.kind}"), root.first()
+        assert isinstance(block, BlockAttentionNode)
+        self.tile_q, self.tile_kv = root.loop("queries").tile, block.loop("keys").tile
         p = plan.problem
         if p.dtype not in DTYPES:
             raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
@@ -52,7 +55,7 @@ class PaperEmitter(Visitor):
         self.span = GROUPS * self.vec  # columns of Q and K in one fragment of all lanes
         self.piece = self.vec * self.e_bytes // WORD  # registers of that fragment
         self.row = self._atom(self.span)
-        self.nq, self.nk = plan.tile_Q // ATOM, plan.tile_KV // ATOM
+        self.nq, self.nk = self.tile_q // ATOM, self.tile_kv // ATOM
         self.blocks = column_blocks(plan.d, self.e_bytes)
 
     def _atom(self, columns: int) -> MatrixInstruction:
@@ -64,28 +67,28 @@ class PaperEmitter(Visitor):
 
     def visit_device(self, root: FusedAttention) -> EmittedKernel:
         plan, k = self.plan, self.k
-        k.comment(f"FusedAttention, MFMA+{self.kind.upper()}: one wave per {plan.tile_Q} queries of a head")
-        self.block = AttentionFrame(k, plan)
+        k.comment(f"FusedAttention, MFMA+{self.kind.upper()}: one wave per {self.tile_q} queries of a head")
+        self.block = AttentionFrame(k, root)
         self._registers()
         self._addresses()
         block = next(root.children())
         assert isinstance(block, BlockAttentionNode)
         self.visit(block)
         self._end()
-        return k.finish(plan=plan, grid=grid(plan), scalars=scalars(plan))
+        return k.finish(plan=plan, grid=grid(root), scalars=scalars(root))
 
     # -- registers and addresses -------------------------------------------------------------
 
     def _registers(self) -> None:
         k, plan = self.k, self.plan
-        self.tile = k.region("K or V tile", plan.tile_KV * plan.d * self.e_bytes)
-        self.weights = k.region("E", plan.tile_KV * plan.tile_Q * weight_bytes(plan.problem.dtype, self.kind))
+        self.tile = k.region("K or V tile", self.tile_kv * plan.d * self.e_bytes)
+        self.weights = k.region("E", self.tile_kv * self.tile_q * weight_bytes(plan.problem.dtype, self.kind))
         self.far: dict[Reg, Reg] = {}
         self.staging = self.tile_address("tile address")
         self.value_addresses()
         self.in_place = k.target != "gfx908"
         scores = self.nq * self.nk * QUAD
-        self.queries = k.array("Q fragments", plan.tile_Q * plan.d * self.e_bytes // (LANES * WORD))
+        self.queries = k.array("Q fragments", self.tile_q * plan.d * self.e_bytes // (LANES * WORD))
         self.e = k.array("S and E" if self.in_place else "E", scores)
         self.scores = self.e if self.in_place else k.array("S", scores)
         self.m, self.delta, self.factors = (k.array(name, self.nq * QUAD) for name in ("m", "delta", "corrections"))
@@ -129,7 +132,7 @@ class PaperEmitter(Visitor):
     def tile_address(self, name: str) -> Reg:
         """Allocates a register for an address in the tile, and a second one if offsets exceed the reach of a DS instruction."""
         address = self.k.v.alloc(name)
-        if is_far(self.plan.tile_KV, self.plan.d, self.e_bytes):
+        if is_far(self.tile_kv, self.plan.d, self.e_bytes):
             self.far[address] = self.k.v.alloc(f"{name}, 64 KB on")
         return address
 
@@ -172,7 +175,7 @@ class PaperEmitter(Visitor):
             self._store_weights()
             self._stage("V")
             self._accumulate()
-            k.s_add_u32(self.block.first_key, self.block.first_key, self.plan.tile_KV)
+            k.s_add_u32(self.block.first_key, self.block.first_key, self.tile_kv)
         k.label(done)
 
     def _start(self) -> None:
@@ -182,7 +185,7 @@ class PaperEmitter(Visitor):
     def _stage(self, name: str) -> None:
         """Moves the step's K or V to the LDS tile, 16 rows by 16 columns a load. Rows past the view are 0."""
         k, plan = self.k, self.plan
-        k.comment(f"{name}:({plan.tile_KV},{plan.d}) to LDS")
+        k.comment(f"{name}:({self.tile_kv},{plan.d}) to LDS")
         width, keys = self.plan.d * self.e_bytes, self.block.arguments["lk"]
         k.s.free(self.block.buffer(self.memory, name, self.block.shared_head, None, keys, width))
         offset, part = self.temporaries[0], self.temporaries[1]
@@ -240,7 +243,7 @@ class PaperEmitter(Visitor):
         for n in range(0 if self.in_place else self.e.count):
             k.v_accvgpr_read_b32(self.e[n], self.scores[n])
         limit = k.s.alloc("limit")
-        k.s_add_u32(limit, self.block.first_key, self.plan.tile_KV)
+        k.s_add_u32(limit, self.block.first_key, self.tile_kv)
         with k.out_of_line("masked", back) as masked:
             self._mask_scores()
         k.s_cmp_gt_i32(limit, self.block.full_high)

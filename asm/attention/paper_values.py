@@ -29,7 +29,7 @@ class MatrixValues(PaperEmitter):
         # Keys of one step. A lane group has one of them in f32, a D register's four in 2-byte types.
         self.keys = ATOM if self.narrow else GROUPS
         self.value_row = self._atom(self.keys)
-        self.o = k.array("O", plan.tile_Q * plan.d // LANES)
+        self.o = k.array("O", self.tile_q * plan.d // LANES)
         for n in range(self.o.count):
             k.v_accvgpr_write_b32(self.o[n], 0)
         self.weights_of = 2 if self.narrow else 1  # registers of a lane's E
@@ -41,10 +41,10 @@ class MatrixValues(PaperEmitter):
             for register, selector in zip(self.pack, (LOW_HALVES, HIGH_HALVES), strict=True):
                 k.s_mov_b32(register, selector)
         scale, base, keys = log2(self.e_bytes), self.temporaries[0], self.keys // GROUPS
-        k.v_mul_u32_u24(self.e_write, plan.tile_Q, self.block.lane_row)
+        k.v_mul_u32_u24(self.e_write, self.tile_q, self.block.lane_row)
         k.v_lshlrev_b32(base, 2, self.block.group)
         k.v_add_lshl_u32(self.e_write, self.e_write, base, scale, note="[key i][query 4g]")
-        k.v_mul_u32_u24(self.e_read, keys * plan.tile_Q, self.block.group)
+        k.v_mul_u32_u24(self.e_read, keys * self.tile_q, self.block.group)
         k.v_add_lshl_u32(self.e_read, self.e_read, self.block.lane_row, scale, note="[the group's first key][query i]")
         for address in (self.e_write, self.e_read):
             k.v_add_u32(address, self.weights.offset, address)
@@ -59,7 +59,7 @@ class MatrixValues(PaperEmitter):
         return self.o[first : first + QUAD]
 
     def _store_weights(self) -> None:
-        k, plan = self.k, self.plan
+        k = self.k
         k.comment("E^T to LDS at [key·tQ + query]")
         for q in range(self.nq):
             for n in range(self.nk):
@@ -67,7 +67,7 @@ class MatrixValues(PaperEmitter):
                 if self.narrow:
                     for pair in (0, 1):
                         self.narrowing.pack(e[pair], e[2 * pair], e[2 * pair + 1], self.temporaries[0])
-                place = (ATOM * n * plan.tile_Q + ATOM * q) * self.e_bytes
+                place = (ATOM * n * self.tile_q + ATOM * q) * self.e_bytes
                 count = QUAD * self.e_bytes // WORD
                 k.emit(f"ds_write_b{32 * count}", self.e_write, e[0:count], offset=place, note=f"E[{q}][{n}]")
 
@@ -85,7 +85,7 @@ class MatrixValues(PaperEmitter):
                 for r in range(QUAD):
                     k.v_accvgpr_write_b32(o[r], moving[r])
         k.comment("O += E V")
-        steps = plan.tile_KV // self.keys
+        steps = self.tile_kv // self.keys
         items = [(step, block) for step in range(steps) for block in range(len(self.blocks))]
         ahead = 1 if self.narrow else FRAGMENTS  # fragments of V that the pool holds
         self._read_weights(0)
@@ -141,7 +141,7 @@ class MatrixValues(PaperEmitter):
         for q in range(self.nq):
             held = self._weights(step, q)
             for s in range(self.keys // GROUPS):
-                place = ((self.keys * step + s) * self.plan.tile_Q + ATOM * q) * self.e_bytes
+                place = ((self.keys * step + s) * self.tile_q + ATOM * q) * self.e_bytes
                 note = f"E[{q}], keys from {self.keys * step}, {s}"
                 if not self.narrow:
                     k.ds_read_b32(held[s], self.e_read, offset=place, note=note)
@@ -191,13 +191,13 @@ class VectorValues(PaperEmitter):
     def _start(self) -> None:
         k, plan = self.k, self.plan
         self.chunks = chunks(plan.d)
-        self.corrections = k.region("corrections", plan.tile_Q * WORD)
-        self.o = k.array("O", plan.tile_Q * self.chunks)
+        self.corrections = k.region("corrections", self.tile_q * WORD)
+        self.o = k.array("O", self.tile_q * self.chunks)
         for n in range(self.o.count):
             k.v_mov_b32(self.o[n], 0)
         free = [self._quad(n) for n in range(self.chunks, FRAGMENTS)]
         self.rows_of_e = free or [k.array("E, 4 keys", QUAD)]
-        k.v_mul_u32_u24(self.e_write, QUAD * plan.tile_KV, self.block.group)
+        k.v_mul_u32_u24(self.e_write, QUAD * self.tile_kv, self.block.group)
         k.v_add_lshl_u32(self.e_write, self.e_write, self.block.lane_row, 2, note="[query 4g][key i]")
         k.v_add_u32(self.e_write, self.weights.offset, self.e_write)
         k.v_lshlrev_b32(self.column, 2, k.work_item)
@@ -206,12 +206,12 @@ class VectorValues(PaperEmitter):
         return self.o[row * self.chunks + chunk]
 
     def _store_weights(self) -> None:
-        k, plan = self.k, self.plan
+        k = self.k
         k.comment("E to LDS by rows")
         for q in range(self.nq):
             for n in range(self.nk):
                 for r in range(QUAD):
-                    place = ((ATOM * q + r) * plan.tile_KV + ATOM * n) * WORD
+                    place = ((ATOM * q + r) * self.tile_kv + ATOM * n) * WORD
                     k.ds_write_b32(self.e_write, self._score(self.e, q, n)[r], offset=place)
 
     def _scale_output(self) -> None:
@@ -223,7 +223,7 @@ class VectorValues(PaperEmitter):
             factors = self.factors[q * QUAD : (q + 1) * QUAD]
             k.ds_write_b128(address, factors, offset=ATOM * q * WORD)
         k.v_mov_b32(address, self.corrections.offset)
-        for n in range(self.plan.tile_Q // QUAD):
+        for n in range(self.tile_q // QUAD):
             k.ds_read_b128(self._quad(n), address, offset=n * QUAD * WORD)
             for r in range(QUAD):
                 for chunk in range(self.chunks):
@@ -241,7 +241,7 @@ class VectorValues(PaperEmitter):
         k, plan = self.k, self.plan
         k.comment(f"O += E V, four keys at a time, columns from {LANES * columns[0]}")
         keys, of_e, of_v = k.s.alloc("keys left"), self.temporaries[0], self.temporaries[1]
-        k.s_mov_b32(keys, plan.tile_KV)
+        k.s_mov_b32(keys, self.tile_kv)
         k.v_mov_b32(of_e, self.weights.offset)
         k.v_lshrrev_b32(of_v, log2(WORD // self.e_bytes), self.column)
         with k.loop("values", keys, QUAD):
@@ -253,9 +253,9 @@ class VectorValues(PaperEmitter):
             if self.e_bytes < WORD:
                 for n in range(len(columns) * QUAD):
                     widen(k, plan.problem.dtype, self.pool[n])
-            for row in range(plan.tile_Q):
+            for row in range(self.tile_q):
                 e = self.rows_of_e[row % len(self.rows_of_e)]
-                k.ds_read_b128(e, of_e, offset=row * plan.tile_KV * WORD, note=f"E of query {row}, to all lanes")
+                k.ds_read_b128(e, of_e, offset=row * self.tile_kv * WORD, note=f"E of query {row}, to all lanes")
                 for key in range(QUAD):
                     for chunk in columns:
                         k.v_fmac_f32(self._output(row, chunk), e[key], self._quad(chunk)[key])
@@ -272,7 +272,7 @@ class VectorValues(PaperEmitter):
         for chunk in range(self.chunks):
             k.s_mov_b32(limit, plan.d - LANES * chunk)
             clip(k, address, self.column, limit, k.work_item, note="columns past the last: outside")
-            for query in range(plan.tile_Q):
+            for query in range(self.tile_q):
                 k.s_mul_i32(row, a["R_row"], query)
                 k.buffer_store_dword(self._output(query, chunk), address, buffer, row, offen=True, offset=LANES * chunk * WORD)
         k.s_endpgm()

@@ -14,9 +14,9 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.chain import chain
 from simgpu.operators.attention.problem import ATOM
-from simgpu.operators.attention.registers import column_blocks, fragment_elements, key_atoms
+from simgpu.operators.attention.registers import column_blocks, fragment_elements
 from simgpu.operators.attention.shared_registers import padded_columns
-from simgpu.operators.attention.tiles import AttentionTiles
+from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 
 DTYPES = ("f32", "f16", "bf16")
 GROUPS = 4  # lane groups of a 16-wide instruction
@@ -40,18 +40,19 @@ class AttentionShape:
     value: MatrixInstruction  # matrix instruction of O^T
 
     @classmethod
-    def of(cls, plan: AttentionTiles) -> AttentionShape:
-        """Returns the shape of a plan. UnsupportedInstruction for a type that has no kernel."""
-        p = plan.problem
+    def of(cls, root: FusedAttention) -> AttentionShape:
+        """Returns the shape of a tree's waves. UnsupportedInstruction for a type that has no kernel."""
+        plan, p, block = root.plan, root.problem, root.first()
+        assert isinstance(block, BlockAttentionNode)
         if p.dtype not in DTYPES:
             raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
         e = p.element.bytes
         if plan.shared:
             d, dv, vec = padded_columns(p.d), padded_columns(p.dv), 8
-            nq, na = plan.tile_Q // plan.waves_q // ATOM, plan.tile_KV // ATOM
         else:
-            d, dv, nq, na = p.padded_d, p.padded_dv, plan.tile_Q // ATOM, key_atoms(p)
-            vec = fragment_elements(d, e)
+            d, dv, vec = p.padded_d, p.padded_dv, fragment_elements(p.padded_d, e)
+        _, queries, keys = block.loops
+        nq, na = queries.tile * plan.row_slots // ATOM, keys.tile // ATOM
         rows = [mfma.find(a.mnemonic, plan.descriptor.arch) for a in plan.descriptor.atoms
                 if a.dtype_in == p.dtype and a.m == ATOM]  # fmt: skip
 

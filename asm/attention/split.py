@@ -12,24 +12,24 @@ from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, clip, raw_buffer
 from simgpu.asm.parts.integer_math import vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.registers import WAVES, partial_columns
-from simgpu.operators.attention.tiles import AttentionTiles
+from simgpu.operators.attention.tree import FusedAttention
 
 STATE_BYTES = 2 * WORD
 THREADS = WAVES * WAVEFRONT
 TOGETHER = 8  # parts that a work-item loads before it adds them, so that their latencies overlap
 
 
-def scratch(plan: AttentionTiles) -> tuple[tuple[str, int], ...]:
+def scratch(root: FusedAttention) -> tuple[tuple[str, int], ...]:
     """Returns names and bytes of the parts' scratch memory."""
-    p = plan.problem
-    rows = plan.split_kv * p.batch * p.heads * p.lq
+    p = root.problem
+    rows = root.trips("keys") * p.batch * p.heads * p.lq
     return ((PARTIAL, rows * partial_columns(p.dv) * WORD), (STATISTICS, rows * STATE_BYTES))
 
 
-def emit_merge(plan: AttentionTiles) -> EmittedKernel:
+def emit_merge(root: FusedAttention) -> EmittedKernel:
     """Returns the kernel that merges the parts of split keys. A work-item has four columns of a row, and loops over its parts."""
-    p = plan.problem
-    k = KernelBuilder(f"attention_merge_{plan.split_kv}_d{p.dv}" + "_lse" * p.lse, plan.descriptor.arch, THREADS)
+    p, parts = root.problem, root.trips("keys")
+    k = KernelBuilder(f"attention_merge_{parts}_d{p.dv}" + "_lse" * p.lse, root.descriptor.arch, THREADS)
     width = partial_columns(p.dv)
     pieces = width // QUAD
     rows = THREADS // pieces
@@ -53,7 +53,7 @@ def emit_merge(plan: AttentionTiles) -> EmittedKernel:
     clip(k, offset, offset, left, row, note="rows past the last: outside")
     k.v_lshlrev_b32(state_offset, 3, row)
     clip(k, state_offset, state_offset, left, row)
-    out, total, lowest = _parts(k, plan.split_kv, (partial, states), (offset, state_offset), width)
+    out, total, lowest = _parts(k, parts, (partial, states), (offset, state_offset), width)
     result, address = _result(k, arguments, row, piece, first)
     if p.lse:
         _store_logarithms(k, arguments[LSE], total, lowest, (row, piece, first, left))

@@ -80,7 +80,7 @@ def attention_cost(
         blocks, each = tiles // of_head * -(-of_head // 2), each * min(2, of_head)
     staged = tile_kv * (p.d + p.dv) * e
     asked = tiles * p.lk * 1.0 * (p.d + p.dv) * e
-    # Blocks that share K and V run on `dealt` XCDs (`AttentionTiles.heads_at_once`). Blocks that run together on one XCD
+    # Blocks that share K and V run on `dealt` XCDs (`asm.attention.frame.heads_at_once`). Blocks that run together on one XCD
     # read K and V once.
     dealt = d.xcds // gcd(d.xcds, heads // of_tile)
     sharing = max(1.0, min(d.num_cus * resident, tiles / (p.batch * p.kv_heads)) / dealt)

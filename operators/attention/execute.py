@@ -99,7 +99,7 @@ class AttentionExecutor(Executor, root=FusedAttention):
         out: Array = np.zeros(p.r_shape, kind)
         if self.level is Level.DEVICE:
             self.count(global_bytes=p.bytes_once)
-            return self._run_whole(p, out)
+            return self._run_whole(tree, out)
         size = numpy_dtype(p.dtype_c).itemsize
         rows: _Rows | None = None
         for number, block in enumerate(tree.children()):
@@ -113,7 +113,7 @@ class AttentionExecutor(Executor, root=FusedAttention):
             if number % plan.split_kv == plan.split_kv - 1:
                 out[block.views[3].index] = normalise(rows.o, rows.delta)
         self.count(global_bytes=out.size * size)
-        return out
+        return out[tree.views[3].index]
 
     def visit_block(self, node: BlockAttentionNode) -> _Rows:
         """Returns the state of the block's queries over its part of the keys."""
@@ -123,14 +123,15 @@ class AttentionExecutor(Executor, root=FusedAttention):
         waves = 1 if self.level is Level.BLOCK else node.plan.waves_kv
         states = [_Rows.empty(heads, queries, p.dv, self._q.dtype) for _ in range(waves)]
         self.count(global_bytes=q.elements * e if len(k.rows) else 0)
-        for step in node.steps():
+        for axes in node.steps():
+            step = axes["keys"]
             staged = len(step) * (p.d + p.dv) * e
             through_lds = node.plan.policy == "published" or node.plan.shared
             self.count(global_bytes=staged, lds_write_bytes=staged if through_lds else 0)
             if self.level is Level.BLOCK:
                 self._step(node, step, states[0])
                 continue
-            for warp in node.warps(step):
+            for warp in node.warps(axes):
                 rows = slice(warp.views[0].rows.min_ - q.rows.min_, warp.views[0].rows.max_ - q.rows.min_)
                 state = states[warp.part].part(rows)
                 self.visit(warp, state)
@@ -200,15 +201,16 @@ class AttentionExecutor(Executor, root=FusedAttention):
         gain = kind(GAINS.get(p.dtype, 1.0))
         return (weights * gain).astype(self._narrow).astype(s.dtype) / gain
 
-    def _run_whole(self, p: AttentionProblem, out: Array) -> Array:
-        keys = Extent.whole(p.lk)
-        for b, h in np.ndindex(p.batch, p.heads):
+    def _run_whole(self, tree: FusedAttention, out: Array) -> Array:
+        p, (batch, heads, queries, keys, *_) = tree.problem, tree.axes.values()
+        for b, h in np.ndindex(len(batch), len(heads)):
             g = h // (p.heads // p.kv_heads)
-            q = View("Q", Extent.whole(p.lq), Extent.whole(p.d), (Extent(b, b + 1, 1), Extent(h, h + 1, 1)))
-            state = _Rows.empty(1, p.lq, p.dv, out.dtype)
-            weights = self._update(p, q, keys, (self._q[b, h] @ self._k[b, g].T)[None], state)
-            out[b, h] = normalise(weights @ self._v[b, g], state.delta)[0]
-        return out
+            q = View("Q", queries, tree.axes["d"], (Extent(b, b + 1, 1), Extent(h, h + 1, 1)))
+            state = _Rows.empty(1, len(queries), p.dv, out.dtype)
+            scores = self._q[b, h, queries.slice] @ self._k[b, g, keys.slice].T
+            weights = self._update(p, q, keys, scores[None], state)
+            out[b, h, queries.slice] = normalise(weights @ self._v[b, g, keys.slice], state.delta)[0]
+        return out[tree.views[3].index]
 
 
 def _slice_from(extent: Extent, first: int) -> slice:

@@ -32,7 +32,7 @@ from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.attention import registers as chained
 from simgpu.operators.attention import shared_registers as shared
 from simgpu.operators.attention.cost import attention_reduction, shared_reduction
-from simgpu.operators.attention.paper.plan import published_tiles
+from simgpu.operators.attention.paper.plan import paper_kernel, published_tiles
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.reductions import (
     chained_clocks,
@@ -43,7 +43,7 @@ from simgpu.operators.attention.reductions import (
     vector_clocks,
 )
 from simgpu.operators.attention.tiles import STEP, AttentionTiles, alignment_row, soft_rows
-from simgpu.operators.levels import Level
+from simgpu.operators.levels import Level, Nest
 from simgpu.operators.resources import (
     Constraint,
     ResourcePlan,
@@ -155,6 +155,23 @@ def with_queries(plan: AttentionTiles, queries: int) -> AttentionTiles:
     if queries in shared.TILES:
         return replace(_shared_tiles(p, d, queries, plan.tile_Q_max), constraints=plan.constraints)
     return AttentionTiles(p, d, "corrected", queries, chained_keys(p), plan.tile_Q_max, 1, plan.constraints)
+
+
+def with_nest(plan: AttentionTiles, nest: Nest) -> AttentionTiles:
+    """Returns the plan of other tiles: as many queries as a kernel has that are not more, and any split of the keys.
+
+    Under "published", also other keys for a step.
+    """
+    (_, _, queries, part), (keys, *_) = nest[Level.DEVICE], nest[Level.BLOCK]
+    p, d = plan.problem, plan.descriptor
+    if plan.policy == "published":
+        tile_q, tile_kv = (max(STEP, loop.tile // STEP * STEP) for loop in (queries, keys))
+        return paper_kernel(replace(plan, tile_Q=tile_q, tile_KV=tile_kv))
+    sizes = [size for size in (shared_tile(p, d), *queries_that_fit(p, d)) if size]
+    plans = [with_queries(plan, size) for size in sizes]
+    near = next((other for other in plans if other.tile_queries <= queries.tile), plans[-1])
+    steps, of_part = -(-p.lk // near.tile_KV), max(1, part.tile // near.tile_KV)
+    return near if near.shared else replace(near, split_kv=-(-steps // of_part))
 
 
 def chained_keys(p: AttentionProblem) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from simgpu.hardware.descriptor import HardwareDescriptor
@@ -11,7 +10,7 @@ from simgpu.operators.attention import shared_registers as shared
 from simgpu.operators.attention.paper import registers as paper
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.reductions import chained_resources, partial_bytes, row_slots, shared_resources, tile_heads
-from simgpu.operators.levels import Level
+from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import (
     Constraint,
     Derivation,
@@ -111,12 +110,27 @@ class AttentionTiles(Derivation):
         return self.tile_Q // self.row_slots
 
     @property
-    def heads_at_once(self) -> int:
-        """Number of groups of heads whose Q tiles alternate in the order of dispatch.
+    def nest(self) -> Nest:
+        """Loops of the tree. Those of a wave are of S = Q K^T, then of O += P V.
 
-        Workgroups are assigned to XCDs in turn, so the Q tiles of a head then run on few XCDs and share K and V in their L2.
+        A mask hides keys from a Q tile: the parts into which split keys are cut are then smaller than the loop's tile.
         """
-        return math.gcd(self.descriptor.xcds, self.problem.batch * self.problem.heads // self.tile_heads)
+        atom, steps = self.descriptor.atom(self.dtype), -(-self.problem.lk // self.tile_KV)
+        columns = TileLoop("heads", atom.n), TileLoop("queries", max(1, atom.n // self.row_slots))
+        return {
+            Level.DEVICE: (
+                TileLoop("batch", 1, True), TileLoop("heads", self.tile_heads, True), TileLoop("queries", self.tile_queries, True),
+                TileLoop("keys", -(-steps // self.split_kv) * self.tile_KV, True),
+            ),
+            Level.BLOCK: (
+                TileLoop("keys", self.tile_KV), TileLoop("queries", self.tile_queries // self.waves_q, True),
+                TileLoop("keys", self.tile_KV // self.waves_kv, True),
+            ),
+            Level.WARP: (
+                TileLoop("d", atom.k), *columns, TileLoop("keys", atom.m),
+                TileLoop("keys", atom.k), *columns, TileLoop("dv", atom.m),
+            ),
+        }  # fmt: skip
 
     @property
     def q_tiles(self) -> int:

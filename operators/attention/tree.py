@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import ClassVar
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.operators.arguments import one_of
-from simgpu.operators.attention.plan import AttentionTiles, plan_attention
+from simgpu.operators.attention.plan import AttentionTiles, plan_attention, with_nest
 from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.levels import Level
+from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import Constraint
-from simgpu.operators.tree import FLOOR, Extent, Node, Root, Split, View, product
+from simgpu.operators.tree import FLOOR, Axes, Extent, Node, Root, Split, View
 
 VALUES = ("mfma", "fma")
+PRODUCT = 4  # loops of a wave's first product
 Views = tuple[View, View, View, View]  # Q, K, V, R
 
 
@@ -24,6 +25,22 @@ Views = tuple[View, View, View, View]  # Q, K, V, R
 class _AttentionNode(Node):
     plan: AttentionTiles
     views: Views
+
+    @property
+    def axes(self) -> Axes:
+        """Batch index, heads, queries, keys, and columns of Q and K (d) and of V and R (dv)."""
+        q, k, _, r = self.views
+        batch, heads = q.outer
+        return {"batch": batch, "heads": heads, "queries": q.rows, "keys": k.rows, "d": q.cols, "dv": r.cols}
+
+    def views_at(self, axes: Axes) -> Views:
+        """Returns the windows of Q, K, V and R at some of the node's queries and keys."""
+        _, k, v, _ = self.views
+        queries, keys, outer = axes["queries"], axes["keys"], (axes["batch"], axes["heads"])
+        return (
+            View("Q", queries, axes["d"], outer), View("K", keys, axes["d"], k.outer),
+            View("V", keys, axes["dv"], v.outer), View("R", queries, axes["dv"], outer),
+        )  # fmt: skip
 
     def constraints(self) -> tuple[Constraint, ...]:
         """Returns the plan's rows of this level."""
@@ -36,10 +53,6 @@ class AtomAttentionNode(_AttentionNode):
 
     level: ClassVar[Level] = Level.ATOM
     result: str  # S or O
-
-    def children(self) -> Iterator[Node]:
-        """Yields nothing: the level below is the hardware."""
-        return iter(())
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the atom and how often a wave issues it."""
@@ -67,26 +80,11 @@ class WarpAttentionNode(_AttentionNode):
 
     def scores(self) -> Iterator[AtomAttentionNode]:
         """Yields the atoms of S = Q K^T. Q's and K's columns are the atom's slice of d."""
-        q, k, v, r = self.views
-        atom = _atom(self.plan)
-        for inner in Extent.whole(self.plan.d).split(atom.k):
-            for heads, queries, keys in product(*self.columns(atom), k.rows.split(atom.m)):
-                outer = (q.outer[0], heads)
-                yield AtomAttentionNode(self.plan, (View("Q", queries, inner, outer), View("K", keys, inner, k.outer), v, r), "S")
+        return (AtomAttentionNode(self.plan, self.views_at(axes), "S") for axes in self.windows(self.loops[:PRODUCT]))
 
     def values(self) -> Iterator[AtomAttentionNode]:
         """Yields the atoms of O += P V. V's and R's columns are the atom's slice of d."""
-        q, k, v, r = self.views
-        atom = _atom(self.plan)
-        for keys in v.rows.split(atom.k):
-            for heads, queries, cols in product(*self.columns(atom), r.cols.split(atom.m)):
-                outer = (r.outer[0], heads)
-                yield AtomAttentionNode(self.plan, (q, k, View("V", keys, cols, v.outer), View("R", queries, cols, outer)), "O")
-
-    def columns(self, atom: MFMAAtom) -> tuple[Split, Split]:
-        """Returns the heads and the queries of each atom's columns: an atom has a rectangle of them."""
-        slots, q = self.plan.row_slots, self.views[0]
-        return q.outer[1].split(atom.n), q.rows.split(max(1, atom.n // slots))
+        return (AtomAttentionNode(self.plan, self.views_at(axes), "O") for axes in self.windows(self.loops[PRODUCT:]))
 
     def children(self) -> Iterator[AtomAttentionNode]:
         """Yields the atoms of both products in order. The softmax update is between them."""
@@ -111,28 +109,19 @@ class BlockAttentionNode(_AttentionNode):
 
     level: ClassVar[Level] = Level.BLOCK
 
-    def steps(self) -> Iterator[Extent]:
-        """Yields the keys, tile_KV at a time."""
-        return iter(self.views[1].rows.split(self.plan.tile_KV))
+    def steps(self) -> Iterator[Axes]:
+        """Yields the axes of each step of the keys."""
+        return self.windows(self.loops[:1])
 
-    def children(self) -> Iterator[WarpAttentionNode]:
-        """Yields the warp nodes, by key step, by wave."""
-        for step in self.steps():
-            yield from self.warps(step)
+    def child(self, axes: Axes) -> WarpAttentionNode:
+        """Returns the node of a wave's queries and keys of a step. Waves with the same part of each step's keys share a state."""
+        step, _, own = self.loops
+        part = (axes["keys"].min_ - self.axes["keys"].min_) % step.tile // own.tile
+        return WarpAttentionNode(self.plan, self.views_at(axes), part)
 
-    def warps(self, step: Extent) -> Iterator[WarpAttentionNode]:
+    def warps(self, step: Axes) -> Iterator[WarpAttentionNode]:
         """Yields the warp nodes of one key step."""
-        plan = self.plan
-        q, k, v, r = self.views
-        for queries in q.rows.split(plan.tile_queries // plan.waves_q):
-            for part, keys in enumerate(step.split(plan.tile_KV // plan.waves_kv)):
-                views = (
-                    View("Q", queries, q.cols, q.outer),
-                    View("K", keys, k.cols, k.outer),
-                    View("V", keys, v.cols, v.outer),
-                    View("R", queries, r.cols, r.outer),
-                )
-                yield WarpAttentionNode(plan, views, part)
+        return map(self.child, self.windows(self.loops[1:], step))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the block tile, its LDS, its key loop."""
@@ -176,52 +165,66 @@ class FusedAttention(Root):
             problem, self.descriptor, policy, self.values if policy == "published" else ""
         )
         p = problem
-        d, dv, outer, kv_outer = (
-            Extent.whole(p.d),
-            Extent.whole(p.dv),
-            (Extent.whole(p.batch), Extent.whole(p.heads)),
-            (Extent.whole(p.batch), Extent.whole(p.kv_heads)),
-        )
-        self.views: Views = (
-            View("Q", Extent.whole(p.lq), d, outer),
-            View("K", Extent.whole(p.lk), d, kv_outer),
-            View("V", Extent.whole(p.lk), dv, kv_outer),
-            View("R", Extent.whole(p.lq), dv, outer),
-        )
+        sizes = {"batch": p.batch, "heads": p.heads, "queries": p.lq, "keys": p.lk, "d": p.d, "dv": p.dv}
+        self.extents = {axis: Extent.whole(size) for axis, size in sizes.items()}
+
+    @property
+    def views(self) -> Views:  # type: ignore[override]
+        """Windows of Q, K, V and R."""
+        batch, heads, queries, keys, d, dv = self.extents.values()
+        outer, kv_outer = (batch, heads), (batch, Extent.whole(self.problem.kv_heads))
+        return (
+            View("Q", queries, d, outer), View("K", keys, d, kv_outer),
+            View("V", keys, dv, kv_outer), View("R", queries, dv, outer),
+        )  # fmt: skip
 
     def on(self, descriptor: HardwareDescriptor) -> FusedAttention:
         """Derives the same problem and policy again for another descriptor."""
         return FusedAttention(self.problem, descriptor, self.derivation.policy, self.values)
 
-    def children(self) -> Iterator[BlockAttentionNode]:
-        """Yields one node per batch index, group of heads, Q tile and part of its visible keys; views of empty parts are empty."""
-        plan, p = self.derivation, self.problem
-        q, k, v, r = self.views
-        for batch, heads in product(q.outer[0].split(1), q.outer[1].split(plan.tile_heads)):
-            shared = heads.min_ // (p.heads // p.kv_heads)
-            kv_outer = (batch, Extent(shared, shared + 1, 1))
-            for queries in q.rows.split(plan.tile_queries):
-                seen = p.visible(queries)
-                size = -(-max(1, -(-len(seen) // plan.tile_KV)) // plan.split_kv) * plan.tile_KV
-                for part in range(plan.split_kv):
-                    low, high = (min(seen.max_, seen.min_ + size * i) for i in (part, part + 1))
-                    keys = Extent(low, high, size)
-                    outer = (batch, heads)
-                    yield BlockAttentionNode(
-                        plan,
-                        (
-                            View("Q", queries, q.cols, outer),
-                            View("K", keys, k.cols, kv_outer),
-                            View("V", keys, v.cols, kv_outer),
-                            View("R", queries, r.cols, outer),
-                        ),
-                    )
+    def tiles(self, loop: TileLoop, axes: Axes) -> Split | tuple[Extent, ...]:
+        """Returns the tiles of a loop. The parts of split keys divide those that the queries see; parts may be empty."""
+        if loop.axis != "keys":
+            return super().tiles(loop, axes)
+        plan, seen = self.derivation, self.problem.visible(axes["queries"])
+        end = min(seen.max_, axes["keys"].max_)
+        size = -(-max(1, -(-(end - seen.min_) // plan.tile_KV)) // plan.split_kv) * plan.tile_KV
+        ends = [min(end, seen.min_ + size * part) for part in range(plan.split_kv + 1)]
+        return tuple(Extent(low, high, size) for low, high in pairwise(ends))
+
+    def child(self, axes: Axes) -> BlockAttentionNode:
+        """Returns the node of a block: a batch index, a group of heads, a Q tile and a part of its visible keys."""
+        p, outer = self.problem, (axes["batch"], axes["heads"])
+        shared = axes["heads"].min_ // (p.heads // p.kv_heads)
+        kv_outer = (axes["batch"], Extent(shared, shared + 1, 1))
+        rows = {"Q": axes["queries"], "K": axes["keys"], "V": axes["keys"], "R": axes["queries"]}
+        q, k, v, r = (
+            View(name, rows[name], axes["d" if name in "QK" else "dv"], kv_outer if name in "KV" else outer) for name in rows
+        )
+        return BlockAttentionNode(self.derivation, (q, k, v, r))
+
+    def fitted(self, nest: Nest) -> AttentionTiles:
+        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
+        return with_nest(self.derivation, nest)
+
+    def whole_only(self, axis: str) -> str:
+        """Returns the reason why an axis cannot be clipped."""
+        p, split = self.problem, self.derivation.split_kv > 1
+        if axis in ("heads", "d", "dv"):
+            return "heads follow one another, and their columns"
+        if p.cached:
+            return "a cache has lengths of its own"
+        if axis in ("queries", "keys") and (p.causal or p.window is not None or p.alibi):
+            return "masks and slopes count from the end of the keys"
+        if axis != "keys" and split:
+            return "a second kernel merges the parts of all queries"
+        return "the log-sum-exp has a row of all queries" if axis == "queries" and p.lse else ""
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the header and the device's loop nest."""
         plan, p = self.derivation, self.problem
         mask = ", ".join((["causal"] if p.causal else []) + ([f"window {p.window}"] if p.window else [])) or "none"
-        per_head = -(-p.lq // plan.tile_queries)
+        per_head = self.trips("queries")
         cap = f"; scores capped at {p.softcap:g}" if p.softcap else ""
         extras = cap + "; ALiBi" * p.alibi + "; log-sum-exp stored" * p.lse
         head = (

@@ -189,7 +189,7 @@ def test_the_tail_of_a_step_is_a_crossing_of_two_units():
         row = next(row for row in plan.constraints if row.name == "vector unit")
         assert row.satisfied == (wanted == LONG_TAIL)
         text = emitted(p, target).text
-        shape = AttentionShape.of(plan)
+        shape = AttentionShape.of(FusedAttention(p, target))
         products = text[text.index("all reads have come", text.index("keys_0:")) :]
         count = products[: products.index("s_setprio 0")].count("v_mfma")
         assert count == wanted * shape.nq * FRAGMENT_WORDS // shape.operand_registers(shape.score)

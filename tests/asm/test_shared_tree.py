@@ -20,7 +20,17 @@ from hypothesis import strategies as st
 import simgpu
 from simgpu import asm
 from simgpu.hardware.errors import LaunchError, ResourceError
-from simgpu.operators import ComputeVisitor, Conv2d, Conv2dProblem, Softmax, SoftmaxProblem, TiledComputation, packed_filter
+from simgpu.operators import (
+    AttentionProblem,
+    ComputeVisitor,
+    Conv2d,
+    Conv2dProblem,
+    FusedAttention,
+    Softmax,
+    SoftmaxProblem,
+    TiledComputation,
+    packed_filter,
+)
 from simgpu.operators.levels import Level, TileLoop
 from simgpu.operators.tree import Root
 from tests.support.exhaustive import examples
@@ -92,11 +102,24 @@ def conv2d(ic: int, size: int, oc: int, taps: int, **more: Any) -> Case:
     return Case(f"conv2d {ic}x{size} by {oc}x{taps} {said}", tree, operands, last=p.layout == "nhwc")
 
 
-CASES = [softmax(9, 700), softmax(2500, 64), softmax(12000, 12), softmax(3, 5000), softmax(2, 150000),
-         gemm(70, 60, 50), gemm(100, 33, 90, trans_a=True, batch=2), gemm(40, 50, 3000, trans_b=True, bias=True),
-         gemm(90, 70, 300, dtype="f16", trans_a=True), gemm(90, 70, 65, policy="published"),
-         conv2d(16, 20, 40, 3, padding=(1, 1), bias=True), conv2d(3, 30, 20, 7, stride=(2, 2)), conv2d(64, 9, 36, 1, groups=2),
-         conv2d(32, 12, 70, 3, layout="nhwc"), conv2d(600, 3, 20, 3, padding=(1, 1))]  # fmt: skip
+def attention(lq: int, lk: int, d: int, policy: str = "corrected", values: str = "mfma", **more: Any) -> Case:
+    tree = FusedAttention(AttentionProblem(lq, lk, d, **more), TARGET, policy, values)
+    p, said = tree.problem, ", ".join(f"{name}={value}" for name, value in more.items())
+    arrays = tuple(drawn(*shape).astype(p.dtype.replace("f", "float")) for shape in (p.q_shape, p.k_shape, p.v_shape))
+    named = dict(zip("QKV", arrays, strict=True))
+    tolerance = 1e-4 if p.dtype == "f32" else 1e-2
+    return Case(f"attention {lq} by {lk}, d={d} {policy} {values} {said}", tree, lambda tree: (named, arrays), tolerance=tolerance)
+
+
+CASES = [
+    softmax(9, 700), softmax(2500, 64), softmax(12000, 12), softmax(3, 5000), softmax(2, 150000),
+    gemm(70, 60, 50), gemm(100, 33, 90, trans_a=True, batch=2), gemm(40, 50, 3000, trans_b=True, bias=True),
+    gemm(90, 70, 300, dtype="f16", trans_a=True), gemm(90, 70, 65, policy="published"),
+    conv2d(16, 20, 40, 3, padding=(1, 1), bias=True), conv2d(3, 30, 20, 7, stride=(2, 2)), conv2d(64, 9, 36, 1, groups=2),
+    conv2d(32, 12, 70, 3, layout="nhwc"), conv2d(600, 3, 20, 3, padding=(1, 1)),
+    attention(90, 100, 32), attention(70, 300, 64, heads=4, kv_heads=2, causal=True, dtype="f16"),
+    attention(3, 3000, 64, heads=8, kv_heads=1), attention(40, 70, 64, "published"), attention(40, 70, 64, "published", "fma"),
+]  # fmt: skip
 IDS = [case.name for case in CASES]
 
 
@@ -129,9 +152,10 @@ def sizes(loop: TileLoop) -> st.SearchStrategy[int]:
 def test_steps(case: Case, data: st.DataObject) -> None:
     """A loop's tile is changed: both visitors run the new loop, or the tree is refused with the loop's name."""
     node = data.draw(st.sampled_from([node for node in case.tree.representatives() if node.loops]))
-    number = data.draw(st.integers(0, len(node.loops) - 1))
-    loops = list(node.loops)
-    loops[number] = replace(loops[number], tile=data.draw(sizes(loops[number])))
+    changed = data.draw(st.sampled_from(node.loops))
+    tile, loops = data.draw(sizes(changed)), list(node.loops)
+    for number, loop in enumerate(loops):  # a step that one wave has alone is two equal loops
+        loops[number] = replace(loop, tile=tile) if loop == replace(changed, parallel=loop.parallel) else loop
     try:
         tree = case.tree.with_loops(node.level, tuple(loops))
         plan = tree.plan

@@ -102,7 +102,7 @@ class SharedEmitter(FusedEmitter):
         k.s_sub_u32(self.block.steps_left, self.block.steps_left, 1)
         k.s_cmp_eq_u32(self.block.steps_left, 0)
         k.s_cbranch_scc1(last)
-        k.comment(f"BlockAttentionNode: {self.plan.tile_KV} keys a step, all waves'")
+        k.comment(f"BlockAttentionNode: {self.block.step} keys a step, all waves'")
         with k.loop("keys", self.block.steps_left):
             self._step(first=False)
         k.label(last)
@@ -144,7 +144,7 @@ class SharedEmitter(FusedEmitter):
         k.comment("softmax; V's first fragments")
         following = self._fragments()
         self.softmax.update(range(self.shape.nq), HiddenReads(self._values_come, lambda: wave.read_ahead(following)))
-        k.s_add_u32(self.block.first_key, self.block.first_key, self.plan.tile_KV)
+        k.s_add_u32(self.block.first_key, self.block.first_key, self.block.step)
 
     def _reads_end(self) -> None:
         self.k.s_barrier(note="all reads have come, all writes are done")
@@ -161,7 +161,7 @@ class SharedEmitter(FusedEmitter):
     def _masked_step(self) -> None:
         """Emits masked = 1 if an edge cuts this step of the wave, else 0."""
         k = self.k
-        k.s_add_u32(self.masked, self.block.first_key, self.plan.tile_KV)
+        k.s_add_u32(self.masked, self.block.first_key, self.block.step)
         k.s_cmp_gt_i32(self.masked, self.block.full_high)
         k.s_cselect_b32(self.masked, 1, 0)
         if self.plan.problem.window is not None:

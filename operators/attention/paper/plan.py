@@ -38,7 +38,7 @@ def published_tiles(p: AttentionProblem, desc: HardwareDescriptor, values: str) 
 
     tile_q = next((queries for queries in range(largest, STEP, -STEP) if fills_cus(queries)), STEP)
     if values:
-        return _paper_kernel(AttentionTiles(p, desc, "published", tile_q, tile_kv, tile_q_max, 1, (), values=values))
+        return paper_kernel(AttentionTiles(p, desc, "published", tile_q, tile_kv, tile_q_max, 1, (), values=values))
     vgprs = registers.published_vgprs(tile_q, tile_kv, d)
     plan = AttentionTiles(p, desc, "published", tile_q, tile_kv, tile_q_max, 1, ())
     rows = (
@@ -67,7 +67,7 @@ def published_tiles(p: AttentionProblem, desc: HardwareDescriptor, values: str) 
     return replace(plan, constraints=mark_binding(rows, "VGPR" if tile_q == tile_q_max else "occupancy"))
 
 
-def _paper_kernel(published: AttentionTiles) -> AttentionTiles:
+def paper_kernel(published: AttentionTiles) -> AttentionTiles:
     """Returns the published tiles, made smaller if the kernel's registers or LDS do not fit them."""
     p, desc, asked = published.problem, published.descriptor, (published.tile_Q, published.tile_KV)
     tile_q, tile_kv = registers.fit_tile(p.d, p.dtype, desc, published.values, *asked)

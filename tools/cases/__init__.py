@@ -1,7 +1,7 @@
 """Launches, from the command line's words to the results.
 
     workload.py          operands as stored in memory, and the float64 result
-    operators.py         the table of operators: options, tree, workload of each
+    operators/           the table of operators: options, tree, workload of each; a user's own
     operator_options.py  OP and its options, the same for every verb
     execute.py           one launch of a computation, on a GPU or in the simulator
     shadow.py            where the error of the worst element came from

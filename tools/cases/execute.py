@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.tools.cases.operators import OPERATORS, Operator
+from simgpu.tools.cases.operators import Operator
 from simgpu.tools.shared.agreement import Agreement, all_exact
 from simgpu.tools.shared.arrays import require_memory
 from simgpu.tools.shared.console import progress
@@ -41,7 +41,7 @@ def ready(options: Namespace, compares: bool = True) -> Ready:
     """
     from simgpu import asm
 
-    operator = OPERATORS[options.op]
+    operator: Operator = options.operator
     tree, chosen = operator.tree(options), operator.choose_kernels(options)
     kernel = chosen.emit(tree)
     need = 2 * operator.host_bytes(tree.problem) if compares else _launch_bytes(operator, tree, kernel)

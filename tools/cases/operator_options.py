@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentError, ArgumentParser, Namespace
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.cases.operators import OPERATORS, Operator, named_operator
+from simgpu.tools.cases.sources import is_operator_file, operator_path
 from simgpu.tools.shared.console import add_json_option
+from simgpu.tools.shared.errors import UsageError
 
 if TYPE_CHECKING:
     from simgpu.operators.tree import Root
+
+
+class OperatorParsers(dict[str, ArgumentParser]):
+    """Sub-parsers by OP. One for a Python file is added when it is asked for."""
+
+    def __init__(self, add: Callable[[str, Operator], None]) -> None:
+        self._add, self._asked = add, set[object]()
+
+    def __contains__(self, word: object) -> bool:
+        if operator_path(str(word)) is not None and word not in self._asked:
+            self._asked.add(word)
+            self._add(str(word), named_operator(str(word)))
+        return super().__contains__(word)
 
 
 def add_operator_options(
@@ -25,30 +41,47 @@ def add_operator_options(
     more: adds the verb's own options; kernels: the verb accepts kernels other than the tree's; required: an OP must be named.
     """
     add_json_option(parser)
-    operators = parser.add_subparsers(dest="op", metavar="OP", required=required, parser_class=type(parser))
+    made = parser.add_subparsers(dest="op", metavar="OP", required=required, parser_class=type(parser))
+
+    def add(word: str, operator: Operator) -> None:
+        sub = made.add_parser(word, help=operator.summary, description=operator.summary)
+        try:
+            _add_options(sub, operator, more, kernels)
+        except ArgumentError as error:
+            raise UsageError(f"{word}: {error}: give the operator's field another name") from None
+
+    made.choices = made._name_parser_map = OperatorParsers(add)
     for name, operator in OPERATORS.items():
-        sub = operators.add_parser(name, help=operator.summary, description=operator.summary)
-        sub.add_argument("--target", default="mi100", help="board or architecture (default: mi100)")
-        sub.add_argument("--policy", default="corrected", help="tile policy: corrected (default) or published")
-        sub.add_argument("--dtype", default="f32", help="type of the operands (default: f32)")
-        operator.configure(sub)
-        if kernels and operator.others:
-            said = "; ".join(f"{other}: {row.summary}" for other, row in operator.others.items())
-            sub.add_argument("--kernel", choices=("tree", *operator.others), default="tree", help=f"tree (default); {said}")
-        if more is not None:
-            more(sub)
-        sub.add_argument("--json", action="store_true", default=SUPPRESS, help="print one JSON document instead of text")
-    return operators
+        add(name, operator)
+    return made
+
+
+def _add_options(
+    sub: ArgumentParser, operator: Operator, more: Callable[[ArgumentParser], None] | None, kernels: bool
+) -> None:
+    """Adds the options of one operator, and those of the verb."""
+    sub.set_defaults(operator=operator, op=operator.name)
+    sub.add_argument("--target", default="mi100", help="board or architecture (default: mi100)")
+    sub.add_argument("--policy", default="corrected", help="tile policy: corrected (default) or published")
+    sub.add_argument("--dtype", default="f32", help="type of the operands (default: f32)")
+    operator.configure(sub)
+    if kernels and operator.others:
+        said = "; ".join(f"{other}: {row.summary}" for other, row in operator.others.items())
+        sub.add_argument("--kernel", choices=("tree", *operator.others), default="tree", help=f"tree (default); {said}")
+    if more is not None:
+        more(sub)
+    sub.add_argument("--json", action="store_true", default=SUPPRESS, help="print one JSON document instead of text")
 
 
 def names_operator(what: str) -> bool:
-    """True if a FILE|OP is an operator: it has an operator's name, and no file has that name."""
-    return what in OPERATORS and not Path(what).is_file()
+    """True if a FILE|OP is an operator: it has an operator's name, and no file has that name, or is a Python file with some."""
+    return (what in OPERATORS and not Path(what).is_file()) or is_operator_file(what)
 
 
 def operator_tree(options: Namespace) -> Root:
     """Builds the root node of the operator that the options describe. Raises LaunchError and TargetError as its constructor."""
-    return OPERATORS[options.op].tree(options)
+    operator: Operator = options.operator
+    return operator.tree(options)
 
 
 def headline(tree: Root) -> str:
@@ -59,5 +92,5 @@ def headline(tree: Root) -> str:
 def operator_document(tree: Root, op: str) -> dict[str, Any]:
     """Returns operator, target, policy and sizes for JSON."""
     p, d = tree.problem, tree.descriptor
-    sizes = {name: getattr(p, name) for name in p.__dataclass_fields__}
+    sizes = {entry.name: getattr(p, entry.name) for entry in fields(p)}
     return {"operator": op, "target": d.name or d.arch, "arch": d.arch, "policy": tree.derivation.policy, "problem": sizes}

@@ -35,7 +35,21 @@ def is_capture(path: str) -> bool:
 
 def is_script(path: str) -> bool:
     """True if the file's name says that it is a Python program, which launches kernels itself."""
-    return path.endswith(".py")
+    return path.endswith(".py") and not is_operator_file(path)
+
+
+def is_operator_file(word: str) -> bool:
+    """True for a Python file, or FILE.py:NAME, that assigns OPERATORS."""
+    path = operator_path(word)
+    if path is None or not path.is_file():
+        return False
+    return re.search(r"^OPERATORS\b[^=\n]*=", path.read_text("utf-8", errors="replace"), re.MULTILINE) is not None
+
+
+def operator_path(word: str) -> Path | None:
+    """Returns the file of FILE.py or FILE.py:NAME; None for another word."""
+    path, named, _ = word.partition(".py:")
+    return Path(f"{path}.py") if named else Path(word) if word.endswith(".py") else None
 
 
 def load(path: str, target: str | None = None, **device: Any) -> Module:

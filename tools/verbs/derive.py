@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from simgpu.tools.cases.operator_options import add_operator_options, headline, operator_document, operator_tree
-from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.page.plan_page import save_plan_page
 from simgpu.tools.shared.console import print_json, show
@@ -25,7 +24,7 @@ def run(options: Namespace) -> int:
     plan = tree.derivation
     report = tree_report(tree)
     save_plan_page(options, tree)
-    figures = OPERATORS[options.op].figures(plan)
+    figures = options.operator.figures(plan)
     if options.json:
         print_json({**operator_document(tree, options.op), **limits_document(report), "figures": figures})
     else:

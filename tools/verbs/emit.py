@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simgpu.tools.cases.operator_options import add_operator_options, operator_document
-from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.cases.operators import Operator
 from simgpu.tools.shared.console import print_json, progress, show
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 
@@ -34,7 +34,7 @@ def _outputs(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Emits and writes; nothing is written unless all requested outputs could be made."""
     claim((options.output, options.object), options.force)
-    operator = OPERATORS[options.op]
+    operator: Operator = options.operator
     tree = operator.tree(options)
     with progress("emitting"):
         kernel = operator.choose_kernels(options).emit(tree)

@@ -13,7 +13,7 @@ import numpy as np
 from simgpu.hardware.isa.ring.arrays import words
 from simgpu.tools.cases.execute import against_sim, execute
 from simgpu.tools.cases.operator_options import add_operator_options, headline, operator_document
-from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.cases.operators import Operator
 from simgpu.tools.cases.shadow import worst_element
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.agreement import Agreement
@@ -148,7 +148,7 @@ def run(options: Namespace, watch: Watch | None = None) -> int:
 
 
 def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None) -> int:
-    operator = OPERATORS[options.op]
+    operator: Operator = options.operator
     tree, chosen = operator.tree(options), operator.choose_kernels(options)
     kernel = chosen.emit(tree)
     require_memory(operator.host_bytes(tree.problem), tree.derivation.title)

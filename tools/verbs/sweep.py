@@ -7,7 +7,7 @@ import importlib
 import io
 import json
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter
 from concurrent.futures import Future
 from functools import cache
@@ -18,10 +18,11 @@ from typing import Any
 from simgpu.hardware.errors import SimError
 from simgpu.slices.worker import version
 from simgpu.tools.cases.cluster import add_cluster_option, run_tasks
+from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.cases.sweep import ERROR, FAIL, FORMATS, LOST, PASS, SweepCase, SweepRows, flatten, shapes, write_table
 from simgpu.tools.shared.console import add_json_option, print_json, quiet, show, table
-from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.parser import Parser
 
@@ -31,7 +32,7 @@ SUMS = ("cycles", "seconds", "seconds_low", "seconds_high")  # fields that are s
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    parser.add_argument("op", choices=OPERATORS, metavar="OP", help=", ".join(OPERATORS))
+    parser.add_argument("op", type=_operator, metavar="OP", help=f"{', '.join(OPERATORS)}, or a Python file with OPERATORS")
     parser.add_argument("--targets", default="mi100", metavar="A,B", help="boards or architectures (default: mi100)")
     parser.add_argument("--dtypes", default="f32", metavar="A,B", help="types of the operands (default: f32)")
     parser.add_argument("--shapes", required=True, metavar="FILE", help="a line a shape: options of `simgpu run OP`")
@@ -44,6 +45,12 @@ def configure(parser: ArgumentParser) -> None:
     add_cluster_option(parser, "local:1")
     add_force_option(parser)
     add_json_option(parser)
+
+
+def _operator(word: str) -> str:
+    if not names_operator(word):
+        raise ArgumentTypeError(f"no operator {word!r}{did_you_mean(word, OPERATORS)}: {', '.join(OPERATORS)}")
+    return word
 
 
 def run(options: Namespace) -> int:

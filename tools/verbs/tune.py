@@ -42,7 +42,7 @@ def configure(parser: ArgumentParser) -> None:
         sizes = {action.dest: action.option_strings[0] for action in sub._actions if action.required}
         for action in sub._actions:
             action.required = False
-        sub.set_defaults(sizes=sizes, policy="corrected")
+        sub.set_defaults(sizes=sizes, policy="corrected", operator=OPERATORS[name])
         _add_search_options(sub)
 
 

@@ -1,0 +1,94 @@
+"""Operators by name, and from files: a module's `OPERATORS`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from simgpu.hardware.errors import SimError
+from simgpu.operators.tree import Root
+from simgpu.tools.cases.operators.operator import Operator
+from simgpu.tools.cases.sources import operator_path
+from simgpu.tools.cases.workload import Workload
+from simgpu.tools.shared.errors import UsageError, did_you_mean
+from simgpu.tools.shared.inputs import Inputs
+
+_HERE = "simgpu.tools.cases.operators"
+BUILT_IN = (f"{_HERE}.gemm", f"{_HERE}.conv2d", f"{_HERE}.softmax", f"{_HERE}.attention")
+
+
+def operators_of(module: ModuleType, where: str) -> dict[str, Operator]:
+    """Returns a module's operators by name. UsageError, which begins with `where`, if its OPERATORS are none."""
+    given = getattr(module, "OPERATORS", None)
+    if given is None:
+        raise UsageError(f"{where} has no OPERATORS: end it with OPERATORS = (Operator(...),); see `simgpu help extending`")
+    found: dict[str, Operator] = {}
+    for entry in given if isinstance(given, (tuple, list)) else (given,):
+        if not isinstance(entry, Operator):
+            said = entry.__name__ if isinstance(entry, type) else repr(entry)
+            raise UsageError(f"{where}: OPERATORS has {said}: give Operators")
+        if entry.name in found:
+            raise UsageError(f"{where}: OPERATORS has two named {entry.name}: give each a name of its own")
+        found[entry.name] = entry
+    if not found:
+        raise UsageError(f"{where}: OPERATORS is empty: give at least one")
+    return found
+
+
+OPERATORS: dict[str, Operator] = {
+    name: operator for module in BUILT_IN for name, operator in operators_of(importlib.import_module(module), module).items()
+}
+
+
+def named_operator(word: str) -> Operator:
+    """Returns the operator of a name of the table, of a file with one, or of `FILE.py:NAME`. UsageError says what is wrong."""
+    if word in OPERATORS:
+        return OPERATORS[word]
+    path, name = str(operator_path(word) or word), word.partition(".py:")[2]
+    found = operators_of(_module_of(path), path)
+    if not name and len(found) > 1:
+        raise UsageError(f"{path} has {len(found)} operators: choose {', '.join(f'{path}:{one}' for one in found)}")
+    if name and name not in found:
+        raise UsageError(f"{path} has no operator {name}{did_you_mean(name, found)}; it has {', '.join(found)}")
+    return found[name or next(iter(found))]
+
+
+def _module_of(path: str) -> ModuleType:
+    """Runs a Python file as a module, as `import` from its folder would."""
+    if not Path(path).is_file():
+        raise UsageError(f"{path}: no such file; operators by name are {', '.join(OPERATORS)}")
+    name = f"simgpu_operators_of_{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
+    folder = str(Path(path).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except SimError:
+        raise
+    except SyntaxError as error:
+        raise UsageError(f"{error.filename}:{error.lineno}: {error.msg}") from None
+    except Exception as error:
+        lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == spec.origin]
+        place = f"{path}:{lines[-1].lineno}" if lines else path
+        raise UsageError(f"{place}: {type(error).__name__}: {error}") from None
+    finally:
+        sys.path.remove(folder)
+    return module
+
+
+def workload(tree: Root, arch: str, seed: int, distribution: str = "uniform") -> Workload:
+    """Draws the operands of a tree's problem, distributed as one of INPUTS. Raises UsageError for a root that is not in the
+    table."""
+    for row in OPERATORS.values():
+        if type(tree) is row.root:
+            return row.kernels.workload(tree, arch, Inputs(np.random.default_rng(seed), distribution))
+    known = ", ".join(row.root.__name__ for row in OPERATORS.values())
+    raise UsageError(f"no inputs for a {type(tree).__name__}: there are some for {known}")

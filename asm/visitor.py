@@ -89,16 +89,19 @@ def emit(root: Node) -> EmittedKernel:
     """Returns the kernel of a computation's tree. If the computation needs more kernels, they are in its `following`.
 
     An operator of simgpu.operators.NAME registers its emitters in simgpu.asm.NAME. That module is loaded at the first
-    call. Raises TargetError for a root that no operator registered, or a type that the target lacks;
-    UnsupportedInstruction, ResourceError or LaunchError for a plan that has no kernel.
+    call. A root that derives from another has the other's emitter, unless it registers its own. Raises TargetError for a
+    root that no operator registered, or a type that the target lacks; UnsupportedInstruction, ResourceError or LaunchError for a
+    plan that has no kernel.
 
     >>> from simgpu import asm, operators
     >>> asm.emit(operators.TiledComputation(100, 77, 33, target="mi300x"))
     <EmittedKernel gemm_f32_nn_32x32x32 for gfx942: grid 12x1x1, block 256x1x1, ...>
     """
-    name = type(root).__module__.removeprefix("simgpu.operators.").partition(".")[0]
-    if importlib.util.find_spec(f"simgpu.asm.{name}"):
-        importlib.import_module(f"simgpu.asm.{name}")
+    for kind in type(root).__mro__:
+        prefix, _, rest = kind.__module__.partition("simgpu.operators.")
+        name = rest.partition(".")[0]
+        if not prefix and name and importlib.util.find_spec(f"simgpu.asm.{name}"):
+            importlib.import_module(f"simgpu.asm.{name}")
     if (emitter := emit.dispatch(type(root))) is emit.dispatch(object):
         known = ", ".join(kind.__name__ for kind in emit.registry if kind is not object)
         raise TargetError(f"no emitter for a {type(root).__name__}: there are emitters for {known}")

@@ -9,9 +9,13 @@
     feasibility.py   whether a tree fits, and what binds
     traffic.py       what a tree moves, without executing it
     compute.py       a tree executed with numpy
+    expressions.py   arithmetic of leaves, written once: executed, bounded, emitted
     error_model.py   bounds and usual size of matrix arithmetic's errors
+    running_error.py  bounds on the errors of expressions in f32
     gemm/            matrix products; like every operator, from problem to reference
     conv2d/          2-D convolution
+    fused/           GEMMs with leaves of their own: the base of further operators
+    rmsnorm_gemm.py  RMSNorm and a GEMM, one of them
     softmax/         online softmax of rows
     attention/       attention, fused and unfused
     reference.py     float64 references of all operators, bounds, usual errors
@@ -32,12 +36,15 @@ from simgpu.operators.conv2d.problem import Conv2dProblem, pack_filter, space_to
 from simgpu.operators.conv2d.tiles import Conv2dPlan, packed_filter
 from simgpu.operators.conv2d.tree import Conv2d
 from simgpu.operators.feasibility import FeasibilityReport, FeasibilityVisitor
+from simgpu.operators.fused.problem import FusedGemm
+from simgpu.operators.fused.tree import FusedTree
 from simgpu.operators.gemm.epilogue import gated_columns, microscale, preshuffle
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.traffic import gemm_counters
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from simgpu.operators.resources import Constraint, ResourcePlan
+from simgpu.operators.rmsnorm_gemm import RmsNormGemm
 from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
 from simgpu.operators.softmax.problem import Band, SoftmaxProblem
 from simgpu.operators.softmax.state import SoftmaxState
@@ -60,9 +67,12 @@ __all__ = [
     "FeasibilityReport",
     "FeasibilityVisitor",
     "FusedAttention",
+    "FusedGemm",
+    "FusedTree",
     "GemmPlan",
     "GemmProblem",
     "ResourcePlan",
+    "RmsNormGemm",
     "Softmax",
     "SoftmaxPlan",
     "SoftmaxProblem",

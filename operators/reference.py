@@ -4,6 +4,7 @@ from simgpu.operators.attention.reference import attention, attention_error_boun
 from simgpu.operators.attention.typical_error import attention_typical_error
 from simgpu.operators.conv2d.reference import conv2d, conv2d_error_bound
 from simgpu.operators.conv2d.typical_error import conv2d_typical_error
+from simgpu.operators.fused.reference import fused, fused_error_bound
 from simgpu.operators.gemm.reference import gemm, gemm_error_bound
 from simgpu.operators.gemm.typical_error import gemm_typical_error
 from simgpu.operators.softmax.reference import softmax, softmax_error_bound
@@ -18,6 +19,8 @@ __all__ = [
     "conv2d",
     "conv2d_error_bound",
     "conv2d_typical_error",
+    "fused",
+    "fused_error_bound",
     "gemm",
     "gemm_error_bound",
     "gemm_typical_error",

@@ -337,9 +337,9 @@ class Root(Node):
 class Visitor:
     """Dispatches a node to visit_device, visit_block, visit_warp or visit_atom by its level."""
 
-    def visit(self, node: Node, *args: Any) -> Any:
-        """Calls the method of the node's level with the node and `args`."""
-        return getattr(self, f"visit_{node.level}")(node, *args)
+    def visit(self, node: Node, *args: Any, **more: Any) -> Any:
+        """Calls the method of the node's level with the node and the other arguments."""
+        return getattr(self, f"visit_{node.level}")(node, *args, **more)
 
 
 def representatives(root: Node) -> Iterator[Node]:

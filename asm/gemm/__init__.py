@@ -6,6 +6,7 @@
     prologue.py      arguments, coordinates, buffers, accumulators
     block_scales.py  products that are scaled before they are added
     mx_scales.py     E8M0 scales of MX formats
+    leaves.py        leaves: on tiles of A, on rows' sums, on products
     lines.py         the main loop of operands loaded by whole cache lines
     turn.py          the order in which a turn's atoms are multiplied
     spread.py        places of a tile's LDS writes, loads and reads among its matrix instructions

@@ -34,6 +34,7 @@ from simgpu.asm.builder.waits import Item, Label
 from simgpu.asm.gemm.block_scales import BlockScales
 from simgpu.asm.gemm.ending import Ending
 from simgpu.asm.gemm.fragments import Fragments
+from simgpu.asm.gemm.leaves import MappedStaging, RowValues
 from simgpu.asm.gemm.lines import Pace
 from simgpu.asm.gemm.operands import TileLayouts, check, second_pass
 from simgpu.asm.gemm.prologue import (
@@ -117,7 +118,12 @@ class GemmEmitter(Visitor):
         k.s.free(*(each for each in (self.tiles.wide_k, self.tiles.stage_step) if each is not None), listed=True)
         if self.tiles.lines is not None:
             self.tiles.lines.release()
-        Ending(k, plan, self.operands, self.arguments, self.place, self.acc).emit()
+        staged_a, leaves = self.tiles.staging[0], plan.problem.leaves
+        rows = None
+        if leaves is not None and isinstance(staged_a, MappedStaging):
+            rows = RowValues(k, plan, leaves, staged_a)
+            rows.emit()
+        Ending(k, plan, self.operands, self.arguments, self.place, self.acc, rows).emit()
         kernel = k.finish(plan=plan, grid=(workgroups(root), 1, 1), scalars=scalars(root))
         if not self.split:
             return kernel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
+from simgpu.asm.gemm.leaves import ResultLeaf, RowValues
 from simgpu.asm.gemm.operands import TileLayouts, base_activation, second_pass
 from simgpu.asm.gemm.prologue import TilePlace, tile_buffer
 from simgpu.asm.gemm.store import Accumulators, StoreInputs, TileStore
@@ -23,8 +24,9 @@ class Ending:
 
     def __init__(
         self, k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, arguments: dict[str, Reg],
-        place: TilePlace, acc: Accumulators
+        place: TilePlace, acc: Accumulators, rows: RowValues | None = None
     ) -> None:
+        self.rows = rows  # values of rows, for a leaf on the products
         self.k, self.operands, self.arguments, self.place, self.acc = k, operands, arguments, place, acc
         self.split, self.problem = second_pass(plan), plan.problem
         self.kind = self.problem.accumulator if self.split else self.problem.dtype_c  # type that is stored
@@ -109,8 +111,17 @@ class Ending:
         elements.prepare()
         return StoreInputs(
             resource, row, column, offset, stride, place.m_left, place.n_left, epilogue, elements, gated,
-            self.compute != problem.accumulator, bias, residual, scales,
+            self.compute != problem.accumulator, bias, residual, scales, self._leaf(),
         )  # fmt: skip
+
+    def _leaf(self) -> ResultLeaf | None:
+        """Returns the leaf on the products, with buffers of its columns."""
+        if self.rows is None:
+            return None
+        columns = {name: self.k.s.alloc(f"{name} buffer", 4) for name in self.rows.leaves.columns}
+        for name, resource in columns.items():
+            self._vector(resource, name, self.place.n0, None, WORD)
+        return ResultLeaf(self.rows, columns)
 
     def _bias(self) -> tuple[Reg, Elements] | None:
         """Returns a buffer of the bias at the tile's first column, and its elements."""

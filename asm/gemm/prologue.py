@@ -9,6 +9,7 @@ from functools import partial
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.gemm.groups import find_group
+from simgpu.asm.gemm.leaves import MappedStaging
 from simgpu.asm.gemm.lines import Lines
 from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.operands import TileLayouts, second_pass
@@ -41,17 +42,20 @@ def pointers(plan: GemmPlan) -> tuple[str, ...]:
 def epilogue_pointers(problem: GemmProblem) -> tuple[str, ...]:
     """Returns the names of the pointers after C that the epilogue reads."""
     scales = ["scale_a", "scale_b"] * problem.scales_at_end
-    return (*(["bias"] * problem.bias), *(["residual"] * problem.residual), *scales)
+    columns = () if problem.leaves is None else problem.leaves.columns
+    return (*(["bias"] * problem.bias), *(["residual"] * problem.residual), *scales, *columns)
 
 
 def loop_pointers(problem: GemmProblem) -> tuple[str, ...]:
-    """Returns the names of the last pointers: scales that the main loop reads, and the groups' rows."""
-    return (*(["scale_a", "scale_b"] * problem.scales_in_loop), *(["group_rows"] * bool(problem.groups)))
+    """Returns the names of the last pointers: scales and leaves' vectors that the main loop reads, and the groups' rows."""
+    vectors = () if problem.leaves is None else problem.leaves.vectors
+    return (*(["scale_a", "scale_b"] * problem.scales_in_loop), *(["group_rows"] * bool(problem.groups)), *vectors)
 
 
 def epilogue_names(problem: GemmProblem) -> list[str]:
     """Returns the parts of the kernel's name for features of the epilogue."""
-    said = ["grouped"] * bool(problem.groups) + [problem.dtype_c] * (problem.dtype_c != problem.accumulator)
+    said = [] if problem.leaves is None else [problem.leaves.name]
+    said += ["grouped"] * bool(problem.groups) + [problem.dtype_c] * (problem.dtype_c != problem.accumulator)
     said += [f"{problem.scales}_scales"] * (problem.scales != "none")
     said += ["bias"] * problem.bias + [problem.activation] * (problem.activation != "none")
     return said + ["residual"] * problem.residual
@@ -77,7 +81,7 @@ def load_arguments(k: KernelBuilder, plan: GemmPlan) -> dict[str, Reg]:
 
 def scalars(root: TiledComputation) -> tuple[int | float, ...]:
     """Returns the values of the arguments after the pointers, in order. Sizes are the ends of the tree's axes."""
-    problem, split = root.problem, second_pass(root.plan)
+    problem, split = root.plan.problem, second_pass(root.plan)
     m, n, k = (len(root.axes[axis]) for axis in "mnk")
     assert problem.lda and problem.ldb and problem.ldc
     shapes = problem.stored_shapes
@@ -196,8 +200,10 @@ class OperandTiles:
 
     @property
     def moved_operands(self) -> tuple[Staging | LineStaging | MxScales, ...]:
-        """Operands that the main loop moves, copied ones before transposed ones."""
-        return (*sorted(self.staging, key=lambda staging: staging.layout.transposes), *self.scales)
+        """Operands that the main loop moves: vectors before A, which needs them; copied ones before transposed ones."""
+        a = self.staging[0]
+        vectors = a.vectors if isinstance(a, MappedStaging) else ()
+        return (*vectors, *sorted(self.staging, key=lambda staging: staging.layout.transposes), *self.scales)
 
     @property
     def tiled_operands(self) -> tuple[Staging | MxScales, ...]:
@@ -273,7 +279,10 @@ def _staging_of(
     """Returns what builds an operand's staging. size: m or n, the extent of its rows; rings: True if by cache lines."""
     if rings:
         return partial(LineStaging, half_lines=half_lines(plan.tiling))
-    return partial(Staging, length=arguments["k" if layout.k_contiguous else size])
+    leaves, length = plan.problem.leaves, arguments["k" if layout.k_contiguous else size]
+    if leaves is not None and layout.name == "A":
+        return partial(MappedStaging, length=length, leaves=leaves, pointers=arguments, dtype=plan.problem.dtype)
+    return partial(Staging, length=length)
 
 
 def _in_memory(layout: TileLayout) -> str:

@@ -35,7 +35,7 @@ def reduce_kernel(root: TiledComputation) -> EmittedKernel:
 
 class _Reduction:
     def __init__(self, root: TiledComputation) -> None:
-        self.root, self.problem = root, root.problem
+        self.root, self.problem = root, root.plan.problem
         self.sum_words = dtype(self.problem.accumulator).registers
         self.per = 2 if self.problem.activation in GATES else 1  # elements of the product for one of C
         names = epilogue_names(self.problem)

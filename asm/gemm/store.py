@@ -9,6 +9,7 @@ from itertools import islice
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
+from simgpu.asm.gemm.leaves import ResultLeaf
 from simgpu.asm.parts.buffers import OUTSIDE, REACH, clip
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
@@ -75,6 +76,7 @@ class StoreInputs:
     bias: tuple[Reg, Elements] | None = None  # buffer at the tile's first column, and the type
     residual: Reg | None = None  # buffer
     scales: tuple[Reg, Reg] | None = None  # buffers of A's scales by row and B's by column
+    leaf: ResultLeaf | None = None  # what becomes of a product before the epilogue
 
 
 @dataclass
@@ -120,6 +122,7 @@ class TileStore:
         k, clipped = self.k, clipped or self.splits_gate
         row_address = k.v.alloc("C row offset")
         bias, scales = self._load_bias(clipped), self._load_scales(clipped)
+        self.of_rows, self.of_columns = self._load_leaf(clipped)
         self.inside = self._column_masks() if clipped else []
         self.cuts = clipped and self.stored > 1
         self.free = self.inputs.epilogue.scratch()
@@ -143,6 +146,7 @@ class TileStore:
         for slot in slots:
             k.v.free(*(reg for reg in slot if reg.count))
         k.v.free(row_address, self.spare, *self.free, *bias, *(reg for regs in scales for reg in regs))
+        k.v.free(*(reg for regs in (*self.of_rows.values(), *self.of_columns.values()) for reg in regs))
         k.s.free(*self.inside, *([self.cut, self.cut_block, self.rest] if self.cuts else []))
 
     def _slots(self, scaled: bool) -> list[tuple[Reg, ...]]:
@@ -219,6 +223,22 @@ class TileStore:
         k.s.free(limit)
         f32 = Elements(k, "f32", "f32")
         return rows, self._by_column("scale of B's column", inputs.scales[1], f32, clipped)
+
+    def _load_leaf(self, clipped: bool) -> tuple[dict[str, list[Reg]], dict[str, list[Reg]]]:
+        """Loads what the leaf on products takes: values of the lane's rows, and elements of its columns, by name."""
+        leaf, inputs = self.inputs.leaf, self.inputs
+        if leaf is None:
+            return {}, {}
+        f32 = Elements(self.k, "f32", "f32")
+        columns = {name: self._by_column(name, resource, f32, clipped) for name, resource in leaf.columns.items()}
+        return leaf.values.read(inputs.row, [row for _, _, row in self.acc.tile_rows()]), columns
+
+    def _apply_leaf(self, group: StoreGroup, elements: list[Reg]) -> None:
+        row = group.mt * (self.acc.per_atom // self.acc.words) + group.r
+        for w, element in enumerate(elements if self.inputs.leaf is not None else []):
+            given = {name: regs[row] for name, regs in self.of_rows.items()}
+            given |= {name: regs[group.block * self.wide + w] for name, regs in self.of_columns.items()}
+            self.inputs.leaf.apply(self.k, element, given)  # type: ignore[union-attr]  # the loop is empty without one
 
     # -- groups ----------------------------------------------------------------------------------
 
@@ -349,6 +369,7 @@ class TileStore:
                 k.emit(move, element[word], source[word], note=f"A·B: atom {group.mt}, element {group.r}")
             if self.inputs.exact:
                 k.v_cvt_f32_i32(element, element)
+        self._apply_leaf(group, elements)
         for element in elements:
             epilogue.scale(element)
         rows, columns = scales

@@ -9,6 +9,7 @@
     transpose.py        an operand transposed on its way to LDS
     staging.py          an operand's way from memory to fragments
     line_ring.py        the same way for 6-bit elements, by whole cache lines
+    expressions.py      expressions of leaves in f32
     activation_f64.py   silu and gelu in f64
     epilogue.py         alpha, beta, bias, activation
     elements.py         elements converted to the epilogue's type, and rounded back

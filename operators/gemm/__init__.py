@@ -1,6 +1,7 @@
 """C = activation(alpha * op(A) op(B) + beta * C + bias) + R.
 
     problem.py         sizes, types, storage, epilogue
+    leaves.py          expressions on tiles of A, rows' sums and products, of operators that are more than a GEMM
     limits.py          registers, LDS and bandwidth of a tiling, and their limits
     edges.py           time of loads that end with their rows
     cost.py            tiles as launches: their time

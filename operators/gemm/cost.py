@@ -133,13 +133,15 @@ def _lines(run: Any, step: int, line: int) -> Any:
 
 
 def _transpose_work(p: GemmProblem, t: Any) -> tuple[Any, Any]:
-    """Returns (registers of a step's operands that are transposed on their way to LDS, instructions that transpose them).
+    """Returns (registers of a step's operands that are transposed on their way to LDS, instructions that transpose them or compute
+    leaves).
 
     Both are summed over all lanes.
     """
     sides = ((p.trans_a, t.tile_m, p.element), (not p.trans_b, t.tile_n, p.element_b))
     words = [(side * t.tile_k * kind.bits / 32, _TRANSPOSED.get(kind.bits // 8, 0)) for across, side, kind in sides if across]
-    return sum(count for count, _ in words), sum(count * each for count, each in words)
+    leaves = 0 if p.leaves is None else t.tile_m * t.tile_k * p.leaves.instructions
+    return sum(count for count, _ in words), sum(count * each for count, each in words) + leaves
 
 
 def _code_lines(p: GemmProblem, d: HardwareDescriptor, t: Tiles, transposed: Any) -> Any:

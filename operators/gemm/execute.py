@@ -11,6 +11,7 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.compute import Array, Executor
 from simgpu.operators.gemm.epilogue import GemmArrays, epilogue
 from simgpu.operators.gemm.groups import parts
+from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, GemmViews, TiledComputation, WarpGemmNode
 from simgpu.operators.levels import Level
 
@@ -47,6 +48,11 @@ class GemmExecutor(Executor, root=TiledComputation):
             self.count(global_bytes=problem.epilogue_bytes)
         if self.accumulate == "problem":
             out = out.astype(numpy_dtype(problem.epilogue_type))
+        return self._epilogue(tree, problem, out, given)
+
+    @staticmethod
+    def _epilogue(tree: TiledComputation, problem: GemmProblem, out: Array, given: GemmArrays) -> Array:
+        """Returns C of the tree's window, from its products."""
         window = tree.views[2].index
         windows = {name: array[window] for name in ("c", "residual") if (array := getattr(given, name)) is not None}
         if given.bias is not None:

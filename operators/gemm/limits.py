@@ -7,6 +7,7 @@ from math import gcd
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
+from simgpu.operators.gemm.leaves import Leaves, staging_range, sum_range
 from simgpu.operators.gemm.problem import GATES, MX_BLOCK, NARROW, SCALE_BLOCK, GemmProblem
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
@@ -54,6 +55,9 @@ _ORDERING = 9  # registers for coordinates and scratch, while the tile's place i
 _SELECTORS = {1: 4, 2: 2}  # for an operand that is transposed on its way, by bytes of an element
 # types with the same layout in LDS as in memory if rows are contiguous: a lane has one element in a matrix instruction
 _LINES = ("f32", "f64")
+_LOAD_BYTES = 16  # most bytes of a lane's load
+# Registers of leaves in the largest tiles: a lane has at most eight loads of A, of at most two places in k.
+MOST_LOADS, MOST_PLACES = 8, 2
 _CONSTANTS = {"gelu": 8, "silu": 1}  # constants of an activation
 
 
@@ -148,7 +152,35 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
             RegisterRange("scales' addresses", "arch", MX_VGPRS),
         )
         lds += (LdsArray("MX scales", t.stages * 2 * MX_PITCH * scales),)
+    if problem.leaves is not None:
+        registers += leaf_registers(problem, problem.leaves, atom, t, threads)
     return ResourcePlan.of(descriptor, t.waves_m * t.waves_n, registers, lds, gemm_scalars(problem, descriptor, atom, t))
+
+
+def leaf_registers(problem: GemmProblem, leaves: Leaves, atom: MFMAAtom, t: Tiling, threads: int) -> tuple[RegisterRange, ...]:
+    """Returns the registers of leaves while the loop runs.
+
+    A lane has one number of each sum for each row of A that it stages, at most one a load. A load's k are those of the others, or
+    differ by whole lines of LDS; of each, a lane has as much of each vector as it loads of A, now and for the next tile.
+    """
+    row, each = problem.element.packed_bytes(t.tile_k), t.tile_m * problem.element.packed_bytes(t.tile_k) // threads
+    chunk = _power_in(problem.element.packed_bytes(t.warp_k) // atom.lane_groups)  # bytes of a read
+    loaded = min(chunk, _power_in(each))  # bytes of a load
+    loads = max(1, each // loaded)
+    places = min(loads, _divide_up(row, atom.lane_groups * chunk))
+    found = [RegisterRange(sum_range(name), "arch", loads) for name, _ in leaves.sums]
+    for name in leaves.vectors:
+        words = places * _divide_up(loaded, 4)
+        found += [RegisterRange(staging_range(name), "arch", words), RegisterRange(name, "arch", words)]
+        found.append(RegisterRange(f"{name} offsets", "arch", places))
+    if leaves.temporaries:
+        found.append(RegisterRange("leaves' temporaries", "arch", leaves.temporaries))
+    return tuple(found)
+
+
+def _power_in(nbytes: int) -> int:
+    """Returns the largest power of two, at most a load's 16, that divides a number of bytes."""
+    return min(nbytes & -nbytes, _LOAD_BYTES)
 
 
 def _mx_addresses(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> int:
@@ -233,12 +265,17 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
         "stages_and_steps": 2 + 2 * by_lines(problem, t) + (2 if problem.element.bits < 32 else 1) * len(across),
         "byte_selectors": sum(_selectors(problem.element.bytes, atoms) for atoms in across),
     }
+    columns_read = 0
+    if problem.leaves is not None:  # pointers, buffers with what their alignment costs, and the constants of rounding A
+        columns_read = len(problem.leaves.columns)
+        pointers += 2 * (len(problem.leaves.vectors) + columns_read)
+        loop["leaves"] = 4 * len(problem.leaves.vectors) + ALIGNMENT_SGPRS + rounding_sgprs(problem.dtype, descriptor.arch)
     constants = _CONSTANTS.get(GATES.get(problem.activation, problem.activation), 0)
     constants += rounding_sgprs(problem.dtype_c, descriptor.arch)
     columns = t.warp_n // atom.n
     adjacent = min(columns & -columns, 16 // dtype(problem.accumulator).bytes)  # columns of a lane that it stores at once
     # Lanes inside the view by groups of columns; lanes, block and elements of a group that the view's end cuts.
-    masks, buffers = 2 * (columns // adjacent) + 4 * (adjacent > 1), 4 * (1 + bias + residual + 2 * by_row)
+    masks, buffers = 2 * (columns // adjacent) + 4 * (adjacent > 1), 4 * (1 + bias + residual + 2 * by_row + columns_read)
     ending = buffers + masks + (0 if split else constants)  # it reuses the loop's registers
     if problem.scales == "block":
         loop["block_scales"] = 2

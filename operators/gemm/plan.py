@@ -206,7 +206,8 @@ class GemmPlan(Derivation):
         p = self.problem
         times = f"{p.batch} x " if p.batch > 1 else f"{p.groups} groups, " if p.groups else ""
         kind = p.dtype if p.dtype_b == p.dtype else f"{p.dtype} by {p.dtype_b}"
-        return f"gemm {times}{p.m}x{p.n}x{p.k} {kind} on {self.descriptor.name or self.descriptor.arch}"
+        name = "gemm" if p.leaves is None else p.leaves.name
+        return f"{name} {times}{p.m}x{p.n}x{p.k} {kind} on {self.descriptor.name or self.descriptor.arch}"
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -8,6 +8,7 @@ from math import prod
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import one_of, positive_dimension
+from simgpu.operators.gemm.leaves import Leaves
 
 GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}  # the activation that a gated one applies to even columns
 ACTIVATIONS = ("none", "relu", "gelu", "silu", *GATES)
@@ -167,6 +168,16 @@ class GemmProblem:
         return replace(self, m=-(-self.m // self.groups), batch=self.groups, groups=0) if self.groups else self
 
     @property
+    def leaves(self) -> Leaves | None:
+        """Leaves of an operator that is more than a product (`operators.fused`)."""
+        return None
+
+    @property
+    def splits(self) -> bool:
+        """True if several blocks may share a tile of C. Those of a group have no second pass, and leaves need whole rows."""
+        return not self.groups and self.leaves is None
+
+    @property
     def columns_c(self) -> int:
         """Columns of C: n, or n/2 for a gated activation."""
         return self.n // 2 if self.activation in GATES else self.n
@@ -244,20 +255,25 @@ class GemmProblem:
 
     @property
     def epilogue_bytes(self) -> int:
-        """Bytes of C (twice if beta reads it), the residual, the bias and the scales."""
+        """Bytes of C (twice if beta reads it), the residual, the bias, the scales, and the leaves' columns."""
         c = self.batch * self.m * self.columns_c * (1 + (self.beta != 0) + self.residual) * dtype(self.dtype_c).bytes
         size = dtype(self.dtype_scale).bytes
         of_a, of_b = (size * self.batch * prod(shape) for shape in self.scale_shapes or ((0,), (0,)))
         groups = max(1, self.groups)
-        return c + groups * (self.n * self.bias * dtype(self.dtype_addend).bytes + of_b) + of_a
+        columns = 0 if self.leaves is None else len(self.leaves.columns) * self.n * dtype("f32").bytes
+        return c + columns + groups * (self.n * self.bias * dtype(self.dtype_addend).bytes + of_b) + of_a
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of one k of the leaves' vectors."""
+        return 0 if self.leaves is None else len(self.leaves.vectors) * self.element.bytes
 
     @property
     def bytes_once(self) -> int:
-        """Bytes if every element of A and B crosses memory once, plus `epilogue_bytes`."""
+        """Bytes if every element of A, B and the leaves' vectors crosses memory once, plus `epilogue_bytes`."""
         weights = max(1, self.groups) * self.k * self.n
-        return (
-            self.batch * (self.element.packed_bytes(self.m * self.k) + self.element_b.packed_bytes(weights)) + self.epilogue_bytes
-        )
+        products = self.batch * (self.element.packed_bytes(self.m * self.k) + self.element_b.packed_bytes(weights))
+        return products + self.k * self.vector_bytes + self.epilogue_bytes
 
 
 def panels(n: int, k: int, kind: str) -> tuple[int, int, int]:

@@ -52,7 +52,7 @@ def gemm(
         return np.concatenate([gemm(one, **its.arrays, arch=arch) for one, its in parts(problem, given)])
     given = given.map(_wide)
     product = np.matmul(*given.factors(problem))
-    return _limit(problem, epilogue(problem, product, given), arch)
+    return limit(problem, epilogue(problem, product, given), arch)
 
 
 @may_be_nan
@@ -113,15 +113,17 @@ def gemm_error_bound(
         bound = bound + factor * (p.k + 2) * 2.0**-126
     if step:
         bound = bound + (factor * p.k + 8) * (SMALLEST_F64 if p.dtype == "f64" else SMALLEST_F32)
-    return _bound_after_activation(p, given, np.asarray(bound), sums + extra, step, arch)
+    product = None if p.dtype_c == p.epilogue_type else np.matmul(*given.factors(p))
+    return bound_after_activation(p, given, product, np.asarray(bound), sums + extra, step, arch)
 
 
-def _bound_after_activation(
-    p: GemmProblem, given: GemmArrays, bound: Array, size: Array, step: float, arch: str
+def bound_after_activation(
+    p: GemmProblem, given: GemmArrays, product: Array | None, bound: Array, size: Array, step: float, arch: str
 ) -> NDArray[np.float64]:
     """Returns the bound after activation, residual, scale and rounding to C's type.
 
-    bound, size: bounds on the error and on the magnitude of the activation's argument. step: roundoff of the epilogue.
+    product: what the epilogue takes, in float64; None if C is not rounded. bound, size: bounds on the error and on the magnitude of
+    the activation's argument. step: roundoff of the epilogue.
     """
     kind = GATES.get(p.activation, p.activation)
     unit, slope = (2.0**-53 if p.dtype == "f64" else UNIT_F32), SLOPES.get(kind, 1.0)
@@ -137,9 +139,9 @@ def _bound_after_activation(
         bound = bound + 2 * step * size
     if p.scale_c != 1:
         bound = (bound + 2 * step * size) * abs(p.scale_c)
-    if p.dtype_c == p.epilogue_type:
+    if product is None or p.dtype_c == p.epilogue_type:
         return np.asarray(bound)
-    value = epilogue(p, np.matmul(*given.factors(p)), given)
+    value = epilogue(p, product, given)
     return np.asarray(Rounding.of(p.dtype_c, arch).bound(value, bound))
 
 
@@ -147,6 +149,6 @@ def _wide(array: Array) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
-def _limit(p: GemmProblem, x: Array, arch: str) -> NDArray[np.float64]:
+def limit(p: GemmProblem, x: Array, arch: str) -> NDArray[np.float64]:
     """Returns x limited to the range of C's type."""
     return np.asarray(x if p.dtype_c == p.epilogue_type else Rounding.of(p.dtype_c, arch).limit(x))

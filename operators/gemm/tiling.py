@@ -39,8 +39,11 @@ from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators.cost import KernelCost
 from simgpu.operators.gemm.cost import Tiles, gemm_cost, step_clocks
+from simgpu.operators.gemm.leaves import Leaves
 from simgpu.operators.gemm.limits import (
     ADDRESS_VGPRS,
+    MOST_LOADS,
+    MOST_PLACES,
     MX_PITCH,
     MX_TEMPORARY_VGPRS,
     MX_VGPRS,
@@ -63,7 +66,8 @@ from simgpu.operators.gemm.sides import SideLimits, Sides, answers, even_side
 from simgpu.operators.resources import Constraint
 from simgpu.operators.split import TOLERANCE, Reduction, price
 
-_LANE_BYTES = 128  # most bytes of one operand that a lane stages: eight 128-bit loads
+_LANE_LOAD = 16  # bytes of a lane's 128-bit load
+_LANE_BYTES = 128  # most bytes of one operand that a lane stages: MOST_LOADS such loads
 WORD = 4  # bytes of a register
 _LONGEST = 256  # most elements of a side, for a wave's masks and addresses
 
@@ -150,7 +154,7 @@ def _price(
     ]
     price([work for _, work in works])
     for tiling, work in works:
-        yield tiling if problem.groups else replace(tiling, split_k=work.split()), work
+        yield replace(tiling, split_k=work.split()) if problem.splits else tiling, work
 
 
 def _steps(
@@ -219,12 +223,11 @@ def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tili
 def tiling_rows(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> tuple[Constraint, ...]:
     """Returns diagnostic rows that compare a tile's estimated time with two limits.
 
-    One K step is compared with the matrix units, the whole kernel with the CUs. Grouped products have no split, so no split
-    row.
+    One K step is compared with the matrix units, the whole kernel with the CUs. A problem that does not split has no split row.
     """
     work, clocks = gemm_reduction(problem, descriptor, t), step_clocks(problem, descriptor, t)
     rows = work.time_rows(t.split_k, "K", clocks, "of a K step")
-    return tuple(row for row in rows if row.name != "split of K") if problem.groups else rows
+    return rows if problem.splits else tuple(row for row in rows if row.name != "split of K")
 
 
 def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> SideLimits:
@@ -242,7 +245,7 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> SideLimit
     elif 6 in (problem.element.bits, problem.element_b.bits):
         of_atoms *= 2
     per_side, per_area = of_atoms + (2 + staged) * unit_bytes // 1024, unit * unit * dtype(problem.accumulator).registers // 256
-    fixed = ADDRESS_VGPRS + TEMPORARY_VGPRS
+    fixed = ADDRESS_VGPRS + TEMPORARY_VGPRS + (0 if problem.leaves is None else _largest_leaves(problem.leaves))
     if problem.scales == "mx":
         step = mx_scale_bytes(t)
         lds, fixed = lds - t.stages * 2 * MX_PITCH * step, ADDRESS_VGPRS + MX_TEMPORARY_VGPRS + 2 * step // WORD + MX_VGPRS
@@ -258,6 +261,12 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> SideLimit
             longest, "ArchVGPR", per_area, problem.trans_a * (beside - 2),
         )  # fmt: skip
     return SideLimits(unit, lds // lds_bytes, arch // per_side, acc // per_area, total, per_side, per_area, longest)
+
+
+def _largest_leaves(leaves: Leaves) -> int:
+    """Returns the registers of leaves in the largest tiles (`limits.leaf_registers`)."""
+    each = MOST_PLACES * (2 * _LANE_LOAD // WORD + 1)
+    return len(leaves.sums) * MOST_LOADS + len(leaves.vectors) * each + leaves.temporaries
 
 
 def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> str:

@@ -12,7 +12,8 @@ def gemm_counters(plan: GemmPlan) -> Counters:
     """Returns the counters of a GEMM in closed form.
 
     A is read once per column of blocks, B once per row of blocks; from LDS, once per column or row of waves. A split K writes and
-    reads a partial C for each part. A grouped product counts as if its groups had the same number of rows.
+    reads a partial C for each part. Leaves read their vectors once per block. A grouped product counts as if its groups had the
+    same number of rows.
 
     >>> from simgpu import operators
     >>> operators.gemm_counters(operators.TiledComputation(256, 256, 256, target="mi300x").plan)
@@ -26,7 +27,7 @@ def gemm_counters(plan: GemmPlan) -> Counters:
     return Counters(
         flops=p.flops,
         hbm_bytes=p.bytes_once,
-        global_bytes=staged + partial + p.epilogue_bytes,
+        global_bytes=staged + partial + p.epilogue_bytes + gx * gy * p.k * p.vector_bytes,
         lds_write_bytes=staged,
         lds_read_bytes=times
         * (of_a.packed_bytes(p.k * p.m * -(-p.n // plan.warp_n)) + of_b.packed_bytes(p.k * p.n * -(-p.m // plan.warp_m))),

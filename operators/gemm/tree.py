@@ -73,7 +73,7 @@ class WarpGemmNode(_GemmNode):
 
     def child(self, axes: Axes) -> AtomHint:
         """Returns the node of an atom."""
-        return AtomHint(self.plan, _views(axes))
+        return AtomHint(self.plan, views_of(axes))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the warp tile and how the block divides into warps."""
@@ -102,11 +102,11 @@ class BlockGemmNode(_GemmNode):
 
     def steps(self) -> Iterator[GemmViews]:
         """Yields the views of the K steps that are staged in LDS, tile_k at a time."""
-        return map(_views, self.windows(self.loops[:1]))
+        return map(views_of, self.windows(self.loops[:1]))
 
     def child(self, axes: Axes) -> WarpGemmNode:
         """Returns the node of a wave's part of a K slice."""
-        return WarpGemmNode(self.plan, _views(axes))
+        return WarpGemmNode(self.plan, views_of(axes))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the block tile of one K step, its LDS, its K loop."""
@@ -167,9 +167,13 @@ class TiledComputation(Root):
         )  # fmt: skip
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         self.derivation: GemmPlan = plan_gemm(self.problem, self.descriptor, policy)
-        p = self.problem
+        self.extents = self.whole(self.problem)
+
+    @staticmethod
+    def whole(p: GemmProblem) -> Axes:
+        """Returns the axes of a problem."""
         sizes = {**({"batch": p.batch} if p.batch > 1 else {}), "m": p.m, "n": p.n, "k": p.k}
-        self.extents = {axis: Extent.whole(size) for axis, size in sizes.items()}
+        return {axis: Extent.whole(size) for axis, size in sizes.items()}
 
     @classmethod
     def of(cls, problem: GemmProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> TiledComputation:
@@ -195,7 +199,7 @@ class TiledComputation(Root):
     @property
     def views(self) -> GemmViews:  # type: ignore[override]
         """Windows of op(A), op(B) and C."""
-        return _views(self.extents)
+        return views_of(self.extents)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -203,11 +207,11 @@ class TiledComputation(Root):
 
         Rows of a grouped product are unknown before the launch; its tree is cut as if all rows were one group.
         """
-        return self.derivation.grid if self.problem.groups else (self.trips("n"), self.trips("m"))
+        return self.derivation.grid if self.derivation.problem.groups else (self.trips("n"), self.trips("m"))
 
     def child(self, axes: Axes) -> BlockGemmNode:
         """Returns the node of a block."""
-        return BlockGemmNode(self.derivation, _views(axes))
+        return BlockGemmNode(self.derivation, views_of(axes))
 
     def fitted(self, nest: Nest) -> GemmPlan:
         """Returns the plan of other tiles, as near to the loops as a kernel can be."""
@@ -215,7 +219,7 @@ class TiledComputation(Root):
 
     def whole_only(self, axis: str) -> str:
         """Returns the reason why an axis cannot be clipped: an array other than A, B and C that it is the length of."""
-        p = self.problem
+        p = self.derivation.problem
         if p.groups:
             return "its groups divide all of them"
         if p.scales not in ("none", "tensor"):
@@ -226,7 +230,7 @@ class TiledComputation(Root):
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the header and the device's loop nest."""
-        plan, p = self.derivation, self.problem
+        plan, p = self.derivation, self.derivation.problem
         gx, gy = self.grid
         extra = "".join(f"{count}x" for count in (p.batch, plan.split_k) if count > 1)
         also = "".join(f", {name} in {count}" for name, count in (("batch", p.batch), ("part of K", plan.split_k)) if count > 1)
@@ -269,6 +273,7 @@ def _expression(problem: GemmProblem) -> str:
     return text if problem.dtype_c == problem.accumulator else f"{problem.dtype_c}({text})"
 
 
-def _views(axes: Axes) -> GemmViews:
+def views_of(axes: Axes) -> GemmViews:
+    """Returns the windows of op(A), op(B) and C."""
     m, n, k, outer = axes["m"], axes["n"], axes["k"], (axes["batch"],) if "batch" in axes else ()
     return View("A", m, k, outer), View("B", k, n, outer), View("C", m, n, outer)

@@ -41,7 +41,8 @@ def add_operator_options(
     more: adds the verb's own options; kernels: the verb accepts kernels other than the tree's; required: an OP must be named.
     """
     add_json_option(parser)
-    made = parser.add_subparsers(dest="op", metavar="OP", required=required, parser_class=type(parser))
+    text = "an operator, or a Python file with OPERATORS (simgpu help extending)"
+    made = parser.add_subparsers(dest="op", metavar="OP", required=required, parser_class=type(parser), help=text)
 
     def add(word: str, operator: Operator) -> None:
         sub = made.add_parser(word, help=operator.summary, description=operator.summary)

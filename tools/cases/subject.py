@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 REPLAYS = ("debug", "why")  # verbs that run a launch again, in weak or late mode if the launch was
-WHAT = "a code object, assembly, a folder that kerncap captured, a Triton script, or an operator"
+WHAT = "a code object, assembly, a folder that kerncap captured, a Triton script, a Python file with OPERATORS, or an operator"
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@
     conv2d.py     convolution
     softmax.py    softmax
     attention.py  attention, fused and not
+    fused.py      an operator from a class that derives from FusedGemm
     table.py      modules to operators, by name or by file
 """
 

@@ -1,4 +1,4 @@
-"""Operators by name, and from files: a module's `OPERATORS`."""
+"""Operators by name, and from files: a module's `OPERATORS` are Operators, or classes that derive from FusedGemm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from types import ModuleType
 import numpy as np
 
 from simgpu.hardware.errors import SimError
+from simgpu.operators import FusedGemm
 from simgpu.operators.tree import Root
+from simgpu.tools.cases.operators.fused import fused_operator
 from simgpu.tools.cases.operators.operator import Operator
 from simgpu.tools.cases.sources import operator_path
 from simgpu.tools.cases.workload import Workload
@@ -20,19 +22,21 @@ from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.shared.inputs import Inputs
 
 _HERE = "simgpu.tools.cases.operators"
-BUILT_IN = (f"{_HERE}.gemm", f"{_HERE}.conv2d", f"{_HERE}.softmax", f"{_HERE}.attention")
+BUILT_IN = (f"{_HERE}.gemm", f"{_HERE}.conv2d", f"{_HERE}.softmax", f"{_HERE}.attention", "simgpu.operators.rmsnorm_gemm")
 
 
 def operators_of(module: ModuleType, where: str) -> dict[str, Operator]:
     """Returns a module's operators by name. UsageError, which begins with `where`, if its OPERATORS are none."""
     given = getattr(module, "OPERATORS", None)
     if given is None:
-        raise UsageError(f"{where} has no OPERATORS: end it with OPERATORS = (Operator(...),); see `simgpu help extending`")
+        raise UsageError(f"{where} has no OPERATORS: end it with OPERATORS = (YourClass,); see `simgpu help extending`")
     found: dict[str, Operator] = {}
     for entry in given if isinstance(given, (tuple, list)) else (given,):
+        if isinstance(entry, type) and issubclass(entry, FusedGemm):
+            entry = fused_operator(entry)
         if not isinstance(entry, Operator):
             said = entry.__name__ if isinstance(entry, type) else repr(entry)
-            raise UsageError(f"{where}: OPERATORS has {said}: give Operators")
+            raise UsageError(f"{where}: OPERATORS has {said}: give classes that derive from FusedGemm, or Operators")
         if entry.name in found:
             raise UsageError(f"{where}: OPERATORS has two named {entry.name}: give each a name of its own")
         found[entry.name] = entry

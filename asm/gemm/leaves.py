@@ -1,0 +1,305 @@
+"""Leaves of a GEMM (`operators.gemm.leaves`): on the tiles of A on their way to LDS, on a row's sums, and on the products.
+
+A work-item applies the leaves to the chunks of A that it holds, right before it writes them to LDS. A vector's elements at these k
+are loaded with the chunks of A: into one set of registers for the next tile, which is copied to another when that tile is written.
+
+After the loop, the parts of a row's sums go through LDS to the work-item of that row's number. It adds them in order, so that
+results do not depend on the waves' timing, computes the row's values and leaves them in LDS, where the store finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.expressions import Computation
+from simgpu.asm.parts.integer_math import log2, vector_divmod
+from simgpu.asm.parts.lanes import Narrowing, unpack
+from simgpu.asm.parts.lds_tile import TileLayout
+from simgpu.asm.parts.staging import Staging, StagingUnit
+from simgpu.hardware.errors import ResourceError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.expressions import Value
+from simgpu.operators.gemm.leaves import ELEMENT, PRODUCT, Leaves, row_value, staging_range, sum_range
+from simgpu.operators.gemm.plan import GemmPlan
+
+TOGETHER = 4  # parts of a sum that a work-item reads at once
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where a work-item's loads of A lie: rows, whose sums it has parts of, and k, of which it needs the vectors."""
+
+    layout: TileLayout
+
+    def _groups(self, axis: int) -> list[int]:
+        """Returns for each load the number of the first load whose rows (axis 0) or k (1) are the same in all work-items."""
+        layout, threads = self.layout, np.arange(self.layout.threads)
+        known: dict[bytes, int] = {}
+        return [known.setdefault(layout.staged_element(threads, load)[axis].tobytes(), load) for load in range(layout.loads)]
+
+    @cached_property
+    def sum_of(self) -> list[int]:
+        """For each load, the number of its sum."""
+        return self._numbered(self._groups(0))
+
+    @cached_property
+    def place_of(self) -> list[int]:
+        """For each load, the number of its place in k."""
+        return self._numbered(self._groups(1))
+
+    @cached_property
+    def first_of_place(self) -> list[int]:
+        """For each place in k, its first load."""
+        return [self.place_of.index(place) for place in range(max(self.place_of) + 1)]
+
+    @staticmethod
+    def _numbered(firsts: list[int]) -> list[int]:
+        order = sorted(set(firsts))
+        return [order.index(first) for first in firsts]
+
+    @property
+    def sums(self) -> int:
+        """Sums of a work-item."""
+        return max(self.sum_of) + 1
+
+    @property
+    def parts(self) -> int:
+        """Parts of the sum of each row."""
+        return self.sums * self.layout.threads // self.layout.rows
+
+
+class VectorStaging(Staging):
+    """The elements of a vector at the k of A's chunks, in registers: `staged` for the next tile, `current` for this one."""
+
+    def __init__(self, k: KernelBuilder, name: str, pointer: Reg, a: MappedStaging) -> None:
+        self.k, self.layout, self.bits, self.length, self.name = k, a.layout, 0, a.length, name
+        self.resource, self.write_key_of_a = k.s.alloc(f"{name} buffer", 4), a.write_key
+        self.read_addresses, self.transposition, self.step = (), None, a.step
+        raw_buffer(k, self.resource, pointer, (0, 0), name)
+        loads = a.parts.first_of_place
+        words = len(loads) * a.layout.unit_words
+        self.staged, self.current = k.array(staging_range(name), words), k.array(name, words)
+        offsets = k.array(f"{name} offsets", len(loads))
+        self.units = []
+        for number, load in enumerate(loads):
+            unit = a.units[load]
+            k.v_add_u32(offsets[number], unit.k_step, unit.k)
+            k.v_lshlrev_b32(offsets[number], log2(a.layout.element), offsets[number])
+            self.units.append(StagingUnit(unit.row, unit.k, 0, unit.k_step, offsets[number]))
+        self.taken = (self.staged, self.current, offsets)
+
+    @property
+    def write_key(self) -> tuple[object, ...]:
+        return self.write_key_of_a
+
+    def writes(self, address: Reg) -> list[Callable[[], None]]:
+        """Returns calls, one a place in k, that make the loaded elements the current ones."""
+        return [partial(self._take, number) for number in range(len(self.units))]
+
+    def _take(self, number: int) -> None:
+        for word in range(number * self.layout.unit_words, (number + 1) * self.layout.unit_words):
+            self.k.v_mov_b32(self.current[word], self.staged[word], note=f"{self.name} of this tile")
+
+    def fragments(self, turn: int) -> list[Any]:
+        """Returns nothing: matrix instructions do not read a vector."""
+        return []
+
+    def release(self) -> None:
+        self.k.v.free(*self.taken, listed=True)
+        self.k.s.free(self.resource, listed=True)
+
+
+class MappedStaging(Staging):
+    """Staging of A with leaves: sums grow and elements are mapped right before a chunk is written to LDS."""
+
+    def __init__(self, *given: Any, leaves: Leaves, pointers: dict[str, Reg], dtype: str, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.leaves, self.pointers, self.dtype, self.parts = leaves, pointers, dtype, Parts(self.layout)
+        self.vectors: list[VectorStaging] = []
+        self.sums = [self.k.array(sum_range(name), self.parts.sums) for name, _ in leaves.sums]
+        for number in range(self.parts.sums):
+            for array in self.sums:
+                self.k.v_mov_b32(array[number], 0)
+        self.narrowing = Narrowing(self.k, dtype) if self.layout.element < WORD else None
+
+    def prepare_loads(self) -> None:
+        """Emits the offsets of A, then the vectors' buffers and offsets."""
+        super().prepare_loads()
+        self.vectors = [VectorStaging(self.k, name, self.pointers[name], self) for name in self.leaves.vectors]
+
+    def writes(self, address: Reg) -> list[Callable[[], None]]:
+        """Returns calls that apply the leaves to a chunk and write it to LDS."""
+        return [partial(self._map_and_write, load, write) for load, write in enumerate(super().writes(address))]
+
+    def _map_and_write(self, load: int, write: Callable[[], None]) -> None:
+        data = self._target(load, 0, 0, self.layout.vec)
+        first = self.parts.place_of[load] * self.layout.unit_words
+        for word in range(data.count):
+            held = [data[word], *(vector.current[first + word] for vector in self.vectors)]
+            if self.narrowing is None:
+                self._element(load, held, data[word])
+            else:
+                self._pair(load, held, data[word])
+        write()
+
+    def _element(self, load: int, held: Sequence[Reg], target: Reg) -> None:
+        """Applies the leaves to one element. held: f32 registers of A's and the vectors'."""
+        k, multiplied = self.k, self.leaves.multiplied
+        summands = [_factors(value) for _, value in self.leaves.sums]
+        given = dict(zip((ELEMENT, *self.leaves.vectors), held, strict=True))
+        work = Computation(k, [*(one for summand in summands for one in summand), multiplied], given)
+        for summand, sums in zip(summands, self.sums, strict=True):
+            total, found = sums[self.parts.sum_of[load]], [work.value(one) for one in summand]
+            if len(found) == 2:
+                k.v_fmac_f32(total, *found)
+            else:
+                k.v_add_f32(total, found[0], total)
+            for one in summand:
+                work.done(one)
+        if self.leaves.maps:
+            work.register(multiplied, target)
+
+    def _pair(self, load: int, held: Sequence[Reg], target: Reg) -> None:
+        """Applies the leaves to the two elements of a register. held: packed registers of A's and the vectors'."""
+        k = self.k
+        pairs = [(k.v.alloc("low"), k.v.alloc("high")) for _ in held]
+        for packed, (low, high) in zip(held, pairs, strict=True):
+            unpack(k, self.dtype, low, high, packed)
+        for half in range(2):
+            self._element(load, [pair[half] for pair in pairs], pairs[0][half])
+        if self.leaves.maps:
+            assert self.narrowing is not None
+            scratch = k.v.alloc("rounding")
+            self.narrowing.pack(target, *pairs[0], scratch)
+            k.v.free(scratch)
+        k.v.free(*(each for pair in pairs for each in pair))
+
+    def release(self) -> None:
+        super().release()
+        if self.narrowing is not None:
+            self.k.s.free(*self.narrowing.constants, listed=True)
+
+
+def _factors(value: Value) -> tuple[Value, ...]:
+    """Returns the two factors of a summand that is a product, which one instruction adds; else the summand."""
+    both = value.op == "multiply" and all(one.op != "constant" for one in value.operands)
+    return value.operands if both else (value,)
+
+
+class RowValues:
+    """A row's values, computed from its sums: `emit` after the loop, `read` by each lane for the rows of its products."""
+
+    def __init__(self, k: KernelBuilder, plan: GemmPlan, leaves: Leaves, staging: MappedStaging) -> None:
+        self.k, self.rows, self.leaves, self.staging = k, plan.tile_m, leaves, staging
+        layout, parts = staging.layout, staging.parts
+        need = max(parts.sums * layout.threads, len(leaves.row_values) * self.rows) * WORD
+        if leaves.sums and need > plan.resources.lds_bytes:
+            raise ResourceError(
+                f"{leaves.name}: rows' sums take {need} bytes of LDS, the tiles leave {plan.resources.lds_bytes}: use larger tiles"
+            )
+
+    def emit(self) -> None:
+        """Emits the exchange of the sums and the rows' values. All of LDS is free; afterwards the values are at its start."""
+        k, leaves = self.k, self.leaves
+        if not leaves.sums:
+            return
+        k.comment("leaves: parts of a row's sums to the work-item of its number, and back as the row's values")
+        addresses, own = self._addresses(), k.v.alloc("parts of the own row")
+        k.v_mul_u32_u24(own, self.staging.parts.parts * WORD, k.work_item)
+        limit = k.s.alloc("rows")
+        k.s_movk_i32(limit, self.rows)
+        k.v_cmp_gt_i32("vcc", limit, k.work_item)
+        mine = k.s.alloc("lanes with a row", 2)
+        k.s_mov_b64(mine, "vcc")
+        totals = []
+        for sums in self.staging.sums:
+            k.s_barrier(note="LDS is free")
+            for number, address in enumerate(addresses):
+                k.ds_write_b32(address, sums[number])
+            k.s_barrier(note="a sum's parts are in LDS")
+            k.v.free(sums, listed=True)
+            totals.append(self._total(own, mine))
+        k.s_barrier(note="the parts are read")
+        self._values(dict(zip((name for name, _ in leaves.sums), totals, strict=True)), mine)
+        k.s_barrier(note="the rows' values are in LDS")
+        k.v.free(*addresses, own, *totals)
+        k.s.free(limit, mine)
+
+    def _addresses(self) -> list[Reg]:
+        """Returns the LDS addresses of the parts that a work-item has: those of a row are adjacent."""
+        k, layout, parts, found = self.k, self.staging.layout, self.staging.parts, []
+        units = layout.row_chunks * layout.chunk // layout.vec  # of a row, in a line of LDS
+        most = layout.loads * layout.threads
+        for number in range(parts.sums):
+            index = k.v.alloc("unit")
+            k.v_add_u32(index, number * layout.threads, k.work_item)
+            line, unit = vector_divmod(k, index, units, most, "unit of the row")
+            block, row = vector_divmod(k, line, layout.rows, most, "row")
+            k.v_mul_u32_u24(block, units, block)
+            k.v_add_u32(block, block, unit)
+            k.v_mad_u32_u24(index, row, parts.parts, block)
+            k.v_lshlrev_b32(index, log2(WORD), index)
+            k.v.free(line, unit, block, row)
+            found.append(index)
+        return found
+
+    def _total(self, own: Reg, mine: Reg) -> Reg:
+        """Returns a VGPR with the sum of the own row, its parts added in order."""
+        k, count = self.k, self.staging.parts.parts
+        total = k.v.alloc("sum of a row")
+        k.s_mov_b64("exec", mine, note="work-items with a row")
+        for first in range(0, count, TOGETHER):
+            taken = [k.v.alloc("part") for _ in range(min(TOGETHER, count - first))]
+            for place, part in enumerate(taken, first):
+                k.ds_read_b32(part, own, offset=place * WORD)
+            for place, part in enumerate(taken, first):
+                k.v_add_f32(total, part, total) if place else k.v_mov_b32(total, part)
+            k.v.free(*taken)
+        k.s_mov_b64("exec", -1)
+        return total
+
+    def _values(self, totals: dict[str, Reg], mine: Reg) -> None:
+        k, values = self.k, self.leaves.row_values
+        address = k.v.alloc("address of the row's values")
+        k.v_lshlrev_b32(address, log2(WORD), k.work_item)
+        k.s_mov_b64("exec", mine)
+        work = Computation(k, values, totals)
+        for number, value in enumerate(values):
+            result = work.value(value)
+            k.ds_write_b32(address, result, offset=number * self.rows * WORD, note=f"{value}")
+            work.done(value)
+        k.s_mov_b64("exec", -1)
+        k.v.free(address)
+
+    def read(self, first: Reg, rows: Sequence[int]) -> dict[str, list[Reg]]:
+        """Returns each row value of a lane's rows, by its argument's name. first: VGPR, the first of `rows` that the lane has."""
+        k, address = self.k, self.k.v.alloc("address of rows' values")
+        k.v_lshlrev_b32(address, log2(WORD), first)
+        found: dict[str, list[Reg]] = {}
+        for number, value in enumerate(self.leaves.row_values):
+            registers = found[row_value(number)] = [k.v.alloc("row value") for _ in rows]
+            for row, register in zip(rows, registers, strict=True):
+                k.ds_read_b32(register, address, offset=(number * self.rows + row) * WORD, note=f"{value}, row {row}")
+        k.v.free(address)
+        return found
+
+
+@dataclass(frozen=True)
+class ResultLeaf:
+    """The leaf on products, for the store."""
+
+    values: RowValues
+    columns: dict[str, Reg]  # buffers at the tile's first column
+
+    def apply(self, k: KernelBuilder, product: Reg, given: dict[str, Reg]) -> None:
+        """Emits product = result. given: row values and columns of its row and column."""
+        result = self.values.leaves.result_of_row
+        Computation(k, [result], {PRODUCT: product, **given}).register(result, product)

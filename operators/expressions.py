@@ -1,0 +1,193 @@
+"""Elementwise arithmetic that is written once: executed with numpy, bounded, and emitted as f32 instructions.
+
+A function of a tree's leaves is called once, with a Value for each argument (`trace`). What it returns is a small graph of
+operations. `evaluate` computes the graph in an arithmetic: one function for each operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from simgpu.hardware.errors import LaunchError
+
+Number = int | float
+SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+FUNCTIONS = ("maximum", "minimum", "absolute", "sqrt", "rsqrt", "exp")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number of each element: an argument (`name`), a constant, or an operation on others.
+
+    >>> from simgpu.operators.expressions import Value, rsqrt
+    >>> squares = Value("argument", name="squares")
+    >>> print(rsqrt(squares / 64 + 1e-5))
+    rsqrt(squares / 64 + 1e-05)
+    """
+
+    op: str  # argument, constant, one of SYMBOLS or of FUNCTIONS
+    operands: tuple[Value, ...] = ()
+    name: str = ""  # of an argument
+    constant: float = 0.0
+
+    __array_ufunc__ = None  # an array on the left leaves the operation to Value, which refuses it
+
+    def __add__(self, other: Value | Number) -> Value:
+        return _apply("add", self, other)
+
+    def __radd__(self, other: Value | Number) -> Value:
+        return _apply("add", other, self)
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return _apply("subtract", self, other)
+
+    def __rsub__(self, other: Value | Number) -> Value:
+        return _apply("subtract", other, self)
+
+    def __mul__(self, other: Value | Number) -> Value:
+        return _apply("multiply", self, other)
+
+    def __rmul__(self, other: Value | Number) -> Value:
+        return _apply("multiply", other, self)
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        return _apply("divide", self, other)
+
+    def __rtruediv__(self, other: Value | Number) -> Value:
+        return _apply("divide", other, self)
+
+    def __neg__(self) -> Value:
+        return _apply("subtract", 0.0, self)
+
+    def __abs__(self) -> Value:
+        return _apply("absolute", self)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a leaf has no value yet, so it cannot decide an `if`: use maximum and minimum")
+
+    def __float__(self) -> NoReturn:
+        raise TypeError(f"a leaf is no float: use {', '.join(FUNCTIONS)} of simgpu.operators.expressions, not math or numpy")
+
+    def __str__(self) -> str:
+        return _text(self)[0]
+
+
+def _apply(op: str, *operands: Value | Number) -> Value:
+    return Value(op, tuple(one if isinstance(one, Value) else _constant(one) for one in operands))
+
+
+def _constant(number: object) -> Value:
+    if isinstance(number, bool) or not isinstance(number, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{type(number).__name__} {number!r} is no number and no leaf's argument")
+    return Value("constant", constant=float(number))
+
+
+def maximum(x: Value | Number, y: Value | Number) -> Value:
+    """Returns the larger of two values."""
+    return _apply("maximum", x, y)
+
+
+def minimum(x: Value | Number, y: Value | Number) -> Value:
+    """Returns the smaller of two values."""
+    return _apply("minimum", x, y)
+
+
+def absolute(x: Value | Number) -> Value:
+    """Returns |x|."""
+    return _apply("absolute", x)
+
+
+def sqrt(x: Value | Number) -> Value:
+    """Returns the square root."""
+    return _apply("sqrt", x)
+
+
+def rsqrt(x: Value | Number) -> Value:
+    """Returns 1 / sqrt(x), which is one instruction."""
+    return _apply("rsqrt", x)
+
+
+def exp(x: Value | Number) -> Value:
+    """Returns e to the power x."""
+    return _apply("exp", x)
+
+
+def _text(value: Value) -> tuple[str, int]:
+    """Returns a value's text, and how strongly its outermost operation binds."""
+    if value.op == "argument":
+        return value.name, 3
+    if value.op == "constant":
+        return f"{value.constant:g}", 3
+    if value.op in FUNCTIONS:
+        return f"{value.op}({', '.join(_text(one)[0] for one in value.operands)})", 3
+    strength = 1 if value.op in ("add", "subtract") else 2
+    (left, of_left), (right, of_right) = (_text(one) for one in value.operands)
+    left = left if of_left >= strength else f"({left})"
+    right = right if of_right > strength or (of_right == strength and value.op in ("add", "multiply")) else f"({right})"
+    return f"{left} {SYMBOLS[value.op]} {right}", strength
+
+
+def trace(where: str, function: Callable[..., Any], names: Sequence[str]) -> Any:
+    """Returns what `function` returns for one Value of each name.
+
+    LaunchError, which begins with `where`, if the function takes other arguments or does what a Value cannot.
+    """
+    try:
+        return function(**{name: Value("argument", name=name) for name in names})
+    except Exception as error:  # whatever a user's function raises
+        raise LaunchError(f"{where}({', '.join(names)}): {error}") from None
+
+
+def operations(*values: Value) -> Iterator[Value]:
+    """Yields the graph's distinct operations, operands first."""
+    seen: set[Value] = set()
+
+    def visit(value: Value) -> Iterator[Value]:
+        if value in seen or value.op in ("argument", "constant"):
+            return
+        seen.add(value)
+        for one in value.operands:
+            yield from visit(one)
+        yield value
+
+    for value in values:
+        yield from visit(value)
+
+
+def arguments(value: Value) -> set[str]:
+    """Returns the names of the arguments that a value depends on."""
+    return {value.name} if value.op == "argument" else {name for one in value.operands for name in arguments(one)}
+
+
+def evaluate(value: Value, given: Mapping[str, Any], arithmetic: Mapping[str, Callable[..., Any]]) -> Any:
+    """Returns a value for arguments `given`.
+
+    arithmetic: a function for each operation, and one for "constant".
+
+    >>> from simgpu.operators.expressions import NUMPY, Value, evaluate, maximum
+    >>> x = Value("argument", name="x")
+    >>> evaluate(maximum(x * x - 1, 0), {"x": np.array([0.5, 3.0])}, NUMPY)
+    array([0., 8.])
+    """
+    known: dict[Value, Any] = {}
+
+    def read(one: Value) -> Any:
+        if one.op == "argument":
+            return given[one.name]
+        return arithmetic["constant"](one.constant) if one.op == "constant" else known[one]
+
+    for one in operations(value):
+        known[one] = arithmetic[one.op](*(read(operand) for operand in one.operands))
+    return read(value)
+
+
+# In the type of the arrays: float64 constants of numpy would widen f32.
+NUMPY: dict[str, Callable[..., Any]] = {
+    "constant": lambda number: number,
+    **{name: getattr(np, name) for name in (*SYMBOLS, "maximum", "minimum", "absolute", "sqrt", "exp")},
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+}

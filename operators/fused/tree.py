@@ -1,0 +1,115 @@
+"""The tree of a GEMM with leaves: the GEMM's nodes, and beside a block's warps the leaves on its tiles of A and of C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from simgpu.hardware import target as find_target
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators.fused.problem import FusedGemm
+from simgpu.operators.gemm.leaves import Leaves
+from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
+from simgpu.operators.gemm.tree import BlockGemmNode, TiledComputation, WarpGemmNode, views_of
+from simgpu.operators.levels import Level
+from simgpu.operators.resources import Constraint
+from simgpu.operators.tree import Axes, Node, View
+
+
+@dataclass(frozen=True)
+class Leaf(Node):
+    """A leaf on a tile that a block holds: `of` names it."""
+
+    plan: GemmPlan
+    views: tuple[View]
+    of: Leaves
+
+    level: ClassVar[Level] = Level.BLOCK
+
+    def children(self) -> Iterator[Node]:
+        """Yields nothing: a leaf is vector instructions."""
+        return iter(())
+
+    def constraints(self) -> tuple[Constraint, ...]:
+        """Returns nothing: the block's rows include a leaf's registers."""
+        return ()
+
+
+@dataclass(frozen=True)
+class TileLeaf(Leaf):
+    """A tile of A on its way to LDS: its rows' sums grow, and what is multiplied replaces its elements."""
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """Returns the sums and the map."""
+        return self.of.describe()[:-1]
+
+
+@dataclass(frozen=True)
+class ResultLeaf(Leaf):
+    """A tile of C: the result replaces the product."""
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """Returns the result."""
+        return self.of.describe()[-1:]
+
+
+@dataclass(frozen=True)
+class FusedBlock(BlockGemmNode):
+    """A workgroup's tile of C: for each K step a leaf on the tile of A, then the warps; at the end a leaf on the tile of C."""
+
+    def children(self) -> Iterator[Node]:  # type: ignore[override]  # leaves, too
+        """Yields, by K step, the leaf on the tile of A and the warp nodes; then the leaf on the tile of C."""
+        for axes in self.windows(self.loops[:1]):
+            yield self._leaf(TileLeaf, views_of(axes)[0])
+            yield from map(self.child, self.windows(self.loops[1:], axes))
+        yield self._leaf(ResultLeaf, self.views[2])
+
+    def first(self) -> WarpGemmNode:
+        """Returns the first warp node, which represents the level below."""
+        return self.child(next(self.windows(self.loops)))
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """Returns the block tile, and the leaves."""
+        leaves = self._leaf(TileLeaf, next(self.steps())[0]), self._leaf(ResultLeaf, self.views[2])
+        return (*super().describe(), *(section for leaf in leaves for section in leaf.describe()))
+
+    def _leaf(self, kind: type[Leaf], view: View) -> Leaf:
+        leaves = self.plan.problem.leaves
+        assert leaves is not None
+        return kind(self.plan, (view,), leaves)
+
+
+class FusedTree(TiledComputation):
+    """Root of the tree of a FusedGemm, on a target under a tile policy. Raises as TiledComputation.
+
+    >>> from simgpu import operators
+    >>> tree = operators.FusedTree(operators.RmsNormGemm(256, 256, 256), "mi300x")
+    >>> [section[0] for section in tree.first().describe()][1:]
+    ['RowSum  [leaf -- on each tile of A]  squares[i] += a * a', 'Map  [leaf -- on each tile of A]  A[i,k] -> a * gamma', \
+'Result  [leaf -- on the tile of C]  C[i,j] = product * rsqrt(squares / 256 + 1e-05)']
+    """
+
+    problem: Any  # a FusedGemm; the plan's problem is its GEMM
+
+    def __init__(self, problem: FusedGemm, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
+        self.problem = problem
+        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
+        self.derivation: GemmPlan = plan_gemm(problem.gemm, self.descriptor, policy)
+        self.extents = self.whole(problem.gemm)
+
+    def on(self, descriptor: HardwareDescriptor) -> FusedTree:
+        """Derives the same problem and policy again for another descriptor."""
+        return FusedTree(self.problem, descriptor, self.derivation.policy)
+
+    def child(self, axes: Axes) -> FusedBlock:
+        """Returns the node of a block."""
+        return FusedBlock(self.derivation, views_of(axes))
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """Returns the header and the device's loop nest."""
+        (_, *lines), loops = super().describe()
+        p, leaves = self.problem, self.problem.leaves
+        product = f"({leaves.multiplied}) @ B{'^T' * p.trans_b}"
+        return (f"{type(p).__name__}  C = {leaves.result}, product = {product}", *lines), loops
+

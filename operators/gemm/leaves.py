@@ -1,0 +1,103 @@
+"""Leaves of a GEMM's tree: what a row adds up, what is multiplied, and what becomes of the product.
+
+    s[i]   = sum over k of summand(a[i,k], v[k], ...)         for each of `sums`, in f32
+    a'[i,k] = multiplied(a[i,k], v[k], ...)                   in f32, rounded to A's type
+    c[i,j] = result(sum over k of a'[i,k] b[k,j], s[i], ..., u[j], ...)     in f32, before the epilogue
+
+v are `vectors` along k, u are `columns` along n. A block computes s and a' from the tiles of A that it stages. So A is read as
+often as without leaves, and no other kernel is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from simgpu.operators.expressions import Value, arguments, operations
+
+PRODUCT = "product"  # name of the sum over k, for `result`
+ELEMENT = "a"  # name of A's element, for the summands and `multiplied`
+TYPES = ("f32", "f16", "bf16")  # of A: leaves are computed in f32
+LOOP_TEMPORARIES = 8  # of a GEMM's temporaries, those that a wave can use while it writes a tile to LDS
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """Leaves of one operator."""
+
+    name: str  # of the operator
+    vectors: tuple[str, ...]  # names of operands of k elements, of A's type
+    columns: tuple[str, ...]  # names of operands of n elements, in f32
+    sums: tuple[tuple[str, Value], ...]  # name and summand of each sum over a row
+    multiplied: Value  # what is multiplied instead of A's element
+    result: Value
+
+    @cached_property
+    def row_values(self) -> tuple[Value, ...]:
+        """Largest parts of the result that depend only on a row's sums: computed once a row."""
+        names = {name for name, _ in self.sums}
+
+        def largest(value: Value) -> Iterator[Value]:
+            used = arguments(value)
+            if used and used <= names:
+                yield value
+            else:
+                for one in value.operands:
+                    yield from largest(one)
+
+        return tuple(dict.fromkeys(largest(self.result)))
+
+    @cached_property
+    def result_of_row(self) -> Value:
+        """The result, with each of `row_values` as an argument, `row_value` of its number."""
+        known = {value: Value("argument", name=row_value(number)) for number, value in enumerate(self.row_values)}
+
+        def replaced(value: Value) -> Value:
+            if value in known:
+                return known[value]
+            return Value(value.op, tuple(replaced(one) for one in value.operands), value.name, value.constant)
+
+        return replaced(self.result)
+
+    @property
+    def per_element(self) -> tuple[Value, ...]:
+        """What is computed of each element of A."""
+        return (*(summand for _, summand in self.sums), self.multiplied)
+
+    @property
+    def maps(self) -> bool:
+        """True if what is multiplied is not A's element itself."""
+        return self.multiplied != Value("argument", name=ELEMENT)
+
+    @property
+    def instructions(self) -> int:
+        """Vector instructions for each element of A, conversions included."""
+        return len(list(operations(*self.per_element))) + len(self.sums) + 2 + self.maps * 2
+
+    @property
+    def temporaries(self) -> int:
+        """VGPRs while a tile is written to LDS, in addition to a GEMM's."""
+        return max(0, 2 * (1 + len(self.vectors)) + len(list(operations(*self.per_element))) + 3 - LOOP_TEMPORARIES)
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """Returns sections of text for a tree: the leaves, a title and lines each."""
+        found = [(f"RowSum  [leaf -- on each tile of A]  {name}[i] += {value}",) for name, value in self.sums]
+        if self.maps:
+            found.append((f"Map  [leaf -- on each tile of A]  A[i,k] -> {self.multiplied}",))
+        return (*found, (f"Result  [leaf -- on the tile of C]  C[i,j] = {self.result}",))
+
+
+def row_value(number: int) -> str:
+    """Returns the argument's name of a row value in `Leaves.result_of_row`."""
+    return f"row value {number}"
+
+
+def sum_range(name: str) -> str:
+    """Returns the name of the registers of a lane's part of a sum."""
+    return f"{name} of rows"
+
+
+def staging_range(name: str) -> str:
+    """Returns the name of the registers to which a vector's part for the next tile is loaded."""
+    return f"{name} staging"

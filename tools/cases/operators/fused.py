@@ -1,0 +1,96 @@
+"""An operator from a class that derives from FusedGemm: options from its fields, operands from its names."""
+
+from __future__ import annotations
+
+import inspect
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from functools import partial
+from typing import Any
+
+from simgpu.operators import FusedGemm, FusedTree, reference
+from simgpu.tools.cases.operators.operator import Kernels, Operator, finite_number
+from simgpu.tools.cases.workload import StridedArray, Workload, contiguous
+from simgpu.tools.shared.arrays import array_type
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.inputs import Inputs
+
+SIZES = {"m": "rows of A and C", "n": "columns of B", "k": "columns of A"}
+HELP = {
+    "trans_b": "B is stored transposed, (n,k)",
+    "lda": "row stride of A in elements (default: its row)",
+    "ldb": "row stride of B in elements (default: its row)",
+    "ldc": "row stride of C in elements (default: its row)",
+    "bias": "add a row of n elements to each row of the result",
+    "activation": "none (default), relu, gelu, silu; of column pairs, which leave n/2 columns: reglu, geglu or swiglu",
+    "dtype_c": "type of C: f32 (default), f16, bf16, fp8 or bf8",
+    "residual": "add a matrix of C's type and strides after the activation",
+}
+# Type of a field's default -> parser of its option.
+TYPES: dict[type, Callable[[str], Any]] = {bool: bool, int: int, float: finite_number, str: str}
+
+
+def fused_operator(kind: type[FusedGemm]) -> Operator:
+    """Returns the operator of a class. UsageError names what the class lacks."""
+    if not kind.name.isidentifier():
+        raise UsageError(f"{kind.__name__}.name is {kind.name!r}: give the operator a name of letters, digits and _")
+    if "__dataclass_fields__" not in vars(kind) and vars(kind).get("__annotations__"):
+        raise UsageError(f"{kind.__name__} has fields: decorate it with @dataclass(frozen=True), so that they become options")
+    own = [entry for entry in fields(kind) if entry.name not in (*SIZES, "dtype")]
+    for entry in own:
+        if entry.name not in HELP and type(entry.default) not in TYPES:
+            said = "no default" if entry.default is MISSING else f"the default {entry.default!r}"
+            raise UsageError(f"{kind.__name__}.{entry.name} has {said}: give a number, a word, True or False: it becomes an option")
+    said = (inspect.getdoc(kind) or kind.name).splitlines()[0]
+    return Operator(
+        kind.name, said.rstrip("."), FusedTree, partial(_configure, own), partial(_tree, kind), Kernels(_workload),
+        figures=lambda plan: {"grid": list(plan.grid), "workgroup_size": plan.threads, "k_steps": plan.k_steps},
+    )  # fmt: skip
+
+
+def _configure(own: list[Field[Any]], sub: ArgumentParser) -> None:
+    for name, text in SIZES.items():
+        sub.add_argument(f"-{name}", type=int, required=True, metavar=name.upper(), help=text)
+    for entry in own:
+        option, default = f"--{entry.name.replace('_', '-')}", entry.default
+        text = HELP.get(entry.name, f"{entry.metadata.get('help', 'of the operator')} (default: {default})")
+        if isinstance(default, bool):
+            action = BooleanOptionalAction if default else "store_true"
+            sub.add_argument(option, dest=entry.name, action=action, default=default, help=text)
+        else:
+            parse = int if default is None else TYPES[type(default)]
+            sub.add_argument(option, dest=entry.name, type=parse, default=default, help=text)
+
+
+def _tree(kind: type[FusedGemm], o: Namespace) -> FusedTree:
+    return FusedTree(kind(**{entry.name: getattr(o, entry.name) for entry in fields(kind)}), o.target, o.policy)
+
+
+def _workload(tree: FusedTree, arch: str, inputs: Inputs) -> Workload:
+    """Draws A, B, and the operands after C, in the kernel's order. Arrays end at their last element, so that reads beyond it are
+    found."""
+    p, gemm = tree.problem, tree.problem.gemm
+    strides = (gemm.lda, gemm.ldb, gemm.ldc)
+    kinds = array_type(p.dtype, arch), array_type(p.dtype, arch), array_type(p.dtype_c, arch)
+    a, b, c = (
+        StridedArray.empty(kind, shape, (stride, 1), guard=0)
+        for kind, shape, stride in zip(kinds, gemm.stored_shapes, strides, strict=True)
+    )
+    a, b = a.draw(inputs), b.draw(inputs)
+    more: dict[str, StridedArray] = {}
+    if p.bias:
+        more["bias"] = _drawn(array_type(gemm.dtype_addend, arch), (p.n,), inputs)
+    if p.residual:
+        more["residual"] = c.draw(inputs)
+    for name in (*p.columns, *p.vectors):
+        more[name] = _drawn(array_type(p.type_of(name), arch), p.shapes[name], inputs)
+    given = {"a": a.view, "b": b.view, **{name: operand.view for name, operand in more.items()}}
+    return Workload(
+        (a, b, c, *more.values()), 2, lambda: reference.fused(p, arch=arch, **given),
+        lambda: reference.fused_error_bound(p, arch=arch, **given), lambda: None,
+    )  # fmt: skip
+
+
+def _drawn(kind: Any, shape: tuple[int, ...], inputs: Inputs) -> StridedArray:
+    return StridedArray.empty(kind, shape, contiguous(shape), guard=0).draw(inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from html import escape
@@ -12,6 +13,7 @@ from simgpu.hardware.errors import ResourceError, TargetError
 from simgpu.operators.levels import Level, Nest
 
 RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, after a kernel's own on gfx9 (LLVM AMDGPUUsage, .amdhsa_reserve_*)
+WIDTH = 80  # columns of plans and trees as text
 LAUNCH_SGPRS = 4  # the kernel arguments' address, workgroup ids x and y
 ALIGNMENT_SGPRS = 3  # most SGPRs lost to the alignment of buffer descriptors (four registers) and pairs
 
@@ -154,6 +156,15 @@ def sgprs(scalars: Iterable[RegisterRange]) -> int:
     return sum(r.count for r in scalars) + RESERVED_SGPRS
 
 
+def break_line(line: str, indent: str) -> list[str]:
+    """Returns the line, broken at blanks if it is longer than WIDTH; further lines begin with `indent`.
+
+    >>> break_line("a b", "  ")
+    ['a b']
+    """
+    return textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [line]
+
+
 class Derivation:
     """Base of every operator's plan: a dataclass with these fields that defines `title`, `sizes` and `blocks`."""
 
@@ -162,13 +173,18 @@ class Derivation:
     constraints: tuple[Constraint, ...]
 
     def __str__(self) -> str:
-        """Returns the paper's listing: the tiles, then one line per level with its hard limits, from the device to the atom."""
-        lines = [self.title, f"  {', '.join(f'{name} = {value}' for name, value in self.sizes.items())}"]
-        lines += [f"  CU grid: {row.note}" for row in self.constraints if row.name == "occupancy"]
+        """Returns the paper's listing: what binds, the tiles, then a line per level with its hard limits, the tightest first."""
+        bound = str(replace(self.binding, binding=False))
+        said = f"bound by {bound}" if self.feasible else f"does not fit: {bound}; {self.remedy}"
+        lines = [self.title, f"  {said}", f"  {', '.join(f'{name}={value}' for name, value in self.sizes.items())}"]
         for level in Level:
-            if rows := [str(row) for row in self.constraints if row.hard and row.level == level]:
-                lines.append(f"  +-- {level}: {', '.join(rows)}")
-        return "\n".join((*lines, f"  bound by {self.binding.name}" if self.feasible else f"  does not fit: {self.remedy}"))
+            rows = sorted((row for row in self.at(level) if row.hard), key=lambda row: (not row.binding, -row.ratio))
+            told = [row.note for row in self.at(level) if row.name == "occupancy"]
+            told += [str(replace(row, binding=False)) if row.limit else row.note for row in rows[:1]]
+            told += [f"{row.name} {100 * row.ratio:.0f}%" for row in rows[1:]]
+            if told:
+                lines.append(f"  +-- {level}: {', '.join(told)}")
+        return "\n".join(broken for line in lines for broken in break_line(line, "    "))
 
     @property
     def title(self) -> str:

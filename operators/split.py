@@ -128,7 +128,7 @@ class Reduction:
         """
         terms, parts, cus = self.terms(split), self.parts(split), self.unsplit.rates.descriptor.num_cus
         kernel, rates = self.kernel(split), self.unsplit.rates
-        limits = f"the limit is the CUs' time, {self.rounds(split)} round(s) at {terms['MHz']:,.0f} MHz"
+        limits = f"the limit is the CUs': {self.rounds(split)} round(s), {terms['MHz']:,.0f} MHz"
         notes = {
             "L2": f"{self.asked_bytes(split) / 1e6:,.1f} MB; {limits}",
             "HBM": f"{(kernel.hbm_bytes + kernel.written_bytes) / 1e6:,.1f} MB at {rates.hbm / 1e12:.3g} TB/s; {limits}",

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.levels import Level, Nest, TileLoop
-from simgpu.operators.resources import Constraint
+from simgpu.operators.resources import Constraint, break_line
 
 FINITE_FLOOR = -1e38  # replaces -inf in f32: exp(floor - floor) is 1, never NaN (paper, Online Softmax; erratum E30)
 T = TypeVar("T")
@@ -353,8 +353,15 @@ def representatives(root: Node) -> Iterator[Node]:
 def render(root: Node) -> str:
     """Returns the tree as text, one section a level, in the form of the paper's Figure 1."""
     head, *sections = [section for node in representatives(root) for section in node.describe()]
-    lines = [head[0], *(f"  {line}" for line in head[1:])]
+    lines = [head[0], *break_lines("  ", head[1:])]
     for number, (title, *details) in enumerate(sections, start=1):
         bar = "|" if number < len(sections) else " "
-        lines += ["  |", f"  +-- {title}", *(f"  {bar}     {line}" for line in details)]
+        lines += ["  |", *break_line(f"  +-- {title}", f"  {bar}       "), *break_lines(f"  {bar}     ", details)]
     return "\n".join(lines)
+
+
+def break_lines(indent: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yields the lines after `indent`, broken where they are too long."""
+    for line in lines:
+        blanks = line[: len(line) - len(line.lstrip())]
+        yield from break_line(indent + line, f"{indent}{blanks}  ")

@@ -14,7 +14,7 @@ from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.operators.resources import Constraint, Derivation
 from simgpu.operators.softmax.problem import Band, SoftmaxProblem
 from simgpu.operators.softmax.tree import Softmax
-from simgpu.operators.tree import FLOOR, Extent, Node, Root, View, render
+from simgpu.operators.tree import FLOOR, Extent, Node, Root, View, break_lines, render
 
 PARTS = ("scores", "softmax", "values")
 
@@ -27,6 +27,10 @@ class UnfusedPlan(Derivation):
     descriptor: HardwareDescriptor
     policy: str  # tile policy
     parts: tuple[Derivation, Derivation, Derivation]
+
+    def __str__(self) -> str:
+        """Returns the listings of the three kernels under one title."""
+        return "\n".join((self.title, *map(str, self.parts)))
 
     @property
     def title(self) -> str:
@@ -144,7 +148,8 @@ class UnfusedAttention(Root):
     def tree(self) -> str:
         """Returns the header, then the tree of each kernel. ResourceError if one cannot fit."""
         self.derivation.check()
-        head = "\n  ".join(self.describe()[0])
+        title, *details = self.describe()[0]
+        head = "\n".join((title, *break_lines("  ", details)))
         return "\n\n".join((head, *(render(part) for part in self.parts)))
 
 

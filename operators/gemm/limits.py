@@ -318,7 +318,7 @@ def gemm_constraints(
     )
     arch, acc, _ = d.vgpr_budget(per_simd)
     fewer = f"{per_simd} waves a SIMD are planned: shrink the warp tile, or use a type of fewer bytes"
-    at = f"at {per_simd} waves a SIMD (E3, E8)"
+    at = f"at {per_simd} wave(s) a SIMD (E3, E8)"
     held = "a ring of 3 K steps" if by_lines(problem, t) else f"{t.stages} stage(s)"
     notes = {
         "LDS": (

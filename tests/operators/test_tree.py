@@ -165,10 +165,28 @@ def test_product_is_itertools(axes: list[list[int]]) -> None:
 
 @pytest.mark.parametrize("policy", ["corrected", "published"])
 def test_tiles_print_a_line_a_node(policy: str) -> None:
-    lines = str(derive_tiles(hardware.target("mi100"), L=16384, d=128, policy=policy)).splitlines()
-    assert lines[0].startswith("attention 1x1 heads, 16384 queries") and "tile_Q = " in lines[1] and "CU grid: " in lines[2]
-    assert [line.split()[1] for line in lines if line.startswith("  +-- ")] == ["block:", "warp:", "atom:"]
-    assert lines[-1].startswith("  bound by ") and max(map(len, lines)) < 200
+    tiles = derive_tiles(hardware.target("mi100"), L=16384, d=128, policy=policy)
+    lines = str(tiles).splitlines()
+    assert lines[0].startswith("attention 1x1 heads, 16384 queries") and lines[1].startswith(f"  bound by {tiles.binding.name} ")
+    assert lines[2].startswith(f"  tile_Q={tiles.tile_Q}, ")
+    nodes = [line for line in lines if line.startswith("  +-- ")]
+    assert [line.split()[1] for line in nodes] == ["device:", "block:", "warp:", "atom:"] and max(map(len, lines)) <= 80
+    binds = nodes[tiles.binding.level.depth]
+    assert binds.startswith(f"  +-- {tiles.binding.level}: {tiles.binding.name} ") or not tiles.binding.hard
+
+
+@pytest.mark.parametrize("make", [
+    lambda d: TiledComputation(4000, 3000, 2000, d, dtype="fp8", scales="block"),
+    lambda d: Conv2d(Conv2dProblem(2, 300, 130, 110, 200, 7, 7, dtype="bf16"), d), lambda d: Softmax(SoftmaxProblem(64, 10**6), d),
+    lambda d: FusedAttention(AttentionProblem(4096, 4096, 128, 16, 4, causal=True, dtype="f16", softcap=3.0), d),
+    lambda d: UnfusedAttention(AttentionProblem(2048, 2048, 64, 8), d),
+])  # fmt: skip
+@pytest.mark.parametrize("board", ["mi300x", "mi355x"])
+def test_trees_and_plans_fit_eighty_columns(make: Callable[[str], Root], board: str) -> None:
+    tree = make(board)
+    lines = f"{tree.tree()}\n{tree.derivation}".splitlines()
+    assert max(map(len, lines)) <= 80
+    assert {"+--", "bound"} <= set(" ".join(lines).split())
 
 
 @pytest.mark.parametrize("plan", [

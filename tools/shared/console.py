@@ -149,14 +149,14 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
 
 
 def number(value: object) -> str:
-    """Formats a cell: integers with thousands separated, floats to four figures, "" for None."""
+    """Formats a cell: whole numbers, and from 1,000 on all, with thousands separated; other floats to four figures; "" for None."""
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
-    if isinstance(value, float) and not value.is_integer():
+    if isinstance(value, float) and not value.is_integer() and not 1000 <= abs(value) < 1e15:
         return f"{value:.4g}"
-    return f"{int(value):,}"
+    return f"{value:,.0f}"
 
 
 def print_figures(figures: dict[str, Any], as_json: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simgpu.hardware.errors import TargetError
-from simgpu.tools.shared.console import Sheet, table
+from simgpu.tools.shared.console import Sheet, number, table
 
 if TYPE_CHECKING:
     from simgpu.operators.feasibility import FeasibilityReport
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CounterRow = tuple[str, str, float, str]  # node, counter, value, unit
 
-_BAR = 40  # columns of a full bar
+_BAR = 30  # columns of a full bar
 
 
 def sizes_line(sizes: Mapping[str, Any]) -> str:
@@ -27,16 +27,33 @@ def _size(value: Any) -> str:
     return " x ".join(map(str, value)) if isinstance(value, list) else f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
 
+def bound_line(report: FeasibilityReport) -> str:
+    """Names the constraint that binds, or what to change, in one line."""
+    return f"Bound by {report.binding.name}." if report.feasible else f"Does not fit: {report.binding.name}; {report.remedy}."
+
+
 def constraint_table(rows: Sequence[Constraint]) -> Sheet:
-    """Makes the table of every limit of a tree with its use and slack."""
-    columns = ("node", "constraint", "limit", "use", "slack", "used", "", "unit", "note")
-    return table("Constraints", columns, (_constraint(row) for row in rows), left=2)
+    """Makes the table of every limit of a tree with its use: the one that binds, the violated ones, the others node by node."""
+    return table("Constraints", ("node", "constraint", "use", "limit", "used", "note"), map(_constraint, _ordered(rows)), left=2)
+
+
+def _ordered(rows: Sequence[Constraint]) -> list[Constraint]:
+    return sorted(rows, key=lambda row: (not row.binding, not row.hard or row.satisfied, row.level.depth))
 
 
 def _constraint(row: Constraint) -> tuple[object, ...]:
     used = f"{100 * row.ratio:.1f} %" if row.limit else ""
-    mark = "violated" if row.hard and not row.satisfied else "binds" if row.binding else ""
-    return row.level, row.name, row.limit, row.use, row.slack, used, mark, row.unit, row.note
+    violated = row.hard and not row.satisfied
+    note = f"{row.note}; {row.remedy}" if violated else row.note
+    return row.level, row.name, row.use, row.limit, used, limit_note(
+        "violated" if violated else "binds" if row.binding else "", row.unit, row.slack, note
+    )  # fmt: skip
+
+
+def limit_note(mark: str, unit: str, slack: float, note: str) -> str:
+    """Formats what a limit's row says beside its figures. mark: "binds" or the like, or nothing."""
+    room = f"{number(abs(slack))} {'left' if slack >= 0 else 'over'}"
+    return f"{mark + ': ' if mark else ''}{unit}, {room}{'; ' if note else ''}{note}"
 
 
 def constraint_document(row: Constraint) -> dict[str, Any]:
@@ -86,7 +103,7 @@ def counter_documents(rows: Sequence[CounterRow]) -> list[dict[str, Any]]:
 
 def bar_chart(rows: Sequence[Constraint]) -> Sheet:
     """Draws use over limit of each row as a bar; a bar past the mark at 100 % ends in an arrow."""
-    cells = ((row.level, row.name, f"{100 * row.ratio:.0f} %", bar(row.ratio)) for row in rows)
+    cells = ((row.level, row.name, f"{100 * row.ratio:.0f} %", bar(row.ratio)) for row in _ordered(rows))
     return table("Used", ("node", "constraint", "used", "note"), cells, left=2)
 
 

@@ -8,7 +8,7 @@ from simgpu.tools.cases.operator_options import add_operator_options, headline, 
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.page.plan_page import save_plan_page
 from simgpu.tools.shared.console import print_json, show
-from simgpu.tools.tables.limits import constraint_table, limits_document, sizes_line
+from simgpu.tools.tables.limits import bound_line, constraint_table, limits_document, sizes_line
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -30,9 +30,9 @@ def run(options: Namespace) -> int:
     else:
         show(
             headline(tree),
+            bound_line(report),
             *(sizes_line(sizes) for sizes in (report.tiles, figures) if sizes),
             constraint_table(report.constraints),
-            f"\nBound by {report.binding.name}.",
         )
     plan.check()
     return 0

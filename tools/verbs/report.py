@@ -15,6 +15,7 @@ from simgpu.tools.shared.console import print_json, progress, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.tables.limits import (
     bar_chart,
+    bound_line,
     constraint_table,
     counter_documents,
     counter_rows,
@@ -96,14 +97,13 @@ def _resources(tree: Root, options: Namespace) -> None:
             "read_back": read_back_documents(back), "assembled": bool(uses), "why_not": why_not,
         })  # fmt: skip
         return
-    show(headline(tree), sizes_line(report.tiles), *(() if taken else (constraint_table(report.constraints),)))
+    show(headline(tree), bound_line(report), sizes_line(report.tiles), *(() if taken else (constraint_table(report.constraints),)))
     for step, use, rows in taken:
         code = f": {use.instructions} instructions, {use.code_bytes} bytes of code" if use else ""
         show(f"\n{step.name}{code}", *((resource_table(rows),) if rows else ()))
     show(
         *((counter_table(counted),) if counted else ()),
         bar_chart(report.constraints),
-        f"\nBound by {report.binding.name}.",
         read_back_table(back) if back else f"Derived figures only: {why_not}.",
     )
 

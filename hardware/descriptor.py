@@ -7,13 +7,18 @@ validation platform. `hardware/targets.py` has the figures of real boards and th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 
+from simgpu.hardware.architectures import GFX908, TARGETS
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import TargetError
 
 CLOCKS_PER_PASS = 4  # one MFMA pass = 4 clocks [AMD Matrix Instruction Calculator 1.3.2]
 WAVEFRONT = 64  # every CDNA target [AMD ROCm gpu-arch-specs]
+NAMED_VGPRS = 256  # registers of each file that an instruction can name, whatever the file's size [ISA guides]
+NAMED_SGPRS = 102  # s0 to s101, without VCC and the other reserved ones [ISA guides]
+MOST_WORK_ITEMS = 1024  # of a workgroup [LLVM AMDGPUUsage.rst, amdgpu_flat_work_group_size]
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,8 @@ class HardwareDescriptor:
     """Essential figures of one GPU (one GCD if a package has two).
 
     The first seven fields are the paper's. Units are in the names: bytes, registers per lane, TB/s (10^12), TFLOPS.
-    Matrix peaks follow from the atoms. Raises TargetError unless counts are positive and wavefront_size is 64.
+    Matrix peaks follow from the atoms. Raises TargetError unless figures are positive, counts whole, wavefront_size 64 and
+    unified_vgprs as the architecture has it.
 
     >>> from simgpu import hardware
     >>> chip = hardware.target("mi300x")
@@ -120,17 +126,26 @@ class HardwareDescriptor:
     def __post_init__(self) -> None:
         object.__setattr__(self, "atoms", tuple(self.atoms))
         object.__setattr__(self, "scaled_atoms", tuple(self.scaled_atoms))
-        _positive(
-            f"descriptor {self.name or self.arch}",
-            lds_bytes=self.lds_bytes, vgpr_per_thread=self.vgpr_per_thread, wavefront_size=self.wavefront_size,
-            num_cus=self.num_cus, hbm_bandwidth_tb=self.hbm_bandwidth_tb, peak_tflops_f32=self.peak_tflops_f32,
-            clock_mhz=self.clock_mhz, simds_per_cu=self.simds_per_cu, max_waves_per_simd=self.max_waves_per_simd,
-        )
+        what = f"descriptor {self.name or self.arch}"
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        _positive(what, **counts, hbm_bandwidth_tb=self.hbm_bandwidth_tb, peak_tflops_f32=self.peak_tflops_f32)
+        counts |= {"agpr_per_thread": self.agpr_per_thread, "mall_bytes": self.mall_bytes}
+        for name, value in counts.items():
+            if value != int(value):
+                raise TargetError(f"{what}: {name} = {value} is a count: give a whole number")
+        for name in ("agpr_per_thread", "mall_bytes", "mall_bandwidth_tb"):
+            if not 0 <= getattr(self, name) < inf:
+                raise TargetError(f"{what}: {name} = {getattr(self, name)} is negative or infinite: give 0 for none")
         if self.wavefront_size != WAVEFRONT:
             raise TargetError(
-                f"descriptor {self.name or self.arch}: wavefront_size = {self.wavefront_size}: a CDNA wavefront has {WAVEFRONT} "
+                f"{what}: wavefront_size = {self.wavefront_size}: a CDNA wavefront has {WAVEFRONT} "
                 "lanes, and so have all kernels that are emitted"
             )
+        if self.max_workgroup_size > MOST_WORK_ITEMS:
+            raise TargetError(f"{what}: max_workgroup_size = {self.max_workgroup_size}: a code object can have {MOST_WORK_ITEMS}")
+        if self.arch in TARGETS and self.unified_vgprs == (self.arch in GFX908):
+            files = "two files of VGPRs and AccVGPRs" if self.arch in GFX908 else "one file of VGPRs and AccVGPRs"
+            raise TargetError(f"{what}: unified_vgprs = {self.unified_vgprs}, but {self.arch} has {files}: change it or arch")
 
     def dtypes(self) -> tuple[str, ...]:
         """Returns the input types that the matrix unit takes, in the order of the atoms."""
@@ -144,11 +159,31 @@ class HardwareDescriptor:
         """
         rows = [atom for atom in self.atoms if atom.dtype_in == dtype(dtype_in).name]
         if not rows:
-            raise TargetError(
-                f"{self.name or self.arch} has no matrix instruction for {dtype_in!r}: use one of {', '.join(self.dtypes())}, "
-                "or another target"
-            )
+            known = f"use one of {', '.join(self.dtypes())}, or another target" if self.atoms else "give its atoms"
+            raise TargetError(f"{self.name or self.arch} has no matrix instruction for {dtype_in!r}: {known}")
         return _fastest_atom(rows)
+
+    def with_atoms_of(self, side: int, dtype_in: str) -> HardwareDescriptor:
+        """Returns the descriptor for an operator whose layouts take matrix instructions of `side` x `side` only.
+
+        That is the descriptor itself if its `atom` of the type is one, else a descriptor without the others. TargetError if none
+        is left.
+
+        >>> from simgpu import hardware
+        >>> chip = hardware.target("mi300x")
+        >>> chip.with_atoms_of(16, "f16") is chip, chip.with_atoms_of(32, "f16").atom("f16").mnemonic
+        (True, 'v_mfma_f32_32x32x8_f16')
+        """
+        atom = self.atom(dtype_in)
+        if (atom.m, atom.n) == (side, side):
+            return self
+        rows = [atom for atom in self.atoms if (atom.m, atom.n) == (side, side)]
+        if not any(atom.dtype_in == atom.dtype_b == dtype(dtype_in).name for atom in rows):
+            raise TargetError(
+                f"{self.name or self.arch} has no {side}x{side} matrix instruction for {dtype_in!r}, which this operator needs: "
+                "add one to its atoms, or use another type"
+            )
+        return replace(self, atoms=rows)
 
     def scaled_atom(self, dtype_a: str, dtype_b: str) -> MFMAAtom:
         """Returns the matrix instruction with E8M0 scales for A's and B's types, chosen as by `atom`. TargetError if none."""
@@ -192,29 +227,34 @@ class HardwareDescriptor:
     def vgpr_budget(self, waves_per_simd: int) -> tuple[int, int, int]:
         """Returns the registers per lane (arch, acc, both together) that let `waves_per_simd` waves reside on a SIMD.
 
-        Two files: each is divided (E3, E8). Unified file: the sum is divided and neither part exceeds its own 256.
-        Source of the allocation rule: observed with LLVM 19 on gfx908, gfx90a and gfx942.
+        Two files: each is divided (E3, E8). Unified file: the sum is divided and neither part exceeds its own size. No part
+        exceeds NAMED_VGPRS. Source of the allocation rule: observed with LLVM 19 on gfx908, gfx90a and gfx942.
         """
         def share(registers: int) -> int:
             return registers // waves_per_simd // self.vgpr_granule * self.vgpr_granule
 
+        most_arch, most_acc = self._named_vgprs
         if not self.unified_vgprs:
-            arch, acc = share(self.vgpr_per_thread), share(self.agpr_per_thread)
+            arch, acc = min(most_arch, share(self.vgpr_per_thread)), min(most_acc, share(self.agpr_per_thread))
             return arch, acc, arch + acc
         total = share(self.vgpr_per_thread + self.agpr_per_thread)
-        return min(self.vgpr_per_thread, total), min(self.agpr_per_thread, total), total
+        return min(most_arch, total), min(most_acc, total), total
+
+    @property
+    def _named_vgprs(self) -> tuple[int, int]:
+        """Registers per lane (arch, acc) that a kernel can name."""
+        return min(self.vgpr_per_thread, NAMED_VGPRS), min(self.agpr_per_thread, NAMED_VGPRS)
 
     def waves_from_vgprs(self, arch: int, acc: int) -> int:
         """Returns the number of waves per SIMD that fit with `arch` + `acc` registers per lane; 0 if none does."""
-        if arch > self.vgpr_per_thread or acc > self.agpr_per_thread:
+        most_arch, most_acc = self._named_vgprs
+        if arch > most_arch or acc > most_acc:
             return 0
+        files: tuple[tuple[int, int], ...] = ((arch, self.vgpr_per_thread), (acc, self.agpr_per_thread))
         if self.unified_vgprs:
-            used = _round_up(_round_up(arch, 4) + acc, self.vgpr_granule)
-            capacity = self.vgpr_per_thread + self.agpr_per_thread
-        else:
-            used = _round_up(max(arch, acc), self.vgpr_granule)
-            capacity = self.vgpr_per_thread
-        return min(self.max_waves_per_simd, capacity // max(used, self.vgpr_granule))
+            files = ((_round_up(arch, 4) + acc, self.vgpr_per_thread + self.agpr_per_thread),)
+        fitting = (capacity // _round_up(used, self.vgpr_granule) for used, capacity in files if used)
+        return min([self.max_waves_per_simd, *fitting])
 
     def waves_from_sgprs(self, sgprs: int) -> int:
         """Returns the number of waves per SIMD that fit with `sgprs` scalar registers per wave, including VCC and the
@@ -235,6 +275,14 @@ class HardwareDescriptor:
         return _round_up(nbytes, self.lds_granule)
 
 
+# Fields that are positive whole numbers.
+_COUNTS = (
+    "lds_bytes", "vgpr_per_thread", "wavefront_size", "num_cus", "vgpr_granule", "max_waves_per_simd", "simds_per_cu",
+    "max_workgroup_size", "sgprs_per_wave", "sgpr_file_per_simd", "sgpr_granule", "lds_granule", "lds_banks", "lds_bytes_per_clock",
+    "clock_mhz", "xcds", "l2_bytes", "l2_bytes_per_clock", "hbm_bytes",
+)  # fmt: skip
+
+
 def _fastest_atom(rows: Sequence[MFMAAtom]) -> MFMAAtom:
     return max(rows, key=lambda atom: (atom.flops_per_clock, -atom.m * atom.n, atom.k))
 
@@ -245,5 +293,5 @@ def _round_up(value: int, granule: int) -> int:
 
 def _positive(what: str, **figures: float) -> None:
     for name, value in figures.items():
-        if not value > 0:
-            raise TargetError(f"{what}: {name} = {value} must be positive; give the GPU's figure")
+        if not 0 < value < inf:
+            raise TargetError(f"{what}: {name} = {value} must be positive and finite; give the GPU's figure")

@@ -170,14 +170,17 @@ def architectures() -> tuple[str, ...]:
 MOST_GPUS = 120
 
 
-def target(name: str) -> HardwareDescriptor:
+def target(name: str | HardwareDescriptor) -> HardwareDescriptor:
     """Returns the descriptor of a board, or of the board of an architecture (gfx908, gfx90a, gfx942, gfx950).
 
-    Case does not matter. Raises TargetError, which lists the known names.
+    Case does not matter. A descriptor, which may be of a board that nobody built, is returned as it is. Raises TargetError, which
+    lists the known names.
 
     >>> target("gfx942").name, target("MI300X").num_cus
     ('mi300x', 304)
     """
+    if isinstance(name, HardwareDescriptor):
+        return name
     key = name.strip().lower() if isinstance(name, str) else ""
     row = _BOARDS.get(_ARCHITECTURES.get(key, key))
     if row is None and key in GFX12:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Self
 
-from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.descriptor import NAMED_SGPRS, HardwareDescriptor
 from simgpu.hardware.errors import ResourceError, TargetError
 from simgpu.operators.levels import Level, Nest
 
@@ -295,7 +295,8 @@ def limit_rows(
     """
     per_simd = -(-blocks * waves // d.simds_per_cu)
     most_arch, most_acc, total = d.vgpr_budget(per_simd)
-    most_sgprs = min(d.sgprs_per_wave + 6, d.sgpr_file_per_simd // per_simd // d.sgpr_granule * d.sgpr_granule)
+    named = min(d.sgprs_per_wave, NAMED_SGPRS) + RESERVED_SGPRS
+    most_sgprs = min(named, d.sgpr_file_per_simd // per_simd // d.sgpr_granule * d.sgpr_granule)
     lds_limit, lds_use = d.lds_bytes // blocks, d.lds_allocation(lds)
     at = f"at {per_simd} wave(s) a SIMD (E3, E8)"
 
@@ -303,32 +304,19 @@ def limit_rows(
         note, remedy = notes.get(name, (note, remedy))
         return Constraint(name, level, limit, use, unit, note, remedy)
 
+    reserved, bigger = "VCC, FLAT_SCRATCH and XNACK_MASK included", "use a target with more LDS or a type of fewer bytes"
+    fewer = freeing_remedy(sgprs, most_sgprs, "scalar registers a wave", "use fewer options, or a target with more of them")
+    slots, items = f"use a target with {per_simd} waves a SIMD or more SIMDs", waves * d.wavefront_size
     rows = [
-        row(
-            "LDS",
-            Level.BLOCK,
-            lds_limit,
-            lds_use,
-            "bytes",
-            f"granule {d.lds_granule}, {blocks} block(s) a CU",
-            freeing_remedy(lds_use, lds_limit, "bytes", "use a target with more LDS or a type of fewer bytes"),
-        ),
+        row("LDS", Level.BLOCK, lds_limit, lds_use, "bytes", f"granule {d.lds_granule}, {blocks} block(s) a CU",
+            freeing_remedy(lds_use, lds_limit, "bytes", bigger)),
         row("ArchVGPR", Level.WARP, most_arch, arch, "registers", at, freeing_remedy(arch, most_arch)),
         row("AccVGPR", Level.WARP, most_acc, acc, "registers", at, freeing_remedy(acc, most_acc)),
-        row(
-            "SGPR", Level.WARP, most_sgprs, sgprs, "registers", "VCC, FLAT_SCRATCH and XNACK_MASK included", "pass fewer arguments"
-        ),
-        row("waves per SIMD", Level.BLOCK, d.max_waves_per_simd, per_simd, "waves", "planned", "use fewer waves a block"),
-        row(
-            "workgroup size",
-            Level.BLOCK,
-            d.max_workgroup_size,
-            waves * d.wavefront_size,
-            "work-items",
-            f"{waves} waves",
-            "use fewer waves a block",
-        ),
-    ]
+        row("SGPR", Level.WARP, most_sgprs, sgprs, "registers", reserved, fewer),
+        row("waves per SIMD", Level.BLOCK, d.max_waves_per_simd, per_simd, "waves", "planned", slots),
+        row("workgroup size", Level.BLOCK, d.max_workgroup_size, items, "work-items", f"{waves} waves",
+            f"use a target with {items} work-items a workgroup"),
+    ]  # fmt: skip
     if d.unified_vgprs:
         both = -(-arch // 4) * 4 + acc
         rows.insert(

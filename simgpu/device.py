@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from simgpu.engine.check import Check
     from simgpu.engine.result import Run
+    from simgpu.hardware import HardwareDescriptor
     from simgpu.timing.predict import Prediction
 
 __all__ = ["Buffer", "Device", "Kernel", "Module"]
@@ -129,7 +130,8 @@ class Module(engine.Module):
 class Device(engine.Device):
     """A simulated GPU with its memory.
 
-    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`).
+    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`), or a HardwareDescriptor: a board that nobody
+    built, with more LDS or fewer CUs, which executes its `arch`.
     check: True looks for faults that hardware does not report (`Run.findings`, docs/reference/findings.md). "performance" also
     notes what costs time. "numerics" only finds where NaN, infinities and losses first appear (docs/how-to/numerics.md).
     threads: host threads (default: all cores).
@@ -156,7 +158,7 @@ class Device(engine.Device):
 
     def __init__(
         self,
-        target: str,
+        target: str | HardwareDescriptor,
         *,
         check: bool | str = False,
         threads: int | None = None,

@@ -9,9 +9,8 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.integer_math import scalar_divmod
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d.lds import ATOM
 from simgpu.operators.conv2d.tree import BlockConv2dNode, Conv2d
-
-ATOM = 16  # rows and columns of the matrix instructions that the layouts support
 
 
 @dataclass(frozen=True)

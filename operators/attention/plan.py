@@ -82,7 +82,7 @@ def plan_attention(
     32
     """
     one_of("policy", policy, POLICIES)
-    descriptor.atom(problem.dtype)
+    descriptor = descriptor.with_atoms_of(STEP, problem.dtype)
     if problem.narrow_kv and problem.dtype_kv not in descriptor.dtypes():
         other = f"use gfx942 or gfx950, or K and V in {problem.dtype}"
         raise TargetError(f"{descriptor.arch} has no instruction that widens {problem.dtype_kv}: {other}")
@@ -123,11 +123,7 @@ def _corrected_tiles(p: AttentionProblem, desc: HardwareDescriptor) -> Attention
         crossing = _crossing(better, seconds, False)
     plan = AttentionTiles(p, desc, "corrected", tile_q, tile_kv, tile_q_max, split, ())
     use = plan.resources
-    widest = max(p.d, p.dv)
-    narrower = (replace(p, d=min(p.d, width), dv=min(p.dv, width)) for width in range(widest // STEP * STEP, 0, -STEP))
-    if not tile_q_max:
-        widest = next(max(narrow.d, narrow.dv) for narrow in narrower if STEP in queries_that_fit(narrow, desc))
-    lower = f"d <= {widest} fits"
+    lower = _lower_d(p, desc)
     notes = {
         "LDS": ("the waves' partial O, a block of columns at a time", "use fewer queries a block"),
         "ArchVGPR": ("Q, K, V, S or P, statistics; 1 wave a SIMD (E3, E14)", lower),
@@ -141,9 +137,18 @@ def _corrected_tiles(p: AttentionProblem, desc: HardwareDescriptor) -> Attention
         *works[tile_q].time_rows(split, "keys", chained_clocks(p, desc, tile_q, tile_kv), f"{tile_q} queries, {tile_kv} keys"),
         *crossing,
     )
-    tight = max(("ArchVGPR", use.arch_vgprs / arch), ("AccVGPR", use.acc_vgprs / acc), key=lambda row: row[1])[0]
+    tight = max(("ArchVGPR", use.arch_vgprs / max(1, arch)), ("AccVGPR", use.acc_vgprs / max(1, acc)), key=lambda row: row[1])[0]
     limited_by = tight if tile_q >= tile_q_max else "occupancy"
     return replace(plan, constraints=mark_binding(rows, limited_by))
+
+
+def _lower_d(p: AttentionProblem, desc: HardwareDescriptor) -> str:
+    """Returns a remedy for registers: the head dimensions that fit."""
+    widths = (max(p.d, p.dv), *range((max(p.d, p.dv) - 1) // STEP * STEP, 0, -STEP))
+    for width in widths:
+        if queries_that_fit(replace(p, d=min(p.d, width), dv=min(p.dv, width)), desc):
+            return f"d <= {width} fits"
+    return "no d fits: use a target with more registers"
 
 
 def with_queries(plan: AttentionTiles, queries: int) -> AttentionTiles:

@@ -64,6 +64,8 @@ def shared_tile(p: AttentionProblem, desc: HardwareDescriptor) -> int:
     """
     if p.dtype not in ("f16", "bf16") or p.cached or p.d % shared.COLUMN_UNIT or not desc.unified_vgprs:
         return 0
+    if shared.WAVES * desc.wavefront_size > desc.max_workgroup_size:
+        return 0
     for tile_q in shared.TILES:
         slots = row_slots(tile_heads(p, tile_q))
         if slots <= tile_q // shared.WAVES and shared_resources(p, desc, tile_q).blocks_per_cu > 0:

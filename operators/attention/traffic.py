@@ -13,7 +13,7 @@ from simgpu.operators.traffic import Counters, block_counters
 
 @block_counters.register(FusedAttention)
 def _fused_counters(tree: FusedAttention) -> Counters:
-    p, plan, atom = tree.problem, tree.derivation, tree.descriptor.atom(tree.problem.dtype)
+    p, plan, atom = tree.problem, tree.derivation, tree.derivation.descriptor.atom(tree.problem.dtype)
     e, size = p.element.bytes, dtype(p.dtype_c).bytes
     moved, written, read, atoms = p.batch * p.heads * p.lq * p.dv * size + plan.partial_bytes, 0, 0, 0
     for block in tree.children():

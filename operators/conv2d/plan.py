@@ -35,7 +35,7 @@ from math import sqrt
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.conv2d.cost import conv2d_reduction
-from simgpu.operators.conv2d.lds import WIDEST
+from simgpu.operators.conv2d.lds import ATOM, WIDEST
 from simgpu.operators.conv2d.limits import conv2d_constraints, conv2d_resources, with_time_rows
 from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel, with_window
 from simgpu.operators.conv2d.tiles import Conv2dPlan, halo_layout
@@ -47,7 +47,6 @@ from simgpu.operators.resources import ResourcePlan, mark_binding, require_narro
 from simgpu.operators.split import price
 
 _LONGEST = 256  # most pixels, and channels, of a block (gemm/tiling.py)
-_ATOM_ROWS = 16  # output columns of a tile: one atom's rows
 _WORD = 4  # bytes of the smallest chunk of X in LDS
 Cut = tuple[int, Pair]  # factor of `space_to_channel`, and window of taps
 
@@ -55,7 +54,7 @@ Cut = tuple[int, Pair]  # factor of `space_to_channel`, and window of taps
 def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> Conv2dPlan:
     """Returns the closed-form plan of a convolution.
 
-    TargetError if the target has no atom for the type, LaunchError for an unknown policy.
+    TargetError if the target has no 16x16 atom for the type, LaunchError for an unknown policy.
 
     >>> from simgpu import hardware, operators
     >>> problem = operators.Conv2dProblem(n=1, ic=64, ih=28, iw=28, oc=64, kh=3, kw=3, padding=(1, 1))
@@ -64,6 +63,7 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
     (2, 16, 32, 16)
     """
     one_of("policy", policy, POLICIES)
+    descriptor = descriptor.with_atoms_of(ATOM, problem.dtype)
     atom = descriptor.atom(problem.dtype)
     require_narrow(problem.dtype_c, descriptor)
     if policy == "published":
@@ -164,7 +164,7 @@ def _divisors(count: int) -> list[int]:
 
 def _columns(p: Conv2dProblem) -> int:
     """Returns the output columns of a tile."""
-    return min(_ATOM_ROWS, 1 << (p.ow - 1).bit_length())
+    return min(ATOM, 1 << (p.ow - 1).bit_length())
 
 
 def _fitting(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan:
@@ -304,7 +304,7 @@ def with_nest(plan: Conv2dPlan, nest: Nest) -> Conv2dPlan:
     step, _, _, pixels, channels = (loop.tile for loop in nest[Level.BLOCK])
     atom, e = plan.atom, plan.problem.element.bytes
     pixels, channels = max(1, pixels // atom.m) * atom.m, max(1, channels // atom.n) * atom.n
-    columns = min(_floor2(ow), _ATOM_ROWS)
+    columns = min(_floor2(ow), ATOM)
     waves_p, waves_oc = max(1, oh // (pixels // columns)), max(1, oc // channels)
     least = max(atom.k, plan.factor**2, _WORD * atom.lane_groups // e)
     plan = replace(

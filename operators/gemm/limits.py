@@ -35,6 +35,7 @@ MX_TEMPORARY_VGPRS = 8  # for MX formats, whose operands are neither clipped by 
 # offsets of A's and B's scales, its LDS address to write, and its first and current LDS addresses to read. (Registers
 # for A's scales: `scale_ahead`.)
 POOL_ATOMS = 4
+BLOCK_SCALE_ATOM = 16  # rows and columns of their matrix instructions, whose lanes hold four products each
 SCALE_VGPRS = 6
 SCALE_ROWS = 256  # work-items that stage scales; with two blocks of columns, the registers leave half as many rows in a tile
 # MX scales: MX_VGPRS registers for a lane's offsets and LDS read addresses of A's and B's scales, and their common LDS

@@ -11,7 +11,8 @@ Policy "published" is the paper's. Where the paper gives no formula, it uses the
     tM = tN = t = sqrt(LDS/e) by w atoms            the printed sqrt((LDS/2)/e) gives 90 (E4)
     blocks/CUs < 1: t = the largest that gives at least one block a CU, or the least; the paper "reduces tile sizes until
                     occupancy is acceptable"
-    tK = (LDS/2)/((tM+tN)*e) by 2k;  warp tile t/w x t/w x 2k;  (t / warp tile)^2 waves, one stage
+    tK = (LDS/2)/((tM+tN)*e) by 2k and a power of two of them, so that work-items stage whole loads (64 KB give no others)
+    warp tile t/w x t/w x 2k;  (t / warp tile)^2 waves, one stage
 
 The constraints with it are the true ones (E3, E8).
 """
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import POLICIES, one_of
-from simgpu.operators.gemm.limits import Tiling, atom_of, gemm_constraints, gemm_resources, matrix_tflops
+from simgpu.operators.gemm.limits import BLOCK_SCALE_ATOM, Tiling, atom_of, gemm_constraints, gemm_resources, matrix_tflops
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.tiling import corrected_tiling, published_tiling, tiling_rows
 from simgpu.operators.levels import Level, Nest, TileLoop
@@ -227,6 +228,8 @@ def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str 
     (64, 64, 128, True)
     """
     one_of("policy", policy, POLICIES)
+    if problem.scales == "block":  # products are scaled in groups of an atom's four
+        descriptor = descriptor.with_atoms_of(BLOCK_SCALE_ATOM, problem.dtype)
     atom = atom_of(problem, descriptor)
     if problem.scales_in_loop and policy == "published":
         raise LaunchError(f"the paper's tiles (policy published) have no {problem.scales} scales: use policy corrected")

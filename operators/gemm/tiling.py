@@ -84,7 +84,7 @@ def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
     side = next((side for side in range(largest, unit, -unit) if fills_cus(side)), unit)
     warp, warp_k = side // across, 2 * atom.k
-    tile_k = max(warp_k, _align(lds // 2 // (2 * side * e), warp_k))
+    tile_k = warp_k * _power(max(1, lds // 2 // (2 * side * e) // warp_k))
     limited_by = "occupancy" if side < largest else None
     return Tiling(side, side, tile_k, warp_k, side // warp, side // warp, stages=1, blocks=1, limited_by=limited_by)
 
@@ -236,7 +236,7 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> SideLimit
     atom, spans, lds = atom_of(problem, d), t.tile_k // t.warp_k, _align(d.lds_bytes // t.blocks, d.lds_granule)
     arch, acc, total = d.vgpr_budget(-(-t.blocks * t.waves_m * t.waves_n // d.simds_per_cu))
     if d.unified_vgprs:  # the waves share one file, which has its own bound
-        arch, acc = d.vgpr_per_thread, d.agpr_per_thread
+        arch, acc, _ = d.vgpr_budget(1)
     # addresses; MX formats have half as many, and scales; 6-bit elements have twice as many
     of_atoms = unit // max(atom.m, atom.n)
     staged, lds_bytes = spans, t.stages * spans * unit_bytes

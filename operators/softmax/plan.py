@@ -227,11 +227,24 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
 
 def keeping(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[int, int]:
     """Returns (waves that would keep a row in registers, elements per register); 0 waves if none of ROW_WAVES can."""
-    room = max(0, d.vgpr_budget(2)[0] - _fixed_vgprs(p))
-    waves = next((w for w in ROW_WAVES if p.n <= room // p.element.registers * d.wavefront_size * w), 0)
+    waves = next((w for w in ROW_WAVES if p.n <= _room(p, d, w) // p.element.registers * d.wavefront_size * w), 0)
     if waves == 1 and p.rows < _WAVES * d.num_cus and p.n >= step_elements(p, d):
         waves = ROW_WAVES[1]
     return (ROW_WAVES[-1], PACKING) if _packs(p, d, waves) else (waves, 1)
+
+
+def _room(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> int:
+    """Returns the ArchVGPRs in which a wave can keep its part of a row; 0 if a CU does not hold the block."""
+    waves = max(_WAVES, waves_row)
+    per_simd = -(-_blocks_at_once(d, waves) * waves // d.simds_per_cu)
+    if per_simd > d.max_waves_per_simd or waves * d.wavefront_size > d.max_workgroup_size:
+        return 0
+    return max(0, d.vgpr_budget(per_simd)[0] - _fixed_vgprs(p))
+
+
+def _blocks_at_once(d: HardwareDescriptor, waves: int) -> int:
+    """Returns the blocks of a CU for which registers are planned: two waves per SIMD if it has so many, at least one block."""
+    return max(1, min(2, d.max_waves_per_simd) * d.simds_per_cu // waves)
 
 
 def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
@@ -243,7 +256,7 @@ def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
     narrow = p.element.bytes == 2 and p.element_y == p.element
     if not narrow or _has_row_per_wave(p) or not _LEAST_FACTOR <= abs(score_factor(p)) < inf:
         return False
-    fits = -(-p.n // (PACKING * d.wavefront_size * ROW_WAVES[-1])) <= d.vgpr_budget(2)[0] - _fixed_vgprs(p) - UNPACKED
+    fits = -(-p.n // (PACKING * d.wavefront_size * ROW_WAVES[-1])) <= _room(p, d, ROW_WAVES[-1]) - UNPACKED
     return fits and (waves_row == 0 or softmax_resources(p, d, waves_row).blocks_per_cu < 2)
 
 
@@ -381,7 +394,7 @@ def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
     kept, shared = kept_and_shared(p, d, split, keeping(p, d)[1])
     shares = plan.split_n > 1
     rows = (
-        *limit_rows(d, r.arch_vgprs, 0, r.sgprs, r.lds_bytes, plan.waves, 2 * d.simds_per_cu // plan.waves, {}),
+        *limit_rows(d, r.arch_vgprs, 0, r.sgprs, r.lds_bytes, plan.waves, _blocks_at_once(d, plan.waves), {}),
         occupancy_row(d, plan.blocks),
         *(() if split == 1 or plan.policy == "published" else (Constraint(
             "split of rows",

@@ -64,8 +64,7 @@ def _twin(kernel: Kernel, mode: bool | str) -> Kernel:
     """Returns the kernel on a new device in checked mode, with a copy of the current memory at the same addresses."""
     module = kernel.module
     old = module.device
-    device = Device(old.arch, check=mode, threads=1, max_instructions=old.max_instructions, timeout=old.timeout)
-    device.descriptor = old.descriptor
+    device = Device(old.descriptor, check=mode, threads=1, max_instructions=old.max_instructions, timeout=old.timeout)
     device.memory = DeviceMemory(device.memory.checked, first=OWN_MEMORY)
     base = min(segment.base for segment in module.segments)
     twin = device.load(module.code.data, lambda room: (base, aligned_bytes(room)))

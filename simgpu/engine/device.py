@@ -127,7 +127,7 @@ class Device:
 
     def __init__(
         self,
-        target: str,
+        target: str | hardware.HardwareDescriptor,
         *,
         check: bool | str = False,
         checks: tuple[Check, ...] = (),

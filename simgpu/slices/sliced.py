@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from simgpu import hardware
 from simgpu.engine.checked import arrange
 from simgpu.engine.finding import CHECK_FAILED, Finding
 from simgpu.engine.launch import Launch
@@ -83,6 +84,8 @@ class SlicedLaunch:
             return 'check="performance" reports on all workgroups together'
         if not self.device.memory.counts:
             return "Device(unique_bytes=False) does not note the bytes that slices touch"
+        if self.device.descriptor.lds_bytes != hardware.target(self.device.arch).lds_bytes:
+            return f"this device's LDS is not that of {self.device.arch}, whose figures the slices' processes use"
         return ""
 
     # -- the task of a worker --------------------------------------------------------------------

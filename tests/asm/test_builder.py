@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simgpu import asm, hardware, operators
+from simgpu import asm
 from simgpu.asm.builder.interleave import Backlog, stream
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import RegisterFile, operand_text
@@ -224,10 +223,3 @@ def test_reads_of_lds_overtake_what_waits_but_no_barrier_and_nothing_of_their_re
     for _ in order[1:]:
         backlog.hide(())
     assert [next(n for n, item in enumerate(behind) if item is one) for one in k.items] == order
-
-
-def test_a_plan_of_more_lds_than_the_target_has_is_refused() -> None:
-    """A descriptor may contain anything, but a kernel that no GPU of its target can load is refused."""
-    board = replace(hardware.target("mi100"), lds_bytes=128 * 1024)
-    with pytest.raises(ResourceError, match="gfx908 65536"):
-        asm.emit(operators.TiledComputation(4096, 4096, 4096, target=board))

@@ -65,8 +65,7 @@ def _time_kernel(kernel: EmittedKernel, step: EmittedKernel, tree: Root, room: i
     import simgpu
     from simgpu.sampling.samples import sample
 
-    device = simgpu.Device(tree.descriptor.arch, threads=1)
-    device.descriptor = tree.descriptor
+    device = simgpu.Device(tree.descriptor, threads=1)
     names = [*kernel.operands, *(name for name, _ in kernel.scratch)]
     arguments = step.bind({name: device.alloc(room) for name in names})
     entry = device.load(kernel.assemble())[step.name]

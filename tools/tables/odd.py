@@ -1,0 +1,92 @@
+"""Kernels of odd extents beside those of the next aligned ones, each derived, emitted and timed by the model of time.
+
+The neighbour has every odd extent rounded up to a multiple of ALIGNED. Drawn: m, n and k of a GEMM, the channels of a
+convolution, a softmax's row, the queries and keys of attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators import (
+    AttentionProblem,
+    Conv2d,
+    Conv2dProblem,
+    FusedAttention,
+    GemmProblem,
+    Softmax,
+    SoftmaxProblem,
+    TiledComputation,
+)
+from simgpu.tools.tables.schedule_report import predictions
+
+ALIGNED = 16
+ODD = {"gemm": ("m", "n", "k"), "conv2d": ("ic", "oc"), "softmax": ("n",), "attention": ("lq", "lk")}  # extents
+COLUMNS = ("problem", "us", "aligned", "us ", "ratio", "binds")
+_TREES: dict[str, Any] = {"gemm": TiledComputation.of, "conv2d": Conv2d, "softmax": Softmax, "attention": FusedAttention}
+
+
+@dataclass(frozen=True)
+class OddKernel:
+    """A kernel of odd extents and its aligned neighbour, with their modelled seconds."""
+
+    problem: str
+    seconds: float
+    aligned: str
+    aligned_seconds: float
+    binds: str  # the constraint that limits the odd kernel's tile
+
+    @property
+    def ratio(self) -> float:
+        """Time over the neighbour's."""
+        return self.seconds / self.aligned_seconds
+
+    def row(self) -> tuple[object, ...]:
+        """Returns the values of COLUMNS."""
+        return self.problem, 1e6 * self.seconds, self.aligned, 1e6 * self.aligned_seconds, self.ratio, self.binds
+
+
+def odd_problems(op: str, dtype: str, seed: int, count: int) -> Iterator[Any]:
+    """Yields `count` random problems whose extents of ODD are odd."""
+    source = np.random.default_rng(seed)
+
+    def odd(low: float, high: float) -> int:
+        return 2 * int(2 ** source.uniform(low - 1, high - 1)) + 1
+
+    for number in range(count):
+        if op == "gemm":
+            yield GemmProblem(odd(6, 12), odd(6, 12), odd(6, 12), dtype, trans_a=number % 4 > 1, trans_b=number % 2 > 0)
+        elif op == "conv2d":
+            edge, filters = int(2 ** source.uniform(3, 6)), (1, 3)[number % 2]
+            yield Conv2dProblem(4, odd(4, 8), edge, edge, odd(4, 8), filters, filters, padding=(filters // 2, filters // 2),
+                                dtype=dtype, layout=("nchw", "nhwc")[number // 2 % 2])  # fmt: skip
+        elif op == "attention":
+            length = odd(7, 11)
+            yield AttentionProblem(length, length, (64, 128)[number % 2], 8, dtype=dtype)
+        else:
+            n = odd(7, 16)
+            yield SoftmaxProblem(min(int(2 ** source.uniform(2, 13)), (1 << 26) // n), n, dtype)
+
+
+def compare_odd(op: str, problem: Any, chip: HardwareDescriptor) -> OddKernel:
+    """Times a problem's kernel and its neighbour's."""
+    extents = {name: -(-getattr(problem, name) // ALIGNED) * ALIGNED for name in ODD[op]}
+    strides = {name: None for name in ("lda", "ldb", "ldc", "ldx", "ldy") if hasattr(problem, name)}
+    aligned = replace(problem, **extents, **strides)
+    trees = [_TREES[op](each, chip) for each in (problem, aligned)]
+    times = [sum(one.seconds for one in predictions(tree).values()) for tree in trees]
+    binding = trees[0].plan.binding.name
+    return OddKernel(_text(op, problem), times[0], _text(op, aligned), times[1], binding)
+
+
+def _text(op: str, problem: Any) -> str:
+    if op == "gemm":
+        return f"{problem.m}x{problem.n}x{problem.k} " + "nt"[problem.trans_a] + "nt"[problem.trans_b]
+    if op == "conv2d":
+        return f"{problem.ic}x{problem.ih}x{problem.iw} to {problem.oc}, {problem.kh}x{problem.kw} {problem.layout}"
+    return f"{problem.rows}x{problem.n}" if op == "softmax" else f"L {problem.lq}, d {problem.d}"

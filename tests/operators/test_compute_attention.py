@@ -185,9 +185,10 @@ def test_independent_accounting(where: tuple[str, str], d16: int, lq: int, lk: i
 
     if plan.shared:
         width = max(64, 1 << (p.d - 1).bit_length())
-        held = 32 * width * 2 + 32 * 64 * (4 + 2) + 32 * width * 4  # bytes of a wave's Q, S and P, O
+        rows = plan.tile_Q // plan.waves_q
+        held = rows * (width * 2 + 64 * (4 + 2) + width * 4)  # bytes of a wave's Q, S and P, O
         staged = 2 * 64 * width * 2  # bytes of a workgroup's K and V
-        words = (held + staged // 8) // 256 + 12 * 4 + 3 * 2 + 1 + 2 + 10 + 8 + (width // 64) * (p.d != width)
+        words = (held + staged // plan.waves_q) // 256 + 12 * 4 + 3 * (rows // 16) + 1 + 2 + 10 + 8 + (width // 64) * (p.d != width)
         assert words == plan.resources.arch_vgprs + plan.resources.acc_vgprs <= 256 and plan.feasible
         assert 2 * staged == plan.resources.lds_bytes <= d.lds_bytes and plan.split_kv == 1
         return

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from html import escape
 from itertools import zip_longest
 from math import prod
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import Constraint, break_line
 
 FINITE_FLOOR = -1e38  # replaces -inf in f32: exp(floor - floor) is 1, never NaN (paper, Online Softmax; erratum E30)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -67,19 +66,6 @@ class Split:
 
     def __len__(self) -> int:
         return -(-len(self.whole) // self.tile)
-
-
-def product(*axes: Iterable[T]) -> Iterator[tuple[T, ...]]:
-    """Yields all combinations, the last axis fastest.
-
-    Unlike itertools.product, it stores no axis: a device may have 10^11 tiles. axes: each is iterated several times.
-    """
-    if not axes:
-        yield ()
-        return
-    for one in axes[0]:
-        for rest in product(*axes[1:]):
-            yield one, *rest
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.fused.problem import FusedGemm
 from simgpu.operators.gemm.leaves import Leaves
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
-from simgpu.operators.gemm.tree import BlockGemmNode, TiledComputation, WarpGemmNode, views_of
+from simgpu.operators.gemm.tree import BlockGemmNode, TiledComputation, WarpGemmNode, views_of, whole_axes
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 from simgpu.operators.tree import Axes, Node, View
@@ -96,7 +96,7 @@ class FusedTree(TiledComputation):
         self.problem = problem
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         self.derivation: GemmPlan = plan_gemm(problem.gemm, self.descriptor, policy)
-        self.extents = self.whole(problem.gemm)
+        self.extents = whole_axes(problem.gemm)
 
     def on(self, descriptor: HardwareDescriptor) -> FusedTree:
         """Derives the same problem and policy again for another descriptor."""

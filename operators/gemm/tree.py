@@ -167,13 +167,7 @@ class TiledComputation(Root):
         )  # fmt: skip
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         self.derivation: GemmPlan = plan_gemm(self.problem, self.descriptor, policy)
-        self.extents = self.whole(self.problem)
-
-    @staticmethod
-    def whole(p: GemmProblem) -> Axes:
-        """Returns the axes of a problem."""
-        sizes = {**({"batch": p.batch} if p.batch > 1 else {}), "m": p.m, "n": p.n, "k": p.k}
-        return {axis: Extent.whole(size) for axis, size in sizes.items()}
+        self.extents = whole_axes(self.problem)
 
     @classmethod
     def of(cls, problem: GemmProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> TiledComputation:
@@ -245,6 +239,12 @@ class TiledComputation(Root):
             "  C[I,J] += A[I,K] @ B[K,J]",
         )
         return (head if plan.policy == "published" else (*head, *_corrected_lines(plan)), loops)
+
+
+def whole_axes(p: GemmProblem) -> Axes:
+    """Returns the axes of a whole product: the batch if there is one, m, n and k."""
+    sizes = {**({"batch": p.batch} if p.batch > 1 else {}), "m": p.m, "n": p.n, "k": p.k}
+    return {axis: Extent.whole(size) for axis, size in sizes.items()}
 
 
 def _corrected_lines(plan: GemmPlan) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import tracemalloc
@@ -31,9 +30,9 @@ from simgpu.operators import (
     derive_tiles,
 )
 from simgpu.operators.cost import KernelCost, choose, parts_of
-from simgpu.operators.levels import Level
+from simgpu.operators.levels import Level, TileLoop
 from simgpu.operators.split import Reduction
-from simgpu.operators.tree import FLOOR, ZERO, Boundary, Extent, Root, View, product, representatives
+from simgpu.operators.tree import FLOOR, ZERO, Boundary, Extent, Root, View, representatives
 from simgpu.tools.cli import main
 
 TREES: list[Root] = [
@@ -158,9 +157,14 @@ def test_huge_trees_are_described_at_once(tree: Callable[[], Root]) -> None:
         tracemalloc.stop()
 
 
-@given(st.lists(st.lists(st.integers(), max_size=4), max_size=4))
-def test_product_is_itertools(axes: list[list[int]]) -> None:
-    assert list(product(*axes)) == list(itertools.product(*axes))
+@given(st.lists(st.tuples(st.sampled_from("mnk"), st.integers(1, 9)), max_size=4))
+def test_windows_are_nested_loops(tiles: list[tuple[str, int]]) -> None:
+    """Each loop cuts its axis as the loops outside it left it, and the last loop is the fastest."""
+    node = TiledComputation(7, 5, 11)
+    expected = [dict(node.axes)]
+    for axis, tile in tiles:
+        expected = [{**axes, axis: part} for axes in expected for part in axes[axis].split(tile)]
+    assert list(node.windows(tuple(TileLoop(axis, tile) for axis, tile in tiles))) == expected
 
 
 @pytest.mark.parametrize("policy", ["corrected", "published"])

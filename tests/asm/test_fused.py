@@ -18,6 +18,7 @@ from simgpu.operators.expressions import Value, exp, maximum, minimum, rsqrt, sq
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.traffic import block_counters
 from simgpu.tools.cases.operators import workload
+from simgpu.tools.shared.inputs import INPUTS
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,19 @@ def test_large_tiles_have_the_registers(kind: type[FusedGemm], dtype: str, size:
     small.derivation = with_tiling(small.problem.gemm, small.descriptor, "corrected", tree.plan.tiling)
     got, want, bound = run(small)
     assert np.all(np.abs(got - want) <= bound)
+
+
+@pytest.mark.parametrize(("problem", "target"), [(RmsNormGemm(33, 40, 130, "bf16"), "mi300x"), (LayerNormGemm(33, 40, 70), "mi210")])
+def test_every_distribution_of_inputs_is_within_the_bound(problem: FusedGemm, target: str) -> None:
+    """Large, tiny and subnormal elements, ties, one-hot rows: sums overflow or vanish in the same elements as float64's."""
+    tree = FusedTree(problem, target)
+    gpu, kernel = simgpu.Device(target), asm.emit(tree)
+    for name in INPUTS:
+        work = workload(tree, tree.descriptor.arch, 0, name)
+        buffers = [gpu.upload(array) for array in work.arrays]
+        asm.launch(kernel, gpu, *buffers)
+        flat = work.operands[work.result].flat
+        assert work.compare(buffers[work.result].download(flat.dtype, flat.shape), "C").passed, name
 
 
 def test_published_tiles_run_too() -> None:

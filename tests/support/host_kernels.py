@@ -23,6 +23,8 @@ from simgpu.operators import (
     Conv2d,
     Conv2dProblem,
     FusedAttention,
+    FusedTree,
+    RmsNormGemm,
     Softmax,
     SoftmaxProblem,
     TiledComputation,
@@ -50,6 +52,7 @@ OPERATORS: dict[str, Callable[[], Any]] = {
     "softmax": lambda: Softmax(SoftmaxProblem(37, 210, "f16"), "gfx90a"),
     "attention": lambda: FusedAttention(AttentionProblem(150, 170, 32, 2, causal=True), "gfx908"),
     "attention split": lambda: FusedAttention(AttentionProblem(16, 900, 16), "gfx942"),
+    "rmsnorm_gemm": lambda: FusedTree(RmsNormGemm(70, 90, 130, "bf16"), "gfx90a"),
     "unfused attention": lambda: UnfusedAttention(AttentionProblem(70, 90, 32), "gfx908"),
 }
 

@@ -44,6 +44,7 @@ def trees(target: str, dtype: str) -> Iterator[tuple[str, Any]]:
         yield "unfused attention", operators.UnfusedAttention(operators.AttentionProblem(60, 60, 32, dtype=dtype), target)
         convolution = operators.Conv2dProblem(2, 6, 20, 21, 8, 3, 3, (2, 1), (1, 1), groups=2, dtype=dtype)
         yield "conv2d", operators.Conv2d(convolution, target)
+        yield "rmsnorm_gemm", operators.FusedTree(operators.RmsNormGemm(70, 90, 130, dtype), target)
 
 
 EMITTED = [(target, dtype) for target in ("mi100", "mi210", "mi300x", "mi350x") for dtype in hardware.target(target).dtypes()]

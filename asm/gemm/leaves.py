@@ -10,7 +10,7 @@ results do not depend on the waves' timing, computes the row's values and leaves
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from simgpu.asm.parts.staging import Staging, StagingUnit
 from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.expressions import Value
-from simgpu.operators.gemm.leaves import ELEMENT, PRODUCT, Leaves, row_value, staging_range, sum_range
+from simgpu.operators.gemm.leaves import PRODUCT, Leaves, row_value, staging_range, sum_range
 from simgpu.operators.gemm.plan import GemmPlan
 
 TOGETHER = 4  # parts of a sum that a work-item reads at once
@@ -74,6 +74,23 @@ class Parts:
     def parts(self) -> int:
         """Parts of the sum of each row."""
         return self.sums * self.layout.threads // self.layout.rows
+
+
+class MatrixStaging(Staging):
+    """The elements of a matrix like A, where A's chunks are, in registers."""
+
+    def __init__(self, k: KernelBuilder, name: str, pointer: Reg, a: MappedStaging) -> None:
+        self.k, self.layout, self.bits, self.length, self.transposition = k, replace(a.layout, name=name), 0, a.length, None
+        self.units, self.step, self.rows_left = a.units, a.step, a.rows_left
+        self.resource, self.staged = k.s.alloc(f"{name} buffer", 4), k.array(staging_range(name), a.layout.staged_words)
+        first, of_a = self.resource, a.pointers["A"]
+        k.s_sub_u32(first[0], a.resource[0], of_a[0], note=f"{name}: as far from its beginning as A's buffer")
+        k.s_subb_u32(first[1], a.resource[1], of_a[1])
+        raw_buffer(k, first, pointer, (first[0], first[1]), name)
+
+    def release(self) -> None:
+        self.k.v.free(self.staged, listed=True)
+        self.k.s.free(self.resource, listed=True)
 
 
 class VectorStaging(Staging):
@@ -124,6 +141,7 @@ class MappedStaging(Staging):
         super().__init__(*given, **more)
         self.leaves, self.pointers, self.dtype, self.parts = leaves, pointers, dtype, Parts(self.layout)
         self.vectors: list[VectorStaging] = []
+        self.matrices: list[MatrixStaging] = []
         self.sums = [self.k.array(sum_range(name), self.parts.sums) for name, _ in leaves.sums]
         for number in range(self.parts.sums):
             for array in self.sums:
@@ -131,9 +149,30 @@ class MappedStaging(Staging):
         self.narrowing = Narrowing(self.k, dtype) if self.layout.element < WORD else None
 
     def prepare_loads(self) -> None:
-        """Emits the offsets of A, then the vectors' buffers and offsets."""
+        """Emits the offsets of A, which its matrices share, then the buffers of matrices and vectors."""
         super().prepare_loads()
+        self.matrices = [MatrixStaging(self.k, name, self.pointers[name], self) for name in self.leaves.matrices]
         self.vectors = [VectorStaging(self.k, name, self.pointers[name], self) for name in self.leaves.vectors]
+
+    def loads(self) -> list[list[Callable[[], None]]]:
+        """Returns calls that emit the next tile's loads, by unit: of A, and of the matrices."""
+        every = [super().loads(), *(matrix.loads() for matrix in self.matrices)]
+        return [[load for loads in unit for load in loads] for unit in zip(*every, strict=True)]
+
+    def load_clipped(self, k_left: Reg) -> None:
+        super().load_clipped(k_left)
+        for matrix in self.matrices:
+            matrix.load_clipped(k_left)
+
+    def move_ends(self, k_left: Reg) -> None:
+        super().move_ends(k_left)
+        for matrix in self.matrices:
+            matrix.move_ends(k_left)
+
+    def advance(self) -> None:
+        super().advance()
+        for matrix in self.matrices:
+            matrix.advance()
 
     def writes(self, address: Reg) -> list[Callable[[], None]]:
         """Returns calls that apply the leaves to a chunk and write it to LDS."""
@@ -143,7 +182,8 @@ class MappedStaging(Staging):
         data = self._target(load, 0, 0, self.layout.vec)
         first = self.parts.place_of[load] * self.layout.unit_words
         for word in range(data.count):
-            held = [data[word], *(vector.current[first + word] for vector in self.vectors)]
+            others = (matrix._target(load, 0, word * self.layout.pack, self.layout.pack) for matrix in self.matrices)
+            held = [data[word], *others, *(vector.current[first + word] for vector in self.vectors)]
             if self.narrowing is None:
                 self._element(load, held, data[word])
             else:
@@ -151,10 +191,10 @@ class MappedStaging(Staging):
         write()
 
     def _element(self, load: int, held: Sequence[Reg], target: Reg) -> None:
-        """Applies the leaves to one element. held: f32 registers of A's and the vectors'."""
+        """Applies the leaves to one element. held: f32 registers of A's, the matrices' and the vectors'."""
         k, multiplied = self.k, self.leaves.multiplied
         summands = [_factors(value) for _, value in self.leaves.sums]
-        given = dict(zip((ELEMENT, *self.leaves.vectors), held, strict=True))
+        given = dict(zip(self.leaves.of_element, held, strict=True))
         work = Computation(k, [*(one for summand in summands for one in summand), multiplied], given)
         for summand, sums in zip(summands, self.sums, strict=True):
             total, found = sums[self.parts.sum_of[load]], [work.value(one) for one in summand]
@@ -168,7 +208,7 @@ class MappedStaging(Staging):
             work.register(multiplied, target)
 
     def _pair(self, load: int, held: Sequence[Reg], target: Reg) -> None:
-        """Applies the leaves to the two elements of a register. held: packed registers of A's and the vectors'."""
+        """Applies the leaves to the two elements of a register. held: packed registers of A's, the matrices' and the vectors'."""
         k = self.k
         pairs = [(k.v.alloc("low"), k.v.alloc("high")) for _ in held]
         for packed, (low, high) in zip(held, pairs, strict=True):
@@ -184,6 +224,8 @@ class MappedStaging(Staging):
 
     def release(self) -> None:
         super().release()
+        for matrix in self.matrices:
+            matrix.release()
         if self.narrowing is not None:
             self.k.s.free(*self.narrowing.constants, listed=True)
 

@@ -47,9 +47,10 @@ def epilogue_pointers(problem: GemmProblem) -> tuple[str, ...]:
 
 
 def loop_pointers(problem: GemmProblem) -> tuple[str, ...]:
-    """Returns the names of the last pointers: scales and leaves' vectors that the main loop reads, and the groups' rows."""
-    vectors = () if problem.leaves is None else problem.leaves.vectors
-    return (*(["scale_a", "scale_b"] * problem.scales_in_loop), *(["group_rows"] * bool(problem.groups)), *vectors)
+    """Returns the names of the last pointers: scales and the leaves' operands that the main loop reads, and the groups'
+    rows."""
+    leaves = () if problem.leaves is None else problem.leaves.of_element[1:]
+    return (*(["scale_a", "scale_b"] * problem.scales_in_loop), *(["group_rows"] * bool(problem.groups)), *leaves)
 
 
 def epilogue_names(problem: GemmProblem) -> list[str]:

@@ -19,7 +19,7 @@ from simgpu.operators.tree import Extent, View
 
 
 class FusedExecutor(GemmExecutor, root=FusedTree):
-    """Computes the tree of a FusedGemm. Operands are A, B and, by name, vectors, columns, bias and residual."""
+    """Computes the tree of a FusedGemm. Operands are A, B and, by name, matrices, vectors, columns, bias and residual."""
 
     def visit_device(self, tree: FusedTree, a: ArrayLike, b: ArrayLike, **more: ArrayLike) -> Array:  # type: ignore[override]
         """Returns C, (m,columns), in f64 or f32, not rounded to C's type."""
@@ -56,7 +56,8 @@ class FusedExecutor(GemmExecutor, root=FusedTree):
             if isinstance(child, TileLeaf):
                 views = next(steps)
                 staged = self._bytes(views)
-                self.count(global_bytes=staged + len(views[0].cols) * self._vector_bytes, lds_write_bytes=staged)
+                leaves = self._elements[0].packed_bytes(len(self._leaves.matrices) * views[0].elements)
+                self.count(global_bytes=staged + leaves + len(views[0].cols) * self._vector_bytes, lds_write_bytes=staged)
                 self._of_tile(child.views[0], rows)
                 if self.level is Level.BLOCK:
                     self._multiply(views, out)
@@ -71,7 +72,8 @@ class FusedExecutor(GemmExecutor, root=FusedTree):
     def _of_tile(self, view: View, rows: Extent) -> None:
         """Adds a tile of A to its rows' sums, and replaces its elements by what is multiplied, rounded to A's type in f32."""
         kind, tile = self._a.dtype, self._loaded[view.index]
-        given = {ELEMENT: tile, **{name: self._named[name][view.cols.slice] for name in self._leaves.vectors}}
+        given = {ELEMENT: tile, **{name: self._named[name][view.index] for name in self._leaves.matrices}}
+        given |= {name: self._named[name][view.cols.slice] for name in self._leaves.vectors}
         for name, summand in self._leaves.sums:
             self._sums[name] += self._compute(summand, given, tile).sum(-1, keepdims=True)
         multiplied = self._compute(self._leaves.multiplied, given, tile)

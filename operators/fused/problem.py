@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape
 from simgpu.operators.expressions import NUMPY, Value, arguments, evaluate, trace
@@ -36,13 +35,14 @@ class LeafGemm(GemmProblem):
 class FusedGemm:
     """Base of an operator C (m,n) = epilogue(result(multiplied(A (m,k)) @ B (k,n))), row-major.
 
-    A subclass is a frozen dataclass; its own fields, with defaults, are options of the command line. It has `name`, `vectors` and
-    `columns`, and these methods. They get Values, on which + - * / and the functions of `operators.expressions` work:
+    A subclass is a frozen dataclass; its own fields, with defaults, are options of the command line. It has `name`, and names its
+    operands: `matrices`, `vectors`, `columns`. The first three methods get Values, on which + - * / and the functions of
+    `operators.expressions` work:
 
-        row_sums(a, *vectors)              a dict: what is summed over each row of A, by name
-        multiplied(a, *vectors)            what is multiplied by B instead of A's element; without it, the element
-        result(product, *sums, *columns)   what becomes of the sum over k; without it, the sum
-        reference(a, b, *vectors, *columns)   the definition in numpy: arrays in float64 to the result, (m,n)
+        row_sums(a, *matrices, *vectors)      a dict: what is summed over each row of A, by name
+        multiplied(a, *matrices, *vectors)    what is multiplied by B instead of A's element; without it, the element
+        result(product, *sums, *columns)      what becomes of the sum over k; without it, the sum
+        reference(a, b, *matrices, *vectors, *columns)    the definition in numpy: arrays in float64 to the result, (m,n)
 
     What is computed of A is f32, rounded to A's type before it is multiplied. The epilogue is a GEMM's.
 
@@ -61,6 +61,7 @@ class FusedGemm:
     """
 
     name: ClassVar[str] = ""  # of the operator, a Python name: for the command, titles and kernels
+    matrices: ClassVar[tuple[str, ...]] = ()  # names of operands of A's shape, strides and type
     vectors: ClassVar[tuple[str, ...]] = ()  # names of operands of k elements, of A's type
     columns: ClassVar[tuple[str, ...]] = ()  # names of operands of n elements, in f32
 
@@ -111,13 +112,13 @@ class FusedGemm:
         kind = type(self).__name__
         if not self.name.isidentifier():
             raise LaunchError(f"{kind}.name is {self.name!r}: give the operator a name of letters, digits and _")
-        own = (*self.vectors, *self.columns)
+        own = (*self.matrices, *self.vectors, *self.columns)
         for name in own:
             if not name.isidentifier() or name in (*TAKEN, ELEMENT, "b", PRODUCT) or own.count(name) > 1:
-                raise LaunchError(f"{kind}: {name!r} cannot name a vector or a column: use another name, once")
+                raise LaunchError(f"{kind}: {name!r} cannot name an operand: use another name, once")
         if type(self).reference is FusedGemm.reference:
             raise LaunchError(f"{kind} has no reference: define the result in float64, reference(self, a, b, ...)")
-        of_a = (ELEMENT, *self.vectors)
+        of_a = (ELEMENT, *self.matrices, *self.vectors)
         sums = trace(f"{kind}.row_sums", self.row_sums, of_a)
         if not isinstance(sums, Mapping):
             raise LaunchError(f"{kind}.row_sums returns {type(sums).__name__}: return a dict of sums by name")
@@ -130,11 +131,11 @@ class FusedGemm:
         if PRODUCT not in arguments(result):
             raise LaunchError(f"{kind}.result is {result}: it does not use {PRODUCT}")
         self._check_padding(sums, multiplied)
-        return Leaves(self.name, self.vectors, self.columns, tuple(sums.items()), multiplied, result)
+        return Leaves(self.name, self.matrices, self.vectors, self.columns, tuple(sums.items()), multiplied, result)
 
     def _check_padding(self, sums: Mapping[str, Value], multiplied: Value) -> None:
-        """Elements past the end of a row are 0, as are the vectors'; they must not count."""
-        zeros = dict.fromkeys((ELEMENT, *self.vectors), np.float64(0))
+        """Elements past the end of a row are 0, as are those of matrices and vectors; they must not count."""
+        zeros = dict.fromkeys((ELEMENT, *self.matrices, *self.vectors), np.float64(0))
         for where, value, right in (*((f"row_sums[{name!r}]", one, 0.0) for name, one in sums.items()),
                                     ("multiplied", multiplied, None)):  # fmt: skip
             with np.errstate(all="ignore"):
@@ -163,15 +164,16 @@ class FusedGemm:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Stored shapes of the vectors and columns, by name."""
-        return {**dict.fromkeys(self.vectors, (self.k,)), **dict.fromkeys(self.columns, (self.n,))}
+        """Shapes of the matrices, vectors and columns, by name."""
+        of_a = dict.fromkeys(self.matrices, (self.m, self.k))
+        return {**of_a, **dict.fromkeys(self.vectors, (self.k,)), **dict.fromkeys(self.columns, (self.n,))}
 
     def type_of(self, name: str) -> str:
-        """Returns the type of a vector or column."""
-        return self.dtype if name in self.vectors else dtype("f32").name
+        """Returns the type of a matrix, vector or column."""
+        return "f32" if name in self.columns else self.dtype
 
     def given(self, **arrays: Any) -> dict[str, NDArray[Any]]:
-        """Returns the vectors and columns among the arrays. LaunchError names one that is missing or has another shape."""
+        """Returns the matrices, vectors and columns among the arrays. LaunchError names one that is missing or of another shape."""
         found = {}
         for name, shape in self.shapes.items():
             if arrays.get(name) is None:

@@ -24,7 +24,7 @@ OWN = 2.0**-20  # relative to a bound: the float64 roundings of reference and an
 def fused(problem: FusedGemm, a: ArrayLike, b: ArrayLike, arch: str = "gfx908", **more: ArrayLike) -> NDArray[np.float64]:
     """Returns the problem's own definition, then the epilogue, in float64, limited to the range of C's type on `arch`.
 
-    more: vectors, columns, bias and residual by name. LaunchError if the definition returns another shape.
+    more: matrices, vectors, columns, bias and residual by name. LaunchError if the definition returns another shape.
 
     >>> from simgpu.operators import RmsNormGemm, reference
     >>> reference.fused(RmsNormGemm(1, 2, 2, eps=0.0), np.full((1, 2), 5.0), np.eye(2), gamma=np.array([1.0, 3.0]))
@@ -59,7 +59,7 @@ def fused_error_bound(
     p, leaves, gemm = problem, problem.leaves, problem.gemm
     given = _wide(p, a, b, more)
     named = {name: Bounded.exact(array.astype(np.float64)) for name, array in p.given(**more).items()}
-    elements = {ELEMENT: Bounded.exact(given.a), **{name: named[name] for name in leaves.vectors}}
+    elements = {ELEMENT: Bounded.exact(given.a), **{name: named[name] for name in leaves.of_element[1:]}}
     sums = {name: _all(evaluate(value, elements, ARITHMETIC), given.a).sum() for name, value in leaves.sums}
     factor = _all(evaluate(leaves.multiplied, elements, ARITHMETIC), given.a)
     if leaves.maps and p.dtype != "f32":

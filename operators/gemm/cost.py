@@ -67,10 +67,11 @@ def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Any) ->
     rates = sustained_rates(descriptor).rates
     of_a, of_b = (rows * kind.packed_bytes(t.tile_k) for rows, kind in ((t.tile_m, problem.element), (t.tile_n, problem.element_b)))
     staged, read = of_a + of_b, of_a * t.waves_n + of_b * t.waves_m
+    loaded = problem.streams_a * of_a + of_b
     return {
         "matrix": 2 * t.tile_m * t.tile_n * t.tile_k / matrix_flops_per_clock(problem, descriptor),
         "LDS": read / rates.lds_read + staged / rates.lds_write,
-        "cache": largest(staged / rates.cache, _line_bytes(problem.even_batch, t, _COALESCED) / _COALESCED),
+        "cache": largest(loaded / rates.cache, _line_bytes(problem.even_batch, t, _COALESCED) / _COALESCED),
     }
 
 
@@ -81,8 +82,8 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     parts, each = parts_of(-(-p.k // t.tile_k), t.split_k)
     blocks = gx * gy * p.batch * parts
     clocks = step_clocks(p, descriptor, t)
-    once = p.batch * (p.element.packed_bytes(p.m * p.k) + p.element_b.packed_bytes(p.k * p.n)) * 1.0
-    asked = p.batch * (p.element.packed_bytes(p.k * p.m * gx) + p.element_b.packed_bytes(p.k * p.n * gy)) * 1.0
+    once = p.batch * (p.element.packed_bytes(p.streams_a * p.m * p.k) + p.element_b.packed_bytes(p.k * p.n)) * 1.0
+    asked = p.batch * (p.element.packed_bytes(p.streams_a * p.k * p.m * gx) + p.element_b.packed_bytes(p.k * p.n * gy)) * 1.0
     missed = minimum(asked, _l2_miss_bytes(p, rates, t, gx, gy, parts, blocks))
     kept = min(1.0, descriptor.mall_bytes / once)
     written = choose(parts > 1, p.batch * p.m * p.n * dtype(p.accumulator).bytes * parts, p.epilogue_bytes) * 1.0
@@ -102,7 +103,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         once=last_step_clocks(p, t),
         bare=LDS_CLOCKS,
         burst=clocks["cache"],
-        flight=p.element.packed_bytes(minimum(t.tile_m, p.m) * t.tile_k)
+        flight=p.element.packed_bytes(p.streams_a * minimum(t.tile_m, p.m) * t.tile_k)
         + p.element_b.packed_bytes(minimum(t.tile_n, p.n) * t.tile_k),
         asked=_line_bytes(p, t, rates.row.cache_line),
         missed_bytes=missed,
@@ -115,12 +116,12 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
 
 
 def _line_bytes(p: GemmProblem, t: Any, line: int) -> Any:
-    """Returns the bytes of the lines that a step's rows of A and B touch."""
-    sides = ((p.trans_a, t.tile_m, p.element, False), (not p.trans_b, t.tile_n, p.element_b, True))
+    """Returns the bytes of the lines that a step's rows of A, the leaves' matrices and B touch."""
+    sides = ((p.trans_a, t.tile_m, p.element, p.streams_a), (not p.trans_b, t.tile_n, p.element_b, 0))
     return sum(
-        (t.tile_k if across else side)
-        * _lines(kind.packed_bytes(side if across else t.tile_k), gcd(run_step(p, across, is_b), line), line) * line
-        for across, side, kind, is_b in sides
+        (t.tile_k if across else side) * max(1, of_a)
+        * _lines(kind.packed_bytes(side if across else t.tile_k), gcd(run_step(p, across, not of_a), line), line) * line
+        for across, side, kind, of_a in sides
     )  # fmt: skip
 
 
@@ -162,7 +163,7 @@ def _l2_miss_bytes(p: GemmProblem, rates: SustainedRates, t: Tiles, gx: Any, gy:
     rows = minimum(largest((in_flight * t.tile_n / t.tile_m) ** 0.5, 1), gy)
     rows = gy / -(-gy // rows)  # equal groups of rows
     columns = minimum(largest(in_flight / rows, 1), gx)
-    once_a, once_b = p.element.packed_bytes(p.m * p.k) * 1.0, p.element_b.packed_bytes(p.k * p.n) * 1.0
+    once_a, once_b = p.element.packed_bytes(p.streams_a * p.m * p.k) * 1.0, p.element_b.packed_bytes(p.k * p.n) * 1.0
     first = p.batch * (gx / columns * once_a + gy / rows * once_b)
     # Each XCD reads at least its part of A and all of B, and keeps what L2 holds for later.
     fewest = minimum(first, p.batch * (once_a + min(d.xcds, p.m) * once_b))

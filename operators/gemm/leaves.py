@@ -1,11 +1,11 @@
 """Leaves of a GEMM's tree: what a row adds up, what is multiplied, and what becomes of the product.
 
-    s[i]   = sum over k of summand(a[i,k], v[k], ...)         for each of `sums`, in f32
-    a'[i,k] = multiplied(a[i,k], v[k], ...)                   in f32, rounded to A's type
+    s[i]   = sum over k of summand(a[i,k], w[i,k], ..., v[k], ...)         for each of `sums`, in f32
+    a'[i,k] = multiplied(a[i,k], w[i,k], ..., v[k], ...)                   in f32, rounded to A's type
     c[i,j] = result(sum over k of a'[i,k] b[k,j], s[i], ..., u[j], ...)     in f32, before the epilogue
 
-v are `vectors` along k, u are `columns` along n. A block computes s and a' from the tiles of A that it stages. So A is read as
-often as without leaves, and no other kernel is needed.
+w are `matrices` like A, v are `vectors` along k, u are `columns` along n. A block computes s and a' from the tiles of A that it
+stages. So A is read as often as without leaves, and no other kernel is needed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Leaves:
     """Leaves of one operator."""
 
     name: str  # of the operator
+    matrices: tuple[str, ...]  # names of operands of A's shape, strides and type
     vectors: tuple[str, ...]  # names of operands of k elements, of A's type
     columns: tuple[str, ...]  # names of operands of n elements, in f32
     sums: tuple[tuple[str, Value], ...]  # name and summand of each sum over a row
@@ -66,6 +67,11 @@ class Leaves:
         return (*(summand for _, summand in self.sums), self.multiplied)
 
     @property
+    def of_element(self) -> tuple[str, ...]:
+        """Names of what the leaves on A take of each element."""
+        return (ELEMENT, *self.matrices, *self.vectors)
+
+    @property
     def maps(self) -> bool:
         """True if what is multiplied is not A's element itself."""
         return self.multiplied != Value("argument", name=ELEMENT)
@@ -78,7 +84,7 @@ class Leaves:
     @property
     def temporaries(self) -> int:
         """VGPRs while a tile is written to LDS, in addition to a GEMM's."""
-        return max(0, 2 * (1 + len(self.vectors)) + len(list(operations(*self.per_element))) + 3 - LOOP_TEMPORARIES)
+        return max(0, 2 * len(self.of_element) + len(list(operations(*self.per_element))) + 3 - LOOP_TEMPORARIES)
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns sections of text for a tree: the leaves, a title and lines each."""

@@ -170,6 +170,7 @@ def leaf_registers(problem: GemmProblem, leaves: Leaves, atom: MFMAAtom, t: Tili
     loads = max(1, each // loaded)
     places = min(loads, _divide_up(row, atom.lane_groups * chunk))
     found = [RegisterRange(sum_range(name), "arch", loads) for name, _ in leaves.sums]
+    found += [RegisterRange(staging_range(name), "arch", loads * _divide_up(loaded, 4)) for name in leaves.matrices]
     for name in leaves.vectors:
         words = places * _divide_up(loaded, 4)
         found += [RegisterRange(staging_range(name), "arch", words), RegisterRange(name, "arch", words)]
@@ -269,8 +270,9 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
     columns_read = 0
     if problem.leaves is not None:  # pointers, buffers with what their alignment costs, and the constants of rounding A
         columns_read = len(problem.leaves.columns)
-        pointers += 2 * (len(problem.leaves.vectors) + columns_read)
-        loop["leaves"] = 4 * len(problem.leaves.vectors) + ALIGNMENT_SGPRS + rounding_sgprs(problem.dtype, descriptor.arch)
+        loaded = len(problem.leaves.matrices) + len(problem.leaves.vectors)
+        pointers += 2 * (loaded + columns_read)
+        loop["leaves"] = 4 * loaded + ALIGNMENT_SGPRS + rounding_sgprs(problem.dtype, descriptor.arch)
     constants = _CONSTANTS.get(GATES.get(problem.activation, problem.activation), 0)
     constants += rounding_sgprs(problem.dtype_c, descriptor.arch)
     columns = t.warp_n // atom.n

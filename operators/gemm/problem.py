@@ -264,15 +264,20 @@ class GemmProblem:
         return c + columns + groups * (self.n * self.bias * dtype(self.dtype_addend).bytes + of_b) + of_a
 
     @property
+    def streams_a(self) -> int:
+        """Matrices of A's shape that are read: A, and those of the leaves."""
+        return 1 if self.leaves is None else 1 + len(self.leaves.matrices)
+
+    @property
     def vector_bytes(self) -> int:
         """Bytes of one k of the leaves' vectors."""
         return 0 if self.leaves is None else len(self.leaves.vectors) * self.element.bytes
 
     @property
     def bytes_once(self) -> int:
-        """Bytes if every element of A, B and the leaves' vectors crosses memory once, plus `epilogue_bytes`."""
-        weights = max(1, self.groups) * self.k * self.n
-        products = self.batch * (self.element.packed_bytes(self.m * self.k) + self.element_b.packed_bytes(weights))
+        """Bytes if every element of A, B, the leaves' matrices and vectors crosses memory once, plus `epilogue_bytes`."""
+        weights, of_a = max(1, self.groups) * self.k * self.n, self.streams_a * self.m * self.k
+        products = self.batch * (self.element.packed_bytes(of_a) + self.element_b.packed_bytes(weights))
         return products + self.k * self.vector_bytes + self.epilogue_bytes
 
 

@@ -266,7 +266,8 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> SideLimit
 def _largest_leaves(leaves: Leaves) -> int:
     """Returns the registers of leaves in the largest tiles (`limits.leaf_registers`)."""
     each = MOST_PLACES * (2 * _LANE_LOAD // WORD + 1)
-    return len(leaves.sums) * MOST_LOADS + len(leaves.vectors) * each + leaves.temporaries
+    of_loads = len(leaves.sums) + len(leaves.matrices) * _LANE_LOAD // WORD
+    return of_loads * MOST_LOADS + len(leaves.vectors) * each + leaves.temporaries
 
 
 def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> str:

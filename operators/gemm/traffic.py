@@ -12,7 +12,8 @@ def gemm_counters(plan: GemmPlan) -> Counters:
     """Returns the counters of a GEMM in closed form.
 
     A is read once per column of blocks, B once per row of blocks; from LDS, once per column or row of waves. A split K writes and
-    reads a partial C for each part. Leaves read their vectors once per block. A grouped product counts as if its groups had the
+    reads a partial C for each part. Leaves read their matrices as
+    A, and their vectors once per block. A grouped product counts as if its groups had the
     same number of rows.
 
     >>> from simgpu import operators
@@ -24,10 +25,11 @@ def gemm_counters(plan: GemmPlan) -> Counters:
     gx, gy = -(-p.n // plan.tile_n), -(-p.m // plan.tile_m)
     staged = times * (of_a.packed_bytes(p.k * p.m * gx) + of_b.packed_bytes(p.k * p.n * gy))
     partial = 2 * plan.split_k * times * p.m * p.n * dtype(p.accumulator).bytes if plan.split_k > 1 else 0
+    leaves = p.element.packed_bytes((p.streams_a - 1) * p.k * p.m * gx) + gx * gy * p.k * p.vector_bytes
     return Counters(
         flops=p.flops,
         hbm_bytes=p.bytes_once,
-        global_bytes=staged + partial + p.epilogue_bytes + gx * gy * p.k * p.vector_bytes,
+        global_bytes=staged + partial + p.epilogue_bytes + leaves,
         lds_write_bytes=staged,
         lds_read_bytes=times
         * (of_a.packed_bytes(p.k * p.m * -(-p.n // plan.warp_n)) + of_b.packed_bytes(p.k * p.n * -(-p.m // plan.warp_m))),

@@ -83,8 +83,12 @@ def _workload(tree: FusedTree, arch: str, inputs: Inputs) -> Workload:
         more["bias"] = _drawn(array_type(gemm.dtype_addend, arch), (p.n,), inputs)
     if p.residual:
         more["residual"] = c.draw(inputs)
-    for name in (*p.columns, *p.vectors):
-        more[name] = _drawn(array_type(p.type_of(name), arch), p.shapes[name], inputs)
+    for name in p.columns:
+        more[name] = _drawn(array_type("f32", arch), (p.n,), inputs)
+    for name in p.matrices:
+        more[name] = a.draw(inputs)
+    for name in p.vectors:
+        more[name] = _drawn(array_type(p.dtype, arch), (p.k,), inputs)
     given = {"a": a.view, "b": b.view, **{name: operand.view for name, operand in more.items()}}
     return Workload(
         (a, b, c, *more.values()), 2, lambda: reference.fused(p, arch=arch, **given),

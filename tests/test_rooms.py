@@ -11,7 +11,7 @@ import pytest
 
 import simgpu
 import simgpu.hardware
-from simgpu.machine.jit import source_digest
+from simgpu.machine.jit import source_digest, sources
 from tests.support.places import ROOT
 from tests.test_imports import MAY_IMPORT
 
@@ -66,16 +66,20 @@ def test_every_room_of_the_simulator_keys_the_cache(tmp_path: Path, monkeypatch:
         shutil.copytree(ROOT / top, tmp_path / top, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
     monkeypatch.setattr(simgpu, "__file__", str(tmp_path / "simgpu" / "__init__.py"))
     monkeypatch.setattr(simgpu.hardware, "__file__", str(tmp_path / "hardware" / "__init__.py"))
-    digest = source_digest.__wrapped__
-    seen = [digest()]
-    assert digest() == seen[0]
+    read = [path.relative_to(tmp_path) for path in sources()]
+    assert len(set(read)) == len(read)
     for room in ROOMS:
         decides = room.parts[0] == "hardware" or (
             room.parts[0] == "simgpu" and room.parts[1:2] not in KEYLESS
         ) or room.parts[1:] == ("debugger", "native")
-        file = sorted((tmp_path / room).glob("*.py"))[-1]
-        file.write_text(file.read_text() + "\n# an edit\n")
-        assert (digest() not in seen) == decides, room
+        files = {path.relative_to(tmp_path) for path in (tmp_path / room).glob("*.py")}
+        assert files & set(read) == (files if decides else set()), room
+    digest = source_digest.__wrapped__
+    seen = [digest()]
+    assert digest() == seen[0]
+    for file in (read[0], read[-1], Path("simgpu/machine/values.py"), Path("tools/cli.py")):
+        (tmp_path / file).write_text((tmp_path / file).read_text() + "\n# an edit\n")
+        assert (digest() not in seen) == (file in read), file
         seen.append(digest())
 
 

@@ -44,16 +44,21 @@ CALLED_NAME = re.compile("c[0-9a-f]{32}")
 UNNAMED = "h" + 32 * "_"
 
 
-@functools.cache
-def source_digest() -> str:
-    """Returns a digest of the sources that affect a handler: the chip and the simulator, without emitters, launches and timing."""
-    digest = hashlib.sha256(llvm.llvm_version_info.__repr__().encode())
+def sources() -> Iterator[Path]:
+    """Yields the sources that affect a handler's IR: the chip and the simulator, without emitters, launches and timing."""
     own = Path(simgpu.__file__).parent
     rooms = [path for path in sorted(own.iterdir()) if path.is_dir() and path.name not in OTHER_ROOMS]
     parts = [own / room for room in OF_OTHER_ROOMS]
     for room in (own, *rooms, *parts, Path(simgpu.hardware.__file__).parent):
-        for path in sorted(room.glob("*.py") if room == own else room.rglob("*.py")):
-            digest.update(path.read_bytes())
+        yield from sorted(room.glob("*.py") if room == own else room.rglob("*.py"))
+
+
+@functools.cache
+def source_digest() -> str:
+    """Returns a digest of `sources`."""
+    digest = hashlib.sha256(llvm.llvm_version_info.__repr__().encode())
+    for path in sources():
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

@@ -4,8 +4,8 @@ A handler is a function `void (wave, record)` in a separate module. Its name is 
 its IR, which has the names of the functions that it calls, and `machine_digest`. Its object file is in the user's cache by this
 name (`hardware/cache.py` says when a file is trusted). So an edit or a new version compiles only the handlers whose IR changes.
 
-Emitting IR takes a quarter of the time of a compilation. So another folder of the cache has a handler's name by its key and
-`source_digest`: while the sources stay the same, no IR is emitted.
+Emitting IR takes a quarter of the time of a compilation. So another folder of the cache has, by a handler's key, its names and
+the `source_digest` of each: while the sources stay the same, no IR is emitted.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ OF_OTHER_ROOMS = ("debugger/native",)  # parts of these rooms that do affect han
 NAME = re.compile("[hc][0-9a-f]{32}")
 CALLED_NAME = re.compile("c[0-9a-f]{32}")
 UNNAMED = "h" + 32 * "_"
+VERSIONS = 16  # sources, the newest first, whose name of a handler is kept
 
 
 def sources() -> Iterator[Path]:
@@ -167,7 +168,7 @@ class Compiler:
         )
         self.kept = cache.Folder("handlers")
         self._kept_names = cache.Folder("handler-names")
-        self._sources = f"{source_digest()}|{self.machine}"
+        self._sources = source_digest()
         self._machine_digest = machine_digest(self.machine)
         self._names: dict[str, str] = {}  # by key
         self._called: dict[str, str] = {}  # by name: keys of functions that handlers call
@@ -282,13 +283,25 @@ class Compiler:
         """Returns the name of the function for `key`, None if its source must be made first."""
         name = self._names.get(key)
         if name is None:
-            kept = (self._kept_names.load(self._sources_name(key)) or b"").decode("ascii", "replace")
-            if NAME.fullmatch(kept):
+            kept = self._versions(key).get(self._sources)
+            if kept is not None and NAME.fullmatch(kept):
                 name = self._names[key] = kept
         return name
 
-    def _sources_name(self, key: str) -> str:
-        return hashlib.sha256(f"{key}|{self._sources}".encode()).hexdigest()[:32]
+    def _versions(self, key: str) -> dict[str, str]:
+        """Returns the kept names of the function for `key` by their sources, the newest first."""
+        kept = (self._kept_names.load(self._file_of_names(key)) or b"").decode("ascii", "replace")
+        pairs = (line.partition(" ") for line in kept.splitlines())
+        return {sources: name for sources, _, name in pairs}
+
+    def _keep_name(self, key: str, name: str) -> None:
+        """Keeps the name that these sources give a function, and the latest of other sources."""
+        versions = {self._sources: "", **self._versions(key), self._sources: name}
+        lines = [f"{sources} {name}" for sources, name in list(versions.items())[:VERSIONS]]
+        self._kept_names.store(self._file_of_names(key), "\n".join(lines).encode())
+
+    def _file_of_names(self, key: str) -> str:
+        return hashlib.sha256(f"{key}|{self._machine_digest}".encode()).hexdigest()[:32]
 
     def named_source(self, key: str, make: Callable[[str], ModuleSource]) -> ModuleSource:
         """Returns the source of the function for `key`, which then has a name."""
@@ -300,7 +313,7 @@ class Compiler:
                 name = ("c" if key in CALLED else "h") + hashlib.sha256(identity.encode()).hexdigest()[:32]
                 if self._names.get(key) != name:
                     self._names[key] = name
-                    self._kept_names.store(self._sources_name(key), name.encode())
+                    self._keep_name(key, name)
                 source = source._replace(text=source.text.replace(UNNAMED, name))
                 if key in CALLED:
                     self._pending[key] = source

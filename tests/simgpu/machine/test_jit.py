@@ -36,7 +36,7 @@ def edit(monkeypatch: pytest.MonkeyPatch) -> Callable[[], jit.Compiler]:
     edits = iter(range(99))
 
     def make() -> jit.Compiler:
-        digest = f"sources {next(edits)}"
+        digest = f"sources-{next(edits)}"
         monkeypatch.setattr(jit, "source_digest", lambda: digest)
         return jit.Compiler()
 
@@ -99,11 +99,26 @@ def test_unchanged_sources_emit_no_ir() -> None:
     assert result(jit.Compiler().address_of_source("test", emit)) == 4
 
 
+def test_names_of_the_latest_sources_are_kept(
+    folder: Path, edit: Callable[[], jit.Compiler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkouts that share a cache do not make each other emit IR, and edits do not fill the disk."""
+    monkeypatch.setattr(jit, "VERSIONS", 3)
+    made = [edit() for _ in range(4)]
+    for number, compiler in enumerate(made):
+        compiler.named_source("test", returns(number))
+    assert len(list((folder / "handler-names").iterdir())) == 1
+    for number, compiler in enumerate(made):
+        monkeypatch.setattr(jit, "source_digest", lambda digest=compiler._sources: digest)
+        assert jit.Compiler()._known_name("test") == (compiler.name("test") if number else None)
+
+
 def test_a_name_that_is_no_name_is_found_anew(folder: Path) -> None:
     compiler = jit.Compiler()
     compiler.address_of_source("test", returns(4))
     (kept,) = [path.name for path in (folder / "handler-names").iterdir()]
-    for content in (b"", b"\xff" * 33, b"../../etc/passwd", b"h" + b"0" * 32):
+    digest = compiler._sources.encode()
+    for content in (b"", b"\xff" * 33, digest, digest + b" ../../etc/passwd", digest + b" h" + b"0" * 32):
         compiler._kept_names.store(kept, content)
         assert result(jit.Compiler().address_of_source("test", returns(4))) == 4
 
@@ -114,7 +129,7 @@ def test_a_caller_whose_callee_no_source_makes_is_compiled_anew(monkeypatch: pyt
     monkeypatch.setitem(jit.CALLED, "test called", returns(5))
     before.address_of_source("test caller", calls(before, "test called"))
     monkeypatch.setitem(jit.CALLED, "test called", returns(6))
-    (before.kept.path or Path()).joinpath("..", "handler-names", before._sources_name("test called")).unlink()
+    (before.kept.path or Path()).joinpath("..", "handler-names", before._file_of_names("test called")).unlink()
     after = jit.Compiler()
     assert result(after.address_of_source("test caller", calls(after, "test called"))) == 6 and after.compiled == 2
 

@@ -108,7 +108,7 @@ ORDER = {
         "cases",
         "validation/paper",
         "pytest_kernels.py validation debug bench judge",
-        "robustness/corpus.py",
+        "robustness/corpus.py ranking",
         "benchmarks",
         "verbs",
         "cli.py",

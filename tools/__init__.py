@@ -10,6 +10,7 @@
     page/             one HTML page of a launch, a plan or a matrix instruction
     museum/           public bugs as small kernels, before and after
     litmus/           litmus tests of the memory model, compiled, and their final states
+    ranking/          candidates of a problem in the order of their modelled times
     validation/       published figures next to ours: measurements, the paper's numbers
     matrix/           one matrix instruction: owners of elements, probes, tiles of registers
     bench/            host times of a user's kernel

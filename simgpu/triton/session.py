@@ -66,6 +66,7 @@ class Session:
     findings: findings of all launches, if `check="collect"`.
     launches: number of launches that began. used: their totals by kernel name. clock: modelled time (docs/explanation/timing.md).
     before: called before each launch, when the tensors are mapped; it is set on the class, for all sessions.
+    tried: called after the autotuner timed a candidate, with the kernel's name, the candidate's values and its ms; set as `before`.
 
     >>> from simgpu.triton import device
     >>> with device("mi300x:2") as session:
@@ -75,6 +76,7 @@ class Session:
     """
 
     before: Before | None = None
+    tried: Callable[[str, Mapping[str, Any], float], None] | None = None
 
     def __init__(
         self,

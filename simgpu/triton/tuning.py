@@ -119,7 +119,10 @@ def show_progress(bench: Callable[..., Any]) -> Callable[..., Any]:
     def bench_shown(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
         session = active_driver().session
         with session.clock.sampling(not session.checked), _terminal_line(f"autotuning {tuner.base_fn.__name__}: {config}"):
-            return bench(tuner, *args, config=config, **meta)
+            found = bench(tuner, *args, config=config, **meta)
+        if session.tried is not None:
+            session.tried(tuner.base_fn.__name__, config.all_kwargs(), min(found) if isinstance(found, Sequence) else found)
+        return found
 
     return bench_shown
 

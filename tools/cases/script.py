@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from simgpu.hardware.code_object.arguments import Geometry
 
 
-class _Done(BaseException):
-    """Ends the script after its launch was looked at."""
+class Done(BaseException):
+    """Ends the script: its launch was looked at."""
 
 
 def add_launch_options(parser: ArgumentParser) -> None:
@@ -66,11 +66,6 @@ def at_launch(
     information about variables.
     """
     name, number = _launch(wanted)
-    if importlib.util.find_spec("triton") is None:
-        raise UsageError("Triton is not installed: pip install 'triton>=3.7'")
-    import simgpu.triton
-    from simgpu.triton import Session
-
     seen: list[str] = []
     answers: list[int] = []
 
@@ -79,7 +74,26 @@ def at_launch(
         if (not name or kernel.info.name == name) and sum(each == name or not name for each in seen) == number:
             call = {"grid": geometry.groups, "block": geometry.block, "dynamic_lds": geometry.dynamic_lds, "args": args}
             answers.append(act(Subject(kernel, call, names=_names(values))))
-            raise _Done
+            raise Done
+
+    if run_until_done(script, words, board, {"before": before_launch}, variables):
+        return answers[0]
+    counts = {kernel: seen.count(kernel) for kernel in dict.fromkeys(seen)}
+    listed = ", ".join(f"{kernel} ({count})" for kernel, count in counts.items()) or "none"
+    raise UsageError(f"the script has no launch {wanted}{did_you_mean(name, counts)}; it launched {listed}")
+
+
+def run_until_done(
+    script: str, words: Sequence[str], board: str, hooks: Mapping[str, Callable[..., None]], variables: bool = False
+) -> bool:
+    """Runs a script on a simulated board until a hook raises Done; returns False if none does. Raises UsageError.
+
+    hooks: functions of `simgpu.triton.Session`, by name; variables: as for `at_launch`
+    """
+    if importlib.util.find_spec("triton") is None:
+        raise UsageError("Triton is not installed: pip install 'triton>=3.7'")
+    import simgpu.triton
+    from simgpu.triton import Session
 
     with simgpu.triton.device(board, threads=1), ExitStack() as stack:
         if importlib.util.find_spec("torch") is not None:
@@ -90,16 +104,15 @@ def at_launch(
             from simgpu.triton.variables import mark_kernels
 
             stack.enter_context(mark_kernels())
-        stack.enter_context(mock.patch.object(Session, "before", staticmethod(before_launch)))  # a script may make its own device
+        for name, hook in hooks.items():  # on the class: a script may make its own device
+            stack.enter_context(mock.patch.object(Session, name, staticmethod(hook)))
         try:
             status_of([script, *words])
-        except _Done:
-            return answers[0]
+        except Done:
+            return True
         except FileNotFoundError:
             raise UsageError(f"{script}: no such program") from None
-    counts = {kernel: seen.count(kernel) for kernel in dict.fromkeys(seen)}
-    listed = ", ".join(f"{kernel} ({count})" for kernel, count in counts.items()) or "none"
-    raise UsageError(f"the script has no launch {wanted}{did_you_mean(name, counts)}; it launched {listed}")
+    return False
 
 
 def _launch(wanted: str) -> tuple[str, int]:

@@ -112,6 +112,13 @@ def subjects(verb: str, what: str, rest: list[str], compares: bool = True, ring:
 
     compares: the float64 reference will be used. ring: floats are elements of a ring. Raises UsageError and LaunchError.
     """
+    options = launch_options(verb, what, rest)
+    options.ring = ring
+    return operator_subjects(options, compares) if names_operator(what) else [file_subject(options)]
+
+
+def launch_options(verb: str, what: str, rest: list[str]) -> Namespace:
+    """Parses `FILE|OP ...` with the options of `exec` and `run`. Raises UsageError."""
     inner = Parser(prog=f"simgpu {verb} {what}")
     operator = names_operator(what)
     if operator:
@@ -121,11 +128,11 @@ def subjects(verb: str, what: str, rest: list[str], compares: bool = True, ring:
         _add_replayed(inner, verb)
     options = inner.parse_args([what, *rest])
     one_seed(options, verb)
-    options.ring = ring
+    options.ring = False
     if options.device != "sim":
         more = "; `simgpu bench --device hip` measures" if verb == "time" else ""
         raise UsageError(f"`simgpu {verb}` uses the simulator: leave --device hip out{more}")
-    return operator_subjects(options, compares) if operator else [file_subject(options)]
+    return options
 
 
 def one_of(launches: Sequence[Subject], step: str | None, last: bool = False) -> Subject:

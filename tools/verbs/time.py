@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.cases.script import add_launch_options, with_subjects
 from simgpu.tools.cases.sources import is_script
@@ -26,10 +27,15 @@ if TYPE_CHECKING:
     from simgpu.timing.predict import Prediction
 
 EVENTS = 200_000  # at most, of the CU that a timeline shows
+RANKED = (
+    "rank candidates: an operator's tiles, a Triton script's configurations, launches in a .txt file, or AITER's objects in a "
+    "folder, such as hsa/gfx950/f4gemm -m 1024 -n 7168 -k 4608"
+)
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu time gemm -m 4096 -n 4096 -k 4096 --target mi300x
   simgpu time k.co --kernel k --grid 4 --arg zeros:f32:256 --lines 20
   simgpu time --launch add:2 script.py 1000   a Triton script, the second launch of add
+  simgpu time --rank gemm -m 4096 -n 4096 -k 4096 --dtype f16   its tiles, the fastest first
 Only samples of the workgroups run. The model and its errors: simgpu help timing
 """
 
@@ -52,6 +58,9 @@ def _own_options(parser: ArgumentParser) -> None:
     add_model_options(parser)
     parser.add_argument("--lines", type=int, default=10, metavar="N", help="instructions that stall most (default: 10)")
     parser.add_argument("--counters", action="store_true", help="counters by the names of rocprofv3 and ROCm Compute Profiler")
+    parser.add_argument("--rank", action="store_true", help=RANKED)
+    text = "candidates that --rank shows, and tiles that it times (default: 20)"
+    parser.add_argument("--most", type=int, default=20, metavar="N", help=text)
     parser.add_argument("--perfetto", metavar="FILE", help="write a timeline of a CU, for ui.perfetto.dev")
     parser.add_argument("--speedscope", metavar="FILE", help="write stacks of stalled clocks, for speedscope.app")
     parser.add_argument("--att", metavar="DIR", help="write a thread trace as rocprofv3 does, for ROCprof Compute Viewer")
@@ -76,8 +85,38 @@ def run(options: Namespace) -> int:
     """Prints the times of the kernels that OP or FILE names, in order."""
     wanted, rest = (options, options.rest) if is_script(options.what) else own_options(_own_options, options)
     demand_clock(wanted.clock)
+    if wanted.rank:
+        return _rank(options.what, rest, wanted)
     claim([wanted.perfetto, wanted.speedscope, wanted.html], wanted.force)
     return with_subjects("time", options.what, rest, wanted, lambda launches: _report(options, wanted, launches))
+
+
+def _rank(what: str, rest: list[str], wanted: Namespace) -> int:
+    """Prints the candidates in the order of their times. Returns 1 if some could not be timed."""
+    from simgpu.tools.ranking import configs, launches, objects, tiles
+
+    if wanted.most < 1:
+        raise UsageError(f"--most {wanted.most}: give 1 or more")
+    given = [name for name in ("perfetto", "speedscope", "html", "att", "clock", "warm", "counters") if getattr(wanted, name)]
+    if given:
+        raise UsageError(f"--{given[0]}: --rank has times only; time the best candidate with --{given[0]}")
+    if is_script(what):
+        found = configs.rank_configs(what, rest, "" if wanted.launch == "1" else wanted.launch, wanted.board)
+    elif names_operator(what):
+        found = tiles.rank_tiles(what, rest, wanted.most)
+    elif objects.is_aiter(what):
+        found = objects.rank_objects(what, rest)
+    elif what.endswith(".txt"):
+        found = launches.rank_launches(what)
+    else:
+        raise UsageError(f"--rank {what}: give an operator, a script, a .txt file of launches or a folder of AITER's objects")
+    if wanted.json:
+        print_json(found.document())
+        return int(bool(found.failures()))
+    show(f"{found.title}; timed by the model in {found.taken:.0f} s", found.sheet(wanted.most))
+    for line in found.failures():
+        show(f"Not timed: {line}")
+    return int(bool(found.failures()))
 
 
 def _report(options: Namespace, wanted: Namespace, launches: list[Subject]) -> int:

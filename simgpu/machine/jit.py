@@ -267,9 +267,11 @@ class Compiler:
 
     def called_key(self, name: str) -> str | None:
         """Returns the key of the function that handlers call by a name, None if no source makes it."""
-        for find in (self._known_name, self.name):
-            if name not in self._called:
-                self._called |= {find(key) or "": key for key in list(CALLED)}
+        for find in (self._known_name, self.name):  # the second makes IR
+            for key in list(CALLED):
+                if name in self._called:
+                    return self._called[name]
+                self._called[find(key) or ""] = key
         return self._called.get(name)
 
     def name(self, key: str) -> str:

@@ -92,7 +92,7 @@ ORDER = {
         "proof/scalar.py proof/opaque.py proof/entry.py",
         "proof/vector.py proof/access.py",
         "proof/execute.py proof/effects.py",
-        "proof/counterexample.py",
+        "proof/counterexample.py proof/safety",
         "proof",
         "debugger/native",
         "debugger",

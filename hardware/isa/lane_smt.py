@@ -136,6 +136,7 @@ class SmtOps:
     """
 
     functions: Mapping[str, Callable[..., Any]] = {}
+    forgets = False  # True if results of float instructions are unknown values
 
     def __init__(self, lane: Term | None = None, payloads: bool = True) -> None:
         self.lane = z3.BitVec("lane", 32) if lane is None else lane
@@ -151,6 +152,10 @@ class SmtOps:
         with np.errstate(over="ignore"):
             raw = np.asarray(value, {16: np.float16, 32: np.float32, 64: np.float64}[type_.bits])
         return number(int.from_bytes(raw.tobytes(), "little"), type_.bits)
+
+    def forgotten(self, result: Term) -> Term:
+        """Returns an unknown value in place of a float result."""
+        raise NotImplementedError
 
     # -- integers ------------------------------------------------------------------------------
 
@@ -395,13 +400,20 @@ def _is_ones(a: Term) -> bool:
 def _both(a: Term, b: Term) -> Term:
     if _is_zero(a) or _is_ones(b):
         return a
-    return b if _is_zero(b) or _is_ones(a) or a.eq(b) else fold(a & b)
+    if _is_zero(b) or _is_ones(a) or a.eq(b) or _has(z3.Z3_OP_BAND, b, a):
+        return b
+    return a if _has(z3.Z3_OP_BAND, a, b) else fold(a & b)
 
 
 def _either(a: Term, b: Term) -> Term:
-    if _is_zero(b) or _is_ones(a):
+    if _is_zero(b) or _is_ones(a) or _has(z3.Z3_OP_BAND, b, a):
         return a
-    return b if _is_zero(a) or _is_ones(b) or a.eq(b) else fold(a | b)
+    return b if _is_zero(a) or _is_ones(b) or a.eq(b) or _has(z3.Z3_OP_BAND, a, b) else fold(a | b)
+
+
+def _has(kind: int, whole: Term, part: Term) -> bool:
+    """True if a term is one of another's operands, which is of this kind."""
+    return bool(whole.decl().kind() == kind) and any(each.eq(part) for each in whole.children())
 
 
 def _exclusive(a: Term, b: Term) -> Term:

@@ -1,4 +1,4 @@
-"""Two kernels, proved equal for all inputs by the solver z3, or inputs for which they differ: `simgpu prove`.
+"""Two kernels equal for all inputs, or one without faults in all launches, by the solver z3: `simgpu prove`.
 
     terms.py           facts about terms: other lanes, masks, sums of 64 bits
     solver.py          limits of a proof; questions to the solver
@@ -13,7 +13,8 @@
     execute.py         a kernel's code on terms, every path
     effects.py         formulas that hold if two kernels do the same to memory
     counterexample.py  a launch that shows a difference, confirmed by the simulator
-    equal.py           the verdict
+    equal.py           the verdict on two kernels
+    safety/            one kernel in all launches: in bounds, without races
 
 A wave is seen from one lane whose number is a symbol, so a proof holds for each lane of each wave of each launch. Values of other
 lanes are the same terms with another number. The bodies of instructions run on terms by `simgpu.hardware.isa.lane_smt`.

@@ -8,18 +8,19 @@ import z3
 
 from simgpu.hardware.isa.instruction import Imm, Instruction, Off, Operand, Reg
 from simgpu.hardware.isa.kinds import Flag
-from simgpu.hardware.isa.lane_smt import bits_of, fold, joined, number
+from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, number
 from simgpu.hardware.isa.types import u32
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
 from simgpu.proof.entry import KernelInputs
-from simgpu.proof.roots import GLOBAL, LDS, PRIVATE, Address, Roots
+from simgpu.proof.roots import GLOBAL, LDS, PRIVATE, Address, Roots, has_pointer
 from simgpu.proof.state import WaveState
-from simgpu.proof.terms import NotModelled, flat_sum, is_number
+from simgpu.proof.terms import NotModelled, flat_sum, is_number, wide
 
 Term = Any
 APERTURES = {SHARED_APERTURE: LDS, PRIVATE_APERTURE: PRIVATE}
 # The last words of the resource that private memory is accessed by (`engine.workers.initial_state`).
 PRIVATE_RESOURCE = (0xFFFFFFFF, 3 << 21 | 1 << 23)
+ADD_TID = 23  # bit of a resource's last word: the lane's number is added to the index
 
 
 def run_memory(state: WaveState, inst: Instruction, inputs: KernelInputs) -> None:
@@ -34,15 +35,20 @@ def run_memory(state: WaveState, inst: Instruction, inputs: KernelInputs) -> Non
     if inst.spec.encoding == "smem":
         _scalar_load(state, inst, inputs)
         return
-    places = _addresses(state, inst)
+    inside = z3.BoolVal(True)
+    if memory.space == "buffer" and not _is_private(state, inst):
+        place, inside = _through_resource(state, inst)
+        places = [place]
+    else:
+        places = _addresses(state, inst)
     if any(place.space == GLOBAL and not place.base and _is_code(place, inputs) for place in places) and memory.op != "load":
         raise NotModelled("a store to a global variable")
     if memory.op == "load":
-        _load(state, inst, places, inputs)
+        _load(state, inst, places, inputs, inside)
     elif memory.op == "store":
-        _store(state, inst, places)
+        _store(state, inst, places, every(state.guard, inside))
     else:
-        _atomic(state, inst, places)
+        _atomic(state, inst, places, inside)
 
 
 def _is_code(place: Address, inputs: KernelInputs) -> bool:
@@ -115,27 +121,62 @@ def _by_parts(roots: Roots, whole: Term, offset: int) -> Address:
     raise NotModelled("a flat address that may be in any memory")
 
 
-def _private_buffer(state: WaveState, inst: Instruction, offset: int) -> Address:
+def _is_private(state: WaveState, inst: Instruction) -> bool:
+    """True if a buffer access goes through the resource of private memory."""
     resource = _register(inst, "srsrc")
     words = [state.scalar(resource.index + i) for i in (2, 3)]
-    if [word.as_long() if z3.is_bv_value(word) else None for word in words] != list(PRIVATE_RESOURCE) or inst.mods.get("idxen"):
-        raise NotModelled(f"{inst.mnemonic} of a buffer resource")
+    return [word.as_long() if z3.is_bv_value(word) else None for word in words] == list(PRIVATE_RESOURCE)
+
+
+def _private_buffer(state: WaveState, inst: Instruction, offset: int) -> Address:
+    if inst.mods.get("idxen"):
+        raise NotModelled(f"{inst.mnemonic} idxen")
     parts = [_operand(state, inst.args.get("soffset"))]
     if inst.mods.get("offen"):
         parts.append(_operand(state, inst.args.get("vaddr")))
     return state.memory.roots.place(PRIVATE, sum(parts, number(offset, 32)))
 
 
+def _through_resource(state: WaveState, inst: Instruction) -> tuple[Address, Term]:
+    """Returns the place of a raw buffer access, and the condition that it is in the resource's range (`memory.buffers`)."""
+    memory = inst.spec.memory
+    assert memory is not None
+    resource = _register(inst, "srsrc").index
+    flags = z3.simplify(state.scalar(resource + 3))
+    if inst.mods.get("idxen") or not z3.is_bv_value(flags) or flags.as_long() >> ADD_TID & 1:
+        raise NotModelled(f"{inst.mnemonic} of a structured buffer")
+    base, without_stride = _resource_base(state.scalar(resource), state.scalar(resource + 1))
+    if not without_stride:
+        raise NotModelled(f"{inst.mnemonic} of a buffer whose stride is unknown")
+    voffset = number(int(inst.mods.get("offset", 0)), 32)
+    if inst.mods.get("offen"):
+        voffset = fold(_operand(state, inst.args.get("vaddr")) + voffset)
+    distance = fold(z3.ZeroExt(32, voffset)) + fold(z3.ZeroExt(32, _operand(state, inst.args.get("soffset"))))
+    size = memory.bits * memory.count // 8
+    inside = z3.simplify(z3.ULE(distance + size, z3.ZeroExt(32, state.scalar(resource + 2))))
+    return state.memory.roots.place(GLOBAL, base + distance), inside
+
+
+def _resource_base(low: Term, high: Term) -> tuple[Term, bool]:
+    """Returns the 48 bits of a resource's address, and if its other 16 bits are known to be 0. Addresses have 48 bits."""
+    masked = high.decl().kind() == z3.Z3_OP_BAND and any(is_number(part, 0xFFFF) for part in high.children())
+    if masked:
+        (high,) = (part for part in high.children() if not is_number(part, 0xFFFF))
+    whole = wide(low, high)
+    return whole, masked or has_pointer(whole)
+
+
 # -- loads and stores --------------------------------------------------------------------------
 
 
-def _load(state: WaveState, inst: Instruction, places: list[Address], inputs: KernelInputs) -> None:
+def _load(state: WaveState, inst: Instruction, places: list[Address], inputs: KernelInputs, inside: Term) -> None:
     memory = inst.spec.memory
     assert memory is not None
-    target, known, guard = _register(inst, "vdst", "vdata"), state.known(), state.guard
+    target, known, guard = _register(inst, "vdst", "vdata"), state.known(), every(state.guard, inside)
     size = memory.bits * (1 if len(places) == 2 else memory.count) // 8
     parts = [_bytes(state, place, size, known, guard, inputs) for place in places]
     data = joined(*parts)
+    data = choose(inside, data, number(0, data.size()))
     if data.size() < 32:
         wanted = 16 if memory.d16 else 32
         if data.size() < wanted:
@@ -157,10 +198,10 @@ def _bytes(state: WaveState, place: Address, size: int, known: set[int], guard: 
             if not is_number(place.root, 0):
                 raise NotModelled("a table of constants")
             return inputs.constant_bytes(place.offset - inputs.code_base, size)
-    return state.memory.load(place, size, known, guard)
+    return state.memory.load(place, size, known, guard, state.pc)
 
 
-def _store(state: WaveState, inst: Instruction, places: list[Address]) -> None:
+def _store(state: WaveState, inst: Instruction, places: list[Address], guard: Term) -> None:
     memory = inst.spec.memory
     assert memory is not None
     names = (("data0", "vdata"), ("data1",))
@@ -168,10 +209,10 @@ def _store(state: WaveState, inst: Instruction, places: list[Address]) -> None:
         bits = memory.bits * (1 if len(places) == 2 else memory.count)
         data = state.vector(_register(inst, *name), max(32, bits))
         low = 16 if memory.d16 == "hi" else 0
-        state.memory.store(place, bits_of(data, low, bits), state.guard, state.pc)
+        state.memory.store(place, bits_of(data, low, bits), guard, state.pc)
 
 
-def _atomic(state: WaveState, inst: Instruction, places: list[Address]) -> None:
+def _atomic(state: WaveState, inst: Instruction, places: list[Address], inside: Term) -> None:
     memory = inst.spec.memory
     assert memory is not None
     if len(places) > 1 or places[0].space == PRIVATE:
@@ -183,7 +224,8 @@ def _atomic(state: WaveState, inst: Instruction, places: list[Address]) -> None:
         if isinstance(register, Reg):
             data.append(state.vector(register, 32 * register.count))
     returns = memory.returns or inst.mods.get("glc") or inst.mods.get("sc0")
-    old = state.memory.atomic(operation, places[0], tuple(data), state.guard, state.pc)
+    old = state.memory.atomic(operation, places[0], tuple(data), every(state.guard, inside), state.pc)
+    old = choose(inside, old, number(0, 64))
     if returns:
         state.set_vector(_register(inst, "vdst", "vdata"), bits_of(old, 0, memory.bits))
 

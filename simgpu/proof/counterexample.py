@@ -118,7 +118,7 @@ def _launchable(question: Question, shape: Sequence[int]) -> list[Term]:
 def _accesses(question: Question) -> list[Any]:
     found = []
     for state in question.ends:
-        found += state.memory.read
+        found += [(load.guard, load.address, load.count) for load in state.memory.read]
         events = [event for interval in state.memory.intervals for event in interval.events] + state.memory.events
         stored = (event for event in events if event.address.space == GLOBAL)
         found += [(event.guard, event.address, sum(part.size() for part in event.data) // 8) for event in stored]
@@ -137,13 +137,14 @@ def _argument(question: Question, model: Any, index: int) -> Any:
         return _value(model, symbol).to_bytes(argument.size, "little")
     content = np.zeros(BUFFER_BYTES, np.uint8)
     for state in question.ends:
-        for guard, address, count in state.memory.read:
-            if address.base != f"{POINTER}{index}" or not z3.is_true(model.eval(guard, model_completion=True)):
+        for load in state.memory.read:
+            address = load.address
+            if address.base != f"{POINTER}{index}" or not z3.is_true(model.eval(load.guard, model_completion=True)):
                 continue
             start = _value(model, address.at()) - _value(model, symbol)
-            if not 0 <= start <= BUFFER_BYTES - count:
+            if not 0 <= start <= BUFFER_BYTES - load.count:
                 continue
-            for at in range(count):
+            for at in range(load.count):
                 epoch = "" if address.base in state.memory.read_only else "0"
                 content[start + at] = _value(model, initial_bytes(epoch, address.root, address.offset + at, 1))
     return content

@@ -20,14 +20,13 @@ from simgpu.proof.execute import execute
 from simgpu.proof.roots import Roots
 from simgpu.proof.solver import Deadline, Limits, solve
 from simgpu.proof.state import WaveState
-from simgpu.proof.terms import Lanes, NotModelled, subterms
+from simgpu.proof.terms import WHOLE_WAVES, Lanes, NotModelled, subterms
 
 Term = Any
 ALWAYS = (
     "pointer arguments are buffers apart from each other, and no access leaves its buffer",
     "between barriers, no lane reads what another lane writes (no data race); waits, fences and caches are not compared",
 )
-WHOLE_WAVES = "all 64 lanes of a wave are active when it starts, since lanes read each other"
 NANS = "the payload of a NaN that arithmetic makes is not compared"
 
 

@@ -21,6 +21,16 @@ Term = Any
 
 
 @dataclass(frozen=True)
+class Load:
+    """A lane's load from global memory."""
+
+    address: Address
+    count: int  # bytes
+    guard: Term  # the condition that the lane loads
+    pc: int
+
+
+@dataclass(frozen=True)
 class Store:
     """A lane's store."""
 
@@ -60,7 +70,7 @@ class MemoryLog:
     events: list[Store | Atomic] = field(default_factory=list)
     private: list[Store] = field(default_factory=list)  # never visible to other lanes
     intervals: list[Interval] = field(default_factory=list)
-    read: list[tuple[Term, Address, int]] = field(default_factory=list)  # condition, place and bytes of global memory's loads
+    read: list[Load] = field(default_factory=list)  # of global memory
 
     def fork(self) -> MemoryLog:
         return replace(
@@ -96,7 +106,7 @@ class MemoryLog:
         name = f"atomic {len(self.intervals)}.{count}"
         return z3.Function(name, z3.BitVecSort(32), z3.BitVecSort(64))(self.lanes.lane)
 
-    def load(self, address: Address, count: int, known: set[int], guard: Term) -> Term:
+    def load(self, address: Address, count: int, known: set[int], guard: Term, pc: int) -> Term:
         """Returns `count` bytes of memory. known: ids of conditions that hold; guard: of the load."""
         pieces: list[list[tuple[Term, Term]]] = [[] for _ in range(count)]
         done = [False] * count
@@ -109,7 +119,7 @@ class MemoryLog:
         if address.space == LDS and not all(done) and any(event.address.space == LDS for event in self.events):
             raise NotModelled("LDS is read that another lane may have written since the last barrier")
         if address.space == GLOBAL and not all(done):
-            self.read.append((guard, address, count))
+            self.read.append(Load(address, count, guard, pc))
         return _composed(pieces, [self._initial(address, byte) for byte in range(count)])
 
     def _cover(

@@ -42,6 +42,7 @@ class Roots:
     lanes: Lanes
     deadline: Deadline
     facts: Callable[[], list[Term]]  # what is known about symbols
+    compares: bool = True  # False if equal sums need not become the same term
     _known: dict[tuple[str, str, int], list[Term]] = field(default_factory=dict)  # by space, base and a value for drawn inputs
     _found: Memo = field(default_factory=Memo)
 
@@ -57,7 +58,7 @@ class Roots:
 
     def _same(self, space: str, base: str, root: Term) -> Term:
         """Returns the term of an equal root that was met before, or else this one."""
-        found = self._found.get(root)
+        found = self._found.get(root) if self.compares else root
         if found is not None:
             return found
         key = space, base, self._drawn(root)
@@ -110,18 +111,21 @@ def _is_application(term: Term) -> bool:
 
 def _function(function: Any) -> Term:
     """Returns a function's result for operands that are variables, by their sum."""
-    total, bits = _hashed(function.name(), z3.BitVecSort(64)), function.range().size()
+    total, range_ = _hashed(function.name(), z3.BitVecSort(64)), function.range()
     for at in range(function.arity()):
         operand = z3.Var(at, function.domain(at))
         size = operand.size()
         total += z3.ZeroExt(64 - size, operand) * SEED if size < 64 else z3.Extract(63, 0, operand) * SEED
+    if range_ == z3.BoolSort():
+        return z3.Extract(0, 0, total) == 1
+    bits = range_.size()
     return z3.Extract(bits - 1, 0, total) if bits <= 64 else z3.ZeroExt(bits - 64, total)
 
 
 def _base(parts: list[Term]) -> str:
     """Returns the pointer in a sum. Values that were loaded are no pointers here, though their addresses have some."""
     pointers = [part for part in parts if _is_pointer(part)]
-    others = any(_has_pointer(part) for part in parts if not _is_pointer(part))
+    others = any(has_pointer(part) for part in parts if not _is_pointer(part))
     return str(pointers[0]) if len(pointers) == 1 and not others else ""
 
 
@@ -130,6 +134,7 @@ def _is_pointer(term: Term) -> bool:
     return bool(symbol) and term.size() == 64 and str(term).startswith(POINTER)
 
 
-def _has_pointer(term: Term) -> bool:
+def has_pointer(term: Term) -> bool:
+    """True if a pointer argument is part of a term, other than inside conditions and loaded values."""
     inside = subterms([term], lambda each: not _is_application(each) and not z3.is_bool(each))
     return any(z3.is_bv(each) and _is_pointer(each) for each in inside)

@@ -12,6 +12,7 @@ from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, n
 
 Term = Any
 ONES = (1 << 64) - 1
+WHOLE_WAVES = "all 64 lanes of a wave are active when it starts, since lanes read each other"  # assumed by `Lanes.facts`
 
 
 class NotModelled(Exception):
@@ -27,6 +28,10 @@ class Memo:
     def get(self, term: Term) -> Any:
         found = self._found.get(term.get_id())
         return None if found is None else found[1]
+
+    def items(self) -> Iterator[tuple[Term, Any]]:
+        """Yields terms and their results."""
+        yield from self._found.values()
 
     def put(self, term: Term, value: Any) -> Any:
         self._found[term.get_id()] = term, value
@@ -87,6 +92,8 @@ def wide(low: Term, high: Term) -> Term:
     """
     if low.decl().kind() == z3.Z3_OP_ITE == high.decl().kind() and low.arg(0).eq(high.arg(0)):
         return choose(low.arg(0), *(wide(low.arg(way), high.arg(way)) for way in (1, 2)))
+    if high.decl().kind() == z3.Z3_OP_BASHR and high.arg(0).eq(low) and is_number(high.arg(1), 31):
+        return z3.SignExt(32, low)
     whole = joined(low, high)
     if not z3.is_app_of(whole, z3.Z3_OP_CONCAT) or z3.is_bv_value(low):
         return whole

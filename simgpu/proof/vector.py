@@ -216,6 +216,8 @@ class VectorInstruction:
         if not value.type.is_float:
             return value
         value = self._flushed(value, output=True)
+        if self.ops.forgets:
+            return Value(self.ops, value.type, self.ops.forgotten(value.raw))
         omod = self.mods.get("omod", 0)
         if omod and not self.mode.ieee and self.mode.flush(value.type)[1]:
             value = value * {1: 2.0, 2: 4.0, 3: 0.5}[omod]

@@ -73,11 +73,33 @@ def test_unknown_says_why(files: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["a.hip", "b.hip", *GIVEN, "--kernel", "g"], "no kernel 'g'"),
         (["a.hip", "b.hip"], "give --target"),
         (["a.hip", "b.hip", *GIVEN, "--seconds", "never"], "no number of seconds"),
+        (["a.hip", "b.hip", *GIVEN, "--no-race"], "are about one file"),
+        (["a.hip", "b.hip", *GIVEN, "--buffer", "x=4*n"], "--buffer goes with --no-out-of-bounds"),
+        (["a.hip", *GIVEN, "--no-out-of-bounds", "--buffer", "x"], "give an argument and its bytes"),
+        (["a.hip", *GIVEN, "--no-out-of-bounds", "--buffer", "x=4*k"], "'k' is no number here; there are n, grid_x"),
+        (["a.hip", *GIVEN, "--no-out-of-bounds", "--buffer", "n=4"], "'n' is no buffer but a number; buffers are x"),
+        (["a.hip", *GIVEN, "--no-out-of-bounds", "--buffer", "x=n // 0"], "divides by 0"),
+        (["a.hip", *GIVEN, "--no-out-of-bounds", "--assume", "n"], "give a comparison"),
+        (["a.hip", *GIVEN, "--no-out-of-bounds", "--assume", "n < x[0]"], "is not allowed"),
+        (["a.hip", *GIVEN, "--no-out-of-bounds", "--largest-buffer", "-1"], "up to 2**48"),
     ],
 )
 def test_errors(files: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     assert main(["prove", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_launch_that_leaves_a_buffer_is_saved(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["prove", "a.hip", *GIVEN, "--no-out-of-bounds"]
+    assert main([*words, "--buffer", "x=4*n"]) == 0
+    assert capsys.readouterr().out.startswith("proved: f(unsigned int*, unsigned int) of a.hip accesses only its buffers: ")
+    assert main([*words, "--buffer", "x=2*n", "--save", "left", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["counterexample"]
+    assert found["finding"]["kind"] == "out-of-bounds" and found["command"].startswith("simgpu check left.co --grid")
+    assert main(shlex.split(found["command"])[1:]) == 1
+    assert "out-of-bounds" in capsys.readouterr().out
+    assert main(words) == 3
+    assert "the size of buffer x is not stated" in capsys.readouterr().out
 
 
 def test_without_the_solver_a_sentence_says_what_to_install(

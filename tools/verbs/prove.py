@@ -1,4 +1,4 @@
-"""`simgpu prove`: two compilations of a kernel, proved equal for all inputs, or inputs for which they differ."""
+"""`simgpu prove`: two kernels equal for all inputs, or one without faults in all launches; or a launch that shows otherwise."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgpu.tools.cases.file_kernel import kernel_named
+from simgpu.tools.cases.safety import add_safety_options, assumptions_of, properties_of, safety_document, safety_lines
 from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show
 from simgpu.tools.shared.errors import UsageError
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
     from simgpu.hardware.code_object import CodeObject
     from simgpu.proof.counterexample import Counterexample
     from simgpu.proof.equal import Verdict
+    from simgpu.proof.safety.search import UnsafeLaunch
 
-STATUS = {"equal": 0, "different": 1, "unknown": 3}
+STATUS = {"equal": 0, "proved": 0, "different": 1, "counterexample": 1, "unknown": 3}
 USAGE = """examples:
   simgpu prove a.co b.co --kernel f
   simgpu prove k.ll --target mi300x --options=-O0 --other-options=-O3
   simgpu prove k.hip tuned.s --target mi300x --save counter
-Exit status: 0 if the kernels are equal for all inputs; 1 if they differ; 3 if neither was shown; 2 for an invalid command line.
+  simgpu prove k.co --no-out-of-bounds --no-race --buffer x=4*n --buffer y=4*m*n --assume 'n<=4096' --block 16,16
+Exit status: 0 if it is proved; 1 if a launch shows otherwise; 3 if neither was shown; 2 for an invalid command line.
 What is modelled, and what a proof assumes: simgpu help proofs
 """
 
@@ -47,7 +50,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--seconds", type=_positive, default=60.0, help="time for the proof (default: 60)")
     text = "the most rounds of a loop whose end depends on inputs (default: 64)"
     parser.add_argument("--rounds", type=int, default=64, help=text)
-    parser.add_argument("--save", metavar="NAME", help="write a counterexample: NAME.0.npy, NAME.1.npy, ..., NAME.a.co, NAME.b.co")
+    text = "write a counterexample: NAME.0.npy, NAME.1.npy, ..., NAME.co or NAME.a.co and NAME.b.co"
+    parser.add_argument("--save", metavar="NAME", help=text)
+    add_safety_options(parser)
     add_force_option(parser)
     add_json_option(parser)
 
@@ -72,6 +77,9 @@ def run(options: Namespace) -> int:
         raise UsageError("`simgpu prove` needs the solver z3: pip install 'simgpu[prove]'") from None
     if options.rounds < 1:
         raise UsageError(f"--rounds {options.rounds}: give 1 or more")
+    properties = properties_of(options)
+    if properties:
+        return _run_safety(options, properties)
     other = options.other or options.file
     if not options.other and options.options == options.other_options:
         raise UsageError("give a second file, or compile FILE twice: --options=-O0 --other-options=-O3")
@@ -94,7 +102,7 @@ def run(options: Namespace) -> int:
     return STATUS[verdict.kind]
 
 
-def _argument(options: Namespace, code: CodeObject, name: str, shown: Counterexample, at: int) -> str:
+def _argument(options: Namespace, code: CodeObject, name: str, shown: Counterexample | UnsafeLaunch, at: int) -> str:
     """Returns an argument as --arg takes it; writes a buffer's file if --save names one."""
     value = shown.arguments[at]
     if not isinstance(value, np.ndarray):
@@ -118,16 +126,50 @@ def _commands(
     options: Namespace, codes: list[CodeObject], names: list[str], shown: Counterexample, arguments: list[str]
 ) -> list[str]:
     """Writes both code objects; returns the commands that run the counterexample."""
-    extents = [f"--{name} {','.join(map(str, value))}" for name, value in (("grid", shown.grid), ("block", shown.block))]
-    made = []
-    for letter, code, name in zip("ab", codes, names, strict=True):
-        path = f"{options.save}.{letter}.co"
-        claim([path], options.force)
-        write(path, bytes(code.data), options.force)
-        kernel = [f"--kernel {shlex.quote(name)}"] if len(code.kernels) > 1 else []
-        given = [f"--arg {shlex.quote(each)}" for each in arguments]
-        made.append(" ".join(("simgpu exec", shlex.quote(path), *kernel, *extents, *given)))
-    return made
+    return [
+        _command(options, "exec", code, name, f".{letter}.co", shown, arguments)
+        for letter, code, name in zip("ab", codes, names, strict=True)
+    ]
+
+
+def _command(
+    options: Namespace, verb: str, code: CodeObject, name: str, suffix: str, shown: Counterexample | UnsafeLaunch,
+    arguments: list[str],
+) -> str:  # fmt: skip
+    """Writes a code object; returns the command that runs a counterexample."""
+    extents = [f"--{option} {','.join(map(str, value))}" for option, value in (("grid", shown.grid), ("block", shown.block))]
+    path = f"{options.save}{suffix}"
+    claim([path], options.force)
+    write(path, bytes(code.data), options.force)
+    kernel = [f"--kernel {shlex.quote(name)}"] if len(code.kernels) > 1 else []
+    lds = [f"--dynamic-lds {options.dynamic_lds}"] if options.dynamic_lds else []
+    given = [f"--arg {shlex.quote(each)}" for each in arguments]
+    return " ".join((f"simgpu {verb}", shlex.quote(path), *kernel, *extents, *lds, *given))
+
+
+def _run_safety(options: Namespace, properties: list[str]) -> int:
+    """Prints what is shown of one kernel in all launches."""
+    from simgpu.proof.safety.judge import judge
+    from simgpu.proof.safety.sizes import BadExpression
+
+    if options.other:
+        raise UsageError(f"{options.other}: --no-out-of-bounds and --no-race are about one file")
+    code = read_code_object(options.file, options.target, shlex.split(options.options))
+    name = kernel_named(code.kernels, options.kernel)
+    title = code.kernels[name].title
+    try:
+        with progress(f"proving {title}"):
+            verdict = judge(code, name, properties, assumptions_of(options), options.seconds, options.rounds)
+    except BadExpression as error:
+        raise UsageError(str(error)) from None
+    shown = verdict.counterexample
+    arguments = [_argument(options, code, name, shown, at) for at in range(len(shown.arguments))] if shown else []
+    command = _command(options, "check", code, name, ".co", shown, arguments) if shown and options.save else ""
+    if options.json:
+        print_json(safety_document(verdict, arguments, command))
+    else:
+        show(*safety_lines(f"{title} of {options.file}", properties, verdict, command))
+    return STATUS[verdict.kind]
 
 
 def _print(what: str, options: Namespace, verdict: Verdict, commands: list[str]) -> None:

@@ -1,0 +1,211 @@
+"""Claims about accesses, and proofs of them: each is in its buffer, no two race."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import z3
+
+from simgpu.hardware.isa.lane_smt import every, negation
+from simgpu.proof.entry import AXES, KernelInputs, group_id
+from simgpu.proof.roots import GLOBAL, LDS, Address
+from simgpu.proof.safety.facts import LoopFacts, same_round
+from simgpu.proof.safety.integers import Integers
+from simgpu.proof.safety.launches import WAVE, Launches, flat_item
+from simgpu.proof.safety.log import Access
+from simgpu.proof.safety.prover import Prover
+from simgpu.proof.safety.waves import OtherWave
+from simgpu.proof.solver import solve
+from simgpu.proof.terms import Memo, flat_sum
+
+Term = Any
+SECONDS = 20.0  # of the solver for a claim, as integers and as bits
+OUT_OF_BOUNDS, RACE = "out-of-bounds", "race"
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A claim that was not proved."""
+
+    kind: str  # OUT_OF_BOUNDS or RACE
+    accesses: tuple[Access, ...]
+    wrong: tuple[Term, ...]  # formulas of bit-vectors that hold if the claim does not
+
+
+@dataclass
+class Claims:
+    """The accesses of a kernel and what is known of its launches."""
+
+    inputs: KernelInputs
+    prover: Prover
+    facts: LoopFacts
+    accesses: Sequence[Access]
+    proved: int = 0
+
+
+    @property
+    def launches(self) -> Launches:
+        return self.prover.launches
+
+    def __post_init__(self) -> None:
+        self.facts = self.facts.renamed(self.prover.settled)
+        self.accesses = [self._prepared(access) for access in self.accesses]
+        groups = frozenset(str(group_id(axis)) for axis in AXES)
+        self._others = {True: OtherWave(groups), False: OtherWave()}  # by whether it is in the same workgroup
+
+    def _prepared(self, access: Access) -> Access:
+        settled = self.prover.settled
+        address = replace(access.address, root=settled(access.address.root))
+        return replace(access, address=address, guard=settled(access.guard), barriers=settled(access.barriers))
+
+    def _range_of(self, access: Access) -> Memo:
+        return self.prover.range_of(access.guard, access.address.root, self.facts)
+
+    # -- bounds --------------------------------------------------------------------------------
+
+    def in_bounds(self) -> Iterator[Doubt]:
+        """Yields doubts whether accesses are in bounds."""
+        for access in self.accesses:
+            if access.address.space == LDS:
+                yield from self._in_lds(access)
+            else:
+                yield from self._in_buffer(access)
+
+    def _in_lds(self, access: Access) -> Iterator[Doubt]:
+        size = self.inputs.info.group_segment_size + self.launches.assumptions.dynamic_lds
+        beyond = z3.UGT(z3.ZeroExt(8, access.address.at()) + access.size, size)
+        doubt = Doubt(OUT_OF_BOUNDS, (access,), (access.guard, beyond))
+        yield from self._unless_proved(doubt, self.facts, lambda integers: [integers.condition(beyond)], Memo)
+
+    def _in_buffer(self, access: Access) -> Iterator[Doubt]:
+        size = self.launches.size(access.address.base)
+        assert size is not None
+        bits = size.bits(self.launches.bits())
+        fits = every(z3.ULE(access.size, bits), z3.ULE(_distance(access.address), bits - access.size))
+
+        def outside(integers: Integers) -> list[Term]:
+            at = _whole_distance(integers, access.address)
+            return [z3.Or(at < 0, at + access.size > size.whole(self.launches.whole(integers)))]
+
+        doubt = Doubt(OUT_OF_BOUNDS, (access,), (access.guard, negation(fits)))
+        yield from self._unless_proved(doubt, self.facts, outside, lambda: self._range_of(access), exact_bits=not size.divides)
+
+    # -- races ---------------------------------------------------------------------------------
+
+    def no_races(self) -> Iterator[Doubt]:
+        """Yields doubts whether pairs of accesses by different waves are ordered or apart."""
+        for at, one in enumerate(self.accesses):
+            for two in self.accesses[at:]:
+                if not _may_race(one, two):
+                    continue
+                yield from self._apart(one, two, same_group=True)
+                if one.address.space == GLOBAL:
+                    yield from self._apart(one, two, same_group=False)
+
+    def _apart(self, one: Access, two: Access, same_group: bool) -> Iterator[Doubt]:
+        there = self._others[same_group].of
+        bits = [one.guard, there(two.guard)]
+        if same_group:
+            together = z3.simplify(one.barriers == there(two.barriers))
+            if z3.is_false(together):
+                self.proved += 1
+                return
+            bits += [together, self._other_wave]
+        else:
+            bits.append(self._other_group)
+        ends = one.address.at(), there(two.address.at())
+        overlap = z3.ULT(ends[0] - ends[1] + two.size - 1, one.size + two.size - 1)
+
+        def meet(integers: Integers) -> list[Term]:
+            if one.address.base != two.address.base or one.address.space == LDS:
+                return [integers.condition(overlap)]
+            a, b = _whole_distance(integers, one.address), _whole_distance(integers, two.address, there)
+            return [a < b + two.size, b < a + one.size]
+
+        def ranges() -> Memo:
+            found = Memo()
+            for access, rename in ((one, None), (two, there)):
+                for term, high in self._range_of(access).items():
+                    found.put(term if rename is None else rename(term), high)
+            return found
+
+        doubt = Doubt(RACE, (one, two), (*bits, overlap))
+        yield from self._unless_proved(doubt, self._facts_of_both(same_group), meet, ranges)
+
+    @cached_property
+    def _other_wave(self) -> Term:
+        """The condition that both waves are different ones of a workgroup."""
+        number = self.prover.settled(z3.LShR(flat_item(self.inputs), WAVE.bit_length() - 1))
+        return number != self._others[True].of(number)
+
+    @cached_property
+    def _other_group(self) -> Term:
+        return negation(every(*(group_id(axis) == self._others[False].of(group_id(axis)) for axis in AXES)))
+
+    def _facts_of_both(self, same_group: bool) -> LoopFacts:
+        there = self._others[same_group].of
+        theirs = self.facts.renamed(there)
+        formulas = [*self.facts.formulas, *theirs.formulas, *map(there, self.launches.wave_facts())]
+        found = map(same_round, self.facts.advances, theirs.advances)
+        formulas += [each for each in found if each is not None]
+        return LoopFacts([*self.facts.advances, *theirs.advances], formulas)
+
+    # -- proofs --------------------------------------------------------------------------------
+
+    def _unless_proved(
+        self, doubt: Doubt, facts: LoopFacts, whole: Callable[[Integers], list[Term]], ranges: Callable[[], Memo],
+        exact_bits: bool = True,
+    ) -> Iterator[Doubt]:  # fmt: skip
+        """Counts a proof, or yields the doubt.
+
+        whole: what is wrong, of integers; exact_bits: False if the formulas of bit-vectors only serve to find a launch.
+        """
+        self.prover.deadline.check()
+        *bits, _ = doubt.wrong
+        as_integers = lambda: self.prover.impossible(doubt.wrong, bits, facts, whole, ranges(), SECONDS)  # noqa: E731
+        as_bits = lambda: self._impossible_bits([*doubt.wrong, *self.prover.known(facts)])  # noqa: E731
+        in_lds = doubt.accesses[0].address.space == LDS
+        ways = (as_bits, as_integers) if in_lds else (as_integers, as_bits) if exact_bits else (as_integers,)
+        if any(way() for way in ways):
+            self.proved += 1
+        else:
+            yield doubt
+
+    def facts_of(self, doubt: Doubt) -> LoopFacts:
+        """Returns the facts about loops of a doubt's waves."""
+        if doubt.kind == OUT_OF_BOUNDS:
+            return self.facts
+        return self._facts_of_both(any(part.eq(self._other_wave) for part in doubt.wrong))
+
+    def _impossible_bits(self, formulas: list[Term]) -> bool:
+        formulas = [*formulas, *self.inputs.lanes.facts(formulas)]
+        return bool(solve(formulas, self.prover.deadline, SECONDS)[0] == z3.unsat)
+
+
+def _may_race(one: Access, two: Access) -> bool:
+    if one.address.space != two.address.space or not (one.writes or two.writes):
+        return False
+    if one.kind == two.kind == "atomic":
+        return False
+    bases = one.address.base, two.address.base
+    return one.address.space == LDS or bases[0] == bases[1] or not all(bases)
+
+
+def _parts(address: Address) -> list[Term]:
+    """Returns the terms of an address without its pointer."""
+    return [part for part in flat_sum(address.root) if not (z3.is_const(part) and address.base and str(part) == address.base)]
+
+
+def _distance(address: Address) -> Term:
+    """Returns the bytes from the beginning of the buffer."""
+    return sum(_parts(address), z3.BitVecVal(address.offset, 64))
+
+
+def _whole_distance(integers: Integers, address: Address, rename: Callable[[Term], Term] | None = None) -> Term:
+    parts = [part if rename is None else rename(part) for part in _parts(address)]
+    if not address.base:
+        return integers.signed(sum(parts, z3.BitVecVal(address.offset, 64)))
+    return z3.Sum(*map(integers.signed, parts), z3.IntVal(address.offset))

@@ -13,6 +13,7 @@ Legend of the tags:
 [ATL]    Linux, drivers/ras/amd/atl/dehash.c: bits of the channel are exclusive ors of the address's, on MI200 of up to four each
          (8, 16, 21, 30 and so on), on MI300 of up to seven; settings turn the higher ones off
 [HPC]    amd/HPCTrainingExamples, transposes and yAx on MI210 and MI300A
+[SPEC]   ROCm documentation, "AMD GPU specifications": scalar cache of 16 KiB per 2 CUs
 [LAB]    amd/amd-lab-notes, finite differences on a GCD of an MI250X: kernel 6, 1,070 GB/s
 
 A figure that nobody published is a neighbour's, and its comment says so.
@@ -60,6 +61,8 @@ class Pipelines:
     burst: int  # bytes that a CU may be ahead of its part of L2 and memory
     # Scalar side and control.
     scalar_hit: int  # clocks of a scalar load that hits the scalar cache
+    scalar_bytes: int  # size of the scalar cache
+    scalar_cus: int  # CUs that share it
     branch_slots: int  # issue slots from a taken branch to the next instruction
     barrier: int  # clocks from the last arrival at a barrier to the next instruction
     code_line: int  # bytes of an instruction cache line
@@ -100,6 +103,7 @@ _GFX90A = Pipelines(
     queue_ns=160,  # as gfx950
     burst=8 << 10,  # assumed
     scalar_hit=64,  # assumed: as LDS
+    scalar_bytes=16 << 10, scalar_cus=2,  # [SPEC]
     branch_slots=8,  # [MCA]
     barrier=16,  # assumed
     code_line=64,  # [GCN]
@@ -127,7 +131,7 @@ _GFX942 = replace(
 )
 _ROWS = {
     # 2,720 of 3,076 GB/s of L2, 1,064 of 1,229 of memory [GPUB]
-    "gfx908": replace(_GFX90A, l2_share=0.885, memory_write=0.866),
+    "gfx908": replace(_GFX90A, l2_share=0.885, memory_write=0.866, scalar_cus=3),  # scalar cache: 3 CUs in MI100 [RPC]
     "gfx90a": _GFX90A,
     "gfx942": _GFX942,
     "gfx950": replace(

@@ -57,6 +57,7 @@ def counters(prediction: Prediction, lines: list[LineCost]) -> dict[str, float]:
         return cost.kind is Kind.LDS
 
     line = pipelines(prediction.sampled.chip.arch).cache_line
+    scalar = result.tally[state.Tally.SCALAR_BYTES]
     stored = executed(lambda cost: memory(cost) and cost.store, lambda cost: cost.touched)
     found = {
         "GRBM_GUI_ACTIVE": prediction.cycles,
@@ -77,7 +78,7 @@ def counters(prediction: Prediction, lines: list[LineCost]) -> dict[str, float]:
         "SQ_LDS_IDX_ACTIVE": executed(lds, lambda cost: cost.taken),
         "SQ_LDS_BANK_CONFLICT": executed(lds, lambda cost: cost.taken - cost.least),
         "TCP_TOTAL_CACHE_ACCESSES_sum": executed(memory, lambda cost: math.ceil(cost.touched * LINE_BYTES / line)),
-        "TCP_TCC_READ_REQ_sum": (launch * result.tally[state.Tally.L2_BYTES] - stored * LINE_BYTES) / line,
+        "TCP_TCC_READ_REQ_sum": (launch * (result.tally[state.Tally.L2_BYTES] - scalar) - stored * LINE_BYTES) / line,
         "TCP_TCC_WRITE_REQ_sum": stored,
     }
     made: dict[str, float] = {name: max(0, round(float(value))) for name, value in found.items()}

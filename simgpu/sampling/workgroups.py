@@ -22,7 +22,7 @@ from simgpu.timing.code import ATOMIC, STORE, CodeColumns, code_of
 from simgpu.timing.trace import Trace, trace_of
 
 LOOKED_AT, POLLING = 256, 32  # a wave's last accesses that are examined for polling; most instructions per access if it polls
-COMPUTING = (Unit.VALU, Unit.MATRIX, Unit.ALONE)
+COMPUTING = (Unit.VALU, Unit.MATRIX, Unit.ALONE, Unit.VMEM, Unit.LDS)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Sampling(Supervisor):
         """True if a wave only requests the same lines repeatedly, in a short loop, and stores nothing."""
         code, trace = self.path(stream)
         last = trace.steps[-POLLING * LOOKED_AT :]
-        if (code.kind[last] == Kind.SMEM).any() and not (code.accesses[last] | np.isin(code.unit[last], COMPUTING)).any():
+        if (code.kind[last] == Kind.SMEM).any() and not np.isin(code.unit[last], COMPUTING).any():
             self.waited = True  # only scalar loads, whose values are only compared
             return True
         places = np.flatnonzero(code.accesses[trace.steps])[-LOOKED_AT:]

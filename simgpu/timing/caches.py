@@ -1,7 +1,7 @@
-"""Finds the cache level that serves a workgroup's lines: its CU's vector cache, its XCD's L2, the Infinity Cache or memory.
+"""Finds the cache level that serves a workgroup's lines: its CU's vector or scalar cache, its XCD's L2, the Infinity Cache, memory.
 
-The vector cache is replayed for one workgroup at a time, with its part of the capacity and one access of each wave in turn. L2
-and the levels after it are replayed for workgroups that run together, a few lines of each in turn. Only the beginnings of these
+Vector and scalar cache are replayed for one workgroup at a time, with its part of the capacity and one access of each wave in turn.
+L2 and the levels after it are replayed for workgroups that run together, a few lines of each in turn. Only the beginnings of these
 workgroups may be known, so the result is by instruction: the fraction of its requests that each level passes on.
 """
 
@@ -16,11 +16,13 @@ import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
+from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.code import STORE, STREAM, CodeColumns
 from simgpu.timing.front import Front, Timetable, front_times, turns
 from simgpu.timing.trace import CLOCKS, COUNT, FIRST, HASH, LINE_BYTES, Trace, number_values
 
 VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
+SCALAR_WAYS = 4  # of the scalar cache [GCN white paper: 16 KB, 4-way, lines of 64 bytes]
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,9 @@ class ServedAccesses:
     owners: np.ndarray  # for each of these lines, the number of its access
 
 
-def vector_cache(trace: Trace, code: CodeColumns, row: Pipelines, resident: int) -> ServedAccesses:
-    """Replays a workgroup's accesses through its part of the vector cache, which `resident` workgroups share."""
+def first_caches(trace: Trace, code: CodeColumns, row: Pipelines, resident: int, before: Trace | None) -> ServedAccesses:
+    """Replays a workgroup's accesses through its parts of the vector cache, which `resident` workgroups share, and of the scalar
+    cache, which several CUs share. before: a workgroup whose lines the scalar cache has."""
     rows = np.zeros((len(trace.accesses), 3), np.int32)
     numbers = trace.steps[code.accesses[trace.steps]]
     shift = (row.cache_line // LINE_BYTES).bit_length() - 1
@@ -41,15 +44,51 @@ def vector_cache(trace: Trace, code: CodeColumns, row: Pipelines, resident: int)
     ways = max(1, VECTOR_WAYS // max(1, resident))  # of each set: lines that other workgroups want are in the same sets
     out, owners = np.empty(len(trace.lines), np.uint32), np.empty(len(trace.lines), np.int32)
     stores = (code.flags[numbers] & STORE != 0).astype(np.uint8)
-    count = _vector(trace.accesses, trace.access_starts, trace.lines, stores, shift, sets, ways, rows, out, owners)
+    scalar = code.kind == Kind.SMEM
+    places = max(1, row.scalar_bytes // LINE_BYTES // SCALAR_WAYS // (max(1, resident) * row.scalar_cus))
+    cache = np.full((places, SCALAR_WAYS), -1, np.int64), np.zeros((places, SCALAR_WAYS), np.int64)
+    now = _load_scalar(before.steps, before.accesses, before.lines, code.accesses, scalar, *cache) if before else 0
+    count = _first(
+        trace.accesses, trace.access_starts, trace.lines, stores, scalar[numbers], shift, (sets, ways), cache, now,
+        rows, out, owners,
+    )  # fmt: skip
     return ServedAccesses(rows, out[:count], owners[:count])
 
 
 @numba.njit(cache=True, nogil=True)
-def _vector(accesses, starts, lines, stores, shift, sets, ways, rows, out, owners):  # type: ignore[no-untyped-def]
-    tags = np.full((sets, ways), -1, np.int64)
-    used = np.zeros((sets, ways), np.int64)
-    waves, longest, now, count = len(starts) - 1, 0, 0, 0
+def _touch(tags, used, line, now):  # type: ignore[no-untyped-def]
+    """True if a cache has a line; if not, the line replaces the one of its set that was used least recently."""
+    sets, ways = tags.shape
+    group, oldest = line % sets, 0
+    for way in range(ways):
+        if tags[group, way] == line:
+            used[group, way] = now
+            return True
+        if used[group, way] < used[group, oldest]:
+            oldest = way
+    tags[group, oldest], used[group, oldest] = line, now
+    return False
+
+
+@numba.njit(cache=True, nogil=True)
+def _load_scalar(steps, accesses, lines, is_access, is_scalar, tags, used):  # type: ignore[no-untyped-def]
+    """Sends a workgroup's scalar accesses to the scalar cache, wave by wave. Returns their number of lines."""
+    at, now = 0, 0
+    for step in steps:
+        if is_access[step]:
+            if is_scalar[step]:
+                for place in range(accesses[at, FIRST], accesses[at, FIRST] + accesses[at, COUNT]):
+                    now += 1
+                    _touch(tags, used, np.int64(lines[place]), now)
+            at += 1
+    return now
+
+
+@numba.njit(cache=True, nogil=True)
+def _first(accesses, starts, lines, stores, scalar, shift, sizes, cache, now, rows, out, owners):  # type: ignore[no-untyped-def]
+    tags, used = np.full(sizes, -1, np.int64), np.zeros(sizes, np.int64)
+    scalar_tags, scalar_used = cache
+    waves, longest, count = len(starts) - 1, 0, 0
     for wave in range(waves):
         longest = max(longest, starts[wave + 1] - starts[wave])
     for index in range(longest):
@@ -61,6 +100,8 @@ def _vector(accesses, starts, lines, stores, shift, sets, ways, rows, out, owner
             before = -1
             for place in range(accesses[at, FIRST], accesses[at, FIRST] + accesses[at, COUNT]):
                 line = np.int64(lines[place]) >> shift
+                if scalar[at]:
+                    line = np.int64(lines[place])
                 if stores[at]:
                     rows[at, 1] += 1
                     rows[at, 2] += 1
@@ -72,17 +113,8 @@ def _vector(accesses, starts, lines, stores, shift, sets, ways, rows, out, owner
                 before = line
                 rows[at, 1] += 1
                 now += 1
-                group = line % sets
-                oldest, hit = 0, False
-                for way in range(ways):
-                    if tags[group, way] == line:
-                        used[group, way], hit = now, True
-                        break
-                    if used[group, way] < used[group, oldest]:
-                        oldest = way
-                if hit:
+                if _touch(scalar_tags, scalar_used, line, now) if scalar[at] else _touch(tags, used, line, now):
                     continue
-                tags[group, oldest], used[group, oldest] = line, now
                 rows[at, 2] += 1
                 out[count], owners[count] = lines[place], at
                 count += 1
@@ -136,7 +168,7 @@ def shares(
     stored = code.flags & STORE != 0
     if not asked[stored].any():
         past[0, stored] = _lines_a_store(whole, code, row)
-    request = np.where(stored, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
+    request = np.where(code.short, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
     past[0] *= row.l2_line / request
     l2_bytes = int((asked * request).sum())
     past_l2, hbm = (int(tally.sum()) * row.l2_line for tally in (passed, fetched))
@@ -191,8 +223,8 @@ def _requests(
     owners = np.concatenate([number[one.owners] for number, one in zip(numbers, served, strict=True)])
     waves = [np.searchsorted(trace.access_starts, one.owners, "right") - 1 for trace, one in zip(traces, served, strict=True)]
     parts = np.concatenate([
-        (one.owners - trace.access_starts[wave] + 0.5) / np.diff(trace.access_starts)[wave]
-        for trace, one, wave in zip(traces, served, waves, strict=True)
+        _part(code.kind[number] != Kind.SMEM, trace.access_starts, one.owners, wave)
+        for number, trace, one, wave in zip(numbers, traces, served, waves, strict=True)
     ])  # fmt: skip
     askers = np.concatenate([at * trace.waves + wave for at, (trace, wave) in enumerate(zip(traces, waves, strict=True))])
     askers = askers * len(code.unit) + owners
@@ -201,6 +233,12 @@ def _requests(
     places, known = number_values(lines)
     kinds = (code.flags & (STORE | STREAM)).astype(np.uint8)
     return Requests(lines, places, owners, askers, accesses, xcds, kinds), ends, np.concatenate(waves), parts, len(known)
+
+
+def _part(counted: np.ndarray, starts: np.ndarray, owners: np.ndarray, waves: np.ndarray) -> np.ndarray:
+    """Returns for each owner, an access, which part of its wave's counted accesses precede it, 0 to 1."""
+    sums = np.concatenate([[0], np.cumsum(counted)])
+    return np.asarray((sums[owners] - sums[starts[waves]] + 0.5) / np.maximum(1, np.diff(sums[starts]))[waves])
 
 
 def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColumns) -> np.ndarray:
@@ -232,7 +270,7 @@ def written_fraction(
 ) -> float:
     """Returns the fraction of a launch's bytes between L2 and memory that are written. traces: workgroups that represent all."""
     stores = code.flags & STORE != 0
-    each = np.where(stores, LINE_BYTES, row.cache_line) * traffic.past.prod(0)
+    each = np.where(code.short, LINE_BYTES, row.cache_line) * traffic.past.prod(0)
     moved = np.zeros(len(each))
     for trace, one in zip(traces, served, strict=True):
         moved += each * np.bincount(trace.steps[code.accesses[trace.steps]], one.accesses[:, 2], len(each))

@@ -44,10 +44,10 @@ def busy_channels(rounds: Sequence[np.ndarray], row: Pipelines) -> float:
 
 @numba.njit(cache=True, nogil=True)
 def _lines(stream):  # type: ignore[no-untyped-def]
-    """Returns the lines in a wave's stream, and True if the stream has any access."""
+    """Returns the lines in a wave's stream, and True if the stream has any access except scalar ones."""
     found, word, count, came = np.empty(len(stream), np.uint32), 0, 0, False
     while word + 1 < len(stream):
-        came |= stream[word] >> 30 >= LDS
+        came |= stream[word] >> 30 == LDS or (stream[word] >> 30 == MEMORY and stream[word + 1] >> 16 > 0)
         if stream[word] >> 30 == MEMORY:
             asked = min(len(stream) - word - 2, stream[word + 1] & 0xFF)
             for number in range(asked):  # numba takes 2 s to compile an assignment of slices

@@ -43,7 +43,12 @@ class CodeColumns:
     @functools.cached_property
     def accesses(self) -> np.ndarray:
         """True for each instruction that has a row in a trace's accesses."""
-        return (self.kind == Kind.VMEM) | (self.kind == Kind.LDS)
+        return np.isin(self.kind, (Kind.VMEM, Kind.LDS, Kind.SMEM))
+
+    @functools.cached_property
+    def short(self) -> np.ndarray:
+        """True for each instruction whose requests are of 64 bytes, not of a line of the vector cache."""
+        return (self.flags & STORE != 0) | (self.kind == Kind.SMEM)
 
 
 def code_of(instructions: Mapping[int, Instruction], count: int, row: Pipelines) -> CodeColumns:

@@ -16,7 +16,7 @@ from simgpu.hardware.rates.clocks import Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing import state
-from simgpu.timing.caches import ServedAccesses, Shares, shares, vector_cache, written_fraction
+from simgpu.timing.caches import ServedAccesses, Shares, first_caches, shares, written_fraction
 from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
 from simgpu.timing.front import Front, Timetable, timetable
@@ -157,10 +157,7 @@ def predict(
 
 def _without(sampled: SampledLaunch, code: CodeColumns, without: Without) -> tuple[SampledLaunch, CodeColumns]:
     """Returns the samples and the code without some causes of waiting."""
-    if without.scalar:
-        whole, begun = ([without.trace(trace, code) for trace in traces] for traces in (sampled.whole, sampled.beginnings))
-        sampled = replace(sampled, whole=whole, beginnings=begun, replays={})
-    return sampled, without.columns(code)
+    return replace(sampled, replays={}) if without.scalar else sampled, without.columns(code)
 
 
 def _caches(
@@ -180,14 +177,22 @@ def _replay(
     sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: bool
 ) -> tuple[list[ServedAccesses], Shares]:
     """Replays the samples' lines through the caches, as `_caches` returns them."""
-    found = [vector_cache(trace, code, row, resident) for trace in sampled.whole]
-    together = [vector_cache(trace, code, row, resident) for trace in sampled.beginnings]
+    near = _neighbours([*sampled.whole, *sampled.beginnings])
+    found = [first_caches(trace, code, row, resident, near.get(trace.group)) for trace in sampled.whole]
+    together = [first_caches(trace, code, row, resident, near.get(trace.group)) for trace in sampled.beginnings]
     whole = tuple(zip(sampled.whole, found, strict=True))
     replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, warm, whole)
     traffic = replay()
     if sampled.front:
         traffic = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))
     return found, traffic
+
+
+def _neighbours(traces: Sequence[Trace]) -> dict[int, Trace]:
+    """Returns for each workgroup the one traced before it, or after the first: the scalar cache may have its lines."""
+    known = {trace.group: trace for trace in traces}
+    order = sorted(known)
+    return {group: known[order[at - 1 if at else 1]] for at, group in enumerate(order)} if len(order) > 1 else {}
 
 
 def _timetable(

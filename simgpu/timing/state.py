@@ -39,7 +39,7 @@ class Stall(IntEnum):
 
 class Tally(IntEnum):
     """Counters of a CU. ISSUED: instructions. WATCHED: clocks in which a SIMD has a wave among the watched instructions, summed
-    over SIMDs."""
+    over SIMDs. SCALAR_BYTES: bytes that the scalar cache requests from L2."""
 
     MATRIX_CLOCKS = 0
     VALU_CLOCKS = 1
@@ -50,6 +50,7 @@ class Tally(IntEnum):
     HBM_BYTES = 6
     ISSUED = 7
     WATCHED = 8
+    SCALAR_BYTES = 9
 
 
 # Figures of the chip, and the CU's part of resources that all CUs share.

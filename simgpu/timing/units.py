@@ -108,8 +108,7 @@ def lds_access(lds, config, pair, clocks, port, time):  # type: ignore[no-untype
 @unit
 def issue_lds(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no-untyped-def]
     """Issues an LDS instruction. Both SIMDs of its port then wait for room in the port's queue."""
-    wave, issue, config = cu.waves[index], cu.issue[0], cu.config[0]
-    clocks = work.accesses[wave.access, 0]
+    wave, issue, config, clocks = cu.waves[index], cu.issue[0], cu.config[0], work.accesses[cu.waves[index].access, 0]
     wave.access += 1
     done, room = lds_access(cu.lds[0], config, simd >> 1, clocks, inst.port, time)
     tally[Tally.LDS_CLOCKS] += clocks
@@ -183,10 +182,9 @@ def level_of(cu, now, missed):  # type: ignore[no-untyped-def]
 
 
 @unit
-def serve(cu, now, begin, through, missed, is_store, tally):  # type: ignore[no-untyped-def]
-    """Returns when requests that missed the vector cache are served; through: clocks that they took to coalesce."""
-    vmem, config = cu.vmem[0], cu.config[0]
-    moved = missed * (config.store_line if is_store else config.line)
+def serve(cu, now, begin, through, missed, each, is_store, tally):  # type: ignore[no-untyped-def]
+    """Returns when requests of `each` bytes that missed the first cache are served; through: clocks that they took to coalesce."""
+    vmem, config, moved = cu.vmem[0], cu.config[0], missed * each
     delay = move(cu, now, begin, through, moved, is_store, tally)
     level = 0 if is_store else level_of(cu, now, missed)
     if level + 1 == LEVELS:
@@ -214,7 +212,7 @@ def issue_vmem(cu, work, inst, index, now, time, simd, tally):  # type: ignore[n
     issue.free[place] = max(issue.free[place], time + SLOT)
     end = begin + through + config.cache_latency
     if missed > 0:
-        end = serve(cu, now, begin, through, missed, is_store, tally)
+        end = serve(cu, now, begin, through, missed, config.store_line if is_store else config.line, is_store, tally)
     if inst.flags & ATOMIC and missed > 0:
         end = max(end, begin + through + config.latency[0])
     known = completion(cu, inst, index, now, time, end)
@@ -230,13 +228,16 @@ def issue_vmem(cu, work, inst, index, now, time, simd, tally):  # type: ignore[n
 
 
 @unit
-def issue_smem(cu, inst, index, now, time, slot):  # type: ignore[no-untyped-def]
-    """Issues a scalar load. It hits the scalar cache if the same instruction was executed before."""
-    out, config = cu.outstanding[index], cu.config[0]
-    cu.issue[0].free[slot + Unit.SCALAR] = time + SLOT
-    delay = config.scalar_hit if cu.scalar_seen[now] else config.latency[0]
-    cu.scalar_seen[now] = 1
-    known = completion(cu, inst, index, now, time, time + delay)
+def issue_smem(cu, work, inst, index, now, time, slot, tally):  # type: ignore[no-untyped-def]
+    """Issues a scalar load. The CU's first execution of an instruction always waits for L2."""
+    wave, out, config, missed = cu.waves[index], cu.outstanding[index], cu.config[0], work.accesses[cu.waves[index].access, 2]
+    wave.access += 1
+    end = time + (config.scalar_hit if cu.scalar_seen[now] else config.latency[0])
+    cu.issue[0].free[slot + Unit.SCALAR], cu.scalar_seen[now] = time + SLOT, 1
+    if missed > 0:
+        end = serve(cu, now, time, 0, missed, config.store_line, False, tally)
+        tally[Tally.SCALAR_BYTES] += missed * config.store_line
+    known = completion(cu, inst, index, now, time, end)
     if inst.flags & COUNTS_LGKM and known > out.scalar_time:
         out.scalar_time, out.scalar_by = known, now
 
@@ -272,7 +273,7 @@ def execute(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no-u
     elif kind == Kind.VMEM:
         issue_vmem(cu, work, inst, index, now, time, simd, tally)
     elif kind == Kind.SMEM:
-        issue_smem(cu, inst, index, now, time, slot)
+        issue_smem(cu, work, inst, index, now, time, slot, tally)
     elif kind == Kind.BRANCH:
         issue.free[slot + Unit.BRANCH] = time + SLOT
         # Taken: the next instruction executed is not the next in code.

@@ -13,7 +13,7 @@ import numpy as np
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Kind, Unit
 from simgpu.timing.caches import ServedAccesses, Shares
-from simgpu.timing.code import AHEAD, COUNTS_LGKM, INSTANT, STORE, CodeColumns
+from simgpu.timing.code import AHEAD, COUNTS_LGKM, INSTANT, CodeColumns
 from simgpu.timing.trace import LEAST_CLOCKS, LEAST_LINES, LINE_BYTES, Trace
 
 CLOCKS, REQUESTS, MISSED = range(3)  # columns of `ServedAccesses.accesses`
@@ -63,23 +63,13 @@ class Without:
         made = {"kind": kind, "unit": unit, "clocks": clocks, "port": port, "lgkm": lgkm, "flags": flags}
         return replace(code, **{name: column.astype(np.int32) for name, column in made.items()})
 
-    def trace(self, trace: Trace, code: CodeColumns) -> Trace:
-        """Returns a trace without the accesses of loads that scalar loads replace. code: before `columns`."""
-        if not self.scalar:
-            return trace
-        numbers = trace.steps[code.accesses[trace.steps]]
-        kept = ~_mask(self.scalar, len(code.unit))[numbers]
-        starts = np.concatenate([[0], np.cumsum(kept)])[trace.access_starts]
-        return replace(trace, accesses=trace.accesses[kept], access_starts=starts)
-
     def accesses(self, trace: Trace, served: ServedAccesses, code: CodeColumns, row: Pipelines) -> ServedAccesses:
         """Returns a workgroup's accesses: smooth ones with the fewest clocks and lines, removed ones with none."""
         if not self.smooth and not self.removed:
             return served
         numbers, rows = trace.steps[code.accesses[trace.steps]], served.accesses.copy()
         smooth, removed = (_mask(some, len(code.unit))[numbers] for some in (self.smooth, self.removed))
-        stored = code.flags[numbers] & STORE != 0
-        lines = np.where(stored, 1, row.cache_line // LINE_BYTES)
+        lines = np.where(code.short[numbers], 1, row.cache_line // LINE_BYTES)
         fewest = np.minimum(rows[:, REQUESTS], -(-trace.accesses[:, LEAST_LINES] // lines))
         rows[smooth, CLOCKS] = np.minimum(rows[smooth, CLOCKS], trace.accesses[smooth, LEAST_CLOCKS])
         rows[smooth, REQUESTS] = fewest[smooth]

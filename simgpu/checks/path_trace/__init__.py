@@ -19,5 +19,5 @@ words: kind << 30 | record, then by kind
 
 The bytes of the word after LDS and MEMORY, the highest first: clocks; clocks of an access of as many lanes without bank
 conflicts, or to consecutive addresses; its lines; lines (both 0 for LDS). The highest bit is set if all lanes want the same
-address in memory.
+address in memory. A scalar access has no clocks.
 """

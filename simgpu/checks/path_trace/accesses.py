@@ -27,6 +27,20 @@ def note_lds(wave: int, index: int, lanes: int, size: int, write: int) -> None:
 
 
 @runtime
+def note_scalar(wave: int, index: int, start: int, size: int) -> None:
+    """Appends an access to scalar memory. start: address minus the device's first address."""
+    tally = tally_of(block_of(wave), wave)
+    if tally.closed != 0:
+        return
+    first = start >> LINE_SHIFT
+    count = ((start + size - 1) >> LINE_SHIFT) + 1 - first
+    put(tally.stream, MEMORY << 30 | index)
+    put(tally.stream, count << 8 | count)
+    for line in range(count):
+        put(tally.stream, first + line)
+
+
+@runtime
 def note_memory(wave: int, index: int, lanes: int, size: int, base: int) -> None:
     """Appends an access to memory. base: aligned address of the allocation minus the device's first address. size: bytes a lane."""
     block = block_of(wave)

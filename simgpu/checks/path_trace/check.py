@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.checks.path_trace.accesses import note_lds, note_memory
+from simgpu.checks.path_trace.accesses import note_lds, note_memory, note_scalar
 from simgpu.checks.path_trace.patterns import ACCESS_PATTERN, PATTERNS
 from simgpu.checks.path_trace.tally import BLOCK, PATH_TALLY, ROOM, PathBlock, note_end, note_jump
 from simgpu.checks.performance import rules_of
@@ -58,7 +58,7 @@ class PathTrace(Check):
         self.values = values
 
     def concerns(self, inst: Instruction) -> bool:
-        return inst.spec.kind == "control" or (inst.spec.memory is not None and inst.spec.encoding != "smem")
+        return inst.spec.kind == "control" or inst.spec.memory is not None
 
     def transfer(self, frame: Frame, target: Any, index: Any) -> None:
         build = frame.build
@@ -71,17 +71,16 @@ class PathTrace(Check):
         note_end.call(frame.build, frame.wave, frame.build.zext(index, I64))
 
     def access(self, frame: Frame, access: Access) -> None:
-        if access.lanes is None:
-            return
         build = frame.build
-        frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
         index = build.zext(frame.slot(layout.SLOT_INDEX), I64)
+        if access.lanes is None:
+            note_scalar.call(build, frame.wave, index, build.add(access.offsets, _base(frame, access)), access.size)
+            return
+        frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
         if access.space != "global":
             note_lds.call(build, frame.wave, index, access.lanes, access.size, int(access.writes))
             return
-        base = build.sub(frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8), constant(FIRST_ADDRESS))
-        base = build.and_(base, constant(-ALIGNMENT))  # the host's own memory begins anywhere
-        note_memory.call(build, frame.wave, index, access.lanes, access.size, base)
+        note_memory.call(build, frame.wave, index, access.lanes, access.size, _base(frame, access))
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         rules, tallies = rules_of(launch.arch), np.zeros(launch.waves, PATH_TALLY)
@@ -90,3 +89,10 @@ class PathTrace(Check):
         block = PathBlock(tallies=tallies.ctypes.data, rules=rules.ctypes.data, patterns=patterns.ctypes.data)
         worker.checks["path_trace"] = PathStorage(tallies, streams, rules, patterns, block)
         worker.set_context(BLOCK, addressof(block))
+
+
+def _base(frame: Frame, access: Access) -> Any:
+    """Returns the aligned address of an access's allocation minus the device's first address; the host's own memory begins
+    anywhere."""
+    address = frame.build.sub(frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8), constant(FIRST_ADDRESS))
+    return frame.build.and_(address, constant(-ALIGNMENT))

@@ -88,7 +88,17 @@ def test_an_address_that_went_through_memory_keeps_the_product(text: str) -> Non
     one = kernel.time(4, 64, [buffer]).sampled
     run = kernel.launch(4, 64, [buffer])
     for trace in one.whole:
-        stored, loaded, last = np.split(trace.lines, len(trace.lines))
+        _, stored, loaded, last = np.split(trace.lines, len(trace.lines))  # after that of the arguments
         assert stored == loaded and last - loaded == (10 << 12) // 64
     (trace,) = {len(trace) for trace in one.whole}
     assert 4 * trace == run.instructions
+
+
+def test_passes_by_a_scalar_load_keep_the_product() -> None:
+    stored = ADDRESS_IN_MEMORY.split("global_load_dword v8")[0]
+    loop = PASSES_IN_MEMORY.split("v_readfirstlane_b32 s6, v8")[1]
+    text = stored + "s_load_dword s6, s[4:5], 0x0 glc\ns_waitcnt lgkmcnt(0)\ns_lshr_b32 s6, s6, 20" + loop
+    kernel, buffer = kernel_on_words(text, 1 << 16)
+    run = kernel.launch(1, 64, [buffer])
+    (trace,) = kernel.time(1, 64, [buffer]).sampled.whole
+    assert len(trace) == run.instructions > 3 * (0x41200000 >> 20)

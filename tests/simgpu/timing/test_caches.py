@@ -10,7 +10,7 @@ import pytest
 from simgpu import hardware
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing.caches import Shares, shares, vector_cache
+from simgpu.timing.caches import Shares, first_caches, shares
 from simgpu.timing.code import columns
 from simgpu.timing.gpu import MOST_LOAD, STEADY_LOAD, Load, settle
 from simgpu.timing.trace import Trace
@@ -30,7 +30,7 @@ def streaming(group: int, first: int, loads: int) -> Trace:
 def served(traces: list[Trace], warm: bool = False) -> Shares:
     chip, row = hardware.target("mi300x"), pipelines(ARCH)
     code = columns({0: (LOAD, 1)}, 1, row)
-    return shares(traces, [vector_cache(trace, code, row, 1) for trace in traces], code, chip, row, 1, warm)
+    return shares(traces, [first_caches(trace, code, row, 1, None) for trace in traces], code, chip, row, 1, warm)
 
 
 def test_workgroups_that_share_lines_wait_for_them_together() -> None:
@@ -68,7 +68,7 @@ def test_l2_passes_whole_lines_on_whatever_the_vector_cache_asks_for(arch: str, 
     trace = streaming(0, 0, 64)
     for issue in (LOAD, replace(LOAD, store=True)):
         code = columns({0: (issue, 1)}, 1, row)
-        found = shares([trace], [vector_cache(trace, code, row, 1)], code, chip, row, 1, False)
+        found = shares([trace], [first_caches(trace, code, row, 1, None)], code, chip, row, 1, False)
         assert found.past[:, 0] == pytest.approx([1.0, 1.0])
         assert found.l2_bytes == found.past_l2_bytes == found.hbm_bytes == 64 * 1024
 
@@ -77,7 +77,7 @@ def test_a_load_waits_for_all_of_a_line_that_it_brings() -> None:
     """Two requests of MI210's vector cache, half a line of L2 each, belong to one load; both are under way."""
     chip, row = hardware.target("mi210"), pipelines("gfx90a")
     trace, code = streaming(0, 0, 64), columns({0: (LOAD, 1)}, 1, row)
-    found = shares([trace], [vector_cache(trace, code, row, 1)], code, chip, row, 1, False)
+    found = shares([trace], [first_caches(trace, code, row, 1, None)], code, chip, row, 1, False)
     assert found.late[:, 0] == pytest.approx([1.0, 1.0], abs=0.01)
 
 
@@ -87,7 +87,7 @@ def test_a_line_that_is_read_and_stored_to_is_drawn_and_written_back_once() -> N
     lines = np.tile(np.arange(LINES, dtype=np.uint32), 3)
     accesses = np.array([(16, LINES * at, LINES) for at in range(3)], np.int32)
     trace = Trace(np.arange(3, dtype=np.uint32), np.array([0, 3]), accesses, np.array([0, 3]), lines, True, 0)
-    found = shares([trace], [vector_cache(trace, code, row, 1)], code, chip, row, 1, False)
+    found = shares([trace], [first_caches(trace, code, row, 1, None)], code, chip, row, 1, False)
     assert found.past[0].tolist() == [1.0, 1.0, 0.0] and found.hbm_bytes == 2 * 1024
 
 
@@ -117,7 +117,7 @@ def strided(board: str, rows_apart: int, waves: int = 1) -> Shares:
     for group in range(64):
         lines = np.tile((np.arange(64) + 64 * group) * (rows_apart // 64), 2).astype(np.uint32)
         traces.append(Trace(np.array([0, 1], np.uint32), np.array([0, 2]), accesses, np.array([0, 2]), lines, True, group))
-    served = [vector_cache(trace, code, row, waves) for trace in traces]
+    served = [first_caches(trace, code, row, waves, None) for trace in traces]
     return shares(traces, served, code, chip, row, waves, False)
 
 
@@ -146,6 +146,6 @@ def test_stores_that_no_beginning_comes_to_write_their_lines_once() -> None:
     for apart, written in ((1, 1.0), (2, 2.0)):  # in lines of 64 bytes: L2's lines of 128 are written back
         lines = np.concatenate([np.arange(LINES), 4096 + apart * np.arange(LINES)]).astype(np.uint32)
         whole = Trace(np.arange(2, dtype=np.uint32), np.array([0, 2]), accesses, np.array([0, 2]), lines, True, 0)
-        given = [vector_cache(trace, code, row, 1) for trace in (beginning, whole)]
+        given = [first_caches(trace, code, row, 1, None) for trace in (beginning, whole)]
         found = shares([beginning], given[:1], code, chip, row, 1, False, [(whole, given[1])])
         assert found.past[:, 1] == pytest.approx([written, 1.0])

@@ -51,6 +51,7 @@ class Pipelines:
     l2_share: float  # fraction of its peak bandwidth that all CUs together draw
     l2_line: int  # bytes
     l2_ways: int  # associativity
+    atomic_clocks: int  # clocks from an atomic to the next one on the same line
     mall_ns: float  # nanoseconds of a load from the Infinity Cache, or from memory if there is none
     memory_ns: float  # nanoseconds of a load that misses all caches: neither runs at the engine's clock
     memory_channels: int  # of a GPU or GCD, selected by address (`memory_channel`); 0: by a hash that uses all evenly
@@ -94,6 +95,7 @@ _GFX90A = Pipelines(
     l2_latency=236,  # 233 to 245 [GPUB]
     l2_share=0.72,  # 5,016 of 6,963 GB/s [RPC]
     l2_line=128, l2_ways=16,  # [RPC]
+    atomic_clocks=1,  # assumed, the least: a channel of L2 takes a request a clock [RPC]
     mall_ns=335, memory_ns=335,  # 335; with misses of the TLB 376 to 394 [GPUB]
     memory_channels=32,  # blocks of 256 bytes in turn, 8 KB of them [UMC]
     memory_write=0.93,  # 1,526 of 1,638 GB/s [GPUB]

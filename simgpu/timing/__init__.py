@@ -4,6 +4,7 @@
     trace.py         what the waves of a workgroup executed
     caches.py        the cache level that serves each line of a trace
     front.py         the order in which workgroups that run together request lines
+    contention.py    atomics on one line of memory
     channels.py      the fraction of memory's channels that are busy
     state.py         a compute unit's state: records of waves and units
     units.py         its units, a few functions each

@@ -37,6 +37,7 @@ class Mechanisms:
     queues: bool = True
     caches: bool = True
     channels: bool = True
+    contention: bool = True
     code_fetch: bool = True
     rounds: bool = True
     dispatch: bool = True

@@ -59,6 +59,7 @@ class SampledLaunch:
     notes: Sequence[str] = ()  # limits of the prediction, for people
     wider: float = 0.0  # fraction of the time that these limits add to the band on either side
     channels: float = 1.0  # fraction of memory's channels that a round keeps busy
+    atomics: float = 0.0  # requests by atomics on the line with most of them
     front: Front | None = None  # how `beginnings` follow each other; None: they begin together
     # Results of `_replay` by the workgroups on a CU, `warm` and the figures of units.
     replays: dict[tuple[int, bool, Pipelines], tuple[list[ServedAccesses], Shares]] = field(default_factory=dict, compare=False)
@@ -74,7 +75,7 @@ class Prediction:
     high: float  # upper end of the band, seconds
     clock: Clock
     shares: dict[str, float]  # fraction of its peak that each unit reaches
-    limit: str  # the limit of the launch: a unit of `shares`, "launch", "dispatch", or a reason to wait
+    limit: str  # the limit of the launch: a unit of `shares`, "launch", "dispatch", "atomics on one line", or a reason to wait
     groups: int  # workgroups of the launch
     resident: int  # workgroups on a CU at a time
     per_cu: int  # workgroups of the busiest CU
@@ -142,13 +143,15 @@ def predict(
 
     model, result = settle(run)
     longer = _stretch(sampled.whole, model.work.order)
-    cycles = max(model.cycles(result) * longer, model.dispatch_clocks)
+    contended = sampled.atomics * row.atomic_clocks if on.contention else 0.0
+    cycles = max(model.cycles(result) * longer, model.dispatch_clocks, contended)
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     overhead = row.launch_us * 1e-6 if on.launch else 0.0
     seconds = cycles / (clock.mhz * 1e6) + overhead
     band = clock.band + sampled.wider
     reached = _shares(result, chip, clock.mhz, model.sharing)
-    limit = "dispatch" if cycles == model.dispatch_clocks else _limit(reached, result, seconds, overhead)
+    floors = {model.dispatch_clocks: "dispatch", contended: "atomics on one line"}
+    limit = floors.get(cycles) or _limit(reached, result, seconds, overhead)
     return Prediction(
         cycles + overhead * clock.mhz * 1e6, seconds, seconds * (1 - band), seconds * (1 + band), clock, reached, limit,
         sampled.groups, resident, per_cu, model.active, result, past_l2, code, traffic, sampled,

@@ -1,0 +1,34 @@
+"""Counts atomics on one line of memory: L2 serves them one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simgpu.timing.code import ATOMIC, CodeColumns
+from simgpu.timing.trace import COUNT, FIRST, Trace
+
+
+def atomics_on_a_line(code: CodeColumns, traces: Sequence[Trace], groups: int) -> float:
+    """Returns the number of requests by atomics on the line with most of them, in a launch of `groups` workgroups.
+
+    traces: some of these workgroups. A line that several of them access belongs to that part of all workgroups.
+    """
+    if not (code.flags & ATOMIC).any():
+        return 0.0
+    lines, weights = [np.empty(0, np.uint32)], [np.empty(0)]
+    known = {trace.group: trace for trace in traces}
+    for trace in known.values():
+        rows = trace.accesses[code.flags[trace.steps[code.accesses[trace.steps]]] & ATOMIC != 0]
+        counts = rows[:, COUNT]
+        starts = np.repeat(rows[:, FIRST] - np.cumsum(counts) + counts, counts)
+        lines.append(trace.lines[starts + np.arange(len(starts))])
+        weights.append(np.full(len(starts), trace.stretch))
+    numbers, where = np.unique(np.concatenate(lines), return_inverse=True)
+    if not len(numbers):
+        return 0.0
+    asked = np.bincount(where, np.concatenate(weights))
+    askers = np.bincount(np.unique(np.stack([np.repeat(np.arange(len(lines)), list(map(len, lines))), where]), axis=1)[1])
+    shared = np.where(askers > 1, groups / len(known), 1.0)  # a workgroup's own line stays its own
+    return float((asked * shared).max())

@@ -13,7 +13,7 @@ Legend of the tags:
 [ATL]    Linux, drivers/ras/amd/atl/dehash.c: bits of the channel are exclusive ors of the address's, on MI200 of up to four each
          (8, 16, 21, 30 and so on), on MI300 of up to seven; settings turn the higher ones off
 [HPC]    amd/HPCTrainingExamples, transposes and yAx on MI210 and MI300A
-[SPEC]   ROCm documentation, "AMD GPU specifications": scalar cache of 16 KiB per 2 CUs
+[SPEC]   ROCm documentation, "AMD GPU specifications": scalar cache of 16 KiB per 2 CUs, instruction cache
 [LAB]    amd/amd-lab-notes, finite differences on a GCD of an MI250X: kernel 6, 1,070 GB/s
 
 A figure that nobody published is a neighbour's, and its comment says so.
@@ -67,6 +67,7 @@ class Pipelines:
     branch_slots: int  # issue slots from a taken branch to the next instruction
     barrier: int  # clocks from the last arrival at a barrier to the next instruction
     code_line: int  # bytes of an instruction cache line
+    code_bytes: int  # size of the instruction cache; CUs that share it run the same code
     code_stream: int  # clocks a line of straight-line code that is not in the instruction cache
     # Launch and dispatch.
     groups_per_clock: float  # workgroups that the dispatcher starts on an XCD
@@ -109,6 +110,7 @@ _GFX90A = Pipelines(
     branch_slots=8,  # [MCA]
     barrier=16,  # assumed
     code_line=64,  # [GCN]
+    code_bytes=32 << 10,  # half of gfx942's [GCN: CDNA3 white paper]
     code_stream=32,  # assumed
     # gpu-stream's kernel that only stores: workgroups of 32 to 256 lanes, 0.26 to 0.33 a clock at any size. Workgroups
     # of 1,024 lanes, at 1,526 GB/s on MI210: waves of 1.75 a clock [GPUB]. ROCm's seismic stencils along x and y: 0.28
@@ -120,6 +122,7 @@ _GFX90A = Pipelines(
 _GFX942 = replace(
     _GFX90A,
     cache_line=128, cache_bytes=32 << 10,  # [RPC]
+    code_bytes=64 << 10,  # [SPEC]
     # L2's fraction of peak is gfx90a's: Origami's 17 TB/s, 0.494 of peak, is a rate in seconds, at the clock under its
     # work [ORI].
     l2_latency=254,  # [GLUON, loaded]

@@ -197,6 +197,7 @@ def quiet_config(
         "latency": (row.l2_latency, mall, memory), "line": row.cache_line, "store_line": LINE_BYTES,
         "scalar_hit": row.scalar_hit, "branch": row.branch_slots * SLOT, "barrier": row.barrier,
         "start": row.start if on.dispatch else 0, "code_line": row.code_line, "code_stream": row.code_stream * on.code_fetch,
+        "code_lines": row.code_bytes // row.code_line,
         "watch_first": watched[0], "watch_end": watched[1], "burst": row.burst,
         "rate": 1e9, "store_rate": 1e9, "miss_rate": 1e9,
     }  # fmt: skip

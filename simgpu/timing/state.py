@@ -60,7 +60,7 @@ CONFIG = np.dtype([
     ("cache_latency", I), ("latency", I, LEVELS),  # clocks of a hit; of a load that each later level serves
     ("line", I), ("store_line", I),  # bytes of a request
     ("scalar_hit", I), ("branch", I), ("barrier", I), ("start", I),  # clocks
-    ("code_line", I), ("code_stream", I),  # bytes of a line of instructions, clocks from one to the next
+    ("code_line", I), ("code_stream", I), ("code_lines", I),  # instructions: bytes of a line, clocks to the next, lines held
     ("watch_first", I), ("watch_end", I),  # numbers of the watched instructions
     ("rate", F, LEVELS), ("store_rate", F), ("miss_rate", F),  # bytes a clock: of each level, of L2 for stores, of misses
     ("burst", F), ("room", F),  # bytes that the CU may be ahead of its rate; bytes of L2 that stores may fill
@@ -91,8 +91,12 @@ VMEM = np.dtype([
 ], align=True)  # fmt: skip
 # A place for a workgroup: its number, its live waves, those at a barrier, when it takes the next workgroup (-1: it does not).
 GROUP = np.dtype([("number", I), ("live", I), ("arrived", I), ("pending", I)], align=True)
-# Workgroups that have not ended, that have begun; waves that have begun; 1 if a place waits; rows of the log; fetch's clock.
-PROGRESS = np.dtype([("left", I), ("begun", I), ("ages", I), ("waiting", I), ("logged", I), ("code_free", I)], align=True)
+# Workgroups that have not ended, that have begun; waves that have begun; 1 if a place waits; rows of the log; fetch's clock, and
+# lines of instructions fetched.
+PROGRESS = np.dtype([
+    ("left", I), ("begun", I), ("ages", I), ("waiting", I), ("logged", I), ("code_free", I),
+    ("fetched", I),
+], align=True)
 
 
 class Work(NamedTuple):
@@ -141,6 +145,7 @@ class Cu(NamedTuple):
     owed: np.ndarray  # by level and instruction: bytes not yet passed on
     waits: np.ndarray  # by level and instruction: requests not yet counted as waiting
     code_time: np.ndarray  # when each line of instructions arrives; -1: not requested
+    code_number: np.ndarray  # lines that were fetched before it; the cache holds the last ones
     scalar_seen: np.ndarray  # by instruction: 1 if the scalar cache has its data
     earlier: np.ndarray  # by wave and instruction: when its last execution completed; no columns without AHEAD
     progress: np.ndarray
@@ -156,7 +161,7 @@ def idle(
     cu = Cu(
         config, code.records, past, late, np.zeros(places, WAVE), np.zeros(places, OUTSTANDING), np.zeros(resident, GROUP),
         np.zeros(1, ISSUE), np.zeros(1, LDS), np.zeros(1, VMEM), np.zeros((LEVELS, count)), np.zeros((LEVELS, count)),
-        np.full(lines, -1, np.int64), np.zeros(count, np.uint8),
+        np.full(lines, -1, np.int64), np.zeros(lines, np.int64), np.zeros(count, np.uint8),
         np.zeros((places, count if (code.flags & AHEAD).any() else 0), np.int64), np.zeros(1, PROGRESS),
     )  # fmt: skip
     cu.waves["ready"], cu.waves["noted"], cu.waves["producer"] = NEVER, -1, -1

@@ -244,18 +244,18 @@ def issue_smem(cu, work, inst, index, now, time, slot, tally):  # type: ignore[n
 
 @unit
 def fetch(cu, wave, line, time):  # type: ignore[no-untyped-def]
-    """Holds a wave back until its next line of instructions arrives; straight code streams, a jump waits for L2."""
+    """Holds a wave back until its next line of instructions arrives. Straight code streams; a jump waits for L2."""
     config, progress = cu.config[0], cu.progress[0]
-    if line == wave.line:
+    if line == wave.line or config.code_stream == 0:
         return
     wave.line = line
-    if config.code_stream > 0:
-        if cu.code_time[line] < 0:
-            jumped = 0 if line > 0 and cu.code_time[line - 1] >= 0 else config.latency[0]
-            progress.code_free = max(progress.code_free + config.code_stream, time - config.code_stream + jumped)
-            cu.code_time[line] = progress.code_free
-        if cu.code_time[line] > wave.ready:
-            wave.ready, wave.why = cu.code_time[line], Stall.NO_INSTRUCTION_AVAILABLE
+    if cu.code_time[line] < 0 or progress.fetched - cu.code_number[line] > config.code_lines:
+        jumped = 0 if line > 0 and cu.code_time[line - 1] >= 0 else config.latency[0]
+        progress.code_free = max(progress.code_free + config.code_stream, time - config.code_stream + jumped)
+        cu.code_time[line], cu.code_number[line] = progress.code_free, progress.fetched
+        progress.fetched += 1
+    if cu.code_time[line] > wave.ready:
+        wave.ready, wave.why = cu.code_time[line], Stall.NO_INSTRUCTION_AVAILABLE
 
 
 @unit

@@ -162,6 +162,14 @@ def test_straight_code_streams_and_a_jump_waits_for_l2() -> None:
     assert wave["ready"] == 10_000  # the cache has it
 
 
+@pytest.mark.parametrize(("lines", "fetched"), [(4, 4), (5, 15)])
+def test_a_loop_larger_than_the_instruction_cache_is_fetched_in_each_pass(lines: int, fetched: int) -> None:
+    cu, _ = idle(*[ALU] * 256, code_line=64, code_stream=20, code_lines=4)
+    for line in [*range(lines)] * 3:
+        units.fetch(cu, cu.waves[0], line, int(cu.waves[0]["ready"]))
+    assert cu.progress["fetched"][0] == fetched
+
+
 # -- issue ---------------------------------------------------------------------------------------
 
 

@@ -37,6 +37,7 @@ from typing import Any
 
 import numpy as np
 
+from simgpu.asm.builder.kernel import DS_REACH
 from simgpu.asm.builder.registers import WORD
 from simgpu.hardware.errors import ResourceError
 
@@ -82,6 +83,13 @@ class TileLayout:
             spans = self.k // self.span
             blocks = self.rows % (self.vec * ROW_LANES) == 0 == self.k % self.span and spans & (spans - 1) == 0
             whole = blocks and (self.units % self.threads == 0 or self.threads % self.units == 0)
+        elif whole and not self.panel:
+            whole = self.vec * self.element >= WORD
+        if self.bytes > DS_REACH:
+            raise ResourceError(
+                f"a {self.rows}x{self.k} tile of {self.name} takes {self.bytes} bytes of LDS, an instruction reaches {DS_REACH}: "
+                "use smaller tiles"
+            )
         if not whole:
             raise ResourceError(
                 f"a {self.rows}x{self.k} tile of {self.name} does not divide among "
@@ -185,10 +193,11 @@ class TileLayout:
     def _rows_of_a_load(self) -> int:
         """Most rows of a transposed load.
 
-        8 rows of 16 bits go to four interleaved atoms, if that leaves pieces of at least half a chunk. 4 rows are for an odd
-        number of atoms, or of pairs, whose work-items are assigned more rows than there are.
+        8 rows of 16 bits go to four interleaved atoms, if that leaves pieces of at least half a chunk of 16 bytes. 4 rows are for
+        an odd number of atoms, or of pairs, whose work-items are assigned more rows than there are.
         """
-        if self.wide == 4 and self.element == WORD // 2 and self.share * 2 >= 8 * self.chunk:
+        whole = self.kw * WORD == WIDEST and self.share * 2 >= 8 * self.chunk
+        if self.wide == 4 and self.element == WORD // 2 and whole:
             return 8
         return 4 if self.rows < self.block_rows and self.pack > 1 else 1
 

@@ -252,6 +252,26 @@ def test_few_rows_by_deep_steps_of_k(target, name, trans, spans):
     assert not [str(finding) for run in result.runs for finding in run.findings]
 
 
+@pytest.mark.parametrize(("target", "name", "trans", "tile", "split"), [
+    ("gfx942", "f32", (False, False), (32, 32, 32, 32), (2, 2, 2)),  # two spans at once of contiguous rows
+    ("gfx90a", "f16", (True, True), (64, 48, 16, 16), (1, 1, 2)),  # eight rows of half a chunk
+    ("gfx950", "fp8", (True, False), (32, 192, 512, 256), (2, 4, 1)),  # B's tile passes the reach of an LDS instruction
+    ("gfx942", "f16", (True, False), (32, 32, 96, 32), (2, 2, 2)),  # three spans, transposed
+    ("gfx908", "bf16", (False, False), (48, 128, 16, 16), (1, 4, 2)),  # odd elements a work-item
+])  # fmt: skip
+def test_tiles_that_no_formula_chooses_are_right_or_refused(target, name, trans, tile, split):
+    tree = TiledComputation(100, 90, 200, target, dtype=name, trans_a=trans[0], trans_b=trans[1])
+    sizes = dict(zip(("tile_m", "tile_n", "tile_k", "warp_k", "waves_m", "waves_n", "stages"), tile + split))
+    tiling = replace(tree.plan.tiling, **sizes, split_k=1, blocks=1, limited_by=None)
+    try:
+        result = gemm(100, 90, 200, target, name, trans, tiling=tiling, guard=0, check=True)
+    except ResourceError as error:
+        assert re.match(f"a {tile[1]}x{tile[2]} tile of B|a {tile[0]}x{tile[2]} tile of A", str(error))
+        return
+    result.check()
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
 def special(a, b, c):
     a[3, 4], a[7, 2], b[5, 6] = np.nan, -np.inf, np.inf
 

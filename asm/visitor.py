@@ -1,4 +1,8 @@
-"""Emits the kernels of a computation's tree, and launches them."""
+"""Emits the kernels of a computation's tree, and launches them.
+
+An emitter takes sizes from the tree as `operators.compute` does: tiles and steps are its nodes' loops, edges the ends of its axes.
+From the plan it takes how a kernel holds them: registers, stages, waves.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Computations and their tiles: problem, plan in closed form, tree; executed with numpy, compared with float64.
 
     arguments.py     checks of arguments that all operators share
-    levels.py        the machine's levels: device, block, warp, atom
+    levels.py        the machine's levels: device, block, warp, atom; loops of a tree
     resources.py     constraints and resources of a plan
-    tree.py          nodes and views: one model for every operator
+    tree.py          nodes, axes and views: one model for every operator
     cost.py          seconds of a kernel launch in closed form: the one cost by which tiles are chosen, compared and searched
     split.py         how many blocks share a reduction
     feasibility.py   whether a tree fits, and what binds

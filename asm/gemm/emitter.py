@@ -1,4 +1,4 @@
-"""GEMM: C = activation(alpha·op(A)·op(B) + beta·C + bias) + R, row-major, from the tree's plan to a kernel.
+"""GEMM: C = activation(alpha·op(A)·op(B) + beta·C + bias) + R, row-major, from the tree to a kernel.
 
 m, n, k, strides, batch, alpha and beta are kernel arguments. Tiles, transposes, types, bias and activation are compiled in. If
 the plan splits K, this kernel writes partial products that a second kernel adds (reduce.py).

@@ -1,4 +1,4 @@
-"""Softmax of the rows of X, from the tree's plan to one kernel or, if N is split, to two.
+"""Softmax of the rows of X, from the tree to one kernel or, if N is split, to two.
 
     resident     a row (or a wave's part of it) is in registers and read once: m and delta of lanes, of waves, then values
     short rows   resident, several rows in a wave (`short.py`)

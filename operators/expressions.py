@@ -16,6 +16,7 @@ from simgpu.hardware.errors import LaunchError
 
 Number = int | float
 SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+LARGEST_POWER = 16
 FUNCTIONS = ("maximum", "minimum", "absolute", "sqrt", "rsqrt", "exp")
 
 
@@ -59,6 +60,12 @@ class Value:
 
     def __rtruediv__(self, other: Value | Number) -> Value:
         return _apply("divide", other, self)
+
+    def __pow__(self, power: int) -> Value:
+        """Returns the product of `power` factors."""
+        if not isinstance(power, int) or not 1 <= power <= LARGEST_POWER:
+            raise TypeError(f"a leaf's power is {power!r}: give an integer from 1 to {LARGEST_POWER}, or use sqrt and exp")
+        return self if power == 1 else _apply("multiply", self ** (power - 1), self)
 
     def __neg__(self) -> Value:
         return _apply("subtract", 0.0, self)

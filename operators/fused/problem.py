@@ -112,6 +112,10 @@ class FusedGemm:
         kind = type(self).__name__
         if not self.name.isidentifier():
             raise LaunchError(f"{kind}.name is {self.name!r}: give the operator a name of letters, digits and _")
+        for role in ("matrices", "vectors", "columns"):
+            names = getattr(self, role)
+            if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+                raise LaunchError(f"{kind}.{role} is {names!r}: give a tuple of names, such as (\"gamma\",)")
         own = (*self.matrices, *self.vectors, *self.columns)
         for name in own:
             if not name.isidentifier() or name in (*TAKEN, ELEMENT, "b", PRODUCT) or own.count(name) > 1:
@@ -122,6 +126,9 @@ class FusedGemm:
         sums = trace(f"{kind}.row_sums", self.row_sums, of_a)
         if not isinstance(sums, Mapping):
             raise LaunchError(f"{kind}.row_sums returns {type(sums).__name__}: return a dict of sums by name")
+        for name in sums:
+            if not str(name).isidentifier() or name in (PRODUCT, *self.columns):
+                raise LaunchError(f"{kind}.row_sums: {name!r} cannot name a sum: result takes it as an argument: use another name")
         multiplied = trace(f"{kind}.multiplied", self.multiplied, of_a)
         result = trace(f"{kind}.result", self.result, (PRODUCT, *sums, *self.columns))
         for where, value in (*((f"row_sums[{name!r}]", one) for name, one in sums.items()),

@@ -77,6 +77,7 @@ def test_text_keeps_the_order_of_operations() -> None:
 def test_operations_are_shared_and_in_order() -> None:
     square = X * X
     assert [one.op for one in operations(square + Y, square)] == ["multiply", "add"]
+    assert square == X**2 and X**1 == X
     assert arguments(square + Y) == {"x", "y"}
 
 
@@ -88,6 +89,7 @@ def test_operations_are_shared_and_in_order() -> None:
         (lambda x: float(x), "not math or numpy"),
         (lambda x: np.sqrt(x), "ufunc"),
         (lambda x: x * "2", "no number"),
+        (lambda x: x**0.5, "an integer from 1"),
         (lambda x, y: x, "y"),
         (lambda x: x.mean(), "mean"),
     ],

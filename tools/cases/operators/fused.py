@@ -9,8 +9,13 @@ from dataclasses import MISSING, Field, fields
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from simgpu.operators import FusedGemm, FusedTree, reference
-from simgpu.tools.cases.operators.operator import Kernels, Operator, finite_number
+from simgpu.operators.expressions import NUMPY, evaluate
+from simgpu.operators.gemm.epilogue import op
+from simgpu.operators.gemm.leaves import ELEMENT
+from simgpu.tools.cases.operators.operator import Kernels, Matrices, Operator, finite_number
 from simgpu.tools.cases.workload import StridedArray, Workload, contiguous
 from simgpu.tools.shared.arrays import array_type
 from simgpu.tools.shared.errors import UsageError
@@ -45,7 +50,7 @@ def fused_operator(kind: type[FusedGemm]) -> Operator:
     said = (inspect.getdoc(kind) or kind.name).splitlines()[0]
     return Operator(
         kind.name, said.rstrip("."), FusedTree, partial(_configure, own), partial(_tree, kind), Kernels(_workload),
-        figures=lambda plan: {"grid": list(plan.grid), "workgroup_size": plan.threads, "k_steps": plan.k_steps},
+        matrices=_matrices, figures=lambda plan: {"grid": list(plan.grid), "workgroup_size": plan.threads, "k_steps": plan.k_steps},
     )  # fmt: skip
 
 
@@ -94,6 +99,16 @@ def _workload(tree: FusedTree, arch: str, inputs: Inputs) -> Workload:
         (a, b, c, *more.values()), 2, lambda: reference.fused(p, arch=arch, **given),
         lambda: reference.fused_error_bound(p, arch=arch, **given), lambda: None,
     )  # fmt: skip
+
+
+def _matrices(tree: FusedTree, work: Workload) -> Matrices:
+    """Returns what is multiplied, as A, and op(B), and as C their product, which the accumulators hold before the result's leaf."""
+    leaves, names = tree.problem.leaves, tree.plan.problem
+    order = ("A", "B", "C", *(["bias"] * names.bias), *(["residual"] * names.residual), *leaves.columns, *leaves.of_element[1:])
+    given = {name: operand.view.astype(np.float64) for name, operand in zip(order, work.operands, strict=True)}
+    of_a = {ELEMENT: given["A"], **{name: given[name] for name in leaves.of_element[1:]}}
+    a, b = evaluate(leaves.multiplied, of_a, NUMPY), op(given["B"], tree.problem.trans_b)
+    return {"A": a, "B": b, "C": a @ b}
 
 
 def _drawn(kind: Any, shape: tuple[int, ...], inputs: Inputs) -> StridedArray:

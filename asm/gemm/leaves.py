@@ -191,12 +191,15 @@ class MappedStaging(Staging):
         write()
 
     def _element(self, load: int, held: Sequence[Reg], target: Reg) -> None:
-        """Applies the leaves to one element. held: f32 registers of A's, the matrices' and the vectors'."""
+        """Applies the leaves to one element, except those on packed elements. held: f32 registers of A's, the matrices' and the
+        vectors'."""
         k, multiplied = self.k, self.leaves.multiplied
-        summands = [_factors(value) for _, value in self.leaves.sums]
+        left = [(_factors(value), sums) for (_, value), sums in zip(self.leaves.sums, self.sums, strict=True)
+                if not self.leaves.packs(value, self.dtype)]  # fmt: skip
+        mapped = self.leaves.maps and not self.leaves.packs(multiplied, self.dtype)
         given = dict(zip(self.leaves.of_element, held, strict=True))
-        work = Computation(k, [*(one for summand in summands for one in summand), multiplied], given)
-        for summand, sums in zip(summands, self.sums, strict=True):
+        work = Computation(k, [*(one for summand, _ in left for one in summand), *[multiplied] * mapped], given)
+        for summand, sums in left:
             total, found = sums[self.parts.sum_of[load]], [work.value(one) for one in summand]
             if len(found) == 2:
                 k.v_fmac_f32(total, *found)
@@ -204,18 +207,35 @@ class MappedStaging(Staging):
                 k.v_add_f32(total, found[0], total)
             for one in summand:
                 work.done(one)
-        if self.leaves.maps:
+        if mapped:
             work.register(multiplied, target)
 
     def _pair(self, load: int, held: Sequence[Reg], target: Reg) -> None:
-        """Applies the leaves to the two elements of a register. held: packed registers of A's, the matrices' and the vectors'."""
+        """Applies the leaves to the two elements of a register. held: packed registers of A's, the matrices' and the vectors'.
+
+        Products of two f16 elements need no conversion: they are added, or rounded, by instructions on f16.
+        """
+        k, leaves = self.k, self.leaves
+        packed = dict(zip(leaves.of_element, held, strict=True))
+        for (_, value), sums in zip(leaves.sums, self.sums, strict=True):
+            if leaves.packs(value, self.dtype):
+                total, (x, y) = sums[self.parts.sum_of[load]], (packed[one.name] for one in value.operands)
+                for half in range(2):
+                    k.v_fma_mix_f32(total, x, y, total, op_sel=f"[{half},{half},0]", op_sel_hi="[1,1,0]")
+        if any(not leaves.packs(value, self.dtype) for value in leaves.changes):
+            self._converted_pair(load, held, target)
+        if leaves.maps and leaves.packs(leaves.multiplied, self.dtype):
+            k.v_pk_mul_f16(target, *(packed[one.name] for one in leaves.multiplied.operands))
+
+    def _converted_pair(self, load: int, held: Sequence[Reg], target: Reg) -> None:
+        """Applies the leaves that are not on packed elements to the two elements of a register."""
         k = self.k
         pairs = [(k.v.alloc("low"), k.v.alloc("high")) for _ in held]
         for packed, (low, high) in zip(held, pairs, strict=True):
             unpack(k, self.dtype, low, high, packed)
         for half in range(2):
             self._element(load, [pair[half] for pair in pairs], pairs[0][half])
-        if self.leaves.maps:
+        if self.leaves.maps and not self.leaves.packs(self.leaves.multiplied, self.dtype):
             assert self.narrowing is not None
             scratch = k.v.alloc("rounding")
             self.narrowing.pack(target, *pairs[0], scratch)

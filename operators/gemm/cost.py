@@ -141,7 +141,7 @@ def _transpose_work(p: GemmProblem, t: Any) -> tuple[Any, Any]:
     """
     sides = ((p.trans_a, t.tile_m, p.element), (not p.trans_b, t.tile_n, p.element_b))
     words = [(side * t.tile_k * kind.bits / 32, _TRANSPOSED.get(kind.bits // 8, 0)) for across, side, kind in sides if across]
-    leaves = 0 if p.leaves is None else t.tile_m * t.tile_k * p.leaves.instructions
+    leaves = 0 if p.leaves is None else t.tile_m * t.tile_k * p.leaves.instructions(p.dtype)
     return sum(count for count, _ in words), sum(count * each for count, each in words) + leaves
 
 

@@ -77,9 +77,24 @@ class Leaves:
         return self.multiplied != Value("argument", name=ELEMENT)
 
     @property
-    def instructions(self) -> int:
-        """Vector instructions for each element of A, conversions included."""
-        return len(list(operations(*self.per_element))) + len(self.sums) + 2 + self.maps * 2
+    def changes(self) -> tuple[Value, ...]:
+        """Summands, and what is multiplied if it is not A's element."""
+        return (*(summand for _, summand in self.sums), *[self.multiplied] * self.maps)
+
+    @staticmethod
+    def packs(value: Value, dtype: str) -> bool:
+        """True if instructions compute a value of packed elements, without conversions: a product of two elements of f16."""
+        return dtype == "f16" and value.op == "multiply" and all(one.op == "argument" for one in value.operands)
+
+    def instructions(self, dtype: str) -> float:
+        """Returns the vector instructions for each element of A of a type, conversions included."""
+        packed = [value for value in self.changes if self.packs(value, dtype)]
+        rest = [value for value in self.changes if not self.packs(value, dtype)]
+        each = len(packed) - 0.5 * (self.maps and self.multiplied in packed)  # a product of two is one instruction
+        if not rest:
+            return each
+        converted = 0 if dtype == "f32" else 1.5 * len(self.of_element) + (self.maps and self.multiplied in rest) * 1.5
+        return each + converted + len(list(operations(*rest))) + len(self.sums)
 
     @property
     def temporaries(self) -> int:

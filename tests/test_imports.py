@@ -103,7 +103,8 @@ ORDER = {
     ],
     "tools": [
         "shared style",
-        "matrix torch tables cost museum litmus",
+        "matrix torch tables museum litmus",
+        "cost",
         "page",
         "cases",
         "validation/paper",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from simgpu.operators.gemm.cost import Tiles, gemm_seconds
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.tools.cli import main
 from simgpu.tools.cost.candidates import candidates
+from simgpu.tools.cost.emitted import FAR, alternatives, drawn_cases
 from simgpu.tools.cost.problems import GEMMS, draw_problems, listed_problems, shapes
 from simgpu.tools.cost.ranking import Ranking, rank, summarise
+from simgpu.tools.cost.space import ROOTS, space
 from tests.support.places import ROOT
 
 # Named tiles need not have sides without an edge that is loaded by elements: 1.35 for 8018x123x132 in f64, the worst.
@@ -100,3 +103,50 @@ def test_odd_extents_beside_aligned_ones(capsys: pytest.CaptureFixture[str], mon
     status = main(["regret", "softmax", "--odd", "--target", "mi300x", "--dtype", "f16", "--json"])
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert status == 0 and len(rows) == 2 and all(0.9 < row["ratio"] < 1.15 and row["us"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("op", ["gemm", "conv2d", "attention", "softmax"])
+def test_drawn_cases_mix_boards_types_and_odd_extents(op: str) -> None:
+    cases = list(drawn_cases(op, 1, 60))
+    assert [kind for kind, *_ in cases[:6]] == ["odd", "deep", "any"] * 2
+    assert len({board for _, board, _ in cases}) >= 6 and len({problem.dtype for *_, problem in cases}) >= 3
+    extents = {"gemm": ("m", "n", "k"), "conv2d": ("ic", "oc", "ih"), "attention": ("lq", "lk"), "softmax": ("n",)}[op]
+    assert all(getattr(problem, name) % 2 for kind, _, problem in cases if kind == "odd" for name in extents)
+    deep = {"gemm": lambda p: p.k >= 4 * max(p.m, p.n), "conv2d": lambda p: p.ic >= 256, "attention": lambda p: p.lk >= 16 * p.lq,
+            "softmax": lambda p: p.n >= 1 << 14}[op]  # fmt: skip
+    assert all(deep(problem) for kind, _, problem in cases if kind == "deep")
+    again = list(drawn_cases(op, 1, 7))
+    assert again == cases[:7], "the first of more cases are the same"
+
+
+def test_alternatives_are_other_feasible_tiles() -> None:
+    d, p = hardware.target("mi300x"), GemmProblem(300, 500, 700, "f16")
+    found, formula = space("gemm", p, d), ROOTS["gemm"](p, d)
+    others = list(alternatives(found, formula, 20, 0))
+    sizes = [tuple(tree.derivation.sizes.items()) for _, _, tree in others]
+    assert len(set(sizes)) == len(others) == 20 and tuple(formula.derivation.sizes.items()) not in sizes
+    assert all(tree.derivation.feasible for *_, tree in others)
+    costs = [closed for _, closed, _ in others]
+    assert costs[:10] == sorted(costs[:10]) and max(costs) <= FAR * found.best()[1]
+    assert max(costs[10:]) > costs[9], "half are drawn beyond the cheapest"
+
+
+def test_regret_by_time_keeps_what_is_finished(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("simgpu.tools.cost.emitted.ALTERNATIVES", 2)
+    command = ["regret", "softmax", "--by", "time", "--problems", "2", "--keep", str(tmp_path / "kept")]
+    main([*command, "--json"])
+    document = json.loads(capsys.readouterr().out)
+    rows = document["problems"]
+    assert [row["problems"] for row in document["summary"]] == [1, 1, 2] and not document["failed"]
+    assert all(row["regret"] >= 1 and row["us"] > 0 and row["best_us"] * row["regret"] == pytest.approx(row["us"]) for row in rows)
+    assert all(row["judges"] == pytest.approx(row["closed_us"] / row["us"]) for row in rows)
+    monkeypatch.setattr("simgpu.tools.verbs.regret.row_of_emitted", lambda case: pytest.fail("it is finished"))
+    main(command)
+    assert "Judges: closed cost over the model's time." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("given", "said"), [(["--target", "mi300x"], "draws boards"), (["--problems", "0"], "give 1 or more")])
+def test_regret_by_time_says_what_to_leave_out(capsys: pytest.CaptureFixture[str], given: list[str], said: str) -> None:
+    assert main(["regret", "gemm", "--by", "time", *given]) == 2 and said in capsys.readouterr().err

@@ -90,7 +90,7 @@ def test_a_case_that_no_worker_ran_runs_the_next_time(here):
     ((_, future),) = cluster.as_they_finish(Dead(1), sweep.row_of, [case], 1)
     row = sweep._row(case, future)
     assert row["status"] == "lost" and row["error"]
-    rows.add(case, row)
+    rows.add(case.key, row)
     assert rows.of([case]) == [row] and not SweepRows("t.json").of([case])
 
 

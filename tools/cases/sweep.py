@@ -80,13 +80,13 @@ class SweepRows:
                 except (ValueError, KeyError, TypeError, RecursionError):
                     continue  # the last line of a sweep that was killed while it wrote
 
-    def add(self, case: SweepCase, row: dict[str, Any]) -> None:
-        """Saves a finished row. A LOST row, whose worker died, is kept only until this process ends, so its case runs again."""
-        self.finished[case.key] = row
+    def add(self, key: str, row: dict[str, Any]) -> None:
+        """Saves a case's row. A LOST row, whose worker died, is kept only until this process ends, so its case runs again."""
+        self.finished[key] = row
         if row["status"] == LOST:
             return
         with self.path.open("a") as file:
-            file.write(json.dumps({"case": case.key, "row": row}) + "\n")
+            file.write(json.dumps({"case": key, "row": row}) + "\n")
 
     def of(self, cases: Iterable[SweepCase]) -> list[dict[str, Any]]:
         """Returns the finished rows of these cases, in order."""

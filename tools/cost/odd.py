@@ -13,22 +13,13 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators import (
-    AttentionProblem,
-    Conv2d,
-    Conv2dProblem,
-    FusedAttention,
-    GemmProblem,
-    Softmax,
-    SoftmaxProblem,
-    TiledComputation,
-)
-from simgpu.tools.tables.schedule_report import predictions
+from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, SoftmaxProblem
+from simgpu.tools.cost.emitted import modelled_seconds
+from simgpu.tools.cost.space import ROOTS
 
 ALIGNED = 16
 ODD = {"gemm": ("m", "n", "k"), "conv2d": ("ic", "oc"), "softmax": ("n",), "attention": ("lq", "lk")}  # extents
 COLUMNS = ("problem", "us", "aligned", "us ", "ratio", "binds")
-_TREES: dict[str, Any] = {"gemm": TiledComputation.of, "conv2d": Conv2d, "softmax": Softmax, "attention": FusedAttention}
 
 
 @dataclass(frozen=True)
@@ -78,8 +69,8 @@ def compare_odd(op: str, problem: Any, chip: HardwareDescriptor) -> OddKernel:
     extents = {name: -(-getattr(problem, name) // ALIGNED) * ALIGNED for name in ODD[op]}
     strides = {name: None for name in ("lda", "ldb", "ldc", "ldx", "ldy") if hasattr(problem, name)}
     aligned = replace(problem, **extents, **strides)
-    trees = [_TREES[op](each, chip) for each in (problem, aligned)]
-    times = [sum(one.seconds for one in predictions(tree).values()) for tree in trees]
+    trees = [ROOTS[op](each, chip) for each in (problem, aligned)]
+    times = [modelled_seconds(tree) for tree in trees]
     binding = trees[0].plan.binding.name
     return OddKernel(_text(op, problem), times[0], _text(op, aligned), times[1], binding)
 

@@ -111,3 +111,9 @@ def drawn_shapes(seed: int, count: int) -> Iterator[tuple[str, Shape]]:
             yield kind, places[int(source.integers(4))]
         else:
             yield kind, (size(5, 13), size(5, 13), size(5, 13))
+
+
+def deep_shape(source: np.random.Generator) -> Shape:
+    """Returns a random GEMM that reduces many elements into few: m and n to 512, k to 32,768."""
+    low, high = source.uniform(4, 9, 2), source.uniform(11, 15)
+    return int(2 ** low[0]), int(2 ** low[1]), int(2**high)

@@ -46,6 +46,10 @@ TILES = {
     "attention": "queries, split of the keys",
     "softmax": "waves that keep a row (0: it streams), blocks a row",
 }
+# The tree of a problem on a board, by the closed form.
+ROOTS: dict[str, Callable[[Any, HardwareDescriptor], Root]] = {
+    "gemm": TiledComputation.of, "conv2d": Conv2d, "softmax": Softmax, "attention": FusedAttention,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@
     read_back.py        planned resources compared with the code object's
     listing.py          instructions with bytes, live registers and Python lines
     schedule_report.py  the main loop of an operator's kernels, by the model of time
-    odd.py             kernels of odd extents beside their aligned neighbours
     profile_tables.py   what to change first in a kernel, and another run beside it
     time_tables.py      the time model's figures of a launch
 """

@@ -1,16 +1,22 @@
 """`simgpu regret [OP]`: the closed form's tiles against a plain exhaustive search, both priced by `simgpu.tools.cost`.
 
 Regret is the modelled time of the closed form's tiles over the least. The formulas were written with the listed problems; `--seed`
-draws others. `--odd` compares emitted kernels by the model of time instead (`simgpu.tools.tables.odd`).
+draws others. By the model of time instead: `--by time` compares emitted kernels of other tiles (`simgpu.tools.cost.emitted`),
+`--odd` those of aligned neighbours (`simgpu.tools.cost.odd`).
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from math import exp, log
 from typing import TYPE_CHECKING, Any
 
+from simgpu.hardware.errors import SimError
 from simgpu.tools.cases.cluster import add_cluster_option, run_tasks
+from simgpu.tools.cases.sweep import ERROR, LOST, PASS, SweepRows
 from simgpu.tools.shared.console import add_json_option, count_progress, print_json, show, table
+from simgpu.tools.shared.errors import UsageError
 
 if TYPE_CHECKING:
     from simgpu.tools.cost.ranking import Ranking
@@ -19,19 +25,27 @@ OPS = ("gemm", "conv2d", "attention", "softmax")
 TYPES = {"attention": ("f32", "f16", "bf16"), "softmax": ("f32", "f16", "bf16", "f64")}  # with kernels; others: all
 DRAWN = 100
 DRAWN_ODD = 50
-MOST = 1.15  # of the aligned neighbour's time
+MOST = 1.15  # of the aligned neighbour's time, and of the least time of emitted kernels
+MEAN = 1.03  # geometric mean of the latter, at most
+TARGET, DTYPE = "mi100", "f32"  # unless an option names others
 
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
     parser.add_argument("op", nargs="?", default="gemm", choices=OPS, metavar="OP", help=f"{', '.join(OPS)} (default: gemm)")
-    parser.add_argument("--target", default="mi100", help="board or architecture (default: mi100)")
-    parser.add_argument("--dtype", default="f32", help="type of the operands (default: f32)")
+    parser.add_argument("--target", help=f"board or architecture (default: {TARGET})")
+    parser.add_argument("--dtype", help=f"type of the operands (default: {DTYPE})")
     parser.add_argument("--all", action="store_true", help="every board and type instead, a line each")
     parser.add_argument("--seed", type=int, help=f"{DRAWN} problems drawn with this seed instead of the listed ones")
     parser.add_argument(
         "--odd", action="store_true", help=f"{DRAWN_ODD} kernels of odd extents beside the next aligned ones, timed by the model"
     )
+    parser.add_argument(
+        "--by", choices=("cost", "time"), default="cost", help="the judge: the closed cost (default), or the model of time, which "
+        "times emitted kernels of 20 other tiles for each of --problems random shapes, boards and types",
+    )  # fmt: skip
+    parser.add_argument("--problems", type=int, default=DRAWN, help=f"with --by time: problems to draw (default: {DRAWN})")
+    parser.add_argument("--keep", metavar="FILE", help="with --by time: keep finished problems in FILE.cases, and time only others")
     parser.add_argument("--worst", type=int, default=10, help="problems with the largest regret to list (default: 10)")
     add_cluster_option(parser)
     add_json_option(parser)
@@ -43,6 +57,9 @@ def run(options: Namespace) -> int:
     from simgpu.tools.cost.ranking import SUMMARY, rank, summarise
     from simgpu.tools.cost.space import TILES
 
+    if options.by == "time":
+        return _emitted(options)
+    options.target, options.dtype = options.target or TARGET, options.dtype or DTYPE
     if options.odd:
         return _odd_extents(options)
     if options.all:
@@ -79,7 +96,7 @@ def run(options: Namespace) -> int:
 def _odd_extents(options: Namespace) -> int:
     """Prints kernels of odd extents beside their neighbours. Returns 1 if one takes more than MOST of its neighbour's time."""
     from simgpu.hardware import target
-    from simgpu.tools.tables.odd import COLUMNS, compare_odd, odd_problems
+    from simgpu.tools.cost.odd import COLUMNS, compare_odd, odd_problems
 
     rows, chip = [], target(options.target)
     with count_progress(DRAWN_ODD, "kernels") as done:
@@ -100,6 +117,87 @@ def _odd_extents(options: Namespace) -> int:
         table("Largest", COLUMNS, [row.row() for row in rows[: options.worst]], left=1),
     )
     return int(above > 0)
+
+
+@dataclass(frozen=True)
+class EmittedCase:
+    """A problem of `emitted.drawn_cases`, by its number."""
+
+    op: str
+    seed: int
+    number: int
+    sources: str  # digest of the sources: rows of others are not reused
+
+    @property
+    def key(self) -> str:
+        """Identifies the case among all others."""
+        return f"{self.op} {self.seed} {self.number} {self.sources}"
+
+
+def row_of_emitted(case: EmittedCase) -> dict[str, Any]:
+    """Returns a case's row: its status, and the values of `emitted.FIELDS` or an error in words."""
+    from simgpu.hardware import target
+    from simgpu.tools.cost.emitted import FIELDS, drawn_cases, rank_emitted
+
+    *_, (kind, board, problem) = drawn_cases(case.op, case.seed, case.number + 1)
+    try:
+        row = rank_emitted(case.op, problem, target(board), kind, case.number).row()
+    except SimError as error:
+        return {"status": ERROR, "error": f"{board}, {problem}: {error}"}
+    return {"status": PASS, **dict(zip(FIELDS, row, strict=True))}
+
+
+def _emitted(options: Namespace) -> int:
+    """Prints the regret of emitted kernels. Returns 1 if the mean is above MEAN or one is above MOST."""
+    from simgpu.tools.cost.emitted import ALTERNATIVES, APART, COLUMNS, FIELDS, sources
+
+    if options.odd or options.all or options.target or options.dtype:
+        raise UsageError("--by time draws boards and types: leave --odd, --all, --target and --dtype out")
+    if options.problems < 1:
+        raise UsageError(f"--problems {options.problems}: give 1 or more")
+    seed = 1 if options.seed is None else options.seed
+    cases = [EmittedCase(options.op, seed, number, sources()) for number in range(options.problems)]
+    kept = SweepRows(options.keep) if options.keep else None
+    found = {case: kept.finished[case.key] for case in cases if kept and case.key in kept.finished}
+    for case, future in run_tasks(options.cluster, row_of_emitted, [case for case in cases if case not in found], "problems"):
+        lost = future.exception()
+        found[case] = {"status": LOST, "error": f"{type(lost).__name__}: {lost}"} if lost else future.result()
+        if kept:
+            kept.add(case.key, found[case])
+    rows = [found[case] for case in cases]
+    done = sorted((row for row in rows if row["status"] == PASS), key=lambda row: -row["regret"])
+    failed = [row["error"] for row in rows if row["status"] != PASS]
+    kinds = [*dict.fromkeys(row["kind"] for row in done), "all"]
+    summary = [_summary_of_emitted(kind, [row for row in done if kind in (row["kind"], "all")]) for kind in kinds] if done else []
+    status = int(bool(failed) or any(row["mean"] > MEAN or row["worst"] > MOST for row in summary[-1:]))
+    if options.json:
+        print_json({"operator": options.op, "seed": seed, "most": MOST, "mean": MEAN, "summary": summary, "problems": done,
+                    "failed": failed})  # fmt: skip
+        return status
+    apart = [row for row in done if not 1 / APART <= row["judges"] <= APART]
+    cells = [[row[name] for name in FIELDS] for row in done[: options.worst]]
+    show(
+        f"{options.op}: {len(done)} emitted kernels, each beside up to {ALTERNATIVES} of other tiles, timed by the model\n"
+        f"Aims: a mean of {MEAN}, a worst of {MOST}. Judges: closed cost over the model's time.",
+        table("Regret", tuple(summary[-1]), [tuple(row.values()) for row in summary]) if summary else "no problem was timed",
+        table("Largest", COLUMNS, cells, left=4),
+        table(f"Judges apart by {APART}", COLUMNS, [[row[name] for name in FIELDS] for row in apart], left=4),
+        *failed,
+    )
+    return status
+
+
+def _summary_of_emitted(kind: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    from simgpu.tools.cost.emitted import APART
+
+    regrets, judges = ([row[name] for row in rows] for name in ("regret", "judges"))
+    means = [exp(sum(map(log, values)) / len(values)) for values in (regrets, judges)]
+    return {
+        "kind": kind, "problems": len(rows), "mean": means[0], "worst": max(regrets),
+        f"above {MOST}": sum(x > MOST for x in regrets),
+        "judges": means[1], "least": min(judges), "most": max(judges),
+        f"apart by {APART}": sum(not 1 / APART <= x <= APART for x in judges),
+    }  # fmt: skip
 
 
 def _problems(op: str, dtype: str, seed: int | None) -> list[tuple[str, Any]]:

@@ -66,7 +66,7 @@ def run(options: Namespace) -> int:
     left = [case for case in cases if case.key not in rows.finished]
     begun = time.perf_counter()
     for case, future in run_tasks(options.cluster, row_of, left, "cases"):
-        rows.add(case, _row(case, future))
+        rows.add(case.key, _row(case, future))
     found = rows.of(cases)
     write(options.output, write_table(found, suffix), force=True)
     _show(options, found, len(cases) - len(left), time.perf_counter() - begun)

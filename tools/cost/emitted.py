@@ -1,0 +1,175 @@
+"""The closed form's kernel against kernels of other tiles, each emitted and timed by the model of time (`simgpu time`).
+
+The other tiles are ALTERNATIVES of a problem's space (`space`): half are those of least closed cost, half are drawn among tiles
+of at most FAR times the least. So the two judges can disagree: regret is the modelled time of the formula's kernel over the
+least, `judges` the closed cost of that kernel over its modelled time.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import simgpu
+from simgpu.hardware import target, targets
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, SoftmaxProblem
+from simgpu.operators.tree import Root
+from simgpu.tools.cost.problems import deep_shape
+from simgpu.tools.cost.space import ROOTS, Space, Tile, space
+from simgpu.tools.tables.schedule_report import predictions
+
+ALTERNATIVES = 20
+FAR = 2.0  # times the least closed cost: tiles beyond it are not drawn
+APART = 1.3  # factor between the two judges from which a problem is listed
+COLUMNS = ("board", "type", "kind", "problem", "tile", "closed us", "us", "best tile", "closed us ", "us ", "regret", "judges",
+           "tiles")  # fmt: skip
+FIELDS = ("board", "type", "kind", "problem", "tile", "closed_us", "us", "best_tile", "best_closed_us", "best_us", "regret",
+          "judges", "tiles")  # fmt: skip
+KINDS = ("odd", "deep", "any")  # of the drawn problems, a third each
+FLOATS = ("f32", "f16", "bf16")
+# Rooms whose sources decide a row, below the package.
+_ROOMS = ("hardware", "operators", "asm", "timing", "sampling", "tools/cost")
+_TYPES = {"attention": FLOATS, "softmax": (*FLOATS, "f64")}  # with kernels; others: all of the matrix units
+
+
+@dataclass(frozen=True)
+class EmittedRanking:
+    """A problem's kernel by the closed form beside the best of its alternatives, in seconds of both judges."""
+
+    board: str
+    dtype: str
+    kind: str
+    problem: str
+    chosen: Tile
+    closed: float  # by the closed cost
+    seconds: float  # by the model of time
+    best: Tile
+    best_closed: float
+    least: float  # by the model of time, of all kernels with the chosen one
+    tiles: int  # alternatives that were timed
+
+    def row(self) -> tuple[Any, ...]:
+        """Returns the values of FIELDS, and of COLUMNS."""
+        chosen, best = ("x".join(map(str, tile)) for tile in (self.chosen, self.best))
+        times = [1e6 * value for value in (self.closed, self.seconds, self.best_closed, self.least)]
+        regret, judges = self.seconds / self.least, self.closed / self.seconds
+        return (self.board, self.dtype, self.kind, self.problem, chosen, *times[:2], best, *times[2:], regret, judges, self.tiles)
+
+
+@functools.cache
+def sources() -> str:
+    """Returns a digest of the sources that decide a row: formulas, emitters and the model of time."""
+    digest, package = hashlib.sha256(), Path(simgpu.__file__).parent
+    for path in sorted(path for room in _ROOMS for path in (package / room).rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def drawn_cases(op: str, seed: int, count: int) -> Iterator[tuple[str, str, Any]]:
+    """Yields (kind, board, problem): random problems, boards and types, the kinds of KINDS in turn.
+
+    Odd ones have odd extents. Deep ones reduce many elements into few: K, input channels, keys, long rows.
+    """
+    source = np.random.default_rng(seed)
+    boards = [name for name in targets() if not name.startswith("gpu_")]
+    for number in range(count):
+        kind, board = KINDS[number % len(KINDS)], boards[int(source.integers(len(boards)))]
+        known = [name for name in target(board).dtypes() if name in _TYPES.get(op, (name,))]
+        yield kind, board, _DRAWS[op](kind, known[int(source.integers(len(known)))], source)
+
+
+def _size(source: np.random.Generator, low: float, high: float, odd: bool = False) -> int:
+    size = int(2 ** source.uniform(low, high))
+    return size | 1 if odd else size
+
+
+def _gemm(kind: str, dtype: str, source: np.random.Generator) -> GemmProblem:
+    trans_a, trans_b = (bool(bit) for bit in source.integers(2, size=2))
+    if kind == "odd":
+        m, n, k = (_size(source, 5, 12, odd=True) for _ in range(3))
+    elif kind == "deep":
+        m, n, k = deep_shape(source)
+    else:
+        m, n, k = _size(source, 0, 12), 64 * _size(source, 0, 6), 64 * _size(source, 1, 6)
+    return GemmProblem(m, n, k, dtype, trans_a=trans_a, trans_b=trans_b)
+
+
+def _conv2d(kind: str, dtype: str, source: np.random.Generator) -> Conv2dProblem:
+    odd = kind == "odd"
+    images, filters, stride = _size(source, 0, 4), (1, 3, 3, 5)[int(source.integers(4))], 1 + int(source.integers(4) == 0)
+    edge = max(filters, _size(source, 3, 5 if kind == "deep" else 6.5, odd))
+    ic = _size(source, 4, 8, odd) if odd else 64 * _size(source, 2, 5) if kind == "deep" else 8 * _size(source, 0, 6)
+    oc = _size(source, 4, 8, odd) if odd else 8 * _size(source, 2, 6)
+    layout = ("nchw", "nhwc")[int(source.integers(2))]
+    pad = (filters // 2, filters // 2)
+    return Conv2dProblem(images, ic, edge, edge, oc, filters, filters, (stride, stride), pad, dtype=dtype, layout=layout)
+
+
+def _attention(kind: str, dtype: str, source: np.random.Generator) -> AttentionProblem:
+    d, heads, odd = (64, 128, 96, 80)[int(source.integers(4))], _size(source, 0, 5.5), kind == "odd"
+    keys = _size(source, 9, 14) if kind == "deep" else _size(source, 6, 12, odd)
+    queries = _size(source, 0, 5) if kind == "deep" else keys
+    causal = bool(source.integers(2)) and queries == keys
+    return AttentionProblem(queries, keys, d, heads, batch=_size(source, 0, 3), causal=causal, dtype=dtype)
+
+
+def _softmax(kind: str, dtype: str, source: np.random.Generator) -> SoftmaxProblem:
+    n = _size(source, 14, 20) if kind == "deep" else _size(source, 4, 16, kind == "odd")
+    return SoftmaxProblem(min(_size(source, 0, 5 if kind == "deep" else 14), (1 << 26) // n), n, dtype)
+
+
+_DRAWS = {"gemm": _gemm, "conv2d": _conv2d, "attention": _attention, "softmax": _softmax}
+
+
+def rank_emitted(op: str, problem: Any, descriptor: HardwareDescriptor, kind: str = "", seed: int = 0) -> EmittedRanking:
+    """Emits and times the formula's kernel and ALTERNATIVES of its space, or all if there are fewer.
+
+    Raises as `simgpu.asm.emit` and the model of time.
+    """
+    found, formula = space(op, problem, descriptor), ROOTS[op](problem, descriptor)
+    seconds = modelled_seconds(formula)
+    best, best_closed, least, tiles = found.chosen, found.chosen_seconds, seconds, 0
+    for tile, closed, tree in alternatives(found, formula, ALTERNATIVES, seed):
+        tiles += 1
+        if (other := modelled_seconds(tree)) < least:
+            best, best_closed, least = tile, closed, other
+    return EmittedRanking(
+        descriptor.name, problem.dtype, kind, found.problem, found.chosen, found.chosen_seconds, seconds, best, best_closed, least,
+        tiles,
+    )  # fmt: skip
+
+
+def modelled_seconds(tree: Root) -> float:
+    """Returns the seconds of all kernels of a tree by the model of time."""
+    return sum(one.seconds for one in predictions(tree).values())
+
+
+def alternatives(found: Space, formula: Root, count: int, seed: int) -> Iterator[tuple[Tile, float, Root]]:
+    """Yields (tile, closed seconds, tree) of other feasible tiles: half of `count` of least closed cost, then drawn ones."""
+    flat = found.seconds.ravel()
+    order = [int(place) for place in np.argsort(flat, kind="stable") if flat[place] <= FAR * flat.min()]
+    drawn = [order[place] for place in np.random.default_rng(seed).permutation(len(order))]
+    known, made = {_sizes(formula)}, 0
+    for places, most in ((order, count // 2), (drawn, count)):
+        for place in places:
+            if made >= most:
+                break
+            row, column = divmod(place, len(found.splits))
+            tile = (*found.rows[row], found.splits[column])
+            tree = found.tree(tile)
+            # Splits that give the same blocks are one tile.
+            if tree.derivation.feasible and _sizes(tree) not in known:
+                known.add(_sizes(tree))
+                made += 1
+                yield tile, float(flat[place]), tree
+
+
+def _sizes(tree: Root) -> tuple[tuple[str, int], ...]:
+    return tuple(tree.derivation.sizes.items())

@@ -9,7 +9,8 @@ the same rounds of one CU. A CU runs n workgroups, `resident` at a time. j of th
     units   the busiest of matrix units, LDS, vector cache and VALU (fields `matrix` and `units`)
     level   a step's bytes, and its part of the results, over the CU's part of what L2, the Infinity Cache and HBM sustain
     wait    a step waits for its last load: the latency of memory and the clocks in which the step's loads leave the CU, and
-            at least the time of one CU's misses. The latency grows with memory's load r by queue_ns/2 * r/(1 - r)
+            at least the time of one CU's misses. The latency grows with memory's load r by queue_ns/2 * r/(1 - r). A step whose
+            loads depend on each other's room in LDS waits again for each (`again`), for L2 if it has the data (`near`)
     fill    kernel arguments, first loads, first LDS write and read
     drain   results, at half of L2's rate, and the last store's latency
 
@@ -69,6 +70,8 @@ class KernelCost:
     code_lines: Any = 0.0  # lines of 64 bytes of code that a workgroup executes
     waves: int = 4  # waves of a workgroup
     once: Any = 0.0  # clocks of a workgroup outside its steps: loads to the ends of rows
+    again: Any = 0.0  # waits of a step for loads, after the first
+    near: Any = 0.0  # fraction of these loads that hit L2
     # Clocks of a step in which a wave uses no unit that serves one wave at a time, and clocks in which it does.
     alone: tuple[Any, Any] = (0.0, 0.0)
 
@@ -125,7 +128,9 @@ class _ClockedLaunch:
         self.memory = (row.memory_ns + queue) * 1e-3 * mhz
         draw = 1e3 / mhz / (1 / row.cu_memory + queue / row.in_flight)  # bytes a clock of one CU's misses
         self.l2 = row.l2_share * rates.descriptor.l2_bytes_per_clock
-        self.last = self.memory + cost.burst + row.barrier + row.lds_latency
+        later = cost.near * row.l2_latency + (1 - cost.near) * self.memory
+        self.again = cost.again * (later + row.barrier + row.lds_latency)
+        self.last = self.memory + cost.burst + row.barrier + row.lds_latency + self.again
         self.drawn = largest(cost.asked / draw, cost.flight / row.in_flight * self.memory)
         self.busy = largest(cost.matrix, cost.units)
         # Clocks of a step per active CU.
@@ -160,13 +165,16 @@ class _ClockedLaunch:
         fill = row.l2_latency + self.memory + cost.burst + 2 * LDS_CLOCKS + row.barrier
         drain = j * cost.stored / minimum(STORE_BYTES, self.l2 / 2 / largest(1, active)) + row.l2_latency
         step = largest(j * self.busy, self.in_turn(cost.alone, j)) + cost.bare / j
-        fill = fill + cost.once
+        fill, waited = fill + cost.once, largest(self.last, j * self.drawn)  # the first step's first loads are part of the fill
         return {
             "CU": fill + cost.steps * step + drain,
-            # the first step's loads are part of the fill
-            "loads": fill + (cost.steps - 1) * largest(self.last, j * self.drawn) + step + drain,
+            "loads": fill + self._late(j) + (cost.steps - 1) * waited + largest(step, self.again) + drain,
             **{name: fill + cost.steps * j * each * active + drain for name, each in self.levels.items()},
         }
+
+    def _late(self, j: Any) -> Any:
+        """Returns the clocks by which the first loads of j workgroups, if a step waits more than once, outlast the fill."""
+        return choose(self.cost.again > 0, largest(0.0, j * self.drawn - self.memory - self.cost.burst), 0.0)
 
 
 def stack_costs(kernels: Sequence[KernelCost]) -> KernelCost:

@@ -94,8 +94,9 @@ class Reduction:
     @property
     def wait(self) -> float:
         """Clocks, at the peak clock, from a step's first load to the use of its last, memory idle."""
-        rates = self.unsplit.rates
-        return float(rates.memory_latency * rates.clock + self.unsplit.burst)
+        rates, first = self.unsplit.rates, self.unsplit
+        later = first.near * rates.l2_latency + (1 - first.near) * rates.memory_latency
+        return float((rates.memory_latency + first.again * later) * rates.clock + first.burst)
 
     def hides_loads(self, split: int) -> bool:
         """True if a step of the blocks that run together on the busiest CU takes at least as long as its loads."""

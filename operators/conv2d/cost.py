@@ -1,6 +1,8 @@
 """Cost of a convolution kernel from its tiles.
 
-A step is a stage of tile_ic input channels with all taps. Every tile reads its halo and filters from L2 again.
+A step is a stage of tile_ic input channels with all taps. Every tile reads its halo and filters from L2 again. LDS holds two
+taps' filters, so that a tap waits for the loads of the tap after it: all tiles of the first round for memory, which they ask for
+the same filters at once, later rounds for L2, if it holds them.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ def conv2d_seconds(plan: Conv2dPlan, split: Any) -> dict[str, Any]:
     return {**terms, "second pass": second, "total": terms["total"] + second}
 
 
-def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
-    """Returns the loop over input channels as a Reduction, which decides its split."""
+def conv2d_reduction(plan: Conv2dPlan, waits: bool = True) -> Reduction:
+    """Returns the loop over input channels as a Reduction, which decides its split. waits: False if taps wait for nothing."""
     p, (gx, gy, gz) = plan.tiled_problem, plan.grid
     elements = p.n * p.oc * p.oh * p.ow
     return Reduction(
@@ -39,12 +41,12 @@ def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
         elements=elements,
         partial_bytes=elements * dtype(p.accumulator).bytes,
         result_bytes=elements * dtype(p.dtype_c).bytes,
-        first=lambda parts: conv2d_cost(plan, parts),
+        first=lambda parts: conv2d_cost(plan, parts, waits),
     )
 
 
-def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
-    """Returns the cost of the convolution kernel, without the second pass of split channels."""
+def conv2d_cost(plan: Conv2dPlan, split: Any, waits: bool = True) -> KernelCost:
+    """Returns the cost of the convolution kernel, without the second pass of split channels. waits: as in `conv2d_reduction`."""
     p, d, e = plan.tiled_problem, plan.descriptor, plan.problem.element.bytes
     (gx, gy, gz), taps, channel, clocks = plan.grid, p.kh * p.kw, plan.tile_ic * e, step_clocks(plan)
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
@@ -63,6 +65,7 @@ def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
     missed = min(asked, max(x + w, asked / in_flight**0.5))
     least = min(missed, x + min(d.xcds, tiles) * w)
     missed -= min(1.0, d.l2_bytes / (x / d.xcds + w)) * (missed - least)
+    fits = min(1.0, d.l2_bytes / w)
     kept, once = min(1.0, d.mall_bytes / (x + w)), min(missed, x + w)
     return KernelCost(
         rates=sustained_rates(d),
@@ -75,6 +78,8 @@ def conv2d_cost(plan: Conv2dPlan, split: Any) -> KernelCost:
         bare=LDS_CLOCKS * taps,
         burst=clocks["cache"],
         flight=halo + filters,
+        again=(taps - 1) * waits,
+        near=choose(tiles * parts > d.num_cus * resident, 1 - d.num_cus * resident / (tiles * parts), 0.0) * fits,
         asked=max(lines, asked / (tiles * plan.ic_steps)),
         missed_bytes=missed,
         hbm_bytes=once + (missed - once) * (1 - kept),

@@ -248,7 +248,7 @@ def test_what_cannot_be_emitted():
     with pytest.raises(LaunchError, match="use a positive one"):
         asm.emit(FusedAttention(AttentionProblem(64, 64, 64, scale=-1.0), policy="published"))
     with pytest.raises(LaunchError, match="lk < 4194304"):
-        check(FusedAttention(AttentionProblem(64, 1 << 22, 128)).plan)
+        check(FusedAttention(AttentionProblem(64, 1 << 22, 128)))
     with pytest.raises(ResourceError, match="d <= 304 fits"):
         asm.emit(FusedAttention(AttentionProblem(64, 64, 512)))
 

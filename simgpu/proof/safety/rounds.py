@@ -172,8 +172,8 @@ class Rounds:
         if form is None and (file, index + 1) not in self.forms:
             by = self._difference(head, again, place, self._pair)
             above = file, index + 1
-            carried = not again.read(above).eq(head.read(above)) and self._difference(head, again, above, self._read) is None
-            if by is not None and carried:
+            changes = not again.read(above).eq(head.read(above))
+            if by is not None and changes and (z3.is_bv_value(by) or self._difference(head, again, above, self._read) is None):
                 self.forms[place] = Form("pair", by)
                 done.add((file, index + 1))
                 return False
@@ -199,8 +199,8 @@ class Rounds:
         known = again.known() | head.known()
         ids = known if place[0] in "va" else again.path_ids | head.path_ids
         before, after = (self._assumed(read(state, place), ids) for state in (head, again))
-        by = z3.simplify(after - before)
-        if any(each.eq(before) for each in subterms([by])):
+        by, simpler = z3.simplify(after - before), z3.simplify(before)
+        if any(each.eq(before) or each.eq(simpler) for each in subterms([by]) if not z3.is_bv_value(each)):
             return None  # a register that the body writes before it reads it
         return by if self._is_constant(by) and not (place[0] not in "va" and self.entry.lanes.varies(by)) else None
 

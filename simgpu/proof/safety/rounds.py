@@ -34,10 +34,11 @@ FORMS = ("single", "pair", "toggle", "unknown")
 
 @dataclass(frozen=True)
 class Form:
-    """What a register, or a pair by its first register, does from round to round."""
+    """What a register, or a pair by its low register, does from round to round."""
 
     kind: str  # one of FORMS
     by: Term = None
+    high: Place = ("", 0)  # the other register of a pair
 
 
 @dataclass
@@ -79,10 +80,10 @@ class Rounds:
         return state
 
     def _set(self, state: WaveState, place: Place, form: Form, numbers: Iterator[int]) -> None:
-        file, index = place
+        file = place[0]
         active = state.active if file in "va" else z3.BoolVal(True)
         if form.kind == "pair":
-            start, again = self._pair(self.entry, place), (file, index + 1)
+            start, again = self._pair(self.entry, place, form.high), form.high
             distance = self._symbol("distance", 64, [form.by], numbers)
             self._advance(place, Advance(distance, number(0, 64), form.by, self.round, active, exact=z3.is_bv_value(form.by)))
             whole = start + distance
@@ -158,25 +159,19 @@ class Rounds:
         form = self.forms.get(place)
         if form is not None and form.kind == "unknown":
             return True
-        file, index = place
-        if file == SCC:
+        if place[0] == SCC:
             self.forms[place] = Form("unknown")
             return False
         if form is not None and form.kind == "pair":
-            done.add((file, index + 1))
-            by = self._difference(head, again, place, self._pair)
+            done.add(form.high)
+            by = self._difference(head, again, place, partial(self._pair, high=form.high))
             if by is not None and by.eq(form.by):
                 return True
-            self.forms[place] = self.forms[file, index + 1] = Form("unknown")
+            self.forms[place] = self.forms[form.high] = Form("unknown")
             return False
-        if form is None and (file, index + 1) not in self.forms:
-            by = self._difference(head, again, place, self._pair)
-            above = file, index + 1
-            changes = not again.read(above).eq(head.read(above))
-            if by is not None and changes and (z3.is_bv_value(by) or self._difference(head, again, above, self._read) is None):
-                self.forms[place] = Form("pair", by)
-                done.add((file, index + 1))
-                return False
+        if form is None and self._is_low_half(head, again, place):
+            done.add(self.forms[place].high)
+            return False
         by = self._difference(head, again, place, self._read)
         if form is not None and form.kind == "toggle":
             by = self._toggled(head, again, place)
@@ -190,6 +185,21 @@ class Rounds:
             self.forms[place] = Form("single", by)
         else:
             self.forms[place] = Form("toggle", toggled) if toggled is not None else Form("unknown")
+        return False
+
+    def _is_low_half(self, head: WaveState, again: WaveState, place: Place) -> bool:
+        """True if a register and another one, mostly the next, grow as 64 bits by the same; the form then says so."""
+        file, index = place
+        after = file, index + 1
+        others = [other for other in sorted(again.registers) if other[0] == file and other not in (place, after)]
+        for high in (after, *(others if self._difference(head, again, place, self._read) is not None else ())):
+            if high in self.forms or high in EXEC or again.read(high).eq(head.read(high)):
+                continue
+            by = self._difference(head, again, place, partial(self._pair, high=high))
+            constant = by is not None and z3.is_bv_value(by)
+            if constant or (by is not None and high == after and self._difference(head, again, high, self._read) is None):
+                self.forms[place] = Form("pair", by, high)
+                return True
         return False
 
     def _difference(
@@ -225,9 +235,8 @@ class Rounds:
         value = state.read(place)
         return self._assumed(value, state.known() if place[0] in "va" else state.path_ids)
 
-    def _pair(self, state: WaveState, place: Place) -> Term:
-        file, index = place
-        return wide(self._read(state, place), self._read(state, (file, index + 1)))
+    def _pair(self, state: WaveState, place: Place, high: Place) -> Term:
+        return wide(self._read(state, place), self._read(state, high))
 
     # -- facts about rounds --------------------------------------------------------------------
 

@@ -61,6 +61,17 @@ RIGHT: dict[str, tuple[str, str, Mapping[str, str], tuple[int, ...]]] = {
         VECTORS, f"{ITEM} if (i < m) {{ float s = 0; for (int k = 0; k < n; k++) s += x[i * n + k]; y[i] = s; }}",
         {"x": "4*m*n", "y": "4*m"}, (),
     ),
+    "unrolled": (
+        VECTORS, f"{ITEM} float s = 0; for (int k = 0; k + 3 < n; k += 4) s += x[k] * x[k + 1] + x[k + 2] * x[k + 3];\n"
+        "  if (i < n) y[i] = s;",
+        LINE, (),
+    ),
+    "down": (VECTORS, f"{ITEM} float s = 0; for (int k = n - 1; k >= 0; k--) s = 2 * s + x[k]; if (i < n) y[i] = s;", LINE, ()),
+    "nested": (
+        VECTORS, f"{ITEM} float s = 0; for (int j = 0; j < m; j++) for (int k = 0; k < n; k++) s += x[j * n + k];\n"
+        "  if (i < m) y[i] = s;",
+        {"x": "4*m*n", "y": "4*m"}, (),
+    ),
     "transpose": (MATRICES, TILES, {"a": "4*m*n", "c": "4*m*n"}, (16, 16)),
     "product": (MATRICES, PRODUCT, {"a": "4*m*k", "b": "4*k*n", "c": "4*m*n"}, (16, 16)),
     "reduction": (VECTORS, REDUCTION, {"x": "4*n", "y": "4*grid_x"}, (256,)),
@@ -71,6 +82,8 @@ BROKEN = {
     "saxpy_n": ("saxpy", "i < n", "i <= n", "out-of-bounds"),
     "stencil_first": ("stencil", "i >= 1 && ", "", "out-of-bounds"),
     "stencil_last": ("stencil", "n - 1", "n", "out-of-bounds"),
+    "down_first": ("down", "k = n - 1", "k = n", "out-of-bounds"),
+    "unrolled_last": ("unrolled", "k + 3 < n", "k + 2 < n", "out-of-bounds"),
     "rows_stride": ("rows", "i * n + k", "i * n + k + 1", "out-of-bounds"),
     "transpose_guard": ("transpose", "x < m && y < n", "x < m", "out-of-bounds"),
     "transpose_barrier": ("transpose", "__syncthreads();", "", "race"),

@@ -13,7 +13,7 @@ from simgpu.tools.ranking.ranked import Ranked, Ranking, rank
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.parser import Parser
 from simgpu.tools.validation.aiter import FAMILIES, ShippedLaunch, tiles
-from simgpu.tools.validation.judge import sampled_call, zeroing
+from simgpu.tools.validation.judge import board, sampled_call, zeroing
 
 SPLITS = (1, 2, 4, 8, 16)
 LOGARITHMS = ("f4gemm",)  # families whose argument is the split's logarithm
@@ -33,6 +33,7 @@ def rank_objects(what: str, rest: list[str]) -> Ranking:
     options = parser.parse_args(rest)
     if min(options.m, options.n, options.k) < 1:
         raise UsageError(f"-m {options.m} -n {options.n} -k {options.k}: give 1 or more")
+    board(options.target)  # raises TargetError for an unknown one
     found = list(_candidates(Path(what), options.target, options.m, options.n, options.k))
     if not found:
         raise UsageError(f"{what}: no kernel of it divides m = {options.m}, n = {options.n}, k = {options.k}")
@@ -46,23 +47,32 @@ def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--target", default="mi355x", help="board: mi300x, mi308x or mi355x (default)")
 
 
-def _candidates(folder: Path, board: str, m: int, n: int, k: int) -> Iterator[tuple[str, Callable[[], Ranked]]]:
+def _candidates(folder: Path, name_of_board: str, m: int, n: int, k: int) -> Iterator[tuple[str, Callable[[], Ranked]]]:
     family = folder.name
     for table in sorted(folder.glob("*.csv")):
-        with open(table, newline="") as file:
-            rows = [(entry["knl_name"], entry["co_name"]) for entry in csv.DictReader(file)]
-        for kernel, object_name in rows:
+        for kernel, object_name in _rows(table):
             path = folder / object_name
             tile = tiles(path)[kernel]
+            if min(tile.get("tilem", 0), tile.get("tilen", 0)) < 1:
+                raise UsageError(f"{table}: no tile of {kernel}: columns tile_m and tile_n hold numbers above 0")
             if not path.is_file() or (n % tile["tilen"] and family not in UNDIVIDED):
                 continue
             for split in SPLITS if tile.get("splitk") == 1 else SPLITS[:1]:
                 if split > 1 and k // split < STEP:
                     continue
                 given = split.bit_length() - 1 if family in LOGARITHMS else split
-                call = FAMILIES[family](path, kernel, board, m, n, k, given, tile)
+                call = FAMILIES[family](path, kernel, name_of_board, m, n, k, given, tile)
                 name = f"{path.stem} split {split}"
                 yield name, partial(_timed, name, call)
+
+
+def _rows(table: Path) -> list[tuple[str, str]]:
+    """Returns each kernel of a table and the name of its object. Raises UsageError for another table."""
+    try:
+        with open(table, newline="") as file:
+            return [(entry["knl_name"], entry["co_name"]) for entry in csv.DictReader(file)]
+    except (KeyError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{table}: not a table of AITER's kernels, with columns knl_name and co_name: {error}") from None
 
 
 def _timed(name: str, call: ShippedLaunch) -> Ranked:

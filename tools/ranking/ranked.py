@@ -45,9 +45,14 @@ class Ranking:
     rows: Sequence[Ranked]
     taken: float  # seconds of the host
 
+    @property
+    def timed(self) -> list[Ranked]:
+        """Candidates that have a time."""
+        return [row for row in self.rows if row.seconds < float("inf")]
+
     def sheet(self, most: int) -> Sheet:
         """Returns a table of the `most` fastest, within 80 columns."""
-        timed = [row for row in self.rows if row.seconds < float("inf")][:most]
+        timed = self.timed[:most]
         limits = max((len(row.limit) + GAP for row in timed), default=0)
         names = _short([row.name for row in timed], max(LEAST, WIDTH - FIGURES - limits))
         found = [

@@ -113,7 +113,7 @@ def _rank(what: str, rest: list[str], wanted: Namespace) -> int:
     if wanted.json:
         print_json(found.document())
         return int(bool(found.failures()))
-    show(f"{found.title}; timed by the model in {found.taken:.0f} s", found.sheet(wanted.most))
+    show(f"{found.title}; timed by the model in {found.taken:.0f} s", *([found.sheet(wanted.most)] if found.timed else []))
     for line in found.failures():
         show(f"Not timed: {line}")
     return int(bool(found.failures()))

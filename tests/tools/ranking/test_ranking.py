@@ -94,6 +94,15 @@ def test_objects_of_a_table(tmp_path: Path) -> None:
     assert [name for name, _ in objects._candidates(other, "mi300x", 64, 1024, 256)] == ["a split 1"]
 
 
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", "knl_name,co_name\na,a.co\n", "tile_M,tile_N,knl_name,co_name\n0,64,a,a.co\n"])
+def test_other_tables_are_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "f4gemm"
+    folder.mkdir()
+    (folder / "t.csv").write_text(text)
+    assert main(["time", "--rank", str(folder), "-m", "64", "-n", "64", "-k", "256"]) == 2
+    assert "t.csv: n" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 def test_configurations_of_an_autotuner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "tuned.py"

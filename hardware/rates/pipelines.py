@@ -110,7 +110,7 @@ _GFX90A = Pipelines(
     branch_slots=8,  # [MCA]
     barrier=16,  # assumed
     code_line=64,  # [GCN]
-    code_bytes=32 << 10,  # half of gfx942's [GCN: CDNA3 white paper]
+    code_bytes=32 << 10,  # [Linux: amdkfd, kfd_crat.c, vega20 and aldebaran]
     code_stream=32,  # assumed
     # gpu-stream's kernel that only stores: workgroups of 32 to 256 lanes, 0.26 to 0.33 a clock at any size. Workgroups
     # of 1,024 lanes, at 1,526 GB/s on MI210: waves of 1.75 a clock [GPUB]. ROCm's seismic stencils along x and y: 0.28

@@ -1,5 +1,7 @@
 """Files kept between runs in the user's cache. Any of them may be deleted at any time, and each is verified before use.
 
+A file that nobody reads for `UNREAD` is removed, so that the code of old versions does not stay for ever.
+
 Some are machine code. So a folder of the cache is used only if nobody except root and the user can change it or any folder
 above it, and a file only if nobody else can write it. The content is compared with its digest before it is used.
 """
@@ -22,6 +24,8 @@ MAGIC = b"simgpu cache 1\n"
 DIGEST_BYTES = 32  # SHA-256
 LARGEST = 1 << 26  # most bytes of a file: the largest kernel here has 2 MB of code
 LONGEST_WAIT, LOOK = 20.0, 0.01  # most seconds of waiting for another process that makes a file, and between looks
+DAY = 86400.0  # seconds
+UNREAD, BETWEEN = 60 * DAY, 7 * DAY  # seconds after which an unread file is removed, and between looks for such files
 LINKS = 40  # most symbolic links in a path, as in Linux
 
 # Flags that the system may lack. Windows protects a user's cache from others by access lists.
@@ -64,6 +68,7 @@ class Folder:
         self.kind = kind
         self._at: int | None = None  # the folder, held open: another folder may take its path
         self._held = set[str]()  # names of files that this process is making
+        self._tidy = False  # True once this process has looked for unread files
         try:
             self._path = _place(kind)
             if hasattr(os, "geteuid"):
@@ -95,6 +100,9 @@ class Folder:
                 if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST or _changeable(status):
                     return None
                 kept = file.read(LARGEST + 1)
+                if time.time() - status.st_mtime > DAY:
+                    with contextlib.suppress(OSError):
+                        os.utime(found if os.utime in os.supports_fd else self._name(name))  # read today: it stays
         except OSError:
             return None
         content = kept[len(MAGIC) + DIGEST_BYTES :]
@@ -104,6 +112,27 @@ class Folder:
         """Keeps a file, whole or not at all; it replaces another with this name. A failure only costs time."""
         if self._usable:
             self._write(name, self._pack(name, content))
+            if not self._tidy:
+                self._tidy = True
+                with contextlib.suppress(OSError):
+                    self._remove_unread()
+
+    def _remove_unread(self) -> None:
+        """Removes files that were not read for UNREAD, once in BETWEEN. The time of the file `.tidied` is that of the last look."""
+        now, mark = time.time(), self._name(".tidied")
+        with contextlib.suppress(FileNotFoundError):
+            if now - os.stat(mark, dir_fd=self._at, follow_symlinks=False).st_mtime < BETWEEN:
+                return
+        self._write(".tidied", b"")
+        with os.scandir(self._path if self._at is None else self._at) as entries:
+            old = [
+                entry.name
+                for entry in entries
+                if entry.is_file(follow_symlinks=False) and now - entry.stat(follow_symlinks=False).st_mtime > UNREAD
+            ]
+        for name in old:
+            with contextlib.suppress(OSError):
+                os.unlink(self._name(name), dir_fd=self._at)
 
     def _write(self, name: str, data: bytes) -> bool:
         """Replaces a file by one of these bytes; True on success."""

@@ -44,13 +44,18 @@ def _refusal(place: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "".join(said)
 
 
+def _names(folder: Path) -> list[str]:
+    """Returns the names of a folder's files, without the mark of the last look for unread ones."""
+    return sorted({path.name for path in folder.iterdir()} - {".tidied"})
+
+
 def test_what_is_kept_is_found_by_any_later_process(base: Path) -> None:
     Folder("things").store("name", CONTENT)
     assert Folder("things").load("name") == CONTENT and Folder("things").load("other") is None
     assert Folder("others").load("name") is None
     Folder("things").store("name", b"")
     assert Folder("things").load("name") == b""
-    assert [path.name for path in (base / "things").iterdir()] == ["name"]  # no half-written file next to it
+    assert _names(base / "things") == ["name"]  # no half-written file next to it
 
 
 def test_what_several_want_at_once_is_made_once(base: Path) -> None:
@@ -70,7 +75,7 @@ def test_what_several_want_at_once_is_made_once(base: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert {*pool.map(lambda _: want(), range(4))} == {CONTENT}
     assert len(made) == 1
-    assert [path.name for path in (base / "things").iterdir()] == ["name"], "no lock is left"
+    assert _names(base / "things") == ["name"], "no lock is left"
 
 
 def test_nobody_waits_for_itself_or_for_ever(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +90,7 @@ def test_nobody_waits_for_itself_or_for_ever(base: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(cache, "LONGEST_WAIT", 0.2)
     with other.made_once("theirs"), mine.made_once("theirs") as late:
         assert late
-    assert not list((base / "things").iterdir()), "no lock is left"
+    assert not _names(base / "things"), "no lock is left"
 
 
 def test_folders_and_files_are_the_users_alone(base: Path) -> None:
@@ -267,7 +272,7 @@ def _run(place: Path) -> tuple[list[str], str]:
 def test_damaged_handlers_are_compiled_anew_and_a_shared_folder_costs_only_time(tmp_path: Path) -> None:
     (right, *_), said = _run(tmp_path / "cache")
     assert right == "True" and not said
-    kept = sorted((tmp_path / "cache" / "handlers").iterdir())
+    kept = [tmp_path / "cache" / "handlers" / name for name in _names(tmp_path / "cache" / "handlers")]
     assert len(kept) > 2
     for number, path in enumerate(kept):
         path.write_bytes((b"", path.read_bytes()[:-5], b"\x7fELF" + bytes(60))[number % 3])
@@ -308,6 +313,25 @@ def test_first_runs_at_once(runs: int, tmp_path: Path) -> None:
     with ThreadPoolExecutor(runs) as pool:
         ended = [*pool.map(lambda _: _run(tmp_path / "cache"), range(runs))]
     assert {(right, said) for (right, *_), said in ended} == {("True", "")}
-    assert not [path for path in (tmp_path / "cache").rglob(".*")], "neither a lock nor half a file is left"
+    assert {path.name for path in (tmp_path / "cache").rglob(".*")} == {".tidied"}, "neither a lock nor half a file is left"
     (right, _, compiled), _ = _run(tmp_path / "cache")
     assert (right, compiled) == ("True", "0"), "the next run finds all that they made"
+
+
+def test_files_that_nobody_reads_are_removed(base: Path) -> None:
+    """A file stays for 60 days after it was last read; a process looks when it stores something, once a week."""
+    folder = Folder("things")
+    for name in ("read", "unread", "new"):
+        folder.store(name, CONTENT)
+    files, ago = base / "things", time.time() - cache.UNREAD - 1
+    for name in ("read", "unread"):
+        os.utime(files / name, (ago, ago))
+    assert Folder("things").load("read") == CONTENT
+    Folder("things").store("more", CONTENT)
+    assert Folder("things").load("new") == CONTENT and (files / "unread").exists(), "it looked less than a week ago"
+    os.utime(files / ".tidied", (ago, ago))
+    (files / "folder").mkdir()
+    os.utime(files / "folder", (ago, ago))
+    os.symlink(base, files / "link")
+    Folder("things").store("last", CONTENT)
+    assert _names(files) == ["folder", "last", "link", "more", "new", "read"]

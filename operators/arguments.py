@@ -11,16 +11,19 @@ from numpy.typing import ArrayLike, NDArray
 from simgpu.hardware.errors import LaunchError
 
 POLICIES = ("corrected", "published")  # names of tile policies
+LARGEST = 1 << 48  # elements: a GPU's addresses have 48 bits
 
 
 def positive_dimension(name: str, value: int) -> int:
-    """Returns `value` as an int. LaunchError unless it is an integer >= 1."""
+    """Returns `value` as an int. LaunchError unless it is an integer from 1 to LARGEST."""
     try:
         size = operator.index(value)
     except TypeError:
         raise LaunchError(f"{name} = {value!r} is not an integer: give {name} >= 1") from None
     if size < 1:
         raise LaunchError(f"{name} = {size} is not a size: give {name} >= 1")
+    if size > LARGEST:
+        raise LaunchError(f"{name} = {size} is more than a GPU's addresses reach: give {name} <= {LARGEST}")
     return size
 
 

@@ -71,13 +71,16 @@ def base_activation(problem: GemmProblem) -> str:
 def check(plan: GemmPlan) -> None:
     """Raises UnsupportedInstruction, ResourceError or LaunchError if the plan has no kernel.
 
-    Reasons are strides past the 32-bit offsets of a tile, tiles that do not fit block scales, an epilogue that an i32 C cannot
-    have.
+    Reasons are sizes past an argument's 31 bits, strides past the 32-bit offsets of a tile, tiles that do not fit block scales, an
+    epilogue that an i32 C cannot have.
     """
     problem = plan.problem
     size_c = max(dtype(kind).bytes for kind in (problem.dtype_c, problem.accumulator))
     if plan.atom.blocks != 1:
         raise UnsupportedInstruction(f"GEMM kernels take atoms of one block, not {plan.atom.mnemonic}")
+    for name in "mnk":
+        if (size := getattr(problem, name)) >= 1 << 31:
+            raise LaunchError(f"{name} = {size}: a kernel takes sizes of 31 bits, so {name} < {1 << 31}")
     tiles = {
         "lda": (problem.lda, plan.tile_k if problem.trans_a else plan.tile_m, problem.element.bits / 8),
         "ldb": (problem.ldb, plan.tile_n if problem.trans_b else plan.tile_k, problem.element_b.bits / 8),

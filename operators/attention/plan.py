@@ -24,6 +24,7 @@ Clocks by unit: `reductions`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
@@ -144,11 +145,13 @@ def _corrected_tiles(p: AttentionProblem, desc: HardwareDescriptor) -> Attention
 
 def _lower_d(p: AttentionProblem, desc: HardwareDescriptor) -> str:
     """Returns a remedy for registers: the head dimensions that fit."""
-    widths = (max(p.d, p.dv), *range((max(p.d, p.dv) - 1) // STEP * STEP, 0, -STEP))
-    for width in widths:
-        if queries_that_fit(replace(p, d=min(p.d, width), dv=min(p.dv, width)), desc):
-            return f"d <= {width} fits"
-    return "no d fits: use a target with more registers"
+    def fits(width: int) -> bool:
+        return bool(queries_that_fit(replace(p, d=min(p.d, width), dv=min(p.dv, width)), desc))
+
+    widest = max(p.d, p.dv)
+    if not fits(widest):
+        widest = STEP * bisect_left(range(STEP, widest, STEP), True, key=lambda width: not fits(width))
+    return f"d <= {widest} fits" if widest else "no d fits: use a target with more registers"
 
 
 def with_queries(plan: AttentionTiles, queries: int) -> AttentionTiles:

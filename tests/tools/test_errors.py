@@ -151,7 +151,10 @@ def test_process_status_and_streams() -> None:
     (["exec", "nope.s"], "nope.s: No such file"),
     (["run", "gemm", "-m", "8", "-n", "8", "-k", "8", "--dtype", "fp16"], "did you mean f16?"),
     (["derive", "--target", "mi300x", "gemm", "-m", "8"], "options follow OP"),
-], ids=["missing file", "type", "option before OP"])  # fmt: skip
+    (["derive", "softmax", "--rows", "9" * 30, "-n", "8"], "give rows <= 281474976710656"),
+    (["emit", "gemm", "-m", "40000000000", "-n", "8", "-k", "8"], "so m < 2147483648"),
+    (["derive", "attention", "-L", "8", "-d", "2000000"], "<= 304 fits"),
+], ids=["missing file", "type", "option before OP", "size", "size of a kernel", "head"])  # fmt: skip
 def test_what_is_wrong_first_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert said in capsys.readouterr().err

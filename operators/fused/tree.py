@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from simgpu.hardware import target as find_target
@@ -11,7 +11,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.fused.problem import FusedGemm
 from simgpu.operators.gemm.leaves import Leaves
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
-from simgpu.operators.gemm.tree import BlockGemmNode, TiledComputation, WarpGemmNode, views_of, whole_axes
+from simgpu.operators.gemm.tree import BlockGemmNode, TiledComputation, WarpGemmNode, epilogue_text, views_of, whole_axes
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 from simgpu.operators.tree import Axes, Node, View
@@ -98,9 +98,17 @@ class FusedTree(TiledComputation):
         self.derivation: GemmPlan = plan_gemm(problem.gemm, self.descriptor, policy)
         self.extents = whole_axes(problem.gemm)
 
-    def on(self, descriptor: HardwareDescriptor) -> FusedTree:
-        """Derives the same problem and policy again for another descriptor."""
-        return FusedTree(self.problem, descriptor, self.derivation.policy)
+    @classmethod
+    def of(cls, problem: Any, descriptor: HardwareDescriptor, policy: str = "corrected") -> FusedTree:
+        """Returns the tree of an existing problem."""
+        return cls(problem, descriptor, policy)
+
+    def whole_only(self, axis: str) -> str:
+        """Returns the reason why an axis cannot be clipped: a GEMM's, or leaves that are others for another length."""
+        other = replace(self.problem, **{axis: 2 * getattr(self.problem, axis)}, lda=None, ldb=None, ldc=None)
+        if other.leaves != self.problem.leaves:
+            return f"the leaves of {self.problem.name} depend on its length"
+        return super().whole_only(axis)
 
     def child(self, axes: Axes) -> FusedBlock:
         """Returns the node of a block."""
@@ -110,6 +118,7 @@ class FusedTree(TiledComputation):
         """Returns the header and the device's loop nest."""
         (_, *lines), loops = super().describe()
         p, leaves = self.problem, self.problem.leaves
-        product = f"({leaves.multiplied}) @ B{'^T' * p.trans_b}"
-        return (f"{type(p).__name__}  C = {leaves.result}, product = {product}", *lines), loops
+        product = f"({leaves.multiplied}) @ B{'^T' * p.trans_b}" if leaves.maps else f"A @ B{'^T' * p.trans_b}"
+        result = epilogue_text(p.gemm, str(leaves.result))
+        return (f"{type(p).__name__}  C = {result}, product = {product}", *lines), loops
 

@@ -120,5 +120,5 @@ def sum_range(name: str) -> str:
 
 
 def staging_range(name: str) -> str:
-    """Returns the name of the registers to which a vector's part for the next tile is loaded."""
+    """Returns the name of the registers to which a matrix's or a vector's part for the next tile is loaded."""
     return f"{name} staging"

@@ -12,9 +12,8 @@ def gemm_counters(plan: GemmPlan) -> Counters:
     """Returns the counters of a GEMM in closed form.
 
     A is read once per column of blocks, B once per row of blocks; from LDS, once per column or row of waves. A split K writes and
-    reads a partial C for each part. Leaves read their matrices as
-    A, and their vectors once per block. A grouped product counts as if its groups had the
-    same number of rows.
+    reads a partial C for each part. Leaves read their matrices as A, and their vectors once per block. A grouped product counts as
+    if its groups had the same number of rows.
 
     >>> from simgpu import operators
     >>> operators.gemm_counters(operators.TiledComputation(256, 256, 256, target="mi300x").plan)

@@ -178,7 +178,7 @@ class TiledComputation(Root):
     def like(self, problem: GemmProblem) -> TiledComputation:
         """Returns the tree of another problem with these tiles."""
         tree = self.of(problem, self.descriptor, self.derivation.policy)
-        tree.derivation = with_tiling(problem, self.descriptor, self.derivation.policy, self.derivation.tiling)
+        tree.derivation = with_tiling(tree.derivation.problem, self.descriptor, self.derivation.policy, self.derivation.tiling)
         return tree
 
     @property
@@ -263,6 +263,11 @@ def _expression(problem: GemmProblem) -> str:
     text = text if problem.alpha == 1 else f"{problem.alpha:g} * {text}"
     if problem.beta != 0:
         text += f" + {problem.beta:g} * C"
+    return epilogue_text(problem, text)
+
+
+def epilogue_text(problem: GemmProblem, text: str) -> str:
+    """Returns the formula of C from that of what its bias is added to."""
     if problem.bias:
         text += " + bias"
     text = text if problem.activation == "none" else f"{problem.activation}({text})"

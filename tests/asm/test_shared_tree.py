@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,11 +27,15 @@ from simgpu.operators import (
     Conv2d,
     Conv2dProblem,
     FusedAttention,
+    FusedGemm,
+    FusedTree,
+    RmsNormGemm,
     Softmax,
     SoftmaxProblem,
     TiledComputation,
     packed_filter,
 )
+from simgpu.operators.expressions import Value, rsqrt
 from simgpu.operators.levels import Level, TileLoop
 from simgpu.operators.tree import Root
 from tests.support.exhaustive import examples
@@ -48,6 +52,7 @@ class Case:
     name: str
     tree: Root
     operands: Callable[[Root], tuple[dict[str, Array], tuple[Array, ...]]]
+    named: dict[str, Array] = field(default_factory=dict)  # operands that numpy's executor takes by name
     last: bool = False  # True if the output's channels, its second dimension of four, are last in memory
     tolerance: float = 1e-4
 
@@ -57,7 +62,7 @@ class Case:
         return (0, 2, 3, 1) if self.last else tuple(range(len(self.tree.views[-1].extents)))
 
     def numpy(self, tree: Root, level: str) -> Array:
-        return ComputeVisitor(level).visit(tree, *self.operands(tree)[1])
+        return ComputeVisitor(level).visit(tree, *self.operands(tree)[1], **self.named)
 
     @cached_property
     def unchanged(self) -> asm.EmittedKernel:
@@ -83,6 +88,26 @@ def drawn(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
+@dataclass(frozen=True)
+class Gated(FusedGemm):
+    """Every kind of operand, and leaves that do not depend on an extent: any axis may be clipped."""
+
+    name = "gated"
+    matrices, vectors, columns = ("up",), ("shift",), ("gain",)
+
+    def row_sums(self, a: Value, up: Value, shift: Value) -> dict[str, Value]:  # type: ignore[override]
+        return {"size": (a + shift) * (a + shift)}
+
+    def multiplied(self, a: Value, up: Value, shift: Value) -> Value:  # type: ignore[override]
+        return a * up + shift
+
+    def result(self, product: Value, size: Value, gain: Value) -> Value:  # type: ignore[override]
+        return product * gain * rsqrt(size + 1)
+
+    def reference(self, a: Any, b: Any, up: Any, shift: Any, gain: Any) -> Any:  # type: ignore[override]
+        return (a * up + shift) @ b * gain / np.sqrt(((a + shift) ** 2).sum(1, keepdims=True) + 1)
+
+
 def softmax(rows: int, n: int, target: str = TARGET) -> Case:
     x = drawn(rows, n)
     return Case(f"softmax {rows}x{n}", Softmax(SoftmaxProblem(rows, n), target), lambda tree: ({"X": x}, (x,)))
@@ -96,6 +121,17 @@ def gemm(m: int, n: int, k: int, target: str = TARGET, **more: Any) -> Case:
     said = ", ".join(f"{name}={value}" for name, value in more.items())
     operands = {"A": a, "B": b, **named}, (a, b, None, *named.values())
     return Case(f"gemm {m}x{n}x{k} {said}", tree, lambda tree: operands, tolerance=1e-3)
+
+
+def fused(problem: FusedGemm, target: str = TARGET) -> Case:
+    p, kind = problem, problem.dtype.replace("f", "float")
+    a, b, c = (drawn(*shape) for shape in p.gemm.stored_shapes)
+    named = {"bias": drawn(p.n)} if p.bias else {}
+    named |= {"residual": c} if p.residual else {}
+    named |= {name: drawn(*shape).astype(p.type_of(name).replace("f", "float")) for name, shape in p.shapes.items()}
+    a, b = a.astype(kind), b.astype(kind)
+    said = " ".join((p.name, f"{p.m}x{p.n}x{p.k}", p.dtype))
+    return Case(said, FusedTree(p, target), lambda tree: ({"A": a, "B": b, **named}, (a, b)), named, tolerance=1e-2)
 
 
 def conv2d(ic: int, size: int, oc: int, taps: int, target: str = TARGET, **more: Any) -> Case:
@@ -122,6 +158,7 @@ CASES = [
     softmax(9, 700), softmax(2500, 64), softmax(12000, 12), softmax(3, 5000), softmax(2, 150000),
     gemm(70, 60, 50), gemm(50, 33, 90, trans_a=True, batch=2), gemm(20, 30, 1500, trans_b=True, bias=True),
     gemm(90, 40, 150, dtype="f16", trans_a=True), gemm(90, 70, 65, policy="published"),
+    fused(RmsNormGemm(50, 60, 70, "f16")), fused(Gated(70, 33, 90, "f16", trans_b=True, bias=True, residual=True)),
     conv2d(16, 20, 40, 3, padding=(1, 1), bias=True), conv2d(3, 30, 20, 7, stride=(2, 2)), conv2d(64, 9, 36, 1, groups=2),
     conv2d(32, 12, 70, 3, layout="nhwc"), conv2d(600, 3, 20, 3, padding=(1, 1)),
     attention(90, 100, 32), attention(70, 300, 64, heads=4, kv_heads=2, causal=True, dtype="f16"),

@@ -133,7 +133,7 @@ class Conv2d(Root):
     >>> from simgpu.operators import Conv2d, Conv2dProblem
     >>> tree = Conv2d(Conv2dProblem(n=1, ic=64, ih=28, iw=28, oc=64, kh=3, kw=3, padding=(1, 1)), "mi300x")
     >>> tree.plan.sizes
-    {'tile_oh': 2, 'tile_ow': 16, 'tile_oc': 32, 'tile_ic': 16, 'waves_p': 2, 'waves_oc': 2, 'split_ic': 1, 'factor': 1}
+    {'tile_oh': 2, 'tile_ow': 16, 'tile_oc': 32, 'tile_ic': 16, 'waves_p': 2, 'waves_oc': 2, 'split_ic': 4, 'factor': 1}
     """
 
     def __init__(self, problem: Conv2dProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:

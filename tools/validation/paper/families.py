@@ -29,6 +29,10 @@ FAMILIES = (
     Family("Model", "tree of Figure 1", ("tests/operators/test_gemm_tree.py::test_figure_1_line_for_line",)),
     Family("Model", "one tree for all operators and visitors", ("tests/operators/test_tree.py::test_one_node_model",)),
     Family(
+        "Model", "numpy and kernels follow a changed tree alike",
+        ("tests/asm/test_shared_tree.py::test_steps", "tests/asm/test_shared_tree.py::test_extents"),
+    ),
+    Family(
         "Model", "FeasibilityVisitor, targets swapped",
         ("tests/operators/test_gemm_tiles.py::test_feasibility_visitor_moves_between_targets",),
     ),

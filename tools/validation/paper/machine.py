@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.errors import TargetError
 from simgpu.operators import AttentionProblem, Conv2d, Conv2dProblem, FusedAttention, Softmax, SoftmaxProblem, TiledComputation
 from simgpu.operators.tree import Root
 from simgpu.tools.validation.paper.entry import PaperNumber, QuotedFigure, pair
@@ -76,13 +79,20 @@ def hardware(g: Givens) -> Iterator[PaperNumber]:
 
 
 def idle_figures(descriptor: HardwareDescriptor, policy: str) -> list[str]:
-    """Names the figures of the paper's listing that, doubled or halved, change the tiles of none of the four operators."""
-    trees: tuple[Root, ...] = (
-        TiledComputation(1000, 4096, 4096, descriptor, policy),
-        Conv2d(Conv2dProblem(1, 64, 56, 56, 64, 3, 3), descriptor, policy),
-        Softmax(SoftmaxProblem(4, 10**6), descriptor, policy),
-        *(FusedAttention(AttentionProblem(length, length, 128), descriptor, policy) for length in (2048, 16384)),
+    """Names the figures of the paper's listing that, doubled or halved, change the tiles of none of the four operators.
+
+    An operator whose matrix instruction the board lacks does not count.
+    """
+    made: tuple[Callable[..., Root], ...] = (
+        partial(TiledComputation, 1000, 4096, 4096),
+        partial(Conv2d, Conv2dProblem(1, 64, 56, 56, 64, 3, 3)),
+        partial(Softmax, SoftmaxProblem(4, 10**6)),
+        *(partial(FusedAttention, AttentionProblem(length, length, 128)) for length in (2048, 16384)),
     )
+    trees = []
+    for make in made:
+        with contextlib.suppress(TargetError):
+            trees.append(make(target=descriptor, policy=policy))
 
     def decides(name: str) -> bool:
         figure = getattr(descriptor, name)

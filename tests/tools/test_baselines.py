@@ -7,12 +7,13 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from simgpu import hardware
-from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, SoftmaxProblem
+from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm, SoftmaxProblem
 from simgpu.tools.cli import main
 from simgpu.tools.cost.baselines import baselines, origami
 from simgpu.tools.cost.space import TILES, Space, Tile, space
@@ -108,6 +109,7 @@ def modelled(tiles: Space, measured: list[Tile]) -> Callable[[Tile], float]:
 SMALL = {
     "gemm": GemmProblem(150, 70, 900, "f16"), "conv2d": Conv2dProblem(2, 40, 20, 21, 72, 3, 3, padding=(1, 1), dtype="f16"),
     "attention": AttentionProblem(70, 600, 32, dtype="f16"), "softmax": SoftmaxProblem(5, 9000, "f16"),
+    "rmsnorm_gemm": RmsNormGemm(90, 70, 100, "f16"),
 }  # fmt: skip
 
 
@@ -137,6 +139,16 @@ def test_a_search_of_all_tiles_finds_the_best(op: str) -> None:
         for start in STARTS:
             found = trace(grid, start, 10**6, 0, modelled(tiles, []))
             assert len(found) == count and found[-1] == tiles.best()[1]
+
+
+@pytest.mark.parametrize(
+    "more", [{"activation": "swiglu"}, {"scales": "mx", "dtype": "fp8", "trans_b": True}, {"groups": 3}, {"dtype": "f64"}]
+)
+def test_every_kind_of_gemm_has_a_space(more: dict[str, Any]) -> None:
+    """Also those that not all sizes have; groups, which do not split, have no splits."""
+    p = GemmProblem(64, 64, 128, **more)
+    tiles = space("gemm", p, hardware.target("mi355x"))
+    assert (tiles.splits == (1,)) == bool(p.groups) and tiles.chosen[:-1] in tiles.rows
 
 
 def test_tune(tmp_path: Path, capsys: Capture) -> None:

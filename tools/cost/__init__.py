@@ -1,5 +1,6 @@
 """Ranks the closed form's tiles among all others, by the closed cost (`simgpu.operators.cost`): `regret`, `tune`, `baselines`.
 
+    names.py       operators whose tiles are judged
     candidates.py  every GEMM tile that the emitter accepts
     problems.py    the listed problems of each operator, and random ones
     space.py       every tile of a problem that a search covers

@@ -14,11 +14,12 @@ import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.gemm.cost import Tiles
-from simgpu.operators.gemm.limits import Tiling, gemm_resources
+from simgpu.operators.gemm.limits import Tiling, atom_of, gemm_resources
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import GemmProblem
 
 LARGEST_SIDE = 256
+SIZE = 256  # of the problem whose tiles are listed
 MOST_PARTS = 512  # of K in this search; the planner has no such limit
 SPANS = (1, 2)  # K spans in a step
 DEEP_SPANS = (4, 8, 16)  # more spans for idle matrix units, if they divide K: else a step's elements are loaded one by one
@@ -54,7 +55,7 @@ def splits() -> tuple[int, ...]:
 def _fitting(
     kind: GemmProblem, d: HardwareDescriptor, span: int, stages: int, deep: tuple[int, ...]
 ) -> tuple[tuple[int, int, int, int], ...]:
-    atom, e = d.atom(kind.dtype), kind.element.bytes
+    atom, e = atom_of(kind, d), kind.element.bytes
     sides = range(2 * atom.m, LARGEST_SIDE + 1, 2 * atom.m)
     found = []
     for tile_m in sides:
@@ -72,6 +73,8 @@ def _fitting(
 def candidates(plan: GemmPlan) -> Candidates:
     """Returns the tiles that the emitter accepts for the plan's problem."""
     p = plan.problem
-    kind: Any = replace(p, m=1, n=1, k=1, batch=1, lda=None, ldb=None, ldc=None)  # registers and LDS depend on these only
+    # Registers and LDS depend on the other fields only; every type of scales takes these sizes.
+    kind: Any = replace(p, m=SIZE, n=SIZE, k=SIZE, batch=1, lda=None, ldb=None, ldc=None)
     deep = tuple(spans for spans in DEEP_SPANS if plan.tiling.idle and p.k % (spans * plan.warp_k) == 0)
-    return Candidates(_fitting(kind, plan.descriptor, plan.warp_k, plan.stages, deep), splits())
+    rows = _fitting(kind, plan.descriptor, plan.warp_k, plan.stages, deep)
+    return Candidates(rows, splits() if p.splits else (1,))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ import numpy as np
 import simgpu
 from simgpu.hardware import target, targets
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, SoftmaxProblem
+from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm, SoftmaxProblem
 from simgpu.operators.tree import Root
-from simgpu.tools.cost.problems import deep_shape
+from simgpu.tools.cost.names import TYPES
+from simgpu.tools.cost.problems import Shape, deep_shape
 from simgpu.tools.cost.space import ROOTS, Space, Tile, space
 from simgpu.tools.tables.schedule_report import predictions
 
@@ -33,10 +34,8 @@ COLUMNS = ("board", "type", "kind", "problem", "tile", "closed us", "us", "best 
 FIELDS = ("board", "type", "kind", "problem", "tile", "closed_us", "us", "best_tile", "best_closed_us", "best_us", "regret",
           "judges", "tiles")  # fmt: skip
 KINDS = ("odd", "deep", "any")  # of the drawn problems, a third each
-FLOATS = ("f32", "f16", "bf16")
 # Rooms whose sources decide a row, below the package.
 _ROOMS = ("hardware", "operators", "asm", "timing", "sampling", "tools/cost")
-_TYPES = {"attention": FLOATS, "softmax": (*FLOATS, "f64")}  # with kernels; others: all of the matrix units
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def drawn_cases(op: str, seed: int, count: int) -> Iterator[tuple[str, str, Any]
     boards = [name for name in targets() if not name.startswith("gpu_")]
     for number in range(count):
         kind, board = KINDS[number % len(KINDS)], boards[int(source.integers(len(boards)))]
-        known = [name for name in target(board).dtypes() if name in _TYPES.get(op, (name,))]
+        known = [name for name in target(board).dtypes() if name in TYPES.get(op, (name,))]
         yield kind, board, _DRAWS[op](kind, known[int(source.integers(len(known)))], source)
 
 
@@ -92,13 +91,20 @@ def _size(source: np.random.Generator, low: float, high: float, odd: bool = Fals
 
 def _gemm(kind: str, dtype: str, source: np.random.Generator) -> GemmProblem:
     trans_a, trans_b = (bool(bit) for bit in source.integers(2, size=2))
+    return GemmProblem(*_shape(kind, source), dtype, trans_a=trans_a, trans_b=trans_b)
+
+
+def _rmsnorm_gemm(kind: str, dtype: str, source: np.random.Generator) -> RmsNormGemm:
+    return RmsNormGemm(*_shape(kind, source), dtype, trans_b=bool(source.integers(2)))
+
+
+def _shape(kind: str, source: np.random.Generator) -> Shape:
+    """Draws m, n and k."""
+    if kind == "deep":
+        return deep_shape(source)
     if kind == "odd":
-        m, n, k = (_size(source, 5, 12, odd=True) for _ in range(3))
-    elif kind == "deep":
-        m, n, k = deep_shape(source)
-    else:
-        m, n, k = _size(source, 0, 12), 64 * _size(source, 0, 6), 64 * _size(source, 1, 6)
-    return GemmProblem(m, n, k, dtype, trans_a=trans_a, trans_b=trans_b)
+        return _size(source, 5, 12, odd=True), _size(source, 5, 12, odd=True), _size(source, 5, 12, odd=True)
+    return _size(source, 0, 12), 64 * _size(source, 0, 6), 64 * _size(source, 1, 6)
 
 
 def _conv2d(kind: str, dtype: str, source: np.random.Generator) -> Conv2dProblem:
@@ -125,7 +131,9 @@ def _softmax(kind: str, dtype: str, source: np.random.Generator) -> SoftmaxProbl
     return SoftmaxProblem(min(_size(source, 0, 5 if kind == "deep" else 14), (1 << 26) // n), n, dtype)
 
 
-_DRAWS = {"gemm": _gemm, "conv2d": _conv2d, "attention": _attention, "softmax": _softmax}
+_DRAWS: dict[str, Callable[[str, str, np.random.Generator], Any]] = {
+    "gemm": _gemm, "conv2d": _conv2d, "attention": _attention, "softmax": _softmax, "rmsnorm_gemm": _rmsnorm_gemm,
+}  # fmt: skip
 
 
 def rank_emitted(op: str, problem: Any, descriptor: HardwareDescriptor, kind: str = "", seed: int = 0) -> EmittedRanking:

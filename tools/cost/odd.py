@@ -1,7 +1,7 @@
 """Kernels of odd extents beside those of the next aligned ones, each derived, emitted and timed by the model of time.
 
-The neighbour has every odd extent rounded up to a multiple of ALIGNED. Drawn: m, n and k of a GEMM, the channels of a
-convolution, a softmax's row, the queries and keys of attention.
+The neighbour has every odd extent rounded up to a multiple of ALIGNED. Drawn: m, n and k of a GEMM, with RMSNorm or
+without, the channels of a convolution, a softmax's row, the queries and keys of attention.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, SoftmaxProblem
+from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm, SoftmaxProblem
 from simgpu.tools.cost.emitted import modelled_seconds
+from simgpu.tools.cost.problems import OF_SHAPES
 from simgpu.tools.cost.space import ROOTS
 
 ALIGNED = 16
-ODD = {"gemm": ("m", "n", "k"), "conv2d": ("ic", "oc"), "softmax": ("n",), "attention": ("lq", "lk")}  # extents
+ODD = {"gemm": ("m", "n", "k"), "conv2d": ("ic", "oc"), "softmax": ("n",), "attention": ("lq", "lk"),
+       "rmsnorm_gemm": ("m", "n", "k")}  # extents  # fmt: skip
 COLUMNS = ("problem", "us", "aligned", "us ", "ratio", "binds")
 
 
@@ -52,6 +54,8 @@ def odd_problems(op: str, dtype: str, seed: int, count: int) -> Iterator[Any]:
     for number in range(count):
         if op == "gemm":
             yield GemmProblem(odd(6, 12), odd(6, 12), odd(6, 12), dtype, trans_a=number % 4 > 1, trans_b=number % 2 > 0)
+        elif op == "rmsnorm_gemm":
+            yield RmsNormGemm(odd(6, 12), odd(6, 12), odd(6, 12), dtype, trans_b=number % 2 > 0)
         elif op == "conv2d":
             edge, filters = int(2 ** source.uniform(3, 6)), (1, 3)[number % 2]
             yield Conv2dProblem(4, odd(4, 8), edge, edge, odd(4, 8), filters, filters, padding=(filters // 2, filters // 2),
@@ -76,8 +80,8 @@ def compare_odd(op: str, problem: Any, chip: HardwareDescriptor) -> OddKernel:
 
 
 def _text(op: str, problem: Any) -> str:
-    if op == "gemm":
-        return f"{problem.m}x{problem.n}x{problem.k} " + "nt"[problem.trans_a] + "nt"[problem.trans_b]
+    if op in OF_SHAPES:
+        return f"{problem.m}x{problem.n}x{problem.k} " + "nt"[getattr(problem, "trans_a", False)] + "nt"[problem.trans_b]
     if op == "conv2d":
         return f"{problem.ic}x{problem.ih}x{problem.iw} to {problem.oc}, {problem.kh}x{problem.kw} {problem.layout}"
     return f"{problem.rows}x{problem.n}" if op == "softmax" else f"L {problem.lq}, d {problem.d}"

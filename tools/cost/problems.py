@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, SoftmaxProblem
+from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm, SoftmaxProblem
 
 Shape = tuple[int, int, int]
 NamedProblem = tuple[str, Any]  # kind, problem
 GEMMS = 200
+OF_SHAPES: dict[str, Callable[..., Any]] = {"gemm": GemmProblem, "rmsnorm_gemm": RmsNormGemm}  # problems of m, n, k
 _LLAMA_FEW = ((4096, 4096), (11008, 4096), (4096, 11008), (28672, 8192), (8192, 28672))
 _LLAMA_MANY = (
     (4096, 4096), (6144, 4096), (14336, 4096), (28672, 4096), (4096, 14336), (10240, 8192), (8192, 28672), (128256, 4096),
@@ -27,8 +28,8 @@ _LAYERS = (
 
 def listed_problems(op: str, dtype: str) -> Iterator[NamedProblem]:
     """Yields an operator's fixed problems."""
-    if op == "gemm":
-        yield from ((kind, GemmProblem(*shape, dtype)) for kind, shape in shapes())
+    if op in OF_SHAPES:
+        yield from ((kind, OF_SHAPES[op](*shape, dtype)) for kind, shape in shapes())
     elif op == "conv2d":
         for images in (1, 8, 32):
             yield from ((f"{images} image(s)", _layer(images, *layer, dtype)) for layer in _LAYERS)
@@ -47,8 +48,8 @@ def listed_problems(op: str, dtype: str) -> Iterator[NamedProblem]:
 
 def draw_problems(op: str, dtype: str, seed: int, count: int) -> Iterator[NamedProblem]:
     """Yields `count` random problems like the listed ones."""
-    if op == "gemm":
-        yield from ((kind, GemmProblem(*shape, dtype)) for kind, shape in drawn_shapes(seed, count))
+    if op in OF_SHAPES:
+        yield from ((kind, OF_SHAPES[op](*shape, dtype)) for kind, shape in drawn_shapes(seed, count))
         return
     source = np.random.default_rng(seed)
 

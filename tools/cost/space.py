@@ -1,6 +1,7 @@
 """Every tile of a problem that a search covers, with its modelled time: one table per operator.
 
 Covered:  gemm  every tile that the emitter accepts (`candidates`), split into up to 512 parts
+          rmsnorm_gemm  the same tiles, unsplit: a block needs whole rows
           conv2d  every tile of the closed form's columns and channel step that fits a CU, with every split
           attention  16, 32 and 64 queries that fit, with every split of the keys up to 512
           softmax  rows kept by 1, 4 or 8 waves, or streamed by up to 512 blocks
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,11 @@ from simgpu.operators import (
     Conv2d,
     Conv2dPlan,
     FusedAttention,
+    FusedTree,
     Softmax,
     TiledComputation,
     plan_attention,
     plan_conv2d,
-    plan_gemm,
     plan_softmax,
 )
 from simgpu.operators.attention.cost import attention_seconds
@@ -45,10 +47,12 @@ TILES = {
     "conv2d": "rows x columns x channels, split",
     "attention": "queries, split of the keys",
     "softmax": "waves that keep a row (0: it streams), blocks a row",
+    "rmsnorm_gemm": "tM x tN x tK, split of K (always 1)",
 }
 # The tree of a problem on a board, by the closed form.
 ROOTS: dict[str, Callable[[Any, HardwareDescriptor], Root]] = {
     "gemm": TiledComputation.of, "conv2d": Conv2d, "softmax": Softmax, "attention": FusedAttention,
+    "rmsnorm_gemm": FusedTree.of,
 }  # fmt: skip
 
 
@@ -80,15 +84,15 @@ def _parts(steps: int, split: int) -> int:
     return int(parts_of(steps, min(split, steps))[0])
 
 
-def _gemm(p: Any, d: HardwareDescriptor) -> Space:
-    plan = plan_gemm(p, d)
-    every = candidates(plan)
+def _gemm(kind: type[TiledComputation], problem: Any, d: HardwareDescriptor) -> Space:
+    plan = kind.of(problem, d).derivation
+    p, every = plan.problem, candidates(plan)  # p: of a problem with leaves, its GEMM
     chosen = plan.tile_m, plan.tile_n, plan.tile_k, plan.split_k
 
     def tree(tile: Tile) -> Root:
         m, n, k, split = tile
         tiling = replace(plan.tiling, tile_m=m, tile_n=n, tile_k=k, split_k=_parts(-(-p.k // k), split), blocks=1, limited_by=None)
-        made = TiledComputation.of(p, d)
+        made = kind.of(problem, d)
         made.derivation = with_tiling(p, d, "corrected", tiling)
         return made
 
@@ -173,4 +177,7 @@ def _softmax(p: Any, d: HardwareDescriptor) -> Space:
     )  # fmt: skip
 
 
-_SPACES = {"gemm": _gemm, "conv2d": _conv2d, "attention": _attention, "softmax": _softmax}
+_SPACES: dict[str, Callable[[Any, HardwareDescriptor], Space]] = {
+    "gemm": partial(_gemm, TiledComputation), "conv2d": _conv2d, "attention": _attention, "softmax": _softmax,
+    "rmsnorm_gemm": partial(_gemm, FusedTree),
+}  # fmt: skip

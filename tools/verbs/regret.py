@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 from simgpu.hardware.errors import SimError
 from simgpu.tools.cases.cluster import add_cluster_option, run_tasks
 from simgpu.tools.cases.sweep import ERROR, LOST, PASS, SweepRows
+from simgpu.tools.cost.names import OPS, TYPES
 from simgpu.tools.shared.console import add_json_option, count_progress, print_json, show, table
 from simgpu.tools.shared.errors import UsageError
 
 if TYPE_CHECKING:
     from simgpu.tools.cost.ranking import Ranking
 
-OPS = ("gemm", "conv2d", "attention", "softmax")
-TYPES = {"attention": ("f32", "f16", "bf16"), "softmax": ("f32", "f16", "bf16", "f64")}  # with kernels; others: all
 DRAWN = 100
 DRAWN_ODD = 50
 MOST = 1.15  # of the aligned neighbour's time, and of the least time of emitted kernels

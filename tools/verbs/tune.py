@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from simgpu.tools.cases.cluster import HERE, add_cluster_option, run_tasks
 from simgpu.tools.cases.operator_options import operator_tree
 from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.cost.names import OPS, TYPES
 from simgpu.tools.shared.console import add_json_option, count_progress, print_json, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.launching import real_device
 from simgpu.tools.shared.outputs import claim, write
-from simgpu.tools.verbs.regret import OPS, TYPES
 
 if TYPE_CHECKING:
     from simgpu.hardware import hip

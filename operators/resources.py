@@ -157,12 +157,14 @@ def sgprs(scalars: Iterable[RegisterRange]) -> int:
 
 
 def break_line(line: str, indent: str) -> list[str]:
-    """Returns the line, broken at blanks if it is longer than WIDTH; further lines begin with `indent`.
+    """Returns the line, broken at blanks if it is longer than WIDTH, but not before %; further lines begin with `indent`.
 
     >>> break_line("a b", "  ")
     ['a b']
     """
-    return textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [line]
+    kept = line.replace(" %", "\u00a0%")
+    broken = textwrap.wrap(kept, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [part.replace("\u00a0", " ") for part in broken] or [line]
 
 
 class Derivation:

@@ -17,6 +17,7 @@ from simgpu.hardware.errors import LaunchError
 Number = int | float
 SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 LARGEST_POWER = 16
+SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)  # magnitudes of constants
 FUNCTIONS = ("maximum", "minimum", "absolute", "sqrt", "rsqrt", "exp")
 
 
@@ -90,7 +91,10 @@ def _apply(op: str, *operands: Value | Number) -> Value:
 def _constant(number: object) -> Value:
     if isinstance(number, bool) or not isinstance(number, (int, float, np.integer, np.floating)):
         raise TypeError(f"{type(number).__name__} {number!r} is no number and no leaf's argument")
-    return Value("constant", constant=float(number))
+    value = float(number)
+    if value and not SMALLEST <= abs(value) <= LARGEST:  # instructions take subnormal numbers for 0
+        raise TypeError(f"the constant {value:g} is no normal f32: give 0, or {SMALLEST:.3g} to {LARGEST:.3g}")
+    return Value("constant", constant=value)
 
 
 def maximum(x: Value | Number, y: Value | Number) -> Value:
@@ -198,3 +202,5 @@ NUMPY: dict[str, Callable[..., Any]] = {
     **{name: getattr(np, name) for name in (*SYMBOLS, "maximum", "minimum", "absolute", "sqrt", "exp")},
     "rsqrt": lambda x: 1 / np.sqrt(x),
 }
+# As instructions compute, whatever the arguments.
+F32: dict[str, Callable[..., Any]] = {**NUMPY, "constant": np.float32}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.expressions import NUMPY, Value, arguments, evaluate, trace
+from simgpu.operators.expressions import F32, Value, arguments, evaluate, trace
 from simgpu.operators.gemm.leaves import ELEMENT, PRODUCT, TYPES, Leaves
 from simgpu.operators.gemm.problem import GemmProblem
 
@@ -141,12 +141,12 @@ class FusedGemm:
         return Leaves(self.name, self.matrices, self.vectors, self.columns, tuple(sums.items()), multiplied, result)
 
     def _check_padding(self, sums: Mapping[str, Value], multiplied: Value) -> None:
-        """Elements past the end of a row are 0, as are those of matrices and vectors; they must not count."""
-        zeros = dict.fromkeys((ELEMENT, *self.matrices, *self.vectors), np.float64(0))
+        """Elements past the end of a row are 0, as are those of matrices and vectors; they must not count, in f32."""
+        zeros = dict.fromkeys((ELEMENT, *self.matrices, *self.vectors), np.float32(0))
         for where, value, right in (*((f"row_sums[{name!r}]", one, 0.0) for name, one in sums.items()),
                                     ("multiplied", multiplied, None)):  # fmt: skip
             with np.errstate(all="ignore"):
-                found = float(evaluate(value, zeros, NUMPY))
+                found = float(evaluate(value, zeros, F32))
             if not math.isfinite(found) or (right is not None and found != right):
                 wanted = "be 0 there" if right is not None else "be finite there"
                 raise LaunchError(

@@ -287,6 +287,7 @@ def made(**members: Any) -> FusedGemm:
         ({"row_sums": lambda self, a: {"product": a}}, "'product' cannot name a sum"),
         ({"row_sums": lambda self, a: {"s": exp(a)}}, "is 1 for zeros"),
         ({"multiplied": lambda self, a: 1 / a}, "must be finite"),
+        ({"multiplied": lambda self, a: a * rsqrt((a + 1e-30) * (a + 1e-30))}, "must be finite"),  # in f64 it is
         ({"multiplied": lambda self, a, gamma: a}, "gamma"),
         ({"multiplied": lambda self, a: 3}, "return an expression"),
         ({"result": lambda self, product: Value("constant")}, "does not use product"),

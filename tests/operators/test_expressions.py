@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import expressions
 from simgpu.operators.expressions import (
+    F32,
     FUNCTIONS,
     NUMPY,
     SYMBOLS,
@@ -51,8 +52,7 @@ def test_the_bound_holds_for_f32(value: Value, seed: int) -> None:
     rng = np.random.default_rng(seed)
     drawn = {name: rng.uniform(-3, 3, 64).astype(np.float32) for name in "xy"}
     with np.errstate(all="ignore"):
-        arithmetic = {**NUMPY, "constant": np.float32}
-        got = np.asarray(evaluate(value, drawn, arithmetic), np.float32).astype(np.float64)
+        got = np.asarray(evaluate(value, drawn, F32), np.float32).astype(np.float64)
         exact = {name: Bounded.exact(array.astype(np.float64)) for name, array in drawn.items()}
         found = evaluate(value, exact, ARITHMETIC)
         want = np.asarray(evaluate(value, {name: one.value for name, one in exact.items()}, NUMPY), np.float64)
@@ -90,6 +90,8 @@ def test_operations_are_shared_and_in_order() -> None:
         (lambda x: np.sqrt(x), "ufunc"),
         (lambda x: x * "2", "no number"),
         (lambda x: x**0.5, "an integer from 1"),
+        (lambda x: x + 1e39, r"the constant 1e\+39 is no normal f32"),
+        (lambda x: x * rsqrt(x * x + 1e-50), "the constant 1e-50 is no normal f32: give 0, or 1.18e-38 to 3.4e"),
         (lambda x, y: x, "y"),
         (lambda x: x.mean(), "mean"),
     ],

@@ -23,7 +23,7 @@ from simgpu.asm.builder.instruction import Instr, analyse
 from simgpu.asm.builder.metadata import Header, KernelArgument, Resources
 from simgpu.asm.builder.registers import Operand, RegisterFile, operand_text
 from simgpu.asm.builder.waits import Comment, Item, Label, schedule
-from simgpu.hardware.errors import ResourceError
+from simgpu.hardware.errors import LaunchError, ResourceError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.resources import RESERVED_SGPRS, ResourcePlan
 
@@ -219,7 +219,9 @@ class KernelBuilder:
         return max((r.offset + r.size for r in self.lds), default=0)
 
     def argument(self, name: str, size: int, value_kind: str = "by_value", value_type: str = "") -> None:
-        """Appends an explicit kernel argument of `size` bytes, naturally aligned."""
+        """Appends an explicit kernel argument of `size` bytes, naturally aligned. LaunchError if another one has its name."""
+        if any(name == other.name for other in self.arguments):
+            raise LaunchError(f"{self.name}: it has an argument {name!r} of its own: give the operand another name")
         end = max((a.offset + a.size for a in self.arguments), default=0)
         offset = -(-end // size) * size
         self.arguments.append(KernelArgument(name, offset, size, value_kind, value_type))

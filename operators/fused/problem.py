@@ -17,7 +17,7 @@ from simgpu.operators.expressions import F32, Value, arguments, evaluate, trace
 from simgpu.operators.gemm.leaves import ELEMENT, PRODUCT, TYPES, Leaves
 from simgpu.operators.gemm.problem import GemmProblem
 
-TAKEN = ("A", "B", "C", "bias", "residual")  # names of a GEMM's operands
+TAKEN = ("A", "B", "C", "bias", "residual", "arch", "problem", "self")  # names of a GEMM's operands, and of Python arguments
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ class FusedGemm:
                 raise LaunchError(f"{kind}.{role} is {names!r}: give a tuple of names, such as (\"gamma\",)")
         own = (*self.matrices, *self.vectors, *self.columns)
         for name in own:
-            if not name.isidentifier() or name in (*TAKEN, ELEMENT, "b", PRODUCT) or own.count(name) > 1:
+            taken = (*TAKEN, ELEMENT, "b", PRODUCT, *(entry.name for entry in fields(self)))
+            if not name.isidentifier() or name in taken or own.count(name) > 1:
                 raise LaunchError(f"{kind}: {name!r} cannot name an operand: use another name, once")
         if type(self).reference is FusedGemm.reference:
             raise LaunchError(f"{kind} has no reference: define the result in float64, reference(self, a, b, ...)")

@@ -34,11 +34,12 @@ def fused(problem: FusedGemm, a: ArrayLike, b: ArrayLike, arch: str = "gfx908", 
     named = {name: array.astype(np.float64) for name, array in problem.given(**more).items()}
     try:
         found = np.asarray(problem.reference(a=given.a, b=op(given.b, problem.trans_b), **named))
+        found = found.astype(np.float64, casting="same_kind")
     except Exception as error:  # whatever a user's function raises
         raise LaunchError(f"{type(problem).__name__}.reference({', '.join(('a', 'b', *named))}): {error}") from None
     if found.shape != (problem.m, problem.n):
         raise LaunchError(f"{type(problem).__name__}.reference returns shape {found.shape}: return ({problem.m}, {problem.n})")
-    return limit(problem.gemm, epilogue(problem.gemm, found.astype(np.float64), given), arch)
+    return limit(problem.gemm, epilogue(problem.gemm, found, given), arch)
 
 
 @may_be_nan

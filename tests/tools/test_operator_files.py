@@ -147,6 +147,11 @@ def test_a_script_without_operators_is_a_script(mine: str) -> None:
         ("absolute(a)", "np.abs(a)", "Mine.row_sums(a, gain):"),
         ("return product", "return gamma", "Mine.result(product, size): name 'gamma' is not defined"),
         ("def multiplied(self, a, gain)", "def multiplied(self, a)", "Mine.multiplied(a, gain): "),
+        ("gain", "beta", "_l1norm_gemm: it has an argument 'beta' of its own"),
+        ("gain", "lda", "Mine: 'lda' cannot name an operand"),
+        ("gain", "arch", "Mine: 'arch' cannot name an operand"),
+        ("import numpy as np", "\0", "mine.py: source code string cannot contain null bytes"),
+        ("(a * gain) @ b /", "1j * (a * gain) @ b /", "Mine.reference(a, b, gain): Cannot cast array data"),
         ("(a * gain) @ b /", "a.T /", "Mine.reference(a, b, gain): operands could not be broadcast"),
     ],
 )

@@ -78,7 +78,7 @@ def _module_of(path: str) -> ModuleType:
     except SimError:
         raise
     except SyntaxError as error:
-        raise UsageError(f"{error.filename}:{error.lineno}: {error.msg}") from None
+        raise UsageError(f"{error.filename or path}{f':{error.lineno}' * bool(error.lineno)}: {error.msg}") from None
     except Exception as error:
         lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == spec.origin]
         place = f"{path}:{lines[-1].lineno}" if lines else path

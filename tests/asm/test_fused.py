@@ -157,16 +157,15 @@ def run(tree: FusedTree, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 ROWS = [
-    (RmsNormGemm(1, 1, 1, "f16"), "mi300x"),
-    (RmsNormGemm(5, 33, 700, "f16"), "mi300x"),
-    (RmsNormGemm(34, 33, 7, "bf16", trans_b=True, bias=True, activation="silu", dtype_c="bf16", residual=True), "mi210"),
+    (RmsNormGemm(1, 33, 700, "f16"), "mi300x"),
+    (RmsNormGemm(34, 33, 1, "bf16", trans_b=True, bias=True, activation="silu", dtype_c="bf16", residual=True), "mi210"),
     pytest.param(RmsNormGemm(33, 66, 67, "f32", eps=0.5), "mi100", marks=pytest.mark.exhaustive),
     (RmsNormGemm(33, 34, 261, "bf16", activation="swiglu", dtype_c="fp8"), "mi355x"),
     (LayerNormGemm(34, 33, 205, "bf16", trans_b=True), "mi300x"),
     (SquaredRelu(31, 40, 66, "f32", bias=True), "mi100"),
     (Everything(33, 34, 129, "f16"), "mi355x"),
-    (AddNormGemm(34, 33, 203, "f16", lda=207), "mi300x"),
-    (SwigluGemm(33, 40, 5, "bf16", trans_b=True), "mi355x"),
+    (AddNormGemm(34, 33, 203, "bf16", lda=207, trans_b=True), "mi355x"),
+    pytest.param(SwigluGemm(33, 40, 5, "f16"), "mi300x", marks=pytest.mark.exhaustive),
     (RowsOnly(33, 33, 97, "f16", lda=101, ldb=40), "mi210"),
 ]
 
@@ -205,7 +204,8 @@ def test_large_tiles_have_the_registers(kind: type[FusedGemm], dtype: str, size:
 
 
 @pytest.mark.parametrize(
-    ("problem", "target"), [(RmsNormGemm(17, 20, 70, "bf16"), "mi300x"), (LayerNormGemm(17, 20, 35), "mi210")]
+    ("problem", "target"),
+    [(RmsNormGemm(17, 20, 70, "bf16"), "mi300x"), pytest.param(LayerNormGemm(17, 20, 35), "mi210", marks=pytest.mark.exhaustive)],
 )
 def test_every_distribution_of_inputs_is_within_the_bound(problem: FusedGemm, target: str) -> None:
     """Large, tiny and subnormal elements, ties, one-hot rows: sums overflow or vanish in the same elements as float64's."""

@@ -150,8 +150,8 @@ class Claims:
         theirs = self.facts.renamed(there)
         formulas = [*self.facts.formulas, *theirs.formulas, *map(there, self.launches.wave_facts())]
         found = map(same_round, self.facts.advances, theirs.advances)
-        formulas += [each for each in found if each is not None]
-        return LoopFacts([*self.facts.advances, *theirs.advances], formulas)
+        inside = [*self.facts.inside, *theirs.inside, *(each for each in found if each is not None)]
+        return LoopFacts([*self.facts.advances, *theirs.advances], formulas, inside)
 
     # -- proofs --------------------------------------------------------------------------------
 

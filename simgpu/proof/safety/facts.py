@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import z3
@@ -27,6 +27,7 @@ class Advance:
     active: Term  # the condition for a lane
     exact: bool = False  # True if it never wraps: as integers, value = start + by · round
     apart: bool = False  # True if the start is less than the step, so that values of different starts differ
+    entered: Term = field(default_factory=lambda: z3.BoolVal(True))  # the condition for both, that the lane is in the loop
 
     @property
     def formula(self) -> Term:
@@ -40,7 +41,8 @@ class Advance:
             return z3.Implies(integers.condition(self.active), integers.grown(self.value, self.start, self.by, self.round))
         value, start, by, rounds = self.whole_parts(integers)
         less = [start < by] if self.apart else []
-        return z3.Implies(integers.condition(self.active), z3.And(value == start + by * rounds, *less))
+        conditions = z3.And(integers.condition(self.active), integers.condition(self.entered))
+        return z3.Implies(conditions, z3.And(value == start + by * rounds, *less))
 
     def whole_parts(self, integers: Integers) -> tuple[Term, Term, Term, Term]:
         """Returns value, start, step and round as integers. A value of 64 bits is a distance, which has a sign."""
@@ -50,38 +52,69 @@ class Advance:
     def renamed(self, rename: Callable[[Term], Term]) -> Advance:
         """Returns the same of another wave."""
         value, start, by, rounds, active = map(rename, (self.value, self.start, self.by, self.round, self.active))
-        return Advance(value, start, by, rounds, active, self.exact, self.apart)
+        return Advance(value, start, by, rounds, active, self.exact, self.apart, rename(self.entered))
+
+    def given(self, held: Set[int]) -> Advance:
+        """Returns the same where conditions with these ids hold."""
+        return replace(self, entered=without(self.entered, held))
 
 
-def same_round(mine: Advance, theirs: Advance) -> Term | None:
+@dataclass(frozen=True)
+class Inside:
+    """A formula that holds if a condition does: that a lane is in a loop."""
+
+    entered: Term
+    formula: Term
+
+    @property
+    def bits(self) -> Term:
+        return implied([self.entered], self.formula)
+
+    def renamed(self, rename: Callable[[Term], Term]) -> Inside:
+        """Returns the same of another wave."""
+        return Inside(rename(self.entered), rename(self.formula))
+
+    def given(self, held: Set[int]) -> Term:
+        """Returns the formula where conditions with these ids hold."""
+        return implied([without(self.entered, held)], self.formula)
+
+
+def same_round(mine: Advance, theirs: Advance) -> Inside | None:
     """Returns what holds if a value is the same in two waves: start and round are, since quotient and remainder are unique."""
     if not (mine.exact and mine.apart and mine.by.eq(theirs.by)):
         return None
     same = every(mine.start == theirs.start, mine.round == theirs.round)
-    return z3.Implies(every(mine.active, theirs.active, mine.value == theirs.value), same)
+    found = z3.Implies(every(mine.active, theirs.active, mine.value == theirs.value), same)
+    return Inside(every(mine.entered, theirs.entered), found)
 
 
 @dataclass
 class LoopFacts:
-    """Facts about loops that hold wherever their symbols are used."""
+    """Facts about loops that hold wherever their symbols are used, and those that hold only inside."""
 
     advances: list[Advance] = field(default_factory=list)
     formulas: list[Term] = field(default_factory=list)
+    inside: list[Inside] = field(default_factory=list)
 
-    def mark(self) -> tuple[int, int]:
-        return len(self.advances), len(self.formulas)
+    def mark(self) -> tuple[int, int, int]:
+        return len(self.advances), len(self.formulas), len(self.inside)
 
-    def reset(self, mark: tuple[int, int]) -> None:
+    def reset(self, mark: tuple[int, int, int]) -> None:
         """Forgets what was added after a mark."""
-        del self.advances[mark[0] :], self.formulas[mark[1] :]
+        del self.advances[mark[0] :], self.formulas[mark[1] :], self.inside[mark[2] :]
 
     def bits(self) -> list[Term]:
         """Returns all facts as formulas of bit-vectors."""
-        return [*(each.formula for each in self.advances), *self.formulas]
+        return [*(each.formula for each in self.advances), *self.formulas, *(each.bits for each in self.inside)]
 
     def renamed(self, rename: Callable[[Term], Term]) -> LoopFacts:
         """Returns the facts of another wave."""
-        return LoopFacts([each.renamed(rename) for each in self.advances], list(map(rename, self.formulas)))
+        advances, inside = [each.renamed(rename) for each in self.advances], [each.renamed(rename) for each in self.inside]
+        return LoopFacts(advances, list(map(rename, self.formulas)), inside)
+
+    def given(self, held: Set[int]) -> tuple[list[Advance], list[Term]]:
+        """Returns advances, and all formulas, where conditions with these ids hold."""
+        return [each.given(held) for each in self.advances], [*self.formulas, *(each.given(held) for each in self.inside)]
 
 
 @dataclass
@@ -129,6 +162,11 @@ def names_of(term: Term) -> frozenset[str]:
     """Returns the names of symbols and unknown functions in a term, other than the lanes that functions are of."""
     inside = subterms([term], lambda each: not (each.num_args() == 1 and each.decl().kind() == z3.Z3_OP_UNINTERPRETED))
     return frozenset(each.decl().name() for each in inside if each.decl().kind() == z3.Z3_OP_UNINTERPRETED)
+
+
+def without(condition: Term, held: Set[int]) -> Term:
+    """Returns a condition without the parts with these ids, which hold."""
+    return every(*(part for part in conjuncts(condition) if part.get_id() not in held))
 
 
 def implied(conditions: Sequence[Term], formula: Term) -> Term:

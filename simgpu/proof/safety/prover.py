@@ -14,7 +14,7 @@ from simgpu.proof.safety.facts import LoopFacts, Question, relevant
 from simgpu.proof.safety.integers import Integers
 from simgpu.proof.safety.launches import Launches
 from simgpu.proof.solver import Deadline
-from simgpu.proof.terms import Memo
+from simgpu.proof.terms import Memo, conjuncts
 
 Term = Any
 RANGE_SECONDS = 3.0  # of the solver, to show that a term does not wrap
@@ -61,8 +61,9 @@ class Prover:
 
         about: what the question is about, to find relevant facts; bits: formulas of bit-vectors, settled; whole: of integers.
         """
-        known = [each for each in map(self._substituted, [*self._of_waves, *facts.formulas]) if not z3.is_true(each)]
-        asked, names, advances = relevant(about, bits, known, facts.advances)
+        grown, formulas = facts.given({part.get_id() for each in bits for part in conjuncts(each)})
+        known = [each for each in map(self._substituted, [*self._of_waves, *formulas]) if not z3.is_true(each)]
+        asked, names, advances = relevant(about, bits, known, grown)
 
         def all_whole(integers: Integers) -> list[Term]:
             return [*whole(integers), *self.launches.whole_facts(integers, names)]

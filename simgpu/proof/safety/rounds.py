@@ -16,7 +16,7 @@ import z3
 
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, negation, number
-from simgpu.proof.safety.facts import Advance, LoopFacts, implied
+from simgpu.proof.safety.facts import Advance, Inside, LoopFacts, implied
 from simgpu.proof.safety.integers import COMPARED, Integers
 from simgpu.proof.safety.log import AccessLog
 from simgpu.proof.safety.prover import Prover
@@ -286,16 +286,17 @@ class Rounds:
         going = settled(every(*again.path, again.active))
         while growing or pairs:
             tried = [replace(made, exact=True) for _, made in growing]
-            known = LoopFacts([*facts.advances, *tried], [*facts.formulas, *(each[1] for each in pairs)])
+            known = LoopFacts([*facts.advances, *tried], [*facts.formulas, *(each[1] for each in pairs)], facts.inside)
             kept = [each for each in growing if self._follows([going], known, tried, partial(_in_range, made=each[1], later=1))]
             held = [each for each in pairs if self._follows([going], known, tried, partial(Integers.condition, term=each[2]))]
             if len(kept) == len(growing) and len(held) == len(pairs):
                 break
             growing, pairs = kept, held
+        entered = every(*self.entry.path, head.active)  # elsewhere the symbols mean nothing, and the facts could exclude a launch
         for made, settled_made in growing:
-            made.exact = True
+            made.exact, made.entered = True, entered
             made.apart = self._follows(entry, facts, [], partial(_starts_below_step, made=settled_made))
-        self.facts.formulas += [before for before, _, _ in pairs]
+        self.facts.inside += [Inside(entered, before) for before, _, _ in pairs]
 
     def _follows(
         self, bits: list[Term], facts: LoopFacts, tried: list[Advance], goal: Callable[[Integers], Term]

@@ -1,0 +1,68 @@
+"""What is proved is so: checked mode is silent in random launches, and a launch that breaks the claim forbids a proof."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from simgpu import Device
+from simgpu.hardware.code_object import CodeObject
+from simgpu.tools.cases.sources import compile
+
+pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
+
+from simgpu.proof.safety.judge import SafetyVerdict, judge
+from simgpu.proof.safety.launches import Assumptions
+from simgpu.proof.safety.sizes import Expression
+from tests.simgpu.proof.safety.test_judge import RIGHT, judged, marked, source
+
+LAUNCHES = 12
+NUMBERS = (0, 1, 2, 3, 15, 16, 17, 63, 64, 65, 130)
+VECTORS = "float *y, const float *x, int n, int m"
+# Body, buffers, conditions: each leaves memory in some launch.
+WRONG = {
+    "skipped_loop": (
+        'int i = m; if (m >= 0) { do { i++; asm volatile("" : "+s"(i)); } while (i < n); } y[i] = 1;',
+        {"y": "8*n+4"}, ("n >= 1", "m <= n"),
+    ),
+}  # fmt: skip
+
+
+def judged_body(body: str, buffers: dict[str, str], conditions: tuple[str, ...], parameters: str = VECTORS) -> SafetyVerdict:
+    """Returns the verdict on a kernel's bounds."""
+    code = CodeObject.parse(compile(f'extern "C" __global__ void f({parameters}) {{\n  {body}\n}}\n', "gfx942"))
+    sizes = {name: Expression.parse(text) for name, text in buffers.items()}
+    return judge(code, "f", ("out-of-bounds",), Assumptions(sizes, list(map(Expression.parse, conditions))))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_kernel_that_leaves_memory_in_some_launch_is_not_proved(name: str) -> None:
+    assert judged_body(*WRONG[name]).kind != "proved"
+
+
+@pytest.mark.parametrize("name", marked(list(RIGHT)))
+def test_checked_mode_is_silent_in_random_launches_of_proved_kernels(name: str) -> None:
+    """Extents are odd and 0 as well, and workgroups are of partial waves where the kernel leaves them open."""
+    assert judged(name).kind == "proved"
+    parameters, _, buffers, block = RIGHT[name]
+    sizes = {key: Expression.parse(text) for key, text in buffers.items()}
+    code = compile(source(name), "gfx942")
+    rng = random.Random(name)
+    for _ in range(LAUNCHES):
+        gpu = Device("gfx942", check=True)
+        shape = block or (rng.choice((1, 37, 64, 96, 128)),)
+        grid = tuple(rng.randint(1, 3) for _ in shape)
+        names = {key: rng.choice(NUMBERS) for key in "mnk"} | {"grid_x": grid[0]}
+        given: list[object] = []
+        for word in parameters.replace("*", " ").split(","):
+            argument = word.split()[-1]
+            if "float" not in word:
+                given.append(np.int32(names[argument]))
+            else:
+                size = sizes[argument].value(names) if argument in sizes else 0
+                given.append(gpu.upload(np.ones(size // 4, np.float32)))
+        lds = 4096 if name == "any_reduction" else 0
+        findings = gpu.load(code)[name].launch(grid=grid, block=shape, args=given, dynamic_lds=lds).findings
+        assert not [each for each in findings if each.kind in ("out-of-bounds", "race")], (names, grid, shape)

@@ -20,7 +20,7 @@ PROPERTIES = {"no_out_of_bounds": ("out-of-bounds", "accesses only its buffers")
 def add_safety_options(parser: ArgumentParser) -> None:
     """Adds the options for one kernel in all launches."""
     group = parser.add_argument_group("one kernel in all launches, its arguments and its grid as symbols")
-    group.add_argument("--no-out-of-bounds", action="store_true", help="prove that it accesses only its buffers and its LDS")
+    group.add_argument("--no-out-of-bounds", action="store_true", help="prove that it accesses only its buffers, its LDS and its private memory")
     group.add_argument("--no-race", action="store_true", help="prove that no two waves race")
     text = "a buffer's size in bytes, of arguments and grid_x, block_x, ...: x=4*n, 0=m*lda"
     group.add_argument("--buffer", action="append", default=[], metavar="NAME=BYTES", help=text)

@@ -11,7 +11,7 @@ import z3
 
 from simgpu.hardware.isa.lane_smt import every, negation
 from simgpu.proof.entry import AXES, KernelInputs, group_id
-from simgpu.proof.roots import GLOBAL, LDS, Address
+from simgpu.proof.roots import GLOBAL, LDS, PRIVATE, Address
 from simgpu.proof.safety.facts import LoopFacts, same_round
 from simgpu.proof.safety.integers import Integers
 from simgpu.proof.safety.launches import WAVE, Launches, flat_item
@@ -69,13 +69,16 @@ class Claims:
     def in_bounds(self) -> Iterator[Doubt]:
         """Yields doubts whether accesses are in bounds."""
         for access in self.accesses:
-            if access.address.space == LDS:
-                yield from self._in_lds(access)
-            else:
+            if access.address.space == GLOBAL:
                 yield from self._in_buffer(access)
+            else:
+                yield from self._in_segment(access)
 
-    def _in_lds(self, access: Access) -> Iterator[Doubt]:
-        size = self.inputs.info.group_segment_size + self.launches.assumptions.dynamic_lds
+    def _in_segment(self, access: Access) -> Iterator[Doubt]:
+        """Claims that an access to LDS or private memory is below the segment's size."""
+        info = self.inputs.info
+        lds = info.group_segment_size + self.launches.assumptions.dynamic_lds
+        size = lds if access.address.space == LDS else info.descriptor.private_segment_size
         beyond = z3.UGT(z3.ZeroExt(8, access.address.at()) + access.size, size)
         doubt = Doubt(OUT_OF_BOUNDS, (access,), (access.guard, beyond))
         yield from self._unless_proved(doubt, self.facts, lambda integers: [integers.condition(beyond)], Memo)
@@ -167,8 +170,8 @@ class Claims:
         *bits, _ = doubt.wrong
         as_integers = lambda: self.prover.impossible(doubt.wrong, bits, facts, whole, ranges(), SECONDS)  # noqa: E731
         as_bits = lambda: self._impossible_bits([*doubt.wrong, *self.prover.known(facts)])  # noqa: E731
-        in_lds = doubt.accesses[0].address.space == LDS
-        ways = (as_bits, as_integers) if in_lds else (as_integers, as_bits) if exact_bits else (as_integers,)
+        in_segment = doubt.accesses[0].address.space != GLOBAL
+        ways = (as_bits, as_integers) if in_segment else (as_integers, as_bits) if exact_bits else (as_integers,)
         if any(way() for way in ways):
             self.proved += 1
         else:
@@ -186,7 +189,7 @@ class Claims:
 
 
 def _may_race(one: Access, two: Access) -> bool:
-    if one.address.space != two.address.space or not (one.writes or two.writes):
+    if one.address.space != two.address.space or one.address.space == PRIVATE or not (one.writes or two.writes):
         return False
     if one.kind == two.kind == "atomic":
         return False

@@ -19,7 +19,7 @@ LOADED = "loaded"  # names of loaded values begin so
 
 @dataclass(frozen=True)
 class Access:
-    """A lane's access to memory that other lanes can reach."""
+    """A lane's access to memory of the launch, or to its own."""
 
     kind: str  # load, store or atomic
     address: Address
@@ -61,8 +61,7 @@ class AccessLog(MemoryLog):
     def store(self, address: Address, data: Term, guard: Term, pc: int) -> None:
         if address.space == PRIVATE:
             super().store(address, data, guard, pc)
-        else:
-            self._add("store", address, data.size() // 8, guard, pc)
+        self._add("store", address, data.size() // 8, guard, pc)
 
     def atomic(self, operation: str, address: Address, data: tuple[Term, ...], guard: Term, pc: int) -> Term:
         self._add("atomic", address, 8 if any(mark in operation for mark in ("x2", "64")) else 4, guard, pc)
@@ -70,6 +69,7 @@ class AccessLog(MemoryLog):
 
     def load(self, address: Address, count: int, known: set[int], guard: Term, pc: int) -> Term:
         if address.space == PRIVATE:
+            self._add("load", address, count, guard, pc)
             return super().load(address, count, known, guard, pc)
         if address.base in self.read_only:
             value = initial_bytes("", address.root, address.offset, count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -104,6 +105,7 @@ def source(name: str) -> str:
     return f'extern "C" __global__ void {name}({parameters}) {{\n  {body.replace(old, new) if old else body}\n}}\n'
 
 
+@cache
 def judged(name: str, properties: Sequence[str] = BOTH, target: str = "gfx942") -> SafetyVerdict:
     """Returns the verdict on a kernel."""
     code = CodeObject.parse(compile(source(name), target))

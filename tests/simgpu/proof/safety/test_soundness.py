@@ -27,6 +27,7 @@ WRONG = {
         'int i = m; if (m >= 0) { do { i++; asm volatile("" : "+s"(i)); } while (i < n); } y[i] = 1;',
         {"y": "8*n+4"}, ("n >= 1", "m <= n"),
     ),
+    "private": ("volatile float a[100]; a[n] = 2; y[0] = a[m];", {"y": "4"}, ("0 <= m < 100",)),
 }  # fmt: skip
 
 

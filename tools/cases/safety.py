@@ -20,7 +20,8 @@ PROPERTIES = {"no_out_of_bounds": ("out-of-bounds", "accesses only its buffers")
 def add_safety_options(parser: ArgumentParser) -> None:
     """Adds the options for one kernel in all launches."""
     group = parser.add_argument_group("one kernel in all launches, its arguments and its grid as symbols")
-    group.add_argument("--no-out-of-bounds", action="store_true", help="prove that it accesses only its buffers, its LDS and its private memory")
+    text = "prove that it accesses only its buffers, its LDS and its private memory"
+    group.add_argument("--no-out-of-bounds", action="store_true", help=text)
     group.add_argument("--no-race", action="store_true", help="prove that no two waves race")
     text = "a buffer's size in bytes, of arguments and grid_x, block_x, ...: x=4*n, 0=m*lda"
     group.add_argument("--buffer", action="append", default=[], metavar="NAME=BYTES", help=text)
@@ -45,7 +46,7 @@ def properties_of(options: Namespace) -> list[str]:
 def assumptions_of(options: Namespace) -> Assumptions:
     """Returns what the options state. UsageError for text that states nothing."""
     from simgpu.proof.safety.launches import Assumptions
-    from simgpu.proof.safety.sizes import BadExpression, Expression
+    from simgpu.proof.safety.sizes import BadAssumption, Expression
 
     buffers = {}
     try:
@@ -53,13 +54,15 @@ def assumptions_of(options: Namespace) -> Assumptions:
             name, sign, size = text.partition("=")
             if not sign or not name.strip() or not size.strip():
                 raise UsageError(f"--buffer {text}: give an argument and its bytes, as x=4*n")
+            if name.strip() in buffers:
+                raise UsageError(f"--buffer {text}: the size of {name.strip()} is stated twice")
             buffers[name.strip()] = Expression.parse(size)
             if buffers[name.strip()].is_condition:
                 raise UsageError(f"--buffer {text}: the size is a comparison")
         conditions = [Expression.parse(text) for text in options.assume]
         largest = Expression.parse(options.largest_buffer)
         most = 0 if largest.is_condition or any(largest.names()) else largest.value({})
-    except BadExpression as error:
+    except BadAssumption as error:
         raise UsageError(str(error)) from None
     for text, made in zip(options.assume, conditions, strict=True):
         if not made.is_condition:

@@ -150,7 +150,7 @@ def _command(
 def _run_safety(options: Namespace, properties: list[str]) -> int:
     """Prints what is shown of one kernel in all launches."""
     from simgpu.proof.safety.judge import judge
-    from simgpu.proof.safety.sizes import BadExpression
+    from simgpu.proof.safety.sizes import BadAssumption
 
     if options.other:
         raise UsageError(f"{options.other}: --no-out-of-bounds and --no-race are about one file")
@@ -160,7 +160,7 @@ def _run_safety(options: Namespace, properties: list[str]) -> int:
     try:
         with progress(f"proving {title}"):
             verdict = judge(code, name, properties, assumptions_of(options), options.seconds, options.rounds)
-    except BadExpression as error:
+    except BadAssumption as error:
         raise UsageError(str(error)) from None
     shown = verdict.counterexample
     arguments = [_argument(options, code, name, shown, at) for at in range(len(shown.arguments))] if shown else []

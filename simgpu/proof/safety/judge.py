@@ -21,6 +21,7 @@ from simgpu.proof.safety.nest import LoopNest
 from simgpu.proof.safety.prover import Prover
 from simgpu.proof.safety.run import ForgottenFloats, SafetyRun
 from simgpu.proof.safety.search import UnsafeLaunch, find
+from simgpu.proof.safety.sizes import BadAssumption
 from simgpu.proof.solver import Deadline, Limits
 from simgpu.proof.terms import WHOLE_WAVES, Lanes, NotModelled
 
@@ -59,6 +60,8 @@ class SafetyJudge:
         reason, shown, late = "", None, ""
         try:
             claims = self._claims(deadline)
+            if claims.prover.no_launch():
+                raise BadAssumption("no launch has all that is stated: look at conditions, sizes and the workgroup")
             reason, shown = self._judged(claims, deadline)
         except NotModelled as error:
             late = str(error)

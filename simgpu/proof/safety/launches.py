@@ -13,12 +13,26 @@ import z3
 from simgpu.hardware.isa.lane_smt import bits_of
 from simgpu.proof.entry import AXES, KernelInputs, argument_symbol, group_id, item_id
 from simgpu.proof.safety.integers import Integers
-from simgpu.proof.safety.sizes import BadExpression, Expression, whole, widened
+from simgpu.proof.safety.sizes import BadAssumption, Expression, whole, widened
 
 Term = Any
 WAVE = 64
 MOST_NUMBER = {32: 1 << 30, 64: 1 << 40}  # of an argument of these bits that sizes or conditions name, and less
 MOST_ITEMS = 1 << 30  # work-items in a dimension of a launch, and less
+
+
+def extent(axis: str) -> Term:
+    """Returns the work-items of a workgroup in a dimension, 16 bits."""
+    return z3.BitVec(f"hidden_group_size_{axis}", 16)
+
+
+def block_count(axis: str) -> Term:
+    """Returns the workgroups in a dimension."""
+    return z3.BitVec(f"hidden_block_count_{axis}", 32)
+
+
+# Extents of a launch, as a user names them.
+EXTENTS = {f"{name}_{axis}": of(axis) for name, of in (("grid", block_count), ("block", extent)) for axis in AXES}
 
 
 @dataclass(frozen=True)
@@ -48,11 +62,26 @@ class Launches:
         for expression in (*self.assumptions.buffers.values(), *self.assumptions.conditions):
             for name in expression.names():
                 if name not in self.names:
-                    raise BadExpression(f"{expression.text!r}: {name!r} is no number here; there are {', '.join(self.names)}")
-        for name in self.assumptions.buffers:
+                    raise BadAssumption(f"{expression.text!r}: {name!r} is no number here; there are {', '.join(self.names)}")
+        most = self.assumptions.most_bytes
+        for name, size in self.assumptions.buffers.items():
+            if not any(size.names()) and not 0 <= size.value({}) < most:
+                raise BadAssumption(f"buffer {name}: {size.text} bytes are not from 0 to below {most:,} (--largest-buffer)")
             if name not in self.pointers and name not in map(str, self.pointers.values()):
                 shown = ", ".join(self.pointers) or "none"
-                raise BadExpression(f"{name!r} is no buffer{' but a number' if name in known else ''}; buffers are {shown}")
+                raise BadAssumption(f"{name!r} is no buffer{' but a number' if name in known else ''}; buffers are {shown}")
+        for name, index in self.pointers.items():
+            if {name, str(index)} <= self.assumptions.buffers.keys():
+                raise BadAssumption(f"the size of buffer {name} is stated twice, by name and by number")
+        self._check_block()
+
+    def _check_block(self) -> None:
+        info, block = self.inputs.info, self.assumptions.block
+        shown, required = ",".join(map(str, block)), tuple(info.required_workgroup_size)
+        if block and required and (*block, 1, 1)[:3] != (*required, 1, 1)[:3]:
+            raise BadAssumption(f"a workgroup of {shown}: the kernel requires {','.join(map(str, required))}")
+        if math.prod(block) > info.max_flat_workgroup_size:
+            raise BadAssumption(f"a workgroup of {shown}: the kernel takes up to {info.max_flat_workgroup_size} work-items")
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -63,16 +92,13 @@ class Launches:
 
     @cached_property
     def names(self) -> dict[str, tuple[Term, bool]]:
-        """Symbols that expressions may name, and if they have signs."""
+        """Symbols that expressions may name, and if they have signs. An argument hides a launch's extent of its name."""
         info = self.inputs.info
         found: dict[str, tuple[Term, bool]] = {}
         for at, (named, typed) in enumerate(zip(info.named_arguments, info.typed_arguments, strict=True)):
             if named.value_kind == "by_value" and named.size in (1, 2, 4, 8) and not typed.value_type.startswith(("f", "bf")):
                 found[plain(named.name)] = argument_symbol(at, named), not typed.value_type.startswith("u")
-        for axis in AXES:
-            found.setdefault(f"grid_{axis}", (block_count(axis), False))
-            found.setdefault(f"block_{axis}", (extent(axis), False))
-        return found
+        return {**found, **{name: (term, False) for name, term in EXTENTS.items() if name not in found}}
 
     def size(self, base: str) -> Expression | None:
         """Returns the bytes of the buffer that a pointer argument's symbol points to."""
@@ -87,10 +113,15 @@ class Launches:
 
     def whole(self, integers: Integers) -> dict[str, Term]:
         """Returns the values of names as integers."""
-        fixed = self._fixed
+        extents = self._whole_extents(integers)
         return {
-            name: fixed[name] if name in fixed else whole(integers, term, signed) for name, (term, signed) in self.names.items()
+            name: extents[name] if term is EXTENTS.get(name) else whole(integers, term, signed)
+            for name, (term, signed) in self.names.items()
         }
+
+    def _whole_extents(self, integers: Integers) -> dict[str, Term]:
+        """Returns extents of grid and workgroup as integers, by name."""
+        return {name: self._fixed.get(name) or integers.of(term) for name, term in EXTENTS.items()}
 
     @cached_property
     def block(self) -> tuple[int, ...]:
@@ -99,7 +130,7 @@ class Launches:
 
     @cached_property
     def _fixed(self) -> dict[str, int]:
-        """Values of names that are known."""
+        """Extents that are known, by name."""
         found = {}
         for at, (axis, used) in enumerate(zip(AXES, self.used, strict=True)):
             if not used:
@@ -110,10 +141,10 @@ class Launches:
 
     @cached_property
     def stated(self) -> list[str]:
-        """Names in what the user states."""
+        """Names of arguments in what the user states."""
         expressions = (*self.assumptions.buffers.values(), *self.assumptions.conditions)
         names = dict.fromkeys(name for each in expressions for name in each.names())
-        return [name for name in names if not name.startswith(("grid_", "block_"))]
+        return [name for name in names if self.names[name][0] is not EXTENTS.get(name)]
 
     # -- facts ---------------------------------------------------------------------------------
 
@@ -139,20 +170,21 @@ class Launches:
         for name in self.stated:
             term, signed = self.names[name]
             most = MOST_NUMBER.get(term.size(), 0)
-            if most and name not in self._fixed:
+            if most:
                 found += [term < most, term > -most] if signed else [z3.ULT(term, most)]
         return found
 
     def whole_facts(self, integers: Integers, about: Set[str]) -> list[Term]:
         """Returns facts about products of these symbols, and the user's assumptions, if they have names of `about` in them."""
-        names = self.whole(integers)
+        names, extents = self.whole(integers), self._whole_extents(integers)
         symbols = {name: str(term) for name, (term, _) in self.names.items()}
         found = []
         for axis, used in zip(AXES, self.used, strict=True):
-            if used and {symbols[f"grid_{axis}"], symbols[f"block_{axis}"]} & about:
-                found.append(names[f"grid_{axis}"] * names[f"block_{axis}"] < MOST_ITEMS)
+            if used and {str(block_count(axis)), str(extent(axis))} & about:
+                found.append(extents[f"grid_{axis}"] * extents[f"block_{axis}"] < MOST_ITEMS)
         if sum(self.used) > 1 and not self.block:
-            found.append(math.prod((names[f"block_{axis}"] for axis in AXES), start=1) <= self.inputs.info.max_flat_workgroup_size)
+            items = math.prod((extents[f"block_{axis}"] for axis in AXES), start=1)
+            found.append(items <= self.inputs.info.max_flat_workgroup_size)
         for condition in self.assumptions.conditions:
             if any(symbols[name] in about for name in condition.names()):
                 found.append(condition.whole(names))
@@ -164,9 +196,9 @@ class Launches:
 
     def bit_facts(self) -> list[Term]:
         """Returns `whole_facts` as formulas of bit-vectors."""
-        names = self.bits()
-        found = [names[f"grid_{axis}"] * names[f"block_{axis}"] < MOST_ITEMS for axis in AXES]
-        found.append(names["block_x"] * names["block_y"] * names["block_z"] <= self.inputs.info.max_flat_workgroup_size)
+        names, extents = self.bits(), {name: widened(term, False) for name, term in EXTENTS.items()}
+        found = [extents[f"grid_{axis}"] * extents[f"block_{axis}"] < MOST_ITEMS for axis in AXES]
+        found.append(extents["block_x"] * extents["block_y"] * extents["block_z"] <= self.inputs.info.max_flat_workgroup_size)
         found += [each.bits(names) for each in self.assumptions.conditions]
         for size in self.assumptions.buffers.values():
             found += [size.bits(names) >= 0, size.bits(names) < self.assumptions.most_bytes]
@@ -184,16 +216,6 @@ class Launches:
 def plain(name: str) -> str:
     """Returns an argument's name as in the source: clang adds a suffix to pointers that it passes as global ones."""
     return name.removesuffix(".coerce")
-
-
-def extent(axis: str) -> Term:
-    """Returns the work-items of a workgroup in a dimension, 16 bits."""
-    return z3.BitVec(f"hidden_group_size_{axis}", 16)
-
-
-def block_count(axis: str) -> Term:
-    """Returns the workgroups in a dimension."""
-    return z3.BitVec(f"hidden_block_count_{axis}", 32)
 
 
 def flat_item(inputs: KernelInputs) -> Term:

@@ -53,6 +53,11 @@ class Prover:
     def _of_waves(self) -> list[Term]:
         return [*self.launches.facts(), *self.launches.wave_facts()]
 
+    def no_launch(self) -> bool:
+        """True if the assumptions contradict each other, so that anything would follow from them."""
+        symbols = [term for term, _ in self.launches.names.values()]
+        return self.impossible(symbols, [], LoopFacts(), lambda integers: [], Memo(), RANGE_SECONDS)
+
     def impossible(
         self, about: Sequence[Term], bits: Sequence[Term], facts: LoopFacts, whole: Callable[[Integers], list[Term]], ranges: Memo,
         seconds: float,

@@ -17,6 +17,7 @@ from simgpu.proof.entry import AXES, argument_symbol
 from simgpu.proof.roots import POINTER
 from simgpu.proof.safety.claims import Claims, Doubt
 from simgpu.proof.safety.launches import block_count, extent
+from simgpu.proof.safety.sizes import BadAssumption
 from simgpu.proof.solver import Deadline, solve
 
 Term = Any
@@ -69,7 +70,10 @@ def _confirmed(code: CodeObject, claims: Claims, doubt: Doubt, model: Any) -> Un
     for index, argument in enumerate(info.explicit_arguments):
         if argument.is_pointer:
             size = launches.size(f"{POINTER}{index}")
-            count = size.value(names) if size is not None else 1 << 20
+            try:
+                count = size.value(names) if size is not None else 1 << 20
+            except BadAssumption:  # it divides by a number that is 0 in this launch
+                return None
             if not 0 <= count <= MOST_BYTES:
                 return None
             arguments.append(_content(claims, model, index, count))

@@ -29,8 +29,8 @@ COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-class BadExpression(SimError):
-    """Raised for text that is no expression of arguments."""
+class BadAssumption(SimError):
+    """Raised for text that is no expression of arguments, or that holds in no launch."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,17 @@ class Expression:
 
     @classmethod
     def parse(cls, text: str) -> Expression:
-        """Parses text. Raises BadExpression."""
+        """Parses text. Raises BadAssumption."""
         try:
             if len(text) > MOST_TEXT:
                 raise ValueError
             tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise BadExpression(f"{text[:80]!r} is no expression, as 4*(n+1) or n<=m") from None
+            raise BadAssumption(f"{text[:80]!r} is no expression, as 4*(n+1) or n<=m") from None
         made = cls(text, tree)
         for node in ast.walk(tree):
-            if not _is_allowed(node):
-                raise BadExpression(f"{text!r}: {ast.unparse(node)!r} is not allowed: use whole numbers, names, + - * // % ** ( )")
+            if not _is_allowed(node) or (isinstance(node, ast.Compare) and node is not tree):
+                raise BadAssumption(f"{text!r}: {ast.unparse(node)!r} is not allowed: use whole numbers, names, + - * // % ** ( )")
         return made
 
     @property
@@ -94,9 +94,9 @@ class Expression:
             a, b = (self._evaluated(each, names, bits) for each in (node.left, node.right))
             numbers = isinstance(a, int) and isinstance(b, int)
             if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and isinstance(b, int) and b <= 0:
-                raise BadExpression(f"{self.text!r} divides by {b}")
+                raise BadAssumption(f"{self.text!r} divides by {b}")
             if isinstance(node.op, ast.Pow) and not (numbers and 0 <= b < 128 and abs(a) < 1 << 16):
-                raise BadExpression(f"{self.text!r}: ** is for small numbers, as 2**20")
+                raise BadAssumption(f"{self.text!r}: ** is for small numbers, as 2**20")
             return BINARY[type(node.op)][bits and not numbers](a, b)
         if isinstance(node, ast.UnaryOp):
             return -self._evaluated(node.operand, names, bits)

@@ -15,7 +15,7 @@ pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu
 
 from simgpu.proof.safety.judge import SafetyVerdict, judge
 from simgpu.proof.safety.launches import Assumptions
-from simgpu.proof.safety.sizes import Expression
+from simgpu.proof.safety.sizes import BadAssumption, Expression
 from tests.simgpu.proof.safety.test_judge import RIGHT, judged, marked, source
 
 LAUNCHES = 12
@@ -31,16 +31,44 @@ WRONG = {
 }  # fmt: skip
 
 
-def judged_body(body: str, buffers: dict[str, str], conditions: tuple[str, ...], parameters: str = VECTORS) -> SafetyVerdict:
+def judged_body(
+    body: str, buffers: dict[str, str], conditions: tuple[str, ...] = (), parameters: str = VECTORS, block: tuple[int, ...] = ()
+) -> SafetyVerdict:
     """Returns the verdict on a kernel's bounds."""
     code = CodeObject.parse(compile(f'extern "C" __global__ void f({parameters}) {{\n  {body}\n}}\n', "gfx942"))
     sizes = {name: Expression.parse(text) for name, text in buffers.items()}
-    return judge(code, "f", ("out-of-bounds",), Assumptions(sizes, list(map(Expression.parse, conditions))))
+    return judge(code, "f", ("out-of-bounds",), Assumptions(sizes, list(map(Expression.parse, conditions)), block))
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_kernel_that_leaves_memory_in_some_launch_is_not_proved(name: str) -> None:
     assert judged_body(*WRONG[name]).kind != "proved"
+
+
+def test_an_argument_hides_an_extent_of_its_name() -> None:
+    assert judged_body("y[0] = grid_y;", {"y": "4*grid_y"}, (), "float *y, int grid_y").kind != "proved"
+    assert judged_body("y[0] = grid_y;", {"y": "4*grid_y"}, ("grid_y > 0",), "float *y, int grid_y").kind == "proved"
+
+
+def test_a_size_that_some_launch_divides_by_0_leaves_the_verdict_open() -> None:
+    assert judged_body("y[n] = 1;", {"y": "4*n//m"}).kind == "unknown"
+
+
+CONTRADICTIONS = {
+    "conditions": ({"y": "4*n"}, ("n < 0", "n > 0"), (), "no launch has all that is stated"),
+    "condition": ({"y": "4*n"}, ("n >= 2**40",), (), "no launch has all that is stated"),
+    "workgroup": ({"y": "4*n"}, (), (2048,), "the kernel takes up to 1024"),
+    "twice": ({"y": "4*n", "0": "8*n"}, (), (), "stated twice"),
+    "negative": ({"y": "-1"}, (), (), "are not from 0"),
+    "large": ({"y": "2**40"}, (), (), "--largest-buffer"),
+}
+
+
+@pytest.mark.parametrize("what", CONTRADICTIONS)
+def test_assumptions_that_no_launch_has_prove_nothing(what: str) -> None:
+    buffers, conditions, block, message = CONTRADICTIONS[what]
+    with pytest.raises(BadAssumption, match=message):
+        judged_body("y[n] = 1;", buffers, conditions, block=block)
 
 
 @pytest.mark.parametrize("name", marked(list(RIGHT)))

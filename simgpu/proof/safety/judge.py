@@ -19,6 +19,7 @@ from simgpu.proof.safety.launches import Assumptions, Launches, plain
 from simgpu.proof.safety.log import Access
 from simgpu.proof.safety.nest import LoopNest
 from simgpu.proof.safety.prover import Prover
+from simgpu.proof.safety.rounds import MOST_ROUNDS
 from simgpu.proof.safety.run import ForgottenFloats, SafetyRun
 from simgpu.proof.safety.search import UnsafeLaunch, find
 from simgpu.proof.safety.sizes import BadAssumption
@@ -155,13 +156,19 @@ class SafetyJudge:
         shape = ",".join(map(str, block)) if block else f"up to {most}"
         found.append(f"workgroups of {shape} work-items, all whole")
         unused = [axis for axis, used in zip("xyz", launches.used, strict=True) if not used]
-        if unused and not block:
-            found.append(f"grid and workgroups have an extent of 1 in {' and '.join(unused)}, which the kernel does not ask for")
+        if unused:
+            what = "the grid has" if block else "grid and workgroups have"
+            found.append(f"{what} an extent of 1 in {' and '.join(unused)}, which the kernel does not ask for")
         found.append("pointer arguments are buffers apart from each other")
+        rounds = MOST_ROUNDS.bit_length() - 1
+        found.append(f"the launch passes all arguments, addresses have 48 bits, loops fewer than 2**{rounds} rounds")
         if claims.inputs.lanes.crossed:
             found.append(WHOLE_WAVES)
         if RACE in self.properties:
             found.append("waits, fences and caches are right; only barriers order waves of a workgroup")
+            found.append("lanes of one wave do not race with each other, nor do atomic operations")
+            if OUT_OF_BOUNDS not in self.properties:
+                found.append("each access stays in its buffer, in LDS or in private memory")
         return found
 
 

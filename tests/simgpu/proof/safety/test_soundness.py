@@ -32,12 +32,13 @@ WRONG = {
 
 
 def judged_body(
-    body: str, buffers: dict[str, str], conditions: tuple[str, ...] = (), parameters: str = VECTORS, block: tuple[int, ...] = ()
-) -> SafetyVerdict:
-    """Returns the verdict on a kernel's bounds."""
+    body: str, buffers: dict[str, str], conditions: tuple[str, ...] = (), parameters: str = VECTORS, block: tuple[int, ...] = (),
+    properties: tuple[str, ...] = ("out-of-bounds",),
+) -> SafetyVerdict:  # fmt: skip
+    """Returns the verdict on a kernel."""
     code = CodeObject.parse(compile(f'extern "C" __global__ void f({parameters}) {{\n  {body}\n}}\n', "gfx942"))
     sizes = {name: Expression.parse(text) for name, text in buffers.items()}
-    return judge(code, "f", ("out-of-bounds",), Assumptions(sizes, list(map(Expression.parse, conditions)), block))
+    return judge(code, "f", properties, Assumptions(sizes, list(map(Expression.parse, conditions)), block))
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -52,6 +53,15 @@ def test_an_argument_hides_an_extent_of_its_name() -> None:
 
 def test_a_size_that_some_launch_divides_by_0_leaves_the_verdict_open() -> None:
     assert judged_body("y[n] = 1;", {"y": "4*n//m"}).kind == "unknown"
+
+
+def test_what_a_proof_takes_for_granted_is_printed() -> None:
+    """With a second workgroup in y, which the kernel does not ask for, both store to the same bytes."""
+    body = "int i = blockIdx.x * 64 + threadIdx.x; if (i < n) y[i] = 1;"
+    verdict = judged_body(body, {"y": "4*n"}, block=(64,), properties=("race",))
+    assert verdict.kind == "proved"
+    for text in ("extent of 1 in y and z", "2**40 rounds", "48 bits", "stays in its buffer", "lanes of one wave"):
+        assert any(text in line for line in verdict.assumed), text
 
 
 CONTRADICTIONS = {

@@ -49,10 +49,11 @@ def _add_options(parser: ArgumentParser) -> None:
 
 def _candidates(folder: Path, name_of_board: str, m: int, n: int, k: int) -> Iterator[tuple[str, Callable[[], Ranked]]]:
     family = folder.name
-    for table in sorted(folder.glob("*.csv")):
-        for kernel, object_name in _rows(table):
-            path = folder / object_name
-            tile = tiles(path)[kernel]
+    listed = [(table, _rows(table)) for table in sorted(folder.glob("*.csv"))]  # all are refused before one is used
+    for table, rows in listed:
+        known = tiles(table)
+        for kernel, object_name in rows:
+            path, tile = folder / object_name, known[kernel]
             if min(tile.get("tilem", 0), tile.get("tilen", 0)) < 1:
                 raise UsageError(f"{table}: no tile of {kernel}: columns tile_m and tile_n hold numbers above 0")
             if not path.is_file() or (n % tile["tilen"] and family not in UNDIVIDED):
@@ -70,9 +71,12 @@ def _rows(table: Path) -> list[tuple[str, str]]:
     """Returns each kernel of a table and the name of its object. Raises UsageError for another table."""
     try:
         with open(table, newline="") as file:
-            return [(entry["knl_name"], entry["co_name"]) for entry in csv.DictReader(file)]
+            found = [(entry["knl_name"], entry["co_name"]) for entry in csv.DictReader(file)]
     except (KeyError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{table}: not a table of AITER's kernels, with columns knl_name and co_name: {error}") from None
+    if not all(kernel and name for kernel, name in found):
+        raise UsageError(f"{table}: not a table of AITER's kernels: a row without knl_name or co_name")
+    return found
 
 
 def _timed(name: str, call: ShippedLaunch) -> Ranked:

@@ -78,7 +78,8 @@ def rank(title: str, candidates: Iterable[tuple[str, Callable[[], Ranked]]]) -> 
             try:
                 found.append(timed())
             except (SimError, OSError) as error:
-                found.append(Ranked(name, float("inf"), " ".join(str(error).split())))
+                reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+                found.append(Ranked(name, float("inf"), " ".join(reason.split())))
             done()
     return Ranking(title, sorted(found, key=lambda row: row.seconds), time.perf_counter() - begun)
 

@@ -87,7 +87,7 @@ def call_of(row: Measurement, checkout: Path) -> ShippedLaunch:
 
 @cache
 def tiles(path: Path) -> dict[str, dict[str, int]]:
-    """Reads tile_m, tile_n and flags by kernel name, from the tables in a code object's folder."""
+    """Reads tile_m, tile_n and flags by kernel name, from the tables in the folder of a code object or a table."""
     found = {}
     for table in path.parent.glob("*.csv"):
         with open(table, newline="") as file:

@@ -107,7 +107,7 @@ def _rank(what: str, rest: list[str], wanted: Namespace) -> int:
     elif objects.is_aiter(what):
         found = objects.rank_objects(what, rest)
     elif what.endswith(".txt"):
-        found = launches.rank_launches(what)
+        found = launches.rank_launches(what, rest)
     else:
         raise UsageError(f"--rank {what}: give an operator, a script, a .txt file of launches or a folder of AITER's objects")
     if wanted.json:

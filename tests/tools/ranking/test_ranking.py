@@ -77,7 +77,10 @@ def test_launches_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     listed.write_text(f"{' '.join(GEMM)}  # ours\nsoftmax --rows 8 -n 64 --target mi300x\nnone.co --grid 4\n")
     assert main(["time", "--rank", str(listed)]) == 1
     said = capsys.readouterr().out
-    assert "3 launches" in said and said.index("softmax") < said.index("gemm") and "Not timed: none.co" in said
+    assert "3 launches" in said and said.index("softmax") < said.index("gemm")
+    assert "Not timed: none.co --grid 4: none.co: No such file" in said
+    assert main(["time", "--rank", str(listed), "--dtype", "f16"]) == 2
+    assert "each line of" in capsys.readouterr().err
 
 
 def test_objects_of_a_table(tmp_path: Path) -> None:
@@ -101,6 +104,20 @@ def test_other_tables_are_refused(text: str, tmp_path: Path, capsys: pytest.Capt
     (folder / "t.csv").write_text(text)
     assert main(["time", "--rank", str(folder), "-m", "64", "-n", "64", "-k", "256"]) == 2
     assert "t.csv: n" in capsys.readouterr().err
+
+
+def test_a_table_may_name_objects_elsewhere_and_all_tables_are_read_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "f4gemm"
+    folder.mkdir()
+    (folder / "a.csv").write_text("tile_M,tile_N,knl_name,co_name\n64,64,a,../other/a.co\n")
+    words = ["time", "--rank", str(folder), "-m", "64", "-n", "64", "-k", "256"]
+    assert main(words) == 2
+    assert "no kernel of it" in capsys.readouterr().err
+    (folder / "b.csv").write_text("tile_M,knl_name,co_name\n64\n")
+    assert main(words) == 2
+    assert "b.csv: not a table" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")

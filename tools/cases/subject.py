@@ -119,8 +119,8 @@ def subjects(verb: str, what: str, rest: list[str], compares: bool = True, ring:
 
 def launch_options(verb: str, what: str, rest: list[str]) -> Namespace:
     """Parses `FILE|OP ...` with the options of `exec` and `run`. Raises UsageError."""
-    inner = Parser(prog=f"simgpu {verb} {what}")
     operator = names_operator(what)
+    inner = Parser(prog=f"simgpu {verb}" if operator else f"simgpu {verb} {what}")
     if operator:
         add_operator_options(inner, more=partial(_run_options, verb), kernels=True)
     else:

@@ -10,7 +10,7 @@ import numpy as np
 from simgpu.engine.demand import Demand
 from simgpu.engine.launch import Launch
 from simgpu.timing.code import CodeColumns
-from simgpu.timing.trace import COUNT, FIRST, Trace
+from simgpu.timing.trace import Trace
 
 
 def demand_of_launch(launch: Launch) -> Demand:
@@ -31,10 +31,4 @@ def _lines_of(code: CodeColumns, traces: Sequence[Trace], numbers: frozenset[int
     """Returns the lines that instructions access."""
     named = np.zeros(len(code.unit), bool)
     named[list(numbers)] = True
-    found = [np.empty(0, np.uint32)]
-    for trace in traces:
-        rows = trace.accesses[named[trace.steps[code.accesses[trace.steps]]]]
-        counts = rows[:, COUNT]
-        starts = np.repeat(rows[:, FIRST] - np.cumsum(counts) + counts, counts)
-        found.append(trace.lines[starts + np.arange(len(starts))])
-    return np.unique(np.concatenate(found))
+    return np.unique(np.concatenate([np.empty(0, np.uint32), *(trace.lines_of(code, named) for trace in traces)]))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simgpu.timing.code import ATOMIC, CodeColumns
-from simgpu.timing.trace import COUNT, FIRST, Trace
+from simgpu.timing.trace import Trace
 
 
 def atomics_on_a_line(code: CodeColumns, traces: Sequence[Trace], groups: int) -> float:
@@ -17,14 +17,9 @@ def atomics_on_a_line(code: CodeColumns, traces: Sequence[Trace], groups: int) -
     """
     if not (code.flags & ATOMIC).any():
         return 0.0
-    lines, weights = [np.empty(0, np.uint32)], [np.empty(0)]
     known = {trace.group: trace for trace in traces}
-    for trace in known.values():
-        rows = trace.accesses[code.flags[trace.steps[code.accesses[trace.steps]]] & ATOMIC != 0]
-        counts = rows[:, COUNT]
-        starts = np.repeat(rows[:, FIRST] - np.cumsum(counts) + counts, counts)
-        lines.append(trace.lines[starts + np.arange(len(starts))])
-        weights.append(np.full(len(starts), trace.stretch))
+    lines = [np.empty(0, np.uint32), *(trace.lines_of(code, code.flags & ATOMIC != 0) for trace in known.values())]
+    weights = [np.empty(0), *(np.full(len(asked), trace.stretch) for asked, trace in zip(lines[1:], known.values(), strict=True))]
     numbers, where = np.unique(np.concatenate(lines), return_inverse=True)
     if not len(numbers):
         return 0.0

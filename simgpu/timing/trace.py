@@ -39,6 +39,13 @@ class Trace:
     def __len__(self) -> int:
         return len(self.steps)
 
+    def lines_of(self, code: CodeColumns, chosen: np.ndarray) -> np.ndarray:
+        """Returns the lines that accesses by some instructions request, in their order. chosen: True for these, by number."""
+        rows = self.accesses[chosen[self.steps[code.accesses[self.steps]]]]
+        counts = rows[:, COUNT]
+        starts = np.repeat(rows[:, FIRST] - np.cumsum(counts) + counts, counts)
+        return self.lines[starts + np.arange(len(starts))]
+
 
 def trace_of(
     code: CodeColumns, streams: Sequence[np.ndarray], entry: int, complete: bool, group: int, stretch: float = 1.0

@@ -152,8 +152,9 @@ def _run_safety(options: Namespace, properties: list[str]) -> int:
     from simgpu.proof.safety.judge import judge
     from simgpu.proof.safety.sizes import BadAssumption
 
-    if options.other:
-        raise UsageError(f"{options.other}: --no-out-of-bounds and --no-race are about one file")
+    given = options.other or options.other_kernel or options.other_options
+    if given:
+        raise UsageError(f"{given}: --no-out-of-bounds and --no-race are about one kernel")
     code = read_code_object(options.file, options.target, shlex.split(options.options))
     name = kernel_named(code.kernels, options.kernel)
     title = code.kernels[name].title

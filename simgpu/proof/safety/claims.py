@@ -80,6 +80,9 @@ class Claims:
         lds = info.group_segment_size + self.launches.assumptions.dynamic_lds
         size = lds if access.address.space == LDS else info.descriptor.private_segment_size
         beyond = z3.UGT(z3.ZeroExt(8, access.address.at()) + access.size, size)
+        if z3.is_false(z3.simplify(beyond)):  # a fixed place, as most of private memory
+            self.proved += 1
+            return
         doubt = Doubt(OUT_OF_BOUNDS, (access,), (access.guard, beyond))
         yield from self._unless_proved(doubt, self.facts, lambda integers: [integers.condition(beyond)], Memo)
 

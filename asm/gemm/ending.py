@@ -78,7 +78,7 @@ class Ending:
         if self.split:
             k.s_mul_i32(matrix, place.batch, arguments["parts"])
             k.s_add_u32(matrix, matrix, place.part, note="number of the partial product")
-        bias, scales = self._bias(), self._scales()
+        bias, scales, leaf = self._bias(), self._scales(), self._leaf()  # at the product's first column
         left = place.n0
         if gated:
             k.s_lshr_b32(left, left, 1, note="first column of C")
@@ -111,7 +111,7 @@ class Ending:
         elements.prepare()
         return StoreInputs(
             resource, row, column, offset, stride, place.m_left, place.n_left, epilogue, elements, gated,
-            self.compute != problem.accumulator, bias, residual, scales, self._leaf(),
+            self.compute != problem.accumulator, bias, residual, scales, leaf,
         )  # fmt: skip
 
     def _leaf(self) -> ResultLeaf | None:

@@ -47,15 +47,19 @@ class LayerNormGemm(FusedGemm):
 
 @dataclass(frozen=True)
 class SquaredRelu(FusedGemm):
-    """No sums: only the map."""
+    """No sums: a map, and a factor of each column."""
 
     name = "squared_relu"
+    columns = ("gain",)
 
     def multiplied(self, a: Value) -> Value:  # type: ignore[override]
         return maximum(a, 0) * maximum(a, 0)
 
-    def reference(self, a: Any, b: Any) -> Any:  # type: ignore[override]
-        return np.maximum(a, 0) ** 2 @ b
+    def result(self, product: Value, gain: Value) -> Value:  # type: ignore[override]
+        return product * gain
+
+    def reference(self, a: Any, b: Any, gain: Any) -> Any:  # type: ignore[override]
+        return np.maximum(a, 0) ** 2 @ b * gain
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,7 @@ ROWS = [
     pytest.param(RmsNormGemm(33, 66, 67, "f32", eps=0.5), "mi100", marks=pytest.mark.exhaustive),
     (RmsNormGemm(33, 34, 261, "bf16", activation="swiglu", dtype_c="fp8"), "mi355x"),
     (LayerNormGemm(34, 33, 205, "bf16", trans_b=True), "mi300x"),
-    (SquaredRelu(31, 40, 66, "f32", bias=True), "mi100"),
+    (SquaredRelu(31, 40, 66, "f32", bias=True, activation="swiglu"), "mi100"),
     (Everything(33, 34, 129, "f16"), "mi355x"),
     (AddNormGemm(34, 33, 203, "bf16", lda=207, trans_b=True), "mi355x"),
     pytest.param(SwigluGemm(33, 40, 5, "f16"), "mi300x", marks=pytest.mark.exhaustive),

@@ -107,7 +107,7 @@ def test_names_of_the_latest_sources_are_kept(
     made = [edit() for _ in range(4)]
     for number, compiler in enumerate(made):
         compiler.named_source("test", returns(number))
-    assert len(list((folder / "handler-names").iterdir())) == 1
+    assert len(list((folder / "handler-names").glob("[!.]*"))) == 1
     for number, compiler in enumerate(made):
         monkeypatch.setattr(jit, "source_digest", lambda digest=compiler._sources: digest)
         assert jit.Compiler()._known_name("test") == (compiler.name("test") if number else None)
@@ -116,7 +116,7 @@ def test_names_of_the_latest_sources_are_kept(
 def test_a_name_that_is_no_name_is_found_anew(folder: Path) -> None:
     compiler = jit.Compiler()
     compiler.address_of_source("test", returns(4))
-    (kept,) = [path.name for path in (folder / "handler-names").iterdir()]
+    (kept,) = [path.name for path in (folder / "handler-names").glob("[!.]*")]
     digest = compiler._sources.encode()
     for content in (b"", b"\xff" * 33, digest, digest + b" ../../etc/passwd", digest + b" h" + b"0" * 32):
         compiler._kept_names.store(kept, content)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.checks.path_trace.tally import LINE_SHIFT
-from simgpu.checks.performance import lost_clocks, rule_of
+from simgpu.checks.performance import lines_touched, lost_clocks, rule_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import load32, part, records
@@ -154,20 +154,7 @@ def find_memory(pattern: Any) -> None:
             served += 1
         least += 1 if served else 0
         active += served
-    count, lines = 0, pattern.lines
-    for lane in range(LANES):
-        if not lanes >> lane & 1:
-            continue
-        for line in range(starts[lane] >> LINE_SHIFT, ((starts[lane] + size - 1) >> LINE_SHIFT) + 1):
-            known = False
-            for at in range(count - 1, -1, -1):
-                if lines[at] == line:
-                    known = True
-                    break
-            if not known:
-                lines[count] = line
-                count += 1
-    pattern.count = count
+    count = pattern.count = lines_touched(starts, lanes, size, LINE_SHIFT, pattern.lines)
     fewest = min(count, (active * size + (1 << LINE_SHIFT) - 1) >> LINE_SHIFT)
     uniform = 0 if several or active < 2 else 1
     pattern.packed = uniform << 31 | clocks << 24 | least << 16 | fewest << 8 | count

@@ -22,6 +22,13 @@ def fences(before: str, after: str) -> tuple[str, ...]:
     return (*RELAXED, *(f"-D{name}={FENCE.format(order, scope)}" for name, order, scope in words if scope != "-"))
 
 
+# clang 22 drops the wait after a write-back if no other access is outstanding (llvm #178316). A flag may then pass the write-back.
+WAITED = (
+    *RELAXED, f'-DBEFORE={FENCE.format("RELEASE", "")};asm volatile("s_waitcnt vmcnt(0)" ::: "memory")',
+    f'-DAFTER={FENCE.format("ACQUIRE", "")}',
+)  # fmt: skip
+
+
 def past_caches(stored: int = 16, loaded: int = 16, data: int = 3) -> tuple[str, ...]:
     """Returns options of all_reduce.hip: buffer accesses with these cache bits, and relaxed flags after a wait. data: memory"""
     words = f"-DSTORED={stored}", f"-DLOADED={loaded}", f"-DDATA={data}"
@@ -112,7 +119,7 @@ def test_buffer_accesses_past_the_caches(target: str) -> None:
 
 
 def test_weak_mode_has_an_l2_for_each_device() -> None:
-    right = run("gfx942", 2, "--weak", "1:6")
+    right = run("gfx942", 2, "--weak", "1:6", options=WAITED)
     assert (right.returncode, right.stderr) == (0, "") and "6 seeds, all with the right result" in right.stdout
     options, *_ = WRONG["an acquire fence of agent scope"]
     wrong = run("gfx942", 2, "--weak", "1:20", options=options)
@@ -121,7 +128,14 @@ def test_weak_mode_has_an_l2_for_each_device() -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
-@pytest.mark.parametrize("name", [*RIGHT, "relaxed flags", "no acquire fence", "a release fence of agent scope"])
+@pytest.mark.parametrize("more", [(), ("-DFLAGS=1",), ("-DDATA=3",)])
+def test_right_programs_in_weak_mode_with_several_devices(more: tuple[str, ...], target: str) -> None:
+    assert run(target, 2, "--weak", "1:60", options=WAITED + more).returncode == 0
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("name", ["relaxed flags", "no acquire fence", "a release fence of agent scope"])
 def test_weak_mode_with_several_devices(name: str, target: str) -> None:
-    options, *_ = WRONG.get(name, (RIGHT.get(name, ()),))
-    assert run(target, 2, "--weak", "1:60", options=options).returncode == (name in WRONG)
+    options, *_ = WRONG[name]
+    assert run(target, 2, "--weak", "1:60", options=options).returncode == 1

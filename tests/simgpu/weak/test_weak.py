@@ -123,6 +123,29 @@ def passed_on(target: str, seeds: Iterable[int], **changes: str) -> set[int]:
     return found
 
 
+COPY = """
+s_load_dwordx4 s[4:7], s[0:1], 0x0
+v_lshlrev_b32 v0, 2, v0
+s_lshl_b32 s8, s2, 10
+v_add_u32 v0, s8, v0
+s_waitcnt lgkmcnt(0)
+global_load_dword v1, v0, s[4:5]
+s_waitcnt vmcnt(0)
+global_store_dword v0, v1, s[6:7]
+"""
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
+def test_each_wave_has_late_loads_of_its_own(target: str) -> None:
+    """A wave that pauses between its load and its wait loads from its own addresses, whatever others do meanwhile."""
+    values, gpu = np.arange(1024, dtype="u4") + 7, simgpu.Device(target, weak=0)
+    kernel = gpu.load(assemble(target, KernelText("copy", COPY, ("buffer", "buffer"))))["copy"]
+    for gpu.weak in range(40):
+        copied = gpu.zeros(values.size, np.uint32)
+        kernel.launch(grid=4, block=256, args=[gpu.upload(values), copied])
+        assert np.array_equal(copied.download(), values), gpu.weak
+
+
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
 def test_each_instruction_of_a_release_and_an_acquire_is_needed(target: str) -> None:
     assert passed_on(target, range(40)) == {1}

@@ -28,7 +28,7 @@ from simgpu.checks.uninitialized import (
     shadow_layout,
     whole_wave,
 )
-from simgpu.checks.uninitialized.flags import STATES, any_undefined, registers_of, undefined_state, wholly_undefined
+from simgpu.checks.uninitialized.flags import SPECIAL, STATES, any_undefined, registers_of, undefined_state, wholly_undefined
 from simgpu.checks.uninitialized.instrument import DryFrame, instrument
 from simgpu.checks.uninitialized.origins import OperandStates
 from simgpu.checks.uninitialized.runtime import UndefinedUse
@@ -246,6 +246,9 @@ def _demand(frame: Frame, event: int, offset: Any, registers: int, lanes: Any = 
 
 def _demand_place(frame: Frame, event: int, place: OperandPlace) -> None:
     """Reports undefined bits of an operand in active lanes."""
+    if place.kind in SPECIAL:
+        _demand_state(frame, event, SPECIAL[place.kind])
+        return
     test = any_undefined(frame, place)
     if test is None:
         return

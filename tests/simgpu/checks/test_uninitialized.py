@@ -81,6 +81,8 @@ CASES = [
          "buffer_load_dword v3, v60, s[20:23], 0 offen", "buffer_load_dword", "s22", (), "address"),
     Case("buffer offset", "s_mov_b64 s[20:21], s[4:5]\ns_mov_b32 s22, 0x1000\ns_mov_b32 s23, 0x20000\n+s_mov_b32 s24, 0\n"
          "buffer_load_dword v3, v60, s[20:23], s24 offen", "buffer_load_dword", "s24", (), "address"),
+    Case("scc as a buffer offset", "s_mov_b64 s[20:21], s[4:5]\ns_mov_b32 s22, 0x1000\ns_mov_b32 s23, 0x20000\n"
+         "+s_cmp_lg_u32 s22, s22\nbuffer_load_dword v3, v60, s[20:23], src_scc offen", "buffer_load_dword", "scc", (), "address"),
     Case("lds address", "+v_mov_b32 v2, 0\nds_write_b32 v2, v60", "ds_write_b32", "v2", ALL, "address",
          options={"group_segment_fixed_size": 256}),
     Case("m0 of a load to lds", "s_mov_b64 s[20:21], s[4:5]\ns_mov_b32 s22, 0x1000\ns_mov_b32 s23, 0x20000\n+s_mov_b32 m0, 0\n"

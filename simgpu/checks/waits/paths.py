@@ -104,7 +104,8 @@ class Paths(Check):
         return entry
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
-        worker.checks["paths"] = TransitionTable(worker, FIRST_SIZE)
+        table = worker.checks["paths"] = TransitionTable(FIRST_SIZE)
+        table.show(worker)
 
     def finish(self, launch: Dispatch, workers: list[Worker]) -> list[Finding]:
         """Returns one finding for each pair of places, counted by how often its transitions were taken."""
@@ -142,7 +143,9 @@ class Paths(Check):
         # A wave that ends has not executed its s_endpgm, and looks the transition up again.
         ahead = retired_before(launch, raw, last if target == END else target)  # a jump is counted already
         taken = FirstPassage(current_wave(worker), last, ahead + (target == END and ahead >= 0))
-        worker.checks["paths"].insert(state, last, target, int(target != END), made, taken)
+        table: TransitionTable = worker.checks["paths"]
+        table.insert(state, last, target, int(target != END), made, taken)
+        table.show(worker)
         if target != END:
             fields[0] = made.following
         Wave.from_buffer(raw.data).status = Status.RUNNING
@@ -174,7 +177,6 @@ class FirstPassage:
 class TransitionTable:
     """Transitions of a worker: an open-addressing table that handlers read, grown by Python."""
 
-    worker: Worker
     size: int
     entries: np.ndarray = field(init=False)
     transitions: list[Transition] = field(default_factory=list)  # by number of an entry
@@ -186,8 +188,11 @@ class TransitionTable:
     def _place(self, size: int) -> None:
         self.size = size
         self.entries = aligned_bytes(size * STRIDE).view(np.int64).reshape(size, FIELDS)
-        self.worker.set_context(TABLE, self.entries.ctypes.data)
-        self.worker.set_context(TABLE_MASK, size - 1)
+
+    def show(self, worker: Worker) -> None:
+        """Tells the worker's handlers where the entries are."""
+        worker.set_context(TABLE, self.entries.ctypes.data)
+        worker.set_context(TABLE_MASK, self.size - 1)
 
     def insert(self, state: int, last: int, target: int, taken: int, made: Transition, wave: FirstPassage) -> None:
         """Adds a transition that was taken `taken_transitions` times so far. wave: the first wave to take it."""

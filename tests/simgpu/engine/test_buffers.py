@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 import simgpu
 from simgpu.debugger.snapshot import trace
+from simgpu.engine.workers.worker import Worker
 from simgpu.hardware.errors import LaunchError
 from tests.support.kernels import loaded_kernel
 
@@ -110,6 +112,31 @@ def test_launches_and_freed_buffers_leave_no_memory_behind(check):
     finally:
         tracemalloc.stop()
     assert growth < 16, "bytes a launch"
+
+
+MODES = {"plain": {}, "checked": {"check": True}, "numerics": {"check": "numerics"}, "weak": {"weak": 1}, "late": {"late": 1}}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_worker_s_memory_ends_with_its_launch(mode, monkeypatch):
+    """Shadow memory of a checked launch is megabytes, so it does not wait for the collector of cycles."""
+    gpu = simgpu.Device("gfx942", **MODES[mode])
+    kernel = loaded_kernel(gpu, STORE, "buffer")
+    workers = []
+    made = Worker.__init__
+
+    def remember(self, *args, **options):
+        workers.append(weakref.ref(self))
+        made(self, *args, **options)
+
+    monkeypatch.setattr(Worker, "__init__", remember)
+    gc.collect()
+    gc.disable()
+    try:
+        kernel.launch(grid=4, block=64, args=[gpu.zeros(64, np.uint32)])
+        assert workers and not any(worker() for worker in workers)
+    finally:
+        gc.enable()
 
 
 def test_a_buffer_remembers_what_it_was_made_for(gpu):

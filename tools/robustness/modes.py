@@ -8,7 +8,8 @@ programs: random LLVM IR, compiled for four waves
 operators: GEMM, convolution, softmax and attention of random shapes, on several workgroups
 
 Each kernel runs plain, on one thread, checked, with numerics, and by the debugger to its last instruction. Operators run in slices
-instead of the debugger. A launch that fails must fail with the same error at the same instruction in each mode. The exit status
+instead of the debugger. Programs and operators also run in weak mode, in late mode and with their waves in another order, by a seed
+that is the kernel's number: they have their waits and no races. A launch that fails must fail with the same error at the same instruction in each mode. The exit status
 is 1 if a kernel differed.
 """
 
@@ -41,6 +42,7 @@ from simgpu.tools.robustness.ir_programs import LANES, program
 DEVICES: dict[str, dict[str, Any]] = {
     "plain": {}, "one thread": {"threads": 1}, "checked": {"check": True}, "numerics": {"check": "numerics"},
 }  # fmt: skip
+SEEDED = ("weak", "late", "schedule")
 SLICES = 3
 
 
@@ -150,6 +152,8 @@ def endings(kind: str, seed: int, number: int) -> dict[str, str]:
     """Returns the end of a kernel's launch in each mode."""
     ready = KINDS[kind](seed, number)
     found = {name: ready(options).launch() for name, options in DEVICES.items()}
+    if kind != "streams":
+        found |= {name: ready({name: number}).launch() for name in SEEDED}
     if kind == "operators":
         found["sliced"] = ready({"threads": 1}).slices()
     else:

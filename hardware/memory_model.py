@@ -11,7 +11,7 @@ through, the L2 of an XCD writes back. A load sees a scope's stores if it cannot
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
@@ -102,6 +102,15 @@ CACHE_OPERATIONS = (
         f"{_OLD}, {_NEW}: scalar memory operations",
     ),
 )  # fmt: skip
+
+
+def cache_bits(modifiers: Mapping[str, object]) -> tuple[str, ...]:
+    """Returns those of an instruction's modifiers, by name, that choose a scope.
+
+    >>> cache_bits({"sc1": True, "nt": True, "offset": 4})
+    ('sc1',)
+    """
+    return tuple(bit for bit in BITS if modifiers.get(bit))
 
 
 def scope_of(target: str, kind: Kind, bits: Iterable[str], split: bool = False) -> Scope:

@@ -36,6 +36,7 @@ from simgpu.engine.positions import finding_at
 from simgpu.engine.workgroup import WAVES, context, number_of, slot_of, waves_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import MESSAGES, ControlKind
+from simgpu.hardware.memory_model import cache_bits
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 SIGNS = (
     ControlKind.CACHE, ControlKind.DCACHE, ControlKind.APPEND, ControlKind.CONSUME, ControlKind.GDS, ControlKind.GWS, *MESSAGES,
 )  # fmt: skip
-COHERENT_BITS = ("glc", "sc0", "sc1")
 READS, WRITES, SIGN = 1, 2, 4
 
 
@@ -115,7 +115,7 @@ class BarrierSlack(Check):
     def access(self, frame: Frame, access: Access) -> None:
         inst = frame.inst
         assert inst is not None
-        marked = any(inst.mods.get(bit) for bit in COHERENT_BITS)
+        marked = bool(cache_bits(inst.mods))
         if access.space == "lds" or (inst.spec.memory is not None and inst.spec.memory.space == "scratch"):
             return
         how = (READS if access.reads else 0) | (WRITES if access.writes else 0) | (SIGN if access.atomic or marked else 0)

@@ -11,14 +11,13 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.alu.control import ENDS
-from simgpu.checks.races.ordering import bits_of
 from simgpu.checks.races.storage import lazy_zeros
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding
 from simgpu.engine.workers.scheduler import WorkerJob, seed_job
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import ControlKind
-from simgpu.hardware.memory_model import L2_ONLY, Scope, cache_operation, lowering, scope_of
+from simgpu.hardware.memory_model import L2_ONLY, Scope, cache_bits, cache_operation, lowering, scope_of
 from simgpu.hardware.timing_rules.waits import awaited_counters
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
@@ -62,7 +61,7 @@ class WeakMemory(Check):
     def plan(self, inst: Instruction, plan: Plan) -> OperandPlace | None:
         """Returns the registers that a load fills, if it may take effect late."""
         memory = inst.spec.memory
-        plan.note(bits_of(inst), _awaits_memory(inst))
+        plan.note(cache_bits(inst.mods), _awaits_memory(inst))
         if memory is None or memory.space not in ("global", "flat", "buffer") or memory.op != "load" or moves_of(inst) != "plain":
             return None
         place: OperandPlace | None = plan.operands.get("vdst")
@@ -80,7 +79,7 @@ class WeakMemory(Check):
         elif inst.spec.control is ControlKind.BARRIER:
             accesses.fix.call(frame.build, frame.wave)
         elif inst.spec.control is ControlKind.CACHE:
-            operation = cache_operation(inst.target, inst.mnemonic, bits_of(inst))
+            operation = cache_operation(inst.target, inst.mnemonic, cache_bits(inst.mods))
             if operation is None:
                 return
             if operation.kind == "write back":
@@ -102,7 +101,7 @@ class WeakMemory(Check):
         inst, place = frame.inst, frame.planned.get(WeakMemory)
         assert inst is not None and inst.spec.memory is not None
         # Outside tgsplit mode, a plain load's scope may be wider. It uses the L1 nevertheless.
-        level = int(scope_of(inst.target, "store" if access.writes else "load", bits_of(inst), split=True))
+        level = int(scope_of(inst.target, "store" if access.writes else "load", cache_bits(inst.mods), split=True))
         base, delta = _spill(frame, access)
         if access.writes:
             accesses.store.call(frame.build, frame.wave, base, delta, access.lanes, access.size, level)

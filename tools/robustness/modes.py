@@ -9,8 +9,8 @@ operators: GEMM, convolution, softmax and attention of random shapes, on several
 
 Each kernel runs plain, on one thread, checked, with numerics, and by the debugger to its last instruction. Operators run in slices
 instead of the debugger. Programs and operators also run in weak mode, in late mode and with their waves in another order, by a seed
-that is the kernel's number: they have their waits and no races. A launch that fails must fail with the same error at the same instruction in each mode. The exit status
-is 1 if a kernel differed.
+that is the kernel's number: they have their waits and no races. A launch that fails must fail with the same error at the same
+instruction in each mode. The exit status is 1 if a kernel differed.
 """
 
 from __future__ import annotations

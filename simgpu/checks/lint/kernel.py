@@ -204,6 +204,9 @@ class FindingList:
         if seen.what == "shared":
             message = f"`{text(seen.earlier.inst)}` may be in flight when other waves use LDS after the barrier: "
             message += f"s_waitcnt {waits} is needed before it" + ("" if seen.sure else ", unless their addresses differ")
+        elif seen.what == "released":
+            message = f"others may see this store before `{text(seen.earlier.inst)}` has written earlier stores back: "
+            message += f"s_waitcnt {waits} is needed before it, which clang leaves out before version 23 (llvm #178316)"
         else:
             message = wait_message(place, seen.what, text(seen.earlier.inst), waits)
         self.add("missing-wait", seen.step, message, seen, error=seen.sure, place=place, needed=needed, rule=seen.what)

@@ -15,6 +15,7 @@ from simgpu.checks.lint.flow import PathAnalysis
 from simgpu.checks.lint.gaps import OperationGap
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.kinds import ControlKind
+from simgpu.hardware.memory_model import Scope, cache_bits, cache_operation, scope_of
 from simgpu.hardware.timing_rules.waits import DS, FLAT, SMEM, VM, held_up
 
 IN_ORDER = {VM.name: 0, DS.name: 1}  # queues whose operations complete in the order of issue
@@ -30,7 +31,9 @@ class UnwaitedAccess:
 
     step: LintStep
     earlier: LintStep  # instruction that issued the operation
-    what: str  # "read" or "overwritten"; for LDS "ended" (the wave ends) or "shared" (other waves use it after a barrier)
+    # "read" or "overwritten"; for LDS "ended" (the wave ends) or "shared" (other waves use it after a barrier); "released" for a
+    # write-back of the L2 that a store may overtake
+    what: str
     registers: int  # registers touched, as bits
     waits: tuple[tuple[str, int], ...]  # counts that complete the operation
     sure: bool = True  # False if unknown addresses decide
@@ -165,6 +168,9 @@ class Waits(PathAnalysis[OutstandingQueues, UnwaitedAccess]):
                 walk.wait(held_up(queue, (walk.given[at] - min(held),)))
         if walk.registers & step.touched:
             self._touch(walk, step, tell)
+        memory = step.inst.spec.memory
+        if memory is not None and memory.op in ("store", "atomic"):
+            self._release(walk, step, tell)
         if effect.control is ControlKind.BARRIER and self.behind:
             self._barrier(walk, step, tell)
         elif effect.control is ControlKind.ENDPGM:
@@ -229,6 +235,13 @@ class Waits(PathAnalysis[OutstandingQueues, UnwaitedAccess]):
             tell(UnwaitedAccess(step, self.steps[pc], "shared", 0, (("lgkmcnt", since),), sure=False))
         walk.lds = {pc: given for pc, given in walk.lds.items() if self.steps[pc].lds != "read"}
 
+    def _release(self, walk: WaitWalk, step: LintStep, tell: Callable[[UnwaitedAccess], None]) -> None:
+        """Reports a write-back of the L2 that is out when others may see a store: they may act on it too early."""
+        hits = [(walk.given[0] - given, pc) for pc, given in walk.queues[0].items() if _writes_back(self.steps[pc])]
+        if hits and _may_release(step):
+            since, pc = min(hits)
+            self._tell(walk, step, self.steps[pc], 0, {"vmcnt": since}, tell, "released")
+
     def _end(self, walk: WaitWalk, step: LintStep, tell: Callable[[UnwaitedAccess], None]) -> None:
         """Reports a load to LDS that is out when the wave ends: the LDS may belong to another workgroup by then."""
         hits = [(walk.given[0] - given, pc) for pc, given in walk.queues[0].items() if self.steps[pc].effect.dma]
@@ -242,10 +255,10 @@ class Waits(PathAnalysis[OutstandingQueues, UnwaitedAccess]):
         at = IN_ORDER.get(queue.name)
         if at is not None:
             walk.given[at] += 1
-            anew = [pc for pc in walk.queues[at] if not self.steps[pc].pending & ~step.pending and not self.steps[pc].effect.dma]
+            anew = [pc for pc in walk.queues[at] if not self.steps[pc].pending & ~step.pending and not _is_kept(self.steps[pc])]
             for pc in anew:
                 del walk.queues[at][pc]
-            if step.pending or effect.dma:
+            if step.pending or _is_kept(step):
                 walk.queues[at][step.pc] = walk.given[at]
             if effect.lds and queue is DS:
                 walk.lds[step.pc] = walk.given[at]
@@ -254,3 +267,24 @@ class Waits(PathAnalysis[OutstandingQueues, UnwaitedAccess]):
         elif queue is FLAT and step.pending:
             walk.flat[step.pc] = BOTH
         walk.registers |= step.pending
+
+
+def _is_kept(step: LintStep) -> bool:
+    """True for an operation whose completion matters although it writes no register."""
+    return step.effect.dma or _writes_back(step)
+
+
+def _writes_back(step: LintStep) -> bool:
+    """True for an instruction that writes the L2 back, so that other XCDs or devices see earlier stores."""
+    if step.control is not ControlKind.CACHE:
+        return False
+    operation = cache_operation(step.inst.target, step.inst.mnemonic, cache_bits(step.inst.mods))
+    return operation is not None and operation.kind == "write back"
+
+
+def _may_release(step: LintStep) -> bool:
+    """True for a store or an atomic that other XCDs or devices may see at once, such as that of a flag."""
+    memory = step.inst.spec.memory
+    if memory is None or memory.space not in ("global", "flat", "buffer", "tbuffer"):
+        return False
+    return scope_of(step.inst.target, "atomic" if memory.op == "atomic" else "store", cache_bits(step.inst.mods)) >= Scope.AGENT

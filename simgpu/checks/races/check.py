@@ -16,7 +16,7 @@ from simgpu.alu.control import ENDS
 from simgpu.checks.races import accesses, barriers, findings, order, pending, uses  # noqa: F401  (registers findings)
 from simgpu.checks.races.expected import expected_loads
 from simgpu.checks.races.lds import carried, shadow
-from simgpu.checks.races.ordering import COHERENT_BITS, bits_of, give_order, model_of, shared_order
+from simgpu.checks.races.ordering import give_order, model_of, shared_order
 from simgpu.checks.races.overlap import OVERLAP, Member, alone_note, join
 from simgpu.checks.races.storage import AREA, Shadow, allocation_shadows, give_back, lazy_zeros, lds_shadow
 from simgpu.engine.check import Check
@@ -213,7 +213,7 @@ def cache_operation(inst: Instruction) -> int | None:
     """
     if inst.spec.control not in (ControlKind.CACHE, ControlKind.DCACHE):
         return None
-    row = memory_model.cache_operation(inst.target, inst.mnemonic, bits_of(inst))
+    row = memory_model.cache_operation(inst.target, inst.mnemonic, memory_model.cache_bits(inst.mods))
     if row is None or row.scope < Scope.WORKGROUP:
         return None
     if row.mnemonic == L2_ONLY:
@@ -230,7 +230,7 @@ def cache_operation(inst: Instruction) -> int | None:
 
 def is_coherent(inst: Instruction) -> bool:
     """True if a load or store bypasses a cache, as atomic loads and stores do."""
-    return any(inst.mods.get(bit) for bit in COHERENT_BITS)
+    return bool(memory_model.cache_bits(inst.mods))
 
 
 def flags_of(inst: Instruction, access: Access) -> int:

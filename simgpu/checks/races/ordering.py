@@ -13,10 +13,8 @@ from simgpu.checks.races.storage import lazy_zeros
 from simgpu.engine.program import Program
 from simgpu.hardware.architectures import BEFORE_GFX942
 from simgpu.hardware.isa.code.flow import INDIRECT
-from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
-from simgpu.hardware.memory_model import BITS as COHERENT_BITS
-from simgpu.hardware.memory_model import Scope, lowering, scope_of
+from simgpu.hardware.memory_model import Scope, cache_bits, lowering, scope_of
 
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
@@ -47,11 +45,6 @@ class SharedOrder(NamedTuple):
     segments: np.ndarray  # i64 for each wave: node of its latest segment
 
 
-def bits_of(inst: Instruction) -> tuple[str, ...]:
-    """Returns the modifiers of an instruction that choose a scope."""
-    return tuple(bit for bit in COHERENT_BITS if inst.mods.get(bit))
-
-
 def model_of(program: Program, entry: int, target: str, split: bool) -> ProgramModel:
     """Returns the model of the code that a wave reaches from record `entry`, cached with the program. split: tgsplit mode"""
     key = "memory model, tgsplit" if split else "memory model", entry
@@ -65,7 +58,7 @@ def model_of(program: Program, entry: int, target: str, split: bool) -> ProgramM
                 synchronises = True
             if memory is None or memory.space not in DEVICE_SPACES:
                 continue
-            bits = bits_of(inst)
+            bits = cache_bits(inst.mods)
             scopes[at] = scope_of(target, memory.op, bits, split)
             if memory.op != "store" and bits:  # an atomic that returns, or a load past a cache
                 synchronises = True

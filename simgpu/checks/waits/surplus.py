@@ -21,6 +21,7 @@ from simgpu.engine.positions import finding_at, location_of
 from simgpu.hardware.architectures import BEFORE_GFX942
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, MESSAGES, ControlKind
+from simgpu.hardware.memory_model import cache_bits
 from simgpu.hardware.timing_rules.clauses import KINDS, LONGEST
 from simgpu.hardware.timing_rules.effect import Effect
 from simgpu.hardware.timing_rules.hazards import clash, reach
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.workers.worker import Worker
 
-COHERENT_BITS = ("glc", "sc0", "sc1")
 CACHE_ENCODINGS = ("mubuf", "smem")  # their instructions without a memory access maintain caches or read clocks
 SIGNALS = (*MESSAGES, ControlKind.TRAP, ControlKind.GWS, ControlKind.GDS)
 # Targets on which atomic stores of agent scope and below are plain stores (LLVM AMDGPUUsage, memory model).
@@ -298,7 +298,7 @@ def _synchronises(inst: Instruction, effect: Effect) -> bool:
     memory = inst.spec.memory
     if memory is None:
         return inst.spec.encoding in CACHE_ENCODINGS or inst.spec.control in SIGNALS
-    return memory.op == "atomic" or any(inst.mods.get(bit) for bit in COHERENT_BITS)
+    return memory.op == "atomic" or bool(cache_bits(inst.mods))
 
 
 class Surplus(Check):

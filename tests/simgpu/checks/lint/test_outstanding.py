@@ -141,3 +141,29 @@ def test_the_end_with_a_load_to_lds_in_flight() -> None:
 def test_one_wait_is_one_finding() -> None:
     many = [SCALAR, "s_load_dwordx4 s[24:27], s[4:5], 0x0", "s_add_u32 s21, s20, s24", "s_add_u32 s22, s25, s26"]
     assert len(linted("gfx90a", many)) == 1
+
+
+BACK = {"gfx90a": ("buffer_wbl2", ""), "gfx942": ("buffer_wbl2 sc1", " sc1"), "gfx950": ("buffer_wbl2 sc0 sc1", " sc0 sc1")}
+DATA = "global_store_dword v60, v60, s[4:5]"
+WAIT = "s_waitcnt vmcnt(0)"
+
+
+@pytest.mark.parametrize("target", BACK)
+@pytest.mark.parametrize("flag", ["global_store_dword v60, v60, s[6:7]", "global_atomic_add v60, v60, s[6:7]"])
+def test_a_flag_that_may_pass_the_write_back_of_its_data(flag: str, target: str) -> None:
+    """LLVM #178316: without a wait, the flag may reach memory first."""
+    back, bits = BACK[target]
+    flag += bits if "store" in flag else ""
+    (finding,) = linted(target, [DATA, WAIT, back, flag])
+    assert (finding.kind, finding.severity, finding.certainty, finding.rule) == ("missing-wait", "error", "every path", "released")
+    assert finding.text.startswith(flag.split()[0]) and finding.other_text == back and f"{WAIT} is needed" in finding.message
+    (finding,) = linted(target, [back, "s_cbranch_scc1 go", WAIT, "go:", flag])
+    assert finding.certainty == "some path"
+    for waiting in ([back, WAIT, flag], [back, "global_load_dword v1, v60, s[4:5]", "s_waitcnt vmcnt(1)", flag, WAIT]):
+        assert linted(target, [DATA, WAIT, *waiting]) == []
+
+
+def test_accesses_that_release_nothing() -> None:
+    for line in (DATA, "global_load_dword v1, v60, s[4:5] sc1", "ds_write_b32 v60, v60", "scratch_store_dword v60, v60, off"):
+        assert linted("gfx942", ["buffer_wbl2 sc1", line, "s_waitcnt vmcnt(0) lgkmcnt(0)"]) == [], line
+    assert linted("gfx942", ["buffer_inv sc1", "global_store_dword v60, v60, s[4:5] sc1"]) == []

@@ -35,6 +35,14 @@ class Splat(ir.Constant):
         return "undef" if self._lane.constant is ir.Undefined else f"splat ({self._lane})"
 
 
+class VolatileLoad(ir.LoadInstr):
+    """A load that LLVM neither splits nor repeats."""
+
+    def descr(self, buf: list[str]) -> None:
+        super().descr(buf)
+        buf[-1] = buf[-1].replace("load", "load volatile", 1)
+
+
 def constant(type_: ir.Type, value: float) -> ir.Constant:
     """Returns the number as a constant of the type, in every lane of a vector."""
     return Splat(type_, ir.Constant(type_.element, value)) if isinstance(type_, ir.VectorType) else ir.Constant(type_, value)
@@ -185,6 +193,13 @@ class IrValue:
     def load(self, type_: ir.Type, align: int = 4) -> IrValue:
         """Loads the value at the pointer."""
         return self.build.load(self, align=align, typ=type_)
+
+    def load_at_once(self, type_: ir.Type, align: int = 4) -> IrValue:
+        """Loads the value with one instruction of the host, in case another thread is storing it. It has up to 16 bytes."""
+        load = VolatileLoad(self.build.block, self.ir, typ=type_)
+        load.align = align
+        self.build._insert(load)
+        return IrValue(self.build, load)
 
     def store(self, value: Any, align: int = 4) -> None:
         """Stores a value at the pointer."""

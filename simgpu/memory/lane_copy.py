@@ -262,16 +262,21 @@ class LaneCopy:
         each_group(self.frame, rows)
 
     def _copy_one(self, lane: IrValue, host_of: Callable[[Any], IrValue]) -> None:
-        """Copies one lane's bytes."""
+        """Copies one lane's bytes. 8 and 16 bytes are copied at once: kernels store a value and its flag in one word."""
         stage, place = staging(self.frame), host_of(self._address(lane * 8))
         if self.to_memory or self.lane_bytes <= 4:
             mine = stage.at(lane * self.lane_bytes)
             source, target = (mine, place) if self.to_memory else (place, mine)
             copy_bytes(source, target, self.lane_bytes)
             return
-        column = stage.at(lane * 4)
-        for part in range(self.lane_bytes // 4):
-            copy_bytes(place.at(4 * part), column.at(part * ROW), 4)
+        column, count = stage.at(lane * 4), self.lane_bytes // 4
+        if count == 3:
+            dwords = [place.at(4 * part).load(I32, align=1) for part in range(count)]
+        else:
+            whole = place.load_at_once(I64 if count == 2 else ir.VectorType(I32, 4), align=1)
+            dwords = [whole.trunc(I32), (whole >> 32).trunc(I32)] if count == 2 else [whole[part] for part in range(count)]
+        for part, dword in enumerate(dwords):
+            column.at(part * ROW).store(dword)
 
     def _all(self, places: Places) -> None:
         """Copies all 64 lanes at any addresses, without a loop over a mask."""
@@ -301,7 +306,7 @@ class LaneCopy:
 
 def load_pairs(places: list[IrValue]) -> list[IrValue]:
     """Loads two dwords from each of 16 places, as two <16 x i32>."""
-    first, second = join_vectors([place.load(ir.VectorType(I32, 2), align=1) for place in places], 16)
+    first, second = join_vectors([place.load_at_once(ir.VectorType(I32, 2), align=1) for place in places], 16)
     return [first.shuffle([2 * lane + part for lane in range(16)], second) for part in (0, 1)]
 
 
@@ -311,7 +316,7 @@ def load_transposed(places: list[IrValue]) -> list[IrValue]:
     Quarter q of vector j holds place 4·q + j, so a 4 x 4 transpose within the quarters leaves the places in order.
     """
     quad = ir.VectorType(I32, 4)
-    vectors = [join_vectors([places[4 * q + j].load(quad, align=1) for q in range(4)], 16)[0] for j in range(4)]
+    vectors = [join_vectors([places[4 * q + j].load_at_once(quad, align=1) for q in range(4)], 16)[0] for j in range(4)]
 
     def mix(a: IrValue, b: IrValue, pattern: tuple[int, int, int, int]) -> IrValue:
         return a.shuffle([4 * q + p if p < 4 else 16 + 4 * q + p - 4 for q in range(4) for p in pattern], b)

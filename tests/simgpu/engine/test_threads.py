@@ -7,7 +7,7 @@ import pytest
 
 import simgpu
 from tests.support.host_kernels import OPERATORS, operator
-from tests.support.kernels import KernelText, assemble
+from tests.support.kernels import KernelText, assemble, loaded_kernel
 
 THREADS = (2, 3, 5)
 
@@ -155,3 +155,47 @@ def test_the_lock_lets_every_workgroup_in_once() -> None:
     for threads in (1, 3):
         tickets = np.frombuffer(run("spin lock", threads), np.uint32)[64:104]
         assert sorted(tickets.tolist()) == list(range(40))
+
+
+@pytest.mark.parametrize("lanes", ["1", "0xff", "-1"])
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_lane_s_load_of_two_or_four_dwords_sees_one_store(count, lanes):
+    """Workgroup 0 stores (i, i) or (i, i, i, i). Workgroup 1 loads it into some lanes and counts those whose first and last dwords
+    differ: look-back scans pack a value and its flag so."""
+    gpu = simgpu.Device("gfx90a", threads=2)
+    last = 7 + count
+    lines = f"""
+    s_load_dwordx2 s[8:9], s[0:1], 0x0
+    v_mov_b32 v1, 0
+    v_mov_b32 v2, 0
+    s_mov_b32 s10, 20000
+    s_mov_b64 exec, {lanes}
+    s_waitcnt lgkmcnt(0)
+    s_cmp_lg_u32 s2, 0
+    s_cbranch_scc1 look
+    s_mov_b64 exec, 1
+    put:
+    v_mov_b32 v8, s10
+    v_mov_b32 v9, s10
+    v_mov_b32 v10, s10
+    v_mov_b32 v11, s10
+    global_store_dwordx{count} v1, v[8:{last}], s[8:9]
+    s_sub_u32 s10, s10, 1
+    s_cmp_lg_u32 s10, 0
+    s_cbranch_scc1 put
+    s_endpgm
+    look:
+    global_load_dwordx{count} v[8:{last}], v1, s[8:9] glc
+    s_waitcnt vmcnt(0)
+    v_cmp_ne_u32 vcc, v8, v{last}
+    v_addc_co_u32 v2, vcc, 0, v2, vcc
+    s_sub_u32 s10, s10, 1
+    s_cmp_lg_u32 s10, 0
+    s_cbranch_scc1 look
+    global_atomic_add v1, v2, s[8:9] offset:16
+    """
+    k = loaded_kernel(gpu, lines, "buffer")
+    memory = gpu.upload(np.zeros(8, np.uint32))
+    for _ in range(5):
+        k.launch(grid=2, args=[memory])
+    assert memory.download(np.uint32)[4] == 0

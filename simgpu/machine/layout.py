@@ -53,6 +53,7 @@ FAULT_ADDRESS = _wave.add("fault_address", c_uint64)
 FAULT_LANE = _wave.add("fault_lane", c_int32)
 FAULT_KIND = _wave.add("fault_kind", c_int32)  # (Fault)
 HW_ID = _wave.add("hw_id", c_uint32)  # index of the wave in its worker, also for s_getreg
+FINGERPRINTS = _wave.add("fingerprints", c_uint64 * 2)  # of its scalar and vector registers as a slice ended (`scheduler_loop`)
 WAVE_CHECKS = range(624, 1024, 40)  # fields of checks, 0 when the wave begins (`engine.workers.fields`)
 ADDRESSES = 1024  # 64 lanes x 8 bytes: a memory handler's addresses
 STREAMS = ADDRESSES + 8 * LANES  # u64 each: address at which a load last began (`whole_wave.direct_global`)

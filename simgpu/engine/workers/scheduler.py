@@ -89,6 +89,8 @@ class Slot(ctypes.Structure):
         ("group", c_int64 * 3),  # the workgroup's id
         ("used", c_int64),  # record steps of finished slices in this turn
         ("met", c_int64),  # 1 if its waves passed a barrier in this turn
+        ("polls", c_int64),  # 1 if the last slices of its waves left their registers as the slices before had
+        ("haste", c_int64),  # the workgroup's turns and slices have a 2^haste-th of their usual length
     )
 
 
@@ -105,6 +107,7 @@ EMPTY, BUSY = 0, 1
 TURN = 4 * layout.SLICE  # record steps of all its waves after which a workgroup lets others run
 # Turns with barriers after which another workgroup becomes resident; a tile with 4096 steps of k takes three turns.
 PATIENCE = 16
+MOST_HASTE = 8  # of a workgroup that polls
 FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)
 
 

@@ -21,6 +21,7 @@ from simgpu.engine.workers.scheduler import (
     FINISHED,
     IDLE,
     LIMIT,
+    MOST_HASTE,
     NEED_PYTHON,
     PACKED_XY,
     PATIENCE,
@@ -141,6 +142,7 @@ def open_group(job: Any, slots: Any, number: int) -> None:
     slot.left = waves
     slot.waiting = 0
     slot.met = 0
+    job.turn = layout.SLICE >> slot.haste
     clear(job.lds + number * job.lds_stride, job.lds_stride)
     for index in range(waves):
         start_wave(job, slot, number, index, items)
@@ -189,15 +191,36 @@ def run_piece(job: Any, wave: int, state: Any) -> int:
 
 
 @part
+def has_fingerprint(state: Any, number: int, start: int, size: int, found: int) -> bool:
+    """Returns whether a wave's fingerprint was that of `size` bytes, which it is from now on. found: the first term."""
+    for at in range(0, size, 8):
+        found += load64(start + at) * (at | 1)
+    before = state.fingerprints[number]
+    state.fingerprints[number] = found
+    return found == before
+
+
+@part
+def is_unchanged(job: Any, wave: int, state: Any) -> bool:
+    """Returns whether a wave has the registers that it had when its slice was last over: a loop that polls memory does."""
+    if not has_fingerprint(state, 0, wave, layout.STATUS, state.resume):
+        return False
+    return has_fingerprint(state, 1, wave + layout.VGPR, job.vgprs * layout.ROW, 0)
+
+
+@part
 def run_group(job: Any, slots: Any, number: int) -> int:
     """Runs each runnable wave of a workgroup for a slice, from wave `job.wave` on. Returns FINISHED, or the status of a return
     to Python."""
     slot = slots[number]
+    slice_steps = layout.SLICE >> slot.haste
     before = job.clock if job.turn >= 0 else -1  # a turn that is over: one of its waves has just run
     first = job.wave_memory + number * job.waves * job.wave_bytes
+    if job.wave == 0:
+        slot.polls = 1
     while True:
         if job.turn < 0:  # here and not at its end: a caller that returned in between continues with the next wave
-            job.turn = layout.SLICE
+            job.turn = slice_steps
             job.wave += 1
         if job.wave >= slot.waves:
             break
@@ -208,16 +231,21 @@ def run_group(job: Any, slots: Any, number: int) -> int:
             status = run_piece(job, wave, state)
             if status == Status.ENDED:
                 slot.left -= 1
+                slot.polls = 0
             elif status == Status.BARRIER:
                 slot.waiting += 1
-                slot.used += layout.SLICE - job.turn
+                slot.polls = 0
+                slot.used += slice_steps - job.turn
                 job.turn = -1
             elif status == Status.YIELD:
                 if job.turn < 0:
-                    slot.used += layout.SLICE
+                    slot.used += slice_steps
+                    if job.taken == 1 or not is_unchanged(job, wave, state):
+                        slot.polls = 0
             elif status == Status.WAITS:
                 state.status = Status.RUNNING
-                slot.used += layout.SLICE - job.turn
+                slot.polls = 0
+                slot.used += slice_steps - job.turn
                 job.turn = -1
             else:
                 return NEED_PYTHON
@@ -232,7 +260,7 @@ def run_group(job: Any, slots: Any, number: int) -> int:
         if job.pause < 0:
             return PAUSED
     job.wave = 0
-    if job.clock == before:
+    if job.clock == before or slot.polls:
         slot.used = TURN  # all its waves wait for other workgroups
     if slot.left == 0:
         slot.state = EMPTY
@@ -244,14 +272,16 @@ def run_group(job: Any, slots: Any, number: int) -> int:
 def end_turn(job: Any, slot: Any) -> None:
     """Ends a workgroup's turn, and counts the turns since a slot was opened or a workgroup ended.
 
-    Without a barrier in the turn, the count becomes PATIENCE at once: the workgroup may wait for one that has not begun.
+    The next turn of a workgroup that polls is short: many such workgroups would take the time of the one that they wait for. A
+    long turn without a barrier makes the count PATIENCE at once: the workgroup may wait for one that has not begun.
     """
     if slot.state == EMPTY:
         job.turns = 0
-    elif slot.met:
+    elif slot.met or slot.haste:
         job.turns += 1
     else:
         job.turns = PATIENCE
+    slot.haste = MOST_HASTE if slot.polls else max(slot.haste - 2, 0)
     slot.used = 0
     slot.met = 0
 
@@ -269,7 +299,7 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
         number = job.current
         if slots[number].state == EMPTY and not job.exhausted:
             open_group(job, slots, number)
-        while slots[number].state == BUSY and slots[number].used < TURN:
+        while slots[number].state == BUSY and slots[number].used < TURN >> slots[number].haste:
             status = run_group(job, slots, number)
             if status != FINISHED:
                 return status
@@ -289,3 +319,4 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
             if not job.active:
                 return IDLE
             job.active = 0
+        job.turn = layout.SLICE >> slots[job.current].haste

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.hardware.rates.clocks import clock_line
+from simgpu.hardware.rates.clocks import clock_falls, clock_line
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, SustainedRates
 
 _PASSES = 2  # iterations of the fixed point of clock and memory's load
@@ -74,6 +74,8 @@ class KernelCost:
     near: Any = 0.0  # fraction of these loads that hit L2
     # Clocks of a step in which a wave uses no unit that serves one wave at a time, and clocks in which it does.
     alone: tuple[Any, Any] = (0.0, 0.0)
+    # Clocks a step of VALU, and of LDS beyond a product's (`clocks.LDS_OF_PRODUCTS`): they lower the engine's clock.
+    drawn: tuple[Any, Any] = (0.0, 0.0)
 
     def with_prefetch(self, ahead: int) -> KernelCost:
         """Returns the kernel with each `ahead` steps as one, so that their loads are waited for once."""
@@ -91,14 +93,15 @@ class KernelCost:
         cus, whole = chip.num_cus, largest(1, self.workgroups // chip.num_cus)
         active, rest = minimum(self.workgroups, cus), self.workgroups % cus
         idle, full = clock_line(chip, self.element)
+        falls = [(idle - full, self.matrix), *zip(clock_falls(chip), self.drawn, strict=True)]
         dispatch = largest(1 / row.groups_per_clock, self.waves / row.waves_per_clock) / chip.xcds
         mhz, load = chip.clock_mhz * 1.0, 0.0
         for _ in range(_PASSES):
             alone = reduce(largest, _ClockedLaunch(self, mhz, load).cycles(whole, active).values()) + dispatch * active
-            duty = whole * self.steps * self.matrix / alone
+            steps = whole * self.steps / alone
             moved = (self.hbm_bytes + self.written_bytes) * whole * active / self.workgroups
             load = (load + minimum(_MOST_LOAD, moved * 1e6 * mhz / (alone * self.rates.hbm))) / 2
-            mhz = idle - (idle - full) * minimum(1.0, duty) * active / cus
+            mhz = idle - sum(fall * minimum(1.0, steps * clocks) for fall, clocks in falls) * active / cus
         at = _ClockedLaunch(self, mhz, load)
         found = at.cycles(whole, active)
         more = (self.workgroups > cus) & (rest > 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.rates.clocks import element
+from simgpu.hardware.rates.clocks import LDS_OF_PRODUCTS, element
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, sustained_rates
 from simgpu.operators.attention import registers as chained
 from simgpu.operators.attention import shared_registers as shared
@@ -98,6 +98,7 @@ def attention_cost(
         element=element(f"x_{p.dtype}"),
         matrix=clocks["matrix"],
         units=max(clocks[unit] for unit in ("LDS", "cache", "VALU")),
+        drawn=(clocks["VALU"], max(0.0, clocks["LDS"] - LDS_OF_PRODUCTS * clocks["matrix"])),
         bare=LDS_CLOCKS,
         # Within a wave's own step, products and softmax wait for each other. Eight waves that share K and V fill each
         # other's gaps.

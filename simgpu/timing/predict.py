@@ -12,7 +12,7 @@ import numpy as np
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.hardware.rates.clocks import Clock, element, sustained_clock
+from simgpu.hardware.rates.clocks import Busy, Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing import state
@@ -136,8 +136,7 @@ def predict(
         now, before = [replace(gpu, mhz=clock.mhz, load=load) for gpu in gpus], clock.mhz
         gpu, result = max(((gpu, gpu.steady(events)) for gpu in now), key=lambda pair: pair[1].clocks)
         if mhz is None:
-            duty = result.tally[state.Tally.MATRIX_CLOCKS] / max(1, result.clocks * chip.simds_per_cu)
-            held = sustained_clock(chip, float(duty), gpu.sharing / chip.num_cus, dtype)
+            held = sustained_clock(chip, _busy(result, chip), gpu.sharing / chip.num_cus, dtype)
             clock = held if on.clock else replace(held, mhz=chip.clock_mhz)
         return (gpu, result), gpu.load_of(result), abs(clock.mhz / before - 1)
 
@@ -265,14 +264,20 @@ def _matrix_type(sampled: SampledLaunch) -> str:
     return element(inst.mnemonic, [int(inst.mods.get(name, 0)) for name in ("cbsz", "blgp")])
 
 
+def _busy(result: state.CuResult, chip: HardwareDescriptor) -> Busy:
+    clocks, tally = max(1, result.clocks), result.tally
+    matrix, valu = (float(tally[each]) / chip.simds_per_cu for each in (state.Tally.MATRIX_CLOCKS, state.Tally.VALU_CLOCKS))
+    return Busy(matrix / clocks, valu / clocks, float(tally[state.Tally.LDS_CLOCKS]) / clocks)
+
+
 def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, active: float) -> dict[str, float]:
     """Returns the fractions of their peaks that the units of a CU, and L2 and HBM for `active` CUs, reach."""
     clocks, tally = max(1, result.clocks), result.tally
-    hbm = chip.hbm_bandwidth_tb * 1e6 / mhz
+    busy, hbm = _busy(result, chip), chip.hbm_bandwidth_tb * 1e6 / mhz
     made = {
-        "matrix": tally[state.Tally.MATRIX_CLOCKS] / (clocks * chip.simds_per_cu),
-        "VALU": tally[state.Tally.VALU_CLOCKS] / (clocks * chip.simds_per_cu),
-        "LDS": tally[state.Tally.LDS_CLOCKS] / clocks,
+        "matrix": busy.matrix,
+        "VALU": busy.valu,
+        "LDS": busy.lds,
         "vector cache": tally[state.Tally.VMEM_CLOCKS] / clocks,
         "L2": tally[state.Tally.L2_BYTES] / clocks * active / chip.l2_bytes_per_clock,
         "HBM": tally[state.Tally.HBM_BYTES] / clocks * active / hbm,

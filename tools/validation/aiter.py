@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SLOT = 16  # bytes of an argument
 BLOCK = 256
+WIDTH = 128  # columns of a head in attention
 BOARDS = {"256 CU": "mi355x", "80 CU": "mi308x", "304 CU": "mi300x"}
 
 
@@ -151,31 +152,52 @@ def _fp8(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int
 FAMILIES: dict[str, Callable[..., ShippedLaunch]] = {"bf16gemm": _bf16, "f4gemm": _fp4, "i8gemm": _int8, "fp8gemm_blockscale": _fp8}
 
 
-def attention(checkout: Path, board: str, length: int, heads: int, causal: bool) -> ShippedLaunch:
-    """Returns the launch of forward attention in bf16, d = 128: `length` queries and keys of every head, (heads, length, d) in
-    memory.
+@dataclass(frozen=True)
+class AttentionShape:
+    """Extents of forward attention in bf16, d = 128, with as many keys as queries."""
 
-    Raises NotJudged if the checkout has no code object for it.
-    """
+    length: int
+    heads: int
+    causal: bool = False
+    kv_heads: int = 0  # heads of K and V; 0: as many as of Q
+    batch: int = 1
+    # True: a row's heads are adjacent in memory, as in torch, and the logarithm of each row's sum is stored too. False: a
+    # head's rows are adjacent.
+    torch_layout: bool = False
+
+    def strides(self, heads: int) -> tuple[int, int, int]:
+        """Returns bytes from a row, head and batch to the next of an operand with that many heads."""
+        row, head = (2 * WIDTH * heads, 2 * WIDTH) if self.torch_layout else (2 * WIDTH, 2 * WIDTH * self.length)
+        return row, head, 2 * WIDTH * self.length * heads
+
+
+def attention(checkout: Path, board: str, shape: AttentionShape) -> ShippedLaunch:
+    """Returns the launch of forward attention. Raises NotJudged if the checkout has no code object for it."""
     arch = "gfx950" if board.startswith("mi35") else "gfx942"
-    folder, name = checkout / "hsa" / arch / "fmha_v3_fwd", "fwd_hd128_bf16" + "_causal" * causal + "_rtna" * (arch == "gfx942")
+    folder = checkout / "hsa" / arch / "fmha_v3_fwd"
+    name = "fwd_hd128_bf16" + "_causal" * shape.causal + "_rtna" * (arch == "gfx942")
     path = folder / ("MI300" if arch == "gfx942" else "") / f"{name}.co"
     if not path.is_file():
         raise NotJudged(f"{path} is not in the checkout")
-    return attention_of(path, board, length, heads, causal)
+    return attention_of(path, board, shape)
 
 
-def attention_of(path: Path, board: str, length: int, heads: int, causal: bool) -> ShippedLaunch:
+def attention_of(path: Path, board: str, shape: AttentionShape) -> ShippedLaunch:
     """Returns that launch of a code object, which is named after its kernel."""
-    d, rows, threads, name = 128, 256, 512, path.stem
-    tuned = 5 - 2 * (causal and (heads % 8 != 0 or length > 16384))
-    row, head = 2 * d, 2 * d * length
-    strides = [row, head, head * heads]  # bytes from a row, head and batch to the next
+    rows, threads, name, length, heads = 256, 512, path.stem, shape.length, shape.heads
+    tuned = 5 - 2 * (shape.causal and (heads % 8 != 0 or length > 16384))
+    kv_heads = shape.kv_heads or heads
+    of_q, of_k = shape.strides(heads), shape.strides(kv_heads)
+    sums = "LSE" if shape.torch_layout else None
     values: list[str | int | float | None] = [
-        "O", "Q", "K", "V", None, d**-0.5, length, row, rows * row, *strides[1:], 1, *strides, tuned, 0, length, d, d, heads,
-        *strides, *strides, None, None, 0, *[None] * 5, *[0] * 6,
+        "O", "Q", "K", "V", sums, WIDTH**-0.5, length, of_q[0], rows * of_q[0], *of_q[1:], heads // kv_heads, *of_k, tuned,
+        int(shape.torch_layout), length, WIDTH, WIDTH, heads, *of_k, *of_q, None, None, 4 * length if sums else 0, *[None] * 5,
+        *[0] * 6,
     ]  # fmt: skip
     tiles = -(-length // rows)
-    grid = (-(-tiles // 2) if causal else tiles), heads, 1
+    grid = (-(-tiles // 2) if shape.causal else tiles), heads, shape.batch
     symbol = f"_ZN5aiter{len('fmha_' + name)}fmha_{name}E"
-    return ShippedLaunch(path, symbol, board, grid, values, dict.fromkeys("OQKV", head * heads), threads=threads)
+    buffers = {**dict.fromkeys("OQ", of_q[2] * shape.batch), **dict.fromkeys("KV", of_k[2] * shape.batch)}
+    if sums:
+        buffers[sums] = 4 * length * heads * shape.batch
+    return ShippedLaunch(path, symbol, board, grid, values, buffers, threads=threads)

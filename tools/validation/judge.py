@@ -19,7 +19,7 @@ from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.sampling.samples import sample
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import SampledLaunch, predict
-from simgpu.tools.validation import aiter, measured, tensile, tile_kernel
+from simgpu.tools.validation import aiter, hipkittens, measured, tensile, tile_kernel
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Measurement, read
 
@@ -40,6 +40,13 @@ class RowVerdict:
     measured: float  # in the row's unit
     predicted: float  # in the same unit
     fits: bool = False  # the row may calibrate
+    low: float = 0.0  # lower end of the band; 0 if the prediction has none
+    high: float = 0.0  # upper end
+
+    @property
+    def within(self) -> bool:
+        """True if the measurement is in the band."""
+        return self.low <= self.measured <= self.high
 
     @property
     def error(self) -> float:
@@ -58,21 +65,34 @@ class Findings:
 Judge = Callable[[Mechanisms], RowVerdict]
 
 
-def judges(folder: Path, checkout: Path | None, sets: Sequence[str], limit: int | None, found: Findings) -> Iterable[Judge]:
+@dataclass(frozen=True)
+class Sources:
+    """Folders with measurements."""
+
+    tables: Path | None  # *.csv.gz
+    aiter: Path | None = None  # a checkout of AITER
+    hipkittens: Path | None = None  # a checkout of HipKittens
+
+    def rows(self, name: str) -> Sequence[Any]:
+        """Returns the rows of a set; those of AITER and Tensile in the order of their hashes."""
+        if name == "attention":
+            return list(hipkittens.rows(self.hipkittens)) if self.hipkittens else []
+        rows = read(self.tables, f"{name}*.csv.gz") if self.tables else []
+        return rows if name == "measured" else sorted(rows, key=lambda row: hashlib.sha256(row.key.encode()).digest())
+
+
+def judges(sources: Sources, sets: Sequence[str], limit: int | None, found: Findings) -> Iterable[Judge]:
     """Judges the rows of the sets into `found`, and yields each one's judge; limit: rows of AITER, and of Tensile, by hash."""
-    makers = {"measured": _judge_measured, "tensile": _tensile, "aiter": _aiter}
+    makers: dict[str, Callable[[Any, Path | None], Judge]] = {
+        "measured": _judge_measured, "tensile": _tensile, "aiter": _aiter, "attention": _attention,
+    }  # fmt: skip
     for name in sets:
-        rows = read(folder, f"{name}*.csv.gz")
-        if name != "measured":
-            rows = sorted(rows, key=lambda row: hashlib.sha256(row.key.encode()).digest())
         taken = 0
-        for row in rows:
-            if name != "measured" and limit is not None and taken >= limit:
+        for row in sources.rows(name):
+            if name in ("tensile", "aiter") and limit is not None and taken >= limit:
                 break
             try:
-                if row.value <= 0:
-                    raise NotJudged("its measurement is 0")
-                judge = makers[name](row, checkout)
+                judge = makers[name](row, sources.aiter)
                 found.judged.append(judge(Mechanisms()))
             except NotJudged as why:
                 found.reasons[name, str(why)] += 1
@@ -85,6 +105,7 @@ def judges(folder: Path, checkout: Path | None, sets: Sequence[str], limit: int 
 
 
 def _judge_measured(row: Measurement, _checkout: Path | None) -> Judge:
+    _check(row)
     chip = measured.chip_of(row)
 
     def judge(on: Mechanisms) -> RowVerdict:
@@ -97,6 +118,7 @@ def _judge_measured(row: Measurement, _checkout: Path | None) -> Judge:
 
 
 def _tensile(row: Measurement, _checkout: Path | None) -> Judge:
+    _check(row)
     chip = tensile.board_of(row)
     kernel = tensile.kernel_of(row, chip)
     cycles = tensile.cycles_of(row, kernel, chip)
@@ -115,6 +137,7 @@ def _tensile(row: Measurement, _checkout: Path | None) -> Judge:
 
 
 def _aiter(row: Measurement, checkout: Path | None) -> Judge:
+    _check(row)
     if checkout is None:
         raise NotJudged("no checkout of AITER was given")
     call = aiter.call_of(row, checkout)
@@ -123,10 +146,32 @@ def _aiter(row: Measurement, checkout: Path | None) -> Judge:
     warm = sum(call.buffers[name] for name in ("A", "B")) < WARM_BYTES
 
     def judge(on: Mechanisms) -> RowVerdict:
-        got = 1e6 * (predict(sampled, warm=warm, on=on).seconds + zeroing(call))
-        return RowVerdict("aiter", group, call.board, row.dtype, f"{call.path.name} {row.shape}", row.value, got)
+        made = predict(sampled, warm=warm, on=on)
+        got, low, high = (1e6 * (seconds + zeroing(call)) for seconds in (made.seconds, made.low, made.high))
+        name = f"{call.path.name} {row.shape}"
+        return RowVerdict("aiter", group, call.board, row.dtype, name, row.value, got, low=low, high=high)
 
     return judge
+
+
+def _attention(row: hipkittens.MeasuredAttention, checkout: Path | None) -> Judge:
+    if checkout is None:
+        raise NotJudged("no checkout of AITER was given")
+    sampled = sampled_call(aiter.attention(checkout, hipkittens.BOARD, row.shape))
+
+    def judge(on: Mechanisms) -> RowVerdict:
+        found = predict(sampled, on=on)
+        return RowVerdict(
+            "attention", row.group, hipkittens.BOARD, "bf16", row.name, row.us, 1e6 * found.seconds, row.fits, 1e6 * found.low,
+            1e6 * found.high,
+        )  # fmt: skip
+
+    return judge
+
+
+def _check(row: Measurement) -> None:
+    if row.value <= 0:
+        raise NotJudged("its measurement is 0")
 
 
 def zeroing(call: aiter.ShippedLaunch) -> float:
@@ -170,20 +215,24 @@ class ErrorLine:
     median: float  # of the absolute errors
     p90: float  # 90th percentile of the absolute errors
     bias: float  # mean of the signed errors
+    within: float | None  # percent of the measurements in the printed band; None without bands
 
 
 def table(judged: Sequence[RowVerdict]) -> list[ErrorLine]:
     """Groups errors by set, class, board and type, and all of each set; rows that may calibrate are a set of their own, "(fit)"."""
-    kept: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    kept: dict[tuple[str, str, str, str], list[RowVerdict]] = defaultdict(list)
     for one in judged:
         rows = f"{one.rows} (fit)" if one.fits else one.rows
         for key in ((rows, one.group, one.board, one.type), (rows, "all", one.board, "all"), (rows, "all", "all", "all")):
-            kept[key].append(100 * one.error)
+            kept[key].append(one)
     made = []
-    for key, errors in sorted(kept.items()):
+    for key, rows_of in sorted(kept.items()):
+        errors = [100 * one.error for one in rows_of]
         sizes = sorted(map(abs, errors))
+        banded = [one.within for one in rows_of if one.high]
+        within = 100 * statistics.mean(banded) if banded else None
         ninth = sizes[(9 * len(sizes) - 1) // 10]
-        made.append(ErrorLine(*key, len(errors), mape(errors), statistics.median(sizes), ninth, statistics.mean(errors)))
+        made.append(ErrorLine(*key, len(errors), mape(errors), statistics.median(sizes), ninth, statistics.mean(errors), within))
     return made
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from simgpu import hardware
 from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.rates.clocks import sustained_clock
+from simgpu.hardware.rates.clocks import Busy, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing import state
@@ -132,7 +132,8 @@ def _rate(row: Measurement, chip: HardwareDescriptor, on: Mechanisms | None) -> 
     if issue is None:
         return None
     clocks = clocks_of(MeasuredLoop([issue] * 20), chip, 16, resident=2, on=on) / 20 / 2  # for a workgroup's instruction
-    mhz = sustained_clock(chip, float(issue.unit is Unit.MATRIX), 1.0, "bf16").mhz
+    busy = Busy(matrix=float(issue.unit is Unit.MATRIX), valu=float(issue.unit is Unit.VALU))
+    mhz = sustained_clock(chip, busy, 1.0, "bf16").mhz
     return clocks * 1000 * groups / chip.num_cus / mhz / 1e3
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS, HardwareDescriptor
-from simgpu.hardware.rates.clocks import sustained_clock
+from simgpu.hardware.rates.clocks import Busy, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
@@ -48,7 +48,8 @@ def at_its_clock(
     groups = math.ceil(m / kernel.m) * math.ceil(n / kernel.n) * kernel.split * batch
     for _ in range(CLOCK_PASSES):
         found = model(kernel, chip, m, n, k, batch, mhz=mhz, on=on, warm=warm)
-        before, mhz = mhz, sustained_clock(chip, found.efficiency, min(1.0, groups / chip.num_cus), kernel.atom.a_type).mhz
+        busy = Busy.product(found.efficiency)
+        before, mhz = mhz, sustained_clock(chip, busy, min(1.0, groups / chip.num_cus), kernel.atom.a_type).mhz
         if abs(mhz / before - 1) < STEADY_CLOCK:
             break
     return found, mhz

@@ -12,14 +12,15 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation import judge
 from simgpu.tools.validation.rows import ENVIRONMENT, data_folder
 
-SETS = ("measured", "tensile", "aiter")
-COLUMNS = ("rows", "class", "board", "type", "n", "MAPE %", "median %", "p90 %", "bias %")
+SETS = ("measured", "tensile", "aiter", "attention")
+COLUMNS = ("rows", "class", "board", "type", "n", "MAPE %", "median %", "p90 %", "bias %", "in band %")
 
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
     parser.add_argument("--data", metavar="DIR", help=f"tables of measurements, *.csv.gz (default: {ENVIRONMENT})")
     parser.add_argument("--aiter", metavar="DIR", help="a checkout of github.com/ROCm/aiter; without one its rows are not judged")
+    parser.add_argument("--hipkittens", metavar="DIR", help="a checkout of github.com/HazyResearch/HipKittens: attention")
     parser.add_argument("--sets", default=",".join(SETS), help=f"which, of {', '.join(SETS)} (default: all)")
     parser.add_argument("--limit", type=int, metavar="N", help="rows of AITER and of Tensile, by hash (default: all; seconds)")
     parser.add_argument("--ablate", action="store_true", help="the error with each mechanism of the model off")
@@ -33,15 +34,16 @@ def run(options: Namespace) -> int:
         raise UsageError(f"--sets {options.sets}: {', '.join(unknown)} is none; there are {', '.join(SETS)}")
     if options.limit is not None and options.limit < 1:
         raise UsageError(f"--limit {options.limit}: give 1 or more")
-    folder = data_folder(options.data)
+    folder = data_folder(options.data) if set(sets) != {"attention"} else None
     checkout = Path(options.aiter) if options.aiter else None
+    sources = judge.Sources(folder, checkout, Path(options.hipkittens) if options.hipkittens else None)
     if checkout is not None and not (checkout / "hsa").is_dir():
         raise UsageError(f"--aiter {checkout}: no hsa/ in there; give a checkout of github.com/ROCm/aiter")
     found = judge.Findings()
     off = [replace(Mechanisms(), **{part.name: False}) for part in fields(Mechanisms)] if options.ablate else []
     without: dict[str, list[judge.RowVerdict]] = {part.name: [] for part in fields(Mechanisms)} if options.ablate else {}
     with progress("judging"):
-        for one in judge.judges(folder, checkout, sets, options.limit, found):
+        for one in judge.judges(sources, sets, options.limit, found):
             for name, on in zip(without, off, strict=True):
                 without[name].append(one(on))
     lines = judge.table(found.judged)
@@ -65,7 +67,8 @@ def run(options: Namespace) -> int:
 
 
 def _cells(line: judge.ErrorLine) -> tuple[object, ...]:
-    figures = f"{line.mape:.1f}", f"{line.median:.1f}", f"{line.p90:.1f}", f"{line.bias:+.1f}"
+    within = "" if line.within is None else f"{line.within:.0f}"
+    figures = f"{line.mape:.1f}", f"{line.median:.1f}", f"{line.p90:.1f}", f"{line.bias:+.1f}", within
     return line.rows, line.group, line.board, line.type, line.count, *figures
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from simgpu import hardware
-from simgpu.hardware.rates.clocks import WIDE, element, sustained_clock
+from simgpu.hardware.rates.clocks import WIDE, Busy, element, sustained_clock
 
 
 @pytest.mark.parametrize(
@@ -34,9 +35,20 @@ def test_published_clocks_come_back_at_the_duty_that_they_were_measured_at(
     """ROCm blog, "Measuring max-achievable FLOPs": TFLOPS at an average clock imply a duty."""
     chip = hardware.target(board)
     duty = tflops * 1e12 / (flops * chip.num_cus * mhz * 1e6)
-    assert sustained_clock(chip, duty, 1.0, dtype).mhz == pytest.approx(mhz, rel=0.005)
+    assert sustained_clock(chip, Busy.product(duty), 1.0, dtype).mhz == pytest.approx(mhz, rel=0.005)
 
 
 def test_a_board_without_figures_has_its_peak_and_a_wide_band() -> None:
     chip = replace(hardware.target("mi300x"), name="unheard-of")
-    assert sustained_clock(chip, 1.0, 1.0, "f16").mhz == chip.clock_mhz and sustained_clock(chip, 1.0, 1.0, "f16").band == WIDE
+    held = sustained_clock(chip, Busy(1.0, 1.0, 1.0), 1.0, "f16")
+    assert held.mhz == chip.clock_mhz and held.band == WIDE
+
+
+@pytest.mark.parametrize("board", [name for name in hardware.targets() if name.startswith("mi")])
+def test_more_work_never_raises_the_clock(board: str) -> None:
+    chip = hardware.target(board)
+    cases = list(product((0.0, 0.3, 1.0), repeat=4))  # matrix, VALU, LDS, working CUs
+    held = {case: sustained_clock(chip, Busy(*case[:3]), case[3], "f16").mhz for case in cases}
+    for one, other in product(cases, repeat=2):
+        assert held[one] <= held[other] or any(a < b for a, b in zip(one, other, strict=True))
+    assert max(held.values()) <= chip.clock_mhz

@@ -6,7 +6,7 @@ import re
 from dataclasses import fields
 
 from simgpu import hardware
-from simgpu.hardware.rates.clocks import clock_line
+from simgpu.hardware.rates.clocks import clock_falls, clock_line
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.rates.sustained import Rates, sustained_rates
 from tests.support.places import ROOT
@@ -28,6 +28,7 @@ def test_every_clock_is_listed() -> None:
     boards = ROWS.keys() - names
     assert boards == {name for name in hardware.targets() if name.startswith("mi")}
     for name in boards:
-        idle, *full = map(float, ROWS[name][:6])
+        idle, *full, valu, lds = map(float, ROWS[name][:8])
+        assert clock_falls(hardware.target(name)) == (valu, lds), name
         for dtype, mhz in zip(("f16", "bf16", "f8", "f4", "f32"), full, strict=True):
             assert clock_line(hardware.target(name), dtype) == (idle, mhz), (name, dtype)

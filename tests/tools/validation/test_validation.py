@@ -15,13 +15,13 @@ import pytest
 import simgpu
 from simgpu import hardware
 from simgpu.hardware import mfma
-from simgpu.hardware.rates.clocks import sustained_clock
+from simgpu.hardware.rates.clocks import Busy, clock_falls, sustained_clock
 from simgpu.timing.gpu import Mechanisms
 from simgpu.tools.benchmarks import clock_fit
 from simgpu.tools.cli import main
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.validation import aiter, judge, measured, own_kernels, tensile
-from simgpu.tools.validation.aiter import NotJudged
+from simgpu.tools.validation import aiter, hipkittens, judge, measured, own_kernels, tensile
+from simgpu.tools.validation.aiter import AttentionShape, NotJudged
 from simgpu.tools.validation.judge import RowVerdict, table
 from simgpu.tools.validation.rows import Measurement, read
 from simgpu.tools.validation.tile_kernel import TileKernel, model
@@ -71,7 +71,7 @@ def test_what_is_no_table_is_refused_by_its_name(held: bytes, why: str, tmp_path
 
 def test_a_measurement_of_0_is_not_judged(tmp_path: Path) -> None:
     found = judge.Findings()
-    list(judge.judges(written(tmp_path, [replace(LDS, value=0.0)]), None, ("measured",), None, found))
+    list(judge.judges(judge.Sources(written(tmp_path, [replace(LDS, value=0.0)])), ("measured",), None, found))
     assert not found.judged and found.reasons == {("measured", "its measurement is 0"): 1}
 
 
@@ -173,9 +173,21 @@ def test_a_product_bound_by_memory_draws_what_was_measured(groups: int, bandwidt
 def test_clocks_of_gfx950_are_the_fit_of_published_runs() -> None:
     chip = hardware.target("mi355x")
     for dtype, mhz in clock_fit.at_full_duty().items():
-        assert sustained_clock(chip, 1.0, 1.0, dtype).mhz == pytest.approx(mhz, abs=0.6)
-    errors = [sustained_clock(chip, run.duty, 1.0, run.dtype).mhz / run.mhz - 1 for run in clock_fit.RUNS]
+        assert sustained_clock(chip, Busy.product(1.0), 1.0, dtype).mhz == pytest.approx(mhz, abs=0.6)
+    errors = [sustained_clock(chip, Busy.product(run.duty), 1.0, run.dtype).mhz / run.mhz - 1 for run in clock_fit.RUNS]
     assert sum(map(abs, errors)) / len(errors) < 0.04
+
+
+def test_valu_and_lds_lower_the_clock_of_gfx950_as_in_published_attention() -> None:
+    """The runs of one source alone give nearly the same figures."""
+    chip = hardware.target("mi355x")
+    assert clock_falls(chip) == pytest.approx(clock_fit.beyond_products(), abs=0.6)
+    errors = [
+        sustained_clock(chip, Busy(run.matrix, run.valu, run.lds), 1.0, "bf16").mhz / run.mhz - 1 for run in clock_fit.ATTENTION
+    ]
+    assert max(map(abs, errors)) < 0.03 and sum(map(abs, errors)) / len(errors) < 0.02
+    valu, lds = clock_fit.beyond_products([run for run in clock_fit.ATTENTION if "GLUON" in run.source])
+    assert valu == pytest.approx(181, rel=0.25) and lds == pytest.approx(586, rel=0.1)
 
 
 def test_a_call_that_adds_to_its_output_takes_the_memset_too() -> None:
@@ -245,11 +257,11 @@ def test_aiter_s_arguments_lie_where_its_structure_has_them(tmp_path: Path) -> N
 def test_aiter_s_attention_s_arguments_lie_where_its_structure_has_them(tmp_path: Path) -> None:
     """fmha_fwd_v3_args of csrc/include/mha_fwd.h: O, Q, K, V, LSE, scale, lengths, strides in bytes, then null pointers."""
     with pytest.raises(NotJudged, match="not in the checkout"):
-        aiter.attention(tmp_path, "mi355x", 4096, 32, False)
+        aiter.attention(tmp_path, "mi355x", AttentionShape(4096, 32))
     folder = tmp_path / "hsa/gfx942/fmha_v3_fwd/MI300"
     folder.mkdir(parents=True)
     (folder / "fwd_hd128_bf16_causal_rtna.co").write_bytes(b"")
-    call = aiter.attention(tmp_path, "mi300x", 1000, 4, True)
+    call = aiter.attention(tmp_path, "mi300x", AttentionShape(1000, 4, causal=True))
     assert call.kernel == "_ZN5aiter31fmha_fwd_hd128_bf16_causal_rtnaE" and call.grid == (2, 4, 1) and call.threads == 512
     packed = call.pack({"O": 0x1000, "Q": 0x2000, "K": 0x3000, "V": 0x4000})
     words = [int.from_bytes(packed[at : at + 8], "little") for at in range(0, len(packed), 16)]
@@ -258,12 +270,46 @@ def test_aiter_s_attention_s_arguments_lie_where_its_structure_has_them(tmp_path
     assert words[6:11] == [1000, row, 256 * row, head, 4 * head]  # of Q, its tile's in the middle
     assert words[11:21] == [1, row, head, 4 * head, 3, 0, 1000, 128, 128, 4]
     assert words[21:27] == [row, head, 4 * head] * 2 and not any(words[27:])
+    torch = AttentionShape(1000, 8, causal=True, kv_heads=2, batch=3, torch_layout=True)
+    call = aiter.attention(tmp_path, "mi300x", torch)
+    assert call.grid == (2, 8, 3) and call.buffers["Q"] == 3 * 1000 * 8 * 256 == 4 * call.buffers["K"]
+    packed = call.pack({"O": 0x1000, "Q": 0x2000, "K": 0x3000, "V": 0x4000, "LSE": 0x5000})
+    words = [int.from_bytes(packed[at : at + 8], "little") for at in range(0, len(packed), 16)]
+    assert words[4] == 0x5000 and words[16] == 1 and words[29] == 4000
+    assert words[7:11] == [2048, 256 * 2048, 256, 2_048_000] and words[11:15] == [4, 512, 256, 512_000]
+
+
+def test_times_of_attention_are_read_from_hipkittens(tmp_path: Path) -> None:
+    folder = tmp_path / hipkittens.FOLDER
+    folder.mkdir(parents=True)
+    for kind, heads in (("mha", 16), ("gqa", 64)):
+        for name, half in (("causal", 2), ("non_causal", 1)):
+            tflops = 4 * 15 * 8192**2 * heads * 128 / half / 2e-3 / 1e12
+            entry = {"8192": {"N": 8192, "avg_time_ref": 2.0, "tflops_ref": tflops}}
+            (folder / f"mi355x_{kind}_{name}_fwd.json").write_text(json.dumps(entry))
+    first, *others = hipkittens.rows(tmp_path)
+    assert (first.name, first.us, first.group, first.fits) == ("mha 15 x 8192", 2000, "long", True)
+    assert [row.shape.batch for row in others] == [15] * 3 and [row.fits for row in others] == [True, False, False]
+    (folder / "mi355x_mha_causal_fwd.json").write_text('{"1": {"N": 1}}')
+    with pytest.raises(UsageError, match="lacks"):
+        list(hipkittens.rows(tmp_path))
+    (folder / "mi355x_mha_causal_fwd.json").write_text("[]")
+    with pytest.raises(UsageError, match="cannot be read"):
+        list(hipkittens.rows(tmp_path))
+    found = judge.Findings()
+    list(judge.judges(judge.Sources(None, None, tmp_path / "none"), (), None, found))
+    assert not found.judged
 
 
 def test_the_table_sums_up_errors() -> None:
-    rows = [RowVerdict("aiter", "compute", "b", "f8", str(at), 100.0, 100.0 + error) for at, error in enumerate((10, -20, 30))]
+    rows = [
+        RowVerdict("aiter", "compute", "b", "f8", str(at), 100.0, 100.0 + error, low=88 + error, high=112 + error)
+        for at, error in enumerate((10, -20, 30))
+    ]
     line = next(line for line in table(rows) if line.group == "compute")
     assert [line.count, line.mape, line.median, line.p90, line.bias] == pytest.approx([3, 20, 20, 30, 20 / 3])
+    assert line.within == pytest.approx(100 / 3)
+    assert table([replace(rows[0], high=0.0)])[0].within is None
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

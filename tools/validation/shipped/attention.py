@@ -11,7 +11,6 @@ import numpy as np
 from simgpu.tools.validation import aiter
 from simgpu.tools.validation.shipped.case import Arrays, ShippedCase, relative_error, softmax
 
-WIDTH = 128
 BOUND = 0.01
 
 
@@ -25,12 +24,12 @@ class ForwardAttention:
 
     def __call__(self, path: Path, board: str) -> ShippedCase:
         """Returns the launch of a code object."""
-        launch = aiter.attention_of(path, board, self.length, self.heads, self.causal)
+        launch = aiter.attention_of(path, board, aiter.AttentionShape(self.length, self.heads, self.causal))
         rng = np.random.default_rng(0)
-        shape = self.heads, self.length, WIDTH
+        shape = self.heads, self.length, aiter.WIDTH
         inputs = {name: rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for name in "QKV"}
         query, key, value = (array.astype(np.float64) for array in inputs.values())
-        scores = query @ key.transpose(0, 2, 1) * WIDTH**-0.5
+        scores = query @ key.transpose(0, 2, 1) * aiter.WIDTH**-0.5
         if self.causal:
             scores = np.where(np.tri(self.length, dtype=bool), scores, -np.inf)
         want = softmax(scores) @ value

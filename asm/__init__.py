@@ -8,6 +8,7 @@ Each name is loaded when it is first used: an assembler needs no operators.
     gemm/        kernels of a GEMM
     conv2d/      kernels of a convolution
     softmax/     kernels of a softmax
+    rows/        kernels of operators on rows
     attention/   kernels of attention
 """
 

@@ -17,6 +17,7 @@
     fused/           GEMMs with leaves of their own: the base of further operators
     rmsnorm_gemm.py  RMSNorm and a GEMM, one of them
     softmax/         online softmax of rows
+    rows/            normalisations, quantisation and other operators on rows: the base of further ones
     attention/       attention, fused and unfused
     reference.py     float64 references of all operators, bounds, usual errors
 """
@@ -45,6 +46,10 @@ from simgpu.operators.gemm.traffic import gemm_counters
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from simgpu.operators.resources import Constraint, ResourcePlan
 from simgpu.operators.rmsnorm_gemm import RmsNormGemm
+from simgpu.operators.rows.forms import AddRmsNorm, LayerNorm, Quantise, RmsNorm, Rope, RowMax, RowSum, SiluMul
+from simgpu.operators.rows.plan import RowPlan, rows_plan
+from simgpu.operators.rows.problem import RowOperator
+from simgpu.operators.rows.tree import RowTree
 from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
 from simgpu.operators.softmax.problem import Band, SoftmaxProblem
 from simgpu.operators.softmax.state import SoftmaxState
@@ -52,6 +57,7 @@ from simgpu.operators.softmax.tree import Softmax
 from simgpu.operators.traffic import Counters
 
 __all__ = [
+    "AddRmsNorm",
     "AtomHint",
     "AttentionExecutor",
     "AttentionProblem",
@@ -71,8 +77,18 @@ __all__ = [
     "FusedTree",
     "GemmPlan",
     "GemmProblem",
+    "LayerNorm",
+    "Quantise",
     "ResourcePlan",
+    "RmsNorm",
     "RmsNormGemm",
+    "Rope",
+    "RowMax",
+    "RowOperator",
+    "RowPlan",
+    "RowSum",
+    "RowTree",
+    "SiluMul",
     "Softmax",
     "SoftmaxPlan",
     "SoftmaxProblem",
@@ -92,6 +108,7 @@ __all__ = [
     "plan_softmax",
     "preshuffle",
     "reference",
+    "rows_plan",
     "space_to_channel",
 ]
 

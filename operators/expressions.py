@@ -174,6 +174,37 @@ def arguments(value: Value) -> set[str]:
     return {value.name} if value.op == "argument" else {name for one in value.operands for name in arguments(one)}
 
 
+def hoist(value: Value, names: set[str], title: str) -> tuple[tuple[Value, ...], Value]:
+    """Returns the largest parts of a value that depend on no arguments but `names`, and the value with each of them as an argument.
+
+    Part number i is the argument "{title} {i}".
+
+    >>> from simgpu.operators.expressions import Value, hoist, rsqrt
+    >>> x, squares = Value("argument", name="x"), Value("argument", name="squares")
+    >>> parts, rest = hoist(x * rsqrt(squares / 64), {"squares"}, "row value")
+    >>> print(*parts, rest, sep=", ")
+    rsqrt(squares / 64), x * row value 0
+    """
+
+    def largest(one: Value) -> Iterator[Value]:
+        used = arguments(one)
+        if used and used <= names:
+            yield one
+        else:
+            for operand in one.operands:
+                yield from largest(operand)
+
+    parts = tuple(dict.fromkeys(largest(value)))
+    known = {part: Value("argument", name=f"{title} {number}") for number, part in enumerate(parts)}
+
+    def replaced(one: Value) -> Value:
+        if one in known:
+            return known[one]
+        return Value(one.op, tuple(replaced(operand) for operand in one.operands), one.name, one.constant)
+
+    return parts, replaced(value)
+
+
 def evaluate(value: Value, given: Mapping[str, Any], arithmetic: Mapping[str, Callable[..., Any]]) -> Any:
     """Returns a value for arguments `given`.
 

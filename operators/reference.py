@@ -7,6 +7,7 @@ from simgpu.operators.conv2d.typical_error import conv2d_typical_error
 from simgpu.operators.fused.reference import fused, fused_error_bound
 from simgpu.operators.gemm.reference import gemm, gemm_error_bound
 from simgpu.operators.gemm.typical_error import gemm_typical_error
+from simgpu.operators.rows.reference import rows, rows_error_bound
 from simgpu.operators.softmax.reference import softmax, softmax_error_bound
 from simgpu.operators.softmax.typical_error import softmax_typical_error
 
@@ -24,6 +25,8 @@ __all__ = [
     "gemm",
     "gemm_error_bound",
     "gemm_typical_error",
+    "rows",
+    "rows_error_bound",
     "softmax",
     "softmax_error_bound",
     "softmax_typical_error",

@@ -58,6 +58,10 @@ class Bounded:
         own = gamma(count, UNIT_F32) + gamma(count, 2.0**-53)
         return Bounded(self.value.sum(-1, keepdims=True), self.error.sum(-1, keepdims=True) + own * size)
 
+    def maximum(self) -> Bounded:
+        """Returns the largest values along the last axis, kept."""
+        return Bounded(np.fmax.reduce(self.value, -1, keepdims=True), self.error.max(-1, keepdims=True))
+
 
 def _constant(number: float) -> Bounded:
     value = np.asarray(number, np.float64)

@@ -51,11 +51,11 @@ ORDER = {
         "traffic.py",
         "compute.py feasibility.py",
         "gemm",
-        "conv2d softmax fused",
+        "conv2d softmax fused rows",
         "attention rmsnorm_gemm.py",
         "reference.py",
     ],
-    "asm": ["builder", "parts", "visitor.py", "gemm", "conv2d softmax", "attention"],
+    "asm": ["builder", "parts", "visitor.py", "gemm", "conv2d softmax rows", "attention"],
     "simgpu": [
         "version.py timing",
         "machine",

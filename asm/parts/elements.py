@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ml_dtypes
+import numpy as np
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
@@ -129,6 +130,8 @@ class Elements:
                     k.v_mov_b32(target, value)
         elif self.size == 2:
             self._halves(packed, values, scratch)
+        elif self.memory == "i8":
+            self._integers(packed, values)
         else:
             self._bytes(packed, values, scratch)
         return packed
@@ -156,6 +159,22 @@ class Elements:
         k.v_add3_u32(scratch, value, scratch, self.constants[0])
         k.v_cmp_u_f32("vcc", value, value)
         k.v_cndmask_b32(value, scratch, value, "vcc")
+
+    def _integers(self, packed: Reg, values: list[Reg]) -> None:
+        """Rounds to integers of 8 bits, nearest even, the nearest one for values past their range."""
+        k, limits = self.k, np.iinfo(numpy_dtype(self.memory, self.k.target))
+        for value in values:
+            k.v_rndne_f32(value, value)
+            k.v_min_f32(value, float(limits.max), value)
+            k.v_max_f32(value, float(limits.min), value)
+            k.v_cvt_i32_f32(value, value)
+        for number, value in enumerate(values):
+            word, place = divmod(number, WORD)
+            k.v_and_b32(value, 0xFF, value)
+            if place:
+                k.v_lshl_or_b32(packed[word], value, BYTES * place, packed[word])
+            elif packed[word] != value:
+                k.v_mov_b32(packed[word], value)
 
     def _bytes(self, packed: Reg, values: list[Reg], scratch: Reg) -> None:
         """Clamps and converts to 8 bits, because the conversion alone turns values that are too large into infinity or NaN."""

@@ -10,14 +10,14 @@ stages. So A is read as often as without leaves, and no other kernel is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from simgpu.operators.expressions import Value, arguments, operations
+from simgpu.operators.expressions import Value, hoist, operations
 
 PRODUCT = "product"  # name of the sum over k, for `result`
 ELEMENT = "a"  # name of A's element, for the summands and `multiplied`
+ROW_VALUE = "row value"
 TYPES = ("f32", "f16", "bf16")  # of A: leaves are computed in f32
 LOOP_TEMPORARIES = 8  # of a GEMM's temporaries, those that a wave can use while it writes a tile to LDS
 
@@ -34,32 +34,19 @@ class Leaves:
     multiplied: Value  # what is multiplied instead of A's element
     result: Value
 
-    @cached_property
+    @property
     def row_values(self) -> tuple[Value, ...]:
         """Largest parts of the result that depend only on a row's sums: computed once a row."""
-        names = {name for name, _ in self.sums}
+        return self._hoisted[0]
 
-        def largest(value: Value) -> Iterator[Value]:
-            used = arguments(value)
-            if used and used <= names:
-                yield value
-            else:
-                for one in value.operands:
-                    yield from largest(one)
-
-        return tuple(dict.fromkeys(largest(self.result)))
-
-    @cached_property
+    @property
     def result_of_row(self) -> Value:
         """The result, with each of `row_values` as an argument, `row_value` of its number."""
-        known = {value: Value("argument", name=row_value(number)) for number, value in enumerate(self.row_values)}
+        return self._hoisted[1]
 
-        def replaced(value: Value) -> Value:
-            if value in known:
-                return known[value]
-            return Value(value.op, tuple(replaced(one) for one in value.operands), value.name, value.constant)
-
-        return replaced(self.result)
+    @cached_property
+    def _hoisted(self) -> tuple[tuple[Value, ...], Value]:
+        return hoist(self.result, {name for name, _ in self.sums}, ROW_VALUE)
 
     @property
     def per_element(self) -> tuple[Value, ...]:
@@ -111,7 +98,7 @@ class Leaves:
 
 def row_value(number: int) -> str:
     """Returns the argument's name of a row value in `Leaves.result_of_row`."""
-    return f"row value {number}"
+    return f"{ROW_VALUE} {number}"
 
 
 def sum_range(name: str) -> str:

@@ -29,7 +29,15 @@ from simgpu.operators import (
     FusedAttention,
     FusedGemm,
     FusedTree,
+    LayerNorm,
+    RmsNorm,
     RmsNormGemm,
+    Rope,
+    RowMax,
+    RowOperator,
+    RowSum,
+    RowTree,
+    SiluMul,
     Softmax,
     SoftmaxProblem,
     TiledComputation,
@@ -53,13 +61,13 @@ class Case:
     tree: Root
     operands: Callable[[Root], tuple[dict[str, Array], tuple[Array, ...]]]
     named: dict[str, Array] = field(default_factory=dict)  # operands that numpy's executor takes by name
-    last: bool = False  # True if the output's channels, its second dimension of four, are last in memory
+    memory: tuple[int, ...] = ()  # dimensions of the output's view, as they are in memory; empty: in order
     tolerance: float = 1e-4
 
     @property
     def order(self) -> tuple[int, ...]:
         """Dimensions of the output's view, as they are in memory."""
-        return (0, 2, 3, 1) if self.last else tuple(range(len(self.tree.views[-1].extents)))
+        return self.memory or tuple(range(len(self.tree.views[-1].extents)))
 
     def numpy(self, tree: Root, level: str) -> Array:
         return ComputeVisitor(level).visit(tree, *self.operands(tree)[1], **self.named)
@@ -113,6 +121,15 @@ def softmax(rows: int, n: int, target: str = TARGET) -> Case:
     return Case(f"softmax {rows}x{n}", Softmax(SoftmaxProblem(rows, n), target), lambda tree: ({"X": x}, (x,)))
 
 
+def rows(problem: RowOperator, target: str = TARGET) -> Case:
+    p, kind = problem, problem.dtype.replace("f", "float")
+    named = {name: drawn(*shape).astype(kind) for name, shape in p.read.items()}
+    x = named.pop("X")
+    said = f"{p.name} {p.rows}x{p.n} {p.dtype}{f' by {p.group}' if p.group else ''}"
+    halves = (1, 0, 2) if p.parts_y > 1 else ()
+    return Case(said, RowTree(p, target), lambda tree: ({"X": x, **named}, (x,)), named, halves, tolerance=1e-3)
+
+
 def gemm(m: int, n: int, k: int, target: str = TARGET, **more: Any) -> Case:
     tree = TiledComputation(m, n, k, target, **more)
     outer = () if tree.problem.batch == 1 else (tree.problem.batch,)
@@ -142,7 +159,7 @@ def conv2d(ic: int, size: int, oc: int, taps: int, target: str = TARGET, **more:
     def operands(tree: Root) -> tuple[dict[str, Array], tuple[Array, ...]]:
         return {"X": x, "W": packed_filter(tree.plan, w), **added}, (x, w, *added.values())
 
-    return Case(f"conv2d {ic}x{size} by {oc}x{taps} {said}", tree, operands, last=p.layout == "nhwc")
+    return Case(f"conv2d {ic}x{size} by {oc}x{taps} {said}", tree, operands, memory=(0, 2, 3, 1) if p.layout == "nhwc" else ())
 
 
 def attention(lq: int, lk: int, d: int, policy: str = "corrected", values: str = "mfma", target: str = TARGET, **more: Any) -> Case:
@@ -156,6 +173,8 @@ def attention(lq: int, lk: int, d: int, policy: str = "corrected", values: str =
 
 CASES = [
     softmax(9, 700), softmax(2500, 64), softmax(12000, 12), softmax(3, 5000), softmax(2, 150000),
+    rows(RmsNorm(9, 701)), rows(LayerNorm(70, 63, "f16", "f32")), rows(LayerNorm(3, 5003)), rows(RmsNorm(2, 150001)),
+    rows(RowSum(5, 1027, group=32)), rows(SiluMul(3, 8202)), rows(Rope(60, 64, heads=12)), rows(RowMax(9, 3000)),
     gemm(70, 60, 50), gemm(50, 33, 90, trans_a=True, batch=2), gemm(20, 30, 1500, trans_b=True, bias=True),
     gemm(90, 40, 150, dtype="f16", trans_a=True), gemm(90, 70, 65, policy="published"),
     fused(RmsNormGemm(50, 60, 70, "f16")), fused(Gated(70, 33, 90, "f16", trans_b=True, bias=True, residual=True)),
@@ -217,6 +236,10 @@ def test_steps(case: Case, data: st.DataObject) -> None:
 BOARDS, FLAGS, PAIRS = st.sampled_from(("mi100", "mi210", "mi300x", "mi355x")), st.booleans(), st.sampled_from(((1, 1), (2, 1)))
 PROBLEMS = {
     "softmax": st.builds(softmax, st.integers(1, 20), st.integers(1, 9000), BOARDS),
+    "rows": st.builds(
+        lambda kind, count, n, board: rows(kind(count, 2 * n), board), st.sampled_from((RmsNorm, LayerNorm, SiluMul, RowSum)),
+        st.integers(1, 20), st.integers(1, 4500), BOARDS,
+    ),
     "gemm": st.builds(
         gemm, st.integers(1, 130), st.integers(1, 130), st.integers(1, 900), BOARDS, trans_a=FLAGS, trans_b=FLAGS,
         dtype=st.sampled_from(("f32", "f16")),

@@ -5,7 +5,9 @@
     conv2d.py     convolution
     softmax.py    softmax
     attention.py  attention, fused and not
+    fields.py     options from the fields of a class
     fused.py      an operator from a class that derives from FusedGemm
+    rows.py       an operator from a class that derives from RowOperator
     table.py      modules to operators, by name or by file
 """
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
-from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from argparse import Namespace
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -15,10 +13,10 @@ from simgpu.operators import FusedGemm, FusedTree, reference
 from simgpu.operators.expressions import NUMPY, evaluate
 from simgpu.operators.gemm.epilogue import op
 from simgpu.operators.gemm.leaves import ELEMENT
-from simgpu.tools.cases.operators.operator import Kernels, Matrices, Operator, finite_number
+from simgpu.tools.cases.operators.fields import add_fields, checked, summary
+from simgpu.tools.cases.operators.operator import Kernels, Matrices, Operator
 from simgpu.tools.cases.workload import StridedArray, Workload, contiguous
 from simgpu.tools.shared.arrays import array_type
-from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.inputs import Inputs
 
 SIZES = {"m": "rows of A and C", "n": "columns of B", "k": "columns of A"}
@@ -32,40 +30,15 @@ HELP = {
     "dtype_c": "type of C: f32 (default), f16, bf16, fp8 or bf8",
     "residual": "add a matrix of C's type and strides after the activation",
 }
-# Type of a field's default -> parser of its option.
-TYPES: dict[type, Callable[[str], Any]] = {bool: bool, int: int, float: finite_number, str: str}
 
 
 def fused_operator(kind: type[FusedGemm]) -> Operator:
     """Returns the operator of a class. UsageError names what the class lacks."""
-    if not kind.name.isidentifier():
-        raise UsageError(f"{kind.__name__}.name is {kind.name!r}: give the operator a name of letters, digits and _")
-    if "__dataclass_fields__" not in vars(kind) and vars(kind).get("__annotations__"):
-        raise UsageError(f"{kind.__name__} has fields: decorate it with @dataclass(frozen=True), so that they become options")
-    own = [entry for entry in fields(kind) if entry.name not in (*SIZES, "dtype")]
-    for entry in own:
-        if entry.name not in HELP and type(entry.default) not in TYPES:
-            said = "no default" if entry.default is MISSING else f"the default {entry.default!r}"
-            raise UsageError(f"{kind.__name__}.{entry.name} has {said}: give a number, a word, True or False: it becomes an option")
-    said = (inspect.getdoc(kind) or kind.name).splitlines()[0]
+    own = checked(kind, SIZES, HELP)
     return Operator(
-        kind.name, said.rstrip("."), FusedTree, partial(_configure, own), partial(_tree, kind), Kernels(_workload),
+        kind.name, summary(kind), FusedTree, partial(add_fields, SIZES, own, HELP), partial(_tree, kind), Kernels(_workload),
         matrices=_matrices, figures=lambda plan: {"grid": list(plan.grid), "workgroup_size": plan.threads, "k_steps": plan.k_steps},
     )  # fmt: skip
-
-
-def _configure(own: list[Field[Any]], sub: ArgumentParser) -> None:
-    for name, text in SIZES.items():
-        sub.add_argument(f"-{name}", type=int, required=True, metavar=name.upper(), help=text)
-    for entry in own:
-        option, default = f"--{entry.name.replace('_', '-')}", entry.default
-        text = HELP.get(entry.name, f"{entry.metadata.get('help', 'of the operator')} (default: {default})")
-        if isinstance(default, bool):
-            action = BooleanOptionalAction if default else "store_true"
-            sub.add_argument(option, dest=entry.name, action=action, default=default, help=text)
-        else:
-            parse = int if default is None else TYPES[type(default)]
-            sub.add_argument(option, dest=entry.name, type=parse, default=default, help=text)
 
 
 def _tree(kind: type[FusedGemm], o: Namespace) -> FusedTree:

@@ -1,4 +1,4 @@
-"""Operators by name, and from files: a module's `OPERATORS` are Operators, or classes that derive from FusedGemm."""
+"""Operators by name, and from files: a module's `OPERATORS` are Operators, or classes derived from FusedGemm or RowOperator."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from types import ModuleType
 import numpy as np
 
 from simgpu.hardware.errors import SimError
-from simgpu.operators import FusedGemm
+from simgpu.operators import FusedGemm, RowOperator
 from simgpu.operators.tree import Root
 from simgpu.tools.cases.operators.fused import fused_operator
 from simgpu.tools.cases.operators.operator import Operator
+from simgpu.tools.cases.operators.rows import row_operator
 from simgpu.tools.cases.sources import operator_path
 from simgpu.tools.cases.workload import Workload
 from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.shared.inputs import Inputs
 
 _HERE = "simgpu.tools.cases.operators"
-BUILT_IN = (f"{_HERE}.gemm", f"{_HERE}.conv2d", f"{_HERE}.softmax", f"{_HERE}.attention", "simgpu.operators.rmsnorm_gemm")
+BUILT_IN = (f"{_HERE}.gemm", f"{_HERE}.conv2d", f"{_HERE}.softmax", f"{_HERE}.attention", "simgpu.operators.rmsnorm_gemm",
+            "simgpu.operators.rows.forms")  # fmt: skip
 
 
 def operators_of(module: ModuleType, where: str) -> dict[str, Operator]:
@@ -34,9 +36,11 @@ def operators_of(module: ModuleType, where: str) -> dict[str, Operator]:
     for entry in given if isinstance(given, (tuple, list)) else (given,):
         if isinstance(entry, type) and issubclass(entry, FusedGemm):
             entry = fused_operator(entry)
+        elif isinstance(entry, type) and issubclass(entry, RowOperator):
+            entry = row_operator(entry)
         if not isinstance(entry, Operator):
             said = entry.__name__ if isinstance(entry, type) else repr(entry)
-            raise UsageError(f"{where}: OPERATORS has {said}: give classes that derive from FusedGemm, or Operators")
+            raise UsageError(f"{where}: OPERATORS has {said}: give classes that derive from FusedGemm or RowOperator, or Operators")
         if entry.name in found:
             raise UsageError(f"{where}: OPERATORS has two named {entry.name}: give each a name of its own")
         found[entry.name] = entry

@@ -1,0 +1,305 @@
+"""Tiles of an operator on rows, in closed form.
+
+A chunk is v consecutive elements of a row: what one load of a lane brings. v is 16 bytes of X's type, or the largest power of two
+that is no longer than the row. A row has k = ceil(n/v) chunks. The last one ends with the row; if v does not
+divide n, it overlaps the one before, and its first v*k - n elements count for nothing in sums. So all loads and stores are wide,
+whatever the row's length, and none passes its end.
+
+* k <= 32: l lanes share a row, l = k rounded up to a power of two; a load of a wave brings 64/l rows. A wave has r = 1, 2 or 4
+  such loads in flight: the most for which a CU's loads stay within the bytes that it can have in flight, and all waves have rows.
+* Without reductions along whole rows, a row is cut freely: w = 1 wave with up to 4 loads, or blocks of 4 waves with 4 loads each.
+* Else a row stays in registers and is read once: g = ceil(k/(64*w)) loads a lane, w the least of 1, 4 and 8 waves for which its
+  elements and operands fit at two waves per SIMD; w = 4 if there are fewer than 4*CUs rows of at least
+  four loads.
+* Longer rows are streamed by 8 waves, in steps of 4 loads, once for each pass of reductions and once for the results.
+
+If v does not divide n, the last chunk must not be the first one of a wave, because it overlaps the one before: a wave has one
+load's lanes of chunks more, or as many more as needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.rates.pipelines import pipelines
+from simgpu.operators.arguments import POLICIES, one_of
+from simgpu.operators.levels import Level, Nest, TileLoop
+from simgpu.operators.resources import (
+    Constraint,
+    Derivation,
+    LdsArray,
+    RegisterRange,
+    ResourcePlan,
+    limit_rows,
+    mark_binding,
+    occupancy_row,
+    require_narrow,
+    rounding_sgprs,
+    scalar_ranges,
+)
+from simgpu.operators.rows.problem import RowOperator
+
+LOAD_BYTES = 16  # the widest load of a lane
+WAVES = 4  # waves of a block whose waves have rows of their own
+LOADS = 4  # loads of a lane in flight, of rows that are cut or streamed
+IN_FLIGHT = (1, 2, 4)  # numbers of loads of short rows that a wave may have in flight
+ROW_WAVES = (1, 4, 8)  # numbers of waves that may keep a row
+STREAM_WAVES = 8
+SHORT_LANES = 32  # most lanes of rows that share a load
+GRANULE = 8  # chunks: a wave's part of a row is a multiple of it, so that it begins with a cache line
+_ADDRESSES = 12  # VGPRs: work-item, column, offsets of rows and their scratch
+_MOST_BYTES = 1 << 31  # limit for what one buffer spans
+
+
+@dataclass(frozen=True)
+class RowPlan(Derivation):
+    """Tiles, resources and constraints of an operator on rows.
+
+    >>> from simgpu.operators import RmsNorm, RowTree
+    >>> RowTree(RmsNorm(rows=4096, n=4095, dtype="f16"), "mi300x").plan.sizes
+    {'chunk': 8, 'lanes_row': 64, 'waves_row': 1, 'loads': 8, 'in_flight': 1, 'reads': 1}
+    """
+
+    problem: RowOperator
+    descriptor: HardwareDescriptor
+    policy: str  # tile policy
+    chunk: int  # elements of a load of a lane
+    lanes_row: int  # lanes that share a row
+    waves_row: int  # waves that share a row, or its part
+    part: int  # chunks of a wave's part of a row
+    loads: int  # loads of a lane that are in registers at a time, of each operand
+    in_flight: int  # loads of short rows that a wave has in flight
+    resident: bool  # True: a wave's part is in registers; False: it is streamed in steps
+    resources: ResourcePlan
+    constraints: tuple[Constraint, ...]
+
+    @property
+    def title(self) -> str:
+        """Sizes, types and target, for messages."""
+        p, d = self.problem, self.descriptor
+        types = p.dtype if p.dtype_y == p.dtype else f"{p.dtype} to {p.dtype_y}"
+        return f"{p.name} {p.rows}x{p.n} {types} on {d.name or d.arch}"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes that the policy decided, by name."""
+        names = ("chunk", "lanes_row", "waves_row", "loads", "in_flight", "reads")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a row."""
+        return -(-self.problem.columns // self.chunk)
+
+    @property
+    def overlap(self) -> int:
+        """Elements that a row's last chunk shares with the one before."""
+        return self.chunks * self.chunk - self.problem.columns
+
+    @property
+    def parts(self) -> int:
+        """Blocks that share a row."""
+        return -(-self.chunks // (self.part * self.waves_row))
+
+    @property
+    def waves(self) -> int:
+        """Waves of a block."""
+        return max(WAVES, self.waves_row)
+
+    @property
+    def rows_load(self) -> int:
+        """Rows in a load of a wave."""
+        return self.descriptor.wavefront_size // self.lanes_row
+
+    @property
+    def rows_wave(self) -> int:
+        """Rows of a wave."""
+        return self.in_flight * self.rows_load
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows of a block."""
+        return self.rows_wave * (WAVES if self.waves_row == 1 else 1)
+
+    @property
+    def reads(self) -> int:
+        """Number of times that X is read."""
+        return 1 if self.resident else self.problem.program(self.descriptor.arch).reads
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid."""
+        return -(-self.problem.rows // self.tile_rows) * self.parts
+
+    @property
+    def nest(self) -> Nest:
+        """Loops of the tree: a block has rows, or a row or its part; a wave a part; a load some lanes of chunks."""
+        part = self.part * self.chunk
+        return {
+            Level.DEVICE: (TileLoop("rows", self.tile_rows, True), TileLoop("n", part * self.waves_row, True)),
+            Level.BLOCK: (TileLoop("rows", self.rows_load, True), TileLoop("n", part, self.waves_row > 1)),
+            Level.WARP: (TileLoop("rows", 1), TileLoop("n", self.lanes_row * self.chunk)),
+        }
+
+    def with_nest(self, nest: Nest) -> RowPlan:
+        """Returns the plan with other rows for a block, other parts of rows or other chunks, as near as a kernel can be."""
+        (rows, _), (_, part), (_, load) = nest[Level.DEVICE], nest[Level.BLOCK], nest[Level.WARP]
+        lanes, whole = self.descriptor.wavefront_size, rows_plan(self.problem, self.descriptor, self.policy)
+        widest = load.tile // self.lanes_row
+        chunk = next((v for v in (8, 4, 2, 1) if v <= min(widest, whole.chunk)), 1)
+        if chunk != self.chunk and _groups_fit(self.problem, chunk, lanes):
+            return rows_plan(self.problem, self.descriptor, self.policy, chunk)
+        of_wave = self.rows_load * (WAVES if self.waves_row == 1 else 1)
+        in_flight = max((count for count in IN_FLIGHT if count * of_wave <= rows.tile), default=1)
+        if self.waves_row > 1 or not self.resident:
+            in_flight = 1
+        each = max(1, part.tile // self.chunk)
+        if _whole_rows(self.problem) and each * self.waves_row < self.chunks:
+            each = self.part  # a block needs whole rows
+        if not _fits_overlap(self, each) or self.lanes_row < lanes:
+            each = self.part
+        loads = -(-each // lanes) if self.resident else self.loads
+        return _with_resources(replace(self, part=each, loads=loads, in_flight=in_flight))
+
+
+def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str = "corrected", chunk: int = 0) -> RowPlan:
+    """Returns the closed-form plan of an operator on rows. chunk: elements of a load of a lane; 0: by the formula.
+
+    Policy "published" streams every row that is reduced, as the paper's online softmax does.
+
+    >>> from simgpu import hardware
+    >>> from simgpu.operators import RmsNorm, rows_plan
+    >>> rows_plan(RmsNorm(8, 1 << 20), hardware.target("mi300x")).resident
+    False
+    """
+    p, d = problem, descriptor
+    one_of("policy", policy, POLICIES)
+    require_narrow(p.dtype_y, d)
+    for name, kind in (("ldx", p.element), ("ldy", p.element_y)):
+        limit = _MOST_BYTES // kind.bytes
+        if getattr(p, name) >= limit:
+            raise LaunchError(f"{name} = {getattr(p, name)}: a row must stay below 2^31 bytes, so {name} < {limit}")
+    lanes = d.wavefront_size
+    v = chunk or chunk_elements(p, lanes)
+    k = -(-p.columns // v)
+    empty = ResourcePlan((), (), (), 0, 0)
+    plan = RowPlan(p, d, policy, v, lanes, 1, k, -(-k // lanes), 1, True, empty, ())
+    spanned = lanes * IN_FLIGHT[-1] * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes)  # type: ignore[operator]
+    if k <= SHORT_LANES and spanned < _MOST_BYTES and not (policy == "published" and _whole_rows(p)):
+        short = 1 << (k - 1).bit_length()
+        plan = replace(plan, lanes_row=short)
+        return _with_resources(replace(plan, in_flight=_in_flight(plan), part=short, loads=1))
+    if not _whole_rows(p):
+        if k <= LOADS * lanes:
+            return _with_resources(plan)
+        each = _part(plan, LOADS * lanes)
+        return _with_resources(replace(plan, waves_row=WAVES, part=each, loads=-(-each // lanes)))
+    if policy == "corrected":
+        for w in ROW_WAVES:
+            if w == 1 and p.rows < WAVES * d.num_cus and k >= LOADS * lanes:
+                continue
+            each = _part(plan, -(-k // w)) if w > 1 else k
+            kept = _with_resources(replace(plan, waves_row=w, part=each, loads=-(-each // lanes)))
+            if kept.feasible:
+                return kept
+    w = min(STREAM_WAVES, d.max_workgroup_size // lanes)
+    return _with_resources(replace(plan, waves_row=w, part=_part(plan, -(-k // w)), loads=LOADS, resident=False))
+
+
+def chunk_elements(p: RowOperator, lanes: int) -> int:
+    """Returns the elements of a load of a lane, a power of two. LaunchError for groups of more chunks than `lanes`."""
+    most = min(LOAD_BYTES // p.element.bytes, p.columns, p.span)
+    v = 1 << (most.bit_length() - 1)
+    if not _groups_fit(p, v, lanes):
+        raise LaunchError(f"group = {p.group}: a wave loads {v * lanes} elements of {p.dtype}; give a group of at most as many")
+    return v
+
+
+def _groups_fit(p: RowOperator, chunk: int, lanes: int) -> bool:
+    return p.groups == 1 or p.span <= chunk * lanes
+
+
+def _whole_rows(p: RowOperator) -> bool:
+    """True if a reduction needs whole rows."""
+    return bool(p.sums or p.maxima) and p.groups == 1
+
+
+def _part(plan: RowPlan, least: int) -> int:
+    """Returns the chunks of a wave's part: at least `least`, whole cache lines and groups, and allowed by `_fits_overlap`."""
+    p = plan.problem
+    step = max(GRANULE, p.span // plan.chunk) if p.groups > 1 else GRANULE
+    part = -(-least // step) * step
+    while not _fits_overlap(plan, part):
+        part += step
+    return part
+
+
+def _fits_overlap(plan: RowPlan, part: int) -> bool:
+    """True if the last chunk of a row, if it overlaps the one before, is not the first of a wave, and groups are whole."""
+    p = plan.problem
+    whole = p.groups == 1 or part % max(1, p.span // plan.chunk) == 0 or part >= plan.chunks
+    return whole and not (plan.overlap and (plan.chunks - 1) % part == 0)
+
+
+def _in_flight(plan: RowPlan) -> int:
+    """Returns the loads of short rows that a wave has in flight, one of IN_FLIGHT."""
+    p, d = plan.problem, plan.descriptor
+    waves = d.max_waves_per_simd * d.simds_per_cu
+    flight = waves * plan.rows_load * p.n * p.element.bytes
+    most = p.rows // (waves * plan.rows_load * d.num_cus)
+    fits = (count for count in IN_FLIGHT if count <= most and count * flight <= pipelines(d.arch).in_flight)
+    return max(fits, default=1)
+
+
+def _with_resources(plan: RowPlan) -> RowPlan:
+    """Returns the plan with its registers, LDS and constraints."""
+    p, d = plan.problem, plan.descriptor
+    program = p.program(d.arch)
+    v, held = plan.chunk, plan.loads * plan.in_flight
+    grouped = p.groups > 1
+    beside = len(program.vectors) * plan.loads + len(program.tables) * held
+    raw = max(1, v * p.element.bytes // 4)
+    unpacked = v * len((*program.vectors, *program.tables)) if p.element.bytes < 4 else 0
+    registers = (
+        RegisterRange("elements", "arch", v * held * len(program.matrices)),
+        *((RegisterRange("operands", "arch", raw * beside + unpacked),) if beside else ()),
+        RegisterRange("values of rows", "arch", program.row_values * (held if grouped else plan.in_flight)),
+        RegisterRange("addresses", "arch", _ADDRESSES + (plan.in_flight + 3) * bool(program.tables)),
+        RegisterRange("temporaries", "arch", program.operations + len(program.results) + 4),
+    )
+    reduced = len(program.reductions) if plan.waves_row > 1 and _whole_rows(p) else 0
+    lds = (LdsArray("values of waves", 4 * plan.waves * reduced),) if reduced else ()
+    buffers = len(program.matrices) + len(program.vectors) + len(program.tables) + len(program.results) + len(program.row_results)
+    scalars = scalar_ranges(
+        arguments=2 * (len(p.read) + len(p.written)) + 3 + 1, coordinates=8, buffers=4 * buffers, before_buffers=3,
+        rounding=rounding_sgprs(p.dtype_y, d.arch), temporaries=8,
+    )  # fmt: skip
+    resources = ResourcePlan.of(d, plan.waves, registers, lds, scalars)
+    plan = replace(plan, resources=resources)
+    at_once = max(1, min(2, d.max_waves_per_simd) * d.simds_per_cu // plan.waves)
+    rows = (
+        *limit_rows(d, resources.arch_vgprs, 0, resources.sgprs, resources.lds_bytes, plan.waves, at_once, {}),
+        occupancy_row(d, plan.blocks),
+        _bandwidth_row(plan),
+        *_lanes_row(plan),
+    )
+    return replace(plan, constraints=mark_binding(rows, "HBM bandwidth" if plan.blocks >= d.num_cus else "occupancy"))
+
+
+def _bandwidth_row(plan: RowPlan) -> Constraint:
+    p, d = plan.problem, plan.descriptor
+    note = f"{p.flops / p.bytes_once:.2f} FLOP a byte: bandwidth-bound; rows are read {plan.reads} time(s)"
+    use = p.flops / p.bytes_once * d.hbm_bandwidth_tb
+    return Constraint("HBM bandwidth", Level.DEVICE, d.peak_tflops_f32, use, "TFLOPS at full bandwidth", note, hard=False)
+
+
+def _lanes_row(plan: RowPlan) -> tuple[Constraint, ...]:
+    """Returns a soft row with the lanes that have no chunk; nothing if all have."""
+    slots = plan.waves_row * plan.parts * -(-plan.part // plan.lanes_row) * plan.lanes_row
+    if slots == plan.chunks:
+        return ()
+    over = f", the last {plan.overlap} elements longer than the row" if plan.overlap else ""
+    note = f"{plan.chunks} chunks of {plan.chunk} elements{over}, of lanes' slots"
+    return (Constraint("lanes with a chunk", Level.WARP, slots, plan.chunks, "lanes", note, hard=False),)

@@ -1,0 +1,127 @@
+"""What an operator on rows computes, as data: reductions along a row, in passes, and results for each element and each row."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators.expressions import Value, arguments, hoist, operations, trace
+
+# Combination of elements -> its neutral element, numpy's function for it.
+COMBINE: dict[str, tuple[float, np.ufunc]] = {"sum": (0.0, np.add), "maximum": (-np.inf, np.fmax)}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A value of each element, or of each row, and the parts of it that are computed once a row."""
+
+    name: str
+    value: Value
+    of_row: tuple[Value, ...]  # parts that depend only on reductions; part number i is the argument `row_value(i)` of `rest`
+    rest: Value
+    combine: str = ""  # of a reduction: a key of COMBINE
+
+    def row_value(self, number: int) -> str:
+        """Returns the name of a part in `rest`."""
+        return f"{self.name} of row {number}"
+
+
+@dataclass(frozen=True)
+class RowProgram:
+    """Expressions of one operator on rows of one length."""
+
+    name: str
+    matrices: tuple[str, ...]  # operands with an element for each element
+    vectors: tuple[str, ...]  # operands with an element for each column
+    tables: tuple[str, ...]  # operands with a row for several rows
+    reductions: tuple[Step, ...]
+    results: tuple[Step, ...]  # one for each element
+    row_results: tuple[Step, ...]  # one for each row, or each group of a row
+
+    @cached_property
+    def passes(self) -> tuple[tuple[Step, ...], ...]:
+        """Reductions that one pass over a row can make, in order: each depends on those of earlier passes only."""
+        found: list[tuple[Step, ...]] = []
+        done: set[str] = set()
+        left, names = list(self.reductions), {step.name for step in self.reductions}
+        while left:
+            names = {step.name for step in self.reductions}
+            ready = tuple(step for step in left if arguments(step.value) & names <= done)
+            found.append(ready)
+            done |= {step.name for step in ready}
+            left = [step for step in left if step not in ready]
+        return tuple(found)
+
+    def used(self, steps: Sequence[Step]) -> tuple[str, ...]:
+        """Returns the names of operands that the steps read."""
+        names = {name for step in steps for name in arguments(step.value)}
+        return tuple(name for name in (*self.matrices, *self.vectors, *self.tables) if name in names)
+
+    @property
+    def reads(self) -> int:
+        """Passes over a row: those of the reductions, and one for the results if there are any."""
+        return len(self.passes) + bool(self.results)
+
+    @property
+    def operations(self) -> int:
+        """Operations for each element; an addition or maximum for each reduction."""
+        return len(list(operations(*(step.rest for step in (*self.reductions, *self.results))))) + len(self.reductions)
+
+    @property
+    def row_values(self) -> int:
+        """Values of a row that are held: reductions, and parts computed once a row."""
+        return len(self.reductions) + sum(len(step.of_row) for step in (*self.reductions, *self.results, *self.row_results))
+
+    def describe(self) -> Iterator[str]:
+        """Yields lines for a tree: a step each."""
+        for step in self.reductions:
+            yield f"{step.name}[i] {'+=' if step.combine == 'sum' else 'max='} {step.value}"
+        for step in self.results:
+            yield f"{step.name}[i,j] = {step.value}"
+        for step in self.row_results:
+            yield f"{step.name}[i] = {step.value}"
+
+
+class Tracer:
+    """Makes the steps of an operator from its methods. A method's arguments name what it uses.
+
+    known: constants and operands' elements by name.
+    """
+
+    def __init__(self, owner: object, known: dict[str, float | None]) -> None:
+        self.owner, self.known = owner, dict(known)
+        self.reductions: list[str] = []
+
+    def step(self, name: str, combine: str = "", of_row: bool = False) -> Step:
+        """Traces a method. LaunchError if it uses a name that there is none of, or returns no expression."""
+        where = f"{type(self.owner).__name__}.{name}"
+        method: Callable[..., Any] | None = getattr(self.owner, name, None)
+        if not callable(method):
+            raise LaunchError(f"{where} is no method: define it, with what it uses as arguments")
+        given = list(inspect.signature(method).parameters)
+        known = [one for one in self.known if not of_row or self.known[one] is not None or one in self.reductions]
+        if unknown := [one for one in given if one not in known]:
+            raise LaunchError(f"{where} uses {', '.join(unknown)}: there are {', '.join(known)}")
+        value = trace(where, method, given)
+        if not isinstance(value, Value):
+            raise LaunchError(f"{where} is {value!r}: return an expression of the arguments")
+        value = _with_constants(value, self.known)
+        parts, _ = hoist(value, set(self.reductions), "")
+        found = Step(name, value, parts, hoist(value, set(self.reductions), f"{name} of row")[1], combine)
+        if combine:
+            self.known[name] = None
+            self.reductions.append(name)
+        return found
+
+
+def _with_constants(value: Value, known: dict[str, float | None]) -> Value:
+    """Returns the value with the constants among its arguments replaced by numbers."""
+    if value.op == "argument" and (number := known[value.name]) is not None:
+        return Value("constant", constant=number)
+    return Value(value.op, tuple(_with_constants(one, known) for one in value.operands), value.name, value.constant)

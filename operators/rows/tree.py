@@ -1,0 +1,155 @@
+"""The tree of an operator on rows: RowTree, RowBlock, RowWarp, RowLoad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simgpu.hardware import target as find_target
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators.levels import Level, Nest
+from simgpu.operators.resources import Constraint
+from simgpu.operators.rows.plan import RowPlan, rows_plan
+from simgpu.operators.rows.problem import RowOperator
+from simgpu.operators.rows.program import RowProgram
+from simgpu.operators.tree import Axes, Extent, Node, Root, View
+
+
+@dataclass(frozen=True)
+class _RowNode(Node):
+    plan: RowPlan
+    views: tuple[View, ...]  # of X's part of a row, and of Y's
+
+    @property
+    def axes(self) -> Axes:
+        """Rows, and columns n of a part of a row."""
+        x, *_ = self.views
+        return {"rows": x.rows, "n": x.cols}
+
+    def constraints(self) -> tuple[Constraint, ...]:
+        """Returns the plan's rows of this level."""
+        return self.plan.at(self.level)
+
+
+@dataclass(frozen=True)
+class RowLoad(_RowNode):
+    """Leaf: one load of a wave, a chunk a lane, and the expressions of its elements."""
+
+    level: ClassVar[Level] = Level.ATOM
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """Returns the load."""
+        plan = self.plan
+        nbytes, rows = plan.chunk * plan.problem.element.bytes, plan.rows_load
+        shared = f" of {rows} rows, {plan.lanes_row} lanes each" if rows > 1 else ""
+        return (("RowLoad  [leaf -- hardware instruction]", f"{nbytes} bytes a lane{shared}", f"loads of a wave: {_loads(plan)}"),)
+
+
+@dataclass(frozen=True)
+class RowWarp(_RowNode):
+    """A wave's part of a row, or of some short ones."""
+
+    level: ClassVar[Level] = Level.WARP
+
+    def child(self, axes: Axes) -> RowLoad:
+        """Returns the node of a load."""
+        return RowLoad(self.plan, _views(self.plan, axes))
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """Returns the part, and how it is held."""
+        how = "in registers, read once" if self.plan.resident else f"streamed, read {self.plan.reads} times"
+        return (("RowWarp  [warp]", "  ".join(map(str, self.views)), f"its part of a row: {how}"),)
+
+
+@dataclass(frozen=True)
+class RowBlock(_RowNode):
+    """A block's rows, or its row, or its part of one."""
+
+    level: ClassVar[Level] = Level.BLOCK
+
+    def child(self, axes: Axes) -> RowWarp:
+        """Returns the node of a wave's part of a row."""
+        return RowWarp(self.plan, _views(self.plan, axes))
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """Returns the block's rows."""
+        plan = self.plan
+        lds = plan.resources.lds_bytes
+        held = f"LDS = {lds} B  (a value of each wave for each reduction)" if lds else "LDS = 0"
+        waves = f"{plan.waves} waves, {plan.waves_row} a row"
+        return (("RowBlock  [block / CU]", "  ".join(map(str, self.views)), waves, held),)
+
+
+class RowTree(Root):
+    """Root of the tree of an operator on rows, on a target under a tile policy.
+
+    >>> from simgpu.operators import RmsNorm, RowTree
+    >>> print(*RowTree(RmsNorm(rows=4096, n=1000), "mi300x").first().views)
+    X:(4,1000) Y:(4,1000)
+    """
+
+    problem: RowOperator
+
+    def __init__(self, problem: RowOperator, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
+        self.problem = problem
+        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
+        self.derivation: RowPlan = rows_plan(problem, self.descriptor, policy)
+        self.extents = {"rows": Extent.whole(problem.rows), "n": Extent.whole(problem.columns)}
+
+    @property
+    def program(self) -> RowProgram:
+        """Expressions for the tree's architecture."""
+        return self.problem.program(self.descriptor.arch)
+
+    @property
+    def views(self) -> tuple[View, ...]:  # type: ignore[override]
+        """Windows of X and Y."""
+        return _views(self.derivation, self.extents)
+
+    def on(self, descriptor: HardwareDescriptor) -> RowTree:
+        """Derives the same problem and policy again for another descriptor."""
+        return RowTree(self.problem, descriptor, self.derivation.policy)
+
+    def child(self, axes: Axes) -> RowBlock:
+        """Returns the node of a block."""
+        return RowBlock(self.derivation, _views(self.derivation, axes))
+
+    def fitted(self, nest: Nest) -> RowPlan:
+        """Returns the plan of other tiles, as near to the loops as a kernel can be."""
+        return self.derivation.with_nest(nest)
+
+    def whole_only(self, axis: str) -> str:
+        """Returns the reason why columns cannot be clipped."""
+        repeat = self.problem.repeat
+        if axis == "n":
+            return "the places of its chunks follow from its length"
+        return f"{repeat} rows share a row of the tables" if repeat > 1 else ""
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """Returns the header and the device's loop nest."""
+        plan, p = self.derivation, self.problem
+        rows, parts = self.trips("rows"), self.trips("n")
+        head = (
+            f"{type(p).__name__}  {'; '.join(self.program.describe())}",
+            "  ".join(f"{name}:({','.join(map(str, shape))})" for name, shape in (*p.read.items(), *p.written.items())),
+            f"CU grid: {rows} x {parts} ({rows * parts} tiles) [parallel]",
+            f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
+            f"eta = {100 * plan.eta:.1f} %",
+            "boundary: views are clipped; a row's last chunk ends with the row, what it reads twice counts once",
+        )
+        passes = [f"  {', '.join(step.name for step in steps)}[I] over J" for steps in self.program.passes]
+        loops = (f"for I in {rows} [parallel] / for J in {parts} [parallel]", *passes, "  then the results")
+        return head, loops
+
+
+def _views(plan: RowPlan, axes: Axes) -> tuple[View, ...]:
+    p, rows, columns = plan.problem, axes["rows"], axes["n"]
+    name = next(iter(p.written))
+    if name in p.row_results:
+        columns = Extent(columns.min_ // p.span, -(-columns.max_ // p.span), -(-columns.tile // p.span))
+    outer = tuple(() if parts == 1 else (Extent.whole(parts),) for parts in (p.parts, p.parts_y))
+    return View("X", rows, axes["n"], outer[0]), View(name, rows, columns, outer[1])
+
+
+def _loads(plan: RowPlan) -> int:
+    return plan.in_flight * -(-plan.part // plan.lanes_row)

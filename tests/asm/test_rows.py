@@ -1,0 +1,259 @@
+"""Operators on rows: kernels against float64 in checked mode at any length, the tree's levels, what a class may lack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simgpu
+from simgpu import asm, operators
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.errors import LaunchError, TargetError
+from simgpu.operators import (
+    AddRmsNorm,
+    LayerNorm,
+    Quantise,
+    RmsNorm,
+    Rope,
+    RowMax,
+    RowOperator,
+    RowSum,
+    RowTree,
+    SiluMul,
+    reference,
+)
+from simgpu.operators.expressions import Value, absolute, exp, maximum, sqrt
+from simgpu.operators.levels import Level, TileLoop
+from simgpu.operators.rows.problem import RESULTS, TYPES
+from simgpu.operators.traffic import block_counters
+from simgpu.tools.cases.operators import workload
+from simgpu.tools.shared.inputs import INPUTS
+from tests.support.exhaustive import examples
+
+
+@dataclass(frozen=True)
+class Softmax(RowOperator):
+    """A maximum, then a sum that uses it."""
+
+    name, maxima, sums, row_results = "softmax_as_data", ("m",), ("total",), ("largest",)
+
+    def m(self, x: Value) -> Value:
+        return x
+
+    def total(self, x: Value, m: Value) -> Value:
+        return exp(x - m)
+
+    def y(self, x: Value, m: Value, total: Value) -> Value:
+        return exp(x - m) / total
+
+    def largest(self, m: Value) -> Value:
+        return m
+
+    def reference(self, x: Any) -> Any:  # type: ignore[override]
+        e = np.exp(x - x.max(1, keepdims=True))
+        return {"Y": e / e.sum(1, keepdims=True), "largest": x.max(1, keepdims=True)}
+
+
+@dataclass(frozen=True)
+class GatedQuantise(RowOperator):
+    """Halves, reductions and values of groups in one kernel: silu(x0) * x1 quantised."""
+
+    dtype_y: str = "i8"
+
+    name, halves, maxima, row_results = "gated_quantise", True, ("peak",), ("scale",)
+
+    def peak(self, x0: Value, x1: Value) -> Value:
+        return absolute(x0 / (1 + exp(-x0)) * x1)
+
+    def y(self, x0: Value, x1: Value, peak: Value, limit: Value) -> Value:
+        return x0 / (1 + exp(-x0)) * x1 * (limit / maximum(peak, 1e-20))
+
+    def scale(self, peak: Value, limit: Value) -> Value:
+        return maximum(peak, 1e-20) / limit
+
+    def reference(self, x: Any, limit: Any) -> Any:  # type: ignore[override]
+        low, high = np.split(x, 2, 1)
+        gated = low / (1 + np.exp(-low)) * high
+        scale = np.maximum(np.abs(gated).max(1, keepdims=True), 1e-20) / limit
+        return {"Y": gated / scale, "scale": scale}
+
+
+KINDS = (RmsNorm, AddRmsNorm, LayerNorm, Rope, Quantise, SiluMul, RowSum, RowMax, Softmax, GatedQuantise)
+WHOLE = (RmsNorm, AddRmsNorm, LayerNorm)  # divide by the number of elements
+
+
+def run(p: RowOperator, target: str, policy: str = "corrected", loops: tuple[TileLoop, ...] = ()) -> None:
+    """Asserts that the kernel's results are within their bounds, that it writes nothing else, and that checked mode is silent."""
+    tree = RowTree(p, target, policy)
+    tree = tree.with_loops(Level.DEVICE, loops) if loops else tree
+    work, gpu = workload(tree, tree.descriptor.arch, 0), simgpu.Device(target, check=True)
+    buffers = [gpu.upload(array) for array in work.arrays]
+    runs = asm.launch(asm.emit(tree), gpu, *buffers)
+    assert [finding for one in runs for finding in one.findings] == []
+    memory = [buffer.download(o.flat.dtype, o.flat.shape) for buffer, o in zip(buffers, work.operands, strict=True)]
+    for operand, want, bound in ((work.result, work.want, work.bound), *((b.operand, b.want, b.bound) for b in work.beside)):
+        before = work.operands[operand]
+        got = replace(before, flat=memory[operand]).view.astype(np.float64)
+        assert np.all(np.abs(got - want()) <= bound()), (p, target)
+        assert before.count_touched(memory[operand]) == 0
+
+
+@st.composite
+def problems(draw: st.DrawFn, longest: float = 12.0) -> tuple[RowOperator, str]:
+    """Draws a form, a board, types, lengths around every edge, strides and groups."""
+    kind, target = draw(st.sampled_from(KINDS)), draw(st.sampled_from(("mi100", "mi210", "mi300x", "mi355x")))
+    n = max(1, int(2 ** draw(st.floats(0, longest))) + draw(st.integers(-1, 1)))
+    rows, more = draw(st.integers(1, max(1, min(70, 30000 // n)))), {}
+    known = [name for name in RESULTS if target in ("mi300x", "mi355x") or name not in ("fp8", "bf8")]
+    if kind.results:
+        more["dtype_y"] = draw(st.sampled_from(known[3:] if kind in (Quantise, GatedQuantise) else known))
+    if (kind.sums or kind.maxima) and draw(st.booleans()):
+        more["group"] = 1 << draw(st.integers(3, 7))
+        n = max(1, n // more["group"]) * more["group"] if kind in WHOLE else n
+    if kind is Rope:
+        more["heads"] = draw(st.integers(1, 5))
+        rows *= more["heads"]
+    n *= 1 + kind.halves
+    if draw(st.booleans()):
+        more |= {"ldx": n + draw(st.integers(0, 9)), "ldy": n + draw(st.integers(0, 9))}
+    return kind(rows, n, draw(st.sampled_from(TYPES)), **more), target
+
+
+@given(problems())
+@settings(max_examples=examples(20))
+def test_any_row_is_right_in_checked_mode(case: tuple[RowOperator, str]) -> None:
+    run(*case)
+
+
+@given(problems(15.5), st.sampled_from(("corrected", "published")))
+@pytest.mark.exhaustive
+@settings(max_examples=examples(20))
+def test_longer_rows_in_both_policies(case: tuple[RowOperator, str], policy: str) -> None:
+    run(*case, policy)
+
+
+HELD = [
+    (RmsNorm(9, 5, "f16"), "mi100", dict(lanes_row=2, waves_row=1)),
+    (RmsNorm(3, 4095, "f16"), "mi300x", dict(waves_row=4, loads=2)),
+    (LayerNorm(1500, 777, "bf16"), "mi355x", dict(waves_row=1, loads=2)),
+    (Rope(60, 64, "bf16", heads=12), "mi210", dict(lanes_row=4)),
+    (SiluMul(2, 6001 * 2, "f16"), "mi300x", dict(waves_row=4, loads=4)),
+    (Quantise(3, 2051, "f32", group=128), "mi100", dict(chunk=4)),
+    (RowSum(2, 70001, "f32"), "mi300x", dict(waves_row=8)),
+    (Softmax(2, 150001, "f16"), "mi210", dict(reads=3)),
+]
+
+
+@pytest.mark.parametrize(("problem", "target", "sizes"), HELD, ids=lambda value: getattr(value, "name", None))
+def test_every_way_to_hold_a_row(problem: RowOperator, target: str, sizes: dict[str, int]) -> None:
+    assert sizes.items() <= RowTree(problem, target).plan.sizes.items()
+    run(problem, target)
+
+
+def test_loads_in_flight() -> None:
+    """Many short rows: a wave has several loads in flight, and the last one's rows end where X does."""
+    tree = RowTree(RmsNorm(1301, 11, "f16"), "mi210")
+    rows, part = tree.loops
+    run(tree.problem, "mi210", loops=(replace(rows, tile=4 * rows.tile), part))
+    crowded = RowTree(RmsNorm(1 << 24, 1, "f16"), "mi210").plan
+    assert crowded.in_flight > 1
+
+
+@given(st.data())
+@settings(max_examples=examples(10))
+def test_every_level_computes_the_same_and_counts_as_in_closed_form(data: st.DataObject) -> None:
+    p, target = data.draw(problems())
+    tree = RowTree(p, target)
+    arrays = {name: np.random.default_rng(0).uniform(-1, 1, shape) for name, shape in p.read.items()}
+    arrays = {name: array.astype(numpy_dtype(p.dtype)).astype(float) for name, array in arrays.items()}
+    x, arch = arrays.pop("X"), tree.descriptor.arch
+    want, bound = reference.rows(p, x, arch, **arrays), reference.rows_error_bound(p, x, arch, **arrays)
+    for level in ("device", "block", "warp", "atom"):
+        for accumulate in ("f64", "problem"):
+            visitor = operators.ComputeVisitor(level, accumulate)
+            found = visitor.visit(tree, x, **arrays)
+            for got, name in zip(found if isinstance(found, tuple) else (found,), want, strict=True):
+                assert np.all(np.abs(got - want[name]) <= bound[name])
+    assert visitor.counters == block_counters(tree)
+
+
+@pytest.mark.parametrize("problem", [RmsNorm(17, 70, "bf16"), Quantise(17, 70, "f16"), LayerNorm(9, 40)], ids=lambda p: p.name)
+def test_every_distribution_of_inputs_is_within_the_bound(problem: RowOperator) -> None:
+    """Large, tiny and subnormal elements, ties, one-hot rows."""
+    tree = RowTree(problem, "mi300x")
+    gpu, kernel = simgpu.Device("mi300x"), asm.emit(tree)
+    for name in INPUTS:
+        work = workload(tree, tree.descriptor.arch, 0, name)
+        buffers = [gpu.upload(array) for array in work.arrays]
+        asm.launch(kernel, gpu, *buffers)
+        flat = work.operands[work.result].flat
+        assert work.compare(buffers[work.result].download(flat.dtype, flat.shape), "Y").passed, name
+
+
+def test_a_broken_expression_is_wrong() -> None:
+    """The definition is separate from the expressions: forgetting the mean's divisor is found."""
+
+    @dataclass(frozen=True)
+    class Broken(RmsNorm):
+        def y(self, x: Value, squares: Value, gamma: Value) -> Value:  # type: ignore[override]
+            return x / sqrt(squares + self.eps) * gamma
+
+    with pytest.raises(AssertionError, match="Broken"):
+        run(Broken(3, 40), "mi100")
+
+
+def test_a_kernel_serves_any_rows_and_strides() -> None:
+    plan = RowTree(RmsNorm(40, 130), "mi300x")
+    texts = {asm.emit(RowTree(RmsNorm(rows, 130, ldx=ldx, ldy=ldy), "mi300x")).text
+             for rows, ldx, ldy in ((40, 130, 130), (41, 133, 130), (40, 130, 150))}  # fmt: skip
+    assert len(texts) == 1 and plan.plan.feasible
+
+
+def made(**members: Any) -> RowOperator:
+    base = {"name": "mine", "reference": lambda self, x: x, "y": lambda self, x: x}
+    return type("Mine", (RowOperator,), base | members)(8, 8)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"name": "my op"}, "Mine.name is 'my op'"),
+        ({"reference": RowOperator.reference}, "Mine has no reference"),
+        ({"sums": "s"}, "give a tuple of names"),
+        ({"sums": ("s",)}, "Mine.s is no method"),
+        ({"sums": ("s", "s"), "s": lambda self, x: x}, "'s' cannot name"),
+        ({"vectors": ("X",)}, "'X' cannot name"),
+        ({"sums": ("s", "t"), "s": lambda self, t: t, "t": lambda self, s: s}, "use each other"),
+        ({"y": lambda self, x, gamma: x}, "y uses gamma: there are x"),
+        ({"y": lambda self, x: 3}, "return an expression"),
+        ({"row_results": ("r",), "r": lambda self, x: x}, "r uses x"),
+        ({"results": ("y", "z")}, "writes 1 to 1 results"),
+        ({"halves": True, "matrices": ("r",)}, "halves and matrices"),
+    ],
+)
+def test_what_a_class_lacks_is_said(members: dict[str, Any], said: str) -> None:
+    with pytest.raises(LaunchError, match=said):
+        made(**members)
+
+
+def test_what_cannot_be() -> None:
+    for make, said in (
+        (lambda: Quantise(8, 8, dtype_y="f16"), "give a type of 8 bits"),
+        (lambda: RmsNorm(8, 8, "f64"), "use f32, f16, bf16"), (lambda: RmsNorm(8, 8, dtype_y="i32"), "dtype_y = i32"),
+        (lambda: Rope(8, 7), "give an even n"), (lambda: RmsNorm(8, 8, ldx=7), "shorter than a row"),
+        (lambda: Quantise(8, 96, group=48), "give a power of two"), (lambda: Rope(8, 8, heads=3), "no multiple of 3"),
+        (lambda: RmsNorm(8, 100, group=32), "uses count"), (lambda: Rope(8, 64, group=8), "leave the group out"),
+        (lambda: RowTree(RmsNorm(8, 8, ldx=1 << 29)), "ldx < 536870912"),
+        (lambda: RowTree(Quantise(8, 2049, "f32", group=1024)), "a wave loads 256 elements"),
+        (lambda: reference.rows(RmsNorm(2, 2), np.ones((2, 2))), "reads gamma"),
+        (lambda: reference.rows(made(reference=lambda self, x: x.sum()), np.ones((8, 8))), "returns Y"),
+    ):
+        with pytest.raises(LaunchError, match=said):
+            make()
+    with pytest.raises(TargetError, match="no instruction that rounds to fp8"):
+        RowTree(Quantise(8, 8, dtype_y="fp8"), "mi210")

@@ -1,0 +1,61 @@
+"""An operator from a class that derives from RowOperator: options from its fields, operands from its names."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from simgpu.operators import RowOperator, RowTree, reference
+from simgpu.tools.cases.operators.fields import add_fields, checked, summary
+from simgpu.tools.cases.operators.operator import Kernels, Operator
+from simgpu.tools.cases.workload import ExpectedOperand, StridedArray, Workload, contiguous
+from simgpu.tools.shared.arrays import array_type
+from simgpu.tools.shared.inputs import Inputs
+
+SIZES = {"rows": "rows", "n": "elements of a row of X"}
+HELP = {
+    "dtype_y": "type of Y: f32, f16, bf16, fp8, bf8 or i8 (default: X's)",
+    "ldx": "row stride of X in elements (default: its row)",
+    "ldy": "row stride of Y in elements (default: its row)",
+    "group": "elements of a row that are reduced together, a power of two (default: the row)",
+}
+
+
+def row_operator(kind: type[RowOperator]) -> Operator:
+    """Returns the operator of a class. UsageError names what the class lacks."""
+    own = checked(kind, SIZES, HELP)
+    return Operator(
+        kind.name, summary(kind), RowTree, partial(add_fields, SIZES, own, HELP), partial(_tree, kind), Kernels(_workload),
+        figures=lambda plan: {"workgroups": plan.blocks, "workgroup_size": plan.waves * plan.descriptor.wavefront_size},
+    )  # fmt: skip
+
+
+def _tree(kind: type[RowOperator], o: Namespace) -> RowTree:
+    return RowTree(kind(**{entry.name: getattr(o, entry.name) for entry in fields(kind)}), o.target, o.policy)
+
+
+def _workload(tree: RowTree, arch: str, inputs: Inputs) -> Workload:
+    """Draws the operands, in the kernel's order. Arrays end at their last element, so that reads beyond it are found."""
+    p = tree.problem
+    assert p.ldx and p.ldy
+    strides = dict.fromkeys(("X", *p.matrices), p.ldx) | dict.fromkeys(set(p.written) - set(p.row_results), p.ldy)
+    operands = {}
+    for name, shape in (*p.read.items(), *p.written.items()):
+        apart = (strides[name], 1) if name in strides else contiguous(shape)
+        made = StridedArray.empty(array_type(p.type_of(name), arch), shape, apart, guard=0)
+        operands[name] = made.draw(inputs) if name in p.read else made
+    given = {name.lower() if name == "X" else name: operands[name].view for name in p.read}
+    order = list(operands)
+
+    def of(name: str, make: Callable[..., dict[str, np.ndarray[Any, Any]]]) -> Callable[[], np.ndarray[Any, Any]]:
+        return lambda: make(p, arch=arch, **given)[name]
+
+    result, *beside = p.written
+    want, bound = (of(result, make) for make in (reference.rows, reference.rows_error_bound))
+    others = (ExpectedOperand(order.index(name), of(name, reference.rows), of(name, reference.rows_error_bound)) for name in beside)
+    return Workload(tuple(operands.values()), order.index(result), want, bound, lambda: None, beside=tuple(others))

@@ -9,7 +9,7 @@ whatever the row's length, and none passes its end.
   such loads in flight: the most for which a CU's loads stay within the bytes that it can have in flight, and all waves have rows.
 * Without reductions along whole rows, a row is cut freely: w = 1 wave with up to 4 loads, or blocks of 4 waves with 4 loads each.
 * Else a row stays in registers and is read once: g = ceil(k/(64*w)) loads a lane, w the least of 1, 4 and 8 waves for which its
-  elements and operands fit at two waves per SIMD; w = 4 if there are fewer than 4*CUs rows of at least
+  elements and operands fit at four waves per SIMD, or else at two; w = 4 if there are fewer than 4*CUs rows of at least
   four loads.
 * Longer rows are streamed by 8 waves, in steps of 4 loads, once for each pass of reductions and once for the results.
 
@@ -47,9 +47,10 @@ LOADS = 4  # loads of a lane in flight, of rows that are cut or streamed
 IN_FLIGHT = (1, 2, 4)  # numbers of loads of short rows that a wave may have in flight
 ROW_WAVES = (1, 4, 8)  # numbers of waves that may keep a row
 STREAM_WAVES = 8
+BUSY_WAVES = 4  # waves of a SIMD with which some load while others compute
 SHORT_LANES = 32  # most lanes of rows that share a load
 GRANULE = 8  # chunks: a wave's part of a row is a multiple of it, so that it begins with a cache line
-_ADDRESSES = 12  # VGPRs: work-item, column, offsets of rows and their scratch
+_ADDRESSES = 7  # VGPRs: lane, column, offset, and what reductions need: scratch, elements left out, neutral element
 _MOST_BYTES = 1 << 31  # limit for what one buffer spans
 
 
@@ -192,18 +193,18 @@ def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str 
         plan = replace(plan, lanes_row=short)
         return _with_resources(replace(plan, in_flight=_in_flight(plan), part=short, loads=1))
     if not _whole_rows(p):
-        if k <= LOADS * lanes:
+        cuts = -(-k // (LOADS * lanes))
+        if cuts == 1:
             return _with_resources(plan)
-        each = _part(plan, LOADS * lanes)
+        each = _part(plan, -(-k // (WAVES * -(-cuts // WAVES))))
         return _with_resources(replace(plan, waves_row=WAVES, part=each, loads=-(-each // lanes)))
     if policy == "corrected":
-        for w in ROW_WAVES:
-            if w == 1 and p.rows < WAVES * d.num_cus and k >= LOADS * lanes:
-                continue
-            each = _part(plan, -(-k // w)) if w > 1 else k
-            kept = _with_resources(replace(plan, waves_row=w, part=each, loads=-(-each // lanes)))
-            if kept.feasible:
-                return kept
+        few = p.rows < WAVES * d.num_cus and k >= LOADS * lanes
+        parts = {w: _part(plan, -(-k // w)) if w > 1 else k for w in ROW_WAVES[few:]}
+        kept = [_with_resources(replace(plan, waves_row=w, part=each, loads=-(-each // lanes))) for w, each in parts.items()]
+        fitting = [one for one in kept if one.feasible]
+        if fitting:
+            return next((one for one in fitting if one.resources.waves_per_simd >= BUSY_WAVES), fitting[0])
     w = min(STREAM_WAVES, d.max_workgroup_size // lanes)
     return _with_resources(replace(plan, waves_row=w, part=_part(plan, -(-k // w)), loads=LOADS, resident=False))
 
@@ -262,19 +263,20 @@ def _with_resources(plan: RowPlan) -> RowPlan:
     beside = len(program.vectors) * plan.loads + len(program.tables) * held
     raw = max(1, v * p.element.bytes // 4)
     unpacked = v * len((*program.vectors, *program.tables)) if p.element.bytes < 4 else 0
+    of_rows = 3 + bool(program.row_results) if plan.rows_load > 1 else 0
     registers = (
         RegisterRange("elements", "arch", v * held * len(program.matrices)),
         *((RegisterRange("operands", "arch", raw * beside + unpacked),) if beside else ()),
         RegisterRange("values of rows", "arch", program.row_values * (held if grouped else plan.in_flight)),
-        RegisterRange("addresses", "arch", _ADDRESSES + (plan.in_flight + 3) * bool(program.tables)),
-        RegisterRange("temporaries", "arch", program.operations + len(program.results) + 4),
+        RegisterRange("addresses", "arch", _ADDRESSES + of_rows + (plan.in_flight + 3) * bool(program.tables)),
+        RegisterRange("temporaries", "arch", program.operations + len(program.results) + 2),
     )
     reduced = len(program.reductions) if plan.waves_row > 1 and _whole_rows(p) else 0
     lds = (LdsArray("values of waves", 4 * plan.waves * reduced),) if reduced else ()
     buffers = len(program.matrices) + len(program.vectors) + len(program.tables) + len(program.results) + len(program.row_results)
     scalars = scalar_ranges(
-        arguments=2 * (len(p.read) + len(p.written)) + 3 + 1, coordinates=8, buffers=4 * buffers, before_buffers=3,
-        rounding=rounding_sgprs(p.dtype_y, d.arch), temporaries=8,
+        arguments=2 * (len(p.read) + len(p.written)) + 3, coordinates=4, buffers=4 * buffers, before_buffers=3,
+        tables=1 if program.tables else 0, rounding=rounding_sgprs(p.dtype_y, d.arch), temporaries=2,
     )  # fmt: skip
     resources = ResourcePlan.of(d, plan.waves, registers, lds, scalars)
     plan = replace(plan, resources=resources)

@@ -21,6 +21,11 @@ from simgpu.operators import (
     Conv2dProblem,
     FusedAttention,
     GemmProblem,
+    LayerNorm,
+    Quantise,
+    Rope,
+    RowSum,
+    RowTree,
     Softmax,
     SoftmaxProblem,
     TiledComputation,
@@ -58,6 +63,7 @@ FIGURES: dict[str, st.SearchStrategy[Any]] = {
 }
 ROOTS: dict[str, Callable[[Any, HardwareDescriptor, str], Root]] = {
     "gemm": TiledComputation.of, "conv2d": Conv2d, "softmax": Softmax, "attention": FusedAttention, "unfused": UnfusedAttention,
+    "rows": RowTree,
 }  # fmt: skip
 
 
@@ -95,6 +101,9 @@ def problems(draw: st.DrawFn, op: str, d: HardwareDescriptor, size: int) -> Any:
         return Conv2dProblem(1, channels[0], edge, edge, channels[1], taps, taps, steps, (taps // 2, 1), dtype=kind, layout=layout,
                              groups=groups)  # fmt: skip
     kind = draw(st.sampled_from(["f32", "f16", "bf16"]))
+    if op == "rows":
+        form = draw(st.sampled_from([LayerNorm, Quantise, Rope, RowSum]))
+        return form(draw(number), 2 * draw(st.integers(1, 10 * size)), kind)
     if op == "softmax":
         return SoftmaxProblem(draw(number), draw(st.integers(1, 20 * size)), kind)
     queries, heads = draw(number), draw(st.sampled_from([1, 2]))

@@ -142,7 +142,7 @@ HELD = [
     (RmsNorm(3, 4095, "f16"), "mi300x", dict(waves_row=4, loads=2)),
     (LayerNorm(1500, 777, "bf16"), "mi355x", dict(waves_row=1, loads=2)),
     (Rope(60, 64, "bf16", heads=12), "mi210", dict(lanes_row=4)),
-    (SiluMul(2, 6001 * 2, "f16"), "mi300x", dict(waves_row=4, loads=4)),
+    (SiluMul(2, 6001 * 2, "f16"), "mi300x", dict(waves_row=4, loads=3)),
     (Quantise(3, 2051, "f32", group=128), "mi100", dict(chunk=4)),
     (RowSum(2, 70001, "f32"), "mi300x", dict(waves_row=8)),
     (Softmax(2, 150001, "f16"), "mi210", dict(reads=3)),

@@ -20,6 +20,11 @@ from simgpu.operators import (
     Conv2d,
     Conv2dProblem,
     FusedAttention,
+    LayerNorm,
+    Quantise,
+    RmsNorm,
+    Rope,
+    RowTree,
     Softmax,
     SoftmaxProblem,
     TiledComputation,
@@ -51,6 +56,13 @@ def assert_planned(tree):
     assert all(
         row.taken == kernel.plan.resources.sgprs and "launch state 4 + " in row.ranges for row in rows if row.resource == "SGPR"
     )
+
+
+@pytest.mark.parametrize("dtype_y", ["bf16", "f32"])
+@pytest.mark.parametrize(("kind", "n", "more"), [(RmsNorm, 70, {}), (RmsNorm, 300001, {}), (LayerNorm, 8001, {}), (Rope, 1024, {}),
+                                                 (Rope, 8002, {"heads": 2}), (Quantise, 70, {}), (Quantise, 4001, {"group": 32})])
+def test_rows(kind, n, more, dtype_y):
+    assert_planned(RowTree(kind(64, n, "bf16", "i8" if kind is Quantise else dtype_y, **more), "gfx942"))
 
 
 SIZES = ((20, 30, 40), (300, 500, 400), (100, 100, 30000))

@@ -18,6 +18,7 @@
     rmsnorm_gemm.py  RMSNorm and a GEMM, one of them
     softmax/         online softmax of rows
     rows/            normalisations, quantisation and other operators on rows: the base of further ones
+    transpose.py     transposes, with tiles and tree
     attention/       attention, fused and unfused
     reference.py     float64 references of all operators, bounds, usual errors
 """
@@ -55,6 +56,7 @@ from simgpu.operators.softmax.problem import Band, SoftmaxProblem
 from simgpu.operators.softmax.state import SoftmaxState
 from simgpu.operators.softmax.tree import Softmax
 from simgpu.operators.traffic import Counters
+from simgpu.operators.transpose import Transpose, TransposePlan, TransposeProblem, plan_transpose
 
 __all__ = [
     "AddRmsNorm",
@@ -94,6 +96,9 @@ __all__ = [
     "SoftmaxProblem",
     "SoftmaxState",
     "TiledComputation",
+    "Transpose",
+    "TransposePlan",
+    "TransposeProblem",
     "UnfusedAttention",
     "WarpGemmNode",
     "derive_tiles",
@@ -106,6 +111,7 @@ __all__ = [
     "plan_conv2d",
     "plan_gemm",
     "plan_softmax",
+    "plan_transpose",
     "preshuffle",
     "reference",
     "rows_plan",

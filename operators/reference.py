@@ -10,6 +10,7 @@ from simgpu.operators.gemm.typical_error import gemm_typical_error
 from simgpu.operators.rows.reference import rows, rows_error_bound
 from simgpu.operators.softmax.reference import softmax, softmax_error_bound
 from simgpu.operators.softmax.typical_error import softmax_typical_error
+from simgpu.operators.transpose import transpose
 
 __all__ = [
     "attention",
@@ -30,4 +31,5 @@ __all__ = [
     "softmax",
     "softmax_error_bound",
     "softmax_typical_error",
+    "transpose",
 ]

@@ -28,6 +28,8 @@ from simgpu.operators import (
     Softmax,
     SoftmaxProblem,
     TiledComputation,
+    Transpose,
+    TransposeProblem,
 )
 from simgpu.operators.gemm.limits import ORDER_WORDS
 from simgpu.operators.resources import RESERVED_SGPRS
@@ -63,6 +65,12 @@ def assert_planned(tree):
                                                  (Rope, 8002, {"heads": 2}), (Quantise, 70, {}), (Quantise, 4001, {"group": 32})])
 def test_rows(kind, n, more, dtype_y):
     assert_planned(RowTree(kind(64, n, "bf16", "i8" if kind is Quantise else dtype_y, **more), "gfx942"))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i8"])
+@pytest.mark.parametrize(("m", "n"), [(70, 133), (3, 5000), (300, 300)])
+def test_transpose(dtype, m, n):
+    assert_planned(Transpose(TransposeProblem(m, n, dtype), "gfx942"))
 
 
 SIZES = ((20, 30, 40), (300, 500, 400), (100, 100, 30000))

@@ -8,6 +8,7 @@
     fields.py     options from the fields of a class
     fused.py      an operator from a class that derives from FusedGemm
     rows.py       an operator from a class that derives from RowOperator
+    transpose.py  transpose
     table.py      modules to operators, by name or by file
 """
 

@@ -10,6 +10,7 @@ Each name is loaded when it is first used: an assembler needs no operators.
     softmax/     kernels of a softmax
     rows/        kernels of operators on rows
     attention/   kernels of attention
+    columns.py   kernels of a reduction of columns
     transpose.py  the kernel of a transpose
 """
 

@@ -18,6 +18,7 @@
     rmsnorm_gemm.py  RMSNorm and a GEMM, one of them
     softmax/         online softmax of rows
     rows/            normalisations, quantisation and other operators on rows: the base of further ones
+    columns.py       reductions of columns
     transpose.py     transposes, with tiles and tree
     attention/       attention, fused and unfused
     reference.py     float64 references of all operators, bounds, usual errors
@@ -32,6 +33,7 @@ from simgpu.operators.attention.plan import AttentionTiles, derive_tiles, plan_a
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.tree import FusedAttention
 from simgpu.operators.attention.unfused import UnfusedAttention
+from simgpu.operators.columns import ColumnPlan, ColumnProblem, Columns, plan_columns
 from simgpu.operators.compute import ComputeVisitor
 from simgpu.operators.conv2d.plan import plan_conv2d
 from simgpu.operators.conv2d.problem import Conv2dProblem, pack_filter, space_to_channel
@@ -66,6 +68,9 @@ __all__ = [
     "AttentionTiles",
     "Band",
     "BlockGemmNode",
+    "ColumnPlan",
+    "ColumnProblem",
+    "Columns",
     "ComputeVisitor",
     "Constraint",
     "Conv2d",
@@ -108,6 +113,7 @@ __all__ = [
     "pack_filter",
     "packed_filter",
     "plan_attention",
+    "plan_columns",
     "plan_conv2d",
     "plan_gemm",
     "plan_softmax",

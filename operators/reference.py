@@ -2,6 +2,7 @@
 
 from simgpu.operators.attention.reference import attention, attention_error_bound, attention_lse, attention_lse_error_bound
 from simgpu.operators.attention.typical_error import attention_typical_error
+from simgpu.operators.columns import columns, columns_error_bound
 from simgpu.operators.conv2d.reference import conv2d, conv2d_error_bound
 from simgpu.operators.conv2d.typical_error import conv2d_typical_error
 from simgpu.operators.fused.reference import fused, fused_error_bound
@@ -18,6 +19,8 @@ __all__ = [
     "attention_lse",
     "attention_lse_error_bound",
     "attention_typical_error",
+    "columns",
+    "columns_error_bound",
     "conv2d",
     "conv2d_error_bound",
     "conv2d_typical_error",

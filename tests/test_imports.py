@@ -52,10 +52,10 @@ ORDER = {
         "compute.py feasibility.py",
         "gemm",
         "conv2d softmax fused rows",
-        "attention rmsnorm_gemm.py transpose.py",
+        "attention rmsnorm_gemm.py transpose.py columns.py",
         "reference.py",
     ],
-    "asm": ["builder", "parts", "visitor.py", "gemm", "conv2d softmax rows transpose.py", "attention"],
+    "asm": ["builder", "parts", "visitor.py", "gemm", "conv2d softmax rows transpose.py columns.py", "attention"],
     "simgpu": [
         "version.py timing",
         "machine",

@@ -87,6 +87,17 @@ def widen(k: KernelBuilder, dtype: str, value: Reg) -> None:
         k.v_cvt_f32_f16(value, value)
 
 
+def unpack_chunk(k: KernelBuilder, kind: str, target: Reg, packed: Reg) -> None:
+    """Converts a chunk to f32. packed: registers as loaded, of 16-bit elements; may be the last ones of `target`."""
+    if target.count == 1:
+        if packed != target:
+            k.v_mov_b32(target, packed)
+        widen(k, kind, target)
+        return
+    for i in range(packed.count):
+        unpack(k, kind, target[2 * i], target[2 * i + 1], packed[i])
+
+
 class Narrowing:
     """Rounds f32 to f16 or bf16, to nearest even. Holds two SGPRs of constants if bf16 has no instruction.
 

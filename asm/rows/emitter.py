@@ -19,8 +19,8 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
-from simgpu.asm.parts.lanes import wave_number
-from simgpu.asm.rows.places import Operands, Places, unpack_chunk
+from simgpu.asm.parts.lanes import unpack_chunk, wave_number
+from simgpu.asm.rows.places import Operands, Places
 from simgpu.asm.rows.values import Values
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg

@@ -15,7 +15,6 @@ from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, REACH, clip
 from simgpu.asm.parts.integer_math import log2
-from simgpu.asm.parts.lanes import unpack, widen
 from simgpu.hardware.isa.instruction import Reg
 
 LOAD_BYTES = 16  # of one access of a lane
@@ -160,14 +159,3 @@ class Places:
             ending = DWORDS[count] if size >= WORD else endings[size]
             self.k.emit(f"buffer_{direction}_{ending}", data[word : word + count], offset, operand.buffer, 0, offen=True,
                         offset=immediate + start, note=note)  # fmt: skip
-
-
-def unpack_chunk(k: KernelBuilder, kind: str, target: Reg, packed: Reg) -> None:
-    """Converts a chunk to f32. packed: registers as loaded, of 16-bit elements; may be the last ones of `target`."""
-    if target.count == 1:
-        if packed != target:
-            k.v_mov_b32(target, packed)
-        widen(k, kind, target)
-        return
-    for i in range(packed.count):
-        unpack(k, kind, target[2 * i], target[2 * i + 1], packed[i])

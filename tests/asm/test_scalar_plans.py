@@ -17,6 +17,8 @@ from simgpu.hardware.errors import ResourceError
 from simgpu.operators import (
     AttentionProblem,
     Band,
+    ColumnProblem,
+    Columns,
     Conv2d,
     Conv2dProblem,
     FusedAttention,
@@ -71,6 +73,11 @@ def test_rows(kind, n, more, dtype_y):
 @pytest.mark.parametrize(("m", "n"), [(70, 133), (3, 5000), (300, 300)])
 def test_transpose(dtype, m, n):
     assert_planned(Transpose(TransposeProblem(m, n, dtype), "gfx942"))
+
+
+@pytest.mark.parametrize(("m", "n", "dtype"), [(70, 133, "f16"), (3000, 50, "f32")])
+def test_columns(m, n, dtype):
+    assert_planned(Columns(ColumnProblem(m, n, dtype), "gfx942"))
 
 
 SIZES = ((20, 30, 40), (300, 500, 400), (100, 100, 30000))

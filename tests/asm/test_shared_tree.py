@@ -23,6 +23,8 @@ from simgpu import asm
 from simgpu.hardware.errors import LaunchError, ResourceError
 from simgpu.operators import (
     AttentionProblem,
+    ColumnProblem,
+    Columns,
     ComputeVisitor,
     Conv2d,
     Conv2dProblem,
@@ -137,6 +139,11 @@ def transpose(m: int, n: int, target: str = TARGET) -> Case:
     return Case(f"transpose {m}x{n}", Transpose(TransposeProblem(m, n), target), lambda tree: ({"X": x}, (x,)))
 
 
+def columns(m: int, n: int, reduce: str = "sum", target: str = TARGET) -> Case:
+    x = drawn(m, n)
+    return Case(f"column {reduce} {m}x{n}", Columns(ColumnProblem(m, n, reduce=reduce), target), lambda tree: ({"X": x}, (x,)))
+
+
 def gemm(m: int, n: int, k: int, target: str = TARGET, **more: Any) -> Case:
     tree = TiledComputation(m, n, k, target, **more)
     outer = () if tree.problem.batch == 1 else (tree.problem.batch,)
@@ -180,7 +187,7 @@ def attention(lq: int, lk: int, d: int, policy: str = "corrected", values: str =
 
 CASES = [
     softmax(9, 700), softmax(2500, 64), softmax(12000, 12), softmax(3, 5000), softmax(2, 150000),
-    transpose(70, 133), transpose(300, 41),
+    transpose(70, 133), transpose(300, 41), columns(900, 70), columns(3000, 33, "maximum"),
     rows(RmsNorm(9, 701)), rows(LayerNorm(70, 63, "f16", "f32")), rows(LayerNorm(3, 5003)), rows(RmsNorm(2, 150001)),
     rows(RowSum(5, 1027, group=32)), rows(SiluMul(3, 8202)), rows(Rope(60, 64, heads=12)), rows(RowMax(9, 3000)),
     gemm(70, 60, 50), gemm(50, 33, 90, trans_a=True, batch=2), gemm(20, 30, 1500, trans_b=True, bias=True),
@@ -249,6 +256,7 @@ PROBLEMS = {
         st.integers(1, 20), st.integers(1, 4500), BOARDS,
     ),
     "transpose": st.builds(transpose, st.integers(1, 300), st.integers(1, 300), BOARDS),
+    "columns": st.builds(columns, st.integers(1, 3000), st.integers(1, 300), st.sampled_from(("sum", "maximum")), BOARDS),
     "gemm": st.builds(
         gemm, st.integers(1, 130), st.integers(1, 130), st.integers(1, 900), BOARDS, trans_a=FLAGS, trans_b=FLAGS,
         dtype=st.sampled_from(("f32", "f16")),

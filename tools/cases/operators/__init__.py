@@ -9,6 +9,7 @@
     fused.py      an operator from a class that derives from FusedGemm
     rows.py       an operator from a class that derives from RowOperator
     transpose.py  transpose
+    columns.py    reductions of columns
     table.py      modules to operators, by name or by file
 """
 

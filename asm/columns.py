@@ -1,0 +1,201 @@
+"""Kernel of a reduction of columns, from the tree, and the kernel that merges the parts of split rows, which has the same form."""
+
+from __future__ import annotations
+
+from math import inf
+
+from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, OUTSIDE, raw_buffer
+from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.lanes import unpack_chunk, wave_number
+from simgpu.asm.visitor import emit
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.columns import LOADS, WAVES, ColumnBlock, ColumnLane, Columns, ColumnWarp
+from simgpu.operators.tree import Visitor
+
+PARTS = "parts"  # scratch memory: a row of results for each part
+OPERATION = {"sum": ("v_add_f32", 0), "maximum": ("v_max_f32", -inf)}
+
+
+@emit.register(Columns)
+def emit_columns(root: Columns) -> EmittedKernel:
+    """Returns the kernel of a reduction of columns, followed by a second one if rows are split. Operands: X, Y."""
+    return ColumnEmitter(root, "X", PARTS if root.trips("m") > 1 else "Y").visit(root)
+
+
+class ColumnEmitter(Visitor):
+    """Visits the tree; each level emits its part of the kernel. source, result: names of the operands."""
+
+    def __init__(self, root: Columns, source: str, result: str) -> None:
+        plan, self.problem, block = root.plan, root.problem, root.first()
+        assert isinstance(block, ColumnBlock)
+        warp = block.first()
+        assert isinstance(warp, ColumnWarp)
+        self.block, self.warp, self.source, self.result = block, warp, source, result
+        (rows, columns), (load, _), (_, chunk) = root.loops, block.loops, warp.loops
+        self.rows, self.chunk, self.rows_load = rows.tile, chunk.tile, load.tile
+        self.lanes = columns.tile // chunk.tile
+        self.columns, self.element = len(root.axes["n"]), self.problem.element.bytes
+        self.step = WAVES * self.rows_load
+        self.words = max(1, self.chunk * self.element // WORD)
+        self.operation, self.neutral = OPERATION[self.problem.reduce]
+        name = f"column_{self.problem.reduce}_{self.problem.dtype}_n{self.columns}_{self.lanes}_{source}"
+        self.k = KernelBuilder(name, plan.descriptor.arch, WAVES * WAVEFRONT, plan=plan.resources)
+
+    def visit_device(self, root: Columns) -> EmittedKernel:
+        k, p, plan = self.k, self.problem, root.plan
+        for name in (self.source, self.result):
+            k.argument(name, 8, "global_buffer")
+        for name in ("m", "ldx", "rows"):
+            k.argument(name, 4, value_type="i32")
+        self.arguments = k.load_arguments()
+        self.visit(self.block)
+        k.s_endpgm()
+        rows = len(root.axes["m"])
+        following: tuple[EmittedKernel, ...] = ()
+        scratch: tuple[tuple[str, int], ...] = ()
+        if self.result == PARTS:
+            parts = tree_of_parts(root)
+            following, scratch = (ColumnEmitter(parts, PARTS, "Y").visit(parts),), ((PARTS, WORD * root.trips("m") * p.n),)
+        return k.finish(plan=plan, grid=(root.trips("n"), root.trips("m"), 1), scalars=(rows, p.ldx or 0, self.rows),
+                        operands=("X", "Y"), scratch=scratch, following=following)  # fmt: skip
+
+    def visit_block(self, block: ColumnBlock) -> None:
+        """Emits a lane's columns and first row, the loop over the rows, and the merge of the waves."""
+        k, lane = self.k, self.k.work_item
+        k.comment("ColumnBlock: rows of a tile of columns")
+        k.work_item_x()
+        self.column, self.offset, self.stride, scratch = (k.v.alloc(n) for n in ("column", "offset", "bytes of a step", "scratch"))
+        self.last, self.number = k.v.alloc("last row's offset"), k.v.alloc("work-item")
+        wave, self.first, self.left = k.s.alloc("wave"), k.s.alloc("first row"), k.s.alloc("rows left")
+        k.v_mov_b32(self.number, lane)
+        wave_number(k, wave, scratch)
+        k.v_and_b32(lane, WAVEFRONT - 1, lane)
+        k.s_mul_i32(self.first, k.group_y, self.arguments["rows"])
+        k.s_sub_u32(self.left, self.arguments["m"], self.first)
+        k.s_min_u32(self.left, self.left, self.arguments["rows"])
+        k.v_and_b32(self.column, self.lanes - 1, lane)
+        self._place(self.column)
+        k.v_lshrrev_b32(lane, log2(self.lanes), lane, note="row of a load")
+        k.s_lshl_b32(wave, wave, log2(self.rows_load))
+        k.v_add_u32(lane, wave, lane)
+        k.s.free(wave)
+        self._source(lane)
+        sums = k.v.alloc("sums", self.chunk)
+        for i in range(self.chunk):
+            k.v_mov_b32(sums[i], self.neutral)
+        self.sums = sums
+        self.visit(self.warp)
+        self._merge(scratch)
+
+    def _place(self, place: Reg, start: Reg | None = None) -> None:
+        """Replaces a lane's number in the tile by its first column; VCC: it has one. start: the same before the row cuts it."""
+        k, first = self.k, self.k.s.alloc("tile's first chunk")
+        k.s_mul_i32(first, k.group_x, self.lanes)
+        k.v_add_u32(place, first, place)
+        k.s.free(first)
+        k.v_lshlrev_b32(place, log2(self.chunk), place)
+        if start is not None:
+            k.v_mov_b32(start, place)
+        k.v_cmp_gt_u32("vcc", self.columns, place)
+        k.v_min_u32(place, self.columns - self.chunk, place, note="the last chunk ends with the row")
+
+    def _source(self, row: Reg) -> None:
+        """Emits the buffer of the block's rows, a lane's offset, and what it grows by; lanes without columns stay outside."""
+        k, nbytes = self.k, self.arguments["ldx"]
+        k.s_lshl_b32(nbytes, nbytes, log2(self.element), note="bytes of ldx")
+        self.buffer, start = k.s.alloc("buffer", 4), k.s.alloc("byte offset", 2)
+        k.s_mul_hi_u32(start[1], self.first, nbytes)
+        k.s_mul_i32(start[0], self.first, nbytes)
+        raw_buffer(k, self.buffer, self.arguments[self.source], (start[0], start[1]), self.source)
+        k.s_sub_u32(start[0], self.left, 1)
+        k.s_mul_i32(start[0], start[0], nbytes)
+        k.s_add_u32(self.buffer[2], start[0], self.columns * self.element, note="bytes of the rows")
+        k.v_lshlrev_b32(self.offset, log2(self.element), self.column)
+        k.v_add_u32(self.last, start[0], self.offset)
+        k.v_mul_lo_u32(row, row, nbytes)
+        k.v_add_u32(self.offset, row, self.offset)
+        k.s_mul_i32(start[0], nbytes, self.step)
+        k.v_mov_b32(self.stride, start[0])
+        k.v_cndmask_b32(self.stride, 0, self.stride, "vcc")
+        for register in (self.offset, self.last):
+            k.v_cndmask_b32(register, OUTSIDE, register, "vcc", note="no columns: outside")
+        k.s.free(start)
+
+    def visit_warp(self, warp: ColumnWarp) -> None:
+        """Emits the loop over the rows: some loads in flight, then their elements."""
+        k = self.k
+        atom = warp.first()
+        assert isinstance(atom, ColumnLane)
+        loads = [k.v.alloc("row", self.words) for _ in range(LOADS)]
+        self.unpacked = k.v.alloc("unpacked", self.chunk) if self.element < WORD else None
+        nbytes = self.chunk * self.element
+        ending = DWORDS[self.words] if nbytes >= WORD else ELEMENT_LOADS[nbytes]
+        with k.loop("rows", self.left, LOADS * self.step):
+            for row in loads:
+                if self.problem.reduce == "maximum":
+                    k.v_min_u32(self.offset, self.last, self.offset, note="past the rows: the last one again")
+                k.emit(f"buffer_load_{ending}", row, self.offset, self.buffer, 0, offen=True)
+                k.v_add_u32(self.offset, self.stride, self.offset)
+            for row in loads:
+                self.visit(atom, row)
+
+    def visit_atom(self, atom: ColumnLane, row: Reg) -> None:
+        """Emits the reduction of a chunk into the lane's results; 0 past the rows."""
+        k, elements = self.k, row
+        if self.unpacked is not None:
+            elements = self.unpacked
+            unpack_chunk(k, self.problem.dtype, elements, row)
+        for i in range(self.chunk):
+            k.emit(self.operation, self.sums[i], elements[i], self.sums[i])
+
+    def _merge(self, scratch: Reg) -> None:
+        """Emits the merge of waves and rows in LDS, a column a work-item, and the stores."""
+        k, width, number = self.k, self.lanes * self.chunk, self.number
+        region = k.region("sums", WORD * WAVES * WAVEFRONT * self.chunk)
+        k.v_lshlrev_b32(scratch, log2(WORD * self.chunk), number)
+        for start in range(0, self.chunk, 4):
+            part = self.sums[start : min(self.chunk, start + 4)]
+            k.emit(f"ds_write_b{32 * part.count}", scratch, part, offset=region.offset + WORD * start)
+        k.s_barrier()
+        k.s_mul_i32(self.first, k.group_y, WORD * self.columns)
+        raw_buffer(k, self.buffer, self.arguments[self.result], (self.first, 0), self.result)
+        k.s_mov_b32(self.buffer[2], WORD * self.columns)
+        for first in range(0, width, WAVES * WAVEFRONT):
+            if first:
+                k.v_add_u32(number, first, number)
+            k.v_lshlrev_b32(scratch, log2(WORD), number)
+            if width < WAVES * WAVEFRONT:
+                k.v_min_u32(scratch, WORD * (width - 1), scratch)
+            total = self.sums[0]
+            slots = range(WAVES * self.rows_load)
+            k.ds_read_b32(total, scratch, offset=region.offset)
+            for slot in slots[1:]:
+                k.ds_read_b32(self.last, scratch, offset=region.offset + WORD * width * slot)
+                k.emit(self.operation, total, self.last, total)
+            self._store(total, scratch, number)
+
+    def _store(self, total: Reg, scratch: Reg, number: Reg) -> None:
+        """Emits the store of a work-item's column, unless another chunk has it."""
+        k, place, start = self.k, self.column, self.last
+        k.v_lshrrev_b32(place, log2(self.chunk), number)
+        self._place(place, start)
+        k.v_and_b32(scratch, self.chunk - 1, number)
+        k.v_add_u32(scratch, place, scratch)
+        k.v_lshlrev_b32(place, log2(WORD), scratch)
+        k.v_cndmask_b32(place, OUTSIDE, place, "vcc")
+        k.v_cmp_ge_u32("vcc", scratch, start)
+        k.v_cndmask_b32(place, OUTSIDE, place, "vcc", note="the chunk before has it")
+        if self.lanes * self.chunk < WAVES * WAVEFRONT:
+            k.v_cmp_gt_u32("vcc", self.lanes * self.chunk, number)
+            k.v_cndmask_b32(place, OUTSIDE, place, "vcc")
+        k.buffer_store_dword(total, place, self.buffer, 0, offen=True, note=self.result)
+
+
+def tree_of_parts(root: Columns) -> Columns:
+    """Returns the tree that merges the parts of a tree's rows."""
+    merge = root.plan.merge
+    assert merge is not None
+    return Columns.of(merge)

@@ -93,6 +93,7 @@ ORDER = {
         "proof/vector.py proof/access.py",
         "proof/execute.py proof/effects.py",
         "proof/counterexample.py proof/safety",
+        "proof/coverage",
         "proof",
         "debugger/native",
         "debugger",

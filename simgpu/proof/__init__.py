@@ -15,6 +15,7 @@
     counterexample.py  a launch that shows a difference, confirmed by the simulator
     equal.py           the verdict on two kernels
     safety/            one kernel in all launches: in bounds, without races
+    coverage/          a tiled product in all launches: each element accessed as planned
 
 A wave is seen from one lane whose number is a symbol, so a proof holds for each lane of each wave of each launch. Values of other
 lanes are the same terms with another number. The bodies of instructions run on terms by `simgpu.hardware.isa.lane_smt`.

@@ -101,6 +101,9 @@ def wide(low: Term, high: Term) -> Term:
     if kind in BITWISE and kind == high.decl().kind() and low.num_args() == high.num_args():
         parts = [wide(*pair) for pair in zip(low.children(), high.children(), strict=True)]
         return BITWISE[kind](parts)
+    lesser = _difference(low, high)
+    if lesser is not None:
+        return lesser
     highs = flat_sum(high)
     for at, part in enumerate(highs):
         addends = _carried(part, low)
@@ -108,6 +111,20 @@ def wide(low: Term, high: Term) -> Term:
             rest = highs[:at] + highs[at + 1 :]
             return _joined_sum([lone for addend in addends for lone in _split(addend, rest)], rest)
     return whole
+
+
+def _difference(low: Term, high: Term) -> Term | None:
+    """Returns the difference of 64 bits that was made by halves with a borrow; None if the halves are something else."""
+    if low.decl().kind() != z3.Z3_OP_BSUB or high.decl().kind() != z3.Z3_OP_BSUB:
+        return None
+    (a, b), (c, borrow) = low.children(), high.children()
+    if not (z3.is_app_of(borrow, z3.Z3_OP_ITE) and is_number(borrow.arg(1), 1) and is_number(borrow.arg(2), 0)):
+        return None
+    test = borrow.arg(0)
+    if not z3.is_app_of(test, z3.Z3_OP_ULT) or not test.arg(0).eq(a) or not test.arg(1).eq(b):
+        return None
+    c, d = c.children() if c.decl().kind() == z3.Z3_OP_BSUB else (c, number(0, 32))
+    return wide(a, c) - wide(b, d)
 
 
 def _carried(part: Term, low: Term) -> tuple[Term, Term] | None:
@@ -142,7 +159,7 @@ def _joined_sum(lows: list[Term], highs: list[Term]) -> Term:
             constant += low.as_long()
             continue
         mate = next((at for at, high in enumerate(highs) if _is_pair(low, high)), None)
-        total.append(joined(low, highs.pop(mate)) if mate is not None else _extended(low, highs))
+        total.append(wide(low, highs.pop(mate)) if mate is not None else _extended(low, highs))
     for high in highs:
         if z3.is_bv_value(high):
             constant += high.as_long() << 32
@@ -154,7 +171,8 @@ def _joined_sum(lows: list[Term], highs: list[Term]) -> Term:
 
 
 def _is_pair(low: Term, high: Term) -> bool:
-    return not z3.is_app_of(joined(low, high), z3.Z3_OP_CONCAT) or low.decl().kind() == z3.Z3_OP_CONCAT == high.decl().kind()
+    together = _difference(low, high) is None and z3.is_app_of(joined(low, high), z3.Z3_OP_CONCAT)
+    return not together or low.decl().kind() == z3.Z3_OP_CONCAT == high.decl().kind()
 
 
 def _extended(low: Term, highs: list[Term]) -> Term:

@@ -1,21 +1,24 @@
-"""`simgpu prove`: two kernels equal for all inputs, or one without faults in all launches; or a launch that shows otherwise."""
+"""`simgpu prove`: two kernels equal for all inputs, or one without faults or as planned in all launches; or a counterexample."""
 
 from __future__ import annotations
 
 import io
 import shlex
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.tools.cases.coverage import coverage_document, coverage_lines, planned, product_plan, shown
 from simgpu.tools.cases.file_kernel import kernel_named
+from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.safety import add_safety_options, assumptions_of, properties_of, safety_document, safety_lines
 from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.shared.parser import own_options
 
 if TYPE_CHECKING:
     from simgpu.hardware.code_object import CodeObject
@@ -28,6 +31,7 @@ USAGE = """examples:
   simgpu prove a.co b.co --kernel f
   simgpu prove k.ll --target mi300x --options=-O0 --other-options=-O3
   simgpu prove k.hip tuned.s --target mi300x --save counter
+  simgpu prove gemm -m 512 -n 512 -k 512 --target mi300x
   simgpu prove k.co --no-out-of-bounds --no-race --buffer x=4*n --buffer y=4*m*n --assume 'n<=4096' --block 16,16
 Exit status: 0 if it is proved; 1 if a launch shows otherwise; 3 if neither was shown; 2 for an invalid command line.
 What is modelled, and what a proof assumes: simgpu help proofs
@@ -35,12 +39,16 @@ What is modelled, and what a proof assumes: simgpu help proofs
 
 
 def configure(parser: ArgumentParser) -> None:
-    """Adds the verb's options."""
+    """Adds the verb's options; OTHER, or those of OP, follow."""
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = USAGE
-    parser.add_argument("file", metavar="FILE", help=FILE)
-    text = "the file to compare with (default: FILE, compiled by --other-options)"
-    parser.add_argument("other", metavar="OTHER", nargs="?", help=text)
+    _own_options(parser)
+    parser.add_argument("file", metavar="FILE|OP", help=f"{FILE}; or gemm, as in `simgpu emit`")
+    text = "OTHER, the file to compare with (default: FILE, compiled by --other-options), or options of OP"
+    parser.add_argument("rest", metavar="...", nargs=REMAINDER, help=text)
+
+
+def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--kernel", metavar="K", help="the kernel (default: the only one)")
     parser.add_argument("--other-kernel", metavar="K", help="the kernel of OTHER (default: the same name)")
     parser.add_argument("--target", help="board or architecture (default: the file's)")
@@ -52,6 +60,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=64, help=text)
     text = "write a counterexample: NAME.0.npy, NAME.1.npy, ..., NAME.co or NAME.a.co and NAME.b.co"
     parser.add_argument("--save", metavar="NAME", help=text)
+    text = "with OP: assembly or a code object with its kernel, edited (default: as `simgpu emit` makes it)"
+    parser.add_argument("--code", metavar="FILE", help=text)
     add_safety_options(parser)
     add_force_option(parser)
     add_json_option(parser)
@@ -75,9 +85,15 @@ def run(options: Namespace) -> int:
         if error.name != "z3":
             raise
         raise UsageError("`simgpu prove` needs the solver z3: pip install 'simgpu[prove]'") from None
+    options, words = own_options(_own_options, options)
     if options.rounds < 1:
         raise UsageError(f"--rounds {options.rounds}: give 1 or more")
     properties = properties_of(options)
+    if names_operator(options.file):
+        return _run_coverage(options, words)
+    if len(words) > 1 or any(word.startswith("-") for word in words) or options.code:
+        raise UsageError(f"{' '.join(words[-1:]) or '--code'}: give one or two files, and options; see `simgpu prove --help`")
+    options.other = next(iter(words), None)
     if properties:
         return _run_safety(options, properties)
     other = options.other or options.file
@@ -147,6 +163,27 @@ def _command(
     return " ".join((f"simgpu {verb}", shlex.quote(path), *kernel, *extents, *lds, *given))
 
 
+def _run_coverage(options: Namespace, words: list[str]) -> int:
+    """Prints what is shown of the accesses of an operator's kernel."""
+    from simgpu.hardware.code_object import CodeObject
+    from simgpu.proof.coverage.judge import cover
+
+    target = ["--target", options.target] if options.target else []
+    with progress("emitting"):
+        tree, kernel = planned(options.file, [*words, *target])
+    code = read_code_object(options.code, kernel.target) if options.code else CodeObject.parse(kernel.assemble())
+    name = kernel_named(code.kernels, options.kernel)
+    with progress(f"proving {name}"):
+        verdict = cover(code, name, product_plan(tree), options.seconds)
+        launch = shown(tree, code, name) if verdict.kind == "wrong" else ""
+    document = coverage_document(name, verdict, launch)
+    if options.json:
+        print_json(document)
+    else:
+        show(*coverage_lines(name, tree, verdict, launch))
+    return STATUS[document["verdict"]]
+
+
 def _run_safety(options: Namespace, properties: list[str]) -> int:
     """Prints what is shown of one kernel in all launches."""
     from simgpu.proof.safety.judge import judge
@@ -195,5 +232,3 @@ def _document(verdict: Verdict, arguments: list[str], commands: list[str]) -> di
     found = {name: value for name, value in asdict(shown).items() if name not in ("arguments", "results")}
     results = [result.hex() for result in shown.results]
     return {**made, "counterexample": {**found, "results": results, "arguments": arguments, "commands": commands}}
-
-

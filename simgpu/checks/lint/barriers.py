@@ -34,7 +34,7 @@ def uneven(blocks: StraightBlocks, taken: Collection[tuple[int, bool]]) -> list[
     }
     if not holding:
         return []
-    meeting = _meeting(blocks)
+    meeting = post_dominators(blocks)
     found = []
     for block in range(len(blocks.nodes)):
         last, ways = blocks.steps(block)[-1], blocks.following[block]
@@ -62,7 +62,7 @@ def _reachable_blocks(blocks: StraightBlocks, start: int, end: int) -> set[int]:
     return seen
 
 
-def _meeting(blocks: StraightBlocks) -> list[int]:
+def post_dominators(blocks: StraightBlocks) -> list[int]:
     """Returns each block's immediate post-dominator; END if it has none.
 
     Algorithm: Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph, with END before all

@@ -30,15 +30,15 @@ class LoopNest:
             raise NotModelled("calls of functions")
         self.starts = [graph.steps[line[0]].pc for line in straight.nodes]
         self.order = {pc: number for number, pc in enumerate(self.starts)}
-        self._straight = straight
+        self.blocks = straight
 
     @cached_property
     def loops(self) -> dict[int, Loop]:
         """Loops by the address of their first instruction."""
         made: dict[int, Loop] = {}
-        for body in self._straight.loops:
+        for body in self.blocks.loops:
             head = min(body)
-            outside = [block for block in body - {head} for before in self._straight.preceding[block] if before not in body]
+            outside = [block for block in body - {head} for before in self.blocks.preceding[block] if before not in body]
             if outside or self.starts[head] in made:
                 raise NotModelled(f"a loop with several entries, at {self.starts[outside[0] if outside else head]:#x}")
             made[self.starts[head]] = Loop(self.starts[head], frozenset(self.starts[block] for block in body))

@@ -59,15 +59,20 @@ class SafetyRun(SymbolicRun):
 
     def accesses(self) -> list[Any]:
         """Returns the accesses of a lane on all paths. Raises NotModelled."""
+        state = self._begin()
+        self._region(state, None)
+        if not self.ended:
+            raise NotModelled("the kernel does not end")
+        return _joined(self.ended).memory.events
+
+    def _begin(self) -> WaveState:
+        """Returns the state that a wave begins with."""
         state = initial_state(self.inputs)
         base = state.memory
         assert isinstance(self.ops, ForgottenFloats)
         state.memory = AccessLog(base.kernel, base.lanes, base.roots, base.read_only, numbers=self.ops.numbers)
         state.registers[BARRIERS] = number(0, 32)
-        self._region(state, None)
-        if not self.ended:
-            raise NotModelled("the kernel does not end")
-        return _joined(self.ended).memory.events
+        return state
 
     # -- blocks --------------------------------------------------------------------------------
 
@@ -88,9 +93,13 @@ class SafetyRun(SymbolicRun):
             if not waiting:
                 return again, left
             pc = min(waiting, key=self.nest.order.__getitem__)
-            state = _joined(waiting.pop(pc))
-            inner = self.nest.loops.get(pc)
-            after = self._loop(inner, state) if inner is not None else self._block(state)
+            inner, after = self.nest.loops.get(pc), []
+            for state in self._met(waiting.pop(pc)):
+                after += self._loop(inner, state) if inner is not None else self._block(state)
+
+    def _met(self, states: Sequence[WaveState]) -> list[WaveState]:
+        """Returns the states to go on with from one place: one."""
+        return [_joined(states)]
 
     def _block(self, state: WaveState) -> list[WaveState]:
         """Runs the instructions of a block; returns the states at the beginnings of the next."""

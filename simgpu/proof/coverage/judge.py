@@ -1,0 +1,211 @@
+"""Whether a tiled kernel accesses each element of its matrices as often as its plan says, in all launches."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import z3
+
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.isa.lane_smt import number
+from simgpu.proof.coverage.claims import Coverage, Matrix, Violation
+from simgpu.proof.coverage.evaluate import Case, Evaluation
+from simgpu.proof.coverage.forms import Form
+from simgpu.proof.coverage.run import PLACE, CoverageRun
+from simgpu.proof.entry import KernelInputs, argument_symbol
+from simgpu.proof.roots import Roots
+from simgpu.proof.safety.launches import Assumptions, Launches
+from simgpu.proof.safety.log import Access
+from simgpu.proof.safety.nest import LoopNest
+from simgpu.proof.safety.prover import Prover
+from simgpu.proof.safety.run import ForgottenFloats
+from simgpu.proof.solver import Deadline, Limits
+from simgpu.proof.terms import Lanes, NotModelled
+
+Term = Any
+MOST_SIZE = 1 << 29  # of m, n and k
+SIGNLESS = 0x7FFFFFFF
+
+
+@dataclass(frozen=True)
+class MatrixPlan:
+    """A matrix of a tiled product. Names are those of the kernel's arguments."""
+
+    argument: str
+    kind: Literal["load", "store"]
+    axes: tuple[str, str]  # the sizes of a column and of a row: of "m", "n", "k"
+    stride: str
+    batch: str
+    element: int  # bytes
+    multiples: tuple[int, ...]  # what a row's length is a multiple of: the first for which the claim can be shown
+
+
+@dataclass(frozen=True)
+class ProductPlan:
+    """A product C (m,n) = A (m,k) B (k,n) in tiles, a workgroup each."""
+
+    matrices: tuple[MatrixPlan, ...]
+    tile: Mapping[str, int]  # elements of a tile along m and n, and of a step along k
+    order: tuple[str, ...]  # arguments that only say which tile a workgroup has
+    part: str = "k_part"  # argument: elements of K that a workgroup multiplies
+    factor: str = "alpha"  # argument: if it is 0, nothing is read
+
+
+@dataclass(frozen=True)
+class CoverageVerdict:
+    """The result for a kernel."""
+
+    kind: Literal["proved", "wrong", "unknown"]
+    proved: tuple[tuple[str, int], ...] = ()  # matrices, and what the length of their rows is a multiple of
+    reason: str = ""
+    seconds: float = 0.0
+    accesses: int = 0  # instructions that access these matrices
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass
+class CoverageJudge:
+    """A kernel and its plan."""
+
+    code: CodeObject
+    kernel: str
+    plan: ProductPlan
+    limits: Limits
+
+    def verdict(self) -> CoverageVerdict:
+        """Judges the kernel."""
+        begun = time.monotonic()
+        proved: list[tuple[str, int]] = []
+        kind: Any = "proved"
+        reason, count = "", 0
+        try:
+            deadline = Deadline.of(self.limits)
+            self.accesses = self.run(deadline).accesses()
+            self._only_these()
+            found: dict[str, Any] = {}
+            for matrix in self.plan.matrices:
+                places, multiple = self._places(matrix, deadline)
+                for axis, place in zip(matrix.axes, places, strict=True):
+                    if found.setdefault(axis, place) != place:
+                        raise Violation(f"{matrix.argument}: its tile begins at another {axis} than that of another matrix")
+                proved.append((matrix.argument, multiple))
+                count += len({access.pc for access in self._of(matrix)})
+        except Violation as wrong:
+            kind, reason = "wrong", str(wrong)
+        except NotModelled as error:
+            kind, reason = "unknown", str(error)
+        assumed = self._assumed() if kind == "proved" else ()
+        return CoverageVerdict(kind, tuple(proved), reason, time.monotonic() - begun, count, assumed)
+
+    def _assumed(self) -> tuple[str, ...]:
+        return (
+            "the launch is of the plan: its workgroups have each tile of C once",
+            f"m, n and k are below 2**{MOST_SIZE.bit_length() - 1}; rows of a tile span fewer than 2 GiB, or nothing is emitted",
+            f"{self.plan.factor} is not 0, else A and B are not read; pointers are of buffers apart from each other",
+            "loops end; all work-items of a workgroup start",
+        )
+
+    def _only_these(self) -> None:
+        """Shows that each access is to a pointer argument, and that nothing is written but the matrices that the plan stores."""
+        stored = {str(self.symbol(each.argument)): each.kind for each in self.plan.matrices}
+        for access in self.accesses:
+            base = access.address.base
+            if not base:
+                raise NotModelled(f"an address without a pointer argument, at {access.pc:#x}")
+            if access.kind != "load" and stored.get(base) != access.kind:
+                raise Violation(f"something else than the result is written, at {access.pc:#x}")
+
+    def _places(self, matrix: MatrixPlan, deadline: Deadline) -> tuple[tuple[Any, ...], int]:
+        """Returns where the tile of a matrix begins, and the multiple for which its claim was shown."""
+        *others, last = matrix.multiples
+        for multiple in others:
+            try:
+                return self._shown(matrix, multiple, deadline), multiple
+            except NotModelled:
+                deadline.check()
+        return self._shown(matrix, last, deadline), last
+
+    def _shown(self, matrix: MatrixPlan, multiple: int, deadline: Deadline) -> tuple[Any, ...]:
+        coverage = self._coverage(matrix, multiple, deadline)
+        return tuple(coverage.evaluation.in_symbols(place) for place in coverage.places(self._of(matrix)))
+
+    @cached_property
+    def info(self) -> Any:
+        """What the code object says of the kernel."""
+        return self.code.kernels[self.kernel]
+
+    def symbol(self, name: str) -> Term:
+        """Returns the symbol of an argument."""
+        at = next(at for at, each in enumerate(self.info.explicit_arguments) if each.name == name)
+        return argument_symbol(at, self.info.explicit_arguments[at])
+
+    def run(self, deadline: Deadline) -> CoverageRun:
+        """Returns the run on terms, not begun."""
+        self.lanes = lanes = Lanes()
+        roots = Roots(lanes, deadline, list, compares=False)
+        inputs = KernelInputs("k", self.code, self.info, lanes, roots)
+        prover = Prover(Launches(inputs, Assumptions()), deadline)
+        nest = LoopNest(self.code, self.info)
+        of_place = frozenset(str(self.symbol(name)) for name in (*self.plan.order, self.plan.part))
+        self.terms = CoverageRun(
+            inputs, ForgottenFloats(lanes), self.limits, deadline, nest=nest, prover=prover, of_place=of_place
+        )  # fmt: skip
+        return self.terms
+
+    def _of(self, matrix: MatrixPlan) -> list[Access]:
+        base = str(self.symbol(matrix.argument))
+        return [each for each in self.accesses if each.address.base == base and each.kind == matrix.kind]
+
+    def _coverage(self, plan: MatrixPlan, multiple: int, deadline: Deadline) -> Coverage:
+        names = {name: str(self.symbol(name)) for name in ("m", "n", "k", self.plan.part, plan.stride, plan.batch)}
+        along = plan.axes[1]
+        multiples = {names[name]: multiple for name in ((along, self.plan.part) if along == "k" else (along,))}
+        ranges = {name: (0, MOST_SIZE // multiples.get(name, 1)) for name in names.values()}
+        rounds = {str(loop.round): (0, MOST_SIZE // self.plan.tile["k"]) for loop in self.terms.passes}  # `Coverage` shows it
+        ranges |= rounds
+        for each in self.plan.matrices:
+            rows = self.plan.tile[each.axes[0]]
+            ranges[str(self.symbol(each.stride))] = (0, (1 << 31) // (rows * each.element) - 1)
+            ranges |= {str(self.symbol(each.batch)): (0, (1 << 32) - 1), f"{self.symbol(each.batch)} high": (0, (1 << 32) - 1)}
+        advances = {str(each.value.decl().name()): each for each in self.terms.facts.advances}
+        evaluation = Evaluation(
+            math.prod(self.info.required_workgroup_size), multiples, ranges, advances, self.lanes
+        )  # fmt: skip
+        facts, extents = [], {axis: evaluation.cases(self.symbol(axis))[0][1] for axis in "mnk"}
+        for name, term in self.terms.named.items():
+            cases = evaluation.define(name, term, (0, MOST_SIZE) if name.startswith(PLACE) else None)
+            if name.startswith(PLACE):
+                continue
+            value = Form.name(name, evaluation.multiples.get(name, 1))
+            if cases:
+                facts.append(z3.Or(*(z3.And(when.formula(), (value - form).whole() == 0) for when, form in cases)))
+            if self._is_part(evaluation, cases):
+                start = extents["k"] - next(form for _, form in cases if PLACE in str(form))
+                extents["k"] = start + value
+        facts += [z3.And(z3.Int(name) >= low, z3.Int(name) <= high) for name, (low, high) in ranges.items() if name not in rounds]
+        if plan.kind == "load":
+            zero = (self.symbol(self.plan.factor) & number(SIGNLESS, 32)) == 0
+            facts.append(z3.Not(evaluation.condition(zero).formula()))
+        pointer, stride, batch = str(self.symbol(plan.argument)), names[plan.stride], names[plan.batch]
+        matrix = Matrix(pointer, plan.argument, plan.kind, plan.axes, stride, batch, plan.element)
+        starts = {step.pc: steps[0].pc for steps in self.terms.nest.blocks.all_steps for step in steps}
+        return Coverage(matrix, dict(self.plan.tile), extents, evaluation, self.terms.passes, facts, deadline, starts)
+
+    def _is_part(self, evaluation: Evaluation, cases: Sequence[Case]) -> bool:
+        """True for the elements of K that a workgroup has: the least of those that are left and of a part."""
+        k, part = (evaluation.cases(self.symbol(name))[0][1] for name in ("k", self.plan.part))
+        forms = [form for _, form in cases]
+        rest = [form for form in forms if form.key() != part.key()]
+        return len(forms) == 2 and len(rest) == 1 and all(
+            product[0].startswith(PLACE) for product in (rest[0] - k).parts
+        )  # fmt: skip
+
+
+def cover(code: CodeObject, kernel: str, plan: ProductPlan, seconds: float) -> CoverageVerdict:
+    """Judges a kernel by its plan."""
+    return CoverageJudge(code, kernel, plan, Limits(seconds)).verdict()

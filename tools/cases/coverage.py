@@ -1,0 +1,138 @@
+"""An operator's plan as a claim about its kernel: which elements a workgroup accesses; and the verdict for people and programs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.tools.cases.operator_options import add_operator_options, operator_tree
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.parser import Parser
+
+if TYPE_CHECKING:
+    from simgpu.asm import EmittedKernel
+    from simgpu.hardware.code_object import CodeObject
+    from simgpu.operators import TiledComputation
+    from simgpu.proof.coverage.judge import CoverageVerdict, ProductPlan
+
+CHUNK = 16  # bytes that a load of operands has at most
+STORED = (1, 2, 4)  # columns that a store has
+CLAIMS = {
+    "C": "each element is written once",
+    "A": "each element is read once by each column of tiles",
+    "B": "each element is read once by each row of tiles",
+}
+# Fields of a problem that add to A, B and C, or take another way to them, and their values without that.
+PLAIN = {"scales": "none", "groups": 0, "preshuffle_b": False, "leaves": None}
+AROUND = (1, CHUNK), (2, 0), (3, -CHUNK)  # launches that are tried: tiles, and elements more
+
+
+def planned(op: str, words: list[str]) -> tuple[TiledComputation, EmittedKernel]:
+    """Returns the tree that OP and its options describe, and its kernel. UsageError if no claim is made about such a kernel."""
+    parser = Parser(prog="simgpu prove", add_help=False)
+    add_operator_options(parser)
+    options: Namespace = parser.parse_args([op, *words])
+    if options.operator.name != "gemm":
+        raise UsageError(f"{op}: only gemm has a plan whose accesses are proved")
+    tree: Any = operator_tree(options)
+    for name, usual in PLAIN.items():
+        if getattr(tree.problem, name) != usual:
+            raise UsageError(f"--{name.replace('_', '-')}: no claim is made about such kernels")
+    if tree.plan.split_k > 1:
+        raise UsageError(f"K is split into {tree.plan.split_k} parts, whose sums another kernel adds: give a larger m or n")
+    return tree, options.operator.choose_kernels(options).emit(tree)
+
+
+def product_plan(tree: TiledComputation) -> ProductPlan:
+    """Returns what a kernel's accesses must be."""
+    from simgpu.asm.gemm.tile_order import NAMES
+    from simgpu.hardware.dtypes import dtype
+    from simgpu.proof.coverage.judge import MatrixPlan, ProductPlan
+
+    problem, plan = tree.problem, tree.plan
+    axes = {
+        "C": ("m", "n"),
+        "A": ("k", "m") if problem.trans_a else ("m", "k"),
+        "B": ("n", "k") if problem.trans_b else ("k", "n"),
+    }
+    sizes = dtype(problem.dtype_c).bytes, problem.element.bits // 8, problem.element_b.bits // 8
+    found = []
+    for (name, along), size in zip(axes.items(), sizes, strict=True):
+        if not size:
+            raise UsageError(f"{name} has elements of less than a byte: no claim is made about such kernels")
+        kind: Any = "store" if name == "C" else "load"
+        multiples = STORED if name == "C" else (CHUNK // size,)
+        found.append(MatrixPlan(name, kind, along, f"ld{name.lower()}", f"batch_{name.lower()}", size, multiples))
+    return ProductPlan(tuple(found), {"m": plan.tile_m, "n": plan.tile_n, "k": plan.tile_k}, NAMES)
+
+
+def shown(tree: TiledComputation, code: CodeObject, name: str) -> str:
+    """Returns how a launch shows that a kernel is not as its plan: a fault, a wrong result, or other bytes; "" if none does."""
+    plan = tree.plan
+    for whole, more in AROUND:
+        m, n, k = (whole * getattr(plan, f"tile_{axis}") + more for axis in "mnk")
+        found = _wrong(tree.like(replace(tree.problem, m=m, n=n, k=k, lda=None, ldb=None, ldc=None, batch=1)), code, name)
+        if found:
+            return f"simulated with m = {m}, n = {n}, k = {k}: {found}"
+    return ""
+
+
+def _wrong(tree: TiledComputation, code: CodeObject, name: str) -> str:
+    """Launches a kernel on whole numbers; returns what is wrong."""
+    from simgpu import Device
+    from simgpu.asm import emit
+    from simgpu.hardware.errors import SimError
+    from simgpu.operators import gemm_counters
+    from simgpu.tools.shared.arrays import array_type
+
+    problem, kernel = tree.problem, emit(tree)
+    kinds = [array_type(each, kernel.target) for each in (problem.dtype, problem.dtype_b, problem.dtype_c)]
+    rng = np.random.default_rng(1)
+    operands = [rng.integers(-2, 3, shape).astype(kind) for shape, kind in zip(problem.stored_shapes[:2], kinds, strict=False)]
+    a, b = (
+        each.astype(np.float64).T if turned else each.astype(np.float64)
+        for each, turned in zip(operands, (problem.trans_a, problem.trans_b), strict=True)
+    )  # fmt: skip
+    result = np.full((problem.m, problem.n), 99, kinds[2])
+    device = Device(kernel.target)
+    buffers = [device.upload(each) for each in (*operands, result)]
+    try:
+        launch = device.load(bytes(code.data))[name]
+        run = launch.launch(grid=kernel.grid, block=kernel.block, args=kernel.arguments(*buffers))
+    except SimError as error:
+        return str(error).splitlines()[0]
+    wrong = np.argwhere(buffers[2].download(kinds[2], result.shape).astype(np.float64) != a @ b)
+    if len(wrong):
+        return f"C{wrong[0].tolist()} is wrong, as are {len(wrong) - 1} other elements"
+    bytes_ = run.counters["global_read_bytes"] + run.counters["global_write_bytes"]
+    wanted = gemm_counters(tree.plan).global_bytes
+    return "" if bytes_ == wanted else f"{bytes_:,} bytes are requested, {wanted:,} by the plan"
+
+
+def coverage_lines(kernel: str, tree: TiledComputation, verdict: CoverageVerdict, launch: str) -> list[str]:
+    """Returns the verdict for people. launch: how one shows that the kernel is wrong, if one does."""
+    plan = tree.plan
+    what = f"{kernel} for {plan.descriptor.name or plan.descriptor.arch}"
+    if launch:
+        return [f"counterexample: {what}", f"  {verdict.reason}", f"  {launch}"]
+    if verdict.kind != "proved":
+        return [f"unknown: {what}: {verdict.reason}"]
+    tile = " x ".join(str(getattr(plan, f"tile_{axis}")) for axis in "mnk")
+    lines = [f"proved: {what} accesses its matrices as planned, for all m, n and k, in tiles of {tile}"]
+    for name, multiple in sorted(verdict.proved, key=lambda each: "CAB".index(each[0])):
+        row = next(each.axes[1] for each in product_plan(tree).matrices if each.argument == name)
+        lines.append(f"  {name}: {CLAIMS[name]}" + (f", if {row} is a multiple of {multiple}" if multiple > 1 else ""))
+    return [*lines, "assumed:", *(f"  {text}" for text in verdict.assumed)]
+
+
+def coverage_document(kernel: str, verdict: CoverageVerdict, launch: str) -> dict[str, Any]:
+    """Returns the verdict as a JSON document."""
+    kind = "counterexample" if launch else "proved" if verdict.kind == "proved" else "unknown"
+    matrices = [{"matrix": name, "claim": CLAIMS[name], "multiple": multiple} for name, multiple in verdict.proved]
+    return {
+        "verdict": kind, "kernel": kernel, "reason": verdict.reason, "seconds": verdict.seconds, "matrices": matrices,
+        "accesses": verdict.accesses, "assumed": list(verdict.assumed), "counterexample": launch or None,
+    }  # fmt: skip

@@ -133,6 +133,17 @@ def clock_line(chip: HardwareDescriptor, dtype: str) -> tuple[float, float]:
     return idle, row.full.get(dtype, row.full.get("", idle))
 
 
+def has_clock_of(chip: HardwareDescriptor, dtype: str) -> bool:
+    """Returns whether a clock at full matrix work of this type was published for the board, or its clock is pinned.
+
+    >>> from simgpu.hardware import target
+    >>> has_clock_of(target("mi300x"), "bf16"), has_clock_of(target("mi300x"), "i8")
+    (True, False)
+    """
+    row = _ROWS.get(chip.name, _Row())
+    return dtype in row.full or set(row.full) == {""}
+
+
 def clock_falls(chip: HardwareDescriptor) -> tuple[int, int]:
     """Returns MHz by which the clock falls if VALU is always busy, and if LDS is and the matrix units are idle.
 

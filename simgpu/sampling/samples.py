@@ -14,7 +14,7 @@ from simgpu.engine.workers.initial_state import registers
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import Deadlock, InstructionLimit, LaunchError, SimError
 from simgpu.hardware.rates.pipelines import pipelines
-from simgpu.sampling.kinds import MOST_STEPS, WAITED, choose_groups, share
+from simgpu.sampling.kinds import MOST_STEPS, choose_groups, share
 from simgpu.sampling.values import demand_of_launch, reads_left_out
 from simgpu.sampling.workgroups import Sampling, Streams
 from simgpu.timing.channels import busy_channels, lines_of
@@ -34,7 +34,6 @@ MOST_ROUNDS, ALL_CHANNELS = 16, 0.9
 # Earlier workgroups that are run so that L2 is as they leave it: until they have requested REMEMBERED times L2's lines.
 MOST_EARLIER, REMEMBERED = 4096, 1.25
 FRONT_STEPS = 4_000_000  # most records of a round whose workgroups are traced to their ends
-CONTENDED = 1000  # atomics on one line from which a note says that they wait for each other
 UNKNOWN_LOOP = 0.05  # wider band if a trace ends before its workgroup
 ENDLESS = 0.5  # wider band if a workgroup has not ended after MOST_STEPS
 
@@ -99,9 +98,6 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
         notes.append(f"waves run up to {stretch:.3g} times as long as was traced: the rest is extrapolated")
         wider += UNKNOWN_LOOP
     atomics = atomics_on_a_line(code, traces, launch.groups)
-    if atomics > CONTENDED:
-        notes.append(f"{atomics:,.0f} requests by atomics on one line of memory: a clock each; longer waits are not included")
-        wider += WAITED
     whole.sort(key=len, reverse=True)
     return SampledLaunch(
         chip, instructions, code, launch.entry, whole, first, launch.groups, used, notes, wider, channels, atomics, front

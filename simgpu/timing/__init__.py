@@ -14,6 +14,7 @@
     gpu.py           rounds over the GPU: a CU's part of L2 and memory, which all CUs share
     without.py       causes of waiting switched off, instruction by instruction
     predict.py       the time of a launch by its samples, at the clock that the board holds
+    band.py          the band around the time: what the model knows that it does not know
     lines.py         clocks and stalls by instruction
     perfetto.py      a timeline of the CU
     speedscope.py    a profile of the CU's clocks, as stacks

@@ -138,6 +138,12 @@ class Shares:
     past_l2_bytes: int = 0  # requested from the levels after L2
     hbm_bytes: int = 0  # requested from memory
     l2_requests: float = 0.0  # loads of a line of L2, by one access; stores of 64 bytes
+    remembered: float = 0.0  # fraction of the bytes past L2 that earlier rounds left there
+
+    @property
+    def past_share(self) -> float:
+        """Bytes past L2 for each byte requested from it."""
+        return self.past_l2_bytes / max(1, self.l2_bytes)
 
 
 def shares(

@@ -16,6 +16,7 @@ from simgpu.hardware.rates.clocks import Busy, Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing import state
+from simgpu.timing.band import Told, doubts
 from simgpu.timing.caches import ServedAccesses, Shares, first_caches, shares, written_fraction
 from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
@@ -85,15 +86,11 @@ class Prediction:
     code: CodeColumns
     traffic: Shares
     sampled: SampledLaunch
+    notes: Sequence[str] = ()  # limits of the prediction, for people
 
     def __repr__(self) -> str:
         us = [f"{1e6 * seconds:.4g}" for seconds in (self.seconds, self.low, self.high)]
         return f"<Prediction {us[0]} us ({us[1]} to {us[2]}), limited by {self.limit}>"
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """Limits of the prediction, for people."""
-        return self.sampled.notes
 
 
 def predict(
@@ -107,9 +104,7 @@ def predict(
     row = row or pipelines(chip.arch)
     if not sampled.whole:
         raise LaunchError("no workgroup was traced to its end: there is nothing to predict a time from")
-    code = sampled.code if row == pipelines(chip.arch) else code_of(sampled.instructions, len(sampled.code.unit), row)
-    code = code if on.coissue else replace(code, shadow=np.where(code.shadow > 0, code.clocks, 0).astype(np.int32))
-    sampled, code = _without(sampled, code, without)
+    sampled, code = _without(sampled, _code(sampled, row, on), without)
     per_cu = math.ceil(sampled.groups / chip.num_cus)
     places = sampled.used.resident(chip) + without.groups
     resident = min(places, per_cu)
@@ -147,14 +142,23 @@ def predict(
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     overhead = row.launch_us * 1e-6 if on.launch else 0.0
     seconds = cycles / (clock.mhz * 1e6) + overhead
-    band = clock.band + sampled.wider
     reached = _shares(result, chip, clock.mhz, model.sharing)
+    drawn = dtype if mhz is None else None
+    unknown = list(doubts(Told(chip, reached, seconds, drawn, sampled.channels, sampled.atomics, traffic.remembered)))
+    band = clock.band + sampled.wider + sum(doubt.wider for doubt in unknown)
     floors = {model.dispatch_clocks: "dispatch", contended: "atomics on one line"}
-    limit = floors.get(cycles) or _limit(reached, result, seconds, overhead)
     return Prediction(
-        cycles + overhead * clock.mhz * 1e6, seconds, seconds * (1 - band), seconds * (1 + band), clock, reached, limit,
+        cycles + overhead * clock.mhz * 1e6, seconds, seconds * max(0.0, 1 - band), seconds * (1 + band), clock, reached,
+        floors.get(cycles) or _limit(reached, result, seconds, overhead),
         sampled.groups, resident, per_cu, model.active, result, past_l2, code, traffic, sampled,
+        (*sampled.notes, *(doubt.note for doubt in unknown)),
     )  # fmt: skip
+
+
+def _code(sampled: SampledLaunch, row: Pipelines, on: Mechanisms) -> CodeColumns:
+    usual = row == pipelines(sampled.chip.arch)
+    code = sampled.code if usual else code_of(sampled.instructions, len(sampled.code.unit), row)
+    return code if on.coissue else replace(code, shadow=np.where(code.shadow > 0, code.clocks, 0).astype(np.int32))
 
 
 def _without(sampled: SampledLaunch, code: CodeColumns, without: Without) -> tuple[SampledLaunch, CodeColumns]:
@@ -186,7 +190,8 @@ def _replay(
     replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, warm, whole)
     traffic = replay()
     if sampled.front:
-        traffic = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))
+        later = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))
+        traffic = replace(later, remembered=max(0.0, 1 - later.past_share / traffic.past_share) if traffic.past_share else 0.0)
     return found, traffic
 
 

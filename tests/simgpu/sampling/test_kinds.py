@@ -216,4 +216,4 @@ def test_workgroups_that_do_not_do_the_same_are_told() -> None:
     kernel, buffer = kernel_on_words(LOOP, 256 * 8)
     assert any("workgroups differ" in note for note in kernel.time(8, 64, [buffer]).notes)
     same = kernel_on_words(LOOP.replace("s_and_b32 s7, s2, 1", "s_mov_b32 s7, 2"), 256 * 8)
-    assert not same[0].time(8, 64, [same[1]]).notes
+    assert not any("differ" in note for note in same[0].time(8, 64, [same[1]]).notes)

@@ -1,0 +1,49 @@
+"""Bands around a predicted time, and the reasons that are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simgpu import hardware
+from simgpu.timing.band import Told, doubts
+
+PRODUCT = Told(
+    hardware.target("mi355x"), {"matrix": 0.9, "vector cache": 0.7, "LDS": 0.3, "HBM": 0.2}, seconds=1e-3, dtype="bf16",
+    channels=1.0, atomics=0.0, remembered=0.0,
+)  # fmt: skip
+IDLE = {"matrix": 0.0, "vector cache": 0.2, "LDS": 0.0, "HBM": 0.0}
+
+
+def test_a_long_product_has_no_doubt() -> None:
+    assert list(doubts(PRODUCT)) == []
+    assert list(doubts(replace(PRODUCT, chip=hardware.target("mi300x")))) == []
+
+
+@pytest.mark.parametrize(
+    "told, said, wider",
+    [
+        (replace(PRODUCT, seconds=5e-6), "10% of this time", 0.1),
+        (replace(PRODUCT, shares={**PRODUCT.shares, "matrix": 0.5}), "vector cache", 0.1),
+        (replace(PRODUCT, channels=0.25), "25% of memory's channels", 0.25),
+        (replace(PRODUCT, remembered=0.4), "40% of what a first round misses", 0.1),
+        (replace(PRODUCT, atomics=8), "atomics on the same lines", 0.08),
+        (replace(PRODUCT, atomics=65536), "65,536 requests by atomics", 0.25),
+        (replace(PRODUCT, dtype="i8"), "no clock under i8 work", 0.05),
+        (replace(PRODUCT, chip=hardware.target("mi300x"), shares={**PRODUCT.shares, "LDS": 0.6}), "LDS works more", 0.05),
+    ],
+)  # fmt: skip
+def test_each_doubt_is_told_and_widens_the_band(told: Told, said: str, wider: float) -> None:
+    [doubt] = doubts(told)
+    assert said in doubt.note and doubt.wider == pytest.approx(wider)
+
+
+def test_idle_channels_do_not_matter_to_a_launch_that_hardly_uses_memory() -> None:
+    assert not list(doubts(replace(PRODUCT, channels=0.06, shares={**PRODUCT.shares, "HBM": 0.01})))
+
+
+def test_types_do_not_matter_to_idle_matrix_units() -> None:
+    assert not list(doubts(replace(PRODUCT, dtype="i8", shares=IDLE)))
+    assert not list(doubts(replace(PRODUCT, dtype="", shares=IDLE)))
+    assert not list(doubts(replace(PRODUCT, dtype=None)))

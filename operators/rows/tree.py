@@ -130,7 +130,8 @@ class RowTree(Root):
         plan, p = self.derivation, self.problem
         rows, parts = self.trips("rows"), self.trips("n")
         head = (
-            f"{type(p).__name__}  {'; '.join(self.program.describe())}",
+            f"{type(p).__name__}  of each row of X",
+            *self.program.describe(),
             "  ".join(f"{name}:({','.join(map(str, shape))})" for name, shape in (*p.read.items(), *p.written.items())),
             f"CU grid: {rows} x {parts} ({rows * parts} tiles) [parallel]",
             f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "

@@ -10,6 +10,7 @@ import pytest
 
 from simgpu.hardware.targets import targets
 from simgpu.operators import rmsnorm_gemm
+from simgpu.operators.rows import forms
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.cases.operators.table import BUILT_IN
 from simgpu.tools.cases.script import is_script
@@ -111,7 +112,10 @@ def test_a_sweep_takes_a_file(capsys: Capture, mine: str, tmp_path: Path) -> Non
 
 def test_built_in_operators_come_in_by_the_same_door() -> None:
     """The table has nothing but the OPERATORS of its modules; one of them is written as a user's file is."""
-    assert list(OPERATORS) == ["gemm", "conv2d", "softmax", "attention", "unfused", "rmsnorm_gemm"]
+    of_rows = [kind.name for kind in forms.OPERATORS]
+    others = ["gemm", "conv2d", "softmax", "attention", "unfused", "rmsnorm_gemm"]
+    assert list(OPERATORS) == [*others, *of_rows, "transpose", "columns"]
+    assert not re.search(r"simgpu\.(asm|tools)", Path(str(forms.__file__)).read_text())
     assert rmsnorm_gemm.__name__ in BUILT_IN and (rmsnorm_gemm.RmsNormGemm,) == rmsnorm_gemm.OPERATORS
     text = Path(str(rmsnorm_gemm.__file__)).read_text()
     assert not re.search(r"simgpu\.(asm|tools)", text)

@@ -111,3 +111,35 @@ def test_without_the_solver_a_sentence_says_what_to_install(
     monkeypatch.setitem(sys.modules, "z3", None)
     assert main(["prove", "a.hip", "b.hip", *GIVEN]) == 2
     assert "pip install 'simgpu[prove]'" in capsys.readouterr().err
+
+
+@pytest.mark.exhaustive
+def test_a_gemm_and_a_broken_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gemm", "-m", "100", "-n", "100", "-k", "100", *GIVEN]
+    assert main(["prove", *words, "--seconds", "600"]) == 0
+    page = (Path(__file__).parents[2] / "docs/how-to/prove-planned.md").read_text()
+    assert all(f"    {line}\n" in page for line in capsys.readouterr().out.splitlines())
+    kernel, edited = tmp_path / "k.s", tmp_path / "edited.s"
+    assert main(["emit", *words, "-o", str(kernel)]) == 0
+    edited.write_text(kernel.read_text().replace("v_mul_u32_u24 v3, 4, v2 ", "v_mul_u32_u24 v3, 2, v2 ", 1))
+    capsys.readouterr()
+    assert main(["prove", *words, "--code", str(edited), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "counterexample" and "accessed twice" in document["reason"]
+    assert document["counterexample"].startswith("simulated with m = ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["softmax", "--rows", "8", "-n", "8"], "only gemm"),
+        (["gemm", "-m", "8", "-n", "8", "-k", "8", "--groups", "2"], "--groups: no claim"),
+        (["gemm", "-m", "8", "-n", "8"], "-k"),
+        (["gemm", "-m", "64", "-n", "64", "-k", "100000", "--target", "mi300x"], "K is split"),
+        (["k.co", "--code", "k.s"], "--code"),
+        (["k.co", "other.co", "third.co"], "third.co"),
+    ],
+)
+def test_what_has_no_plan(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prove", *words]) == 2
+    assert message in capsys.readouterr().err

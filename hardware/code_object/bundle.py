@@ -10,6 +10,7 @@ import struct
 from dataclasses import dataclass
 
 from simgpu.hardware.code_object import compressed
+from simgpu.hardware.code_object.elf import SERVED_BY
 from simgpu.hardware.code_object.names import printable, printable_name
 from simgpu.hardware.errors import DecodeError
 
@@ -95,7 +96,7 @@ def _target_id(entry_id: str) -> str:
 
 
 def select(found: list[BundleEntry], target: str) -> BundleEntry:
-    """Returns the entry for the processor `target`; if that is empty, for the only processor.
+    """Returns the entry for the processor `target`, or else a generic one that it runs; if that is empty, for the only processor.
 
     Among several, it is the one with the fewest settings outside FEATURES, then the most in FEATURES. Raises DecodeError
     if none fits, or if `target` is empty and there are several processors.
@@ -104,6 +105,7 @@ def select(found: list[BundleEntry], target: str) -> BundleEntry:
     more = f" and {len(targets) - NAMED} more" if len(targets) > NAMED else ""
     names = ", ".join(map(printable_name, targets[:NAMED])) + more or "no device code"
     fitting = [entry for entry in found if not target or entry.processor == target]
+    fitting = fitting or [entry for entry in found if target in SERVED_BY.get(entry.processor, ())]
     if not fitting:
         raise DecodeError(f"the offload bundle holds {names}; nothing for {target or 'a GPU'}")
     if len({entry.processor for entry in fitting}) > 1:

@@ -106,7 +106,8 @@ class CodeObject:
     def parse(cls, data: bytes, target: str = "") -> CodeObject:
         """Parses the code object in `data`: an ELF, an offload bundle, or a host file with a fat binary.
 
-        target selects an entry if a bundle holds several. Raises DecodeError with a message of one line.
+        target selects an entry if a bundle holds several, or a GPU if the code is generic.
+        Raises DecodeError with a message of one line.
 
         >>> from simgpu import asm, operators
         >>> code = asm.emit(operators.TiledComputation(64, 64, 64, target="mi300x")).assemble()
@@ -114,7 +115,7 @@ class CodeObject:
         ['gemm_f32_nn_32x32x64']
         """
         with elf.damage(f"code object ({len(data)} bytes)"):
-            return _parse_elf(cls, _unwrap(bytes(data), target))
+            return _parse_elf(cls, _unwrap(bytes(data), target), target)
 
     def image(self, load_address: int | None = None) -> tuple[bytearray, int]:
         """Returns the memory image with relocations applied, and the virtual address of its first byte.
@@ -164,9 +165,9 @@ def _unwrap(data: bytes, target: str) -> bytes:
     return data
 
 
-def _parse_elf(cls: type[CodeObject], data: bytes) -> CodeObject:
+def _parse_elf(cls: type[CodeObject], data: bytes, wanted: str) -> CodeObject:
     file = ElfFile(data)
-    target, xnack, sramecc, version = elf.identity(file)
+    target, xnack, sramecc, version = elf.identity(file, wanted)
     segments = tuple(elf.segments(file))
     symbols = Symbols(file)
     metadata = read_metadata(file)

@@ -22,6 +22,9 @@ from simgpu.hardware.errors import DecodeError
 EM_AMDGPU = 224
 # EF_AMDGPU_MACH (e_flags bits 7:0).
 TARGET_OF_MACH = {0x30: "gfx908", 0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x49: "gfx1250"}
+# A generic target's code runs on several GPUs (LLVM AMDGPUUsage, "Generic Processors").
+GENERIC_MACH = {0x5F: "gfx9-4-generic"}
+SERVED_BY = {"gfx9-4-generic": ("gfx942", "gfx950")}
 # e_ident[EI_ABIVERSION] to code object version; version 2 has no msgpack metadata.
 VERSION_OF_ABI = {1: 3, 2: 4, 3: 5, 4: 6}
 # XNACK in e_flags bits 9:8, SRAMECC in bits 11:10 (code object v4 and later).
@@ -218,20 +221,24 @@ def _whole_entries(table: bytes, entry: struct.Struct) -> bytes:
     return table[: len(table) - len(table) % entry.size]
 
 
-def identity(elf: ElfFile) -> tuple[str, str, str, int]:
-    """Returns the target, the XNACK and SRAMECC settings (of FEATURE_SETTINGS) and the code object version."""
+def identity(elf: ElfFile, wanted: str = "") -> tuple[str, str, str, int]:
+    """Returns the target, the XNACK and SRAMECC settings (of FEATURE_SETTINGS) and the code object version.
+
+    wanted: the target of generic code, if it is one that the code runs on; otherwise the first of those is
+    """
     if elf.abi not in VERSION_OF_ABI:
         raise DecodeError(f"ELF ABI version {elf.abi}: code object versions 3 to 6 are 1 to 4")
     mach = elf.flags & 0xFF
-    if mach not in TARGET_OF_MACH:
-        known = ", ".join(f"{name} {code:#x}" for code, name in TARGET_OF_MACH.items())
+    targets = SERVED_BY[GENERIC_MACH[mach]] if mach in GENERIC_MACH else (TARGET_OF_MACH.get(mach, ""),)
+    if not targets[0]:
+        known = ", ".join(f"{name} {code:#x}" for code, name in (TARGET_OF_MACH | GENERIC_MACH).items())
         raise DecodeError(f"code object for GPU mach {mach:#x}: known are {known}")
     version = VERSION_OF_ABI[elf.abi]
     if version == 3:
         xnack, sramecc = (2 + (elf.flags >> 8 & 1)), (2 + (elf.flags >> 9 & 1))
     else:
         xnack, sramecc = elf.flags >> 8 & 3, elf.flags >> 10 & 3
-    return TARGET_OF_MACH[mach], FEATURE_SETTINGS[xnack], FEATURE_SETTINGS[sramecc], version
+    return wanted if wanted in targets else targets[0], FEATURE_SETTINGS[xnack], FEATURE_SETTINGS[sramecc], version
 
 
 def segments(elf: ElfFile) -> list[Segment]:

@@ -25,6 +25,7 @@ from simgpu.device import Kernel
 from simgpu.engine.finding import Finding, Severity
 from simgpu.hardware.code_object.bundle import entries
 from simgpu.hardware.code_object.demangled import readable
+from simgpu.hardware.code_object.elf import SERVED_BY
 from simgpu.hardware.errors import (
     DecodeError,
     InstructionLimit,
@@ -414,8 +415,9 @@ def _other_boards(image: bytes, arch: str) -> str:
         there = sorted({entry.processor for entry in entries(image)})
     except DecodeError:
         return ""
-    boards = [board for board in hardware.targets() if hardware.target(board).arch in there and not board.startswith("gpu_")]
-    if not there or arch in there:
+    served = {arch for name in there for arch in (name, *SERVED_BY.get(name, ()))}
+    boards = [board for board in hardware.targets() if hardware.target(board).arch in served and not board.startswith("gpu_")]
+    if not there or arch in served:
         return ""
     return f"\n    it has code for {', '.join(there)}" + (f": give --target {' or '.join(boards)}" if boards else "")
 

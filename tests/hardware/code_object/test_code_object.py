@@ -19,6 +19,8 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.code_object.elf import ElfFile, Relocation, relocate
 from simgpu.hardware.errors import DecodeError
 from tests.support.exhaustive import examples
+from tests.support.kernels import KernelText
+from tests.support.kernels import assemble as assembled
 from tests.support.places import SHARED
 
 CORPUS = SHARED / "corpus"
@@ -83,6 +85,22 @@ def test_line_table_is_what_addr2line_says():
     assert code.source_line(kernel.start) == "src/atomics_f64.cl:7"
     assert code.source_line(0) is None
     assert code.source_line(1 << 40) is None
+
+
+def test_generic_code_serves_the_gpus_of_its_family():
+    own = assembled("gfx942", KernelText("k", ""))
+    generic = bytearray(own)
+    generic[8] = 4  # code object version 6
+    struct.pack_into("<I", generic, 48, 0x0100055F)  # e_flags of clang -mcpu=gfx9-4-generic
+    assert CodeObject.parse(generic).target == "gfx942"
+    for target in ("gfx942", "gfx950"):
+        data = bundle(("hipv4-amdgcn-amd-amdhsa--gfx9-4-generic", bytes(generic)))
+        assert CodeObject.parse(data, target).target == target
+    both = bundle(("hipv4-amdgcn-amd-amdhsa--gfx9-4-generic", bytes(generic)), ("hipv4-amdgcn-amd-amdhsa--gfx942", own))
+    assert CodeObject.parse(both, "gfx942").data == own
+    assert CodeObject.parse(both, "gfx950").data == generic
+    with pytest.raises(DecodeError, match="gfx9-4-generic; nothing for gfx90a"):
+        CodeObject.parse(data, "gfx90a")
 
 
 @corpus

@@ -1,6 +1,6 @@
 """Runs the test clients of ROCm's libraries, unpacked into a folder, under `simgpu hip`, and prints a table of their tests.
 
-    python -m simgpu.tools.validation.rocm FOLDER [--target mi210] [--clients rocfft,rocblas] [--seconds 300] [--seed 49]
+    python -m simgpu.tools.validation.rocm FOLDER [--target mi210] [--clients rocfft,rocblas] [--seconds 300] [--seed 49] [--draw 3]
 
 The folder holds packages of Debian (docs/how-to/rocm-libraries.md). Programs run with the folder's own C library, through
 its loader, so neither a chroot nor root's rights are needed.
@@ -29,6 +29,9 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = "lib64/ld-linux-x86-64.so.2"
 RESULT = re.compile(r"^\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:,.*)? \(\d+ ms\)$", re.MULTILINE)
 PASSED = re.compile(r"^\[  PASSED  \] [1-9]", re.MULTILINE)
+TOTALS = re.compile(r"^Totals: (\d+) failures, \d+ known failures, (\d+) errors, and (\d+) passes", re.MULTILINE)  # of Thrust
+STARTED = re.compile(r"^\[ RUN +\] (\S+)", re.MULTILINE)
+SUITE = re.compile(r"^(\S+\.)(?:\s+#.*)?$")  # in a list of tests
 DATA = "usr/share/librocblas4-tests/data/rocblas_gtest.data"
 SPARSE = "usr/share/librocsparse1-tests/data/rocsparse_test.data"
 GEMMS = frozenset(f"gemm{kind}" for kind in ("", "_ex", "_batched", "_batched_ex", "_strided_batched", "_strided_batched_ex"))
@@ -42,18 +45,23 @@ class Client:
     package: str
     program: str  # or a pattern: each program of the package that matches
     arguments: tuple[str, ...]  # a choice of its tests; {seed}, {folder} and {data} are replaced
+    drawn: str = ""  # pattern of the tests that --draw may choose; "": it is no program of Google Test, or draws by itself
 
 
 CLIENTS = (
     Client("rocblas", "librocblas4-tests", "rocblas-test", ("--data", "{data}")),
-    Client("rocsolver", "librocsolver0-tests", "rocsolver-test", ("--gtest_filter=checkin*GETRF*",)),
+    Client("rocsolver", "librocsolver0-tests", "rocsolver-test", ("--gtest_filter=checkin*GETRF*",), "checkin"),
     Client("rocfft", "librocfft0-tests", "rocfft-test",
            ("--seed", "{seed}", "--test_prob", "0.001", "--gtest_filter=pow2_1D*:pow3_1D*:mix_1D*:pow2_2D*")),
     Client("hipfft", "libhipfft0-tests", "hipfft-test", ("--seed", "{seed}", "--test_prob", "0.05", "--gtest_filter=pow2_1D*")),
-    Client("rocsparse", "librocsparse1-tests", "rocsparse-test", ("--data", "{folder}/" + SPARSE, "--gtest_filter=*quick*csrmv*")),
-    Client("rocrand", "librocrand1-tests", "test_*", ()),
-    Client("rocprim", "librocprim-tests", "test_*", ()),
-    Client("hipcub", "libhipcub-tests", "test_*", ()),
+    Client("rocsparse", "librocsparse1-tests", "rocsparse-test", ("--data", "{folder}/" + SPARSE, "--gtest_filter=*quick*csrmv*"),
+           "quick"),
+    Client("hipsparse", "libhipsparse1-tests", "hipsparse-test", ("--gtest_filter=*csrmv*",), "."),
+    Client("hipsolver", "libhipsolver0-tests", "hipsolver-test", ("--gtest_filter=checkin*GETRF*",), "checkin"),
+    Client("rocrand", "librocrand1-tests", "test_*", (), "."),
+    Client("hiprand", "libhiprand1-tests", "test_*", (), "."),
+    Client("rocprim", "librocprim-tests", "test_*", (), "."),
+    Client("hipcub", "libhipcub-tests", "test_*", (), "."),
     Client("rocthrust", "librocthrust-tests", "test_*", ()),
 )  # fmt: skip
 
@@ -76,22 +84,35 @@ class Outcome:
         return self.client.name, *counts, f"{self.seconds:.0f}", ended
 
 
-def run(client: Client, root: Path, target: str, seconds: float, seed: int) -> Outcome:
-    """Runs each program of a client for at most `seconds`, and counts the tests that ended until then."""
+def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw: int = 0) -> Outcome:
+    """Runs each program of a client for at most `seconds`, and counts the tests that ended until then.
+
+    draw: number of tests that are drawn of each program, 0 for the client's own choice
+    """
     outcome = Outcome(client)
     for program in sorted((root / PROGRAMS / client.package).glob(client.program)):
         with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as scratch:
             data = Path(scratch, "tests.data")
             if "{data}" in client.arguments:
-                data.write_bytes(b"".join(sample(root / DATA, 400, seed)))
+                data.write_bytes(b"".join(sample(root / DATA, seed)))
             words = [word.format(seed=seed, folder=root, data=data) for word in client.arguments]
+            command = [str(program), *words]
+            if draw and client.drawn:
+                listed, _ = output([*command, "--gtest_filter=*", "--gtest_list_tests"], root, target, seconds, Path(scratch))
+                flags = Path(scratch, "flags")
+                flags.write_text("--gtest_filter=" + ":".join(drawn(listed, client.drawn, draw, seed)))
+                command = [*(word for word in command if not word.startswith("--gtest_filter")), f"--gtest_flagfile={flags}"]
             begun = time.monotonic()
-            text, why = output([str(program), *words], root, target, seconds, Path(scratch))
+            text, why = output(command, root, target, seconds, Path(scratch))
         results = RESULT.findall(text)
-        if not why and not results and not PASSED.search(text):
-            why = "ran no test"
-        spent = time.monotonic() - begun
         counts = Counter(result for result, _ in results)
+        for failures, errors, passes in TOTALS.findall(text):
+            counts += Counter(OK=int(passes), FAILED=int(failures) + int(errors))
+        if not why and not counts and not PASSED.search(text):
+            why = "ran no test"
+        if why and len(begun_tests := STARTED.findall(text)) > len(results):
+            why += f" in {begun_tests[-1]}"
+        spent = time.monotonic() - begun
         print(f"{program.name}: {counts['OK']} right, {counts['FAILED']} wrong, {spent:.0f} s {why}".rstrip(), file=sys.stderr)
         outcome.programs += 1
         outcome.seconds += spent
@@ -108,7 +129,9 @@ def output(words: Sequence[str], root: Path, target: str, seconds: float, scratc
     # `simgpu hip` puts its library first in LD_LIBRARY_PATH, which the loader's option replaces.
     folders = ":".join(str(root / LIBRARIES / name) for name in ("", "blas", "lapack"))
     start = f'exec "$0" --library-path "$LD_LIBRARY_PATH:{folders}" "$@"'
-    command = [sys.executable, "-m", "simgpu", "hip", "--target", target, "sh", "-c", start, str(root / LOADER), *words]
+    # HIP's allocations have whole multiples of 256 bytes, so reads of a few bytes too many (rocSOLVER's GESVD) end well on a GPU.
+    options = ("--target", target, "--pad", "256")
+    command = [sys.executable, "-m", "simgpu", "hip", *options, "sh", "-c", start, str(root / LOADER), *words]
     environment = {**os.environ, "GTEST_LISTENER": "PASS_LINE_IN_LOG"}
     printed = scratch / "output"
     why = ""
@@ -125,8 +148,8 @@ def output(words: Sequence[str], root: Path, target: str, seconds: float, scratc
     return printed.read_text(errors="replace"), why
 
 
-def sample(path: Path, count: int, seed: int) -> Iterator[bytes]:
-    """Yields the header of rocBLAS's test data, and a random choice of its quick GEMMs.
+def sample(path: Path, seed: int) -> Iterator[bytes]:
+    """Yields the header of rocBLAS's test data, and a random choice of its quick tests: 2 of each function, 20 of each GEMM.
 
     The client reads all of its data, 0.9 GB, before each suite. A record has its function's name first and its category at
     byte 128; the header holds one record between the words rocBLAS and ROCblas.
@@ -134,14 +157,33 @@ def sample(path: Path, count: int, seed: int) -> Iterator[bytes]:
     data = path.read_bytes()
     size = data.index(b"ROCblas") - 8
     start = size + 16
-    found = [
-        at
-        for at in range(start, len(data) - size + 1, size)
-        if data.startswith(b"quick\0", at + 128) and data[at : at + 64].partition(b"\0")[0].decode() in GEMMS
-    ]
+    found: dict[str, list[int]] = {}
+    for at in range(start, len(data) - size + 1, size):
+        if data.startswith(b"quick\0", at + 128):
+            found.setdefault(data[at : at + 64].partition(b"\0")[0].decode(), []).append(at)
+    chance = random.Random(seed)
+    chosen = [chance.sample(each, min(20 if name in GEMMS else 2, len(each))) for name, each in sorted(found.items())]
     yield data[:start]
-    for at in sorted(random.Random(seed).sample(found, min(count, len(found)))):
+    for at in sorted(at for each in chosen for at in each):
         yield data[at : at + size]
+
+
+def drawn(listed: str, pattern: str, count: int, seed: int) -> list[str]:
+    """Returns a random choice of the tests that a program lists: one of each suite, then a second one, until there are `count`.
+
+    >>> drawn("quick/axpy.\\n  f32\\n  f64\\nslow/axpy.\\n  f32\\nquick/dot.  # TypeParam = int\\n  f32  # 1\\n", "quick", 2, 49)
+    ['quick/axpy.f32', 'quick/dot.f32']
+    """
+    suites: dict[str, list[str]] = {}
+    suite = ""
+    for line in listed.splitlines():
+        if heading := SUITE.match(line):
+            suite = heading[1]
+        elif line.startswith("  ") and suite and re.search(pattern, name := suite + line.split()[0]):
+            suites.setdefault(suite, []).append(name)
+    chance = random.Random(seed)
+    turns = [(turn, chance.random(), name) for each in suites.values() for turn, name in enumerate(chance.sample(each, len(each)))]
+    return sorted(name for _, _, name in sorted(turns)[:count])
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -152,6 +194,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--clients", default=",".join(client.name for client in CLIENTS), help="which, by commas (default: all)")
     parser.add_argument("--seconds", type=float, default=300, help="most time of a program (300)")
     parser.add_argument("--seed", type=int, default=49, help="of random choices of tests (49)")
+    parser.add_argument("--draw", type=int, default=0, help="this many random tests of each program (default: a fixed choice)")
     options = parser.parse_args(words)
     root = options.folder.resolve()
     if not (root / LOADER).exists():
@@ -163,7 +206,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if not (root / PROGRAMS / client.package).exists():
             print(f"{client.name}: {client.package} is not unpacked there: skipped", file=sys.stderr)
             continue
-        outcomes.append(run(client, root, options.target, options.seconds, options.seed))
+        outcomes.append(run(client, root, options.target, options.seconds, options.seed, options.draw))
     columns = ("client", "right", "wrong", "skipped", "seconds", "programs ended")
     show(table(f"Tests of ROCm's libraries on {options.target}, seed {options.seed}", columns, [each.row for each in outcomes]))
     for each in outcomes:

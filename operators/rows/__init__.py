@@ -3,6 +3,7 @@
     problem.py    RowOperator, the class to derive from
     program.py    its expressions as data: reductions in passes, results
     plan.py       the tiles
+    cost.py       seconds of a plan in closed form
     tree.py       RowTree and the nodes below it
     execute.py    the tree executed with numpy, at any level; bytes that it moves
     reference.py  float64 results, and the error bound that follows from the expressions

@@ -1,16 +1,16 @@
 """Tiles of an operator on rows, in closed form.
 
 A chunk is v consecutive elements of a row: what one load of a lane brings. v is 16 bytes of X's type, or the largest power of two
-that is no longer than the row. A row has k = ceil(n/v) chunks. The last one ends with the row; if v does not
-divide n, it overlaps the one before, and its first v*k - n elements count for nothing in sums. So all loads and stores are wide,
-whatever the row's length, and none passes its end.
+that is no longer than the row. A row has k = ceil(n/v) chunks. The last one ends with the row; if v does not divide n, it overlaps
+the one before, and its first v*k - n elements count for nothing in sums. So all loads and stores are wide, whatever the row's
+length, and none passes its end.
 
 * k <= 32: l lanes share a row, l = k rounded up to a power of two; a load of a wave brings 64/l rows. A wave has r = 1, 2 or 4
-  such loads in flight: the most for which a CU's loads stay within the bytes that it can have in flight, and all waves have rows.
+  such loads in flight: the most for which all wave slots of the GPU have rows.
 * Without reductions along whole rows, a row is cut freely: w = 1 wave with up to 4 loads, or blocks of 4 waves with 4 loads each.
-* Else a row stays in registers and is read once: g = ceil(k/(64*w)) loads a lane, w the least of 1, 4 and 8 waves for which its
-  elements and operands fit at four waves per SIMD, or else at two; w = 4 if there are fewer than 4*CUs rows of at least
-  four loads.
+* Else a row stays in registers and is read once: g = ceil(k/(64*w)) loads a lane. w is the least of 1, 4 and 8 waves for which its
+  elements and operands fit at four waves per SIMD, with at least two loads if w > 1, or else at two. w = 4 if there are fewer than
+  4*CUs rows of at least four loads.
 * Longer rows are streamed by 8 waves, in steps of 4 loads, once for each pass of reductions and once for the results.
 
 If v does not divide n, the last chunk must not be the first one of a wave, because it overlaps the one before: a wave has one
@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
-from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import (
@@ -108,6 +107,11 @@ class RowPlan(Derivation):
     def waves(self) -> int:
         """Waves of a block."""
         return max(WAVES, self.waves_row)
+
+    @property
+    def shares_rows(self) -> bool:
+        """True if a reduction needs whole rows."""
+        return _whole_rows(self.problem)
 
     @property
     def rows_load(self) -> int:
@@ -200,13 +204,37 @@ def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str 
         return _with_resources(replace(plan, waves_row=WAVES, part=each, loads=-(-each // lanes)))
     if policy == "corrected":
         few = p.rows < WAVES * d.num_cus and k >= LOADS * lanes
-        parts = {w: _part(plan, -(-k // w)) if w > 1 else k for w in ROW_WAVES[few:]}
-        kept = [_with_resources(replace(plan, waves_row=w, part=each, loads=-(-each // lanes))) for w, each in parts.items()]
-        fitting = [one for one in kept if one.feasible]
+        fitting = [kept for w in ROW_WAVES[few:] if (kept := with_waves(plan, w)).feasible]
         if fitting:
-            return next((one for one in fitting if one.resources.waves_per_simd >= BUSY_WAVES), fitting[0])
-    w = min(STREAM_WAVES, d.max_workgroup_size // lanes)
-    return _with_resources(replace(plan, waves_row=w, part=_part(plan, -(-k // w)), loads=LOADS, resident=False))
+            busy = (one for one in fitting if one.resources.waves_per_simd >= BUSY_WAVES and (one.waves_row == 1 or one.loads > 1))
+            return next(busy, fitting[0])
+    return with_waves(plan, 0)
+
+
+def with_waves(plan: RowPlan, waves: int) -> RowPlan:
+    """Returns the plan of rows that `waves` waves keep, whether it fits or not. waves: 0 for rows that are streamed.
+
+    >>> from simgpu import hardware
+    >>> from simgpu.operators import RmsNorm, rows_plan
+    >>> with_waves(rows_plan(RmsNorm(4096, 4096), hardware.target("mi300x")), 8).loads
+    2
+    """
+    d, k = plan.descriptor, plan.chunks
+    w = waves or max(1, min(STREAM_WAVES, d.max_workgroup_size // d.wavefront_size))
+    each = _part(plan, -(-k // w)) if w > 1 else k
+    loads = -(-each // d.wavefront_size) if waves else LOADS
+    return _with_resources(replace(plan, waves_row=w, part=each, loads=loads, resident=waves > 0))
+
+
+def with_loads(plan: RowPlan, in_flight: int) -> RowPlan:
+    """Returns the plan of short rows with another number of loads in flight.
+
+    >>> from simgpu import hardware
+    >>> from simgpu.operators import RmsNorm, rows_plan
+    >>> with_loads(rows_plan(RmsNorm(4096, 16), hardware.target("mi300x")), 4).rows_wave
+    64
+    """
+    return _with_resources(replace(plan, in_flight=in_flight))
 
 
 def chunk_elements(p: RowOperator, lanes: int) -> int:
@@ -245,13 +273,10 @@ def _fits_overlap(plan: RowPlan, part: int) -> bool:
 
 
 def _in_flight(plan: RowPlan) -> int:
-    """Returns the loads of short rows that a wave has in flight, one of IN_FLIGHT."""
-    p, d = plan.problem, plan.descriptor
-    waves = d.max_waves_per_simd * d.simds_per_cu
-    flight = waves * plan.rows_load * p.n * p.element.bytes
-    most = p.rows // (waves * plan.rows_load * d.num_cus)
-    fits = (count for count in IN_FLIGHT if count <= most and count * flight <= pipelines(d.arch).in_flight)
-    return max(fits, default=1)
+    """Returns the loads of short rows that a wave has in flight: the largest of IN_FLIGHT that leaves no wave without rows."""
+    d = plan.descriptor
+    most = plan.problem.rows // (d.max_waves_per_simd * d.simds_per_cu * plan.rows_load * d.num_cus)
+    return max((count for count in IN_FLIGHT if count <= most), default=1)
 
 
 def _with_resources(plan: RowPlan) -> RowPlan:

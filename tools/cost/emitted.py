@@ -19,10 +19,10 @@ import numpy as np
 import simgpu
 from simgpu.hardware import target, targets
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm, SoftmaxProblem
+from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm
 from simgpu.operators.tree import Root
 from simgpu.tools.cost.names import TYPES
-from simgpu.tools.cost.problems import Shape, deep_shape
+from simgpu.tools.cost.problems import OF_ROWS, Shape, deep_shape
 from simgpu.tools.cost.space import ROOTS, Space, Tile, space
 from simgpu.tools.tables.schedule_report import predictions
 
@@ -126,13 +126,14 @@ def _attention(kind: str, dtype: str, source: np.random.Generator) -> AttentionP
     return AttentionProblem(queries, keys, d, heads, batch=_size(source, 0, 3), causal=causal, dtype=dtype)
 
 
-def _softmax(kind: str, dtype: str, source: np.random.Generator) -> SoftmaxProblem:
+def _rows(op: str, kind: str, dtype: str, source: np.random.Generator) -> Any:
     n = _size(source, 14, 20) if kind == "deep" else _size(source, 4, 16, kind == "odd")
-    return SoftmaxProblem(min(_size(source, 0, 5 if kind == "deep" else 14), (1 << 26) // n), n, dtype)
+    return OF_ROWS[op](min(_size(source, 0, 5 if kind == "deep" else 14), (1 << 26) // n), n, dtype)
 
 
 _DRAWS: dict[str, Callable[[str, str, np.random.Generator], Any]] = {
-    "gemm": _gemm, "conv2d": _conv2d, "attention": _attention, "softmax": _softmax, "rmsnorm_gemm": _rmsnorm_gemm,
+    "gemm": _gemm, "conv2d": _conv2d, "attention": _attention, "rmsnorm_gemm": _rmsnorm_gemm,
+    **{op: functools.partial(_rows, op) for op in OF_ROWS},
 }  # fmt: skip
 
 

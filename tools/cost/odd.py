@@ -1,7 +1,7 @@
 """Kernels of odd extents beside those of the next aligned ones, each derived, emitted and timed by the model of time.
 
 The neighbour has every odd extent rounded up to a multiple of ALIGNED. Drawn: m, n and k of a GEMM, with RMSNorm or
-without, the channels of a convolution, a softmax's row, the queries and keys of attention.
+without, the channels of a convolution, an operator's row, the queries and keys of attention.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm, SoftmaxProblem
+from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm
 from simgpu.tools.cost.emitted import modelled_seconds
-from simgpu.tools.cost.problems import OF_SHAPES
+from simgpu.tools.cost.problems import OF_ROWS, OF_SHAPES
 from simgpu.tools.cost.space import ROOTS
 
 ALIGNED = 16
 ODD = {"gemm": ("m", "n", "k"), "conv2d": ("ic", "oc"), "softmax": ("n",), "attention": ("lq", "lk"),
-       "rmsnorm_gemm": ("m", "n", "k")}  # extents  # fmt: skip
+       "rmsnorm_gemm": ("m", "n", "k"), **dict.fromkeys(OF_ROWS, ("n",))}  # extents  # fmt: skip
 COLUMNS = ("problem", "us", "aligned", "us ", "ratio", "binds")
 
 
@@ -65,7 +65,7 @@ def odd_problems(op: str, dtype: str, seed: int, count: int) -> Iterator[Any]:
             yield AttentionProblem(length, length, (64, 128)[number % 2], 8, dtype=dtype)
         else:
             n = odd(7, 16)
-            yield SoftmaxProblem(min(int(2 ** source.uniform(2, 13)), (1 << 26) // n), n, dtype)
+            yield OF_ROWS[op](min(int(2 ** source.uniform(2, 13)), (1 << 26) // n), n, dtype)
 
 
 def compare_odd(op: str, problem: Any, chip: HardwareDescriptor) -> OddKernel:
@@ -84,4 +84,4 @@ def _text(op: str, problem: Any) -> str:
         return f"{problem.m}x{problem.n}x{problem.k} " + "nt"[getattr(problem, "trans_a", False)] + "nt"[problem.trans_b]
     if op == "conv2d":
         return f"{problem.ic}x{problem.ih}x{problem.iw} to {problem.oc}, {problem.kh}x{problem.kw} {problem.layout}"
-    return f"{problem.rows}x{problem.n}" if op == "softmax" else f"L {problem.lq}, d {problem.d}"
+    return f"{problem.rows}x{problem.n}" if op in OF_ROWS else f"L {problem.lq}, d {problem.d}"

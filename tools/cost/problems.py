@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm, SoftmaxProblem
+from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, LayerNorm, Quantise, RmsNorm, RmsNormGemm, SoftmaxProblem
 
 Shape = tuple[int, int, int]
 NamedProblem = tuple[str, Any]  # kind, problem
 GEMMS = 200
 OF_SHAPES: dict[str, Callable[..., Any]] = {"gemm": GemmProblem, "rmsnorm_gemm": RmsNormGemm}  # problems of m, n, k
+OF_ROWS: dict[str, Callable[..., Any]] = {  # problems of rows and n
+    "softmax": SoftmaxProblem, "rmsnorm": RmsNorm, "layernorm": LayerNorm, "quantise": Quantise,
+}  # fmt: skip
 _LLAMA_FEW = ((4096, 4096), (11008, 4096), (4096, 11008), (28672, 8192), (8192, 28672))
 _LLAMA_MANY = (
     (4096, 4096), (6144, 4096), (14336, 4096), (28672, 4096), (4096, 14336), (10240, 8192), (8192, 28672), (128256, 4096),
@@ -43,7 +46,7 @@ def listed_problems(op: str, dtype: str) -> Iterator[NamedProblem]:
         for rows in (1, 16, 128, 1024, 8192, 65536):
             for n in (64, 1000, 4096, 16384, 32000, 128256, 1 << 20):
                 if rows * n <= 1 << 30:
-                    yield f"{rows} row(s)", SoftmaxProblem(rows, n, dtype)
+                    yield f"{rows} row(s)", OF_ROWS[op](rows, n, dtype)
 
 
 def draw_problems(op: str, dtype: str, seed: int, count: int) -> Iterator[NamedProblem]:
@@ -69,7 +72,7 @@ def draw_problems(op: str, dtype: str, seed: int, count: int) -> Iterator[NamedP
             yield "drawn", AttentionProblem(queries, keys, d, heads, batch=size(0, 4), dtype=dtype)
         else:
             n = size(4, 18)
-            yield "drawn", SoftmaxProblem(min(size(0, 17), (1 << 29) // n), n, dtype)
+            yield "drawn", OF_ROWS[op](min(size(0, 17), (1 << 29) // n), n, dtype)
 
 
 def _layer(images: int, ic: int, edge: int, oc: int, filters: int, stride: int, dtype: str) -> Conv2dProblem:

@@ -4,6 +4,7 @@ Covered:  gemm  every tile that the emitter accepts (`candidates`), split into u
           rmsnorm_gemm  the same tiles, unsplit: a block needs whole rows
           conv2d  every tile of the closed form's columns and channel step that fits a CU, with every split
           attention  16, 32 and 64 queries that fit, with every split of the keys up to 512
+          rmsnorm, layernorm, quantise  rows kept by 1, 4 or 8 waves, or streamed; short ones with 1, 2 or 4 loads in flight
           softmax  rows kept by 1, 4 or 8 waves, or streamed by up to 512 blocks
 """
 
@@ -22,11 +23,13 @@ from simgpu.operators import (
     Conv2dPlan,
     FusedAttention,
     FusedTree,
+    RowTree,
     Softmax,
     TiledComputation,
     plan_attention,
     plan_conv2d,
     plan_softmax,
+    rows_plan,
 )
 from simgpu.operators.attention.cost import attention_seconds
 from simgpu.operators.attention.plan import queries_that_fit, with_queries
@@ -36,6 +39,8 @@ from simgpu.operators.conv2d.plan import with_tile
 from simgpu.operators.cost import parts_of
 from simgpu.operators.gemm.cost import Tiles, gemm_seconds
 from simgpu.operators.gemm.plan import with_tiling
+from simgpu.operators.rows.cost import row_seconds
+from simgpu.operators.rows.plan import IN_FLIGHT, RowPlan, with_loads, with_waves
 from simgpu.operators.softmax.cost import softmax_seconds
 from simgpu.operators.softmax.plan import ROW_WAVES, keeping, softmax_resources, step_elements
 from simgpu.operators.tree import Root
@@ -48,11 +53,12 @@ TILES = {
     "attention": "queries, split of the keys",
     "softmax": "waves that keep a row (0: it streams), blocks a row",
     "rmsnorm_gemm": "tM x tN x tK, split of K (always 1)",
+    **dict.fromkeys(("rmsnorm", "layernorm", "quantise"), "waves that keep a row (0: it streams), loads in flight, 1"),
 }
 # The tree of a problem on a board, by the closed form.
 ROOTS: dict[str, Callable[[Any, HardwareDescriptor], Root]] = {
     "gemm": TiledComputation.of, "conv2d": Conv2d, "softmax": Softmax, "attention": FusedAttention,
-    "rmsnorm_gemm": FusedTree.of,
+    "rmsnorm_gemm": FusedTree.of, **dict.fromkeys(("rmsnorm", "layernorm", "quantise"), RowTree),
 }  # fmt: skip
 
 
@@ -177,7 +183,25 @@ def _softmax(p: Any, d: HardwareDescriptor) -> Space:
     )  # fmt: skip
 
 
+def _rows(p: Any, d: HardwareDescriptor) -> Space:
+    plan = rows_plan(p, d)
+    if plan.lanes_row < d.wavefront_size:
+        plans: dict[Tile, RowPlan] = {(1, loads): with_loads(plan, loads) for loads in IN_FLIGHT}
+    else:
+        plans = {(waves, 1): with_waves(plan, waves) for waves in (0, *ROW_WAVES)}
+    fitting = {tile: other for tile, other in plans.items() if other.feasible}
+    seconds = np.array([[row_seconds(other)["total"]] for other in fitting.values()])
+
+    def tree(tile: Tile) -> Root:
+        made = RowTree(p, d)
+        made.derivation = fitting[tile[:2]]
+        return made
+
+    chosen = plan.waves_row if plan.resident else 0, plan.in_flight
+    return Space(f"{p.rows} rows of {p.n}", (*chosen, 1), row_seconds(plan)["total"], tuple(fitting), (1,), seconds, tree)
+
+
 _SPACES: dict[str, Callable[[Any, HardwareDescriptor], Space]] = {
     "gemm": partial(_gemm, TiledComputation), "conv2d": _conv2d, "attention": _attention, "softmax": _softmax,
-    "rmsnorm_gemm": partial(_gemm, FusedTree),
+    "rmsnorm_gemm": partial(_gemm, FusedTree), **dict.fromkeys(("rmsnorm", "layernorm", "quantise"), _rows),
 }  # fmt: skip

@@ -49,7 +49,7 @@ from simgpu.operators.gemm.traffic import gemm_counters
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from simgpu.operators.resources import Constraint, ResourcePlan
 from simgpu.operators.rmsnorm_gemm import RmsNormGemm
-from simgpu.operators.rows.forms import AddRmsNorm, LayerNorm, Quantise, RmsNorm, Rope, RowMax, RowSum, SiluMul
+from simgpu.operators.rows.forms import AddRmsNorm, LayerNorm, MxQuantise, Quantise, RmsNorm, Rope, RowMax, RowSum, SiluMul
 from simgpu.operators.rows.plan import RowPlan, rows_plan
 from simgpu.operators.rows.problem import RowOperator
 from simgpu.operators.rows.tree import RowTree
@@ -85,6 +85,7 @@ __all__ = [
     "GemmPlan",
     "GemmProblem",
     "LayerNorm",
+    "MxQuantise",
     "Quantise",
     "ResourcePlan",
     "RmsNorm",

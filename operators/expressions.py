@@ -18,7 +18,7 @@ Number = int | float
 SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 LARGEST_POWER = 16
 SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)  # magnitudes of constants
-FUNCTIONS = ("maximum", "minimum", "absolute", "sqrt", "rsqrt", "exp")
+FUNCTIONS = ("maximum", "minimum", "absolute", "sqrt", "rsqrt", "exp", "binade")
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,11 @@ def exp(x: Value | Number) -> Value:
     return _apply("exp", x)
 
 
+def binade(x: Value | Number) -> Value:
+    """Returns the largest power of two that is at most |x|: x without its sign and mantissa, 0 for 0 and subnormal numbers."""
+    return _apply("binade", x)
+
+
 def _text(value: Value) -> tuple[str, int]:
     """Returns a value's text, and how strongly its outermost operation binds."""
     if value.op == "argument":
@@ -227,11 +232,17 @@ def evaluate(value: Value, given: Mapping[str, Any], arithmetic: Mapping[str, Ca
     return read(value)
 
 
+def _binade(x: Any) -> Any:
+    found = np.where(np.isfinite(x), np.ldexp(np.sign(np.abs(x)), np.frexp(x)[1] - 1), np.inf)
+    return found.astype(x.dtype) if isinstance(x, np.ndarray) else float(found)
+
+
 # In the type of the arrays: float64 constants of numpy would widen f32.
 NUMPY: dict[str, Callable[..., Any]] = {
     "constant": lambda number: number,
     **{name: getattr(np, name) for name in (*SYMBOLS, "maximum", "minimum", "absolute", "sqrt", "exp")},
     "rsqrt": lambda x: 1 / np.sqrt(x),
+    "binade": _binade,
 }
 # As instructions compute, whatever the arguments.
 F32: dict[str, Callable[..., Any]] = {**NUMPY, "constant": np.float32}

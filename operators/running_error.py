@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.operators.error_model import LARGEST_EXPONENT, SMALLEST_F32, UNIT_F32, Array, gamma
+from simgpu.operators.expressions import NUMPY
 
 ULP = 2 * UNIT_F32
 SMALLEST_NORMAL = 2.0**-126
@@ -100,6 +101,12 @@ def _exp(x: Bounded) -> Bounded:
     return Bounded.of(value, value * relative, ULP, SMALLEST_NORMAL)
 
 
+def _binade(x: Bounded) -> Bounded:
+    """Exact of an exact argument; of another one, it may be half as large or twice. A subnormal argument counts as 0."""
+    value = NUMPY["binade"](x.value)
+    return Bounded(value, np.where(x.error > 0, value + 2 * x.error, np.where(value < SMALLEST_NORMAL, value, 0.0)))
+
+
 def _choose(function: Callable[..., Any]) -> Callable[[Bounded, Bounded], Bounded]:
     def chosen(x: Bounded, y: Bounded) -> Bounded:
         return Bounded(function(x.value, y.value), np.maximum(x.error, y.error))
@@ -119,4 +126,5 @@ ARITHMETIC: dict[str, Callable[..., Bounded]] = {
     "sqrt": _sqrt,
     "rsqrt": _rsqrt,
     "exp": _exp,
+    "binade": _binade,
 }

@@ -9,9 +9,10 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import Operand
 from simgpu.asm.parts.epilogue import LOG2E
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.expressions import Value, operations
+from simgpu.operators.expressions import NUMPY, Value, operations
 
 MAGNITUDE = 0x7FFFFFFF  # bits of an f32 other than its sign
+EXPONENT = 0x7F800000
 
 
 class Computation:
@@ -87,6 +88,8 @@ class Computation:
         k = self.k
         if op == "absolute":
             k.v_and_b32(target, MAGNITUDE, x) if isinstance(x, Reg) else k.v_mov_b32(target, abs(float(x)))
+        elif op == "binade":
+            k.v_and_b32(target, EXPONENT, x) if isinstance(x, Reg) else k.v_mov_b32(target, NUMPY[op](float(x)))
         elif op == "exp":
             if not isinstance(x, Reg):
                 k.v_mov_b32(target, x)

@@ -23,11 +23,13 @@ from simgpu.asm.parts.lanes import unpack_chunk, wave_number
 from simgpu.asm.rows.places import Operands, Places
 from simgpu.asm.rows.values import Values
 from simgpu.asm.visitor import emit
+from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.program import Step
 from simgpu.operators.rows.tree import RowBlock, RowLoad, RowTree, RowWarp
 from simgpu.operators.tree import Visitor
 
+MANTISSA_BITS = 23  # of an f32
 States = dict[tuple[int, int], dict[str, Reg]]  # reductions and values of rows, by load in flight and group
 
 
@@ -158,11 +160,11 @@ class RowEmitter(Visitor):
         if p.tables:
             self._tables()
         if p.row_results:
-            apart = k.s.alloc("bytes of a row's results")
-            k.s_mov_b32(apart, p.groups * WORD)
+            apart, element = k.s.alloc("bytes of a row's results"), dtype(p.row_type).bytes
+            k.s_mov_b32(apart, p.groups * element)
             offset = self._row_offset(apart, "row results")
             for name in p.row_results:
-                self._matrix(name, name, offset, apart, WORD, 0, p.groups)
+                self._matrix(name, name, offset, apart, element, 0, p.groups)
 
     def _row_offset(self, stride: Reg, name: str) -> Reg | None:
         """Returns a VGPR with the bytes from a load's first row to the lane's; None if a load has one row."""
@@ -352,7 +354,7 @@ class RowEmitter(Visitor):
         if self.values.wave is not None:
             k.s_cmp_lg_u32(self.wave, 0)
             k.s_cbranch_scc1(done)
-        share, offset = self.values.lanes, self.places.offset
+        share, offset, element = self.values.lanes, self.places.offset, dtype(p.row_type).bytes
         for (load, group), state in states.items():
             for step in self.program.row_results:
                 (found,) = self.values.of_row(step, state).values()
@@ -360,16 +362,20 @@ class RowEmitter(Visitor):
                 if p.groups > 1:
                     k.v_add_u32(offset, WAVEFRONT * self.chunk * group, self.column)
                     k.v_lshrrev_b32(offset, log2(p.span), offset, note="group")
-                    k.v_lshlrev_b32(offset, log2(WORD), offset)
+                    k.v_lshlrev_b32(offset, log2(element), offset)
                 else:
                     k.v_mov_b32(offset, 0)
                 if operand.row is not None:
                     k.v_add_u32(offset, operand.row, offset)
-                k.v_add_u32(offset, load * self.rows_load * p.groups * WORD, offset)
+                k.v_add_u32(offset, load * self.rows_load * p.groups * element, offset)
                 k.v_and_b32(self.values.scratch, min(share, WAVEFRONT) - 1, k.work_item)
                 k.v_cmp_eq_u32("vcc", 0, self.values.scratch)
                 k.v_cndmask_b32(offset, OUTSIDE, offset, "vcc", note="one lane of a row or group")
                 if p.groups > 1 and group >= self.places.sure:
                     self.places.leave_outside(offset, group)
+                if element < WORD:
+                    k.v_lshrrev_b32(self.values.scratch, MANTISSA_BITS, found, note="the exponent")
+                    k.buffer_store_byte(self.values.scratch, offset, operand.buffer, 0, offen=True, note=step.name)
+                    continue
                 k.buffer_store_dword(found, offset, operand.buffer, 0, offen=True, note=step.name)
         k.label(done)

@@ -9,7 +9,7 @@ import numpy as np
 
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import positive_dimension
-from simgpu.operators.expressions import Value, absolute, exp, maximum, rsqrt
+from simgpu.operators.expressions import Value, absolute, binade, exp, maximum, rsqrt
 from simgpu.operators.rows.problem import RowOperator
 
 EPS = field(default=1e-5, metadata={"help": "added to the mean of the squares"})
@@ -162,6 +162,34 @@ class Quantise(RowOperator):
 
 
 @dataclass(frozen=True)
+class MxQuantise(Quantise):
+    """Quantises groups of 32 with scales that are powers of two, E8M0 (OCP Microscaling Formats 1.0, section 6.3).
+
+    A scale brings the group's largest magnitude into the last binade of Y's type; larger values than its largest saturate.
+
+    >>> from simgpu.operators import MxQuantise
+    >>> MxQuantise(rows=64, n=128).written, MxQuantise(rows=64, n=128).type_of("scale")
+    ({'Y': (64, 128), 'scale': (64, 4)}, 'e8m0')
+    """
+
+    name, row_type = "mx_quantise", "e8m0"
+
+    dtype_y: str = "fp8"
+    group: int = 32
+
+    def y(self, x: Value, peak: Value, limit: Value) -> Value:
+        return x * (binade(limit) / binade(maximum(peak, SMALLEST)))
+
+    def scale(self, peak: Value, limit: Value) -> Value:
+        return binade(maximum(peak, SMALLEST)) / binade(limit)
+
+    def reference(self, x: Any, limit: Any) -> Any:  # type: ignore[override]
+        peak = np.maximum(np.abs(x).max(1, keepdims=True), SMALLEST)
+        scale = np.exp2(np.floor(np.log2(peak)) - np.floor(np.log2(limit)))
+        return {"Y": x / scale, "scale": scale}
+
+
+@dataclass(frozen=True)
 class SiluMul(RowOperator):
     """Y = silu(x0) * x1, the halves of each row of X: the gate of a transformer's MLP (Shazeer, 2020).
 
@@ -225,4 +253,4 @@ class RowMax(RowOperator):
         return np.fmax.reduce(x, 1, keepdims=True)
 
 
-OPERATORS = (RmsNorm, AddRmsNorm, LayerNorm, Rope, Quantise, SiluMul, RowSum, RowMax)
+OPERATORS = (RmsNorm, AddRmsNorm, LayerNorm, Rope, Quantise, MxQuantise, SiluMul, RowSum, RowMax)

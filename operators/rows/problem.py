@@ -37,8 +37,8 @@ class RowOperator:
         count, limit            number of elements that are reduced together; largest value of Y's type
 
     `results` names values for each element: y, or y0 and y1 for the halves of Y's rows. If there are more matrices than X, further
-    results are operands of their own, of Y's type and strides. `row_results` names values for each row, in f32. With `group`, a
-    row's elements are reduced by groups, and a row result has a value for each.
+    results are operands of their own, of Y's type and strides. `row_results` names values for each row, of `row_type`. With
+    `group`, a row's elements are reduced by groups, and a row result has a value for each.
 
     `reference(x, ...)` is the definition, in float64, for one group: arrays of the names above, with x whole; it returns Y, or a
     dict of what is written by name.
@@ -68,6 +68,7 @@ class RowOperator:
     maxima: ClassVar[tuple[str, ...]] = ()
     results: ClassVar[tuple[str, ...]] = ("y",)
     row_results: ClassVar[tuple[str, ...]] = ()
+    row_type: ClassVar[str] = "f32"  # type of the row results: f32, or e8m0 for powers of two
 
     rows: int  # number of rows
     n: int  # elements of a row of X
@@ -174,7 +175,7 @@ class RowOperator:
     def type_of(self, name: str) -> str:
         """Returns the type of an operand."""
         if name in self.row_results:
-            return "f32"
+            return self.row_type
         return self.dtype_y if name in self.written else self.dtype
 
     @property

@@ -17,6 +17,7 @@ from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.operators import (
     AddRmsNorm,
     LayerNorm,
+    MxQuantise,
     Quantise,
     RmsNorm,
     Rope,
@@ -83,7 +84,7 @@ class GatedQuantise(RowOperator):
         return {"Y": gated / scale, "scale": scale}
 
 
-KINDS = (RmsNorm, AddRmsNorm, LayerNorm, Rope, Quantise, SiluMul, RowSum, RowMax, Softmax, GatedQuantise)
+KINDS = (RmsNorm, AddRmsNorm, LayerNorm, Rope, Quantise, MxQuantise, SiluMul, RowSum, RowMax, Softmax, GatedQuantise)
 WHOLE = (RmsNorm, AddRmsNorm, LayerNorm)  # divide by the number of elements
 
 
@@ -111,7 +112,7 @@ def problems(draw: st.DrawFn, longest: float = 12.0) -> tuple[RowOperator, str]:
     rows, more = draw(st.integers(1, max(1, min(70, 30000 // n)))), {}
     known = [name for name in RESULTS if target in ("mi300x", "mi355x") or name not in ("fp8", "bf8")]
     if kind.results:
-        more["dtype_y"] = draw(st.sampled_from(known[3:] if kind in (Quantise, GatedQuantise) else known))
+        more["dtype_y"] = draw(st.sampled_from(known[3:] if kind in (Quantise, MxQuantise, GatedQuantise) else known))
     if (kind.sums or kind.maxima) and draw(st.booleans()):
         more["group"] = 1 << draw(st.integers(3, 7))
         n = max(1, n // more["group"]) * more["group"] if kind in WHOLE else n
@@ -162,6 +163,18 @@ def test_loads_in_flight() -> None:
     run(tree.problem, "mi210", loops=(replace(rows, tile=4 * rows.tile), part))
     crowded = RowTree(RmsNorm(1 << 24, 1, "f16"), "mi210").plan
     assert crowded.in_flight > 1
+
+
+def test_mx_scales_and_elements_are_those_of_microscale() -> None:
+    """Against the conversion that MX GEMMs' operands come from."""
+    p = MxQuantise(40, 256)
+    x = np.random.default_rng(0).standard_normal((40, 256)).astype(np.float32)
+    gpu = simgpu.Device("mi355x")
+    y, scale = gpu.empty((40, 256), np.uint8), gpu.empty((40, 8), np.uint8)
+    asm.launch(asm.emit(RowTree(p, "mi355x")), gpu, gpu.upload(x), y, scale)
+    elements, scales = operators.microscale(x, "fp8", 40)
+    assert np.array_equal(y.download(), elements.view(np.uint8))
+    assert np.array_equal(scale.download(), scales.view(np.uint8).T)
 
 
 @given(st.data())

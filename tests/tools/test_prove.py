@@ -133,7 +133,9 @@ def test_a_gemm_and_a_broken_one(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ("words", "message"),
     [
         (["softmax", "--rows", "8", "-n", "8"], "only gemm"),
-        (["gemm", "-m", "8", "-n", "8", "-k", "8", "--groups", "2"], "--groups: no claim"),
+        (["gemm", "-m", "8", "-n", "8", "-k", "8", "--groups", "2"], "--groups 2: no claim"),
+        (["gemm", "-m", "8", "-n", "8", "-k", "8", "--dtype", "f16"], "--dtype f16: no claim"),
+        (["gemm", "-m", "8", "-n", "8", "-k", "8", "--activation", "swiglu"], "swiglu: no claim"),
         (["gemm", "-m", "8", "-n", "8"], "-k"),
         (["gemm", "-m", "64", "-n", "64", "-k", "100000", "--target", "mi300x"], "K is split"),
         (["k.co", "--code", "k.s"], "--code"),

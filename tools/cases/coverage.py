@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.operators.gemm.problem import GATES
 from simgpu.tools.cases.operator_options import add_operator_options, operator_tree
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.parser import Parser
@@ -25,9 +26,13 @@ CLAIMS = {
     "A": "each element is read once by each column of tiles",
     "B": "each element is read once by each row of tiles",
 }
-# Fields of a problem that add to A, B and C, or take another way to them, and their values without that.
-PLAIN = {"scales": "none", "groups": 0, "preshuffle_b": False, "leaves": None}
-AROUND = (1, CHUNK), (2, 0), (3, -CHUNK)  # launches that are tried: tiles, and elements more
+# Fields of a problem with other ways to A, B and C, and their values without that.
+PLAIN = {"dtype": "f32", "dtype_c": "f32", "scales": "none", "groups": 0, "preshuffle_b": False, "leaves": None}
+# Fields that change the result, and their values without that.
+PRODUCT = {"alpha": 1.0, "beta": 0.0, "bias": False, "activation": "none", "residual": False}
+STEPS = 5  # of K in these launches
+AROUND = (2, 0), (2, -1), (2, -2), (2, -3), (1, 1)  # launches that are tried: tiles, and elements more
+MARGIN, UNWRITTEN = 8, 99  # rows and columns around C, and their value
 
 
 def planned(op: str, words: list[str]) -> tuple[TiledComputation, EmittedKernel]:
@@ -40,7 +45,10 @@ def planned(op: str, words: list[str]) -> tuple[TiledComputation, EmittedKernel]
     tree: Any = operator_tree(options)
     for name, usual in PLAIN.items():
         if getattr(tree.problem, name) != usual:
-            raise UsageError(f"--{name.replace('_', '-')}: no claim is made about such kernels")
+            text = f"--{name.replace('_', '-')} {getattr(tree.problem, name)}"
+            raise UsageError(f"{text}: no claim is made about such kernels, only about plain f32 products")
+    if tree.problem.activation in GATES:
+        raise UsageError(f"--activation {tree.problem.activation}: no claim is made about gates, which leave n/2 columns")
     if tree.plan.split_k > 1:
         raise UsageError(f"K is split into {tree.plan.split_k} parts, whose sums another kernel adds: give a larger m or n")
     return tree, options.operator.choose_kernels(options).emit(tree)
@@ -61,8 +69,6 @@ def product_plan(tree: TiledComputation) -> ProductPlan:
     sizes = dtype(problem.dtype_c).bytes, problem.element.bits // 8, problem.element_b.bits // 8
     found = []
     for (name, along), size in zip(axes.items(), sizes, strict=True):
-        if not size:
-            raise UsageError(f"{name} has elements of less than a byte: no claim is made about such kernels")
         kind: Any = "store" if name == "C" else "load"
         multiples = STORED if name == "C" else (CHUNK // size,)
         found.append(MatrixPlan(name, kind, along, f"ld{name.lower()}", f"batch_{name.lower()}", size, multiples))
@@ -72,16 +78,22 @@ def product_plan(tree: TiledComputation) -> ProductPlan:
 def shown(tree: TiledComputation, code: CodeObject, name: str) -> str:
     """Returns how a launch shows that a kernel is not as its plan: a fault, a wrong result, or other bytes; "" if none does."""
     plan = tree.plan
+    if any(getattr(tree.problem, name) != usual for name, usual in PRODUCT.items()):
+        return ""
     for whole, more in AROUND:
-        m, n, k = (whole * getattr(plan, f"tile_{axis}") + more for axis in "mnk")
-        found = _wrong(tree.like(replace(tree.problem, m=m, n=n, k=k, lda=None, ldb=None, ldc=None, batch=1)), code, name)
+        m, n, k = (count * getattr(plan, f"tile_{axis}") + more for axis, count in zip("mnk", (whole, whole, STEPS), strict=True))
+        problem = replace(tree.problem, m=m, n=n, k=k, lda=None, ldb=None, ldc=n + MARGIN, batch=1)
+        found = _wrong(tree.like(problem), code, name, counted=not more)
         if found:
             return f"simulated with m = {m}, n = {n}, k = {k}: {found}"
     return ""
 
 
-def _wrong(tree: TiledComputation, code: CodeObject, name: str) -> str:
-    """Launches a kernel on whole numbers; returns what is wrong."""
+def _wrong(tree: TiledComputation, code: CodeObject, name: str, counted: bool) -> str:
+    """Launches a kernel on whole numbers; returns what is wrong.
+
+    counted: compare requested bytes, which include those of lanes outside the matrix.
+    """
     from simgpu import Device
     from simgpu.asm import emit
     from simgpu.hardware.errors import SimError
@@ -96,7 +108,7 @@ def _wrong(tree: TiledComputation, code: CodeObject, name: str) -> str:
         each.astype(np.float64).T if turned else each.astype(np.float64)
         for each, turned in zip(operands, (problem.trans_a, problem.trans_b), strict=True)
     )  # fmt: skip
-    result = np.full((problem.m, problem.n), 99, kinds[2])
+    result = np.full((problem.m + MARGIN, problem.n + MARGIN), UNWRITTEN, kinds[2])
     device = Device(kernel.target)
     buffers = [device.upload(each) for each in (*operands, result)]
     try:
@@ -104,12 +116,14 @@ def _wrong(tree: TiledComputation, code: CodeObject, name: str) -> str:
         run = launch.launch(grid=kernel.grid, block=kernel.block, args=kernel.arguments(*buffers))
     except SimError as error:
         return str(error).splitlines()[0]
-    wrong = np.argwhere(buffers[2].download(kinds[2], result.shape).astype(np.float64) != a @ b)
+    expected = result.astype(np.float64)
+    expected[: problem.m, : problem.n] = a @ b
+    wrong = np.argwhere(buffers[2].download(kinds[2], result.shape).astype(np.float64) != expected)
     if len(wrong):
         return f"C{wrong[0].tolist()} is wrong, as are {len(wrong) - 1} other elements"
     bytes_ = run.counters["global_read_bytes"] + run.counters["global_write_bytes"]
     wanted = gemm_counters(tree.plan).global_bytes
-    return "" if bytes_ == wanted else f"{bytes_:,} bytes are requested, {wanted:,} by the plan"
+    return "" if bytes_ == wanted or not counted else f"{bytes_:,} bytes are requested, {wanted:,} by the plan"
 
 
 def coverage_lines(kernel: str, tree: TiledComputation, verdict: CoverageVerdict, launch: str) -> list[str]:

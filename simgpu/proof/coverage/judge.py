@@ -99,6 +99,10 @@ class CoverageJudge:
             kind, reason = "wrong", str(wrong)
         except NotModelled as error:
             kind, reason = "unknown", str(error)
+        except RecursionError:
+            kind, reason = "unknown", "terms too deep for the solver's interface"
+        except z3.Z3Exception as error:
+            kind, reason = "unknown", f"the solver: {error}"
         assumed = self._assumed() if kind == "proved" else ()
         return CoverageVerdict(kind, tuple(proved), reason, time.monotonic() - begun, count, assumed)
 

@@ -30,6 +30,7 @@ CLAIMS = {
 PLAIN = {"dtype": "f32", "dtype_c": "f32", "scales": "none", "groups": 0, "preshuffle_b": False, "leaves": None}
 # Fields that change the result, and their values without that.
 PRODUCT = {"alpha": 1.0, "beta": 0.0, "bias": False, "activation": "none", "residual": False}
+MOST_COUNTED = 4096  # workgroups whose tiles are counted: seconds
 STEPS = 5  # of K in these launches
 AROUND = (2, 0), (2, -1), (2, -2), (2, -3), (1, 1)  # launches that are tried: tiles, and elements more
 MARGIN, UNWRITTEN = 8, 99  # rows and columns around C, and their value
@@ -55,8 +56,8 @@ def planned(op: str, words: list[str]) -> tuple[TiledComputation, EmittedKernel]
 
 
 def product_plan(tree: TiledComputation) -> ProductPlan:
-    """Returns what a kernel's accesses must be."""
-    from simgpu.asm.gemm.tile_order import NAMES
+    """Returns what a kernel's accesses must be, and its launch."""
+    from simgpu.asm.gemm.tile_order import NAMES, order_words
     from simgpu.hardware.dtypes import dtype
     from simgpu.proof.coverage.judge import MatrixPlan, ProductPlan
 
@@ -72,7 +73,13 @@ def product_plan(tree: TiledComputation) -> ProductPlan:
         kind: Any = "store" if name == "C" else "load"
         multiples = STORED if name == "C" else (CHUNK // size,)
         found.append(MatrixPlan(name, kind, along, f"ld{name.lower()}", f"batch_{name.lower()}", size, multiples))
-    return ProductPlan(tuple(found), {"m": plan.tile_m, "n": plan.tile_n, "k": plan.tile_k}, NAMES)
+    tile = {"m": plan.tile_m, "n": plan.tile_n, "k": plan.tile_k}
+    words = {"m": problem.m, "n": problem.n, "k": problem.k, "k_part": problem.k}
+    words |= zip(NAMES, order_words(tree), strict=True)
+    columns, rows = plan.grid
+    tiles = rows, columns, problem.batch
+    counted = plan.workgroups <= MOST_COUNTED
+    return ProductPlan(tuple(found), tile, NAMES, *((words, tiles) if counted else ()))
 
 
 def shown(tree: TiledComputation, code: CodeObject, name: str) -> str:
@@ -139,6 +146,10 @@ def coverage_lines(kernel: str, tree: TiledComputation, verdict: CoverageVerdict
     for name, multiple in sorted(verdict.proved, key=lambda each: "CAB".index(each[0])):
         row = next(each.axes[1] for each in product_plan(tree).matrices if each.argument == name)
         lines.append(f"  {name}: {CLAIMS[name]}" + (f", if {row} is a multiple of {multiple}" if multiple > 1 else ""))
+    if product_plan(tree).launch:
+        lines.append(
+            f"  tiles: {plan.workgroups:,} workgroups of m = {tree.problem.m}, n = {tree.problem.n} have each of them once"
+        )
     return [*lines, "assumed:", *(f"  {text}" for text in verdict.assumed)]
 
 

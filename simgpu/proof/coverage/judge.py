@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -17,7 +19,7 @@ from simgpu.proof.coverage.claims import Coverage, Matrix, Violation
 from simgpu.proof.coverage.evaluate import Case, Evaluation
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.run import PLACE, CoverageRun
-from simgpu.proof.entry import KernelInputs, argument_symbol
+from simgpu.proof.entry import KernelInputs, argument_symbol, group_id
 from simgpu.proof.roots import Roots
 from simgpu.proof.safety.launches import Assumptions, Launches
 from simgpu.proof.safety.log import Access
@@ -52,6 +54,8 @@ class ProductPlan:
     matrices: tuple[MatrixPlan, ...]
     tile: Mapping[str, int]  # elements of a tile along m and n, and of a step along k
     order: tuple[str, ...]  # arguments that only say which tile a workgroup has
+    launch: Mapping[str, int] = field(default_factory=dict)  # arguments of a launch that are whole numbers; none if not counted
+    tiles: tuple[int, int, int] = (0, 0, 0)  # its tiles along m and n, and its products
     part: str = "k_part"  # argument: elements of K that a workgroup multiplies
     factor: str = "alpha"  # argument: if it is 0, nothing is read
 
@@ -95,6 +99,7 @@ class CoverageJudge:
                         raise Violation(f"{matrix.argument}: its tile begins at another {axis} than that of another matrix")
                 proved.append((matrix.argument, multiple))
                 count += len({access.pc for access in self._of(matrix)})
+            self._each_tile(found)
         except Violation as wrong:
             kind, reason = "wrong", str(wrong)
         except NotModelled as error:
@@ -106,9 +111,31 @@ class CoverageJudge:
         assumed = self._assumed() if kind == "proved" else ()
         return CoverageVerdict(kind, tuple(proved), reason, time.monotonic() - begun, count, assumed)
 
+    def _each_tile(self, first: Mapping[str, Any]) -> None:
+        """Shows that the workgroups of the plan's launch have each tile once, by counting."""
+        plan = self.plan
+        values = [(self.symbol(name), number(value, self.symbol(name).size())) for name, value in plan.launch.items()]
+        known: list[tuple[Term, Term]] = []
+        for name, term in self.terms.named.items() if values else ():
+            known.append((z3.BitVec(name, 32), z3.simplify(z3.substitute(z3.substitute(term, *known), *values))))
+        terms = {str(name): term for name, term in known}
+        counts: Counter[tuple[int, ...]] = Counter()
+        for group in range(math.prod(plan.tiles)):
+            here = group_id("x"), number(group, 32)
+            places = [z3.simplify(z3.substitute(terms[name], here)) for axis in "mn" for (name,) in first[axis]]
+            if not all(map(z3.is_bv_value, places)):
+                raise NotModelled("a workgroup's tile depends on something else than its number")
+            counts[tuple(place.as_long() for place in places)] += 1
+        rows, columns, products = plan.tiles
+        for place in itertools.product(range(rows), range(columns)):
+            corner = place[0] * plan.tile["m"], place[1] * plan.tile["n"]
+            if counts[corner] != products:
+                raise Violation(f"{counts[corner]} workgroups have the tile at row {corner[0]}, column {corner[1]}, not {products}")
+
     def _assumed(self) -> tuple[str, ...]:
+        launches = "launches other than this one" if self.plan.launch else "launches"
         return (
-            "the launch is of the plan: its workgroups have each tile of C once",
+            f"workgroups of {launches} have each tile of C once",
             f"m, n and k are below 2**{MOST_SIZE.bit_length() - 1}; rows of a tile span fewer than 2 GiB, or nothing is emitted",
             f"{self.plan.factor} is not 0, else A and B are not read; pointers are of buffers apart from each other",
             "loops end; all work-items of a workgroup start",

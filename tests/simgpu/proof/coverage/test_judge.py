@@ -108,6 +108,14 @@ def test_broken_kernels_are_found(name: str) -> None:
 
 
 @pytest.mark.exhaustive
+def test_two_workgroups_with_one_tile_are_found() -> None:
+    tree, kernel = emitted("gfx942", tuple(SMALL.items()))
+    source = kernel.source.replace("s_and_b32 s50, s2, 7 ", "s_and_b32 s50, s2, 3 ", 1)
+    verdict = judged(tree, source, "gfx942", "C")
+    assert verdict.kind == "wrong" and "2 workgroups have the tile at row 0, column 0, not 1" in verdict.reason, verdict
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_launch_shows_a_fault_of_a_right_kernel(target: str) -> None:
     tree, kernel = emitted(target, tuple(SMALL.items()))

@@ -139,9 +139,15 @@ def test_a_gemm_and_a_broken_one(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["gemm", "-m", "8", "-n", "8"], "-k"),
         (["gemm", "-m", "64", "-n", "64", "-k", "100000", "--target", "mi300x"], "K is split"),
         (["k.co", "--code", "k.s"], "--code"),
+        (["gemm", "-m", "8", "-n", "8", "-k", "8", "--no-race"], "go with a FILE"),
         (["k.co", "other.co", "third.co"], "third.co"),
     ],
 )
 def test_what_has_no_plan(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prove", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_code_of_another_kernel_is_unknown(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prove", "gemm", "-m", "8", "-n", "8", "-k", "8", *GIVEN, "--code", "a.hip"]) == 3
+    assert capsys.readouterr().out.startswith("unknown: f")

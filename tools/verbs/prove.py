@@ -90,6 +90,8 @@ def run(options: Namespace) -> int:
         raise UsageError(f"--rounds {options.rounds}: give 1 or more")
     properties = properties_of(options)
     if names_operator(options.file):
+        if properties or options.save or options.other_kernel or options.options or options.other_options:
+            raise UsageError(f"{options.file}: --save and options about files go with a FILE, which `simgpu emit --object` writes")
         return _run_coverage(options, words)
     if len(words) > 1 or any(word.startswith("-") for word in words) or options.code:
         raise UsageError(f"{' '.join(words[-1:]) or '--code'}: give one or two files, and options; see `simgpu prove --help`")
@@ -180,7 +182,7 @@ def _run_coverage(options: Namespace, words: list[str]) -> int:
     if options.json:
         print_json(document)
     else:
-        show(*coverage_lines(name, tree, verdict, launch))
+        show(*coverage_lines(code.kernels[name].title, tree, verdict, launch))
     return STATUS[document["verdict"]]
 
 

@@ -16,7 +16,7 @@ import z3
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa.lane_smt import number
 from simgpu.proof.coverage.claims import Coverage, Matrix, Violation
-from simgpu.proof.coverage.evaluate import Case, Evaluation
+from simgpu.proof.coverage.evaluate import WAVE, Case, Evaluation
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.run import PLACE, CoverageRun
 from simgpu.proof.entry import KernelInputs, argument_symbol, group_id
@@ -172,11 +172,15 @@ class CoverageJudge:
 
     def symbol(self, name: str) -> Term:
         """Returns the symbol of an argument."""
-        at = next(at for at, each in enumerate(self.info.explicit_arguments) if each.name == name)
+        at = next((at for at, each in enumerate(self.info.explicit_arguments) if each.name == name), None)
+        if at is None:
+            raise NotModelled(f"the kernel has no argument {name}, as a kernel of this plan has")
         return argument_symbol(at, self.info.explicit_arguments[at])
 
     def run(self, deadline: Deadline) -> CoverageRun:
         """Returns the run on terms, not begun."""
+        if self.info.required_workgroup_size[1:] != (1, 1) or self.info.required_workgroup_size[0] % WAVE:
+            raise NotModelled("a workgroup that is not a row of whole waves, as the code object requires it")
         self.lanes = lanes = Lanes()
         roots = Roots(lanes, deadline, list, compares=False)
         inputs = KernelInputs("k", self.code, self.info, lanes, roots)

@@ -5,6 +5,7 @@ Source: LLVM AMDGPUUsage, "Initial Kernel Execution State"; orders and sizes in 
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from simgpu.machine.layout import Wave
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
 
 QUEUE_BYTES = 256
+GIVE_WAY = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value
 GRID_SYNC = "hidden_multigrid_sync_arg"
 
 
@@ -152,6 +154,7 @@ def job(info: KernelInfo, geometry: Geometry, arch: str) -> WorkerJob:
         scratch_sgpr=-1 if architected or not descriptor.enable_private_segment else after_ids,
         flat_scratch=architected,
         kernarg_sgpr=_kernarg_sgpr(descriptor),
+        give_way=GIVE_WAY,
         open=1,
         turn=layout.SLICE,
     )

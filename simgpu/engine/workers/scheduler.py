@@ -47,6 +47,7 @@ class WorkerJob(ctypes.Structure):
         ("kernarg_sgpr", c_int64),  # first SGPR of the kernarg address, or -1
         ("kernargs", c_int64),  # address of i64[8]: kernarg address by partial extents
         ("begin", c_int64),  # address of a function to call with a new wave's address and its index in the worker, or 0
+        ("give_way", c_int64),  # address of a function that lets other threads of the host run first
         ("random", c_int64),  # state of the generator that chooses which wave runs, 0 if they run in order
         ("holds", c_int64),  # if not in order: a wave that pauses is held back once in 2^holds
         # The worker's own state:
@@ -60,6 +61,7 @@ class WorkerJob(ctypes.Structure):
         ("clock", c_int64),  # record steps executed
         ("spent", c_int64),  # record steps not yet subtracted from the budget
         ("active", c_int64),  # 1 if a wave ran since the worker was last at slot 0
+        ("moved", c_int64),  # 1 if a workgroup did more than poll since the worker was last at slot 0
         ("pause", c_int64),  # record steps after which the worker returns
         ("held", c_int64),  # number of the wave that is held back
         ("hold", c_int64),  # turns of others that it is still held back for

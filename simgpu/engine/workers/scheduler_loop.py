@@ -281,7 +281,11 @@ def end_turn(job: Any, slot: Any) -> None:
         job.turns += 1
     else:
         job.turns = PATIENCE
-    slot.haste = MOST_HASTE if slot.polls else max(slot.haste - 2, 0)
+    if slot.polls and slot.state == BUSY:
+        slot.haste = MOST_HASTE
+    else:
+        slot.haste = max(slot.haste - 2, 0)
+        job.moved = 1
     slot.used = 0
     slot.met = 0
 
@@ -292,7 +296,8 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
 
     A workgroup's turn ends when its waves have used TURN record steps together (a sleep counts as a whole slice), or when all
     wait for other workgroups. Then another slot is opened, unless the workgroup passed a barrier in this turn: it makes progress,
-    or polls in a loop with a barrier. So the resident workgroups have PATIENCE turns first.
+    or polls in a loop with a barrier. So the resident workgroups have PATIENCE turns first. If all of them poll, another thread
+    of the host may run: the worker that they wait for may need this one's processor.
     """
     job, slots = structure(job_at, JOB), records(slots_at, resident, SLOT)
     while True:
@@ -319,4 +324,7 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
             if not job.active:
                 return IDLE
             job.active = 0
+            if not job.moved:
+                call(job.give_way, job.context, job.context)
+            job.moved = 0
         job.turn = layout.SLICE >> slots[job.current].haste

@@ -95,7 +95,7 @@ class RowEmitter(Visitor):
         wave_number(k, self.wave, self.column)
         k.v_and_b32(k.work_item, WAVEFRONT - 1, k.work_item)
         if self.waves_row > 1:
-            k.s_mov_b32(self.row, k.group_x)
+            k.s_mul_i32(self.row, k.group_x, self.tile_rows)
         else:
             k.s_mul_i32(self.row, k.group_x, self.tile_rows)
             k.s_lshl_b32(self.wave, self.wave, log2(self.rows_wave))

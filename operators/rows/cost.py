@@ -22,7 +22,7 @@ def row_seconds(plan: RowPlan) -> dict[str, Any]:
     p, d = plan.problem, plan.descriptor
     rates, program = sustained_rates(d), p.program(d.arch)
     elements = p.rows * p.columns / plan.blocks  # of a block
-    operands = len(program.matrices) + len(program.vectors) + len(program.tables)
+    operands = len(program.matrices) + len(program.vectors) / plan.in_flight + len(program.tables)
     steps = 1 if plan.resident else plan.reads * -(-plan.part // (d.wavefront_size * plan.loads))
     asked = elements * p.element.bytes * operands * (1 if plan.resident else plan.reads) / steps
     converted = (operands if p.element.bytes < 4 else 0) + len(program.results) * (p.element_y.bytes < 4)

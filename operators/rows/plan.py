@@ -10,7 +10,8 @@ length, and none passes its end.
 * Without reductions along whole rows, a row is cut freely: w = 1 wave with up to 4 loads, or blocks of 4 waves with 4 loads each.
 * Else a row stays in registers and is read once: g = ceil(k/(64*w)) loads a lane. w is the least of 1, 4 and 8 waves for which its
   elements and operands fit at four waves per SIMD, with at least two loads if w > 1, or else at two. w = 4 if there are fewer than
-  4*CUs rows of at least four loads.
+  4*CUs rows of at least four loads. If there are vectors, 2 or 4 rows are in flight, as long as four waves fit a SIMD and all
+  blocks have rows: the vectors are loaded once for them.
 * Longer rows are streamed by 8 waves, in steps of 4 loads, once for each pass of reductions and once for the results.
 
 If v does not divide n, the last chunk must not be the first one of a wave, because it overlaps the one before: a wave has one
@@ -43,7 +44,7 @@ from simgpu.operators.rows.problem import RowOperator
 LOAD_BYTES = 16  # the widest load of a lane
 WAVES = 4  # waves of a block whose waves have rows of their own
 LOADS = 4  # loads of a lane in flight, of rows that are cut or streamed
-IN_FLIGHT = (1, 2, 4)  # numbers of loads of short rows that a wave may have in flight
+IN_FLIGHT = (1, 2, 4)  # numbers of loads of short rows, or of rows, that a wave may have in flight
 ROW_WAVES = (1, 4, 8)  # numbers of waves that may keep a row
 STREAM_WAVES = 8
 BUSY_WAVES = 4  # waves of a SIMD with which some load while others compute
@@ -70,7 +71,7 @@ class RowPlan(Derivation):
     waves_row: int  # waves that share a row, or its part
     part: int  # chunks of a wave's part of a row
     loads: int  # loads of a lane that are in registers at a time, of each operand
-    in_flight: int  # loads of short rows that a wave has in flight
+    in_flight: int  # loads of short rows, or rows, that a wave has in flight
     resident: bool  # True: a wave's part is in registers; False: it is streamed in steps
     resources: ResourcePlan
     constraints: tuple[Constraint, ...]
@@ -158,7 +159,7 @@ class RowPlan(Derivation):
             return rows_plan(self.problem, self.descriptor, self.policy, chunk)
         of_wave = self.rows_load * (WAVES if self.waves_row == 1 else 1)
         in_flight = max((count for count in IN_FLIGHT if count * of_wave <= rows.tile), default=1)
-        if self.waves_row > 1 or not self.resident:
+        if not self.resident or not _spans_rows(replace(self, in_flight=in_flight)):
             in_flight = 1
         each = max(1, part.tile // self.chunk)
         if _whole_rows(self.problem) and each * self.waves_row < self.chunks:
@@ -207,8 +208,28 @@ def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str 
         fitting = [kept for w in ROW_WAVES[few:] if (kept := with_waves(plan, w)).feasible]
         if fitting:
             busy = (one for one in fitting if one.resources.waves_per_simd >= BUSY_WAVES and (one.waves_row == 1 or one.loads > 1))
-            return next(busy, fitting[0])
+            return _several_rows(next(busy, fitting[0]))
     return with_waves(plan, 0)
+
+
+def _several_rows(plan: RowPlan) -> RowPlan:
+    """Returns the plan with several rows of a wave in flight, so that vectors are loaded once for them, if it has vectors.
+
+    Their number is the largest of IN_FLIGHT with which BUSY_WAVES waves fit a SIMD and all blocks that a CU holds have rows.
+    """
+    p, d = plan.problem, plan.descriptor
+    for count in reversed(IN_FLIGHT[1:] if p.vectors else ()):
+        found = with_loads(plan, count)
+        busy = found.feasible and found.resources.waves_per_simd >= BUSY_WAVES
+        if busy and _spans_rows(found) and p.rows >= found.tile_rows * found.resources.blocks_per_cu * d.num_cus:
+            return found
+    return plan
+
+
+def _spans_rows(plan: RowPlan) -> bool:
+    """True if a buffer can span a wave's rows."""
+    p, rows = plan.problem, plan.rows_wave
+    return rows * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes) < _MOST_BYTES  # type: ignore[operator]
 
 
 def with_waves(plan: RowPlan, waves: int) -> RowPlan:
@@ -223,11 +244,11 @@ def with_waves(plan: RowPlan, waves: int) -> RowPlan:
     w = waves or max(1, min(STREAM_WAVES, d.max_workgroup_size // d.wavefront_size))
     each = _part(plan, -(-k // w)) if w > 1 else k
     loads = -(-each // d.wavefront_size) if waves else LOADS
-    return _with_resources(replace(plan, waves_row=w, part=each, loads=loads, resident=waves > 0))
+    return _with_resources(replace(plan, waves_row=w, part=each, loads=loads, in_flight=1, resident=waves > 0))
 
 
 def with_loads(plan: RowPlan, in_flight: int) -> RowPlan:
-    """Returns the plan of short rows with another number of loads in flight.
+    """Returns the plan with another number of a wave's loads of short rows, or of rows, in flight.
 
     >>> from simgpu import hardware
     >>> from simgpu.operators import RmsNorm, rows_plan
@@ -296,7 +317,7 @@ def _with_resources(plan: RowPlan) -> RowPlan:
         RegisterRange("addresses", "arch", _ADDRESSES + of_rows + (plan.in_flight + 3) * bool(program.tables)),
         RegisterRange("temporaries", "arch", program.operations + len(program.results) + 2),
     )
-    reduced = len(program.reductions) if plan.waves_row > 1 and _whole_rows(p) else 0
+    reduced = len(program.reductions) * plan.in_flight if plan.waves_row > 1 and _whole_rows(p) else 0
     lds = (LdsArray("values of waves", 4 * plan.waves * reduced),) if reduced else ()
     buffers = len(program.matrices) + len(program.vectors) + len(program.tables) + len(program.results) + len(program.row_results)
     scalars = scalar_ranges(

@@ -161,6 +161,10 @@ def test_loads_in_flight() -> None:
     tree = RowTree(RmsNorm(1301, 11, "f16"), "mi210")
     rows, part = tree.loops
     run(tree.problem, "mi210", loops=(replace(rows, tile=4 * rows.tile), part))
+    tree = RowTree(AddRmsNorm(37, 4095, "f16"), "mi300x")
+    rows, part = tree.loops
+    run(tree.problem, "mi300x", loops=(replace(rows, tile=4 * rows.tile), part))
+    assert RowTree(LayerNorm(16384, 4096, "f16"), "mi300x").plan.in_flight > 1, "gamma and beta are loaded once for some rows"
     crowded = RowTree(RmsNorm(1 << 24, 1, "f16"), "mi210").plan
     assert crowded.in_flight > 1
 

@@ -4,7 +4,7 @@ Covered:  gemm  every tile that the emitter accepts (`candidates`), split into u
           rmsnorm_gemm  the same tiles, unsplit: a block needs whole rows
           conv2d  every tile of the closed form's columns and channel step that fits a CU, with every split
           attention  16, 32 and 64 queries that fit, with every split of the keys up to 512
-          rmsnorm, layernorm, quantise  rows kept by 1, 4 or 8 waves, or streamed; short ones with 1, 2 or 4 loads in flight
+          rmsnorm, layernorm, quantise  rows kept by 1, 4 or 8 waves, or streamed; 1, 2 or 4 loads or rows in flight
           softmax  rows kept by 1, 4 or 8 waves, or streamed by up to 512 blocks
 """
 
@@ -53,7 +53,7 @@ TILES = {
     "attention": "queries, split of the keys",
     "softmax": "waves that keep a row (0: it streams), blocks a row",
     "rmsnorm_gemm": "tM x tN x tK, split of K (always 1)",
-    **dict.fromkeys(("rmsnorm", "layernorm", "quantise"), "waves that keep a row (0: it streams), loads in flight, 1"),
+    **dict.fromkeys(("rmsnorm", "layernorm", "quantise"), "waves that keep a row (0: it streams), loads or rows in flight, 1"),
 }
 # The tree of a problem on a board, by the closed form.
 ROOTS: dict[str, Callable[[Any, HardwareDescriptor], Root]] = {
@@ -188,7 +188,8 @@ def _rows(p: Any, d: HardwareDescriptor) -> Space:
     if plan.lanes_row < d.wavefront_size:
         plans: dict[Tile, RowPlan] = {(1, loads): with_loads(plan, loads) for loads in IN_FLIGHT}
     else:
-        plans = {(waves, 1): with_waves(plan, waves) for waves in (0, *ROW_WAVES)}
+        plans = {(0, 1): with_waves(plan, 0)}
+        plans |= {(waves, rows): with_loads(with_waves(plan, waves), rows) for waves in ROW_WAVES for rows in IN_FLIGHT}
     fitting = {tile: other for tile, other in plans.items() if other.feasible}
     seconds = np.array([[row_seconds(other)["total"]] for other in fitting.values()])
 

@@ -259,7 +259,7 @@ class Columns(Root):
 
     >>> from simgpu.operators import ColumnProblem, Columns
     >>> print(*Columns(ColumnProblem(16384, 1000), "mi300x").first().views)
-    X:(64,256) Y:(1,256)
+    X:(108,256) Y:(1,256)
     """
 
     def __init__(self, problem: ColumnProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:

@@ -16,7 +16,7 @@ def row_seconds(plan: RowPlan) -> dict[str, Any]:
     """Returns seconds by term: those of `KernelCost.terms`, with their "total".
 
     >>> from simgpu.operators import RmsNorm, RowTree
-    >>> 60e-6 < row_seconds(RowTree(RmsNorm(16384, 4096, "f16"), "mi300x").plan)["total"] < 80e-6
+    >>> 60e-6 < row_seconds(RowTree(RmsNorm(16384, 4096, "f16"), "mi300x").plan)["total"] < 90e-6
     True
     """
     p, d = plan.problem, plan.descriptor

@@ -239,7 +239,8 @@ def _program(p: RowOperator, arch: str) -> RowProgram:
         if not name.isidentifier() or name in taken or own.count(name) > 1:
             raise LaunchError(f"{kind}: {name!r} cannot name an operand or a reduction: use another name, once")
     elements = dict.fromkeys((*p.elements, *p.vectors, *p.tables))
-    tracer = Tracer(p, {**elements, **p.constants(arch)})
+    ragged = {COUNT: f"the last group of a row is shorter: give an n that is a multiple of {p.group}"}
+    tracer = Tracer(p, {**elements, **p.constants(arch)}, ragged)
     waiting = {name: set(inspect.signature(getattr(p, name)).parameters) & set(order) if callable(getattr(p, name, None)) else set()
                for name in order}  # fmt: skip
     steps = []

@@ -91,11 +91,11 @@ class RowProgram:
 class Tracer:
     """Makes the steps of an operator from its methods. A method's arguments name what it uses.
 
-    known: constants and operands' elements by name.
+    known: constants and operands' elements by name. absent: why a name is not known.
     """
 
-    def __init__(self, owner: object, known: dict[str, float | None]) -> None:
-        self.owner, self.known = owner, dict(known)
+    def __init__(self, owner: object, known: dict[str, float | None], absent: dict[str, str]) -> None:
+        self.owner, self.known, self.absent = owner, dict(known), absent
         self.reductions: list[str] = []
 
     def step(self, name: str, combine: str = "", of_row: bool = False) -> Step:
@@ -107,7 +107,8 @@ class Tracer:
         given = list(inspect.signature(method).parameters)
         known = [one for one in self.known if not of_row or self.known[one] is not None or one in self.reductions]
         if unknown := [one for one in given if one not in known]:
-            raise LaunchError(f"{where} uses {', '.join(unknown)}: there are {', '.join(known)}")
+            why = "".join(f"; {self.absent[one]}" for one in unknown if one in self.absent)
+            raise LaunchError(f"{where} uses {', '.join(unknown)}: there are {', '.join(known)}{why}")
         value = trace(where, method, given)
         if not isinstance(value, Value):
             raise LaunchError(f"{where} is {value!r}: return an expression of the arguments")

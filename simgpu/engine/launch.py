@@ -29,6 +29,7 @@ from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wa
 from simgpu.hardware.code_object.arguments import Geometry, assumptions, pack
 from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction, says_it_all
 from simgpu.machine import layout, mode
+from simgpu.machine.host_memory import aligned_room
 from simgpu.machine.layout import Status
 from simgpu.machine.shield import run_shielded
 
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = says_it_all
 
-# Most workgroups that one worker keeps resident at once, within its memory budget.
+# Most workgroups of a grid that one worker keeps resident at once, within its memory budget. A grid that the GPU has room for at
+# once is resident as a whole: its workgroups may wait for each other.
 RESIDENT_GROUPS = 64
 RESIDENT_BYTES = 1 << 28
 # Private memory of a kernel with a stack of unknown depth, bytes a lane beyond the declared size.
@@ -227,7 +229,12 @@ class Launch(Dispatch):
         lds_stride = -(-max(self.lds_room, 1) // 64) * 64
         each = self.waves * (self.stride + wave_bytes) + lds_stride
         share = -(-self.count // self.workers)
-        resident = share if self.cooperative else max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
+        resident = share
+        if not self.cooperative:
+            whole = share > RESIDENT_GROUPS and self.groups <= self.kernel.resident_groups(
+                self.geometry.block, self.geometry.dynamic_lds
+            )
+            resident = max(1, min(share if whole else RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
         self.shared.budget = self.max_instructions
         shared = self._shared_arguments()
         given = [self._worker_memory(shared, resident, resident * self.waves * wave_bytes) for _ in range(self.workers)]
@@ -283,7 +290,9 @@ class Launch(Dispatch):
         fields.record_count, fields.code_base = self.program.count, self.program.base
         fields.clock = 0
         fields.in_step = self.waves > 1 and self.lds_bytes > 0 and self.program.may_meet(self.entry)
-        waves = self.borrowed.host("waves", resident * self.waves * self.stride)
+        size = resident * self.waves * self.stride
+        # Untouched pages of a large room cost nothing, but what it displaced among the kept ones would.
+        waves = self.borrowed.host("waves", size) if resident <= RESIDENT_GROUPS else aligned_room(size)
         lds = self.borrowed.host("LDS", resident * lds_stride)
         job = desk.job(self.info, self.geometry, self.arch)
         shared = addressof(self.shared)

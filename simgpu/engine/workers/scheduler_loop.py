@@ -260,7 +260,10 @@ def run_group(job: Any, slots: Any, number: int) -> int:
         if job.pause < 0:
             return PAUSED
     job.wave = 0
-    if job.clock == before or slot.polls:
+    if job.clock == before:
+        slot.polls = slot.haste = 0  # none of its waves can run
+        slot.used = TURN
+    elif slot.polls:
         slot.used = TURN  # all its waves wait for other workgroups
     if slot.left == 0:
         slot.state = EMPTY

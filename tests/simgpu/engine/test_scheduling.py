@@ -66,6 +66,30 @@ def test_workgroups_that_poll_leave_time_to_the_one_they_wait_for():
     assert counter.download(np.uint32)[0] == 64
 
 
+def test_a_grid_that_fits_the_gpu_passes_a_barrier_of_its_own():
+    """200 workgroups add 1 to a counter, then poll until it is 200: a persistent kernel without a cooperative launch."""
+    gpu = simgpu.Device("gfx90a", threads=1, max_instructions=50_000_000)
+    lines = """
+    s_load_dwordx4 s[8:11], s[0:1], 0x0
+    v_mov_b32 v1, 0
+    v_mov_b32 v3, 1
+    s_mov_b64 exec, 1
+    s_waitcnt lgkmcnt(0)
+    global_atomic_add v1, v3, s[8:9]
+    spin:
+    global_load_dword v2, v1, s[8:9] glc
+    s_waitcnt vmcnt(0)
+    v_readfirstlane_b32 s12, v2
+    s_cmp_lt_u32 s12, s10
+    s_cbranch_scc1 spin
+    global_atomic_add v1, v3, s[8:9] offset:4
+    """
+    k = loaded_kernel(gpu, lines, "buffer", "i32", group_segment_fixed_size=64)
+    counters = gpu.upload(np.zeros(2, np.uint32))
+    k.launch(grid=200, args=[counters, 200])
+    assert counters.download(np.uint32).tolist() == [200, 200]
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_spin_lock_excludes_and_finishes(threads):
     """300 workgroups add 1 to a word without an atomic, each inside the lock."""

@@ -221,7 +221,7 @@ class Replay:
         for check in self.device.checks:
             check.restart(launch, self.worker)
         for slot in self.worker.slots:
-            slot.state, slot.used, slot.met, slot.haste = scheduler.EMPTY, 0, 0, 0
+            slot.empty()
         self._slot = -1
         (part,) = launch.parts
         launch.shared.counter, job.groups = part.start, part.stop

@@ -10,7 +10,6 @@ import numpy as np
 from simgpu.checks.path_trace.check import PathStorage
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch, Supervisor
-from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import Deadlock
@@ -121,7 +120,7 @@ class Sampling(Supervisor):
         job.turn = layout.SLICE
         job.open = 1
         for slot in worker.slots:
-            slot.state = scheduler.EMPTY
+            slot.empty()
         self.stopped, self.waited, self.further = 0, False, further
         try:
             self.launch.run_groups([worker], group, group + 1)

@@ -95,6 +95,10 @@ class Slot(ctypes.Structure):
         ("haste", c_int64),  # the workgroup's turns and slices have a 2^haste-th of their usual length
     )
 
+    def empty(self) -> None:
+        """Drops the workgroup, and all that is known of its turns, as if none had run here."""
+        self.state, self.used, self.met, self.polls, self.haste = EMPTY, 0, 0, 0, 0
+
 
 def seed_job(job: WorkerJob, seed: int) -> None:
     """Makes a worker run its waves in the order of a seed, with a chance of holding one back that the seed also chooses."""

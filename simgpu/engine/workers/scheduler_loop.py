@@ -307,7 +307,8 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
         number = job.current
         if slots[number].state == EMPTY and not job.exhausted:
             open_group(job, slots, number)
-        while slots[number].state == BUSY and slots[number].used < TURN >> slots[number].haste:
+        # A caller that returned in between first ends the round of its workgroup's waves.
+        while slots[number].state == BUSY and (job.wave or job.turn < 0 or slots[number].used < TURN >> slots[number].haste):
             status = run_group(job, slots, number)
             if status != FINISHED:
                 return status

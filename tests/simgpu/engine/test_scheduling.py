@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import simgpu
+from simgpu.engine.workers import team
 from simgpu.engine.workers.scheduler import TURN
 from simgpu.hardware.errors import Deadlock, InstructionLimit
 from simgpu.machine import layout
@@ -380,3 +381,27 @@ def test_a_long_workgroup_that_passes_barriers_keeps_its_place():
     run = k.launch(grid=6, block=128, args=[places])
     assert run.instructions > 6 * 2 * TURN
     assert len(set(places.download(np.uint32).tolist())) == 1
+
+
+@pytest.mark.parametrize("nops", range(4))
+def test_a_pause_at_any_wave_does_not_end_a_turn(nops, monkeypatch):
+    """Four waves use a whole turn's steps, then four come to the barrier, and the worker pauses once, after one of these."""
+    lines = f"""
+    {"s_nop 0; " * nops}
+    v_lshrrev_b32 v1, 6, v0
+    v_readfirstlane_b32 s8, v1
+    s_mov_b32 s10, {layout.SLICE}
+    s_cmp_gt_u32 s8, 3
+    s_cbranch_scc1 meet
+    work:
+    s_sub_u32 s10, s10, 1
+    s_cmp_lg_u32 s10, 0
+    s_cbranch_scc1 work
+    meet:
+    s_barrier
+    """
+    kernel = loaded_kernel(simgpu.Device("gfx90a", threads=1), lines, group_segment_fixed_size=64)
+    for steps in (1 << 17, *range(TURN, TURN + 80, 4)):
+        monkeypatch.setattr(team, "FEWEST", steps // 4)
+        monkeypatch.setattr(team, "MOST", steps)
+        assert kernel.launch(grid=1, block=512).counters["instructions"] > 4 * layout.SLICE

@@ -183,7 +183,7 @@ def test_the_tail_of_a_step_is_a_crossing_of_two_units():
         ("mi355x", 128, "bf16", LONG_TAIL),
         ("mi210", 64, "f16", LONG_TAIL),
     ):
-        p = AttentionProblem(8192, 8192, d, 32, dtype=dtype)
+        p = AttentionProblem(8192, 8192, d, 16, dtype=dtype)
         assert tail(p, find_target(target), 256) == wanted
         plan = plan_attention(p, find_target(target))
         row = next(row for row in plan.constraints if row.name == "vector unit")

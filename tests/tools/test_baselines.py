@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from simgpu import hardware
-from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm, SoftmaxProblem
+from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, LayerNorm, Quantise, RmsNorm, RmsNormGemm, SoftmaxProblem
 from simgpu.tools.cli import main
 from simgpu.tools.cost.baselines import baselines, origami
 from simgpu.tools.cost.space import TILES, Space, Tile, space
@@ -109,7 +109,8 @@ def modelled(tiles: Space, measured: list[Tile]) -> Callable[[Tile], float]:
 SMALL = {
     "gemm": GemmProblem(150, 70, 900, "f16"), "conv2d": Conv2dProblem(2, 40, 20, 21, 72, 3, 3, padding=(1, 1), dtype="f16"),
     "attention": AttentionProblem(70, 600, 32, dtype="f16"), "softmax": SoftmaxProblem(5, 9000, "f16"),
-    "rmsnorm_gemm": RmsNormGemm(90, 70, 100, "f16"),
+    "rmsnorm_gemm": RmsNormGemm(90, 70, 100, "f16"), "rmsnorm": RmsNorm(40, 900, dtype="f16"),
+    "layernorm": LayerNorm(6, 5000, dtype="f16"), "quantise": Quantise(9, 3000, dtype="f16"),
 }  # fmt: skip
 
 

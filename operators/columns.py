@@ -12,7 +12,7 @@ stores only what the one before does not have.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import POLICIES, expect_shape, one_of, positive_dimension
-from simgpu.operators.compute import Array, Executor
+from simgpu.operators.compute import Array, Executor, WindowExecutor
 from simgpu.operators.error_model import UNIT_F32, gamma
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import (
@@ -304,8 +304,7 @@ class Columns(Root):
             f"Columns  y[j] = {p.reduce} over i of X[i,j]",
             "  ".join(map(str, self.views)),
             f"CU grid: {m} x {n} ({m * n} tiles) [parallel]",
-            f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
-            f"eta = {100 * plan.eta:.1f} %",
+            plan.tiling_line,
             "boundary: views are clipped; a row's last chunk ends with the row",
         )
         merged = f"; then {plan.parts} parts merge" if plan.merge else ""
@@ -316,7 +315,7 @@ def _views(axes: Axes) -> tuple[View, View]:
     return View("X", axes["m"], axes["n"]), View("Y", Extent.whole(1), axes["n"])
 
 
-class ColumnExecutor(Executor, root=Columns):
+class ColumnExecutor(WindowExecutor, Executor, root=Columns):
     """Reduces the columns of X (m,n), window by window."""
 
     def visit_device(self, tree: Columns, x: ArrayLike) -> Array:
@@ -329,16 +328,9 @@ class ColumnExecutor(Executor, root=Columns):
         self.visit_tile(tree)
         return self._y
 
-    def visit_tile(self, node: Any) -> None:
-        """Reduces a node's window, at the level that is executed, or visits its children."""
-        if node.level is self.level or node.level is Level.ATOM:
-            x, y = node.views
-            self._y[y.index] = self._reduce(self._y[y.index], self._reduce.reduce(self._x[x.index], axis=0, keepdims=True))
-            return
-        for child in node.children():
-            self.visit(child)
-
-    visit_block = visit_warp = visit_atom = visit_tile
+    def compute(self, x: View, y: View) -> None:  # type: ignore[override]
+        """Reduces a window."""
+        self._y[y.index] = self._reduce(self._y[y.index], self._reduce.reduce(self._x[x.index], axis=0, keepdims=True))
 
 
 @block_counters.register(Columns)

@@ -13,7 +13,7 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import one_of
 from simgpu.operators.levels import Level
 from simgpu.operators.traffic import Counters
-from simgpu.operators.tree import Node, Visitor
+from simgpu.operators.tree import Node, View, Visitor
 
 Array = NDArray[Any]
 
@@ -21,7 +21,8 @@ Array = NDArray[Any]
 class Executor(Visitor):
     """Base of an operator's executor: the level at which nodes are computed, the accumulation type, the counters.
 
-    A subclass names the root class of the trees that it executes (`root=`) and has a `visit_` method for each level.
+    A subclass names the root class of the trees that it executes (`root=`). It has a `visit_` method for each level, or only
+    `visit_device` if it is a `WindowExecutor`, too.
     """
 
     known: ClassVar[dict[type[Node], type[Executor]]] = {}
@@ -41,6 +42,24 @@ class Executor(Visitor):
     def count(self, **more: int) -> None:
         """Adds each keyword's value to the counter of that name."""
         self.counters = replace(self.counters, **{name: getattr(self.counters, name) + value for name, value in more.items()})
+
+
+class WindowExecutor:
+    """Part of an executor whose nodes are alike at all levels: it computes the windows of the nodes of its level."""
+
+    level: Level
+
+    def compute(self, *views: View) -> None:
+        """Computes the windows of a node."""
+        raise NotImplementedError
+
+    def visit_tile(self, node: Any) -> None:
+        """Computes a node's windows, at the level that is executed, or visits its children."""
+        if node.level is self.level or node.level is Level.ATOM:
+            self.compute(*node.views)
+            return
+        for child in node.children():
+            self.visit_tile(child)
 
 
 class ComputeVisitor:

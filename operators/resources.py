@@ -172,6 +172,7 @@ class Derivation:
 
     problem: Any
     descriptor: HardwareDescriptor
+    policy: str  # tile policy
     constraints: tuple[Constraint, ...]
 
     def __str__(self) -> str:
@@ -217,6 +218,12 @@ class Derivation:
     def eta(self) -> float:
         """Quantised occupancy (E9): (blocks/CUs) / ceil(blocks/CUs)."""
         return quantisation_efficiency(self.blocks, self.descriptor.num_cus)
+
+    @property
+    def tiling_line(self) -> str:
+        """Policy, board, binding limit and eta, as a line of a tree."""
+        board = self.descriptor.name or self.descriptor.arch
+        return f"tiling: {self.policy} for {board}, bound by {self.binding.name}, eta = {100 * self.eta:.1f} %"
 
     @property
     def feasible(self) -> bool:

@@ -12,7 +12,7 @@ for which the last chunk is not the first of a wave. v is smaller if a side is s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import POLICIES, expect_shape, one_of, positive_dimension
-from simgpu.operators.compute import Array, Executor
+from simgpu.operators.compute import Array, Executor, WindowExecutor
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import (
     Constraint,
@@ -278,8 +278,7 @@ class Transpose(Root):
             "Transpose  Y = X^T",
             "  ".join(map(str, self.views)),
             f"CU grid: {m} x {n} ({m * n} tiles) [parallel]",
-            f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
-            f"eta = {100 * plan.eta:.1f} %",
+            plan.tiling_line,
             "boundary: views are clipped; a side's last chunk ends with it, what it moves twice is the same",
         )
         return head, (f"for I in {m} [parallel] / for J in {n} [parallel]", "  Y[J,I] = X[I,J]^T")
@@ -289,7 +288,7 @@ def _views(axes: Axes) -> tuple[View, View]:
     return View("X", axes["m"], axes["n"]), View("Y", axes["n"], axes["m"])
 
 
-class TransposeExecutor(Executor, root=Transpose):
+class TransposeExecutor(WindowExecutor, Executor, root=Transpose):
     """Transposes X (m,n), window by window."""
 
     def visit_device(self, tree: Transpose, x: ArrayLike) -> Array:
@@ -302,16 +301,9 @@ class TransposeExecutor(Executor, root=Transpose):
         self.visit_tile(tree)
         return self._y
 
-    def visit_tile(self, node: Any) -> None:
-        """Moves a node's window, at the level that is executed, or visits its children."""
-        if node.level is self.level or node.level is Level.ATOM:
-            x, y = node.views
-            self._y[y.index] = self._x[x.index].T
-            return
-        for child in node.children():
-            self.visit(child)
-
-    visit_block = visit_warp = visit_atom = visit_tile
+    def compute(self, x: View, y: View) -> None:  # type: ignore[override]
+        """Moves a window."""
+        self._y[y.index] = self._x[x.index].T
 
 
 @block_counters.register(Transpose)

@@ -233,8 +233,7 @@ class FusedAttention(Root):
             f"mask: {mask};  query heads per head of K and V: {p.heads // p.kv_heads}, {plan.tile_heads} in a tile{extras}",
             f"CU grid: {p.batch}x{p.heads // plan.tile_heads}x{per_head}, keys split {plan.split_kv} ({plan.tiles} tiles) "
             "[parallel -- one BlockAttentionNode per CU]",
-            f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
-            f"eta = {100 * plan.eta:.1f} %",
+            plan.tiling_line,
             f"boundary: views are clipped; Q, K and V read 0 outside, a masked or outside score is {FLOOR.text}",
         )
         loops = (

@@ -197,8 +197,7 @@ class Conv2d(Root):
             + (f"  {plan.factor}x{plan.factor} taps as channels" if plan.factor > 1 else "")
             + (f"  windows of {p.kh}x{p.kw} taps as channels" if plan.windows != (1, 1) else ""),
             f"CU grid: {p.n}x{p.groups}x{gz}x{gy}x{gx}, split {plan.split_ic} ({plan.blocks} tiles) [parallel]",
-            f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
-            f"eta = {100 * plan.eta:.1f} %, fill = {100 * plan.fill:.1f} %",
+            f"{plan.tiling_line}, fill = {100 * plan.fill:.1f} %",
             f"boundary: views are clipped; X reads {ZERO.text} outside the image, Y is not stored there",
         )
         loops = (

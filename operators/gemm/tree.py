@@ -249,8 +249,7 @@ def whole_axes(p: GemmProblem) -> Axes:
 
 def _corrected_lines(plan: GemmPlan) -> tuple[str, ...]:
     return (
-        f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
-        f"eta = {100 * plan.eta:.1f} %, fill = {100 * plan.fill:.1f} %",
+        f"{plan.tiling_line}, fill = {100 * plan.fill:.1f} %",
         f"boundary: views are clipped; A and B read {ZERO.text} outside, C is not stored there",
         *((f"split K: {plan.split_k} blocks share a tile of C; a second pass adds their parts",) if plan.split_k > 1 else ()),
     )

@@ -134,8 +134,7 @@ class RowTree(Root):
             *self.program.describe(),
             "  ".join(f"{name}:({','.join(map(str, shape))})" for name, shape in (*p.read.items(), *p.written.items())),
             f"CU grid: {rows} x {parts} ({rows * parts} tiles) [parallel]",
-            f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
-            f"eta = {100 * plan.eta:.1f} %",
+            plan.tiling_line,
             "boundary: views are clipped; a row's last chunk ends with the row, what it reads twice counts once",
         )
         passes = [f"  {', '.join(step.name for step in steps)}[I] over J" for steps in self.program.passes]

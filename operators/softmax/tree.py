@@ -139,8 +139,7 @@ class Softmax(Root):
             f"Softmax  Y = {gain}softmax({scaled})",
             "  ".join(map(str, self.views)),
             f"CU grid: {self.trips('rows')} x split {self.trips('n')} ({self.trips('rows') * self.trips('n')} tiles) [parallel]",
-            f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
-            f"eta = {100 * plan.eta:.1f} %",
+            plan.tiling_line,
             f"boundary: views are clipped; X reads {FLOOR.text}; a row without elements gives 0",
         )
         loops = (

@@ -14,29 +14,31 @@ from simgpu.hardware.errors import Deadlock, InstructionLimit
 from simgpu.machine import layout
 from tests.support.kernels import loaded_kernel
 
+# Workgroup i of n spins until the counter is n - 1 - i times the waves, each of which then adds 1. Arguments: counter, n, waves.
+LAST_FIRST = """
+s_load_dwordx4 s[8:11], s[0:1], 0x0
+v_mov_b32 v1, 0
+v_mov_b32 v3, 1
+s_mov_b64 exec, 1
+s_waitcnt lgkmcnt(0)
+s_sub_u32 s10, s10, s2
+s_sub_u32 s10, s10, 1
+s_mul_i32 s10, s10, s11
+spin:
+global_load_dword v2, v1, s[8:9] glc
+s_waitcnt vmcnt(0)
+v_readfirstlane_b32 s12, v2
+s_cmp_lt_u32 s12, s10
+s_cbranch_scc1 spin
+global_atomic_add v1, v3, s[8:9]
+"""
+
 
 @pytest.mark.parametrize(("threads", "waves"), [(1, 1), (2, 1), (3, 1), (1, 2)])
 def test_workgroups_that_wait_for_later_ones_finish(threads, waves):
     """Workgroup i spins until the counter is n - 1 - i, and its waves add: the last workgroup must run first."""
     gpu = simgpu.Device("gfx90a", threads=threads, max_instructions=500_000_000)
-    lines = """
-    s_load_dwordx4 s[8:11], s[0:1], 0x0
-    v_mov_b32 v1, 0
-    v_mov_b32 v3, 1
-    s_mov_b64 exec, 1
-    s_waitcnt lgkmcnt(0)
-    s_sub_u32 s10, s10, s2
-    s_sub_u32 s10, s10, 1
-    s_mul_i32 s10, s10, s11
-    spin:
-    global_load_dword v2, v1, s[8:9] glc
-    s_waitcnt vmcnt(0)
-    v_readfirstlane_b32 s12, v2
-    s_cmp_lt_u32 s12, s10
-    s_cbranch_scc1 spin
-    global_atomic_add v1, v3, s[8:9]
-    """
-    k = loaded_kernel(gpu, lines, "buffer", "i32", "i32", group_segment_fixed_size=64)
+    k = loaded_kernel(gpu, LAST_FIRST, "buffer", "i32", "i32", group_segment_fixed_size=64)
     counter = gpu.upload(np.zeros(1, np.uint32))
     k.launch(grid=16, block=64 * waves, args=[counter, 16, waves])
     assert counter.download(np.uint32)[0] == 16 * waves
@@ -45,25 +47,9 @@ def test_workgroups_that_wait_for_later_ones_finish(threads, waves):
 def test_workgroups_that_poll_leave_time_to_the_one_they_wait_for():
     """Workgroup i polls until the counter is n - 1 - i. With whole slices for each poll, this takes 440 million instructions."""
     gpu = simgpu.Device("gfx90a", threads=1, max_instructions=50_000_000)
-    lines = """
-    s_load_dwordx4 s[8:11], s[0:1], 0x0
-    v_mov_b32 v1, 0
-    v_mov_b32 v3, 1
-    s_mov_b64 exec, 1
-    s_waitcnt lgkmcnt(0)
-    s_sub_u32 s10, s10, s2
-    s_sub_u32 s10, s10, 1
-    spin:
-    global_load_dword v2, v1, s[8:9] glc
-    s_waitcnt vmcnt(0)
-    v_readfirstlane_b32 s12, v2
-    s_cmp_lt_u32 s12, s10
-    s_cbranch_scc1 spin
-    global_atomic_add v1, v3, s[8:9]
-    """
-    k = loaded_kernel(gpu, lines, "buffer", "i32", group_segment_fixed_size=64)
+    k = loaded_kernel(gpu, LAST_FIRST, "buffer", "i32", "i32", group_segment_fixed_size=64)
     counter = gpu.upload(np.zeros(1, np.uint32))
-    k.launch(grid=64, args=[counter, 64])
+    k.launch(grid=64, args=[counter, 64, 1])
     assert counter.download(np.uint32)[0] == 64
 
 

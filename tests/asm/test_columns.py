@@ -7,15 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import simgpu
 from simgpu import asm, operators
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import ColumnProblem, Columns, reference
 from simgpu.operators.columns import REDUCE, TYPES
 from simgpu.operators.traffic import block_counters
-from simgpu.tools.cases.execute import execute
-from simgpu.tools.cases.operators import workload
 from tests.support.exhaustive import examples
+from tests.support.operator_case import assert_right_in_checked_mode
 
 BOARDS = ("mi100", "mi210", "mi300x", "mi355x")
 
@@ -31,11 +29,7 @@ def problems(draw: st.DrawFn) -> tuple[ColumnProblem, str]:
 @given(problems())
 @settings(max_examples=examples(15))
 def test_any_matrix_is_right_in_checked_mode(case: tuple[ColumnProblem, str]) -> None:
-    tree = Columns(*case)
-    work, gpu = workload(tree, tree.descriptor.arch, 0), simgpu.Device(case[1], check=True)
-    (after, *_), runs = execute(gpu, asm.emit(tree), work)
-    assert [finding for one in runs for finding in one.findings] == []
-    assert work.compare(after, "Y").passed
+    assert_right_in_checked_mode(Columns(*case), case[1])
 
 
 @given(problems())

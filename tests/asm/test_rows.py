@@ -35,6 +35,7 @@ from simgpu.operators.traffic import block_counters
 from simgpu.tools.cases.operators import workload
 from simgpu.tools.shared.inputs import INPUTS
 from tests.support.exhaustive import examples
+from tests.support.operator_case import assert_right_in_checked_mode
 
 
 @dataclass(frozen=True)
@@ -91,17 +92,7 @@ WHOLE = (RmsNorm, AddRmsNorm, LayerNorm)  # divide by the number of elements
 def run(p: RowOperator, target: str, policy: str = "corrected", loops: tuple[TileLoop, ...] = ()) -> None:
     """Asserts that the kernel's results are within their bounds, that it writes nothing else, and that checked mode is silent."""
     tree = RowTree(p, target, policy)
-    tree = tree.with_loops(Level.DEVICE, loops) if loops else tree
-    work, gpu = workload(tree, tree.descriptor.arch, 0), simgpu.Device(target, check=True)
-    buffers = [gpu.upload(array) for array in work.arrays]
-    runs = asm.launch(asm.emit(tree), gpu, *buffers)
-    assert [finding for one in runs for finding in one.findings] == []
-    memory = [buffer.download(o.flat.dtype, o.flat.shape) for buffer, o in zip(buffers, work.operands, strict=True)]
-    for operand, want, bound in ((work.result, work.want, work.bound), *((b.operand, b.want, b.bound) for b in work.beside)):
-        before = work.operands[operand]
-        got = replace(before, flat=memory[operand]).view.astype(np.float64)
-        assert np.all(np.abs(got - want()) <= bound()), (p, target)
-        assert before.count_touched(memory[operand]) == 0
+    assert_right_in_checked_mode(tree.with_loops(Level.DEVICE, loops) if loops else tree, target)
 
 
 @st.composite

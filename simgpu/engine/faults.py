@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.positions import argument_names, element, place
 from simgpu.engine.workers.worker import Worker, current_wave, live_waves, wave_of
@@ -15,6 +17,7 @@ from simgpu.hardware.errors import (
     TimeLimit,
     UnsupportedInstruction,
 )
+from simgpu.machine import layout
 from simgpu.machine.layout import Fault, Status
 
 
@@ -59,6 +62,15 @@ def describe(launch: Dispatch, worker: Worker) -> SimError:
 
 def _granules(launch: Dispatch) -> str:
     return f", for which the chip reserves {launch.lds_room}" if launch.lds_room > launch.lds_bytes else ""
+
+
+def outside_lds(launch: Dispatch, workers: Sequence[Worker]) -> list[str]:
+    """Returns a note if a load read outside LDS in plain mode."""
+    found = [int(worker.context[layout.CTX_OUTSIDE_LDS // 8]) for worker in workers]
+    at = max(found, default=-1)
+    if at < 0:
+        return []
+    return [f"{place(launch, at)}: reads outside LDS and gets 0, as on the GPU; checked mode shows lane and offset"]
 
 
 def _jump(launch: Dispatch, index: int, address: int) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from simgpu.engine.device import Kernel
 from simgpu.engine.dispatch import Dispatch
-from simgpu.engine.faults import all_wait, describe, out_of_budget, out_of_time
+from simgpu.engine.faults import all_wait, describe, out_of_budget, out_of_time, outside_lds
 from simgpu.engine.finding import Finding
 from simgpu.engine.hostcall import heap, packets
 from simgpu.engine.hostcall.output import Output
@@ -289,6 +289,7 @@ class Launch(Dispatch):
         fields.entered, fields.exited, fields.lanes = counts.rows
         fields.record_count, fields.code_base = self.program.count, self.program.base
         fields.clock = 0
+        fields.lds_faults, fields.outside_lds = bool(self.device.checks), -1
         fields.in_step = self.waves > 1 and self.lds_bytes > 0 and self.program.may_meet(self.entry)
         size = resident * self.waves * self.stride
         # Untouched pages of a large room cost nothing, but what it displaced among the kept ones would.
@@ -329,8 +330,9 @@ class Launch(Dispatch):
             except SimError as error:
                 error.findings = tuple(self.supervisor.findings(self, workers))
                 raise
-            if self.device.checks or self.notes:
-                run = replace(run, findings=self.supervisor.findings(self, workers), notes=self.notes)
+            notes = (*self.notes, *outside_lds(self, workers))
+            if self.device.checks or notes:
+                run = replace(run, findings=self.supervisor.findings(self, workers), notes=notes)
             self.clear_counts(workers)
             well = True
             return run

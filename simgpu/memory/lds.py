@@ -40,7 +40,7 @@ from simgpu.memory.lane_copy import (
 from simgpu.memory.whole_wave import direct
 
 # Addresses past the LDS of every GPU, except negative ones. Hardware returns 0 for reads outside LDS. A wave whose lanes all read
-# one address so far out wants that 0: Tensile clears its accumulators this way. All other reads outside LDS are faults.
+# one address so far out wants that 0: Tensile clears its accumulators this way. Checked mode stops at all other reads outside LDS.
 NO_LDS = range(1 << 18, 1 << 31)
 
 
@@ -96,7 +96,8 @@ class LDSAccess:
         return is_inside(self.offsets, self.frame.state(layout.LDS_SIZE, I64), self.lane_bytes).bitcast(I64)
 
     def _lanes_to_read(self, lanes: IrValue, copy: LaneCopy) -> IrValue:
-        """Returns the lanes inside LDS. If all read one address in `NO_LDS`, stages zeros; faults for any other lane outside."""
+        """Returns the lanes inside LDS, and stages zeros for the others. Unless all read one address in `NO_LDS`, keeps the record
+        for a note; in checked mode faults for any lane outside."""
         frame = self.frame
         inside = self._inside()
         outside = lanes & ~inside
@@ -107,7 +108,10 @@ class LDSAccess:
             is_far = (first.unsigned >= NO_LDS.start) & (first.unsigned < NO_LDS.stop)
             others = lanes & (self.offsets != frame.splat(first)).bitcast(I64)
             with frame.build.if_then((others != 0) | ~is_far, likely=False):
-                first_lane_fault(frame, Fault.LDS, self.offsets, outside)
+                with frame.build.if_then(frame.context(layout.CTX_LDS_FAULTS) != 0, likely=False):
+                    first_lane_fault(frame, Fault.LDS, self.offsets, outside)
+                index = frame.value(frame.slot(layout.SLOT_INDEX)).zext(I64)
+                frame.context_at(layout.CTX_OUTSIDE_LDS).store(index, align=8)
             copy.clear()
         return lanes & inside
 

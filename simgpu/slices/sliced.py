@@ -23,7 +23,7 @@ from simgpu.engine.checked import arrange
 from simgpu.engine.finding import CHECK_FAILED, Finding
 from simgpu.engine.launch import Launch
 from simgpu.engine.result import Run, merge_inexact
-from simgpu.hardware.code_object.arguments import Geometry, assumptions, check_geometry
+from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.slices.blobs import leave, name_of
 from simgpu.slices.part import Slice
@@ -230,8 +230,7 @@ class SlicedLaunch:
                 notes.append(f"slice {number} ran in the caller's process{', with all later ones' if waits else ''}: {again}")
             if waits:
                 break
-        assumed = assumptions(self.kernel.info, self.args)
-        run = join_runs([run for run in runs if run is not None], (*assumed, *notes))
+        run = join_runs([run for run in runs if run is not None], notes)
         unique = {"unique_read_bytes": total.read, "unique_write_bytes": total.written}
         counters = {**run.counters, **{name: count(bits, self.device.memory) for name, bits in unique.items()}}
         return replace(run, counters=counters, findings=list(self._arrange(seen)))
@@ -249,7 +248,10 @@ class SlicedLaunch:
 
 
 def join_runs(runs: Sequence[Run], notes: Sequence[str]) -> Run:
-    """Merges the runs of several parts of a launch, without findings and seconds. Bytes that n parts touch count n times."""
+    """Merges the runs of several parts of a launch, without findings and seconds. Bytes that n parts touch count n times.
+
+    notes: those about the slices
+    """
     return Run(
         instructions=sum(run.instructions for run in runs),
         seconds=0.0,
@@ -259,7 +261,7 @@ def join_runs(runs: Sequence[Run], notes: Sequence[str]) -> Run:
         lanes=add_counts(run.lanes for run in runs),
         lds_conflicts=add_counts(run.lds_conflicts for run in runs),
         inexact=merge_inexact(chain.from_iterable(run.inexact for run in runs)),
-        notes=notes,
+        notes=(*dict.fromkeys(note for run in runs for note in run.notes), *notes),
     )
 
 

@@ -53,7 +53,7 @@ def test_use_after_free_is_named():
 FAULTS = {
     "null": ("v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nglobal_load_dword v3, v[2:3], off", MemoryFault, "access to 0x0"),
     "scalar": ("s_mov_b64 s[4:5], 64\ns_load_dword s6, s[4:5], 0x0", MemoryFault, "access to 0x40"),
-    "lds": ("v_mov_b32 v1, 0x4000\nds_read_b32 v2, v1", MemoryFault, "LDS offset 0x4000 .*256 bytes"),
+    "lds": ("v_mov_b32 v1, 0x4000\nds_write_b32 v1, v2", MemoryFault, "LDS offset 0x4000 .*256 bytes"),
     "misaligned": (
         "v_lshlrev_b32 v1, 2, v0\nds_add_u32 v1, v0\ns_mov_b64 s[4:5], 0x1003\nv_mov_b32 v1, 0\n"
         "global_atomic_add v1, v0, s[4:5]", MemoryFault, "atomic at 0x1003, which is no multiple"

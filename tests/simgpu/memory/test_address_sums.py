@@ -117,9 +117,9 @@ def test_lds_beyond_the_block_after_the_wrap(check: bool) -> None:
     at = "v_mov_b32 v1, 0xfffffffc\n"
     assert (execute("gfx950", at + "ds_write_b32 v1, v0 offset:4\nds_read_b32 v2, v1 offset:4", ["v2"], check=check,
                     group_segment_fixed_size=16)["v2"] == 63).all()  # fmt: skip
-    for line in ("b32 v2, v1", "b64 v[2:3], v1", "b128 v[2:5], v1 offset:1276", "b32 v2, v1 offset:1284"):
+    for line in ("b32 v1, v2", "b64 v1, v[2:3]", "b128 v1, v[2:5] offset:1276", "b32 v1, v2 offset:1284"):
         with pytest.raises(MemoryFault, match="LDS offset"):
-            execute("gfx950", f"{at}ds_read_{line}", group_segment_fixed_size=16, check=check)
+            execute("gfx950", f"{at}ds_write_{line}", group_segment_fixed_size=16, check=check)
 
 
 @pytest.mark.parametrize("target", ["gfx908", "gfx90a"])

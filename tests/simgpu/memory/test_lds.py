@@ -11,7 +11,7 @@ import pytest
 from simgpu import Device
 from simgpu.hardware.errors import MemoryFault, UnsupportedInstruction
 from tests.support.engine_kernel import execute
-from tests.support.kernels import KernelText, assemble
+from tests.support.kernels import KernelText, assemble, loaded_kernel
 
 u32, u64 = np.uint32, np.uint64
 SIZE = 16384
@@ -361,7 +361,7 @@ def test_transposing_reads(line: str, width: int, bits: int) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["ds_read_b32 v1, v2", "ds_wrxchg2_rtn_b32 v[2:3], v60, v1, v1 offset1:255", "ds_add_u32 v2, v1"],
+    ["ds_write_b8 v2, v1", "ds_wrxchg2_rtn_b32 v[2:3], v60, v1, v1 offset1:255", "ds_add_u32 v2, v1"],
 )
 def test_out_of_range_is_reported(line: str) -> None:
     with pytest.raises(MemoryFault, match="LDS offset"):
@@ -393,10 +393,45 @@ def test_zeros_from_past_all_lds_are_defined() -> None:
     assert not out.any()
 
 
-def test_other_reads_past_all_lds_are_faults() -> None:
+OUTSIDE = {  # loads whose upper lanes, or upper halves, are outside 512 bytes: registers of the result, and of it inside
+    "ds_read_b32 v4, v2 offset:384": (["v4"], [32]),
+    "ds_read_u8_d16_hi v4, v2 offset:387": (["v4"], [32]),
+    "ds_read2_b32 v[4:5], v2 offset1:96": (["v4", "v5"], [64, 32]),
+    "ds_read_b64 v[4:5], v2 offset:258": (["v4", "v5"], [62, 62]),
+    "ds_read_b128 v[4:7], v2 offset:500": (["v4", "v7"], [0, 0]),
+}
+
+
+@pytest.mark.parametrize("line", OUTSIDE)
+def test_loads_outside_lds_are_zeros_and_a_note(line: str) -> None:
+    """As on the GPU. Checked mode stops there, at the first lane outside."""
+    dump, inside = OUTSIDE[line]
+    stores = "\n".join(f"global_store_dword v2, {name}, s[4:5] offset:{256 * i}" for i, name in enumerate(dump))
+    lines = f"""
+v_lshlrev_b32 v2, 2, v0
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+v_mov_b32 v3, 0x07070707
+ds_write2st64_b32 v2, v3, v3 offset1:1
+s_waitcnt lgkmcnt(0)
+{line}
+s_waitcnt lgkmcnt(0)
+{stores}"""
+    out = np.full((len(dump), 64), 9, u32)
+    kernels = {
+        check: loaded_kernel(Device("mi300x", check=check), lines, "buffer", group_segment_fixed_size=512) for check in (False, True)
+    }
+    (note,) = kernels[False].launch(grid=1, block=64, args=[out]).notes
+    assert line in note and "gets 0, as on the GPU" in note
+    for row, count in zip(out, inside, strict=True):
+        assert row[:count].all() and not row[count:].any()
+    with pytest.raises(MemoryFault, match="LDS offset"):
+        kernels[True].launch(grid=1, block=64, args=[out])
+
+
+def test_other_reads_past_all_lds_are_faults_in_checked_mode() -> None:
     for line in ("v_add_u32 v2, 0x40000, v60\nds_read_b32 v1, v2", "v_mov_b32 v2, 0x3fffc\nds_read_b32 v1, v2"):
         with pytest.raises(MemoryFault, match="LDS offset"):
-            execute("gfx90a", line, group_segment_fixed_size=256)
+            execute("gfx90a", line, group_segment_fixed_size=256, check=True)
 
 
 @pytest.mark.parametrize(

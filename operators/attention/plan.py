@@ -55,6 +55,8 @@ from simgpu.operators.split import TOLERANCE, Reduction
 
 _QUERIES = (64, 32, 16)  # queries of a wave under "corrected"; past 64, loads are under 1/16 of the instructions
 
+WIDEST = 8192  # most of d and dv: 16 rows of one byte an element would fill a lane's 512 registers
+
 
 def derive_tiles(descriptor: HardwareDescriptor, L: int, d: int, policy: str = "corrected", dtype: str = "f32") -> AttentionTiles:
     """Returns tiles of fused attention for L queries and keys of head dimension d, one head: the paper's call.
@@ -84,6 +86,9 @@ def plan_attention(
     """
     one_of("policy", policy, POLICIES)
     descriptor = descriptor.with_atoms_of(STEP, problem.dtype)
+    for name, width in (("d", problem.d), ("dv", problem.dv)):
+        if width > WIDEST:
+            raise LaunchError(f"{name} = {width}: a wave holds 16 rows of a head in registers, so {name} <= {WIDEST}")
     if problem.narrow_kv and problem.dtype_kv not in descriptor.dtypes():
         other = f"use gfx942 or gfx950, or K and V in {problem.dtype}"
         raise TargetError(f"{descriptor.arch} has no instruction that widens {problem.dtype_kv}: {other}")

@@ -8,6 +8,7 @@ import pytest
 
 from simgpu import asm, hardware
 from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.errors import LaunchError
 from simgpu.operators import AttentionProblem, FusedAttention, UnfusedAttention, plan_attention
 from simgpu.operators.attention.unfused import PARTS
 
@@ -60,3 +61,10 @@ def test_published_kernels_stay_within_the_sgprs(dtype: str, values: str) -> Non
     use = rows["SGPR"]
     assert (planned.arch_vgprs, planned.acc_vgprs, planned.sgprs) == (rows["ArchVGPR"], rows["AccVGPR"], use)
     assert use - 8 < code.kernels[kernel.name].sgpr_count <= use, "within a granule of 8"
+
+
+@pytest.mark.parametrize("given", [{"d": 2**48}, {"d": 64, "dv": 8208}])
+def test_heads_wider_than_the_register_file_are_refused_at_once(given: dict[str, int]) -> None:
+    problem = AttentionProblem(lq=128, lk=128, **given)
+    with pytest.raises(LaunchError, match=r"dv? = \d+: a wave holds 16 rows of a head in registers, so dv? <= 8192"):
+        plan_attention(problem, hardware.target("mi300x"))

@@ -31,6 +31,7 @@ RANKED = (
     "rank candidates: an operator's tiles, a Triton script's configurations, launches in a .txt file, or AITER's objects in a "
     "folder, such as hsa/gfx950/f4gemm -m 1024 -n 7168 -k 4608"
 )
+LINES = 10  # instructions that a report names by default
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu time gemm -m 4096 -n 4096 -k 4096 --target mi300x
   simgpu time k.co --kernel k --grid 4 --arg zeros:f32:256 --lines 20
@@ -56,7 +57,7 @@ def add_launches(parser: ArgumentParser, usage: str) -> None:
 
 def _own_options(parser: ArgumentParser) -> None:
     add_model_options(parser)
-    parser.add_argument("--lines", type=int, default=10, metavar="N", help="instructions that stall most (default: 10)")
+    parser.add_argument("--lines", type=int, metavar="N", help=f"instructions that stall most (default: {LINES})")
     parser.add_argument("--counters", action="store_true", help="counters by the names of rocprofv3 and ROCm Compute Profiler")
     parser.add_argument("--rank", action="store_true", help=RANKED)
     text = "candidates that --rank shows, and tiles that it times (default: 20)"
@@ -97,7 +98,8 @@ def _rank(what: str, rest: list[str], wanted: Namespace) -> int:
 
     if wanted.most < 1:
         raise UsageError(f"--most {wanted.most}: give 1 or more")
-    given = [name for name in ("perfetto", "speedscope", "html", "att", "clock", "warm", "counters") if getattr(wanted, name)]
+    for_one = "perfetto", "speedscope", "html", "att", "clock", "warm", "counters", "lines"
+    given = [name for name in for_one if getattr(wanted, name)]
     if given:
         raise UsageError(f"--{given[0]}: --rank has times only; time the best candidate with --{given[0]}")
     if is_script(what):
@@ -146,7 +148,7 @@ def _report(options: Namespace, wanted: Namespace, launches: list[Subject]) -> i
                     "seconds": sum(one.seconds for _, one in found)})  # fmt: skip
     else:
         for name, one in found:
-            show(*time_text(name, one, wanted.lines))
+            show(*time_text(name, one, LINES if wanted.lines is None else wanted.lines))
             if wanted.counters:
                 show(*counters_text(one))
     return 0

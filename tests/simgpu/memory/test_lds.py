@@ -417,15 +417,14 @@ s_waitcnt lgkmcnt(0)
 s_waitcnt lgkmcnt(0)
 {stores}"""
     out = np.full((len(dump), 64), 9, u32)
-    kernels = {
-        check: loaded_kernel(Device("mi300x", check=check), lines, "buffer", group_segment_fixed_size=512) for check in (False, True)
-    }
-    (note,) = kernels[False].launch(grid=1, block=64, args=[out]).notes
+    devices = [Device("mi300x"), Device("mi300x", check=True)]
+    plain, checked = (loaded_kernel(one, lines, "buffer", group_segment_fixed_size=512) for one in devices)
+    (note,) = plain.launch(grid=1, block=64, args=[out]).notes
     assert line in note and "gets 0, as on the GPU" in note
     for row, count in zip(out, inside, strict=True):
         assert row[:count].all() and not row[count:].any()
     with pytest.raises(MemoryFault, match="LDS offset"):
-        kernels[True].launch(grid=1, block=64, args=[out])
+        checked.launch(grid=1, block=64, args=[out])
 
 
 def test_other_reads_past_all_lds_are_faults_in_checked_mode() -> None:

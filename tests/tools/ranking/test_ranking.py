@@ -131,7 +131,7 @@ def test_configurations_of_an_autotuner(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize(("words", "message"), [
     (["gemm", "-m", "4", "-n", "4", "-k", "4", "--most", "0"], "--most 0: give 1 or more"),
-    (["--warm", *GEMM], "--warm: --rank has times only"),
+    (["--warm", *GEMM], "--warm: --rank has times only"), (["--lines", "4", *GEMM], "--lines: --rank has times only"),
     (["k.co"], "give an operator, a script"),
     (["unfused", "-L", "64", "-d", "16"], "it has no tiles to choose from"),
 ])  # fmt: skip

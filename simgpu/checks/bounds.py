@@ -305,7 +305,8 @@ def _fault(launch: Dispatch, worker: Worker, state: WaveState) -> Finding | None
     elif state.fault_kind == Fault.READONLY:
         message = f"write to read-only memory at {address:#x}{_origin(launch, worker, state, address)}"
     elif state.fault_kind == Fault.LDS:
-        message = f"LDS offset {address:#x} is outside the {launch.lds_bytes} bytes of the workgroup: a GPU reads 0 there, and drops stores"
+        room = f"the {launch.lds_bytes} bytes of the workgroup"
+        message = f"LDS offset {address:#x} is outside {room}: a GPU reads 0 there, and drops stores"
     elif state.fault_kind == Fault.SCRATCH:
         message = f"private offset {address:#x} is outside the {launch.private} bytes of a lane: raise private_segment_fixed_size"
     else:

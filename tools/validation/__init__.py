@@ -14,5 +14,6 @@
     hipkittens.py  times of AITER's attention, by HipKittens' benchmark
     repairs.py  lint's findings in a repository's code objects: before and after repairs, and today
     reports.py  a report of one code object, for its maintainers
-    rocm.py     test clients of ROCm's libraries, run and counted
+    rocm.py     test clients of ROCm's libraries and of ggml, run and counted
+    llama.py    llama.cpp's text on the simulated GPU and on the host
 """

@@ -9,6 +9,7 @@ its loader, so neither a chroot nor root's rights are needed.
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import random
 import re
@@ -20,15 +21,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from simgpu.tools.shared.console import show, table
 from simgpu.tools.shared.errors import UsageError
 
-PROGRAMS = "usr/libexec/rocm"
+PROGRAMS = "usr/libexec"
+BACKENDS = "ggml/backends0"  # libraries that ggml looks for in the folder where it runs
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = "lib64/ld-linux-x86-64.so.2"
 RESULT = re.compile(r"^\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:,.*)? \(\d+ ms\)$", re.MULTILINE)
 PASSED = re.compile(r"^\[  PASSED  \] [1-9]", re.MULTILINE)
+GGML_RESULT = re.compile(r"^  (\w+\(.*\)): (?:\x1b\[[\d;]*m)?(OK|FAIL)\b", re.MULTILINE)
 TOTALS = re.compile(r"^Totals: (\d+) failures, \d+ known failures, (\d+) errors, and (\d+) passes", re.MULTILINE)  # of Thrust
 STARTED = re.compile(r"^\[ RUN +\] (\S+)", re.MULTILINE)
 SUITE = re.compile(r"^(\S+\.)(?:\s+#.*)?$")  # in a list of tests
@@ -42,9 +46,9 @@ class Client:
     """A library's test program."""
 
     name: str
-    package: str
+    package: str  # the folder of its programs, in one of usr/libexec
     program: str  # or a pattern: each program of the package that matches
-    arguments: tuple[str, ...]  # a choice of its tests; {seed}, {folder} and {data} are replaced
+    arguments: tuple[str, ...]  # a choice of its tests; {seed}, {folder}, {data} and {cases} are replaced
     drawn: str = ""  # pattern of the tests that --draw may choose; "": it is no program of Google Test, or draws by itself
 
 
@@ -63,6 +67,7 @@ CLIENTS = (
     Client("rocprim", "librocprim-tests", "test_*", (), "."),
     Client("hipcub", "libhipcub-tests", "test_*", (), "."),
     Client("rocthrust", "librocthrust-tests", "test_*", ()),
+    Client("ggml", "ggml", "test-backend-ops", ("test", "-b", "ROCm0", "-o", "{cases}")),
 )  # fmt: skip
 
 
@@ -90,12 +95,15 @@ def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw
     draw: number of tests that are drawn of each program, 0 for the client's own choice
     """
     outcome = Outcome(client)
-    for program in sorted((root / PROGRAMS / client.package).glob(client.program)):
+    for program in sorted((root / PROGRAMS).glob(f"*/{client.package}/{client.program}")):
         with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as scratch:
             data = Path(scratch, "tests.data")
             if "{data}" in client.arguments:
                 data.write_bytes(b"".join(sample(root / DATA, seed)))
-            words = [word.format(seed=seed, folder=root, data=data) for word in client.arguments]
+            cases = ""
+            if "{cases}" in client.arguments:
+                cases = ",".join(ggml_cases(supported(program, root, target, seconds, Path(scratch)), max(1, draw), seed))
+            words = [word.format(seed=seed, folder=root, data=data, cases=cases) for word in client.arguments]
             command = [str(program), *words]
             if draw and client.drawn:
                 listed, _ = output([*command, "--gtest_filter=*", "--gtest_list_tests"], root, target, seconds, Path(scratch))
@@ -105,6 +113,7 @@ def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw
             begun = time.monotonic()
             text, why = output(command, root, target, seconds, Path(scratch))
         results = RESULT.findall(text)
+        results += [("FAILED" if result == "FAIL" else result, name) for name, result in GGML_RESULT.findall(text)]
         counts = Counter(result for result, _ in results)
         for failures, errors, passes in TOTALS.findall(text):
             counts += Counter(OK=int(passes), FAILED=int(failures) + int(errors))
@@ -124,10 +133,15 @@ def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw
     return outcome
 
 
-def output(words: Sequence[str], root: Path, target: str, seconds: float, scratch: Path) -> tuple[str, str]:
-    """Returns what a program printed, and why it did not end by itself ("" if it did)."""
+def output(
+    words: Sequence[str], root: Path, target: str, seconds: float, scratch: Path, errors: BinaryIO | None = None
+) -> tuple[str, str]:
+    """Returns what a program printed, and why it did not end by itself ("" if it did).
+
+    errors: gets what it printed to stderr; None: that is part of the answer
+    """
     # `simgpu hip` puts its library first in LD_LIBRARY_PATH, which the loader's option replaces.
-    folders = ":".join(str(root / LIBRARIES / name) for name in ("", "blas", "lapack"))
+    folders = ":".join(str(root / LIBRARIES / name) for name in ("", "blas", "lapack", "llama"))
     start = f'exec "$0" --library-path "$LD_LIBRARY_PATH:{folders}" "$@"'
     # HIP's allocations have whole multiples of 256 bytes, so reads of a few bytes too many (rocSOLVER's GESVD) end well on a GPU.
     options = ("--target", target, "--pad", "256")
@@ -136,7 +150,7 @@ def output(words: Sequence[str], root: Path, target: str, seconds: float, scratc
     printed = scratch / "output"
     why = ""
     with printed.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=scratch)
+        process = subprocess.Popen(command, stdout=file, stderr=errors or subprocess.STDOUT, env=environment, cwd=scratch)
         try:
             status = process.wait(seconds)
             if status < 0 or status > 128:
@@ -186,6 +200,32 @@ def drawn(listed: str, pattern: str, count: int, seed: int) -> list[str]:
     return sorted(name for _, _, name in sorted(turns)[:count])
 
 
+def supported(program: Path, root: Path, target: str, seconds: float, scratch: Path) -> str:
+    """Returns the tests of ggml's program, in CSV: 1 as "supported" says that the GPU takes it."""
+    link_backends(root, scratch)
+    return output([str(program), "support", "-b", "ROCm0", "--output", "csv"], root, target, seconds, scratch)[0]
+
+
+def link_backends(root: Path, scratch: Path) -> None:
+    """Links ggml's libraries for GPU and host into the folder where a program of ggml will run: it looks there."""
+    for backend in sorted((root / LIBRARIES / BACKENDS).glob("*.so")):
+        (scratch / backend.name).symlink_to(backend)
+
+
+def ggml_cases(listed: str, count: int, seed: int) -> list[str]:
+    """Returns `count` random tests of each operator of ggml that the GPU takes. listed: see `supported`.
+
+    >>> ggml_cases('"op_name","op_params","supported"\\n"ABS","type=f16,v=0","1"\\n"ADD","type=f32","0"\\n', 1, 49)
+    ['ABS(type=f16,v=0)']
+    """
+    tests: dict[str, list[str]] = {}
+    for row in csv.DictReader(line for line in listed.splitlines() if line.startswith('"')):
+        if row["supported"] == "1":
+            tests.setdefault(row["op_name"], []).append(f"{row['op_name']}({row['op_params']})")
+    chance = random.Random(seed)
+    return [case for _, each in sorted(tests.items()) for case in chance.sample(each, min(count, len(each)))]
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Prints the table; status 1 if a test is wrong."""
     parser = argparse.ArgumentParser(prog="python -m simgpu.tools.validation.rocm", description=__doc__.splitlines()[0])
@@ -203,7 +243,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for client in CLIENTS:
         if client.name not in options.clients.split(","):
             continue
-        if not (root / PROGRAMS / client.package).exists():
+        if not any((root / PROGRAMS).glob(f"*/{client.package}")):
             print(f"{client.name}: {client.package} is not unpacked there: skipped", file=sys.stderr)
             continue
         outcomes.append(run(client, root, options.target, options.seconds, options.seed, options.draw))

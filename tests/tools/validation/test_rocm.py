@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from simgpu.tools.validation.rocm import drawn, sample
+from simgpu.tools.validation.rocm import GGML_RESULT, drawn, ggml_cases, sample
 
 SIZE = 160  # bytes of a record here; rocBLAS's own have 576
 
@@ -34,3 +34,17 @@ def test_a_draw_takes_every_suite_before_a_second_test_of_one() -> None:
     assert len(set(found)) == 5
     assert {name[6] for name in found} == set("abc")
     assert max(Counter(name[6] for name in found).values()) == 2
+
+
+def test_ggml_tests_are_drawn_by_operator_from_those_that_the_gpu_takes() -> None:
+    rows = [f'"ROCm0","{op}","type=f16,ne=[{i},2]","support","{i % 2}","","ROCm"' for op in ("ADD", "ROPE") for i in range(8)]
+    listed = "\n".join(["loaded ROCm", '"backend_name","op_name","op_params","test_mode","supported","error_message","reg"', *rows])
+    found = ggml_cases(listed, 3, 5)
+    assert found == ggml_cases(listed, 3, 5)
+    assert Counter(case.partition("(")[0] for case in found) == {"ADD": 3, "ROPE": 3}
+    assert all(int(case.partition("[")[2].partition(",")[0]) % 2 for case in found)
+
+
+def test_results_of_ggml_are_read_through_its_colours() -> None:
+    text = "  ADD(type=f32,ne=[1]): \x1b[1;32mOK\x1b[0m\n  MUL_MAT(m=1): \x1b[1;31mFAIL\x1b[0m\n  2/2 tests passed\n"
+    assert GGML_RESULT.findall(text) == [("ADD(type=f32,ne=[1])", "OK"), ("MUL_MAT(m=1)", "FAIL")]

@@ -70,7 +70,7 @@ class Finding:
     found: int = -1  # the actual number of these
     emitter: str = ""  # the Python line of `asm` that emitted the instruction, or ""
     other_emitter: str = ""
-    pairs: int = 1  # pairs of places with the same cause (`group`)
+    pairs: int = 1  # places, or pairs of them, with the same cause (`group`)
     places: tuple[FindingPlace, ...] = ()  # the next pairs, most frequent first
     start: int = -1  # virtual address of the kernel's first instruction, -1 if unknown
     when: str = ""  # moment of the first occurrence, as `goto` takes it: "wg(7,0,0) w0 #52311"; "" if unknown
@@ -105,7 +105,8 @@ class Finding:
             lines.append(f"  first at {self.when}")
         if self.places:
             shown = "the next" if len(self.places) < self.pairs - 1 else "the others"
-            lines.append(f"  one cause shows at {self.pairs} pairs of places, {shown}:")
+            places = "places" if self.other_pc is None else "pairs of places"
+            lines.append(f"  one cause shows at {self.pairs} {places}, {shown}:")
             for place in self.places:
                 at = self._spot(place.pc, place.text, place.source)
                 if place.other_pc is not None:
@@ -187,14 +188,15 @@ OF_ONE_CAUSE = {
     "race": ("access", "access"), "stale-read": ("access", "access"), "missing-wait": ("user", "operation"),
     "hazard": ("later", "earlier"),
 }  # fmt: skip
+COPIES = ("out-of-bounds", "use-after-free")  # kinds of one instruction whose copies, as in an unrolled loop, have one cause
 SHOWN = 2  # places of one cause after the first
 
 
 def group(findings: Iterable[Finding]) -> list[Finding]:
-    """Merges findings of a kind whose pairs of places share an instruction in one role, or are copies of one pair.
+    """Merges findings of a kind whose pairs of places share an instruction in one role, or are copies of one pair or instruction.
 
     Copies, as in an unrolled loop, have the same mnemonics and source lines; if a line is unknown, the same instruction texts. The
-    most frequent finding of a group remains, with the next two places and the number of pairs. Groups are in the order of their
+    most frequent finding of a group remains, with the next two places and the number of places. Groups are in the order of their
     first findings.
     """
     found = _with_origins(findings)
@@ -208,12 +210,10 @@ def group(findings: Iterable[Finding]) -> list[Finding]:
 
     by_link: dict[tuple[object, ...], int] = {}
     for at, finding in enumerate(found):
-        if finding.kind in OF_ONE_CAUSE and finding.other_pc is not None:
-            links = zip(OF_ONE_CAUSE[finding.kind], (finding.pc, finding.other_pc), strict=True)
-            for link in (*links, _pair_of(finding)):
-                first = by_link.setdefault((finding.kind, finding.severity, *link), at)
-                one, other = sorted((root(first), root(at)))
-                leader[other] = one
+        for link in _links(finding):
+            first = by_link.setdefault((finding.kind, finding.severity, *link), at)
+            one, other = sorted((root(first), root(at)))
+            leader[other] = one
     groups: dict[int, list[Finding]] = {}
     for at, finding in enumerate(found):
         groups.setdefault(root(at), []).append(finding)
@@ -237,11 +237,23 @@ def _with_origins(findings: Iterable[Finding]) -> list[Finding]:
     return [replace(finding, count=counts[at]) for at, finding in enumerate(found) if kept[at] == at]
 
 
+def _links(finding: Finding) -> list[tuple[object, ...]]:
+    """Returns keys; findings of one kind and severity that share one have one cause."""
+    if finding.kind in OF_ONE_CAUSE and finding.other_pc is not None:
+        roles = zip(OF_ONE_CAUSE[finding.kind], (finding.pc, finding.other_pc), strict=True)
+        return [*roles, _pair_of(finding)]
+    return [_copy_of(finding.text, finding.source)] if finding.kind in COPIES else []
+
+
+def _copy_of(text: str, source: str) -> tuple[str, str]:
+    """Returns what all copies of an instruction share."""
+    return (text.split()[0] if source else text), source
+
+
 def _pair_of(finding: Finding) -> tuple[str, ...]:
     """Returns a key that is the same for all copies of a finding's pair of instructions; see `group`."""
-    sides = (finding.text, finding.source), (finding.other_text, finding.other_source)
     if finding.source and finding.other_source:
-        return tuple(part for text, source in sides for part in (text.split()[0], source))
+        return *_copy_of(finding.text, finding.source), *_copy_of(finding.other_text, finding.other_source)
     return finding.text, finding.other_text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from simgpu.engine.finding import Finding, FindingPlace, group
 from simgpu.tools.shared.sarif import sarif
@@ -49,6 +50,20 @@ def test_what_is_grouped() -> None:
     assert [f.pairs for f in group([made("missing-wait", 2, 1), made("missing-wait", 3, 1), made("missing-wait", 3, 0)])] == [3]
     others = [made("uninitialized", 1, 2), made("uninitialized", 3, 2), made("race", 1, None)]
     assert group(others) == others
+
+
+def test_copies_of_one_access_past_a_buffer_are_one_finding() -> None:
+    """A loop that the compiler unrolled: the same source line stores at eight offsets."""
+    stores = [
+        Finding("out-of-bounds", "past x", 8 * at, f"flat_store_short v[2:3], v4 offset:{2 * at}", source="k.hip:7", count=1)
+        for at in range(8)
+    ]
+    elsewhere = [replace(stores[0], pc=99, source="k.hip:9"), replace(stores[0], pc=100, text="global_load_dword v1, v2, s[0:1]")]
+    one, *others = group([*stores, *elsewhere])
+    assert one.pairs == 8 and "one cause shows at 8 places, the next:" in str(one)
+    assert others == elsewhere
+    unknown = [replace(store, source="") for store in stores]
+    assert group(unknown) == unknown
 
 
 def test_the_most_often_seen_comes_first_and_nothing_is_lost() -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.engine.allocations import allocation_name
+from simgpu.engine.allocations import allocation_name, whole_granules
 from simgpu.engine.check import Check
 from simgpu.engine.events import event, finding_of, report, retired_before
 from simgpu.engine.finding import Finding, moment
@@ -251,7 +251,9 @@ def _of_filling(launch: Dispatch, event: Event) -> Finding | None:
     if landed is None or (not event.extra and launch.table.was_padding_written(event.address)):
         return None  # a compare-and-swap first loads the expected value of that dword
     whose = allocation_name(landed, argument_names(launch))
-    message = f"the access reaches beyond {whose}: only atomics may touch the rest of its last dword"
+    padded = landed.data.size > whole_granules(landed.lead + landed.nbytes)
+    there = ", into its padding" if padded else ": only atomics may touch the rest of its last dword"
+    message = f"the access reaches beyond {whose}{there}"
     return _finding(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
 
 

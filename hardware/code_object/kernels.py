@@ -89,6 +89,11 @@ class KernelInfo:
         """Name in C++ form, for people."""
         return readable(self.name)
 
+    @property
+    def packs_work_items(self) -> bool:
+        """True if v0 holds the work-item's numbers along several axes, ten bits each (not on gfx908)."""
+        return self.target != "gfx908" and self.descriptor.workitem_id_mode > 0
+
     @cached_property
     def explicit_arguments(self) -> tuple[Argument, ...]:
         """Arguments that the caller passes; cached because each launch reads them."""

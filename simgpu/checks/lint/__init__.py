@@ -14,6 +14,7 @@
     conditions.py   directions that branches can take, by facts about a path
     undefined.py    uses of registers that nothing defined
     barriers.py     barriers that only some waves reach
+    turns.py        pairs of barriers by which halves of a workgroup take turns
     certainty.py    proofs that two instructions meet on every path
     search.py       the shortest possible path between two instructions
     clocks.py       clocks between two instructions, by the time model

@@ -1,17 +1,20 @@
 """Finds barriers that a wave skips because none of its lanes is active, while other waves of its workgroup wait there.
 
 A branch on EXEC is reported if it may go both ways and only one way has an s_barrier before the two meet again. The analysis does
-not prove that waves differ in EXEC there. It assumes that all waves of a workgroup take branches on SCC and VCC alike.
+not prove that waves differ in EXEC there. It assumes that all waves of a workgroup take branches on SCC and VCC alike. Two branches
+by which halves of a workgroup take turns (`turns`) are not reported.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from simgpu.checks.lint.flow import StraightBlocks
 from simgpu.checks.lint.steps import LintStep
+from simgpu.checks.lint.turns import Selection
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 
 END = -1
@@ -24,11 +27,16 @@ class Uneven:
     barrier: LintStep
     branch: LintStep
     taken: bool  # True if the barrier is on the way of the taken branch
+    block: int  # the branch's
+    count: int  # barriers on that way
 
 
-def uneven(blocks: StraightBlocks, taken: Collection[tuple[int, bool]]) -> list[Uneven]:
-    """Returns the barriers on only one way of a branch on EXEC. taken: directions (address, True if taken) of branches that some
-    path takes."""
+def uneven(blocks: StraightBlocks, taken: Collection[tuple[int, bool]], selected: Mapping[int, Selection]) -> list[Uneven]:
+    """Returns the barriers on only one way of a branch on EXEC.
+
+    taken: directions (address, True if taken) of branches that some path takes. selected: the work-items that are active at
+    branches, by their addresses
+    """
     holding = {
         block: step for block in range(len(blocks.nodes)) for step in blocks.steps(block) if _is_barrier(step)
     }
@@ -44,10 +52,28 @@ def uneven(blocks: StraightBlocks, taken: Collection[tuple[int, bool]]) -> list[
             continue
         between = [_reachable_blocks(blocks, way, meeting[block]) for way in ways]
         barriers = [[holding[at] for at in sorted(reached) if at in holding] for reached in between]
-        for mine, others, way in zip(barriers, reversed(barriers), ways, strict=True):
+        for mine, others, way, reached in zip(barriers, reversed(barriers), ways, between, strict=True):
             if mine and not others:
-                found.append(Uneven(mine[0], last, blocks.steps(way)[0].pc == last.target))
-    return found
+                count = sum(_is_barrier(step) for other in reached for step in blocks.steps(other))
+                found.append(Uneven(mine[0], last, blocks.steps(way)[0].pc == last.target, block, count))
+    in_turns = {pair for pair in itertools.permutations(found, 2) if _take_turns(*pair, blocks, meeting, selected)}
+    return [one for one in found if not any(one in pair for pair in in_turns)]
+
+
+def _take_turns(
+    first: Uneven, last: Uneven, blocks: StraightBlocks, meeting: Sequence[int], selected: Mapping[int, Selection]
+) -> bool:
+    """True if each wave meets just one of two barriers, each once, where all waves come to both branches."""
+    here, there = (selected.get(each.branch.pc) for each in (first, last))
+    if here is None or there is None or not here.completes(there):
+        return False
+    block = first.block
+    while block not in (END, last.block):
+        block = meeting[block]
+    return block == last.block and all(
+        each.count == 1 and each.taken == STATE_BRANCHES[each.branch.control][1] and not blocks.loop_around(each.branch.pc)
+        for each in (first, last)
+    )
 
 
 def _reachable_blocks(blocks: StraightBlocks, start: int, end: int) -> set[int]:

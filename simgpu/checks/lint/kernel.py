@@ -21,6 +21,7 @@ from simgpu.checks.lint.outstanding import UnwaitedAccess, Waits
 from simgpu.checks.lint.registers import first
 from simgpu.checks.lint.search import PathSearch
 from simgpu.checks.lint.steps import LintStep
+from simgpu.checks.lint.turns import selections
 from simgpu.checks.lint.undefined import Definedness, Unwritten
 from simgpu.engine.finding import Finding, hazard_message, wait_message
 from simgpu.hardware.architectures import GFX12
@@ -86,7 +87,7 @@ def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
     if defined is None or waits is None or hazards is None:
         told.add(NOT_FOLLOWED, None, TOO_MANY_PATHS, error=False)
     elif several:
-        for barrier in uneven(blocks, definedness.taken):
+        for barrier in uneven(blocks, definedness.taken, selections(blocks, kernel.packs_work_items, work_items)):
             told.barrier(barrier)
     _add_remarks(told, code, kernel, graph)
     return judge(told.found.values(), blocks, search, addresses, code.target, -(-work_items // WAVE))

@@ -222,8 +222,7 @@ class LdsAddresses:
             return np.repeat(sources[0][::WAVEFRONT], WAVEFRONT)
         if inst.mnemonic == "v_cndmask_b32":
             return _select_lanes(inst.args.get("src2"), sources, known)
-        packed = self.kernel.target != "gfx908" and self.kernel.descriptor.workitem_id_mode > 0
-        if packed and step.reads & 1 and known.get(FILES["v"]) is not None and not _masks(step):
+        if self.kernel.packs_work_items and step.reads & 1 and known.get(FILES["v"]) is not None and not _masks(step):
             return None  # v0 holds more than the number along x
         operands = [param for param in spec.params if param.type.state != "modifier"]
         plain = all(param.type.bits == 32 and not param.type.state for param in operands)

@@ -114,8 +114,7 @@ class Definedness(PathAnalysis[Ways, Unwritten]):
     def begin(self, step: LintStep) -> Ways:
         resource = span("s", 0, 4) if self.kernel.descriptor.enable_private_segment_buffer else 0
         undefined = undefined_at(self.kernel, step.pc)
-        packed = self.kernel.target != "gfx908" and self.kernel.descriptor.workitem_id_mode > 0
-        return Ways({self.facts.at_entry(packed): Contents(undefined, undefined, resource)})
+        return Ways({self.facts.at_entry(self.kernel.packs_work_items): Contents(undefined, undefined, resource)})
 
     def forget(self, state: Ways) -> Ways:
         """Clears everything: an unknown function may have written anything."""

@@ -41,6 +41,62 @@ EVEN = {
 }  # fmt: skip
 
 
+def half(name: str, compare: str, body: str = "s_barrier", item: str = "v0") -> str:
+    """A barrier of the waves for which a comparison with the work-item's number holds."""
+    operation, number = compare.split()
+    return (
+        f"s_movk_i32 s6, {number}\n{operation} s[8:9], s6, {item}\ns_and_saveexec_b64 s[4:5], s[8:9]\ns_cbranch_execz {name}\n"
+        f"{body}\n{name}:\ns_or_b64 exec, exec, s[4:5]\n"
+    )
+
+
+def row(name: str, number: int) -> str:
+    """A barrier of the waves whose number, in v1, is this one."""
+    return (
+        f"v_cmp_eq_u32 vcc, {number}, v1\ns_and_saveexec_b64 s[4:5], vcc\ns_cbranch_execz {name}\ns_barrier\n{name}:\n"
+        "s_or_b64 exec, exec, s[4:5]\n"
+    )
+
+
+LATE = "v_cmp_lt_u32 127"  # work-items 128 and up
+WORK = "s_barrier\nv_mov_b32 v9, 0\ns_barrier\n"
+KEPT = "s_movk_i32 s6, 128\nv_cmp_gt_u32 vcc, s6, v0\n" + half("a", LATE) + WORK
+TURNS = {
+    "as HipKittens' attention has them": KEPT + "s_and_saveexec_b64 s[4:5], vcc\ns_cbranch_execz b\ns_barrier\nb:",
+    "the other half first": half("a", "v_cmp_gt_u32 128") + WORK + half("b", "v_cmp_le_u32 128"),
+    "around a loop": half("a", LATE) + "s_mov_b32 s7, 3\nloop:\n" + WORK + "s_sub_u32 s7, s7, 1\ns_cmp_lg_u32 s7, 0\n"
+    "s_cbranch_scc1 loop\n" + half("b", "v_cmp_ge_u32 127"),
+    "by a wave's row": "v_lshrrev_b32 v1, 7, v0\n" + row("a", 1) + WORK + row("b", 0),
+    "after lanes were off for a time": "s_mov_b64 s[10:11], exec\nv_cmp_eq_u32 vcc, 3, v0\ns_and_b64 exec, exec, vcc\n"
+    "v_mov_b32 v9, 1\ns_mov_b64 exec, s[10:11]\n" + half("a", LATE) + WORK + half("b", "v_cmp_gt_u32 128"),
+}  # fmt: skip
+NO_TURNS = {
+    "the same half twice": half("a", LATE) + WORK + half("b", LATE),
+    "halves that overlap": half("a", LATE) + WORK + half("b", "v_cmp_gt_u32 192"),
+    "a wave that is in both": half("a", "v_cmp_lt_u32 131") + WORK + half("b", "v_cmp_gt_u32 132"),
+    "two barriers for one": half("a", LATE, "s_barrier\ns_barrier") + WORK + half("b", "v_cmp_gt_u32 128"),
+    "the first half in each round": "s_mov_b32 s7, 3\nloop:\n" + half("a", LATE) + "s_sub_u32 s7, s7, 1\ns_cmp_lg_u32 s7, 0\n"
+    "s_cbranch_scc1 loop\n" + WORK + half("b", "v_cmp_gt_u32 128"),
+    "the last one only on some path": half("a", LATE) + WORK + "s_cmp_eq_u32 s2, 0\ns_cbranch_scc1 end\n"
+    + half("b", "v_cmp_gt_u32 128") + "end:",
+    "another number than the work-item's": half("a", LATE) + "v_mov_b32 v0, v9\n" + WORK + half("b", "v_cmp_gt_u32 128"),
+    "two rows of four": "v_lshrrev_b32 v1, 6, v0\n" + row("a", 1) + WORK + row("b", 0),
+    "lanes that were off": "s_mov_b64 exec, 15\n" + half("a", LATE) + WORK + half("b", "v_cmp_gt_u32 128"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", TURNS)
+def test_halves_of_a_workgroup_that_take_turns(row: str) -> None:
+    """One half meets an extra barrier first, the other half one last: all meet as many."""
+    assert found("v_mov_b32 v9, 0\n" + TURNS[row], "barrier", max_block=256) == []
+
+
+@pytest.mark.parametrize("row", NO_TURNS)
+def test_halves_that_do_not_meet_as_many_barriers(row: str) -> None:
+    findings = found("v_mov_b32 v9, 0\n" + NO_TURNS[row], "barrier", max_block=256)
+    assert findings and {finding.severity for finding in findings} == {"error"}
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("row", UNEVEN)
 def test_barriers_that_waves_go_around(row: str, target: str) -> None:

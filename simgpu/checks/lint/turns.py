@@ -33,7 +33,7 @@ class Known(NamedTuple):
     """A fact about registers. It ends when one of them is written."""
 
     registers: int  # as bits
-    # item: the work-item's number along x, shifted right by `low`. packed: the numbers along all axes. number: a constant, in `low`.
+    # item: the work-item's number along x, shifted right by `low`. packed: the numbers along all axes. number: a constant, `low`.
     # all: the lanes that the wave began with. mask: of these the lanes of work-items low to high - 1.
     kind: str
     low: int = 0

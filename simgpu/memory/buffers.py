@@ -38,7 +38,7 @@ class BufferResource:
     base: IrValue  # device address
     stride: IrValue  # bytes
     records: IrValue  # num_records: bytes, or records if there is an index and a stride
-    swizzle: IrValue  # i1
+    swizzle: IrValue  # i1: elements of lanes are interleaved
     index_log2: IrValue  # log2 of the index stride
     add_tid: IrValue  # i1
 
@@ -52,8 +52,9 @@ def read_resource(frame: Frame, inst: Instruction, place: OperandPlace) -> Buffe
     def bits(word: IrValue, shift: int, count: int) -> IrValue:
         return (word >> shift) & (1 << count) - 1
 
-    # An index register in a linear buffer replaces the lane number.
-    add_tid, swizzle = bits(high, 55, 1) != 0, bits(low, 63, 1) != 0
+    # Swizzle acts only together with add_tid. An index register in a linear buffer replaces the lane number.
+    add_tid = bits(high, 55, 1) != 0
+    swizzle = add_tid & (bits(low, 63, 1) != 0)
     if inst.mods.get("idxen"):
         add_tid = add_tid & swizzle
     # With add_tid, the data format field holds stride bits 17:14 and is no format.

@@ -53,7 +53,7 @@ def place(r: Resource, lane: Lane, at: int) -> int:
     if r.add_tid and (r.swizzle or lane.index is None):
         index += lane.number
     offset = lane.offset % 2**32 + at
-    if not r.swizzle:
+    if not (r.swizzle and r.add_tid):
         return index * stride + offset
     group = 8 << r.index_stride
     block = (index // group * stride + offset // 4 * 4) * group

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import importlib.util
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import pytest
+
+from tests.support.clang import file_of
 
 # Constants of ROCm's control libraries (oclc_*.bc), one each.
 VERSIONS = {"gfx908": 9008, "gfx90a": 9010, "gfx942": 9402, "gfx950": 9500}
@@ -41,17 +41,14 @@ def compiled(target: str, source: str, library: bool = True) -> bytes:
     if importlib.util.find_spec("ziglang") is None or (library and triton is None):
         pytest.skip("needs the wheels ziglang and triton")
     bitcode: list[str] = []
+    linked = ""
     if library and triton is not None and triton.origin:
         path = Path(triton.origin).parent / "backends/amd/lib/ockl.bc"
         if not path.exists():
             pytest.skip("Triton's wheel is not for AMD GPUs here")
         bitcode = ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(path)]
-    with tempfile.TemporaryDirectory() as scratch:
-        Path(scratch, "kernel.cl").write_text(HEAD.format(version=VERSIONS[target]) + source)
-        options = ["-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc", "-O2", "-w", "-target", "amdgcn-amd-amdhsa", f"-mcpu={target}",
-                   "-nogpulib", "-mcode-object-version=5", *bitcode]  # fmt: skip
-        for command in (
-            ["clang", *options, "-c", "kernel.cl", "-o", "kernel.o"], ["ld.lld", "-shared", "kernel.o", "-o", "kernel.co"],
-        ):  # fmt: skip
-            subprocess.run([sys.executable, "-m", "ziglang", *command], cwd=scratch, check=True, timeout=300)
-        return Path(scratch, "kernel.co").read_bytes()
+        linked = importlib.metadata.version("triton")
+    options = ["-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc", "-O2", "-w", "-target", "amdgcn-amd-amdhsa", f"-mcpu={target}",
+               "-nogpulib", "-mcode-object-version=5", *bitcode]  # fmt: skip
+    commands = [["clang", *options, "-c", "kernel.cl", "-o", "kernel.o"], ["ld.lld", "-shared", "kernel.o", "-o", "kernel.co"]]
+    return file_of(commands, {"kernel.cl": HEAD.format(version=VERSIONS[target]) + source}, "kernel.co", linked)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.mfma import MatrixInstruction, find, instructions
+from tests.support.clang import answer
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 
@@ -35,30 +34,8 @@ def text(row: MatrixInstruction, mnemonic: str, target: str) -> str:
 
 def rejected(lines: list[str], target: str) -> set[int]:
     """Returns the line numbers (from 0) that clang refuses."""
-    command = [
-        sys.executable,
-        "-m",
-        "ziglang",
-        "clang",
-        "-target",
-        "amdgcn-amd-amdhsa",
-        f"-mcpu={target}",
-        "-x",
-        "assembler",
-        "-c",
-        "-",
-        "-o",
-        "/dev/null",
-        "-ferror-limit=0",
-    ]
-    try:
-        done = subprocess.run(
-            command, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=300
-        )
-    except FileNotFoundError:
-        pytest.skip("no clang")
-    if "No module named ziglang" in done.stderr:
-        pytest.skip("the ziglang wheel is not installed")
+    options = ["-target", "amdgcn-amd-amdhsa", f"-mcpu={target}", "-x", "assembler", "-ferror-limit=0"]
+    done = answer(["clang", *options, "-c", "-", "-o", "/dev/null"], "\n".join(lines) + "\n")
     return {int(line) - 1 for line in re.findall(r"<stdin>:(\d+):\d+: error", done.stderr)}
 
 

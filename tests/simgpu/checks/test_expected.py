@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 import simgpu
+from tests.support.clang import file_of
 from tests.support.race_findings import check
 
 GLC = {"gfx908": "glc", "gfx90a": "glc", "gfx942": "sc0", "gfx950": "sc0"}
@@ -198,18 +195,17 @@ EXPANDED = [
 
 
 @pytest.mark.parametrize("target", ["gfx908", "gfx90a", "gfx942"])
-def test_what_llvm_makes_of_atomics_that_the_hardware_lacks(tmp_path: Path, target: str) -> None:
+def test_what_llvm_makes_of_atomics_that_the_hardware_lacks(target: str) -> None:
     for kind, operation, index, space in EXPANDED:
         names = (1, "%p", "agent") if space == "global" else (3, "@lds", "workgroup")
         place = dict(zip(("space", "base", "scope"), names, strict=True))
-        (tmp_path / "k.ll").write_text(IR + FUNCTION.format(type=kind, operation=operation, index=index, **place))
+        text = IR + FUNCTION.format(type=kind, operation=operation, index=index, **place)
         clang = ["clang", "-target", "amdgcn-amd-amdhsa", f"-mcpu={target}", "-O2", "-nogpulib", "-c", "k.ll", "-o", "k.o"]
-        for command in (clang, ["ld.lld", "-shared", "k.o", "-o", "k.co"]):
-            subprocess.run([sys.executable, "-m", "ziglang", *command], cwd=tmp_path, check=True, capture_output=True)
+        code = file_of([clang, ["ld.lld", "-shared", "k.o", "-o", "k.co"]], {"k.ll": text}, "k.co")
         gpu = simgpu.Device(target, check=True, threads=1)
         buffers = [gpu.alloc(1 << 12), gpu.alloc(1 << 12)]
         for buffer in buffers:
             buffer.write(bytes(1 << 12))
-        run = gpu.load((tmp_path / "k.co").read_bytes())["k"].launch(grid=1 if space == "LDS" else 2, block=128, args=buffers)
+        run = gpu.load(code)["k"].launch(grid=1 if space == "LDS" else 2, block=128, args=buffers)
         races = [finding for finding in run.findings if finding.kind == "race"]
         assert not races, (kind, operation, space, [str(finding) for finding in races])

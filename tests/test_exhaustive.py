@@ -18,6 +18,7 @@ def rows_of(sizes: tuple[int, ...]) -> list[dict[str, int]]:
     return [{f"p{i}": value for i, value in enumerate(values)} for values in product(*map(range, sizes))]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("strength", [1, 2])
 @pytest.mark.parametrize("sizes", SHAPES, ids=str)
 def test_every_combination_is_kept(sizes: tuple[int, ...], strength: int) -> None:

@@ -135,6 +135,7 @@ def test_float_to_int_saturates(source: Type, target: Type) -> None:
     assert [int(x) for x in got] == [f_to_int(FORMATS[source], x, low, high) & mask for x in a]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("source", [t.i16, t.u16, t.i32, t.u32, t.i64, t.u64], ids=str)
 @pytest.mark.parametrize("target", FORMATS, ids=str)
 def test_int_to_float(source: Type, target: Type) -> None:

@@ -85,6 +85,7 @@ def test_parts(stopped: Debugger) -> None:
     assert found is not None and list(values.lines(found, 1, "")) == ["*x@5 = {0, 1, 2, 3, 4}"]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -80,6 +80,7 @@ def test_strings_are_libc_s(flags: str, width: str, precision: str, value: str) 
     assert ours == wanted
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("bits", [0x7FF << 52, 0xFFF << 52, 0x7FF8 << 48, 0xFFF8 << 48, 1, 1 << 63])
 @pytest.mark.parametrize("kind", "fFeEgGaA")
 @pytest.mark.parametrize("flags", ["", "0", "+", " ", "-0", "#"])

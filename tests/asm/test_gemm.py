@@ -29,7 +29,7 @@ from simgpu.operators.gemm.order import group_rows, tile_at
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.tools.tables.listing import listing_lines
-from tests.support.exhaustive import examples
+from tests.support.exhaustive import examples, left_out
 from tests.support.gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, device, gemm
 
 CASES = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]
@@ -37,7 +37,6 @@ CASES = [(target, name) for target in TARGETS for name in TYPES if name in board
 SHAPES = (((5, 3, 7), (0, 0, 0), GUARD), ((64, 64, 128), (0, 0, 0), 0), ((70, 37, 53), (1, 3, 2), GUARD))
 
 
-@pytest.mark.covering(2)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("trans", TRANSPOSES)
 @pytest.mark.parametrize(("target", "name"), CASES)
@@ -119,9 +118,10 @@ def test_split_k_adds_its_parts(target, name):
 
 
 STAGED_APART = [  # (target, type, transposes, tile, sizes): units of a work-item end a row in different lanes
-    ("gfx942", "f16", (False, True), (64, 64, 128), (70, 70, 227)), ("gfx942", "f32", (True, False), (96, 64, 32), (141, 70, 95)),
-    ("gfx90a", "f64", (True, False), (96, 64, 16), (141, 70, 95)), ("gfx950", "bf16", (False, False), (64, 96, 128), (70, 97, 353)),
-    ("gfx908", "i8", (False, True), (64, 64, 256), (33, 47, 461)),
+    left_out("gfx942", "f16", (False, True), (64, 64, 128), (70, 70, 227)),
+    ("gfx942", "f32", (True, False), (96, 64, 32), (141, 70, 95)),
+    left_out("gfx90a", "f64", (True, False), (96, 64, 16), (141, 70, 95)),
+    ("gfx950", "bf16", (False, False), (64, 96, 128), (70, 97, 353)), ("gfx908", "i8", (False, True), (64, 64, 256), (33, 47, 461)),
 ]  # fmt: skip
 
 
@@ -192,10 +192,10 @@ def test_split_k_is_deterministic():
 
 
 @pytest.mark.parametrize(("target", "name", "sizes", "trans"), [
-    pytest.param("gfx908", "f32", (2050, 1930, 37), (False, False), marks=pytest.mark.exhaustive),
+    left_out("gfx908", "f32", (2050, 1930, 37), (False, False)),
     ("gfx942", "f16", (1030, 2060, 70), (False, True)),
-    pytest.param("gfx950", "fp8", (1030, 2060, 70), (True, False), marks=pytest.mark.exhaustive),
-    pytest.param("gfx90a", "f64", (1030, 2060, 70), (True, True), marks=pytest.mark.exhaustive),
+    left_out("gfx950", "fp8", (1030, 2060, 70), (True, False)),
+    left_out("gfx90a", "f64", (1030, 2060, 70), (True, True)),
 ])  # fmt: skip
 def test_large_tiles_with_edges(target, name, sizes, trans):
     """Shapes whose plan has 128x128 and 128x64 tiles with two stages."""
@@ -205,8 +205,10 @@ def test_large_tiles_with_edges(target, name, sizes, trans):
 
 
 @pytest.mark.parametrize(("target", "name", "trans", "tile"), [
-    ("gfx950", "bf16", (False, True), (256, 256, 64)), ("gfx950", "fp8", (True, True), (256, 224, 128)),
-    ("gfx942", "f16", (False, False), (224, 256, 32)), ("gfx908", "f32", (False, True), (192, 64, 32)),
+    left_out("gfx950", "bf16", (False, True), (256, 256, 64)),
+    ("gfx950", "fp8", (True, True), (256, 224, 128)),
+    left_out("gfx942", "f16", (False, False), (224, 256, 32)),
+    ("gfx908", "f32", (False, True), (192, 64, 32)),
     ("gfx90a", "f64", (True, False), (96, 96, 16)),
 ])  # fmt: skip
 def test_many_k_tiles_of_large_tiles(target, name, trans, tile):
@@ -221,7 +223,8 @@ def test_many_k_tiles_of_large_tiles(target, name, trans, tile):
 
 
 @pytest.mark.parametrize(("target", "name", "trans", "tile", "rows_of_a_load"), [
-    ("gfx942", "bf16", (True, False), (96, 256, 32), (4, 8)), ("gfx950", "f16", (True, False), (192, 128, 64), (4, 8)),
+    ("gfx942", "bf16", (True, False), (96, 256, 32), (4, 8)),
+    left_out("gfx950", "f16", (True, False), (192, 128, 64), (4, 8)),
     ("gfx90a", "i8", (True, True), (96, 64, 64), (4, 0)), ("gfx942", "xf32", (True, False), (96, 64, 32), (1, 2)),
 ])  # fmt: skip
 @pytest.mark.parametrize("cut", [0, 3])
@@ -238,7 +241,8 @@ def test_wide_loads_of_contiguous_rows(target, name, trans, tile, rows_of_a_load
 
 
 @pytest.mark.parametrize(("target", "name", "trans", "spans"), [
-    ("gfx950", "f16", (False, True), 16), ("gfx942", "f32", (False, False), 8), ("gfx942", "fp8", (True, True), 4),
+    ("gfx950", "f16", (False, True), 16), left_out("gfx942", "f32", (False, False), 8),
+    left_out("gfx942", "fp8", (True, True), 4),
     ("gfx90a", "bf16", (True, False), 4),
 ])  # fmt: skip
 def test_few_rows_by_deep_steps_of_k(target, name, trans, spans):
@@ -277,8 +281,10 @@ def special(a, b, c):
 
 
 @pytest.mark.parametrize(("target", "name", "size"), [
-    ("gfx908", "f32", 96), ("gfx950", "f64", 96),  # lines that odd blocks read with their own address
-    ("gfx908", "i8", 32), ("gfx942", "bf8", 96),  # bytes transposed to an odd number of atoms
+    ("gfx908", "f32", 96),  # lines that odd blocks read with their own address
+    left_out("gfx950", "f64", 96),
+    ("gfx908", "i8", 32),  # bytes transposed to an odd number of atoms
+    left_out("gfx942", "bf8", 96),
 ])  # fmt: skip
 def test_odd_tiles_run_without_bank_conflicts(target, name, size):
     """Conflicts are counted for every LDS access of the launch."""
@@ -442,8 +448,11 @@ def objdump():
     return next((path for n in found if (path := shutil.which(f"llvm-objdump-{n}"))), None)
 
 
-@pytest.mark.parametrize("trans", TRANSPOSES)
-@pytest.mark.parametrize("target", TARGETS)
+# Two ways to lie for each target, as older versions do not know the newer targets.
+@pytest.mark.parametrize(("target", "trans"), [
+    pytest.param(target, trans, marks=pytest.mark.exhaustive if (i + j) % 2 else ())
+    for i, target in enumerate(TARGETS) for j, trans in enumerate(TRANSPOSES)
+])  # fmt: skip
 def test_our_disassembly_is_llvms(target, trans, tmp_path):
     if objdump() is None:
         pytest.skip("no llvm-objdump-N on PATH")

@@ -64,12 +64,14 @@ def left_out(*values: Any) -> Any:
 
 
 def one_in(step: int, rows: Sequence[Any]) -> list[Any]:
-    """Rows of a sweep through a table that one code handles: the default run takes each `step`th.
+    """Rows of a sweep through a table that one code handles: the default run takes each `step`th. A tuple is a row of arguments.
 
     >>> [getattr(row, "id", row) for row in one_in(2, ["a", "b", "c"])]
     ['a', None, 'c']
     """
-    return [left_out(row) if number % step else row for number, row in enumerate(rows)]
+    return [
+        row if number % step == 0 else left_out(*row) if type(row) is tuple else left_out(row) for number, row in enumerate(rows)
+    ]
 
 
 def mark_rest(items: Iterable[pytest.Item]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,13 @@ PICTURES = {
 }
 
 
-def drawn(made: Any) -> Iterator[tuple[str, bytes]]:
+def drawn(made: Any, names: Collection[str] = tuple(PICTURES)) -> Iterator[tuple[str, bytes]]:
     """Yields each picture's name and its PNG, drawn by a browser."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         files: dict[str, Path] = {}
         _run(f"museum {EXHIBIT} --save .")
-        for name, (command, fragment, dark, height) in PICTURES.items():
+        for name in names:
+            command, fragment, dark, height = PICTURES[name]
             file = files.setdefault(command, Path(folder) / f"{len(files)}.html")
             if not file.exists():
                 _run(f"{command} --html {file}")

@@ -20,7 +20,7 @@ from simgpu.tools.page.page import FORMAT, MOST_BYTES, Page, read_document
 from simgpu.tools.page.side_by_side import pairs
 from simgpu.tools.shared.errors import UsageError
 from tests.support.browser import Opened, needs_browser
-from tests.support.exhaustive import examples
+from tests.support.exhaustive import examples, one_in
 from tests.support.kernels import loaded_kernel
 
 RUN = "run softmax --rows 20 -n 300 --target mi300x"
@@ -119,7 +119,7 @@ KERNELS = {
 
 
 @needs_browser
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", one_in(2, list(KERNELS)))
 def test_a_page_of_each_operator(name: str, tmp_path: Path, opened: Opened) -> None:
     file = tmp_path / "page.html"
     assert main([*KERNELS[name].split(), "--html", str(file)]) == 0

@@ -16,7 +16,8 @@ from simgpu.tools.cli import main
 from simgpu.tools.page.fragments import instruction
 from simgpu.tools.page.page import MOST_BYTES, SCRIPTS, Page, read_document
 from simgpu.tools.shared.errors import UsageError
-from tests.support.browser import Opened, needs_browser, window
+from tests.support.browser import Opened, needs_browser
+from tests.support.exhaustive import left_out
 from tests.support.places import ROOT
 
 PAGES = ("gemm", "broken", "layout", "chain", "time", "trace", "report", "tight")
@@ -143,7 +144,10 @@ def test_wide_numbers_are_numpys(gemm: Path, opened: Opened) -> None:
 
 
 @needs_browser
-@pytest.mark.parametrize("mnemonic", ["v_mfma_f32_16x16x16_f16", "v_mfma_f32_4x4x4_16b_f16", "v_mfma_f64_16x16x4_f64"])
+@pytest.mark.parametrize("mnemonic", [
+    "v_mfma_f32_4x4x4_16b_f16", left_out("v_mfma_f32_16x16x16_f16"),
+    left_out("v_mfma_f64_16x16x4_f64"),
+])  # fmt: skip
 def test_a_pasted_layout_is_compared_element_by_element(mnemonic: str, opened: Opened, tmp_path: Path) -> None:
     row = find(mnemonic, "gfx942")
     document = instruction(row, {})
@@ -195,25 +199,13 @@ PRODUCTS = """() => {
 
 
 @needs_browser
-@pytest.mark.parametrize("width", [1280, 2560])
-@pytest.mark.parametrize("dark", [False, True])
-def test_nothing_reaches_over_the_window(width: int, dark: bool, gemm: Path, chromium: Any) -> None:
-    with window(chromium, width, 900, dark) as opened:
-        opened.open(gemm)
-        for tab in range(1, 1 + len(opened.page.query_selector_all("[role=tab]"))):
-            opened.page.keyboard.press(str(tab))
-            assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-@needs_browser
 def test_it_prints(gemm: Path, opened: Opened) -> None:
     """All instructions are on the paper, not only the visible ones."""
     opened.open(gemm)
     opened.page.emulate_media(media="print")
     opened.run("() => dispatchEvent(new Event('beforeprint'))")
     count = len(read_document(str(gemm))["kernels"][0]["code"]["columns"]["text"])
-    assert len(opened.page.query_selector_all("[role=option]")) == count
-    assert opened.page.pdf().startswith(b"%PDF")
+    assert opened.page.locator("[role=option]").count() == count
 
 
 # -- without a browser -----------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.browser import needs_browser, window
+from tests.support.exhaustive import left_out
 
-WIDTHS = (390, 1280, 2560)
 CUT = """() => [...document.querySelectorAll("main .row .text")]
   .filter((text) => text.scrollWidth > text.clientWidth + 1 || text.offsetWidth < text.firstChild?.offsetWidth).length"""
 # For each list of code: whether its last column can be scrolled into sight.
@@ -22,9 +22,11 @@ REACHED = """() => [...document.querySelectorAll("main .list")].every((list) => 
 
 
 @needs_browser
-@pytest.mark.parametrize("width", WIDTHS)
-def test_no_page_scrolls_sideways_and_no_code_is_cut(chromium: Any, gemm: Path, broken: Path, width: int) -> None:
-    with window(chromium, width) as opened:
+@pytest.mark.parametrize("width, dark", [(390, False), (1280, True), left_out(2560, False)])
+def test_no_page_scrolls_sideways_and_findings_are_read_without_a_click(
+    chromium: Any, gemm: Path, broken: Path, width: int, dark: bool
+) -> None:
+    with window(chromium, width, dark=dark) as opened:
         for file in (gemm, broken):
             opened.open(file)
             for tab in range(1, 1 + len(opened.page.query_selector_all("[role=tab]"))):
@@ -32,12 +34,6 @@ def test_no_page_scrolls_sideways_and_no_code_is_cut(chromium: Any, gemm: Path, 
                 assert opened.run("() => document.documentElement.scrollWidth") <= width, (file.name, tab)
                 assert opened.run(CUT) == 0 and opened.run(REACHED), (file.name, tab)
         assert opened.errors == []
-
-
-@needs_browser
-@pytest.mark.parametrize("width", WIDTHS)
-def test_findings_are_read_without_a_click(chromium: Any, broken: Path, width: int) -> None:
-    with window(chromium, width) as opened:
         page = opened.open(broken).page
         found = page.locator(".findings pre.finding")
         assert found.count() == 1 and found.is_visible() and "s_waitcnt lgkmcnt(0) is needed" in found.inner_text()

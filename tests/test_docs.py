@@ -49,13 +49,18 @@ def options_of(verb: str) -> set[str]:
     return set(parser.options()) | (options_of("exec") | options_of("run") if passes_on else set())
 
 
+@pytest.fixture(scope="module")
+def hip_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hip_server.build(tmp_path_factory.mktemp("hip"))
+
+
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.name)
-def test_commands_print_what_the_page_says(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_commands_print_what_the_page_says(path: Path, hip_library: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Runs all commands in the page's order, since later ones use files that earlier ones wrote."""
     page = path.read_text()
     if "simgpu triton" in page and importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed: pip install '.[triton]'")
-    with GPU(hip_server.build(tmp_path_factory.mktemp("hip"))) as gpu:
+    with GPU(hip_library) as gpu:
         environment = {**gpu.environment, **transcripts.VARIABLES.get(path.name, {})}
         printed = transcripts.rerun(page, tmp_path_factory.mktemp("work"), environment)
     for wanted, got in zip(transcripts.comparable(page), transcripts.comparable(printed), strict=True):

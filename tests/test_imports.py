@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pytest
 
@@ -151,27 +151,37 @@ def module_of(name: str) -> str:
     return name if name in modules() else name.rpartition(".")[0]
 
 
+class Parsed(NamedTuple):
+    """What laws ask of a file. Its tree of syntax is not kept: all of them take hundreds of megabytes."""
+
+    imports: frozenset[str]  # full names, at any depth: for ours the defining module, for others the name in the import
+    functions: tuple[tuple[str, int, int], ...]  # name, lines, arguments
+
+
 @cache
-def imported_by(path: Path) -> frozenset[str]:
-    return frozenset(imported(path.read_text()))
+def parsed(path: Path) -> Parsed:
+    return read(path.read_text())
 
 
-def imported(source: str) -> set[str]:
-    """Returns full names that a module imports, at any depth: for ours the defining module, for others the name in the import."""
+def read(source: str) -> Parsed:
     names: set[str] = set()
+    functions = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level and node.module, "imports are absolute"
             names |= {module_of(f"{node.module}.{alias.name}") for alias in node.names}
-    return names
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            functions.append((node.name, (node.end_lineno or node.lineno) - node.lineno + 1, len(arguments)))
+    return Parsed(frozenset(names), tuple(functions))
 
 
 @cache
 def arrows() -> frozenset[tuple[Path, Path]]:
     """Returns (importer, imported) of every import between two of our files; a name from an __init__.py counts for its file."""
-    found = {(path, modules()[name]) for path in modules().values() for name in imported_by(path) if name in modules()}
+    found = {(path, modules()[name]) for path in modules().values() for name in parsed(path).imports if name in modules()}
     return frozenset((a, b) for a, b in found if "__init__.py" not in (a.name, b.name))
 
 
@@ -198,9 +208,9 @@ def shown(pairs: Iterable[tuple[Path, Path]]) -> list[str]:
 
 def test_the_reader_sees_every_kind_of_import() -> None:
     source = "import a.b, c\nfrom d.e import f\ndef g():\n    from simgpu import asm, Device\n    import simgpu.tools.cli\n"
-    assert imported(source) == {"a.b", "c", "d.e", "simgpu.asm", "simgpu.device", "simgpu.tools.cli"}
+    assert read(source).imports == {"a.b", "c", "d.e", "simgpu.asm", "simgpu.device", "simgpu.tools.cli"}
     with pytest.raises(AssertionError, match="absolute"):
-        imported("from . import h\n")
+        read("from . import h\n")
 
 
 def test_folders() -> None:
@@ -263,7 +273,7 @@ def test_nothing_undeclared_is_imported(top: str) -> None:
     extras = project["optional-dependencies"]
     declared = {text.partition(">=")[0] for text in (*project["dependencies"], *extras["hip"], *extras["triton"], *extras["test"])}
     files = [path for path in modules().values() if top_of(path) == top]
-    names = {name.partition(".")[0] for path in files for name in imported_by(path)}
+    names = {name.partition(".")[0] for path in files for name in parsed(path).imports}
     outside = names - {"simgpu"} - set(sys.stdlib_module_names)
     # PyTorch comes with the test suites that use it: tools.torch.on_host is loaded only if it is installed.
     assert {DISTRIBUTION.get(name, name) for name in outside} <= declared | {"torch"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shutil
 from pathlib import Path
@@ -13,7 +12,7 @@ import simgpu
 import simgpu.hardware
 from simgpu.machine.jit import source_digest, sources
 from tests.support.places import ROOT
-from tests.test_imports import MAY_IMPORT
+from tests.test_imports import MAY_IMPORT, parsed
 
 ROOMS = sorted({path.parent.relative_to(ROOT) for top in MAY_IMPORT for path in (ROOT / top).rglob("*.py")})
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_ARGUMENTS = 500, 60, 12
@@ -92,11 +91,9 @@ def test_a_function_can_be_taken_in_at_a_glance() -> None:
     for top in MAY_IMPORT:
         for path in (ROOT / top).rglob("*.py"):
             name = path.relative_to(ROOT).as_posix()
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-                    if node.end_lineno - node.lineno >= MOST_OF_A_FUNCTION:  # type: ignore[operator]
-                        long.append(f"{name}: {node.name}")
-                    if len(arguments) > MOST_ARGUMENTS and name not in GIVEN:
-                        wide.append(f"{name}: {node.name}")
+            for function, lines, arguments in parsed(path).functions:
+                if lines > MOST_OF_A_FUNCTION:
+                    long.append(f"{name}: {function}")
+                if arguments > MOST_ARGUMENTS and name not in GIVEN:
+                    wide.append(f"{name}: {function}")
     assert (long, wide) == ([], [])

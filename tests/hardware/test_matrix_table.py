@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.places import ROOT
+from tests.support.places import ROOT, copied
 
 # gfx942 has none with k = 64, and its opcode 83 is free.
 ROW = '    ("mfma", "f32", 16, 16, 64, 1, "f16", "f16", 83, (0, 0, 4, 0)),\n'
@@ -39,7 +38,7 @@ assert (raw.view(np.float32)[0] == a.astype(np.float64) @ b + c).all()
 
 
 def test_one_row_is_an_instruction(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "simgpu", tmp_path / "simgpu", ignore=shutil.ignore_patterns("__pycache__"))  # links become folders
+    copied(ROOT / "simgpu", tmp_path / "simgpu")  # links become folders
     table = tmp_path / "simgpu" / "hardware" / "matrix_table.py"
     head, start, rows = table.read_text().partition("_ROWS: tuple[_Row, ...] = (\n")
     table.write_text(head + start + ROW + rows)

@@ -22,7 +22,12 @@ FORKS.set_forkserver_preload(["pytest", "simgpu.tools.cli", "simgpu.tools.verbs.
 
 def hip(*words: object) -> subprocess.CompletedProcess[str]:
     """Runs `simgpu hip WORDS` to its end."""
-    return forked(_command, ["hip", *map(str, words)], Path.cwd(), {**os.environ, "PYTHONPATH": str(ROOT)})
+    return simgpu(["hip", *map(str, words)], Path.cwd(), {**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def simgpu(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs `simgpu WORDS` to its end."""
+    return forked(_command, list(words), folder, environment)
 
 
 def python(text: str, folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from simgpu.tools.cli import main as main_of_simgpu
+from tests.support import forks
 from tests.support.hip_server import GPU, build
 from tests.support.places import ROOT
 from tests.tools.test_exec import SCALE, code_object
@@ -96,8 +97,7 @@ def _inside(words: list[str], folder: Path, environment: dict[str, str]) -> tupl
 
 
 def _outside(words: list[str], folder: Path, environment: dict[str, str]) -> tuple[str, str]:
-    command = [sys.executable, "-P", "-m", "simgpu.tools.cli", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**environment, "PYTHONPATH": str(ROOT)})
+    done = forks.simgpu(words, folder, {**environment, "PYTHONPATH": str(ROOT)})
     return done.stdout, done.stderr
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from simgpu.asm.builder.toolchain import assemble
 from simgpu.tools.matrix.kernel import NAME, kernel
-from tests.support.places import ROOT
+from tests.support.places import ROOT, copied
 
 FINDINGS = f"""
 import sys
@@ -26,7 +25,7 @@ print([(finding.kind, finding.text, finding.message) for finding in run.findings
 def test_another_layout_is_another_compilation(tmp_path: Path) -> None:
     """A copy of the package reports the same of a register before and after the wave's state got longer
     (`layout.STREAM_COUNT`)."""
-    shutil.copytree(ROOT / "simgpu", tmp_path / "simgpu", ignore=shutil.ignore_patterns("__pycache__"))  # links become folders
+    copied(ROOT / "simgpu", tmp_path / "simgpu")  # links become folders
     code = tmp_path / "code.o"
     store = "global_store_dword v0, v9, s[6:7]"
     lines = ["s_mov_b64 exec, 0xffff", "v_mov_b32 v9, v0", "s_mov_b64 exec, -1", store]  # a part of v9 is defined

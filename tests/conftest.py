@@ -47,4 +47,4 @@ def pytest_collection_finish() -> None:
     """Takes what was imported and collected out of garbage collection: a full one would walk it again, for 0.3 s."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(2_000, 10, 10)
+    gc.set_threshold(20_000, 10, 100)

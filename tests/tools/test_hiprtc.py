@@ -13,6 +13,7 @@ from simgpu.hip.options import HipSource
 from simgpu.tools.shared import hiprtc
 from simgpu.tools.shared.hiprtc import compile_source, device_library
 from tests.support.device_library import VERSIONS
+from tests.support.exhaustive import one_in
 
 # Limits in units in the last place of float: OpenCL C 3.0, table "ULP values for single precision built-in math functions". Those
 # of double are the same, and ROCm's device library keeps them, too (doc/OCML.md).
@@ -102,7 +103,7 @@ def test_fast_math_reaches_the_library() -> None:
 
 
 @needs_library
-@pytest.mark.parametrize("target", VERSIONS)
+@pytest.mark.parametrize("target", one_in(3, list(VERSIONS)))
 def test_a_kernel_prints_and_asserts(target: str) -> None:
     source = """extern "C" __global__ void k(int limit) {
         if (threadIdx.x % 32 == 0) printf("thread %d: %s %.2f\\n", threadIdx.x, "has", threadIdx.x / 4.0);

@@ -95,7 +95,6 @@ def test_the_model_agrees_with_published_verdicts(number: int) -> None:
 # -- compiled tests -----------------------------------------------------------------------------------
 
 
-@pytest.mark.covering(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)

@@ -11,6 +11,7 @@ import pytest
 from simgpu.tools.torch import suites
 from simgpu.tools.torch.results import ResultWriter, read
 from tests.support import forks, transcripts
+from tests.support.exhaustive import left_out
 from tests.support.places import ROOT
 
 SUITE = '''
@@ -160,7 +161,7 @@ def test_a_target_of_several_gpus(tmp_path: Path) -> None:
     assert "give the number of GPUs" in suite(tmp_path, "--simgpu", "mi300x:none").stderr
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
+@pytest.mark.parametrize("workers", ["0", left_out("1")])
 def test_unittest_classes_and_tests_that_launched_nothing(tmp_path: Path, workers: str) -> None:
     pytest.importorskip("triton", reason="Triton is an optional extra")
     options = "-p", "xdist", "-n", workers, "-k", "not past"

@@ -19,6 +19,7 @@ from simgpu.tools.cost.names import OPS
 from simgpu.tools.cost.problems import GEMMS, draw_problems, listed_problems, shapes
 from simgpu.tools.cost.ranking import Ranking, rank, summarise
 from simgpu.tools.cost.space import ROOTS, space
+from tests.support.exhaustive import left_out
 from tests.support.places import ROOT
 
 # Named tiles need not have sides without an edge that is loaded by elements: 1.35 for 8018x123x132 in f64, the worst.
@@ -37,7 +38,7 @@ def ranked(op: str, target: str, dtype: str, seed: int | None, step: int = 1) ->
     return [rank(op, problem, hardware.target(target), kind) for kind, problem in problems[::step]]
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.exhaustive), 5], ids=["all", "a fifth"])
+@pytest.mark.parametrize("step", [left_out(1), 10], ids=["all", "a tenth"])
 @pytest.mark.parametrize("listed_ones", [True, False], ids=["listed", "drawn"])
 @pytest.mark.parametrize(("op", "target", "dtype"), [*(("gemm", *row) for row in ROWS), *OTHERS])
 def test_regret(op: str, target: str, dtype: str, listed_ones: bool, step: int) -> None:
@@ -53,7 +54,7 @@ def test_regret(op: str, target: str, dtype: str, listed_ones: bool, step: int) 
 def test_a_worse_formula_would_fail() -> None:
     """Published tiles miss the bounds by far, and so do this project's former two blocks a CU: the bounds discriminate."""
     d, regrets, halved = hardware.target("mi300x"), [], []
-    for _, shape in list(shapes())[::4]:
+    for _, shape in list(shapes())[::8]:
         p = GemmProblem(*shape, "f16")
         plan, best = plan_gemm(p, d), rank("gemm", p, d).least
         published = plan_gemm(p, d, "published")
@@ -94,7 +95,7 @@ def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Closed-form softmax tiles" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("op", [pytest.param("gemm", marks=pytest.mark.exhaustive), "attention", "softmax"])
+@pytest.mark.parametrize("op", [left_out("gemm"), "attention", "softmax"])
 def test_the_page_says_what_is_computed(op: str) -> None:
     page = (ROOT / "docs" / "reference" / "regret-tables.md").read_text()
     figures = [f"{value:.3f}" for seed in (None, SEEDS[op]) for value in summarise("all", ranked(op, "mi300x", "f16", seed))[2:4]]

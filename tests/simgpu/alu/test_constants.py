@@ -16,6 +16,7 @@ from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Plan
 from tests.support.clang import assemble
 from tests.support.constant_operands import constant_operands
+from tests.support.exhaustive import one_in
 from tests.support.one_instruction import Wave
 
 # Inline floats, and their bits as f16, bf16, f32 and f64, by IEEE 754 (ml_dtypes for bf16); 1/(2 pi) from LLVM.
@@ -71,8 +72,7 @@ def source_type(inst: Instruction, name: str) -> Any:
     return operand_types(inst.spec).sources[int(name[3:])] if inst.spec.kind != "matrix" else None
 
 
-@pytest.mark.covering(1)
-@pytest.mark.parametrize("code", [*VALUES, 248])
+@pytest.mark.parametrize("code", one_in(3, [*VALUES, 248]))
 @pytest.mark.parametrize("target", TARGETS)
 def test_inline_floats_are_the_bits_that_llvm_takes_them_for(target: str, code: int) -> None:
     """LLVM's assembler replaces a number by an inline constant if both have the same bits."""

@@ -10,6 +10,7 @@ import pytest
 import simgpu
 from simgpu.debugger.flow.nodes import leaves
 from simgpu.debugger.flow.why import Why
+from tests.support.exhaustive import one_in
 from tests.support.kernels import loaded_kernel
 
 # Registers of A, B, the third operand (index or A's scale), the fourth (B's scale) and C, lane after lane in buffers.
@@ -47,7 +48,7 @@ def operands(kind: str, counts: tuple[int, ...]) -> list[np.ndarray]:
     return [values(counts[0]), values(counts[1]), third, fourth, np.zeros((64, counts[4]), np.uint32)]
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", one_in(2, list(KINDS)))
 def test_why_is_what_bit_flips_say(name: str) -> None:
     target, counts, instruction, kind = KINDS[name]
     lines = ["s_load_dwordx8 s[4:11], s[0:1], 0x0", "s_load_dwordx4 s[12:15], s[0:1], 0x20", "s_waitcnt lgkmcnt(0)"]

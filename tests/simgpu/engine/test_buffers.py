@@ -15,6 +15,7 @@ import simgpu
 from simgpu.debugger.snapshot import trace
 from simgpu.engine.workers.worker import Worker
 from simgpu.hardware.errors import LaunchError
+from tests.support.exhaustive import left_out
 from tests.support.kernels import loaded_kernel
 
 STORE = """
@@ -87,7 +88,7 @@ ROUND = 200
 ROUNDS = 20
 
 
-@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("check", [left_out(False), True])
 def test_launches_and_freed_buffers_leave_no_memory_behind(check):
     gpu = simgpu.Device("gfx90a", check=check, threads=1)
     kernel = loaded_kernel(gpu, STORE, "buffer")

@@ -11,6 +11,7 @@ import pytest
 
 import simgpu
 from simgpu.hardware import mfma
+from tests.support.exhaustive import one_in
 from tests.support.places import SHARED
 
 CORPUS = SHARED / "corpus"
@@ -111,7 +112,7 @@ def test_corpus_kernel(case: dict[str, Any]) -> None:
     compare(case, *run_case(case))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@pytest.mark.parametrize("case", one_in(3, CASES), ids=lambda case: case["name"])
 def test_corpus_kernel_checked(case: dict[str, Any]) -> None:
     """Compilers wait enough: nothing is found, except their errors that docs/reference/findings.md lists."""
     run, outputs = run_case(case, check=True)

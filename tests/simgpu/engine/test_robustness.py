@@ -13,6 +13,7 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import DecodeError, LaunchError, SimError, UnsupportedInstruction
 from simgpu.hardware.isa import decode, text
 from simgpu.tools.robustness import fuzz, fuzz_cases
+from tests.support.exhaustive import examples
 from tests.support.kernels import KernelText, assemble
 
 SEED = 20
@@ -33,7 +34,7 @@ def patience(monkeypatch):
     monkeypatch.setattr(fuzz, "READING_SECONDS", 300)
 
 
-@pytest.mark.parametrize(("kind", "count"), [("objects", 60), ("streams", 15), ("host_calls", 300)])
+@pytest.mark.parametrize(("kind", "count"), [("objects", examples(120)), ("streams", examples(30)), ("host_calls", examples(600))])
 def test_fuzz_in_small(toolchain, patience, kind, count):
     cases = (fuzz.FuzzCase(kind, SEED, number) for number in range(count))
     found = {case: outcome for case, outcome, _ in fuzz.run_all(iter(cases), 1, [])}

@@ -8,6 +8,7 @@ import pytest
 
 import simgpu
 from simgpu.tools.robustness.corpus import cases
+from tests.support.exhaustive import one_in
 from tests.support.places import SHARED
 
 CORPUS = SHARED / "corpus"
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.corpus, pytest.mark.skipif(not CASES, reason="../share
 AGAIN = "ran in the caller's process: it reads data that an earlier one wrote"
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", one_in(3, CASES), ids=lambda case: case.name)
 def test_slices_give_the_bytes_of_one_thread(case):
     gpu = simgpu.Device(case.target, threads=1)
     kernel = gpu.load(case.code)[case.entry]

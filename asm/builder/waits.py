@@ -85,24 +85,26 @@ class Flight:
 
     def join(self, other: Flight) -> bool:
         """Adds the operations in flight on another path. Returns True if that changed anything."""
-        before = (dict(self.vm), dict(self.ds), len(self.smem), self.last_ds)
+        changed = not other.smem <= self.smem
         for mine, theirs in ((self.vm, other.vm), (self.ds, other.ds)):
             for reg, age in theirs.items():
-                mine[reg] = min(age, mine.get(reg, age))
+                if reg not in mine or age < mine[reg]:
+                    mine[reg], changed = age, True
         self.smem |= other.smem
-        if other.last_ds >= 0:
-            self.last_ds = other.last_ds if self.last_ds < 0 else min(self.last_ds, other.last_ds)
-        return before != (self.vm, self.ds, len(self.smem), self.last_ds)
+        if other.last_ds >= 0 and not 0 <= self.last_ds <= other.last_ds:
+            self.last_ds, changed = other.last_ds, True
+        return changed
 
     def needs(self, effect: Effect) -> tuple[int | None, int | None]:
         """Returns vmcnt and lgkmcnt to wait for before an instruction. None: no wait."""
         touched = effect.registers
-        vm = min((self.vm[reg] for reg in touched if reg in self.vm), default=None)
-        ds = min((self.ds[reg] for reg in touched if reg in self.ds), default=None)
+        vm, ds = _youngest(self.vm, touched), _youngest(self.ds, touched)
         if effect.control is ControlKind.BARRIER and self.last_ds >= 0:
             ds = self.last_ds  # other waves may read or overwrite LDS after the barrier
         if not self.smem.isdisjoint(touched) or (ds is not None and self.smem):
             ds = 0
+        if vm is None and ds is None:
+            return None, None
         return (
             None if vm is None else min(vm, LIMITS["vmcnt"] - 1),
             None if ds is None else min(ds, LIMITS["lgkmcnt"] - 1),
@@ -131,19 +133,28 @@ class Flight:
                 self.smem |= effect.pending
 
 
+def _youngest(ages: Mapping[Register, int], touched: frozenset[Register]) -> int | None:
+    """Returns the smallest age of these registers' loads; None if none is in flight, which is the rule."""
+    return None if ages.keys().isdisjoint(touched) else min(ages[reg] for reg in touched if reg in ages)
+
+
 def _insert_waits(items: Sequence[Item]) -> list[Item]:
     blocks = blocks_of(items)
     lines = [[(at, _effect(item)) for at in nodes if isinstance(item := items[at], Instr)] for nodes in blocks.nodes]
     entering = [Flight() for _ in lines]
     visited = [False] * len(lines)
-    work = blocks.entries[:1]
+    work, waiting = blocks.entries[:1], set(blocks.entries[:1])
     while work:
         index = work.pop()
+        if index not in waiting:  # has been walked since this entry was made
+            continue
+        waiting.remove(index)
         visited[index] = True
         leaving = _transfer(lines[index], entering[index].copy(), None)
         for successor in blocks.following[index]:
             if entering[successor].join(leaving) or not visited[successor]:
                 work.append(successor)
+                waiting.add(successor)
     before: dict[int, list[Instr]] = {}
     for line, flight in zip(lines, entering, strict=True):
         _transfer(line, flight, before)
@@ -215,9 +226,10 @@ class _Nops:
         self.behind: dict[int, Window] = {}  # window at the end of each block at its last walk
 
     def issue_of(self, effect: Effect) -> IssuedInstruction:
-        if effect not in self.issued:
-            self.issued[effect] = IssuedInstruction(effect, reach(effect.access, self.target))
-        return self.issued[effect]
+        issued = self.issued.get(effect)
+        if issued is None:
+            issued = self.issued[effect] = IssuedInstruction(effect, reach(effect.access, self.target))
+        return issued
 
     def walk(self, block: int, window: Window) -> Window:
         """Raises a block's wait states to what the window before it requires. Returns the window after the block.

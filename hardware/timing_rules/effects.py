@@ -84,7 +84,7 @@ def effect_of(inst: Instruction) -> Effect:
 
 
 def _operand_registers(inst: Instruction, *names: str) -> frozenset[Register]:
-    return NONE.union(*(registers_of(inst.args.get(name)) for name in names))
+    return NONE.union(*[registers_of(inst.args.get(name)) for name in names])
 
 
 def _matrix(inst: Instruction) -> Effect:

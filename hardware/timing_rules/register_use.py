@@ -55,7 +55,7 @@ class RegisterUse:
 
     @functools.cached_property
     def _all_read(self) -> frozenset[Register]:
-        return frozenset().union(*(regs for _, regs in self.reads))
+        return frozenset().union(*[regs for _, regs in self.reads])
 
 
 def register_use(

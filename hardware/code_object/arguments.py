@@ -94,8 +94,12 @@ class Geometry:
 
 def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
     """Returns three extents: the one to three given, then ones. Raises LaunchError for any other value."""
-    if type(extents) is int and extents > 0:  # the common case
+    if type(extents) is int and extents > 0:  # the common cases
         return extents, 1, 1
+    if type(extents) is tuple and len(extents) == 3:
+        x, y, z = extents
+        if type(x) is type(y) is type(z) is int and x > 0 and y > 0 and z > 0:
+            return x, y, z
     values: tuple[object, ...] = (extents,)
     if isinstance(extents, (Sequence, np.ndarray)) and not isinstance(extents, str):
         values = tuple(extents)
@@ -155,22 +159,34 @@ def pack(kernel: KernelInfo, args: Sequence[object], geometry: Geometry) -> byte
     An entry is an int, a float, a numpy scalar, bytes of exactly the argument's size, or an object with `.address` (a
     buffer) for a pointer. Raises LaunchError with the argument's name.
     """
+    return fill(kernel, args, hidden_segment(kernel, geometry))
+
+
+def hidden_segment(kernel: KernelInfo, geometry: Geometry) -> bytes:
+    """Returns the kernarg segment with hidden arguments only, for `fill`. Raises LaunchError for a geometry that the kernel does
+    not allow."""
     check_geometry(kernel, geometry)
+    segment = bytearray(kernel.kernarg_size)
+    for argument in kernel.arguments:
+        if argument.hidden:
+            value = hidden_value(kernel, argument.value_kind, geometry) % (1 << 8 * argument.size)
+            segment[argument.offset : argument.offset + argument.size] = value.to_bytes(argument.size, "little")
+    return bytes(segment)
+
+
+def fill(kernel: KernelInfo, args: Sequence[object], hidden: bytes) -> bytes:
+    """Returns the kernarg segment: the one of `hidden_segment` with the explicit arguments of `pack`."""
     explicit = _explicit(kernel, args)
     if len(args) != len(explicit):
         names = ", ".join(f"{a.name} ({a.size} bytes)" for a in kernel.named_arguments) or "none"
         raise LaunchError(f"{kernel.title} takes {len(explicit)} arguments, got {len(args)}: {names}")
-    segment = bytearray(kernel.kernarg_size)
+    segment = bytearray(hidden)
     for index, (argument, value) in enumerate(zip(explicit, args, strict=True)):
         try:
             raw = encode(kernel.title, argument, value)
         except LaunchError:  # repeats with the name from debug information, which is read only for this
             raw = encode(kernel.title, replace(argument, name=kernel.named_arguments[index].name), value)
         segment[argument.offset : argument.offset + argument.size] = raw
-    for argument in kernel.arguments:
-        if argument.hidden:
-            value = hidden_value(kernel, argument.value_kind, geometry) % (1 << 8 * argument.size)
-            segment[argument.offset : argument.offset + argument.size] = value.to_bytes(argument.size, "little")
     return bytes(segment)
 
 
@@ -190,6 +206,8 @@ def _needs_type(argument: Argument, value: object) -> bool:
 
 def encode(kernel: str, argument: Argument, value: object) -> bytes:
     """Returns the bytes of `value` as `argument` takes it. Raises LaunchError with a message for users."""
+    if isinstance(value, bytes) and len(value) == argument.size:  # the common case
+        return value
     where = f"{kernel}: argument {argument.name} ({argument.value_kind}, {argument.size} bytes)"
     if isinstance(value, (bytes, bytearray, memoryview)):
         raw = bytes(value)

@@ -100,6 +100,11 @@ class KernelInfo:
         return tuple(arg for arg in self.arguments if not arg.hidden)
 
     @cached_property
+    def hidden_kinds(self) -> frozenset[str]:
+        """Value kinds of the arguments that the launcher sets."""
+        return frozenset(arg.value_kind for arg in self.arguments if arg.hidden)
+
+    @cached_property
     def typed_arguments(self) -> tuple[Argument, ...]:
         """Explicit arguments; missing types come from debug information, whose first reading may take seconds."""
         explicit = self.explicit_arguments

@@ -61,6 +61,7 @@ class Accounts:
     """Costs of the instructions that a launch may execute, one row per instruction in code order."""
 
     records: np.ndarray  # (rows,)
+    places: np.ndarray  # (3 * rows,): where the records' entries, exits and lanes are in a worker's flattened `counts`
     offsets: np.ndarray  # (rows,): bytes of code from the entry
     counted: np.ndarray  # (rows, columns): an execution's count in each class, each fidelity and mfma_flops
     memory: np.ndarray  # rows of memory instructions
@@ -88,7 +89,8 @@ class Accounts:
             (at, instructions[record].mnemonic, rows[at].fidelity) for at, record in enumerate(records) if rows[at].fidelity.why
         ]
         at, bytes_ = np.array(records, np.int64), np.array(moved, np.int64).reshape(-1, len(MOVED))
-        return cls(at, 4 * (at - entry), counted, np.array(memory, np.int64), bytes_, inexact)
+        places = (at + (programs[0].count + 1) * np.arange(3)[:, None]).reshape(-1)
+        return cls(at, places, 4 * (at - entry), counted, np.array(memory, np.int64), bytes_, inexact)
 
 
 def bytes_moved(inst: Instruction) -> dict[str, int]:

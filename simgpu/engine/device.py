@@ -6,6 +6,7 @@ import copy
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
@@ -22,11 +23,11 @@ from simgpu.engine.node import Node
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run
 from simgpu.engine.suppressions import Suppressions
-from simgpu.engine.workers.initial_state import registers
+from simgpu.engine.workers.initial_state import mode_register, registers
 from simgpu.engine.workers.kept import ReusePool
 from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
-from simgpu.hardware.code_object.arguments import Geometry
+from simgpu.hardware.code_object.arguments import Geometry, hidden_segment
 from simgpu.hardware.code_object.code_object import CodeObject, LoadedKernel, kernel_list, kernel_named
 from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
 from simgpu.hardware.errors import LaunchError, says_it_all
@@ -414,6 +415,19 @@ class Kernel(LoadedKernel):
     def __init__(self, module: Module, info: KernelInfo) -> None:
         self.module = module
         self.info = info
+        self._hidden: tuple[Geometry, bytes] | None = None  # the last result of `hidden_segment`
+
+    @cached_property
+    def mode(self) -> int:
+        """The MODE register that its waves begin with."""
+        return mode_register(self.info.descriptor)
+
+    def hidden_segment(self, geometry: Geometry) -> bytes:
+        """Returns `arguments.hidden_segment` of a launch; most programs launch a kernel many times with one geometry."""
+        known = self._hidden
+        if known is None or known[0] != geometry:
+            known = self._hidden = geometry, hidden_segment(self.info, geometry)
+        return known[1]
 
     def check_buffers(self, args: Sequence[object]) -> None:
         """Raises LaunchError if an argument is a buffer of another device, a freed one, or has an address with no memory."""

@@ -22,11 +22,11 @@ from simgpu.engine.workers import initial_state, scheduler
 from simgpu.engine.workers.borrowed import LaunchLoan
 from simgpu.engine.workers.desk import EXTENTS, Desk, RecordCounts
 from simgpu.engine.workers.global_sync import GlobalSync
-from simgpu.engine.workers.initial_state import LaunchInputs, mode_register
+from simgpu.engine.workers.initial_state import LaunchInputs
 from simgpu.engine.workers.scheduler import SharedState, Slot
 from simgpu.engine.workers.team import Team, TeamCancelled, TimeOver
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
-from simgpu.hardware.code_object.arguments import Geometry, assumptions, pack
+from simgpu.hardware.code_object.arguments import Geometry, assumptions, fill, pack
 from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction, says_it_all
 from simgpu.machine import layout, mode
 from simgpu.machine.host_memory import aligned_room
@@ -111,7 +111,6 @@ class Launch(Dispatch):
         # Checks examine all writes to memory, so launches with checks do not reuse kept memory.
         self.borrowed = LaunchLoan(device.memory, None if device.checks else device.kept)
         self._table: tuple[int, AllocationTable] | None = None
-        descriptor = self.info.descriptor
         self.lds_bytes = self.info.group_segment_size + geometry.dynamic_lds
         limit = self.chip.lds_bytes
         if self.lds_bytes > limit:
@@ -120,7 +119,7 @@ class Launch(Dispatch):
                 f"{self.arch} has {limit} for a workgroup"
             )
         self.lds_room = self.lds_bytes if device.checks else self.chip.lds_allocation(self.lds_bytes)
-        self.kernarg = pack(self.info, args, geometry)
+        self.kernarg = fill(self.info, args, kernel.hidden_segment(geometry))
         self.notes = assumptions(self.info, args)
         self.waves = -(-geometry.block[0] * geometry.block[1] * geometry.block[2] // 64)
         groups = geometry.groups
@@ -151,7 +150,7 @@ class Launch(Dispatch):
         self.programs, self.checks = {}, {}
         self.lock = threading.Lock()
         self.team = Team(self.timeout)
-        self.program = self.program_for(mode_register(descriptor))
+        self.program = self.program_for(kernel.mode)
         self.entry = (self.info.start + kernel.module.bias - self.program.base) // 4
 
     # -- the records of each MODE --------------------------------------------------------------
@@ -207,7 +206,7 @@ class Launch(Dispatch):
 
     def _wants(self, argument: str) -> bool:
         """True if the launch must provide a hidden argument."""
-        return argument not in self.geometry.extra and any(a.value_kind == argument for a in self.info.arguments)
+        return argument in self.info.hidden_kinds and argument not in self.geometry.extra
 
     def _host_calls(self, resident: int) -> HostCalls | None:
         """Returns a worker's buffer for host calls, None if the kernel makes none. resident: its resident workgroups."""
@@ -305,13 +304,13 @@ class Launch(Dispatch):
         if self.seed is not None:
             scheduler.seed_job(job, self.seed)
         slots = (Slot * resident)()
-        return Worker(job, slots, desk.context, desk.programs, counts.all, given, host, [waves.bytes, lds.bytes])
+        return Worker(job, slots, desk, counts.all, given, host, [waves.bytes, lds.bytes])
 
     def clear_counts(self, workers: list[Worker]) -> None:
         """Zeroes the counts after a launch that ended without an error, for the next launch."""
-        records = self.accounts.records
+        places = self.accounts.places
         for worker in workers:
-            worker.counts[:, records] = 0
+            worker.counts.reshape(-1)[places] = 0
 
     # -- running -------------------------------------------------------------------------------
 
@@ -472,7 +471,7 @@ class Launch(Dispatch):
 
     def change_mode(self, worker: Worker, word: int, program: Program) -> None:
         """Makes the current wave use the handlers of its new MODE register."""
-        worker.programs[mode.number(word)] = program.address
+        worker.desk.set_program(mode.number(word), program.address)
         wave = wave_of(worker, *place_of_wave(worker))
         wave.records, wave.status = program.address, Status.RUNNING
 

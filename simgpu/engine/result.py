@@ -97,14 +97,49 @@ class Run:
 
 def execution_counts(launch: Dispatch, workers: list[Worker]) -> np.ndarray:
     """Returns how often each record of `launch.accounts` ran, as int64 (rows,)."""
-    return _tally(launch.accounts, workers)[0]
+    entered, exited, _ = _totals(launch.accounts, workers).reshape(3, -1)
+    return scheduler.executions(entered, exited)
 
 
-def _tally(accounts: Accounts, workers: list[Worker]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `execution_counts`, and the lanes that each record of a memory instruction served."""
-    first, *others = (worker.counts[:, accounts.records] for worker in workers)
-    entered, exited, lanes = sum(others, first)
-    return scheduler.executions(entered, exited), lanes
+def _totals(accounts: Accounts, workers: list[Worker]) -> np.ndarray:
+    """Returns the counts of all workers together at `accounts.places`."""
+    first, *others = (worker.counts.take(accounts.places) for worker in workers)
+    total: np.ndarray = sum(others, first)
+    return total
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """The part of a Run that the workers' counts determine. Launches of one kernel often have equal counts, and share it."""
+
+    accounts: Accounts
+    totals: bytes  # the counts
+    counters: Mapping[str, int]
+    fidelity: Mapping[str, int]
+    profile: Mapping[int, int]
+    lanes: Mapping[int, int]
+    inexact: tuple[Inexact, ...]
+
+    @classmethod
+    def of(cls, accounts: Accounts, totals: np.ndarray) -> _Summary:
+        entered, exited, lanes = totals.reshape(3, -1)
+        times = scheduler.executions(entered, exited)
+        counted = (times @ accounts.counted).tolist()
+        counters = dict(zip(COUNTED, counted, strict=False))
+        fidelity = dict(zip(FIDELITIES, counted[len(CLASSES) : -1], strict=True))
+        counters["mfma_flops"] = counted[-1]
+        counters.update(MOVED_NOTHING)
+        served = {}
+        if len(accounts.memory):
+            ran, lanes = times[accounts.memory], lanes[accounts.memory]
+            counters.update(zip(MOVED, (lanes @ accounts.moved).tolist(), strict=True))
+            (touched,) = ran.nonzero()
+            served = dict(zip(accounts.offsets[accounts.memory[touched]].tolist(), lanes[touched].tolist(), strict=True))
+        counters["instructions"] = int(times.sum())
+        (ran,) = times.nonzero()
+        profile = dict(zip(accounts.offsets[ran].tolist(), times[ran].tolist(), strict=True))
+        inexact = [Inexact(mnemonic, why, int(times[at])) for at, mnemonic, why in accounts.inexact if times[at]]
+        return cls(accounts, totals.tobytes(), counters, fidelity, profile, served, merge_inexact(inexact))
 
 
 def summarise(
@@ -115,29 +150,22 @@ def summarise(
     lost: clocks lost to LDS bank conflicts by record, None if not counted. kernel, call: see `Run`.
     """
     accounts = launch.accounts
-    times, lanes = _tally(accounts, workers)
-    counted = (times @ accounts.counted).tolist()
-    counters = dict(zip(COUNTED, counted, strict=False))
-    fidelity = dict(zip(FIDELITIES, counted[len(CLASSES) : -1], strict=True))
-    counters["mfma_flops"] = counted[-1]
-    counters.update(MOVED_NOTHING)
-    served = {}
-    if len(accounts.memory):
-        ran, lanes = times[accounts.memory], lanes[accounts.memory]
-        counters.update(zip(MOVED, (lanes @ accounts.moved).tolist(), strict=True))
-        (touched,) = ran.nonzero()
-        served = dict(zip(accounts.offsets[accounts.memory[touched]].tolist(), lanes[touched].tolist(), strict=True))
+    totals = _totals(accounts, workers)
+    kept, key = launch.program.kept, ("summary", launch.entry)
+    known: _Summary | None = kept.get(key)
+    if known is None or known.accounts is not accounts or known.totals != totals.tobytes():
+        known = kept[key] = _Summary.of(accounts, totals)
+    counters = dict(known.counters)
+    total = counters.pop("instructions")
     if launch.table.bitmaps is not None:
         counters["unique_read_bytes"], counters["unique_write_bytes"] = launch.table.unique_bytes()
-    total = counters["instructions"] = int(times.sum())
-    (ran,) = times.nonzero()
-    profile = dict(zip(accounts.offsets[ran].tolist(), times[ran].tolist(), strict=True))
+    counters["instructions"] = total
     conflicts: dict[int, int] = {}
     if lost is not None:
         conflicts = {4 * (index - launch.entry): clocks for index, clocks in lost.items()}
         counters["lds_bank_conflicts"] = sum(conflicts.values())
-    inexact = [Inexact(mnemonic, why, int(times[at])) for at, mnemonic, why in accounts.inexact if times[at]]
-    return Run(total, seconds, counters, [], fidelity, profile, served, conflicts, merge_inexact(inexact), (), kernel, call)
+    fidelity, profile, lanes = dict(known.fidelity), dict(known.profile), dict(known.lanes)
+    return Run(total, seconds, counters, [], fidelity, profile, lanes, conflicts, known.inexact, (), kernel, call)
 
 
 def instructions_so_far(launch: Dispatch, workers: list[Worker]) -> int:

@@ -7,6 +7,7 @@ these bits continues in the records of another.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from simgpu.hardware.isa.kinds import Flag
@@ -96,6 +97,7 @@ def _flush(denorm: int) -> tuple[bool, bool]:
     return (not denorm & 1, not denorm & 2)
 
 
+@functools.lru_cache(maxsize=256)
 def number(word: int) -> int:
     """Returns a small number for the arithmetic bits of a MODE register (below `NUMBERS`)."""
     return word & 0x3FF | sum((word >> bit & 1) << at for bit, at in HIGH)

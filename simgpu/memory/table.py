@@ -7,6 +7,7 @@ last launch. All bitmaps are in one block of memory, which is zero between launc
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -111,19 +112,23 @@ class AllocationTable:
         if not len(used):
             return 0, 0
         ones = np.bitwise_count(self.bitmaps.bits[used].view(np.uint64)).sum(axis=1, dtype=np.int64)
-        read, filling = used < self._half, self._filling_bits()
+        reads = int(np.searchsorted(used, self._half))
         bits = self.bitmaps.bits.reshape(-1)
-        beside = [int((bits[(at := filling + first) >> 3] >> (at & 7) & 1).sum()) for first in (0, 8 * PAGE * self._half)]
-        return int(ones[read].sum()) - beside[0], int(ones[~read].sum()) - beside[1]
+        places, shifts = self._filling_bits
+        beside = (bits[places] >> shifts & 1).sum(axis=1).tolist()
+        return int(ones[:reads].sum()) - beside[0], int(ones[reads:].sum()) - beside[1]
 
-    def _filling_bits(self) -> np.ndarray:
-        """Returns the numbers of padding bytes' bits in the bitmaps of bytes read."""
+    @functools.cached_property
+    def _filling_bits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Bytes of the bitmaps that hold padding bytes' bits, (2, bits): of bytes read and of bytes written; and their places in
+        these bytes."""
         rows, starts = self.rows[self._counted], 8 * PAGE * self._starts[:-1]
         lead, size = rows[:, LEAD], rows[:, SIZE]
         left = size - lead - rows[:, ASKED]
         before = [starts[lead > at] + at for at in range(int(lead.max(initial=0)))]
         behind = [(starts + size)[left > at] - at - 1 for at in range(int(left.max(initial=0)))]
-        return np.concatenate([*before, *behind, np.zeros(0, np.int64)])
+        filling = np.concatenate([*before, *behind, np.zeros(0, np.int64)])
+        return (filling >> 3) + np.array([[0], [PAGE * self._half]]), (filling & 7).astype(np.uint8)
 
     def _packed_bits(self, which: int, number: int) -> np.ndarray:
         """Returns a counted allocation's bits, of bytes read (0) or written (1)."""

@@ -60,6 +60,7 @@ class Desk:
         self.address = int(raw.ctypes.data)
         self.programs = (c_int64 * mode.NUMBERS)()
         self.fields.programs = ctypes.addressof(self.programs)
+        self._addresses: dict[int, int] = {}  # what `programs` has that is not 0
         self.kernargs = (c_int64 * EXTENTS)()
         self._template = (ctypes.c_uint8 * layout.ADDRESSES)()
         self._written: object = None  # inputs of the template
@@ -77,9 +78,16 @@ class Desk:
 
     def set_programs(self, addresses: Mapping[int, int]) -> None:
         """Sets the records' addresses by `mode.number`; all others become 0."""
-        ctypes.memset(self.programs, 0, ctypes.sizeof(self.programs))
-        for number, address in addresses.items():
-            self.programs[number] = address
+        if self._addresses != addresses:
+            for number in self._addresses:
+                self.programs[number] = 0
+            self._addresses = {}
+            for number, address in addresses.items():
+                self.set_program(number, address)
+
+    def set_program(self, number: int, address: int) -> None:
+        """Sets the records' address for a `mode.number`."""
+        self._addresses[number] = self.programs[number] = address
 
     def job(self, info: KernelInfo, geometry: Geometry, arch: str) -> WorkerJob:
         """Returns a new job with the kernel's and geometry's fields, and the addresses of this object's data."""

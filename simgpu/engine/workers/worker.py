@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.engine.workers.desk import Desk
 from simgpu.engine.workers.initial_state import LaunchInputs
 from simgpu.engine.workers.scheduler import BUSY, PAUSED, Slot, WorkerJob
 from simgpu.machine import layout
@@ -27,8 +28,7 @@ class Worker:
 
     job: WorkerJob
     slots: ctypes.Array[Slot]
-    context: np.ndarray  # see `Desk`
-    programs: ctypes.Array[ctypes.c_int64]  # see `Desk`
+    desk: Desk
     # (3, records + 1) int64, by record: control transfers to it, control transfers away from it, and lanes active in it if it is
     # a memory instruction.
     counts: np.ndarray
@@ -38,6 +38,11 @@ class Worker:
     checks: dict[str, Any] = field(default_factory=dict)  # data that each check keeps
     status: int = PAUSED  # last status of the loop
     error: BaseException | None = None  # error that ended its thread
+
+    @property
+    def context(self) -> np.ndarray:
+        """See `Desk`."""
+        return self.desk.context
 
     @property
     def entries(self) -> np.ndarray:

@@ -1,0 +1,80 @@
+"""Launches of one kernel share what their counts and their geometry determine, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simgpu.engine.workers.desk import Desk
+from simgpu.hardware.code_object.arguments import Geometry, fill
+from simgpu.hardware.code_object.kernels import Argument
+from tests.support.engine_kernel import Kernel
+from tests.support.exhaustive import examples
+
+# The input says how often the loop runs, and how many lanes its load has.
+LOOP = """
+s_load_dwordx2 s[12:13], s[4:5], 0x0
+v_mov_b32 v5, 0
+s_waitcnt lgkmcnt(0)
+v_cmpx_gt_u32 vcc, s13, v0
+loop:
+  global_load_dword v6, v60, s[4:5]
+  s_waitcnt vmcnt(0)
+  v_add_f32 v5, v5, v6
+  s_sub_u32 s12, s12, 1
+  s_cmp_lg_u32 s12, 0
+  s_cbranch_scc1 loop
+"""
+TARGET = "gfx942"
+
+
+@settings(max_examples=examples(20))
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 64)), min_size=2, max_size=6))
+def test_a_run_does_not_depend_on_the_launches_before(launches):
+    """Equal counts one after the other, and different ones in between: each run is as if it were the first."""
+    kernel = Kernel(TARGET, LOOP)
+    for times, lanes in [*launches, launches[-1]]:
+        run = kernel.run(np.array([times, lanes] + [0] * 62, np.uint32)).run
+        assert run.profile[0] == 1 and sorted(run.profile.values())[-6:] == [times] * 6
+        assert run.instructions == sum(run.profile.values()) == sum(run.fidelity.values())
+        assert list(run.lanes.values()) == [1, 1, times * lanes]
+        assert run.counters["global_read_bytes"] == 4 * times * lanes
+        assert run.counters["unique_read_bytes"] == max(8, 4 * lanes)
+
+
+def test_a_run_is_the_callers():
+    """Whoever changes a run's figures changes no other run."""
+    kernel = Kernel(TARGET, LOOP)
+    data = np.array([2, 64] + [0] * 62, np.uint32)
+    first = kernel.run(data).run
+    kept = replace(first, **{name: dict(getattr(first, name)) for name in ("counters", "fidelity", "profile", "lanes")})
+    for figures in (first.counters, first.fidelity, first.profile, first.lanes):
+        figures.clear()
+    again = kernel.run(data).run
+    assert replace(again, seconds=kept.seconds) == kept
+
+
+def test_hidden_arguments_follow_the_geometry():
+    """A kernel's last geometry is remembered; another one, or another dynamic LDS, has its own arguments."""
+    kernel = Kernel(TARGET, "").kernel
+    kinds = ("hidden_block_count_x", "hidden_group_size_x", "hidden_remainder_x", "hidden_dynamic_lds_size")
+    hidden = [Argument("", 16 + 4 * at, 4, kind) for at, kind in enumerate(kinds)]
+    kernel = type(kernel)(kernel.module, replace(kernel.info, arguments=(*kernel.info.arguments, *hidden), kernarg_size=32))
+    drawn = (Geometry.of(1, 64), Geometry.of(2, 64), Geometry.of(2, 64, 16), Geometry.of(None, 64, 16, 65), Geometry.of(1, 64))
+    for geometry in drawn:
+        words = np.frombuffer(fill(kernel.info, [1, 2], kernel.hidden_segment(geometry)), np.uint32).tolist()
+        size = geometry.global_size[0]
+        assert words == [1, 0, 2, 0, size // 64, 64, size % 64, geometry.dynamic_lds]
+
+
+def test_a_desk_forgets_the_modes_of_the_launch_before():
+    desk = Desk()
+    desk.set_programs({1: 10})
+    desk.set_program(3, 30)
+    desk.set_programs({1: 10})
+    assert {number: address for number, address in enumerate(desk.programs) if address} == {1: 10}
+    desk.set_programs({2: 20})
+    assert {number: address for number, address in enumerate(desk.programs) if address} == {2: 20}

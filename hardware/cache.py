@@ -24,6 +24,7 @@ MAGIC = b"simgpu cache 1\n"
 DIGEST_BYTES = 32  # SHA-256
 LARGEST = 1 << 26  # most bytes of a file: the largest kernel here has 2 MB of code
 LONGEST_WAIT, LOOK = 20.0, 0.01  # most seconds of waiting for another process that makes a file, and between looks
+AHEAD = "SIMGPU_AHEAD"  # environment variable: with 0, no process in the background compiles handlers ahead
 DAY = 86400.0  # seconds
 UNREAD, BETWEEN = 60 * DAY, 7 * DAY  # seconds after which an unread file is removed, and between looks for such files
 LINKS = 40  # most symbolic links in a path, as in Linux

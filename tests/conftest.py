@@ -20,6 +20,9 @@ os.environ.pop("COLUMNS", None)
 # Every worker of pytest-xdist computes references with numpy; threads of several BLAS would wait for each other on the same cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# No process in the background compiles common handlers while tests run.
+os.environ.setdefault("SIMGPU_AHEAD", "0")
+
 # Tests start Python hundreds of times: if the environment forbids bytecode in the tree, it is written to a folder of this user.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(kept_folder("bytecode"))

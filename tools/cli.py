@@ -44,6 +44,7 @@ GROUPS = {
         "trace": "print a wave's registers at a place in a running kernel",
         "lds": "find LDS bank conflicts, and the padding that avoids them",
         "doctor": "report what this machine lacks, and how to get it",
+        "warm": "compile handlers of common instructions before they are needed",
         "help": "print a page of the documentation, or a list of pages",
     },
     "time": {

@@ -19,7 +19,8 @@ import numpy as np
 from simgpu.alu.control import NO_EFFECT, RESUMED, Control
 from simgpu.engine.demand import Demand, demand_of
 from simgpu.engine.failures import CheckFailed, name_of
-from simgpu.engine.lowering.handlers import compile_handler, falling_through, fault, fence, idle, leave
+from simgpu.engine.lowering import ahead
+from simgpu.engine.lowering.handlers import FIXED, compile_handler, falling_through, fault
 from simgpu.engine.lowering.turns import lets_others_on
 from simgpu.engine.numbers import NumberFlow
 from simgpu.engine.workers import running
@@ -36,7 +37,7 @@ from simgpu.machine.compiling.batch import Batch
 from simgpu.machine.frame import Hooks
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import Compiler, pause_gc
-from simgpu.machine.layout import SLOTS, Fault, Status
+from simgpu.machine.layout import SLOTS, Fault
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import BadRegister, Plan
 from simgpu.matrix import fma_tile, tiles
@@ -151,6 +152,8 @@ class Program:
                 self._batch.address_of_source(running.LOOP, running.loop_source)  # which a launch also needs
             self._batch.finish(goes_on)
             self._publish()
+        if self.compiler.compiled:
+            ahead.begin(self.target, self.compiler)
 
     def complete(self, index: int, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Replaces a record's lean handler by the complete one, which never returns WHOLE. Stops early if `goes_on` returns
@@ -233,7 +236,7 @@ class Program:
             plan.note("ring" * self.mode.ring)
             first, *others = tile.records
             self._set(first, compile_handler(tile.first, plan, emitter, self._batch, self.checks), plan.slots)
-            passing = self.compiler.address("idle", idle)
+            passing = self._fixed("idle")
             for at in others:
                 self._set(at, passing, [])
             self.fused |= dict.fromkeys(tile.records, tile.records)
@@ -268,7 +271,7 @@ class Program:
         first, end = piece * FILLED, min((piece + 1) * FILLED, self.count + 1)
         self.records[first:end, layout.SLOT_INDEX] = np.arange(first, end)
         self._fence()
-        self.records.view(np.uint64)[first:end, 0] = self.compiler.address("lower", leave(Status.LOWER))
+        self.records.view(np.uint64)[first:end, 0] = self._fixed("lower")
 
     def _lower_one(self, index: int) -> list[int]:
         """Lowers one record. Returns its successors; none if it cannot be executed."""
@@ -341,11 +344,14 @@ class Program:
     @property
     def _faulting(self) -> int:
         """Address of the handler that returns UNSUPPORTED."""
-        return self.compiler.address("unsupported", leave(Status.UNSUPPORTED))
+        return self._fixed("unsupported")
+
+    def _fixed(self, key: str) -> int:
+        return self.compiler.address(key, FIXED[key])
 
     def _fence(self) -> None:
         """Orders this thread's stores before it and after it."""
-        ctypes.CFUNCTYPE(None)(self.compiler.address("fence", fence))()
+        ctypes.CFUNCTYPE(None)(self._fixed("fence"))()
 
     def _checked_place(self, index: int, inst: Instruction, lean: bool = True) -> list[int]:
         """Calls `_place`. Drops each check that fails, and tries again."""

@@ -15,6 +15,7 @@
     slices.py           the cost of cutting a launch
     start.py            from import to the first result
     first_launch.py     new handlers, by number
+    common_instructions.py  the commonest instructions of kernels, which are compiled ahead
     memory.py           peak memory beyond the buffers
     timing.py           the model of a compute unit: wave-instructions per second
     rates.py            nanoseconds per instruction, by class

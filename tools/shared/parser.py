@@ -26,6 +26,7 @@ EXAMPLES = {
     "layout": ("layout v_mfma_f32_16x16x16f16 --target mi300x", "layout v_mfma_f32_32x32x8f16 --target gfx90a --element 9,3"),
     "lds": ("lds k.co --grid 4 --arg zeros:f32:256", "lds gemm -m 256 -n 256 -k 64 --dtype f16 --target mi300x"),
     "probe": ("probe --target mi300x", "probe --device hip"),
+    "warm": ("warm", "warm --target mi300x,mi355x"),
     "bench": ("bench gemm -m 4096 -n 4096 -k 4096", "bench gemm -m 4096 -n 4096 -k 4096 --device hip --against-sim"),
     "paper": ("paper", "paper -o paper.md"),
     "sweep": ("sweep gemm --targets mi100,mi300x --dtypes f32,f16 --shapes shapes.txt --cluster local:2 -o table.csv",),

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import simgpu
+from simgpu.hardware.cache import AHEAD
 from simgpu.hardware.errors import HipKernelError
 from simgpu.hardware.hip.library import SIMULATE
 from simgpu.tools.shared.errors import KernelFailed
@@ -29,12 +30,12 @@ def environment(**more: str) -> dict[str, str]:
     """Returns this process's environment and `more`, with a PYTHONPATH to the running simgpu.
 
     Child processes keep bytecode, as for an installed package. If this process writes none, theirs goes to a folder that is
-    deleted when this process ends.
+    deleted when this process ends. They compile no handlers ahead, which would disturb measurements.
     """
     root = str(Path(simgpu.__file__).resolve().parents[1])
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": _bytecode()} if sys.dont_write_bytecode else {}
-    return {**os.environ, "PYTHONPATH": paths, **kept, **more}
+    return {**os.environ, "PYTHONPATH": paths, AHEAD: "0", **kept, **more}
 
 
 @functools.cache

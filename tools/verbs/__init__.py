@@ -33,6 +33,7 @@
     lds.py     LDS bank conflicts, and layouts without any
     layout.py  lane and register of each element of a matrix instruction
     doctor.py  dependencies that this machine has or lacks
+    warm.py    handlers of common instructions, compiled before kernels need them
     help.py    the documentation's pages
     probe.py   the layout test of every matrix instruction
 """

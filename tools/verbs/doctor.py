@@ -19,6 +19,7 @@ from rich.text import Text
 
 from simgpu.hardware import cache
 from simgpu.hardware.errors import HipError, ToolchainError
+from simgpu.hardware.targets import architectures
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show
 from simgpu.version import VERSION
 
@@ -79,6 +80,7 @@ def _items() -> Iterator[Dependency]:
     found, remedy = _clang()
     yield Dependency("clang for amdgcn", found, "assembling kernels", remedy, NEEDED)
     yield _cache()
+    yield _common_handlers()
     yield Dependency("triton", _version("triton"), "Triton kernels", "pip install 'triton>=3.7'")
     yield Dependency("torch", _version("torch"), "Triton with PyTorch", "pip install torch")
     yield _rocm()
@@ -121,6 +123,16 @@ def _cache() -> Dependency:
         return Dependency("cache", "", "starting fast", "set SIMGPU_CACHE_DIR to a folder that only you can write")
     files = [path.stat().st_size for path in place.parent.rglob("*") if path.is_file()]
     return Dependency("cache", f"{place.parent}, {sum(files) / 1e6:.0f} MB in {len(files)} files", "starting fast")
+
+
+def _common_handlers() -> Dependency:
+    """Names the architectures whose common instructions have compiled handlers."""
+    from simgpu.engine.lowering.ahead import is_compiled
+    from simgpu.machine.jit import compiler
+
+    found = ", ".join(arch for arch in architectures() if is_compiled(arch, compiler()))
+    remedy = "simgpu warm --target mi300x compiles them now; else a first launch starts that, at low priority"
+    return Dependency("common handlers", found, "fast first launches", remedy)
 
 
 def _rocm() -> Dependency:

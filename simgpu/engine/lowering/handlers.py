@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from llvmlite import ir
 
@@ -12,6 +12,7 @@ from simgpu.machine import layout
 from simgpu.machine.compiling.batch import Batch
 from simgpu.machine.frame import Frame, Hooks
 from simgpu.machine.jit import Compiler
+from simgpu.machine.layout import Status
 from simgpu.machine.mode import Mode, computes_floats
 from simgpu.machine.operands import Plan
 from simgpu.machine.values import I32, I64
@@ -162,6 +163,12 @@ def fence(module: ir.Module, name: str) -> None:
     build = ir.IRBuilder(ir.Function(module, ir.FunctionType(ir.VoidType(), []), name).append_basic_block())
     build.fence("release")
     build.ret_void()
+
+
+# Builders of functions that a program needs for any code, by their keys.
+FIXED: Mapping[str, Callable[[ir.Module, str], None]] = {
+    "lower": leave(Status.LOWER), "unsupported": leave(Status.UNSUPPORTED), "idle": idle, "fence": fence,
+}  # fmt: skip
 
 
 def fault(kind: int) -> Callable[[ir.Module, str], None]:

@@ -24,10 +24,12 @@ class Batch:
     """Stands in for the compiler if many functions are needed: it makes their IR at once, and `finish` runs LLVM.
 
     One thread uses it. Helper processes start when enough functions wait, and end with `finish`.
+
+    background: True if nobody waits for the functions. Then no helpers start, and no other process waits for this one.
     """
 
-    def __init__(self, compiler: Compiler) -> None:
-        self._compiler = compiler
+    def __init__(self, compiler: Compiler, background: bool = False) -> None:
+        self._compiler, self._background = compiler, background
         self._queue = CompileQueue()
         self._promised: list[str] = []  # keys
         self._wanted: set[str] = set()  # keys whose object files are missing
@@ -82,7 +84,7 @@ class Batch:
         return None
 
     def _begin_helpers(self) -> None:
-        count = min(hardware_threads() - 1, MOST, self._queue.size // WORTH)
+        count = 0 if self._background else min(hardware_threads() - 1, MOST, self._queue.size // WORTH)
         while len(self._helpers) < count:
             try:
                 self._helpers.append(Helper(self._compiler.machine, self._queue, self._begin, self._keep_result, self._requeue))
@@ -129,7 +131,7 @@ class Batch:
     def _begin(self, job: CompileJob) -> bool:
         """True if this process must compile the job: there is no object file yet, and no other process compiles it."""
         claim = ExitStack()
-        if not claim.enter_context(self._compiler.kept.made_once(job.name, wait=False)) and self._patient:
+        if not self._background and not claim.enter_context(self._compiler.kept.made_once(job.name, wait=False)) and self._patient:
             with self._queue.changed:
                 self._elsewhere.append(job)
             return False

@@ -16,8 +16,9 @@ from rich.console import Console
 import simgpu
 from simgpu.engine.dispatch import Dispatch
 from simgpu.tools.shared import launching
-from simgpu.tools.shared.console import GAP, Sheet, about_left, count_progress, progress, quiet, table
+from simgpu.tools.shared.console import about_left, count_progress, progress, quiet, table
 from simgpu.tools.shared.launching import HowFar, showing
+from simgpu.tools.shared.sheet import GAP, Sheet
 from tests.support.kernels import loaded_kernel
 
 WORDS = st.text("abcdefg", min_size=1, max_size=9)

@@ -7,7 +7,6 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import numpy as np
 
@@ -92,6 +91,8 @@ def run_until_done(
     """
     if importlib.util.find_spec("triton") is None:
         raise UsageError("Triton is not installed: pip install 'triton>=3.7'")
+    from unittest import mock  # imports asyncio, which takes 50 ms
+
     import simgpu.triton
     from simgpu.triton import Session
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simgpu.hardware.errors import SimError
-from simgpu.tools.shared.console import GAP, count_progress, table
+from simgpu.tools.shared.console import count_progress, table
+from simgpu.tools.shared.sheet import GAP, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simgpu.timing.predict import Prediction
-    from simgpu.tools.shared.console import Sheet
 
 COLUMNS = ("candidate", "us", "of best", "limited by")
 WIDTH, LEAST = 80, 20  # of a table, and of a candidate's name in it

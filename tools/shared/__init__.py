@@ -2,6 +2,7 @@
 
     errors.py     UsageError and KernelFailed: status 2, status 1
     parser.py     the command line's parser, the examples of its help
+    sheet.py      a table that fits any width
     console.py    tables, text and JSON on stdout, progress on stderr
     outputs.py    files that verbs write
     completion.py  completion scripts of shells

@@ -1,4 +1,7 @@
-"""Output of the verbs: tables and text on stdout, or one JSON document; progress on a terminal only."""
+"""Output of the verbs: tables and text on stdout, or one JSON document; progress on a terminal only.
+
+rich is imported when something is printed with it: it takes 50 ms, and a HIP program may print nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.padding import Padding
-from rich.segment import Segment, Segments
-from rich.table import Table
-from rich.text import Text
-
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.status import Status
 
+    from simgpu.tools.shared.sheet import Sheet
+
 PIPED_WIDTH = 200  # columns of a table outside a terminal, unless COLUMNS sets them
-GAP = 3  # blanks between a table's columns
-HEAD = 2  # lines of a table before its rows
-INDENT = 4  # of a note below its row
 
 
 def add_json_option(parser: ArgumentParser) -> None:
@@ -38,6 +33,9 @@ def add_json_option(parser: ArgumentParser) -> None:
 def show(*parts: RenderableType) -> None:
     """Prints text and tables on stdout. Outside a terminal, it prints plain text without trailing blanks, and breaks lines only
     if COLUMNS gives a width."""
+    from rich.console import Console
+    from rich.text import Text
+
     if sys.stdout.isatty():
         Console(highlight=False, markup=False).print(*parts, sep="\n")
         return
@@ -81,71 +79,11 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
-class Sheet:
-    """A table under its title, for any width: cells are never cut, and folded only if they cannot fit.
-
-    If the whole table does not fit, each row's note goes below it, and further columns follow in another table, which repeats
-    the first `left` ones.
-    """
-
-    def __init__(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], left: int) -> None:
-        self.title, self.columns, self.left = title, list(columns), left
-        self.rows = [[cell if isinstance(cell, Text) else Text(number(cell)) for cell in row] for row in rows]
-        self.widths = [
-            max([cell_len(name), *(row[at].cell_len for row in self.rows)]) for at, name in enumerate(self.columns)
-        ]  # fmt: skip
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self.title:
-            yield Text(f"\n{self.title}", "bold")
-        every = range(len(self.columns))
-        blocks = [list(every)] if self._width(every) <= options.max_width else self._blocks(options.max_width)
-        for number_of, block in enumerate(blocks):
-            if number_of:
-                yield Text()
-            notes = self._note() if len(blocks[0]) < len(self.columns) and number_of == len(blocks) - 1 else None
-            yield from self._table(block, notes, console, options)
-
-    def _note(self) -> int | None:
-        return self.columns.index("note") if "note" in self.columns else None
-
-    def _width(self, block: Sequence[int]) -> int:
-        return sum(self.widths[at] + GAP for at in block) - GAP
-
-    def _blocks(self, width: int) -> list[list[int]]:
-        """Returns the columns of each table, by number; the note's column is in none."""
-        keys = list(range(min(self.left, len(self.columns))))
-        blocks = [list(keys)]
-        for at in range(len(keys), len(self.columns)):
-            if at == self._note():
-                continue
-            if self._width([*blocks[-1], at]) > width and len(blocks[-1]) > len(keys):
-                blocks.append(list(keys))
-            blocks[-1].append(at)
-        return blocks
-
-    def _table(self, block: list[int], note: int | None, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for at in block:
-            text = at < self.left or self.columns[at] in ("unit", "note")
-            made.add_column(self.columns[at], justify="left" if text else "right", overflow="fold")
-        for row in self.rows:
-            made.add_row(*(row[at] for at in block))
-        if note is None or self._width(block) > options.max_width:
-            yield made
-            return
-        lines = console.render_lines(made, options, pad=False)  # one line a row, since the whole row fits
-        for line in lines[:HEAD]:
-            yield Segments([*line, Segment.line()])
-        for row, line in zip(self.rows, lines[HEAD:], strict=True):
-            yield Segments([*line, Segment.line()])
-            if row[note].cell_len:
-                yield Padding(row[note], (0, 0, 0, INDENT))
-
-
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> Sheet:
     """Makes a plain table; the first `left` columns, "unit" and "note" are flush left, the others right."""
-    return Sheet(title, columns, rows, left)
+    from simgpu.tools.shared.sheet import Sheet, Text
+
+    return Sheet(title, columns, ([cell if isinstance(cell, Text) else number(cell) for cell in row] for row in rows), left)
 
 
 def number(value: object) -> str:
@@ -189,6 +127,8 @@ def progress(message: str | RenderableType) -> Iterator[Callable[[RenderableType
         finally:
             outer.update(before)
     else:
+        from rich.console import Console
+
         with Console(stderr=True).status(message) as status:
             token = _SHOWN.set(status)
             try:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simgpu.hardware.errors import TargetError
-from simgpu.tools.shared.console import Sheet, number, table
+from simgpu.tools.shared.console import number, table
+from simgpu.tools.shared.sheet import Sheet
 
 if TYPE_CHECKING:
     from simgpu.operators.feasibility import FeasibilityReport

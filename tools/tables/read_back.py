@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from simgpu.operators.resources import RESERVED_SGPRS
-from simgpu.tools.shared.console import Sheet, table
+from simgpu.tools.shared.console import table
+from simgpu.tools.shared.sheet import Sheet
 
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel

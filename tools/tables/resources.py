@@ -9,7 +9,8 @@ from typing import Any
 from simgpu.operators.gemm.limits import matrix_flops_per_clock, matrix_tflops
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.resources import Derivation
-from simgpu.tools.shared.console import Sheet, table
+from simgpu.tools.shared.console import table
+from simgpu.tools.shared.sheet import Sheet
 from simgpu.tools.tables.kernel_use import KernelUse
 from simgpu.tools.tables.limits import limit_note
 

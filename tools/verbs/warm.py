@@ -8,7 +8,7 @@ from typing import Any
 
 from simgpu.engine.lowering import ahead
 from simgpu.hardware import cache
-from simgpu.hardware.targets import architecture
+from simgpu.hardware.targets import target
 from simgpu.machine.jit import compiler
 from simgpu.tools.shared.console import add_json_option, count_progress, print_json, show
 from simgpu.tools.shared.errors import UsageError
@@ -24,7 +24,7 @@ def run(options: Namespace) -> int:
     """Compiles, target by target."""
     if compiler().kept.path is None:
         raise UsageError("there is no cache: set SIMGPU_CACHE_DIR to a folder that only you can write")
-    rows = [_warm(arch) for arch in dict.fromkeys(map(architecture, options.target.split(",")))]
+    rows = [_warm(arch) for arch in dict.fromkeys(target(board).arch for board in options.target.split(","))]
     if options.json:
         print_json(rows)
     else:
@@ -35,9 +35,9 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _warm(target: str) -> dict[str, Any]:
-    begun, before, handlers = time.perf_counter(), compiler().compiled, len(ahead.common_handlers(target))
-    with count_progress(handlers, f"handlers of {target}") as step:
-        ahead.compile_common(target, compiler(), step=step)
+def _warm(arch: str) -> dict[str, Any]:
+    begun, before, handlers = time.perf_counter(), compiler().compiled, len(ahead.common_handlers(arch))
+    with count_progress(handlers, f"handlers of {arch}") as step:
+        ahead.compile_common(arch, compiler(), step=step)
     compiled, seconds = compiler().compiled - before, time.perf_counter() - begun
-    return {"target": target, "handlers": handlers, "compiled": compiled, "seconds": seconds}
+    return {"target": arch, "handlers": handlers, "compiled": compiled, "seconds": seconds}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from simgpu.hardware import mfma
 from simgpu.hardware.isa.fidelity import Fidelity, fidelity_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
+from simgpu.hardware.isa.spec import Spec
 
 WAITS = (ControlKind.WAITCNT, ControlKind.BARRIER, ControlKind.NOP, ControlKind.SLEEP)
 BRANCHES = {ControlKind.BRANCH, *CONDITIONAL_BRANCHES, ControlKind.GETPC, ControlKind.SETPC, ControlKind.SWAPPC}
@@ -46,8 +48,20 @@ class Account:
 
     @classmethod
     def of(cls, inst: Instruction) -> Account:
-        flops = matrix_flops(inst) if inst.spec.kind == "matrix" else 0
-        return cls(instruction_class(inst), fidelity_of(inst), flops, bytes_moved(inst) if inst.spec.memory else None)
+        """Returns the account of an instruction: one object for all with this mnemonic on this target."""
+        known = _accounts(inst.target)
+        key = inst.spec, inst.mnemonic
+        if key not in known:
+            flops = matrix_flops(inst) if inst.spec.kind == "matrix" else 0
+            moved = bytes_moved(inst) if inst.spec.memory else None
+            known[key] = cls(instruction_class(inst), fidelity_of(inst), flops, moved)
+        return known[key]
+
+
+@functools.cache
+def _accounts(target: str) -> dict[tuple[Spec, str], Account]:
+    """Accounts of a target's instructions that were asked for, by specification and mnemonic."""
+    return {}
 
 
 FIDELITIES = ("exact", "bounded", "unverified", "unsupported")
@@ -78,19 +92,23 @@ class Accounts:
             accounts |= program.map_instructions(Account.of)
         records = sorted(programs[0].executable(entry) if len(programs) == 1 else instructions)
         rows = [accounts[record] for record in records]
-        counted = np.zeros((len(rows), len(CLASSES) + len(FIDELITIES) + 1), np.int64)
-        for row, account in zip(counted, rows, strict=True):
+        different = list({id(account): account for account in rows}.values())
+        number = {id(account): at for at, account in enumerate(different)}
+        which = np.array([number[id(account)] for account in rows], np.int64)  # of `different`, by row
+        counted = np.zeros((len(different), len(CLASSES) + len(FIDELITIES) + 1), np.int64)
+        for row, account in zip(counted, different, strict=True):
             row[CLASSES.index(account.category)] = 1
             row[len(CLASSES) + FIDELITIES.index(account.fidelity.kind)] = 1
             row[-1] = account.flops
-        memory = [at for at, account in enumerate(rows) if account.moved is not None]
-        moved = [[(rows[at].moved or {}).get(key, 0) for key in MOVED] for at in memory]
+        bytes_ = [[(each.moved or {}).get(key, 0) for key in MOVED] for each in different]
+        moved = np.array(bytes_, np.int64).reshape(-1, len(MOVED))
+        memory = np.flatnonzero(np.array([each.moved is not None for each in different], np.bool_)[which])
         inexact = [
             (at, instructions[record].mnemonic, rows[at].fidelity) for at, record in enumerate(records) if rows[at].fidelity.why
         ]
-        at, bytes_ = np.array(records, np.int64), np.array(moved, np.int64).reshape(-1, len(MOVED))
+        at = np.array(records, np.int64)
         places = (at + (programs[0].count + 1) * np.arange(3)[:, None]).reshape(-1)
-        return cls(at, places, 4 * (at - entry), counted, np.array(memory, np.int64), bytes_, inexact)
+        return cls(at, places, 4 * (at - entry), counted[which], memory, moved[which[memory]], inexact)
 
 
 def bytes_moved(inst: Instruction) -> dict[str, int]:

@@ -8,9 +8,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simgpu import Device, asm, operators
+from simgpu.engine.accounts import CLASSES, FIDELITIES, MOVED, Accounts, bytes_moved, instruction_class, matrix_flops
 from simgpu.engine.workers.desk import Desk
 from simgpu.hardware.code_object.arguments import Geometry, fill
 from simgpu.hardware.code_object.kernels import Argument
+from simgpu.hardware.isa.fidelity import fidelity_of
 from tests.support.engine_kernel import Kernel
 from tests.support.exhaustive import examples
 
@@ -78,3 +81,22 @@ def test_a_desk_forgets_the_modes_of_the_launch_before():
     assert {number: address for number, address in enumerate(desk.programs) if address} == {1: 10}
     desk.set_programs({2: 20})
     assert {number: address for number, address in enumerate(desk.programs) if address} == {2: 20}
+
+
+def test_accounts_are_those_of_each_instruction():
+    """Instructions of one mnemonic share an account; each row of a kernel has its own instruction's."""
+    emitted = asm.emit(operators.TiledComputation(64, 64, 64, target="mi300x", dtype="f16"))
+    kernel = Device("mi300x").load(emitted.assemble())[emitted.name]
+    program = kernel.module.program(kernel.info, kernel.mode, True)
+    entry = (kernel.info.start + kernel.module.bias - program.base) // 4
+    program.lower(entry)
+    accounts = Accounts.of([program], entry)
+    memory = dict(zip(accounts.memory.tolist(), accounts.moved.tolist(), strict=True))
+    for row, record in enumerate(accounts.records.tolist()):
+        inst = program.instructions[record]
+        classes, fidelities = np.split(accounts.counted[row, :-1], [len(CLASSES)])
+        assert [CLASSES[at] for at in classes.nonzero()[0]] == [instruction_class(inst)] and classes.sum() == 1
+        assert [FIDELITIES[at] for at in fidelities.nonzero()[0]] == [fidelity_of(inst).kind] and fidelities.sum() == 1
+        assert accounts.counted[row, -1] == (matrix_flops(inst) if inst.spec.kind == "matrix" else 0)
+        moved = [bytes_moved(inst).get(key, 0) for key in MOVED] if inst.spec.memory else None
+        assert memory.get(row) == moved

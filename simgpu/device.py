@@ -12,7 +12,7 @@ from simgpu.engine.device import Buffer
 from simgpu.engine.launch import launch
 from simgpu.engine.suppressions import Suppressions, read
 from simgpu.engine.uploads import upload_arrays
-from simgpu.hardware.code_object.arguments import Geometry, check_geometry
+from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, says_it_all
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Kernel(engine.Kernel):
         if executor is None:
             if slices is not None:
                 raise LaunchError(f"slices={slices}: give the executor that is to run them")
-            check_geometry(self.info, geometry)
+            self.hidden_segment(geometry)  # checks the geometry before arrays are uploaded
             with upload_arrays(self, args) as given:
                 self.check_buffers(given)
                 return launch(self, geometry, given, cooperative, call)

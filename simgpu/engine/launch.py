@@ -181,8 +181,10 @@ class Launch(Dispatch):
         table = [kernarg] * EXTENTS
         (x, y, z), (bx, by, bz) = geometry.global_size, geometry.block
         rest = x % bx, y % by, z % bz
+        if not any(rest):
+            return table
         axes = sum(1 << axis for axis in range(3) if rest[axis])
-        for which in range(1, EXTENTS if axes else 1):
+        for which in range(1, EXTENTS):
             if which & ~axes:
                 continue
             extra = dict(geometry.extra)

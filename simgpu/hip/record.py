@@ -41,7 +41,8 @@ class KernelRecord:
         self.read_bytes += run.counters["global_read_bytes"]
         self.write_bytes += run.counters["global_write_bytes"]
         self.seconds += run.seconds
-        self.fidelity.update(run.fidelity)
+        for kind, count in run.fidelity.items():  # Counter.update takes 2 µs, in each launch
+            self.fidelity[kind] += count
 
     def time(self, seconds: float | None) -> None:
         """Counts a launch's predicted time. seconds: None if there is no prediction."""
@@ -69,7 +70,10 @@ class ProcessRecord:
 
     def kernel(self, name: str, board: str) -> KernelRecord:
         """Returns the record of a kernel on a board."""
-        return self.kernels.setdefault((name, board), KernelRecord(name, board))
+        found = self.kernels.get((name, board))
+        if found is None:
+            found = self.kernels[name, board] = KernelRecord(name, board)
+        return found
 
     def note(self, finding: Finding, launch: int = 0) -> bool:
         """Counts a finding, and reports the first of its kind at its place. False if it is suppressed."""

@@ -280,12 +280,14 @@ class Server:
             return HipStatus.LAUNCH_FAILURE, b""
 
     def _read_log(self, position: int) -> None:
+        if position <= self._read:  # most launches: another one may have read further
+            return
         for entry in self._log[self._read : position]:
             try:
                 self._gpus.change(entry, self._options.pad)
             except SimError as error:  # a bug here: the program continues, and the record reports it
                 self.record.error(f"internal error, {error}; please report it")
-        self._read = max(self._read, position)  # a launch of another thread may have recorded its place before this one's
+        self._read = position
 
     def _launch(self, data: bytes) -> tuple[int, bytes]:
         number, sx, sy, sz, bx, by, bz, lds, cooperative, nbytes, position, _, _ = LAUNCH.unpack_from(data)

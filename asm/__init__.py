@@ -7,8 +7,7 @@ Each name is loaded when it is first used: an assembler needs no operators.
     visitor.py   the kernel of a tree; computations on a device
     gemm/        kernels of a GEMM
     conv2d/      kernels of a convolution
-    softmax/     kernels of a softmax
-    rows/        kernels of operators on rows
+    rows/        kernels of operators on rows, softmax among them
     attention/   kernels of attention
     columns.py   kernels of a reduction of columns
     transpose.py  the kernel of a transpose

@@ -52,7 +52,7 @@ class Elements:
         """Returns the number of registers that hold `count` adjacent elements as loaded."""
         return max(1, count * self.size // WORD)
 
-    def single(self, packed: Reg, index: int, scratch: Reg) -> tuple[Reg, str]:
+    def single(self, packed: Reg, index: int, scratch: Reg | None) -> tuple[Reg, str]:
         """Returns the registers from which element `index` of `packed` is stored, and the ending of the store's name.
 
         scratch: a VGPR. Its upper bytes, and those of the result, do not count.
@@ -63,6 +63,7 @@ class Elements:
         word, place = divmod(index * self.size, WORD)
         one, half = packed[word], "_d16_hi" * (place >= WORD // 2)
         if place % 2:
+            assert scratch is not None
             self.k.v_lshrrev_b32(scratch, BYTES, one)
             one = scratch
         return one, half

@@ -28,6 +28,12 @@ def wave_number(k: KernelBuilder, wave: Reg, scratch: Reg) -> None:
     k.v_readfirstlane_b32(wave, scratch)
 
 
+def lane_number(k: KernelBuilder, lane: Reg) -> None:
+    """Emits lane (a VGPR) = the lane's number in its wave."""
+    k.v_mbcnt_lo_u32_b32(lane, -1, 0)
+    k.v_mbcnt_hi_u32_b32(lane, -1, lane, note="lane")
+
+
 def lane_in_atom(k: KernelBuilder, row: Reg, group: Reg, rows: int) -> None:
     """Emits row, group = a lane's i and g: its row of a matrix instruction with `rows` rows, and its lane group."""
     k.v_and_b32(row, rows - 1, k.work_item, note="i")
@@ -54,18 +60,34 @@ def row_reduce(k: KernelBuilder, operation: str, value: Reg, moved: Reg, lanes: 
         k.emit(operation, value, moved, value, note=note)
 
 
-def wave_reduce_wide(k: KernelBuilder, operation: str, value: Reg, moved: Reg, result: Reg, note: str) -> None:
-    """Emits result (an SGPR pair) = all 64 lanes of the pair `value` combined by `operation` (v_max_f64, v_add_f64).
+def lanes_reduce(k: KernelBuilder, operation: str, value: Reg, moved: Reg, lanes: int, note: str) -> None:
+    """Emits value = `operation` over the aligned group of `lanes` lanes that contains each lane. As `row_reduce`, or for all 64."""
+    if lanes < WAVEFRONT:
+        row_reduce(k, operation, value, moved, lanes, note)
+        return
+    total = k.s.alloc(note)
+    wave_reduce(k, operation, value, total, note)
+    k.v_mov_b32(value, total)
+    k.s.free(total)
 
-    Overwrites `value`. moved: a pair of VGPRs. Lanes that a step's mask excludes get an arbitrary value: no later step reads it
-    for the last lane.
+
+def lanes_reduce_wide(k: KernelBuilder, operation: str, value: Reg, moved: Reg, lanes: int, note: str) -> None:
+    """Emits the pair value = `operation` (v_max_f64, v_add_f64) over each aligned group of `lanes` lanes: 1 to 16, or all 64.
+
+    moved: a pair of VGPRs. Lanes that a step's mask excludes get an arbitrary value: no later step reads it for the last lane.
     """
-    for step in _STEPS:
+    for step in _STEPS[: lanes.bit_length() - 1]:
         for word in range(2):
             k.emit("v_mov_b32_dpp", moved[word], value[word], **step, note=note)
         k.emit(operation, value, moved, value)
+    if lanes < WAVEFRONT:
+        return
+    total = k.s.alloc(note, 2)
     for word in range(2):
-        k.v_readlane_b32(result[word], value[word], _TOTAL_LANE, note=f"{note} of all lanes")
+        k.v_readlane_b32(total[word], value[word], _TOTAL_LANE, note=f"{note} of all lanes")
+    for word in range(2):
+        k.v_mov_b32(value[word], total[word])
+    k.s.free(total)
 
 
 def unpack(k: KernelBuilder, dtype: str, low: Reg, high: Reg, packed: Reg) -> None:

@@ -1,8 +1,13 @@
-"""Kernels of operators on rows, from their expressions.
+"""Kernels of operators on rows, softmax among them.
 
-    places.py    where a wave's lanes find their chunks: offsets, ends of rows, loads, stores
-    values.py    reductions over lanes and waves, values of rows and of elements
-    emitter.py   the kernel as a whole
+    places.py        where a wave's lanes find their chunks: offsets, ends of rows, loads, stores
+    operands.py      buffers of operands, from a wave's first row
+    frame.py         what a wave has: sizes, operands, places
+    values.py        expressions: reductions over lanes and waves, values of rows and of elements
+    exponentials.py  softmax: scores, their state, results; masks, bands, rows kept as loaded
+    states.py        states (m, delta), and their merges over lanes, waves and parts of a row
+    arithmetic.py    what states compute with: f32 or f64
+    emitter.py       the kernel as a whole
 """
 
 from simgpu.asm.rows import emitter  # noqa: F401  (registration)

@@ -2,18 +2,19 @@
 
 A load of a lane is a chunk of v elements, at any byte (`parts/buffers.py`). Chunk j of a row begins at element v*j; the last one
 begins at n - v, so that it ends with the row, and overlaps the one before. A lane past the row, or past the wave's part of it, has
-an offset outside the buffer: it loads 0 and stores nothing. What the overlap and such lanes hold must not be reduced (`leave_out`);
-the overlap's results are stored twice, with the same value, or, if groups
-have values of their own, before the right ones.
+an offset outside the buffer: it loads 0 and stores nothing. What the overlap and such lanes hold must not be reduced (`counting`);
+the overlap's results are stored twice, with the same value, or, if they have another value there, only by the chunk before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
-from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, REACH, clip
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, REACH
+from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 
@@ -34,40 +35,41 @@ class Operands:
 class Places:
     """Chunks of a wave.
 
-        chunk, lanes     elements of a chunk, lanes of a row
-        columns          elements of a row
-        lane             VGPR, the lane's number among those of its row
-        column           VGPR, first element of the lane's first chunk
-        left             chunks of the wave's part, a number or an SGPR
-        sure             groups that are full in every wave; a group is a chunk of every lane
+        chunk      elements of a chunk
+        columns    elements of a row
+        column     VGPR, first element of the lane's first chunk
+        end        element at which the wave's part of the row ends: a number or an SGPR
+        sure       groups that are full in every wave, without an overlap; a group is a chunk of every lane
     """
 
-    def __init__(
-        self, k: KernelBuilder, chunk: int, lanes: int, columns: int, lane: Reg, column: Reg, left: int | Reg, sure: int
-    ) -> None:
-        self.k, self.chunk, self.lanes, self.columns = k, chunk, lanes, columns
-        self.lane, self.column, self.left, self.sure = lane, column, left, sure
-        self.overlaps = bool(columns % chunk)
+    def __init__(self, k: KernelBuilder, chunk: int, columns: int, column: Reg, end: int | Reg, sure: int) -> None:
+        self.k, self.chunk, self.columns, self.column, self.end, self.sure = k, chunk, columns, column, end, sure
+        self.overlap = -columns % chunk
         self.offset = k.v.alloc("offset")
+        self._held: tuple[object, ...] | None = None  # what `offset` holds for a group that is sure; None: something else
 
-    def _limit(self, group: int, last: bool = False) -> Operand:
-        """Returns how many chunks are left at a group, less one if `last`: a number or an SGPR that `_done` frees."""
-        before = self.lanes * group + last
-        if isinstance(self.left, int):
-            return self.left - before
-        if not before:
-            return self.left
-        limit = self.k.s.alloc("chunks left")
-        self.k.s_sub_u32(limit, self.left, before)
-        return limit
+    def forget(self) -> None:
+        """Makes `at` emit the next offset, whatever the last one was: `column` or `offset` has changed, or a branch comes in."""
+        self._held = None
 
-    def _done(self, limit: Operand) -> None:
-        if isinstance(limit, Reg) and limit != self.left:
-            self.k.s.free(limit)
+    def _has(self, group: int, whole: bool = False) -> None:
+        """Emits VCC = the lane has a chunk of the group. whole: and that does not overlap the one before."""
+        k, before = self.k, WAVEFRONT * self.chunk * group + (self.chunk - 1) * whole
+        if isinstance(self.end, int):
+            k.v_cmp_gt_i32("vcc", self.end - before, self.column)
+        elif before:
+            limit = k.s.alloc("end from the lane's first chunk")
+            k.s_sub_u32(limit, self.end, before)
+            k.v_cmp_gt_i32("vcc", limit, self.column)
+            k.s.free(limit)
+        else:
+            k.v_cmp_gt_i32("vcc", self.end, self.column)
 
-    def _start(self, group: int, target: Reg) -> None:
-        """Emits the first element of a group's chunk, before it is moved to end with the row."""
+    def first(self, group: int, target: Reg) -> None:
+        """Emits a lane's first element of a group's chunk in a row."""
         self.k.v_add_u32(target, WAVEFRONT * self.chunk * group, self.column)
+        if self.overlap and group >= self.sure:
+            self.k.v_min_i32(target, self.columns - self.chunk, target, note="the last chunk ends with the row")
 
     def at(self, operand: Operands, group: int, rows: int = 0) -> tuple[Reg, int]:
         """Emits a lane's offset of a group's chunk. Returns its VGPR, valid until the next call, and an immediate offset.
@@ -75,19 +77,22 @@ class Places:
         rows: rows from the wave's first load's to this one's.
         """
         k, offset, immediate = self.k, self.offset, 0
+        column, start = self.column, WAVEFRONT * self.chunk * group * operand.element
         if group < self.sure:
-            start = WAVEFRONT * self.chunk * group * operand.element
             immediate = start % REACH
-            k.v_lshlrev_b32(offset, log2(operand.element), self.column)
-            if start >= REACH:
-                k.v_add_u32(offset, start - immediate, offset)
+            held, self._held = self._held, (operand.element, operand.row, rows, start - immediate)
+            if held == self._held:
+                return offset, immediate
         else:
-            self._start(group, offset)
-            if self.overlaps:
-                k.v_min_u32(offset, self.columns - self.chunk, offset, note="the last chunk ends with the row")
-            k.v_lshlrev_b32(offset, log2(operand.element), offset)
-        if operand.row is not None:
-            k.v_add_u32(offset, operand.row, offset)
+            self.forget()
+            self.first(group, offset)
+            column, start = offset, 0
+        if operand.row is None:
+            k.v_lshlrev_b32(offset, log2(operand.element), column)
+        else:
+            k.v_lshl_add_u32(offset, column, log2(operand.element), operand.row)
+        if start >= REACH:
+            k.v_add_u32(offset, start - immediate, offset)
         if rows:
             apart = k.s.alloc("bytes of rows")
             k.s_mul_i32(apart, operand.stride, rows)
@@ -97,29 +102,23 @@ class Places:
             self.leave_outside(offset, group)
         return offset, immediate
 
-    def leave_outside(self, offset: Reg, group: int, last: bool = False) -> None:
-        """Replaces an offset by one outside the buffer in lanes without a chunk of the group; last: and of the last chunk."""
-        limit = self._limit(group, last)
-        if isinstance(limit, Reg):
-            clip(self.k, offset, offset, limit, self.lane)
-        else:
-            self.k.v_cmp_gt_i32("vcc", limit, self.lane)
-            self.k.v_cndmask_b32(offset, OUTSIDE, offset, "vcc")
-        self._done(limit)
+    def leave_outside(self, offset: Reg, group: int, whole: bool = False) -> None:
+        """Replaces an offset by one outside the buffer in lanes without a chunk of the group; whole: and in that of an overlap."""
+        self.forget()
+        self._has(group, whole)
+        self.k.v_cndmask_b32(offset, OUTSIDE, offset, "vcc")
 
-    def first_new(self, target: Reg, group: int) -> None:
-        """Emits the number of a chunk's elements that count nothing: the overlap, or all of a lane without a chunk."""
-        k = self.k
-        if self.overlaps:
-            self._start(group, target)
-            k.v_min_u32(self.offset, self.columns - self.chunk, target)
-            k.v_sub_u32(target, target, self.offset, note="elements that the chunk before has")
-        else:
-            k.v_mov_b32(target, 0)
-        limit = self._limit(group)
-        k.v_cmp_gt_i32("vcc", limit, self.lane)
-        k.v_cndmask_b32(target, self.chunk, target, "vcc", note="no chunk: nothing counts")
-        self._done(limit)
+    def counting(self, group: int) -> Iterator[int]:
+        """Emits, for each element of a group's chunk, VCC = it counts, and yields its number. Nothing if all count.
+
+        The overlap does not count, nor does what a lane without a chunk holds.
+        """
+        if group < self.sure:
+            return
+        for number in range(self.chunk):
+            if number in (0, self.overlap):
+                self._has(group, whole=number < self.overlap)
+            yield number
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -129,30 +128,46 @@ class Places:
 
     def load(self, target: Reg, operand: Operands, group: int, rows: int = 0) -> None:
         """Loads a chunk into registers, as it is in memory; 0 outside the buffer."""
-        self._move("load", ELEMENT_LOADS, target, operand, group, rows)
+        self._access("load", ELEMENT_LOADS, target, operand, group, *self.at(operand, group, rows))
 
-    def store(self, source: Reg, operand: Operands, group: int, rows: int = 0, apart: bool = False) -> None:
-        """Stores a chunk. apart: the overlap of a row's last chunk has values that do not count: it is stored before the others."""
-        if apart and self.overlaps and group >= self.sure:
-            offset, _ = self.at(operand, group, rows)
-            limit = self._limit(group, last=True)
-            self.k.v_cmp_eq_u32("vcc", limit, self.lane)
-            self.k.v_cndmask_b32(offset, OUTSIDE, offset, "vcc", note="the last chunk")
-            self._done(limit)
-            self._access("store", ELEMENT_STORES, source, operand, offset, 0)
-            offset, _ = self.at(operand, group, rows)
-            self.leave_outside(offset, group, last=True)
-            self._access("store", ELEMENT_STORES, source, operand, offset, 0)
+    def store(self, source: Reg, operand: Operands, group: int, rows: int = 0, apart: Elements | None = None,
+              scratch: Reg | None = None) -> None:  # fmt: skip
+        """Stores a chunk. apart: the overlap of a row's last chunk has other values, so only the rest of that chunk is stored.
+
+        It has the elements' type in memory. scratch: a VGPR, for elements of 8 bits.
+        """
+        offset, immediate = self.at(operand, group, rows)
+        if apart is None or not self.overlap or group < self.sure:
+            self._access("store", ELEMENT_STORES, source, operand, group, offset, immediate)
             return
-        self._move("store", ELEMENT_STORES, source, operand, group, rows)
+        self.leave_outside(offset, group, whole=True)
+        self._access("store", ELEMENT_STORES, source, operand, group, offset, 0)
+        offset, _ = self.at(operand, group, rows)
+        self._has(group, whole=True)
+        self.k.v_cndmask_b32(offset, offset, OUTSIDE, "vcc", note="the last chunk")
+        self._store_rest(source, operand, offset, apart, scratch)
 
-    def _move(self, direction: str, endings: dict[int, str], data: Reg, operand: Operands, group: int, rows: int) -> None:
-        self._access(direction, endings, data, operand, *self.at(operand, group, rows))
+    def _store_rest(self, source: Reg, operand: Operands, offset: Reg, apart: Elements, scratch: Reg | None) -> None:
+        """Stores the elements of a chunk after the overlap, by words if they fill words."""
+        start, end = self.overlap * operand.element, self.chunk * operand.element
+        while start < end:
+            word, within = divmod(start, WORD)
+            if within or end - start < WORD:
+                one, half = apart.single(source, start // operand.element, scratch)
+                ending, size = f"{ELEMENT_STORES[operand.element]}{half}", operand.element
+            else:
+                most = (end - start) // WORD if source[word].index % 2 == 0 else 1  # several registers begin at an even one
+                count = max(count for count in DWORDS if count <= most)
+                one, ending, size = source[word : word + count], DWORDS[count], WORD * count
+            self.k.emit(f"buffer_store_{ending}", one, offset, operand.buffer, 0, offen=True, offset=start,
+                        note=f"{operand.name}, after the overlap")  # fmt: skip
+            start += size
 
     def _access(
-        self, direction: str, endings: dict[int, str], data: Reg, operand: Operands, offset: Reg, immediate: int
+        self, direction: str, endings: dict[int, str], data: Reg, operand: Operands, group: int, offset: Reg, immediate: int
     ) -> None:
-        nbytes, note = self.chunk * operand.element, f"{operand.name}, {self.chunk} elements"
+        nbytes, first = self.chunk * operand.element, WAVEFRONT * self.chunk * group
+        note = f"{operand.name} columns {first} + {self.chunk}·lane"
         for start in range(0, nbytes, LOAD_BYTES):
             size = min(nbytes, LOAD_BYTES)
             word, count = start // WORD, max(1, size // WORD)

@@ -1,70 +1,136 @@
-"""Values of an operator on rows in registers: reductions over lanes and waves, parts that are computed once a row."""
+"""Values of an operator on rows in registers: its expressions, reduced over lanes and waves, and parts computed once a row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
+from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.expressions import Computation
 from simgpu.asm.parts.integer_math import log2
-from simgpu.asm.parts.lanes import row_reduce, wave_reduce
-from simgpu.asm.rows.places import Places
+from simgpu.asm.parts.lanes import lane_number, lanes_reduce, row_reduce, unpack_chunk
+from simgpu.asm.rows.frame import STATES, Frame, Place
+from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.program import Step
 
 COMBINE = {"sum": "v_add_f32", "maximum": "v_max_f32"}
 NEUTRAL = {"sum": 0, "maximum": -inf}
+MANTISSA_BITS = 23  # of an f32
 Registers = Mapping[str, Reg]
 
 
 class Values:
-    """Emits steps of a program. lanes: that share a row or a group; waves: that share a row; wave: SGPR, its number."""
+    """Emits the steps of a program. States are reductions and values of rows, by load in flight and group that is reduced."""
 
-    def __init__(self, k: KernelBuilder, places: Places, lanes: int, waves: int, wave: Reg | None) -> None:
-        self.k, self.places, self.lanes, self.waves, self.wave = k, places, lanes, waves, wave
-        self.scratch, self.first, self.neutral = (k.v.alloc(name) for name in ("scratch", "elements left out", "neutral"))
+    def __init__(self, frame: Frame) -> None:
+        self.frame, self.k, self.places, self.program = frame, frame.k, frame.places, frame.program
+        k, p, tiles, program = self.k, frame.problem, frame.tiles, frame.program
+        loads = [(load, group) for load in range(frame.in_flight) for group in range(tiles.loads)]
+        self.held = {name: {at: k.v.alloc(name, tiles.chunk) for at in loads} for name in program.matrices}
+        words, narrow = self.places.words(p.element.bytes), p.element.bytes < WORD
+        vectors = {name: [k.v.alloc(name, words) for _ in range(tiles.loads)] for name in program.vectors}
+        self.raw = {name: {at: vectors[name][at[1]] for at in loads} for name in program.vectors}
+        self.raw |= {name: {at: k.v.alloc(name, words) for at in loads} for name in program.tables}
+        self.unpacked = {name: k.v.alloc(f"{name} unpacked", tiles.chunk) for name in self.raw} if narrow else {}
+        self.scratch, self.neutral = k.v.alloc("scratch"), k.v.alloc("neutral element")
+        self.grouped = p.groups > 1
+        self.lanes = p.span // tiles.chunk if self.grouped else frame.lanes  # that share a reduction
+        self.states: dict[tuple[int, int], dict[str, Reg]] = {
+            (load, group): {} for load in range(frame.in_flight) for group in range(tiles.loads if self.grouped else 1)
+        }
+        self.narrowing = Elements(k, p.dtype_y, "f32")
+        self.narrowing.prepare()
 
-    def start(self, step: Step) -> Reg:
-        """Returns a VGPR with the neutral element of a reduction."""
-        state = self.k.v.alloc(step.name)
-        self.k.v_mov_b32(state, NEUTRAL[step.combine])
-        return state
+    # -- memory ------------------------------------------------------------------------------
 
-    def reduce(self, steps: Iterable[Step], states: Mapping[str, Reg], group: int, elements: Iterable[Registers]) -> None:
-        """Combines the elements of a chunk with the lane's states. elements: arguments of each, by name."""
-        k, steps = self.k, tuple(steps)
-        ragged = group >= self.places.sure
-        if ragged:
-            self.places.first_new(self.first, group)
-        for number, given in enumerate(elements):
+    def load(self, names: Sequence[str]) -> None:
+        """Loads operands of all groups: matrices first, since the others are often in L2. Converts matrices to f32, in place."""
+        program, p, operands, tiles = self.program, self.frame.problem, self.frame.operands, self.frame.tiles
+        words, loads = self.places.words(p.element.bytes), range(self.frame.in_flight)
+        for group in range(tiles.loads):
+            for load in loads:
+                for name in (name for name in names if name in self.held):
+                    target = self.held[name][load, group]
+                    self.places.load(target[tiles.chunk - words : tiles.chunk], operands[name], group, load * tiles.rows_load)
+        for group in range(tiles.loads):
+            for name in (name for name in names if name in program.vectors):
+                self.places.load(self.raw[name][0, group], operands[name], group)
+            for load in loads:
+                for name in (name for name in names if name in program.tables):
+                    table = replace(operands[name], row=self.frame.table_rows[load])
+                    self.places.load(self.raw[name][load, group], table, group)
+        for name in names if p.element.bytes < WORD else ():
+            for target in self.held.get(name, {}).values():
+                unpack_chunk(self.k, p.dtype, target, target[tiles.chunk - words : tiles.chunk])
+
+    def places_of(self, steps: Sequence[Step]) -> Iterator[Place]:
+        """Yields the places of loads, with chunks of vectors and tables converted to f32 before those that they belong to."""
+        used = self.program.used(steps)
+        for group in range(self.frame.tiles.loads):
+            self._unpack_beside(used, (0, group), self.program.vectors)
+            for load in range(self.frame.in_flight):
+                self._unpack_beside(used, (load, group), self.program.tables)
+                yield Place(load, (group,))
+
+    def _unpack_beside(self, used: Sequence[str], at: tuple[int, int], names: Sequence[str]) -> None:
+        for name in names:
+            if name in used and name in self.unpacked:
+                unpack_chunk(self.k, self.frame.problem.dtype, self.unpacked[name], self.raw[name][at])
+
+    def _elements(self, place: Place) -> list[Registers]:
+        """Returns the arguments of each element of a place, by name."""
+        found: list[Registers] = []
+        (group,) = place.groups
+        state = self.states[place.load, group if self.grouped else 0]
+        for i in range(self.frame.tiles.chunk):
+            given = {name: at[place.load, group][i] for name, at in self.held.items()}
+            given |= {name: self.unpacked.get(name, at[place.load, group])[i] for name, at in self.raw.items()}
+            found.append(given | state)
+        return found
+
+    # -- reductions --------------------------------------------------------------------------
+
+    def start(self, steps: Sequence[Step]) -> None:
+        """Emits the neutral elements of reductions, and the parts of their values that depend on earlier ones only."""
+        for state in self.states.values():
+            for step in steps:
+                state[step.name] = self.k.v.alloc(step.name)
+                self.k.v_mov_b32(state[step.name], NEUTRAL[step.combine])
+            for step in steps:
+                state |= self._of_row(step, state)
+
+    def reduce(self, steps: Sequence[Step], place: Place) -> None:
+        """Combines the elements of a place with the lane's states."""
+        k, (group,) = self.k, place.groups
+        elements, sure = self._elements(place), group < self.places.sure
+        counting = iter(range(len(elements))) if sure else self.places.counting(group)
+        for number in counting:
+            given = elements[number]
             computed = Computation(k, [step.rest for step in steps], given)
             for step in steps:
-                found = self.scratch if ragged or step.rest.op != "argument" else given[step.rest.name]
+                found = self.scratch if not sure or step.rest.op != "argument" else given[step.rest.name]
                 computed.register(step.rest, found)
-                if ragged:
+                if not sure:
                     k.v_mov_b32(self.neutral, NEUTRAL[step.combine])
-                    k.v_cmp_ge_u32("vcc", number, self.first)
-                    k.v_cndmask_b32(found, self.neutral, found, "vcc")
-                k.emit(COMBINE[step.combine], states[step.name], found, states[step.name])
+                    k.v_cndmask_b32(found, self.neutral, found, "vcc", note="does not count")
+                k.emit(COMBINE[step.combine], given[step.name], found, given[step.name])
 
-    def merge(self, step: Step, state: Reg) -> None:
+    def merge(self, steps: Sequence[Step]) -> None:
         """Combines the states of all lanes and waves that share a row, or of all lanes that share a group."""
-        k, combine = self.k, COMBINE[step.combine]
-        if self.lanes < WAVEFRONT:
-            row_reduce(k, combine, state, self.scratch, self.lanes, step.name)
-            return
-        total = k.s.alloc(step.name)
-        wave_reduce(k, combine, state, total, step.name)
-        k.v_mov_b32(state, total)
-        k.s.free(total)
-        if self.wave is not None:
-            self._merge_waves(step, state, self.wave)
+        for state in self.states.values():
+            for step in steps:
+                lanes_reduce(self.k, COMBINE[step.combine], state[step.name], self.scratch, self.lanes, step.name)
+                if self.frame.wave is not None:
+                    self._merge_waves(step, state[step.name], self.frame.wave)
 
     def _merge_waves(self, step: Step, state: Reg, wave: Reg) -> None:
-        k, address, place = self.k, self.scratch, self.k.s.alloc("place")
-        region = k.region(f"{step.name} of waves", WORD * self.waves)
+        k, address, waves, place = self.k, self.scratch, self.frame.tiles.waves_row, self.k.s.alloc("place")
+        region = k.region(f"{step.name} of waves", WORD * waves)
         k.s_lshl_b32(place, wave, log2(WORD))
         k.v_mov_b32(address, place)
         k.s.free(place)
@@ -72,12 +138,13 @@ class Values:
         k.ds_write_b32(address, state, offset=region.offset)
         k.s_mov_b64("exec", -1)
         k.s_barrier()
-        k.v_and_b32(address, self.waves - 1, self.places.lane)
+        lane_number(k, address)
+        k.v_and_b32(address, waves - 1, address)
         k.v_lshlrev_b32(address, log2(WORD), address)
         k.ds_read_b32(state, address, offset=region.offset)
-        row_reduce(k, COMBINE[step.combine], state, self.scratch, self.waves, step.name)
+        row_reduce(k, COMBINE[step.combine], state, self.scratch, waves, step.name)
 
-    def of_row(self, step: Step, states: Registers) -> dict[str, Reg]:
+    def _of_row(self, step: Step, states: Registers) -> dict[str, Reg]:
         """Emits the parts of a step that depend on reductions only. Returns their registers by name."""
         k, found = self.k, {}
         computed = Computation(k, step.of_row, states)
@@ -89,7 +156,81 @@ class Values:
             computed.register(part, found[step.row_value(number)])
         return found
 
-    def results(self, steps: tuple[Step, ...], targets: tuple[Reg, ...], given: Registers) -> None:
+    # -- parts of a split row ------------------------------------------------------------------
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of a row's part in memory: its reductions, in f32."""
+        return WORD * len(self.program.reductions)
+
+    def _buffer(self, resource: Reg) -> None:
+        """Builds the buffer of the row's reductions: those of all parts, one reduction after the other."""
+        k, offset, nbytes = self.k, self.k.s.alloc("byte offset", 2), self.frame.tiles.parts * self.state_bytes
+        k.s_mul_hi_u32(offset[1], self.frame.row, nbytes)
+        k.s_mul_i32(offset[0], self.frame.row, nbytes)
+        raw_buffer(k, resource, self.frame.arguments[STATES], (offset[0], offset[1]), STATES)
+        k.s.free(offset)
+        k.s_mov_b32(resource[2], nbytes)
+
+    def _first_part(self, step: Step) -> int:
+        """Returns the byte of a reduction of the first part."""
+        return WORD * self.frame.tiles.parts * self.program.reductions.index(step)
+
+    def leave(self, steps: Sequence[Step], states: Reg) -> None:
+        """Stores reductions of the part. states: an SGPR quadruple for the buffer."""
+        k, address, place = self.k, self.scratch, self.k.s.alloc("place")
+        (state,) = self.states.values()
+        self._buffer(states)
+        done = k.new_label("stored")
+        if self.frame.wave is not None:
+            k.s_cmp_lg_u32(self.frame.wave, 0)
+            k.s_cbranch_scc1(done)
+        k.s_mov_b64("exec", 1, note="one lane")
+        for step in steps:
+            k.s_lshl_b32(place, k.group_y, log2(WORD))
+            k.s_add_u32(place, place, self._first_part(step))
+            k.v_mov_b32(address, place)
+            k.buffer_store_dword(state[step.name], address, states, 0, offen=True, note=step.name)
+        k.s.free(place)
+        k.label(done)
+
+    def merge_parts(self, steps: Sequence[Step], states: Reg) -> None:
+        """Combines reductions of all parts, 64 at a time, a lane each, as `leave` stored them."""
+        k, address, parts = self.k, self.scratch, self.frame.tiles.parts
+        (state,) = self.states.values()
+        self._buffer(states)
+        for step in steps:
+            for first in range(0, parts, WAVEFRONT):
+                lane_number(k, address)
+                k.v_cmp_gt_u32("vcc", parts - first, address)
+                k.v_lshlrev_b32(address, log2(WORD), address)
+                k.v_add_u32(address, self._first_part(step) + WORD * first, address)
+                k.buffer_load_dword(address, address, states, 0, offen=True, note=step.name)
+                k.v_mov_b32(self.neutral, NEUTRAL[step.combine])
+                k.v_cndmask_b32(address, self.neutral, address, "vcc", note="no part")
+                k.emit(COMBINE[step.combine], state[step.name], address, state[step.name])
+            lanes_reduce(k, COMBINE[step.combine], state[step.name], self.scratch, WAVEFRONT, step.name)
+
+    # -- results -----------------------------------------------------------------------------
+
+    def of_rows(self, steps: Sequence[Step]) -> None:
+        """Emits the parts of results that depend on reductions only."""
+        for state in self.states.values():
+            for step in steps:
+                state |= self._of_row(step, state)
+
+    def results(self, steps: tuple[Step, ...], place: Place) -> None:
+        """Stores the results of a place. They replace its elements."""
+        frame, (group,) = self.frame, place.groups
+        targets = [self.held[name][place.load, group] for name, _ in zip(self.program.matrices, steps, strict=False)]
+        for i, given in enumerate(self._elements(place)):
+            self._result(steps, tuple(target[i] for target in targets), given)
+        for step, target in zip(steps, targets, strict=True):
+            packed = self.narrowing.narrow([target[i : i + 1] for i in range(frame.tiles.chunk)], self.scratch)
+            rows, apart = place.load * frame.tiles.rows_load, self.narrowing if self.grouped else None
+            self.places.store(packed, frame.operands[step.name], group, rows, apart, self.scratch)
+
+    def _result(self, steps: tuple[Step, ...], targets: tuple[Reg, ...], given: Registers) -> None:
         """Replaces an element by its results. targets: a VGPR for each, which may be an argument's."""
         k = self.k
         computed = Computation(k, [step.rest for step in steps], given)
@@ -100,3 +241,46 @@ class Values:
         for register, target in zip(held, targets[1:], strict=True):
             k.v_mov_b32(target, register)
         k.v.free(*held)
+
+    def row_results(self) -> None:
+        """Stores values of rows or groups: one lane each."""
+        k, frame = self.k, self.frame
+        if not self.program.row_results:
+            return
+        done = k.new_label("row_results_done")
+        if frame.tiles.parts > 1 and not self.grouped:
+            k.s_cmp_lg_u32(k.group_y, 0)
+            k.s_cbranch_scc1(done)
+        if frame.wave is not None:
+            k.s_cmp_lg_u32(frame.wave, 0)
+            k.s_cbranch_scc1(done)
+        for (load, group), state in self.states.items():
+            for step in self.program.row_results:
+                (found,) = self._of_row(step, state).values()
+                self._store_of_row(step, found, load, group)
+        k.label(done)
+
+    def _store_of_row(self, step: Step, found: Reg, load: int, group: int) -> None:
+        k, p, operand, tiles = self.k, self.frame.problem, self.frame.operands[step.name], self.frame.tiles
+        offset, scratch, element = self.places.offset, self.scratch, dtype(p.row_type).bytes
+        self.places.forget()
+        if self.grouped:
+            k.v_add_u32(offset, WAVEFRONT * tiles.chunk * group, self.places.column)
+            k.v_lshrrev_b32(offset, log2(p.span), offset, note="group")
+            k.v_lshlrev_b32(offset, log2(element), offset)
+        else:
+            k.v_mov_b32(offset, 0)
+        if operand.row is not None:
+            k.v_add_u32(offset, operand.row, offset)
+        k.v_add_u32(offset, load * tiles.rows_load * p.groups * element, offset)
+        lane_number(k, scratch)
+        k.v_and_b32(scratch, self.lanes - 1, scratch)
+        k.v_cmp_eq_u32("vcc", 0, scratch)
+        k.v_cndmask_b32(offset, OUTSIDE, offset, "vcc", note="one lane of a row or group")
+        if self.grouped and group >= self.places.sure:
+            self.places.leave_outside(offset, group)
+        if element < WORD:
+            k.v_lshrrev_b32(scratch, MANTISSA_BITS, found, note="the exponent")
+            k.buffer_store_byte(scratch, offset, operand.buffer, 0, offen=True, note=step.name)
+            return
+        k.buffer_store_dword(found, offset, operand.buffer, 0, offen=True, note=step.name)

@@ -22,41 +22,12 @@ LARGEST_GROUP = 1 << 10
 COUNT, LIMIT = "count", "limit"  # names of constants: elements that are reduced together, largest value of Y's type
 
 
-@dataclass(frozen=True)
-class RowOperator:
-    """Base of an operator on the rows of X (rows,n): reductions along a row, then a value for each element and each row.
+class RowOperands:
+    """What a kernel of rows reads and writes, from the names and sizes of its problem.
 
-    A subclass is a frozen dataclass; its own fields, with defaults, are options of the command line. It has `name`, and a method
-    for each value, which is called once, with Values (`operators.expressions`). A method's arguments name what the value uses:
-
-        x                       X's element; x0 and x1, its halves, if `halves`: elements j and n/2 + j of a row
-        matrices                names of operands of X's shape, strides and type
-        vectors                 names of operands with an element a column, of X's type
-        tables                  names of operands with a row for each `repeat` rows, of X's type
-        sums, maxima            names of reductions, in order; a reduction may use earlier ones
-        count, limit            number of elements that are reduced together; largest value of Y's type
-
-    `results` names values for each element: y, or y0 and y1 for the halves of Y's rows. If there are more matrices than X, further
-    results are operands of their own, of Y's type and strides. `row_results` names values for each row, of `row_type`. With
-    `group`, a row's elements are reduced by groups, and a row result has a value for each.
-
-    `reference(x, ...)` is the definition, in float64, for one group: arrays of the names above, with x whole; it returns Y, or a
-    dict of what is written by name.
-
-    >>> from dataclasses import dataclass
-    >>> from simgpu.operators import RowOperator
-    >>> from simgpu.operators.expressions import sqrt
-    >>> @dataclass(frozen=True)
-    ... class Unit(RowOperator):
-    ...     name, sums = "unit", ("squares",)
-    ...     def squares(self, x):
-    ...         return x * x
-    ...     def y(self, x, squares):
-    ...         return x / sqrt(squares)
-    ...     def reference(self, x):
-    ...         return x / np.sqrt((x * x).sum(1, keepdims=True))
-    >>> print(*Unit(2, 64).program("gfx942").describe(), sep="; ")
-    squares[i] += x * x; y[i,j] = x / sqrt(squares)
+    >>> from simgpu.operators import SoftmaxProblem
+    >>> SoftmaxProblem(rows=4, n=100, mask=True).read
+    {'X': (4, 100), 'mask': (4, 100)}
     """
 
     name: ClassVar[str] = ""  # of the operator, a Python name: for the command, titles and kernels
@@ -70,52 +41,22 @@ class RowOperator:
     row_results: ClassVar[tuple[str, ...]] = ()
     row_type: ClassVar[str] = "f32"  # type of the row results: f32, or e8m0 for powers of two
 
-    rows: int  # number of rows
-    n: int  # elements of a row of X
-    dtype: str = "f32"  # type of X and of all that is read, one of TYPES
-    dtype_y: str = ""  # type of the results, one of RESULTS (default: X's)
-    ldx: int | None = None  # stride of X's rows in elements; None: their length
-    ldy: int | None = None  # stride of Y's rows
-    group: int = 0  # elements of a row that are reduced together, a power of two; 0: all
+    rows: int
+    n: int
+    dtype: str
+    dtype_y: Any
+    ldx: int | None
+    ldy: int | None
+    group: int = 0
 
-    def __post_init__(self) -> None:
-        for name in ("rows", "n"):
-            object.__setattr__(self, name, positive_dimension(name, getattr(self, name)))
-        for name, known, given in (("dtype", TYPES, self.dtype), ("dtype_y", RESULTS, self.dtype_y or self.dtype)):
-            if given not in known:
-                raise LaunchError(f"{self.name}: {name} = {given}: values are computed in f32, so use {', '.join(known)}")
-            object.__setattr__(self, name, dtype(given).name)
-        if self.n % self.parts:
-            raise LaunchError(f"{self.name}: n = {self.n} is odd: a row has two halves, so give an even n")
-        for name, least in (("ldx", self.n), ("ldy", self.columns * self.parts_y)):
-            stride = least if getattr(self, name) is None else positive_dimension(name, getattr(self, name))
-            if stride < least:
-                raise LaunchError(f"{name} = {stride} is shorter than a row of {least} elements: give {name} >= {least}")
-            object.__setattr__(self, name, stride)
-        if self.group and (self.group & (self.group - 1) or not 8 <= self.group <= LARGEST_GROUP):
-            raise LaunchError(f"group = {self.group}: give a power of two from 8 to {LARGEST_GROUP}, or 0 for whole rows")
-        if self.group and (self.parts_y > 1 or not (self.sums or self.maxima)):
-            raise LaunchError(f"{self.name} reduces nothing by groups: leave the group out")
-        if self.rows % self.repeat:
-            raise LaunchError(f"{self.name}: {self.rows} rows are no multiple of {self.repeat}, the rows of a row of a table")
-        self.program("gfx942")
-
-    # -- to be overridden ------------------------------------------------------------------------
+    def program(self, arch: str) -> RowProgram:
+        """Returns the expressions for an architecture. LaunchError names the method and what it lacks."""
+        raise NotImplementedError
 
     @property
     def repeat(self) -> int:
         """Consecutive rows that share a row of the tables."""
         return 1
-
-    def reference(self, **arrays: Any) -> Any:
-        """Returns the definition in float64."""
-        raise NotImplementedError
-
-    # -- what follows ----------------------------------------------------------------------------
-
-    def program(self, arch: str) -> RowProgram:
-        """Returns the expressions for an architecture. LaunchError names the method and what it lacks."""
-        return _program(self, arch)
 
     @property
     def parts(self) -> int:
@@ -172,6 +113,11 @@ class RowOperator:
         names = ("Y",) if self.parts_y > 1 else ("Y" if name == "y" else name for name in self.results)
         return {**dict.fromkeys(names, whole), **dict.fromkeys(self.row_results, (self.rows, self.groups))}
 
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """Names of the operands in the order of a kernel's pointers."""
+        return (*self.read, *self.written)
+
     def type_of(self, name: str) -> str:
         """Returns the type of an operand."""
         if name in self.row_results:
@@ -188,6 +134,86 @@ class RowOperator:
         """Bytes if every element of every operand crosses memory once."""
         shapes = (*self.read.items(), *self.written.items())
         return int(sum(np.prod(shape, dtype=np.int64) * dtype(self.type_of(name)).bytes for name, shape in shapes))
+
+
+@dataclass(frozen=True)
+class RowOperator(RowOperands):
+    """Base of an operator on the rows of X (rows,n): reductions along a row, then a value for each element and each row.
+
+    A subclass is a frozen dataclass; its own fields, with defaults, are options of the command line. It has `name`, and a method
+    for each value, which is called once, with Values (`operators.expressions`). A method's arguments name what the value uses:
+
+        x                       X's element; x0 and x1, its halves, if `halves`: elements j and n/2 + j of a row
+        matrices                names of operands of X's shape, strides and type
+        vectors                 names of operands with an element a column, of X's type
+        tables                  names of operands with a row for each `repeat` rows, of X's type
+        sums, maxima            names of reductions, in order; a reduction may use earlier ones
+        count, limit            number of elements that are reduced together; largest value of Y's type
+
+    `results` names values for each element: y, or y0 and y1 for the halves of Y's rows. If there are more matrices than X, further
+    results are operands of their own, of Y's type and strides. `row_results` names values for each row, of `row_type`. With
+    `group`, a row's elements are reduced by groups, and a row result has a value for each.
+
+    `reference(x, ...)` is the definition, in float64, for one group: arrays of the names above, with x whole; it returns Y, or a
+    dict of what is written by name.
+
+    >>> from dataclasses import dataclass
+    >>> from simgpu.operators import RowOperator
+    >>> from simgpu.operators.expressions import sqrt
+    >>> @dataclass(frozen=True)
+    ... class Unit(RowOperator):
+    ...     name, sums = "unit", ("squares",)
+    ...     def squares(self, x):
+    ...         return x * x
+    ...     def y(self, x, squares):
+    ...         return x / sqrt(squares)
+    ...     def reference(self, x):
+    ...         return x / np.sqrt((x * x).sum(1, keepdims=True))
+    >>> print(*Unit(2, 64).program("gfx942").describe(), sep="; ")
+    squares[i] += x * x; y[i,j] = x / sqrt(squares)
+    """
+
+    rows: int  # number of rows
+    n: int  # elements of a row of X
+    dtype: str = "f32"  # type of X and of all that is read, one of TYPES
+    dtype_y: str = ""  # type of the results, one of RESULTS (default: X's)
+    ldx: int | None = None  # stride of X's rows in elements; None: their length
+    ldy: int | None = None  # stride of Y's rows
+    group: int = 0  # elements of a row that are reduced together, a power of two; 0: all
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "n"):
+            object.__setattr__(self, name, positive_dimension(name, getattr(self, name)))
+        for name, known, given in (("dtype", TYPES, self.dtype), ("dtype_y", RESULTS, self.dtype_y or self.dtype)):
+            if given not in known:
+                raise LaunchError(f"{self.name}: {name} = {given}: values are computed in f32, so use {', '.join(known)}")
+            object.__setattr__(self, name, dtype(given).name)
+        if self.n % self.parts:
+            raise LaunchError(f"{self.name}: n = {self.n} is odd: a row has two halves, so give an even n")
+        for name, least in (("ldx", self.n), ("ldy", self.columns * self.parts_y)):
+            stride = least if getattr(self, name) is None else positive_dimension(name, getattr(self, name))
+            if stride < least:
+                raise LaunchError(f"{name} = {stride} is shorter than a row of {least} elements: give {name} >= {least}")
+            object.__setattr__(self, name, stride)
+        if self.group and (self.group & (self.group - 1) or not 8 <= self.group <= LARGEST_GROUP):
+            raise LaunchError(f"group = {self.group}: give a power of two from 8 to {LARGEST_GROUP}, or 0 for whole rows")
+        if self.group and (self.parts_y > 1 or not (self.sums or self.maxima)):
+            raise LaunchError(f"{self.name} reduces nothing by groups: leave the group out")
+        if self.rows % self.repeat:
+            raise LaunchError(f"{self.name}: {self.rows} rows are no multiple of {self.repeat}, the rows of a row of a table")
+        self.program("gfx942")
+
+    # -- to be overridden ------------------------------------------------------------------------
+
+    def reference(self, **arrays: Any) -> Any:
+        """Returns the definition in float64."""
+        raise NotImplementedError
+
+    # -- what follows ----------------------------------------------------------------------------
+
+    def program(self, arch: str) -> RowProgram:
+        """Returns the expressions for an architecture. LaunchError names the method and what it lacks."""
+        return _program(self, arch)
 
     def constants(self, arch: str) -> dict[str, float]:
         """Returns `count` and `limit`; without `count` if the last group of a row is shorter."""

@@ -15,6 +15,8 @@ from simgpu.operators.expressions import Value, arguments, hoist, operations, tr
 
 # Combination of elements -> its neutral element, numpy's function for it.
 COMBINE: dict[str, tuple[float, np.ufunc]] = {"sum": (0.0, np.add), "maximum": (-np.inf, np.fmax)}
+# Combination of scores to a state: their maximum m, and delta, the sum of exp(score - m) (`operators.softmax.state`).
+EXPONENTIALS = "exponentials"
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Step:
     value: Value
     of_row: tuple[Value, ...]  # parts that depend only on reductions; part number i is the argument `row_value(i)` of `rest`
     rest: Value
-    combine: str = ""  # of a reduction: a key of COMBINE
+    combine: str = ""  # of a reduction: a key of COMBINE, or EXPONENTIALS
 
     def row_value(self, number: int) -> str:
         """Returns the name of a part in `rest`."""

@@ -10,8 +10,9 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.levels import Level, Nest
 from simgpu.operators.resources import Constraint
 from simgpu.operators.rows.plan import RowPlan, rows_plan
-from simgpu.operators.rows.problem import RowOperator
+from simgpu.operators.rows.problem import RowOperands, RowOperator
 from simgpu.operators.rows.program import RowProgram
+from simgpu.operators.rows.tiles import RowTiles
 from simgpu.operators.tree import Axes, Extent, Node, Root, View
 
 
@@ -80,7 +81,19 @@ class RowBlock(_RowNode):
         return (("RowBlock  [block / CU]", "  ".join(map(str, self.views)), waves, held),)
 
 
-class RowTree(Root):
+class RowRoot(Root):
+    """Root of a tree whose kernels are those of rows."""
+
+    problem: RowOperands
+    row_tiles: RowTiles  # sizes of tiles, from the loops
+
+    @property
+    def program(self) -> RowProgram:
+        """Expressions for the tree's architecture."""
+        return self.problem.program(self.descriptor.arch)
+
+
+class RowTree(RowRoot):
     """Root of the tree of an operator on rows, on a target under a tile policy.
 
     >>> from simgpu.operators import RmsNorm, RowTree
@@ -97,14 +110,23 @@ class RowTree(Root):
         self.extents = {"rows": Extent.whole(problem.rows), "n": Extent.whole(problem.columns)}
 
     @property
-    def program(self) -> RowProgram:
-        """Expressions for the tree's architecture."""
-        return self.problem.program(self.descriptor.arch)
-
-    @property
     def views(self) -> tuple[View, ...]:  # type: ignore[override]
         """Windows of X and Y."""
         return _views(self.derivation, self.extents)
+
+    @property
+    def row_tiles(self) -> RowTiles:  # type: ignore[override]
+        """Sizes of tiles, from the loops."""
+        block = self.first()
+        assert isinstance(block, RowBlock)
+        warp = block.first()
+        assert isinstance(warp, RowWarp)
+        (rows, of_block), (load, of_wave), (_, of_load) = self.loops, block.loops, warp.loops
+        chunk = of_load.tile * load.tile // self.descriptor.wavefront_size
+        return RowTiles(
+            len(self.axes["n"]), rows.tile, load.tile, chunk, of_wave.tile // chunk, self.trips("n"),
+            of_block.tile // of_wave.tile, self.derivation.loads,
+        )  # fmt: skip
 
     def on(self, descriptor: HardwareDescriptor) -> RowTree:
         """Derives the same problem and policy again for another descriptor."""

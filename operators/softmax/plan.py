@@ -4,14 +4,15 @@ w waves process a row at a time, two waves per SIMD. A block has four rows of on
 v elements of a row, e bytes each in memory. R is the number of ArchVGPRs at two waves per SIMD less the fixed ones.
 
 * n <= 64*R*w: the row stays in registers and is read once (8 bytes moved per f32 element). w is the least of 1, 4, 8 that holds
-  it, and v = ceil(n / (64*w)).
+  it. A load of a lane is a chunk of c elements, the least power of two of at least n/64, at most 16/e. A wave's part of the row is
+  k = ceil(n / (c*w)) chunks, rounded up to a multiple of 8 if w > 1. v = c*ceil(k/64).
   Few rows: w = 4 if there are fewer than 4*CUs rows of at least one step.
   Short rows: n <= 32*u, and more rows than waves. u is the largest power of two that divides n, at most 16/e. A row is held by l
   lanes, l = n/u rounded up to a power of two. A load of a wave brings 64/l rows, and v = u. Not with masks, bands or f64.
   Several loads: a wave has r = 1, 2 or 4 loads in flight, the most for which a CU's loads stay within the bytes that it can have
   in flight, and every wave has rows. Not with masks, bands or f64.
-  Packed: f16 and bf16 rows stay as loaded, two elements per register, v = 2*ceil(n / (128*w)), w = 8, n <= 2*64*(R-8)*w, if f32
-  does not fit or leaves fewer than two blocks per CU. Not with masks, bands or a factor of 0.
+  Packed: f16 and bf16 rows stay as loaded, two elements per register, w = 8, n <= 2*64*(R-8)*w, if f32 does not
+  fit or leaves fewer than two blocks per CU. Not with masks or bands.
 * Longer rows are streamed twice in steps of 64 lanes x 4 loads of 16 bytes: statistics, then values (12 bytes moved per f32
   element). v = 4*16/e.
 * Few long rows: s blocks share a row, split-N. A second kernel merges their statistics with ⊕ and writes Y. s is 1 or
@@ -27,7 +28,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import e as euler
-from math import inf
 from math import log2 as logarithm
 
 import numpy as np
@@ -47,11 +47,14 @@ from simgpu.operators.resources import (
     limit_rows,
     mark_binding,
     occupancy_row,
+    rounding_sgprs,
     scalar_ranges,
 )
 from simgpu.operators.softmax.problem import SoftmaxProblem
 
 _WAVES = 4
+_LANES = 64  # of a wave
+GRANULE = 8  # chunks: the part of a wave that shares a row is a multiple of it, so that it begins with a cache line
 IN_FLIGHT = (1, 2, 4)  # numbers of rows, or loads of several short rows, that a wave may have in flight
 LOAD_BYTES = 16  # the widest load of a lane
 ROW_WAVES = (1, 4, 8)  # numbers of waves that may share a row: a CU has 8 at two waves per SIMD
@@ -69,7 +72,6 @@ UNPACKED = 8  # registers that such a row's elements are unpacked into: those of
 PACKED_INSTRUCTIONS = {"f16": 14, "bf16": 18}
 _ROUNDS = 4  # most rounds of blocks that are tried for a split: from four on, eta >= 4/5
 F64_INSTRUCTIONS = 29  # for an element: 21 of the exponential, the instructions around it, scale, maximum, sum, factor
-_LEAST_FACTOR = 2.0**-126  # f32's least normal number
 _MOST_BYTES = 1 << 31  # limit for a row, so that a raw buffer can hold it
 
 
@@ -130,6 +132,19 @@ class SoftmaxPlan(Derivation):
         return max(_WAVES, self.waves_row)
 
     @property
+    def chunk(self) -> int:
+        """Elements of a load of a lane."""
+        p = self.problem
+        if self.lanes_row < self.descriptor.wavefront_size:
+            return short_elements(p)
+        return chunk_elements(p) if self.resident else min(LOAD_BYTES // p.element.bytes, 1 << (p.n.bit_length() - 1))
+
+    @property
+    def loads(self) -> int:
+        """Loads of a lane that are in registers at a time, of a row."""
+        return self.lane_elements // self.chunk
+
+    @property
     def lane_elements(self) -> int:
         """Elements of a row that a lane holds at a time: `packing` an ArchVGPR; in f64, one in two."""
         held = next(r.count for r in self.resources.registers if r.name == "row")
@@ -147,7 +162,9 @@ class SoftmaxPlan(Derivation):
 
     @property
     def wave_columns(self) -> int:
-        """Columns that a wave has room for, of a row at a time: a step of a streamed row, else its part of the row."""
+        """Columns of a wave, of a row at a time: its part if waves share the row, else those that it has room for."""
+        if self.waves_row > 1:
+            return _wave_part(self.problem, self.waves_row) * self.chunk
         return self.lanes_row * self.lane_elements
 
     @property
@@ -227,7 +244,7 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
 
 def keeping(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[int, int]:
     """Returns (waves that would keep a row in registers, elements per register); 0 waves if none of ROW_WAVES can."""
-    waves = next((w for w in ROW_WAVES if p.n <= _room(p, d, w) // p.element.registers * d.wavefront_size * w), 0)
+    waves = next((w for w in ROW_WAVES if _held(p, d, w, 1) <= _room(p, d, w)), 0)
     if waves == 1 and p.rows < _WAVES * d.num_cus and p.n >= step_elements(p, d):
         waves = ROW_WAVES[1]
     return (ROW_WAVES[-1], PACKING) if _packs(p, d, waves) else (waves, 1)
@@ -242,6 +259,29 @@ def _room(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> int:
     return max(0, d.vgpr_budget(per_simd)[0] - _fixed_vgprs(p))
 
 
+def chunk_elements(p: SoftmaxProblem) -> int:
+    """Returns the elements of a lane's load of a row that waves keep: as many as a wave's lanes need, at most LOAD_BYTES.
+
+    >>> from simgpu.operators import SoftmaxProblem
+    >>> [chunk_elements(SoftmaxProblem(rows=1, n=n)) for n in (3, 65, 1000)]
+    [1, 2, 4]
+    """
+    needed = 1 << (-(-p.n // _LANES) - 1).bit_length()
+    return min(LOAD_BYTES // p.element.bytes, needed)
+
+
+def _wave_part(p: SoftmaxProblem, waves: int) -> int:
+    """Returns the chunks of each wave of those that share a row: whole cache lines."""
+    each = -(-p.n // (chunk_elements(p) * waves))
+    return -(-each // GRANULE) * GRANULE if waves > 1 else each
+
+
+def _held(p: SoftmaxProblem, d: HardwareDescriptor, waves: int, packing: int) -> int:
+    """Returns the ArchVGPRs in which a lane keeps its elements of a row of `waves` waves. packing: elements per register."""
+    loads = -(-_wave_part(p, waves) // d.wavefront_size)
+    return loads * chunk_elements(p) * p.element.registers // packing
+
+
 def _blocks_at_once(d: HardwareDescriptor, waves: int) -> int:
     """Returns the blocks of a CU for which registers are planned: two waves per SIMD if it has so many, at least one block."""
     return max(1, min(2, d.max_waves_per_simd) * d.simds_per_cu // waves)
@@ -250,13 +290,11 @@ def _blocks_at_once(d: HardwareDescriptor, waves: int) -> int:
 def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
     """True if a row is kept as loaded, two elements per register.
 
-    Elements past the row's end are then the infinity that the factor turns into -infinity, so the factor must not be 0.
     waves_row: waves that would keep the row as f32, 0 if none can.
     """
-    narrow = p.element.bytes == 2 and p.element_y == p.element
-    if not narrow or _has_row_per_wave(p) or not _LEAST_FACTOR <= abs(score_factor(p)) < inf:
+    if p.element.bytes != 2 or p.element_y != p.element or _has_row_per_wave(p):
         return False
-    fits = -(-p.n // (PACKING * d.wavefront_size * ROW_WAVES[-1])) <= _room(p, d, ROW_WAVES[-1]) - UNPACKED
+    fits = _held(p, d, ROW_WAVES[-1], PACKING) <= _room(p, d, ROW_WAVES[-1]) - UNPACKED
     return fits and (waves_row == 0 or softmax_resources(p, d, waves_row).blocks_per_cu < 2)
 
 
@@ -297,9 +335,11 @@ def _in_flight(p: SoftmaxProblem, d: HardwareDescriptor, lanes_row: int) -> int:
 
     It is the largest that leaves no wave without rows and keeps a CU's loads within the bytes that it can have in flight.
     """
-    if _has_row_per_wave(p):
-        return 1
     waves, rows = _waves_of_cu(d), d.wavefront_size // lanes_row
+    assert p.ldx and p.ldy
+    spanned = IN_FLIGHT[-1] * rows * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes)  # by one buffer, at most
+    if _has_row_per_wave(p) or spanned >= _MOST_BYTES:
+        return 1
     flight, most = waves * rows * p.n * p.element.bytes, p.rows // (waves * rows * d.num_cus)
     fits = (count for count in IN_FLIGHT if count <= most and count * flight <= pipelines(d.arch).in_flight)
     return max(fits, default=1)
@@ -358,33 +398,34 @@ def softmax_resources(
     a wave. packing: elements per register. step: elements of a streamed row's step; 0: `step_elements`.
     """
     words, short = p.element.registers, lanes_row not in (None, d.wavefront_size)
-    held, fixed = p.n if waves_row else step or step_elements(p, d), _fixed_vgprs(p)
-    waves = max(_WAVES, waves_row)
-    of_lane = short_elements(p) if short else -(-held // (packing * d.wavefront_size * max(1, waves_row)))
+    fixed, waves = _fixed_vgprs(p), max(_WAVES, waves_row)
+    if short:
+        row = words * short_elements(p)
+    else:
+        row = _held(p, d, waves_row, packing) if waves_row else words * (step or step_elements(p, d)) // d.wavefront_size
     registers = (
-        RegisterRange("row", "arch", words * in_flight * of_lane),
+        RegisterRange("row", "arch", in_flight * row),
         RegisterRange("m, delta", "arch", 2 * words * in_flight),
         RegisterRange("addresses", "arch", _ADDRESS_VGPRS + (_SHORT_VGPRS if short else 0)),
         RegisterRange("temporaries", "arch", fixed - 2 * words - _ADDRESS_VGPRS),
         *((RegisterRange("unpacked", "arch", UNPACKED),) if packing > 1 else ()),
     )
     lds = (LdsArray("statistics", 8 * words * waves),) if waves_row > 1 else ()
-    return ResourcePlan.of(d, waves, registers, lds, _scalars(p, d, in_flight))
+    return ResourcePlan.of(d, waves, registers, lds, _scalars(p, d, waves_row > 0))
 
 
-def _scalars(p: SoftmaxProblem, d: HardwareDescriptor, in_flight: int) -> tuple[RegisterRange, ...]:
-    """Returns the SGPRs of a wave, enough for every kernel of the plan. Kernels of a split row have a third pointer."""
-    narrow = p.element_y.bytes == 2
+def _scalars(p: SoftmaxProblem, d: HardwareDescriptor, resident: bool) -> tuple[RegisterRange, ...]:
+    """Returns the SGPRs of a wave, enough for every kernel of the plan. Those of streamed rows may have states in memory."""
+    double, split = p.dtype == "f64", not resident
     return scalar_ranges(
-        arguments=2 * 3 + 5 + (2 if p.mask else 0) + (3 if p.band else 0),
+        arguments=2 * (2 + p.mask + split) + 3 + (2 if double else 1) + (3 if p.band else 0),
         coordinates=4,
-        buffers=4 * (3 if p.mask else 2 * in_flight),
-        before_buffers=3 if in_flight > 1 else 0,  # buffers begin at multiples of 4
+        buffers=4 * (2 + p.mask + split),
+        before_buffers=3,  # buffers begin at multiples of 4
+        rounding=rounding_sgprs(p.dtype_y or p.dtype, d.arch),
+        temporaries=2,
         band=2 if p.band else 0,
-        alignment=1 if narrow else 0,
-        rounding=2 if p.dtype_y == "bf16" and d.arch != "gfx950" else 0,
-        temporaries=3,
-        pairs=4 if p.dtype == "f64" else 0,
+        constants=4 if double else 0,
     )
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.hardware.dtypes import DType, dtype
+from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape, positive_dimension
+from simgpu.operators.expressions import Value, exp
+from simgpu.operators.rows.problem import RowOperands
+from simgpu.operators.rows.program import EXPONENTIALS, RowProgram, Step
 
 FLOPS_PER_ELEMENT = 5  # maximum, subtract, exp, add, scale; an exp counts as one (E29)
 
@@ -41,7 +45,7 @@ class Band:
 
 
 @dataclass(frozen=True)
-class SoftmaxProblem:
+class SoftmaxProblem(RowOperands):
     """Y (rows,n) = gain * softmax over each row of scale * X (rows,n), row-major.
 
     Masked elements do not count and are 0 in Y, also if a whole row is masked. LaunchError for impossible sizes and strides.
@@ -54,6 +58,8 @@ class SoftmaxProblem:
            [1, 1, 1, 0],
            [1, 1, 1, 1]])
     """
+
+    name: ClassVar[str] = "softmax"
 
     rows: int  # number of rows
     n: int  # elements of a row
@@ -87,16 +93,22 @@ class SoftmaxProblem:
         kept = np.ones(shape, bool) if mask is None else expect_shape("mask", mask, shape).astype(bool)
         return kept if self.band is None else kept & self.band.keep(*shape)
 
-    @property
-    def element(self) -> DType:
-        """Type of X."""
-        return dtype(self.dtype)
+    def program(self, arch: str) -> RowProgram:
+        """Returns the scores' state (m, delta), and Y from it."""
+        x, scale, gain, m, delta = (Value("argument", name=name) for name in ("x", "scale", "gain", "m", "delta"))
+        score = x * scale
+        state, y = Step("state", score, (), score, EXPONENTIALS), exp(score - m) * (gain / delta)
+        return RowProgram(self.name, self.elements, (), (), (state,), (Step("y", y, (), y),), ())
 
     @property
-    def element_y(self) -> DType:
-        """Type of Y."""
-        assert self.dtype_y is not None
-        return dtype(self.dtype_y)
+    def read(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the operands that are read, by name."""
+        return dict.fromkeys(("X", "mask") if self.mask else ("X",), (self.rows, self.n))
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """Names of the operands in the order of a kernel's pointers."""
+        return ("X", "Y", "mask") if self.mask else ("X", "Y")
 
     @property
     def flops(self) -> int:

@@ -9,9 +9,11 @@ from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.levels import Level, Nest
 from simgpu.operators.resources import Constraint
+from simgpu.operators.rows.tiles import RowTiles
+from simgpu.operators.rows.tree import RowRoot
 from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
 from simgpu.operators.softmax.problem import SoftmaxProblem
-from simgpu.operators.tree import FLOOR, Axes, Extent, Node, Root, View
+from simgpu.operators.tree import FLOOR, Axes, Extent, Node, View
 
 Views = tuple[View, View]  # X, Y
 
@@ -90,7 +92,7 @@ class BlockSoftmaxNode(_SoftmaxNode):
         )
 
 
-class Softmax(Root):
+class Softmax(RowRoot):
     """Root of a softmax's tree: Y = softmax of the rows of scale * X on a target under a policy.
 
     >>> from simgpu.operators import Softmax, SoftmaxProblem
@@ -98,6 +100,8 @@ class Softmax(Root):
     >>> tree.plan.sizes
     {'tile_rows': 4, 'waves_row': 1, 'tile_n': 1024, 'split_n': 1, 'packing': 1, 'reads': 1}
     """
+
+    problem: SoftmaxProblem
 
     def __init__(self, problem: SoftmaxProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
         self.problem = problem
@@ -109,6 +113,18 @@ class Softmax(Root):
     def views(self) -> Views:  # type: ignore[override]
         """Windows of X and Y."""
         return _views(self.extents)
+
+    @property
+    def row_tiles(self) -> RowTiles:  # type: ignore[override]
+        """Sizes of tiles, from the loops."""
+        plan, block, columns = self.derivation, self.first(), len(self.axes["n"])
+        assert isinstance(block, BlockSoftmaxNode)
+        (rows, part), (load, step) = self.loops, block.loops
+        chunk = min(plan.chunk, 1 << (columns.bit_length() - 1))
+        shared = plan.waves_row if plan.resident else 1
+        of_wave = (step if plan.resident else part).tile // chunk
+        lanes = self.descriptor.wavefront_size // load.tile
+        return RowTiles(columns, rows.tile, load.tile, chunk, of_wave, self.trips("n"), shared, -(-step.tile // (chunk * lanes)))
 
     def on(self, descriptor: HardwareDescriptor) -> Softmax:
         """Derives the same problem and policy again for another descriptor."""

@@ -73,7 +73,7 @@ def test_an_operator_is_one_row(capsys: Capture, monkeypatch: pytest.MonkeyPatch
 def test_emit_writes_every_kernel(capsys: Capture, tmp_path: Path) -> None:
     paths = [str(tmp_path / "k.s"), str(tmp_path / "k.co")]
     assert main(["emit", *SPLIT, "-o", paths[0], "--object", paths[1]]) == 0
-    assert len(CodeObject.parse(Path(paths[1]).read_bytes()).kernels) == 2 and "_values" in capsys.readouterr().out
+    assert len(CodeObject.parse(Path(paths[1]).read_bytes()).kernels) == 2 and "_results" in capsys.readouterr().out
     assert main(["emit", *SPLIT, "-o", paths[0]]) == 2 and "exists" in capsys.readouterr().err
 
 

@@ -1,0 +1,140 @@
+"""Buffers of the operands of a kernel of rows: of a wave's rows, of vectors, of tables, of results of rows."""
+
+from __future__ import annotations
+
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
+from simgpu.asm.rows.places import Operands
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.rows.problem import RowOperands
+from simgpu.operators.rows.tiles import RowTiles
+
+
+class RowBuffers:
+    """Emits the buffers of a wave's operands.
+
+        arguments    SGPRs of the kernel's arguments
+        row          SGPR, the wave's first row
+        rows_wave    rows of a wave
+
+    `in_flight` is the number of a wave's loads, of other rows each; `table_rows` has a lane's bytes of a table for each of them.
+    """
+
+    def __init__(
+        self, k: KernelBuilder, problem: RowOperands, tiles: RowTiles, arguments: dict[str, Reg], row: Reg, rows_wave: int
+    ) -> None:
+        self.k, self.problem, self.tiles, self.arguments = k, problem, tiles, arguments
+        self.row, self.rows_wave = row, rows_wave
+        self.in_flight = rows_wave // tiles.rows_load
+        self.operands: dict[str, Operands] = {}
+        self.table_rows: list[Reg] = []
+        self.lane_row: Reg | None = None
+
+    def build(self) -> dict[str, Operands]:
+        """Emits the buffers, and the offsets of lanes' rows. Returns them by name; a half of X's rows has a name of its own."""
+        k, p, rows_load = self.k, self.problem, self.tiles.rows_load
+        if rows_load > 1:
+            self.offsets = [k.v.alloc(f"{name} of rows") for name in ("ldx", "ldy", *p.row_results)]
+            self.lane_row = k.v.alloc("lane's row")
+            k.v_lshrrev_b32(self.lane_row, log2(WAVEFRONT // rows_load), k.work_item)
+        strides = {}
+        for name, element in (("ldx", p.element.bytes), ("ldy", p.element_y.bytes)):
+            k.s_lshl_b32(self.arguments[name], self.arguments[name], log2(element), note=f"bytes of {name}")
+            strides[name] = self._row_offset(self.arguments[name])
+        halves = [(f"x{i}" if p.halves else "x", "X", i) for i in range(p.parts)]
+        for name, pointer, part in (*halves, *((name, name, 0) for name in p.matrices)):
+            self._matrix(name, pointer, strides["ldx"], self.arguments["ldx"], p.element.bytes, part)
+        for number, name in enumerate(p.results):
+            pointer, part = ("Y", number) if p.parts_y > 1 else ("Y" if name == "y" else name, 0)
+            self._matrix(name, pointer, strides["ldy"], self.arguments["ldy"], p.element_y.bytes, part)
+        for name in p.vectors:
+            resource = k.s.alloc(f"{name} buffer", 4)
+            raw_buffer(k, resource, self.arguments[name], (0, 0), name)
+            k.s_mov_b32(resource[2], self.tiles.columns * p.element.bytes)
+            self.operands[name] = Operands(name, resource, p.element.bytes)
+        if p.tables:
+            self._tables()
+        for name in p.row_results:
+            self._row_result(name)
+        if "mask" in p.read:
+            self._one_row("mask")
+        if self.lane_row is not None:
+            k.v.free(self.lane_row)
+        return self.operands
+
+    def _row_offset(self, stride: Reg) -> Reg | None:
+        """Returns a VGPR with the bytes from a load's first row to the lane's; None if a load has one row."""
+        if self.lane_row is None:
+            return None
+        return self.k.v_mul_lo_u32(self.offsets.pop(0), self.lane_row, stride)  # type: ignore[no-any-return]
+
+    def _matrix(self, name: str, pointer: str, row: Reg | None, stride: Reg, element: int, part: int, width: int = 0) -> None:
+        """Builds the buffer of a part of the wave's rows: it ends with the last row."""
+        k, width = self.k, width or self.tiles.columns
+        resource, offset = k.s.alloc(f"{name} buffer", 4), k.s.alloc("byte offset", 2)
+        k.s_mul_hi_u32(offset[1], self.row, stride)
+        k.s_mul_i32(offset[0], self.row, stride)
+        if part:
+            k.s_add_u32(offset[0], offset[0], part * width * element)
+            k.s_addc_u32(offset[1], offset[1], 0)
+        raw_buffer(k, resource, self.arguments[pointer], (offset[0], offset[1]), name)
+        k.s.free(offset)
+        if self.rows_wave == 1:
+            k.s_mov_b32(resource[2], width * element)
+        else:
+            k.s_sub_u32(resource[2], self.arguments["rows"], self.row)
+            k.s_min_u32(resource[2], resource[2], self.rows_wave)
+            k.s_sub_u32(resource[2], resource[2], 1)
+            k.s_mul_i32(resource[2], resource[2], stride)
+            k.s_add_u32(resource[2], resource[2], width * element, note="bytes of the rows")
+        self.operands[name] = Operands(name, resource, element, row, stride)
+
+    def _row_result(self, name: str) -> None:
+        k, p = self.k, self.problem
+        apart, element = k.s.alloc("bytes of a row's results"), dtype(p.row_type).bytes
+        k.s_mov_b32(apart, p.groups * element)
+        self._matrix(name, name, self._row_offset(apart), apart, element, 0, p.groups)
+
+    def _one_row(self, name: str) -> None:
+        """Builds the buffer of the wave's row of a contiguous array of bytes."""
+        k, columns = self.k, self.problem.n
+        resource, offset = k.s.alloc(f"{name} buffer", 4), k.s.alloc("byte offset", 2)
+        k.s_mul_hi_u32(offset[1], self.row, columns)
+        k.s_mul_i32(offset[0], self.row, columns)
+        raw_buffer(k, resource, self.arguments[name], (offset[0], offset[1]), name)
+        k.s.free(offset)
+        k.s_mov_b32(resource[2], columns)
+        self.operands[name] = Operands(name, resource, 1)
+
+    def _tables(self) -> None:
+        """Emits the buffers of tables, from the row of the wave's first row. A lane's row of them is `table_rows` of its load."""
+        k, p = self.k, self.problem
+        first, nbytes = k.s.alloc("first row of tables"), self.tiles.columns * p.element.bytes
+        offset = k.s.alloc("byte offset", 2)
+        k.s_mov_b32(first, self.row)
+        within = scalar_divmod(k, first, p.repeat, p.rows + self.tiles.rows, "row of a token")
+        k.s_mul_hi_u32(offset[1], first, nbytes)
+        k.s_mul_i32(offset[0], first, nbytes)
+        limit = -(-self.rows_wave // p.repeat) + 1
+        k.s_sub_u32(first, p.rows // p.repeat, first, note="rows of tables left")
+        k.s_min_u32(first, first, limit)
+        k.s_mul_i32(first, first, nbytes)
+        self.table_rows = []
+        for load in range(self.in_flight):
+            number = k.v.alloc("lane's row of tables")
+            k.v_mov_b32(number, within)
+            if self.lane_row is not None:
+                k.v_add_u32(number, self.lane_row, number)
+            k.v_add_u32(number, load * self.tiles.rows_load, number)
+            quotient, remainder = vector_divmod(k, number, p.repeat, p.repeat + self.rows_wave, "row of tables")
+            k.v.free(remainder, number)
+            k.v_mul_u32_u24(quotient, nbytes, quotient)
+            self.table_rows.append(quotient)
+        for name in p.tables:
+            resource = k.s.alloc(f"{name} buffer", 4)
+            raw_buffer(k, resource, self.arguments[name], (offset[0], offset[1]), name)
+            k.s_mov_b32(resource[2], first)
+            self.operands[name] = Operands(name, resource, p.element.bytes)
+        k.s.free(first, within, offset)

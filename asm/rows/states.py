@@ -1,0 +1,147 @@
+"""States (m, delta) of rows: merges of lanes, of a row's waves through LDS, of a split row's parts through memory."""
+
+from __future__ import annotations
+
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.buffers import DWORDS, raw_buffer
+from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.lanes import lane_number
+from simgpu.asm.rows.arithmetic import Arithmetic
+from simgpu.asm.rows.frame import STATES
+from simgpu.hardware.isa.instruction import Reg
+
+
+class RowState:
+    """State of a row: the maximum m of scores, and delta, the sum of exp(score - m). First a lane's, then after merges the row's.
+
+        lanes     lanes that share the row
+        waves     waves that share it
+        running   True if lanes keep an m of their own to the row's end
+    """
+
+    def __init__(self, k: KernelBuilder, arithmetic: Arithmetic, lanes: int, waves: int, running: bool) -> None:
+        self.k, self.arithmetic, self.lanes, self.waves, self.running = k, arithmetic, lanes, waves, running
+        words = arithmetic.words
+        self.bytes = 2 * words * WORD
+        self.registers = k.v.alloc("m, delta", 2 * words)
+        self.m, self.delta = self.registers[0:words], self.registers[words : 2 * words]
+        self.kept = arithmetic.temporary(2)
+
+    def empty(self) -> None:
+        """Emits the empty state."""
+        self.arithmetic.floor(self.m)
+        self.arithmetic.move(self.delta, 0)
+
+    def keep(self) -> None:
+        """Saves m before it changes."""
+        self.arithmetic.move(self.kept, self.m)
+
+    def rescale(self) -> None:
+        """Rescales delta from the m that `keep` saved to m. Leaves their exponential where m was saved."""
+        self.arithmetic.exp((self.kept,), self.m)
+        self.arithmetic.multiply(self.delta, self.kept, self.delta)
+
+    def reduce_maximum(self) -> None:
+        """Emits m = the largest of the row's lanes' m."""
+        self._reduce_maximum(self.lanes)
+
+    def _reduce_maximum(self, lanes: int) -> None:
+        self.arithmetic.reduce("max", self.m, lanes, "m")
+
+    def _reduce_sum(self, lanes: int) -> None:
+        self.arithmetic.reduce("add", self.delta, lanes, "delta")
+
+    def merge_lanes(self) -> None:
+        """Merges the states of the lanes that share the row in a wave."""
+        self.k.comment(f"the states of {self.lanes} lanes merge")
+        if self.running:
+            self._merge(self.lanes)
+        else:
+            self._reduce_sum(self.lanes)
+
+    def _merge(self, lanes: int) -> None:
+        """Merges the states of each group of lanes."""
+        self.keep()
+        self._reduce_maximum(lanes)
+        self.rescale()
+        self._reduce_sum(lanes)
+
+    def merge_waves(self, wave: Reg) -> None:
+        """Merges the states of the row's waves through LDS. Leaves exp(m of the wave - m) where `keep` saves. wave: its number."""
+        k, arithmetic, words, kept = self.k, self.arithmetic, self.arithmetic.words, self.kept
+        address, own = arithmetic.address, k.s.alloc("m of the wave", words)
+        region = k.region("states of the waves: m, delta", self.bytes * self.waves)
+        k.comment(f"the states of the row's {self.waves} waves merge")
+        for word in range(words):
+            k.v_readfirstlane_b32(own[word], self.m[word])
+        place = k.s.alloc("place")
+        k.s_lshl_b32(place, wave, log2(self.bytes))
+        k.v_mov_b32(address, place)
+        k.s.free(place)
+        k.s_mov_b64("exec", 1, note="one lane")
+        k.emit(f"ds_write_b{8 * self.bytes}", address, self.registers, offset=region.offset)
+        k.s_mov_b64("exec", -1)
+        k.s_barrier()
+        lane_number(k, address)
+        k.v_and_b32(address, self.waves - 1, address)
+        k.v_lshlrev_b32(address, log2(self.bytes), address)
+        for target, part in ((self.m, 0), (self.delta, 1)):
+            k.emit(f"ds_read_b{4 * self.bytes}", target, address, offset=region.offset + part * WORD * words)
+        self._merge(self.waves)
+        arithmetic.move(kept, own)
+        k.s.free(own)
+        arithmetic.exp((kept,), self.m)
+
+    def own_share(self) -> None:
+        """Makes delta, after `merge_waves` and its inversion, relative to the wave's own m, as its elements are."""
+        self.arithmetic.multiply(self.delta, self.kept, self.delta)
+
+    # -- parts of a split row ------------------------------------------------------------------
+
+    def buffer(self, resource: Reg, pointer: Reg, row: Reg, parts: int) -> None:
+        """Builds a raw buffer of the stored states of a row's parts."""
+        k, nbytes = self.k, parts * self.bytes
+        offset = k.s.alloc("byte offset", 2)
+        k.s_mul_hi_u32(offset[1], row, nbytes)
+        k.s_mul_i32(offset[0], row, nbytes)
+        raw_buffer(k, resource, pointer, (offset[0], offset[1]), STATES)
+        k.s.free(offset)
+        k.s_mov_b32(resource[2], nbytes)
+
+    def leave(self, states: Reg) -> None:
+        """Stores the part's state. states: the buffer that `buffer` built."""
+        k, place, address = self.k, self.k.s.alloc("place"), self.arithmetic.address
+        k.s_lshl_b32(place, k.group_y, log2(self.bytes))
+        k.v_mov_b32(address, place)
+        k.s.free(place)
+        k.s_mov_b64("exec", 1, note="one lane")
+        k.emit(f"buffer_store_{DWORDS[self.registers.count]}", self.registers, address, states, 0, offen=True, note="m, delta")
+
+    def merge_parts(self, states: Reg, parts: int, held: Reg) -> None:
+        """Merges the states of all parts of the row, 64 at a time, a lane each. Lanes without a part count nothing.
+
+        states: the buffer that `buffer` built. held: VGPRs for m of a lane's parts.
+        """
+        k, arithmetic, words = self.k, self.arithmetic, self.arithmetic.words
+        address, delta = arithmetic.address, self.kept
+        maxima = [held[words * i : words * (i + 1)] for i in range(-(-parts // WAVEFRONT))]
+        self.empty()
+        lane_number(k, address)
+        k.v_lshlrev_b32(address, log2(self.bytes), address)
+        for i, m in enumerate(maxima):
+            k.emit(f"buffer_load_{DWORDS[words]}", m, address, states, 0, offen=True, note="m of a part")
+            if i == len(maxima) - 1 and parts % WAVEFRONT:
+                arithmetic.floor(delta)
+                k.v_cmp_gt_u32("vcc", parts * self.bytes, address)
+                arithmetic.select(m, delta)
+            k.v_add_u32(address, WAVEFRONT * self.bytes, address)
+        arithmetic.maximum(self.m, maxima)
+        self.reduce_maximum()
+        for m in reversed(maxima):
+            k.v_subrev_u32(address, WAVEFRONT * self.bytes, address)
+            k.emit(f"buffer_load_{DWORDS[words]}", delta, address, states, 0, offen=True, offset=WORD * words, note="delta")
+            arithmetic.exp((m,), self.m)
+            arithmetic.multiply(m, delta, m)
+            arithmetic.add(self.delta, m)
+        self._reduce_sum(self.lanes)

@@ -73,11 +73,6 @@ class Exponentials:
             for load, chunks in enumerate(self.chunks):
                 target = chunks[group][chunks[group].count - words :]
                 self.places.load(target, self.frame.operands["x"], group, load * tiles.rows_load)
-        if self.packed or self.problem.element.bytes >= WORD:
-            return
-        for chunks in self.chunks:
-            for chunk in chunks:
-                unpack_chunk(self.k, self.problem.element.name, chunk, chunk[chunk.count - words :])
 
     # -- reductions --------------------------------------------------------------------------
 
@@ -85,6 +80,12 @@ class Exponentials:
         """Emits empty states."""
         for state in self.states:
             state.empty()
+        self._prepare_to_leave_out()
+
+    def _prepare_to_leave_out(self) -> None:
+        """Emits the constant for elements that do not count, if there are any."""
+        if self.places.sure < self.frame.tiles.loads or self.band or self.flags:
+            self.arithmetic.leave_out_value()
 
     def places_of(self, steps: Sequence[Step]) -> Iterator[Place]:
         """Yields what is reduced, or what results are computed of, at a time."""
@@ -148,6 +149,8 @@ class Exponentials:
             self.arithmetic.inverse(state.delta, self.problem.gain)
             if self.kept and self.frame.wave is not None:
                 state.own_share()
+        if not self.kept:
+            self._prepare_to_leave_out()
 
     def results(self, steps: Sequence[Step], place: Place) -> None:
         """Stores the results of a place."""
@@ -186,10 +189,12 @@ class Exponentials:
         return [chunk[i : i + words] for i in range(0, chunk.count, words)]
 
     def _scores(self, load: int, group: int) -> list[Reg]:
-        """Emits a group's scores. Those of packed elements are in temporaries."""
+        """Emits a group's scores, from elements as loaded. Those of packed elements are in temporaries."""
         if self.packed:
             return self._unpack(load, group, 0)
-        elements = self._elements(load, group)
+        elements, chunk, kind = self._elements(load, group), self.chunks[load][group], self.problem.element
+        if kind.bytes < WORD:
+            unpack_chunk(self.k, kind.name, chunk, chunk[chunk.count - self.places.words(kind.bytes) :])
         for element in elements:
             self.arithmetic.multiply(element, self.factor, element)
         self._leave_out(group, elements)
@@ -224,8 +229,6 @@ class Exponentials:
 
     def _leave_out(self, group: int, elements: Sequence[Reg]) -> None:
         """Replaces elements that do not count by -infinity."""
-        if group >= self.places.sure or self.band or self.flags:
-            self.arithmetic.leave_out_value()
         for number in self.places.counting(group):
             self.arithmetic.leave_out(elements[number])
         if self.band:

@@ -46,7 +46,7 @@ class Places:
         self.k, self.chunk, self.columns, self.column, self.end, self.sure = k, chunk, columns, column, end, sure
         self.overlap = -columns % chunk
         self.offset = k.v.alloc("offset")
-        self._held: tuple[object, ...] | None = None  # what `offset` holds for a group that is sure; None: something else
+        self._held: tuple[object, Reg | None, int] | None = None  # what `offset` is for; None: something else
 
     def forget(self) -> None:
         """Makes `at` emit the next offset, whatever the last one was: `column` or `offset` has changed, or a branch comes in."""
@@ -76,31 +76,38 @@ class Places:
 
         rows: rows from the wave's first load's to this one's.
         """
-        k, offset, immediate = self.k, self.offset, 0
-        column, start = self.column, WAVEFRONT * self.chunk * group * operand.element
-        if group < self.sure:
-            immediate = start % REACH
-            held, self._held = self._held, (operand.element, operand.row, rows, start - immediate)
-            if held == self._held:
-                return offset, immediate
-        else:
-            self.forget()
+        k, offset, start = self.k, self.offset, 0
+        ragged = group >= self.sure
+        if not ragged:
+            start = WAVEFRONT * self.chunk * group * operand.element
+        immediate = start % REACH
+        key = operand.element, operand.row, group if ragged else immediate - start
+        held, stride, before = self._held or (None, None, 0)
+        if held != key or rows < before or (before and stride != operand.stride):
+            self._first_row(operand, group, start - immediate)
+            before = 0
+        if rows > before:
+            apart = k.s.alloc("bytes of rows")
+            k.s_mul_i32(apart, operand.stride, rows - before)
+            k.v_add_u32(offset, apart, offset)
+            k.s.free(apart)
+        self._held = key, operand.stride, rows
+        return offset, immediate
+
+    def _first_row(self, operand: Operands, group: int, start: int) -> None:
+        """Emits a lane's offset of a group's chunk in its first row. start: bytes to be added if the group is sure."""
+        k, offset, column, ragged = self.k, self.offset, self.column, group >= self.sure
+        if ragged and (group or self.overlap):
             self.first(group, offset)
-            column, start = offset, 0
+            column = offset
         if operand.row is None:
             k.v_lshlrev_b32(offset, log2(operand.element), column)
         else:
             k.v_lshl_add_u32(offset, column, log2(operand.element), operand.row)
-        if start >= REACH:
-            k.v_add_u32(offset, start - immediate, offset)
-        if rows:
-            apart = k.s.alloc("bytes of rows")
-            k.s_mul_i32(apart, operand.stride, rows)
-            k.v_add_u32(offset, apart, offset)
-            k.s.free(apart)
-        if group >= self.sure:
+        if start:
+            k.v_add_u32(offset, start, offset)
+        if ragged:
             self.leave_outside(offset, group)
-        return offset, immediate
 
     def leave_outside(self, offset: Reg, group: int, whole: bool = False) -> None:
         """Replaces an offset by one outside the buffer in lanes without a chunk of the group; whole: and in that of an overlap."""

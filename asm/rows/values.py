@@ -71,7 +71,7 @@ class Values:
     def places_of(self, steps: Sequence[Step]) -> Iterator[Place]:
         """Yields the places of loads, with chunks of vectors and tables converted to f32 before those that they belong to."""
         used = self.program.used(steps)
-        for group in range(self.frame.tiles.loads):
+        for group in reversed(range(self.frame.tiles.loads)):  # 1 to 2 % faster than forwards, in the model of time
             self._unpack_beside(used, (0, group), self.program.vectors)
             for load in range(self.frame.in_flight):
                 self._unpack_beside(used, (load, group), self.program.tables)
@@ -205,9 +205,10 @@ class Values:
                 k.v_cmp_gt_u32("vcc", parts - first, address)
                 k.v_lshlrev_b32(address, log2(WORD), address)
                 k.v_add_u32(address, self._first_part(step) + WORD * first, address)
+                k.v_cndmask_b32(address, OUTSIDE, address, "vcc", note="no part: outside")
                 k.buffer_load_dword(address, address, states, 0, offen=True, note=step.name)
                 k.v_mov_b32(self.neutral, NEUTRAL[step.combine])
-                k.v_cndmask_b32(address, self.neutral, address, "vcc", note="no part")
+                k.v_cndmask_b32(address, self.neutral, address, "vcc")
                 k.emit(COMBINE[step.combine], state[step.name], address, state[step.name])
             lanes_reduce(k, COMBINE[step.combine], state[step.name], self.scratch, WAVEFRONT, step.name)
 

@@ -42,8 +42,9 @@ class RowExecutor(Executor, root=RowTree):
                 self._run(tree.views[0], steps)
         else:
             self.counters = block_counters(tree)
-            for block in tree.children():
-                self.visit(block, passes)
+            for kernel in [[one] for one in passes] if tree.plan.split else [passes]:  # blocks that share a row: one a pass
+                for block in tree.children():
+                    self.visit(block, kernel)
         rows_ = {step.name: self._value(step, slice(0, rows), slice(0, p.groups)) for step in self._program.row_results}
         whole = [np.concatenate(list(self._results.values()), 1)] if p.parts_y > 1 else list(self._results.values())
         found = (*whole, *rows_.values())
@@ -127,4 +128,5 @@ def _rows(tree: RowTree) -> Counters:
     moved = (p.rows * p.columns * of_element + vectors) * p.element.bytes
     written = sum(int(np.prod(shape, dtype=np.int64)) * dtype(p.type_of(name)).bytes for name, shape in p.written.items())
     loads = -(-p.columns // (plan.lanes_row * plan.chunk))
-    return Counters(p.flops, p.bytes_once, moved + written, atoms=p.rows * loads)
+    states = 2 * 4 * len(program.reductions) * p.rows * plan.parts if plan.split else 0  # in f32, written and read
+    return Counters(p.flops, p.bytes_once, moved + written + states, atoms=p.rows * loads)

@@ -13,6 +13,10 @@ length, and none passes its end.
   4*CUs rows of at least four loads. If there are vectors, 2 or 4 rows are in flight, as long as four waves fit a SIMD and all
   blocks have rows: the vectors are loaded once for them.
 * Longer rows are streamed by 8 waves, in steps of 4 loads, once for each pass of reductions and once for the results.
+* Few long rows: s blocks share a row, and stream their parts of it. A kernel for each pass of reductions leaves what it reduces in
+  memory, and one more computes the results. s is floor(r*CUs/rows), r = 1 to 4, if that takes less time than one block a row. One
+  CU draws h bytes a second from memory. Blocks that share a row read it in n*e/(s*h) a kernel, with each step at least as long as
+  a load, and each kernel after the first costs a launch.
 
 If v does not divide n, the last chunk must not be the first one of a wave, because it overlaps the one before: a wave has one
 load's lanes of chunks more, or as many more as needed.
@@ -24,6 +28,7 @@ from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.rates.sustained import STORE_BYTES, sustained_rates
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import (
@@ -51,7 +56,9 @@ BUSY_WAVES = 4  # waves of a SIMD with which some load while others compute
 SHORT_LANES = 32  # most lanes of rows that share a load
 GRANULE = 8  # chunks: a wave's part of a row is a multiple of it, so that it begins with a cache line
 _ADDRESSES = 7  # VGPRs: lane, column, offset, and what reductions need: scratch, elements left out, neutral element
-_MOST_BYTES = 1 << 31  # limit for what one buffer spans
+_ROUNDS = 4  # most rounds of blocks that are tried for few rows
+_MOST_BYTES = 1 << 31  # limit for a row
+_MOST_SPAN = 1 << 30  # limit for the rows of a wave, so that an offset outside a buffer stays outside for the next rows
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,11 @@ class RowPlan(Derivation):
         return _whole_rows(self.problem)
 
     @property
+    def split(self) -> bool:
+        """True if blocks share rows that are reduced whole: then there is a kernel for each pass."""
+        return self.shares_rows and self.parts > 1
+
+    @property
     def rows_load(self) -> int:
         """Rows in a load of a wave."""
         return self.descriptor.wavefront_size // self.lanes_row
@@ -162,7 +174,7 @@ class RowPlan(Derivation):
         if not self.resident or not _spans_rows(replace(self, in_flight=in_flight)):
             in_flight = 1
         each = max(1, part.tile // self.chunk)
-        if _whole_rows(self.problem) and each * self.waves_row < self.chunks:
+        if _whole_rows(self.problem) and not self.split and each * self.waves_row < self.chunks:
             each = self.part  # a block needs whole rows
         if not _fits_overlap(self, each) or self.lanes_row < lanes:
             each = self.part
@@ -193,7 +205,7 @@ def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str 
     empty = ResourcePlan((), (), (), 0, 0)
     plan = RowPlan(p, d, policy, v, lanes, 1, k, -(-k // lanes), 1, True, empty, ())
     spanned = lanes * IN_FLIGHT[-1] * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes)  # type: ignore[operator]
-    if k <= SHORT_LANES and spanned < _MOST_BYTES and not (policy == "published" and _whole_rows(p)):
+    if k <= SHORT_LANES and spanned < _MOST_SPAN and not (policy == "published" and _whole_rows(p)):
         short = 1 << (k - 1).bit_length()
         plan = replace(plan, lanes_row=short)
         return _with_resources(replace(plan, in_flight=_in_flight(plan), part=short, loads=1))
@@ -208,8 +220,38 @@ def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str 
         fitting = [kept for w in ROW_WAVES[few:] if (kept := with_waves(plan, w)).feasible]
         if fitting:
             busy = (one for one in fitting if one.resources.waves_per_simd >= BUSY_WAVES and (one.waves_row == 1 or one.loads > 1))
-            return _several_rows(next(busy, fitting[0]))
+            return _several_rows(_shared(next(busy, fitting[0])))
+        return _shared(with_waves(plan, 0))
     return with_waves(plan, 0)
+
+
+def _shared(plan: RowPlan) -> RowPlan:
+    """Returns the plan in which several blocks share a row, if that is faster for few rows, or else the plan itself."""
+    p, d = plan.problem, plan.descriptor
+    streamed = with_waves(plan, 0)
+    most = plan.chunks // (streamed.waves_row * d.wavefront_size)  # a load of each lane
+    wanted = {min(rounds * d.num_cus // p.rows, most) for rounds in range(1, _ROUNDS + 1)}
+    found = [plan, *(_with_parts(streamed, parts) for parts in sorted(wanted) if parts > 1)]
+    return min((one for one in found if one is plan or (one.split and one.feasible)), key=_seconds)
+
+
+def _with_parts(plan: RowPlan, parts: int) -> RowPlan:
+    """Returns the plan of streamed rows with `parts` blocks, or somewhat fewer, for each."""
+    return _with_resources(replace(plan, part=_part(plan, -(-plan.chunks // (parts * plan.waves_row)))))
+
+
+def _seconds(plan: RowPlan) -> float:
+    """Returns the estimated seconds of all kernels for few rows: the larger of the CUs' time and memory's."""
+    p, d, rates = plan.problem, plan.descriptor, sustained_rates(plan.descriptor)
+    program, elements = p.program(d.arch), plan.tile_rows * p.columns / plan.parts
+    read = elements * p.element.bytes * len(program.matrices) / rates.memory_of_cu
+    issue = elements * program.operations / rates.valu_lanes / rates.clock
+    store = elements * p.element_y.bytes * len(program.results) / STORE_BYTES / rates.clock
+    steps = 1 if plan.resident else -(-plan.part // (d.wavefront_size * plan.loads))
+    each = max(read, issue, steps * rates.memory_latency)
+    rounds = -(-plan.blocks // d.num_cus)
+    launches = len(program.passes) * rates.launch if plan.split else 0.0
+    return max(rounds * (plan.reads * each + store), p.bytes_once / rates.hbm) + launches
 
 
 def _several_rows(plan: RowPlan) -> RowPlan:
@@ -229,7 +271,7 @@ def _several_rows(plan: RowPlan) -> RowPlan:
 def _spans_rows(plan: RowPlan) -> bool:
     """True if a buffer can span a wave's rows."""
     p, rows = plan.problem, plan.rows_wave
-    return rows * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes) < _MOST_BYTES  # type: ignore[operator]
+    return rows * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes) < _MOST_SPAN  # type: ignore[operator]
 
 
 def with_waves(plan: RowPlan, waves: int) -> RowPlan:
@@ -321,7 +363,8 @@ def _with_resources(plan: RowPlan) -> RowPlan:
     lds = (LdsArray("values of waves", 4 * plan.waves * reduced),) if reduced else ()
     buffers = len(program.matrices) + len(program.vectors) + len(program.tables) + len(program.results) + len(program.row_results)
     scalars = scalar_ranges(
-        arguments=2 * (len(p.read) + len(p.written)) + 3, coordinates=4, buffers=4 * buffers, before_buffers=3,
+        arguments=2 * (len(p.read) + len(p.written) + plan.split) + 3, coordinates=4, buffers=4 * (buffers + plan.split),
+        before_buffers=3,
         tables=1 if program.tables else 0, rounding=rounding_sgprs(p.dtype_y, d.arch), temporaries=2,
     )  # fmt: skip
     resources = ResourcePlan.of(d, plan.waves, registers, lds, scalars)
@@ -332,6 +375,7 @@ def _with_resources(plan: RowPlan) -> RowPlan:
         occupancy_row(d, plan.blocks),
         _bandwidth_row(plan),
         *_lanes_row(plan),
+        *_parts_row(plan),
     )
     return replace(plan, constraints=mark_binding(rows, "HBM bandwidth" if plan.blocks >= d.num_cus else "occupancy"))
 
@@ -341,6 +385,16 @@ def _bandwidth_row(plan: RowPlan) -> Constraint:
     note = f"{p.flops / p.bytes_once:.2f} FLOP a byte: bandwidth-bound; rows are read {plan.reads} time(s)"
     use = p.flops / p.bytes_once * d.hbm_bandwidth_tb
     return Constraint("HBM bandwidth", Level.DEVICE, d.peak_tflops_f32, use, "TFLOPS at full bandwidth", note, hard=False)
+
+
+def _parts_row(plan: RowPlan) -> tuple[Constraint, ...]:
+    """Returns a soft row with the blocks that share a row; nothing if one has it whole."""
+    if not plan.split:
+        return ()
+    passes = len(plan.problem.program(plan.descriptor.arch).passes)
+    note = f"{passes + 1} kernels: {passes} of reductions, then the results"
+    most = -(-plan.chunks // (GRANULE * plan.waves_row))
+    return (Constraint("blocks that share a row", Level.DEVICE, most, plan.parts, "blocks", note, hard=False),)
 
 
 def _lanes_row(plan: RowPlan) -> tuple[Constraint, ...]:

@@ -72,6 +72,7 @@ UNPACKED = 8  # registers that such a row's elements are unpacked into: those of
 PACKED_INSTRUCTIONS = {"f16": 14, "bf16": 18}
 _ROUNDS = 4  # most rounds of blocks that are tried for a split: from four on, eta >= 4/5
 F64_INSTRUCTIONS = 29  # for an element: 21 of the exponential, the instructions around it, scale, maximum, sum, factor
+_MOST_SPAN = 1 << 30  # limit for the rows of a wave, so that an offset outside a buffer stays outside for the next rows
 _MOST_BYTES = 1 << 31  # limit for a row, so that a raw buffer can hold it
 
 
@@ -312,7 +313,7 @@ def _lanes_row(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
     lanes = 1 << (p.n // short_elements(p) - 1).bit_length()
     assert p.ldx and p.ldy
     spanned = d.wavefront_size * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes)  # by one buffer, at most
-    several = p.rows > _waves_of_cu(d) * d.num_cus and spanned < _MOST_BYTES and not _has_row_per_wave(p)
+    several = p.rows > _waves_of_cu(d) * d.num_cus and spanned < _MOST_SPAN and not _has_row_per_wave(p)
     return min(lanes, d.wavefront_size) if several else d.wavefront_size
 
 
@@ -338,7 +339,7 @@ def _in_flight(p: SoftmaxProblem, d: HardwareDescriptor, lanes_row: int) -> int:
     waves, rows = _waves_of_cu(d), d.wavefront_size // lanes_row
     assert p.ldx and p.ldy
     spanned = IN_FLIGHT[-1] * rows * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes)  # by one buffer, at most
-    if _has_row_per_wave(p) or spanned >= _MOST_BYTES:
+    if _has_row_per_wave(p) or spanned >= _MOST_SPAN:
         return 1
     flight, most = waves * rows * p.n * p.element.bytes, p.rows // (waves * rows * d.num_cus)
     fits = (count for count in IN_FLIGHT if count <= most and count * flight <= pipelines(d.arch).in_flight)

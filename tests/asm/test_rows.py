@@ -136,8 +136,12 @@ HELD = [
     (Rope(60, 64, "bf16", heads=12), "mi210", dict(lanes_row=4)),
     (SiluMul(2, 6001 * 2, "f16"), "mi300x", dict(waves_row=4, loads=3)),
     (Quantise(3, 2051, "f32", group=128), "mi100", dict(chunk=4)),
-    (RowSum(2, 70001, "f32"), "mi300x", dict(waves_row=8)),
+    (RowSum(200, 70001, "f32"), "mi100", dict(waves_row=8)),
     (Softmax(2, 150001, "f16"), "mi210", dict(reads=3)),
+]
+SPLIT = [
+    (LayerNorm(1, 100003, "f16"), "mi300x", 3), (RowSum(3, 70001), "mi355x", 2), (AddRmsNorm(2, 98305, "bf16"), "mi100", 2),
+    (Quantise(1, 90001, "f16"), "mi210", 2),
 ]
 
 
@@ -145,6 +149,15 @@ HELD = [
 def test_every_way_to_hold_a_row(problem: RowOperator, target: str, sizes: dict[str, int]) -> None:
     assert sizes.items() <= RowTree(problem, target).plan.sizes.items()
     run(problem, target)
+
+
+@pytest.mark.parametrize(("problem", "target", "kernels"), SPLIT, ids=lambda value: getattr(value, "name", None))
+def test_few_long_rows_are_shared_by_blocks(problem: RowOperator, target: str, kernels: int) -> None:
+    """A kernel for each pass, and one for the results. Values of rows are stored once."""
+    tree = RowTree(problem, target)
+    assert tree.plan.split and len(list(asm.emit(tree).steps)) == kernels
+    run(problem, target)
+    assert not RowTree(replace(problem, rows=1000), target).plan.split, "many rows fill the CUs"
 
 
 def test_loads_in_flight() -> None:

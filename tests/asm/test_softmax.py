@@ -393,7 +393,7 @@ def test_llvm_has_no_warning(tmp_path):
 def test_text_says_tree_node_coordinates_and_arrays():
     text = asm.emit(Softmax(SoftmaxProblem(100, 5000))).text
     for word in ("Softmax:", "BlockSoftmaxNode", "WarpSoftmaxNode", "LaneSoftmaxNode", "rows I", "m, delta", "LDS 0..31",
-                 "x columns 256 + 4·lane", "rows/exponentials.py:"):  # fmt: skip
+                 "x columns 256 + 4·lane", "rows/arithmetic.py:"):  # fmt: skip
         assert word in text, word
 
 

@@ -18,7 +18,7 @@ Number = int | float
 SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 LARGEST_POWER = 16
 SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)  # magnitudes of constants
-FUNCTIONS = ("maximum", "minimum", "absolute", "sqrt", "rsqrt", "exp", "binade")
+FUNCTIONS = ("maximum", "minimum", "absolute", "sqrt", "rsqrt", "exp", "log", "binade")
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,11 @@ def rsqrt(x: Value | Number) -> Value:
 def exp(x: Value | Number) -> Value:
     """Returns e to the power x."""
     return _apply("exp", x)
+
+
+def log(x: Value | Number) -> Value:
+    """Returns the natural logarithm."""
+    return _apply("log", x)
 
 
 def binade(x: Value | Number) -> Value:
@@ -240,7 +245,7 @@ def _binade(x: Any) -> Any:
 # In the type of the arrays: float64 constants of numpy would widen f32.
 NUMPY: dict[str, Callable[..., Any]] = {
     "constant": lambda number: number,
-    **{name: getattr(np, name) for name in (*SYMBOLS, "maximum", "minimum", "absolute", "sqrt", "exp")},
+    **{name: getattr(np, name) for name in (*SYMBOLS, "maximum", "minimum", "absolute", "sqrt", "exp", "log")},
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "binade": _binade,
 }

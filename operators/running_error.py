@@ -2,8 +2,8 @@
 
 Every operation takes operands that are within an error of the exact ones, and returns its exact result with a bound on what f32
 instructions make of it (Higham, Accuracy and Stability, section 3.3). With u = 2^-24: sums, products and constants are rounded to
-nearest, u. `v_rcp_f32`, `v_rsq_f32`, `v_sqrt_f32` and `v_exp_f32` are off by 1 ulp, 2u (ISA guides), and return 0 instead of
-subnormal numbers. An infinite bound says that nothing is known, as for a quotient by what may be 0.
+nearest, u. `v_rcp_f32`, `v_rsq_f32`, `v_sqrt_f32`, `v_exp_f32` and `v_log_f32` are off by 1 ulp, 2u (ISA guides), and take or
+return 0 instead of subnormal numbers. An infinite bound says that nothing is known, as for a quotient by what may be 0.
 """
 
 from __future__ import annotations
@@ -101,6 +101,13 @@ def _exp(x: Bounded) -> Bounded:
     return Bounded.of(value, value * relative, ULP, SMALLEST_NORMAL)
 
 
+def _log(x: Bounded) -> Bounded:
+    """log2(x) * log(2): the factor and the product are rounded. A subnormal argument may count as 0."""
+    least, value = x.value - x.error, np.log(x.value)
+    far = least >= SMALLEST_NORMAL
+    return Bounded.of(value, np.where(far, value - np.log(np.where(far, least, 1.0)), np.inf), 2 * ULP)
+
+
 def _binade(x: Bounded) -> Bounded:
     """Exact of an exact argument; of another one, it may be half as large or twice. A subnormal argument counts as 0."""
     value = NUMPY["binade"](x.value)
@@ -126,5 +133,6 @@ ARITHMETIC: dict[str, Callable[..., Bounded]] = {
     "sqrt": _sqrt,
     "rsqrt": _rsqrt,
     "exp": _exp,
+    "log": _log,
     "binade": _binade,
 }

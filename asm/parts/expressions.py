@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -13,6 +14,7 @@ from simgpu.operators.expressions import NUMPY, Value, operations
 
 MAGNITUDE = 0x7FFFFFFF  # bits of an f32 other than its sign
 EXPONENT = 0x7F800000
+LN2 = math.log(2)
 
 
 class Computation:
@@ -97,7 +99,9 @@ class Computation:
             k.v_mul_f32(scratch, LOG2E, x)
             k.v_exp_f32(target, scratch)
         else:
-            k.emit({"sqrt": "v_sqrt_f32", "rsqrt": "v_rsq_f32"}[op], target, x)
+            k.emit({"sqrt": "v_sqrt_f32", "rsqrt": "v_rsq_f32", "log": "v_log_f32"}[op], target, x)
+            if op == "log":
+                k.v_mul_f32(target, LN2, target)
 
     def _divide(self, target: Reg, x: Operand, y: Operand, scratch: Reg | None) -> None:
         k = self.k

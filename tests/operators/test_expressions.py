@@ -31,7 +31,7 @@ from simgpu.operators.running_error import ARITHMETIC, Bounded
 from tests.support.exhaustive import examples
 
 X, Y = (Value("argument", name=name) for name in "xy")
-SINGLE = ("absolute", "sqrt", "rsqrt", "exp", "binade")
+SINGLE = ("absolute", "sqrt", "rsqrt", "exp", "log", "binade")
 
 
 def values(depth: int = 3) -> st.SearchStrategy[Value]:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from simgpu.device import Device, Kernel, Module
 from simgpu.engine.finding import Finding, KernelFinding, errors_among
 from simgpu.engine.launch import launch
+from simgpu.engine.result import Run
 from simgpu.engine.suppressions import Suppressions, read
 from simgpu.hardware import target_count
 from simgpu.hardware.code_object.arguments import Geometry
@@ -26,6 +28,7 @@ from simgpu.triton.model import BenchClock
 from simgpu.triton.tensors import (
     GUARDS,
     STORAGE,
+    VIEW,
     SharedTensors,
     Unreachable,
     is_tensor,
@@ -34,7 +37,7 @@ from simgpu.triton.tensors import (
     pointer_of,
     span_of,
 )
-from simgpu.triton.usage import Launched, LaunchUse
+from simgpu.triton.usage import Launched, LaunchUse, OperatorUse
 
 __tracebackhide__ = says_it_all
 
@@ -65,6 +68,7 @@ class Session:
     checked: True in checked mode. suppressions: findings that are not reported.
     findings: findings of all launches, if `check="collect"`.
     launches: number of launches that began. used: their totals by kernel name. clock: modelled time (docs/explanation/timing.md).
+    operators: calls of PyTorch's operators by name, if these are simulated (`simgpu.tools.torch.operators`).
     before: called before each launch, when the tensors are mapped; it is set on the class, for all sessions.
     tried: called after the autotuner timed a candidate, with the kernel's name, the candidate's values and its ms; set as `before`.
 
@@ -111,6 +115,7 @@ class Session:
         self.findings: list[Finding] = []
         self.launches = 0
         self.used: dict[str, LaunchUse] = {}
+        self.operators: dict[str, OperatorUse] = {}
         self.clock = BenchClock()
         self._registered: list[tuple[str, Any]] = []
         self._modules: dict[tuple[int, bytes], Module] = {}
@@ -183,34 +188,63 @@ class Session:
         behind = pointees(known, [value.value for value in values])
         held = [(name, tensor) for name, tensor in (*known, *behind) if not lies_elsewhere(tensor, self.current)]
         with SharedTensors(self.gpu.memory, held, self.guard) as shared:
-            args, milliseconds = [_plain(value) for value in values], None
-            suppressed = self.suppressions.used.total()
+            args = [_plain(value) for value in values]
             if self.before is not None:
                 self.before(kernel, geometry, args, values)
-            try:
-                if self.clock.runs:  # before the launch changes its inputs
-                    milliseconds = self._time(kernel, geometry, args)
-                    if self.clock.samples and milliseconds is not None:
-                        if form is not None:
-                            self._profiled[form] = milliseconds
-                        return
-                run = launch(kernel, geometry, args)
-                told = self._user_findings(kernel, run.findings, shared)
-            except SimError as error:
-                error.findings = tuple(self._user_findings(kernel, error.findings, shared))
-                error.args = (shared.with_index(str(error)),)
-                use.findings += len(error.findings)
-                self._report(error.findings, error)
-                explained = error.findings or self.suppressions.used.total() > suppressed
-                if self.collect and isinstance(error, MemoryFault) and explained:
-                    return  # the fault is among the findings that were collected or suppressed
-                raise
-        run = replace(run, findings=told)
+            run, milliseconds = self._run(kernel, geometry, args, shared, use)
+        if run is None:
+            if form is not None and milliseconds is not None and self.clock.samples:
+                self._profiled[form] = milliseconds
+            return
         lds_bytes = kernel.info.group_segment_size + binary.dynamic_lds
         binary.last = Launched(kernel, grid, warps, lds_bytes, run, time.monotonic_ns())
         use.findings += len(run.findings)
         use.add(binary.last, milliseconds)
         self._report(run.findings)
+
+    def launch_for(
+        self, operator: str, kernel: Kernel, geometry: Geometry, args: Sequence[object], tensors: Sequence[tuple[str, Any]]
+    ) -> float | None:
+        """Runs a kernel of simgpu's own for an operator of PyTorch, which findings and errors name; returns its modelled ms, None
+        if no time is requested.
+
+        args: numbers, and addresses of these tensors, of which the kernel may access the elements only. The launch counts in
+        `used`, not in `launches`, which are the program's. Raises as `launch`.
+        """
+        use = self.used.setdefault(kernel.name, LaunchUse(kernel.name))
+        use.launches += 1
+        with SharedTensors(self.gpu.memory, tensors, VIEW) as shared:
+            run, milliseconds = self._run(kernel, geometry, args, shared, use, operator)
+        if run is not None:
+            warps, lds_bytes = prod(geometry.block) // WARP, kernel.info.group_segment_size
+            use.findings += len(run.findings)
+            use.add(Launched(kernel, geometry.groups, warps, lds_bytes, run, time.monotonic_ns()), milliseconds)
+            self._report(run.findings)
+        return milliseconds
+
+    def _run(
+        self, kernel: Kernel, geometry: Geometry, args: Sequence[object], shared: SharedTensors, use: LaunchUse, operator: str = ""
+    ) -> tuple[Run | None, float | None]:
+        """Runs a kernel on mapped tensors; returns the run and its modelled ms. The run is None if only a time was wanted, or if
+        it ended with a fault that the findings have."""
+        milliseconds, suppressed = None, self.suppressions.used.total()
+        try:
+            if self.clock.runs:  # before the launch changes its inputs
+                milliseconds = self._time(kernel, geometry, args)
+                if self.clock.samples and milliseconds is not None:
+                    return None, milliseconds
+            run = launch(kernel, geometry, args)
+            told = self._user_findings(kernel, run.findings, shared, operator)
+        except SimError as error:
+            error.findings = tuple(self._user_findings(kernel, error.findings, shared, operator))
+            error.args = (shared.with_index(str(error)) + _of(operator),)
+            use.findings += len(error.findings)
+            self._report(error.findings, error)
+            explained = error.findings or self.suppressions.used.total() > suppressed
+            if self.collect and isinstance(error, MemoryFault) and explained:
+                return None, None  # the fault is among the findings that were collected or suppressed
+            raise
+        return replace(run, findings=told), milliseconds
 
     def _time(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> float | None:
         """Returns modelled ms of a launch; None if it fails, which the launch itself reports."""
@@ -221,10 +255,12 @@ class Session:
         self.clock.note(kernel.name, milliseconds)
         return milliseconds
 
-    def _user_findings(self, kernel: Kernel, findings: Iterable[Finding], shared: SharedTensors) -> list[Finding]:
-        """Returns the findings with calls and with indices of tensors in their messages."""
+    def _user_findings(
+        self, kernel: Kernel, findings: Iterable[Finding], shared: SharedTensors, operator: str
+    ) -> list[Finding]:
+        """Returns the findings with calls, with indices of tensors in their messages, and with the operator of PyTorch."""
         told = (with_calls(kernel.module.code, finding) for finding in findings)
-        return [replace(finding, message=shared.with_index(finding.message)) for finding in told]
+        return [replace(finding, message=shared.with_index(finding.message) + _of(operator)) for finding in told]
 
     def _report(self, findings: Sequence[Finding], cause: SimError | None = None) -> None:
         errors = errors_among(findings)
@@ -232,6 +268,11 @@ class Session:
             self.findings += findings
         elif errors:
             raise KernelFinding(errors) from cause
+
+
+def _of(operator: str) -> str:
+    """Names an operator of PyTorch at the end of a message."""
+    return f" (in PyTorch's {operator})" if operator else ""
 
 
 def _form(value: ArgumentValue) -> object:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from simgpu.device import Kernel
@@ -61,3 +62,27 @@ class LaunchUse:
     def document(self) -> dict[str, Any]:
         """Returns the totals for JSON."""
         return asdict(self)
+
+
+@dataclass
+class OperatorUse:
+    """Calls of one operator of PyTorch while its operators are simulated."""
+
+    operator: str
+    kernels: Counter[str] = field(default_factory=Counter)  # launches by kernel, of the simulated calls
+    simulated: int = 0  # calls whose arithmetic ran on the simulated device
+    host: int = 0  # calls that the host computed
+    reasons: Counter[str] = field(default_factory=Counter)  # why, for operators that have a kernel
+    milliseconds: float | None = None  # modelled; None if no time was requested
+
+    def add(self, other: OperatorUse) -> None:
+        """Adds the calls of another session."""
+        self.simulated, self.host = self.simulated + other.simulated, self.host + other.host
+        self.kernels.update(other.kernels)
+        self.reasons.update(other.reasons)
+        self.add_time(other.milliseconds)
+
+    def add_time(self, milliseconds: float | None) -> None:
+        """Adds modelled time, if it is known."""
+        if milliseconds is not None:
+            self.milliseconds = (self.milliseconds or 0.0) + milliseconds

@@ -22,8 +22,9 @@ def begin() -> None:
 
     SIMGPU_CHECK is a key of CHECKS, SIMGPU_SUPPRESSIONS a file of findings to hide, SIMGPU_WEAK and SIMGPU_LATE
     seeds of these modes.
-    Findings that SIMGPU_CHECK=collect gathered are printed on stderr at the end. Raises SystemExit, with the reason, for an
-    unknown target, an unknown word of SIMGPU_CHECK or SIMGPU_COMPILE, a bad seed, and a file that cannot be read.
+    Findings that SIMGPU_CHECK=collect gathered are printed on stderr at the end, and with SIMGPU_OPERATORS=simulated a summary of
+    PyTorch's operators. Raises SystemExit, with the reason, for an unknown target, an unknown word of SIMGPU_CHECK,
+    SIMGPU_COMPILE or SIMGPU_OPERATORS, a bad seed, and a file that cannot be read.
     """
     target, check = os.environ.get(TARGET), os.environ.get(CHECK, "no")
     if not target:
@@ -51,7 +52,11 @@ def begin() -> None:
 
 
 def _end(stack: ExitStack, session: Session) -> None:
-    """Restores PyTorch and Triton, and prints the collected findings."""
+    """Restores PyTorch and Triton, and prints the collected findings and the summary of simulated operators."""
     stack.close()
     for finding in session.findings:
         print(f"simgpu: {finding}", file=sys.stderr)
+    if session.operators:
+        from simgpu.tools.torch.operators.summary import lines
+
+        print(*lines(session.name, session.operators.values()), sep="\n", file=sys.stderr)

@@ -187,7 +187,7 @@ class CudaOnHost(TorchFunctionMode):
         narrows = autocast.is_enabled()
         if narrows:
             positions, sent = autocast.widen(func, positions, sent)
-        with kernels_of_the_gpu(func, place, positions, pretend_gpu, narrows):
+        with kernels_of_the_gpu(func, place, (*positions, *sent.values()), pretend_gpu, narrows):
             if func in _MOVES and place is not None:
                 return _move(func, positions, sent, place)
             result = func(*positions, **sent)

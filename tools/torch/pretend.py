@@ -26,6 +26,7 @@ from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
 from simgpu.tools.torch.cuda.devices import Guard
 from simgpu.tools.torch.cuda.generators import GpuGenerator
+from simgpu.tools.torch.environment import simulates
 from simgpu.tools.torch.on_host import gpu_named, is_gpu, is_pretended, on_host, pretend_gpu, run_pretended
 from simgpu.tools.torch.operators.registered import REGISTERED
 from simgpu.tools.torch.places import (
@@ -225,6 +226,7 @@ def pretended_gpu() -> Iterator[None]:
     if torch.Generator is HostGenerator:  # SIMGPU gave this process a GPU already
         yield
         return
+    simulates()  # an unknown word in the variable is an error before anything runs
     with contextlib.ExitStack() as stack:
         for name, answer in _each_its_own(ANSWERS | {"version.hip": HIP_VERSION}):
             stack.enter_context(mock.patch(f"torch.{name}", answer, create=True))

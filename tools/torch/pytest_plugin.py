@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from simgpu.tools.torch.environment import CHECK, CHECKS, SUPPRESSIONS, TARGET
+from simgpu.tools.torch.environment import CHECK, CHECKS, HOST, OPERATORS, SIMULATED, SUPPRESSIONS, TARGET
 from simgpu.tools.torch.results import LAUNCHES, ResultWriter
 
 NAMED = 10  # tests without a launch that the summary names without -v
@@ -44,6 +44,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run N tests of those collected, chosen at random by the seed (default: 0)",
     )  # fmt: skip
     group.addoption("--simgpu-strict", action="store_true", help="fail tests that launch no kernel: they prove nothing about one")
+    group.addoption(
+        "--simgpu-operators", choices=(HOST, SIMULATED), default=os.environ.get(OPERATORS) or HOST,
+        help=f"where PyTorch's operators compute: {HOST} (default), or {SIMULATED}, with a summary of them at the end",
+    )  # fmt: skip
     group.addoption(
         "--simgpu-results", metavar="FILE",
         help="write the result of each test to this file as it ends",
@@ -95,7 +99,8 @@ def _begin(config: pytest.Config, options: Any) -> None:
     except ModuleNotFoundError:
         return
     sample = sample_of(options.simgpu_sample)
-    plugin = OnTargets(targets, options.simgpu_check, options.simgpu_suppressions, sample, options.simgpu_strict)
+    given = options.simgpu_check, options.simgpu_suppressions, sample, options.simgpu_strict, options.simgpu_operators
+    plugin = OnTargets(targets, *given)
     config.pluginmanager.register(plugin, "simgpu-targets")
     if options.simgpu_results and not hasattr(config, "workerinput"):  # xdist's workers report to the process that started them
         config.pluginmanager.register(ResultWriter(Path(options.simgpu_results)), "simgpu-results")
@@ -107,15 +112,17 @@ class OnTargets:
     """Hooks that `--simgpu` adds to a run; suites without it see nothing of this plugin."""
 
     def __init__(
-        self, targets: list[str], check: str, suppressions: str | None, sample: tuple[int, int] | None, strict: bool
+        self, targets: list[str], check: str, suppressions: str | None, sample: tuple[int, int] | None, strict: bool, where: str
     ) -> None:
-        self._targets = targets
+        self.targets = targets
         self._suppressions = suppressions
         self._sample = sample
         self._strict = strict
+        self._where = where
         self._word = check
         self._check = CHECKS[check]
         self.counting: list[Any] = []  # sessions and devices of the running test, which count their launches
+        self.operators: dict[str, Any] = {}  # calls of PyTorch's operators in all tests, by name
         self._whole = contextlib.ExitStack()
 
     def begin(self) -> None:
@@ -124,8 +131,9 @@ class OnTargets:
 
         from simgpu.hardware.errors import says_it_all
 
-        self._whole.enter_context(self._device(self._targets[0]))
+        self._whole.enter_context(self._device(self.targets[0]))
         patch = self._whole.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv(OPERATORS, self._where)
         patch.setattr(triton.runtime.jit, "__tracebackhide__", says_it_all, raising=False)  # hidden as in our own modules
         if importlib.util.find_spec("torch") is not None:
             from simgpu.tools.torch.pretend import pretended_gpu
@@ -171,6 +179,8 @@ class OnTargets:
             self.counting.append(session)
             yield session
             self.counting.clear()
+            for name, use in session.operators.items():
+                self.operators.setdefault(name, type(use)(name)).add(use)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
@@ -206,6 +216,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if config.option.simgpu and not config.pluginmanager.has_plugin("simgpu-targets"):
         missing = "Triton is not installed (pip install 'triton>=3.7')"
         terminalreporter.write_line(f"simgpu: {missing}: only tests with simgpu_load run on simulated GPUs")
+    if (plugin := config.pluginmanager.get_plugin("simgpu-targets")) is not None and plugin.operators:
+        from simgpu.tools.torch.operators.summary import lines
+
+        for line in lines(", ".join(plugin.targets), plugin.operators.values()):
+            terminalreporter.write_line(line)
     passed = [(report.nodeid, dict(report.user_properties)) for report in terminalreporter.stats.get("passed", ())]
     launches = {test: properties[LAUNCHES] for test, properties in passed if LAUNCHES in properties}
     if not launches:

@@ -17,7 +17,7 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.known_findings import add_suppressions_option, show_suppressed
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.seeds import add_seed_options, demand_plain, one_seed, seeds_of
-from simgpu.tools.torch.environment import CHECK, SEEDS, SUPPRESSIONS, TARGET
+from simgpu.tools.torch.environment import CHECK, HOST, OPERATORS, SEEDS, SIMULATED, SUPPRESSIONS, TARGET
 from simgpu.tools.torch.script import status_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
     parser.add_argument("--report", action="store_true", help="a table by kernel at the end, on stderr")
     parser.add_argument("--times", action="store_true", help="model the time of each launch; the report has it")
+    parser.add_argument(
+        "--operators", choices=(HOST, SIMULATED), default=os.environ.get(OPERATORS) or HOST,
+        help=f"where PyTorch's operators compute: {HOST} (default), or {SIMULATED}, with a summary at the end",
+    )  # fmt: skip
     parser.add_argument("--json", metavar="FILE", help="write kernels, figures and findings as JSON")
     add_force_option(parser)
     parser.add_argument("-m", dest="module", action="store_true", help="the program is a module's name")
@@ -72,6 +76,10 @@ def run(options: Namespace) -> int:
         print(finding, file=sys.stderr)
     if options.report:
         _show(session)
+    if session.operators:
+        from simgpu.tools.torch.operators.summary import lines
+
+        print(*lines(session.name, session.operators.values()), sep="\n", file=sys.stderr)
     if options.json:
         document = {
             "command": options.command, "status": status, "target": options.target,
@@ -105,18 +113,18 @@ def _gpu(options: Namespace) -> Iterator[Session]:
 
     check: Any = "collect" if options.check else False
     seeds = seeds_of(options)
-    given = {TARGET: options.target, CHECK: check or "no", SUPPRESSIONS: options.suppressions}
+    given = {TARGET: options.target, CHECK: check or "no", SUPPRESSIONS: options.suppressions, OPERATORS: options.operators}
     given |= {SEEDS[mode]: None if seed is None else str(seed) for mode, seed in seeds._asdict().items()}
     before = {name: os.environ.get(name) for name in given}
     with simgpu.triton.device(
         options.target, check=check, threads=options.threads, suppressions=options.suppressions, weak=seeds.weak, late=seeds.late
     ) as session, contextlib.ExitStack() as stack:
-        if importlib.util.find_spec("torch") is not None:
-            from simgpu.tools.torch.pretend import pretended_gpu
-
-            stack.enter_context(pretended_gpu())
         try:
             _set(given)
+            if importlib.util.find_spec("torch") is not None:
+                from simgpu.tools.torch.pretend import pretended_gpu
+
+                stack.enter_context(pretended_gpu())
             yield session
         finally:
             _set(before)

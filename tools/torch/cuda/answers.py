@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from simgpu.tools.torch.cuda import autocast, devices, generators, graphs, memory, streams
-from simgpu.tools.torch.operators import attention
+from simgpu.tools.torch.operators import attention, on_gpus
 from simgpu.triton import Session
 from simgpu.triton.driver import active_driver
 
@@ -93,7 +93,7 @@ ANSWERS: dict[str, Any] = {
         "profiler.start", "profiler.stop", "memory._record_memory_history",
         "set_sync_debug_mode", "tunable.enable", "tunable.tuning_enable",
     )},
-    **attention.ANSWERS, **devices.ANSWERS, **memory.ANSWERS, **graphs.ANSWERS,
+    **attention.ANSWERS, **on_gpus.ANSWERS, **devices.ANSWERS, **memory.ANSWERS, **graphs.ANSWERS,
     **autocast.ANSWERS, **generators.ANSWERS, **streams.ANSWERS,
     **{f"cuda.{name}": _constant(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
     "cuda.get_sync_debug_mode": _constant(0),

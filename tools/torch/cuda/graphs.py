@@ -19,7 +19,7 @@ from simgpu.tools.torch.places import tensors_in
 from simgpu.triton.driver import active_driver
 
 
-class _Capture(TorchDispatchMode):
+class Capture(TorchDispatchMode):
     """Records each operator as a step of a graph."""
 
     def __init__(self) -> None:
@@ -35,6 +35,16 @@ class _Capture(TorchDispatchMode):
             self.keep(tensors_in((*args, *given.values())))
         result = func(*args, **given)
         self.steps.append(partial(_recompute, func, args, given, result))
+        return result
+
+    def compute(self, function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+        """Records an operator that `function` computes, by kernels that are no launches of the program's; NotImplemented if it
+        returns that."""
+        with _disable_current_modes():
+            self.keep(tensors_in((*args[:1], *given.values())))  # in place, or into a tensor passed for the result
+            result = function(*args, **given)
+        if result is not NotImplemented:
+            self.steps.append(partial(_recompute, function, args, given, result))
         return result
 
     def launch(self, run: Callable[..., Any], *args: Any) -> None:
@@ -75,7 +85,7 @@ class CUDAGraph:
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._steps: list[Callable[[], Any]] | None = None
-        self._under_way: tuple[_Capture, ExitStack] | None = None
+        self._under_way: tuple[Capture, ExitStack] | None = None
 
     @classmethod
     def capturing(cls) -> bool:
@@ -86,7 +96,7 @@ class CUDAGraph:
         """Starts a capture: from here on, this thread's operations belong to the graph."""
         if self._under_way is not None:
             raise RuntimeError("the graph's capture is under way: end it first")
-        stack, capture, session = ExitStack(), _Capture(), active_driver().session
+        stack, capture, session = ExitStack(), Capture(), active_driver().session
         stack.enter_context(mock.patch.object(session, "launch", partial(capture.launch, session.launch)))
         stack.enter_context(capture)
         self._under_way = capture, stack

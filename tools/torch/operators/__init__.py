@@ -6,4 +6,11 @@
     on_gpus.py       operators that only GPUs have
     attention.py     operators of attention
     choices.py       choices of GPUs among equal elements
+    simulated.py     SIMGPU_OPERATORS=simulated: operators by simgpu's own kernels, counted
+    kernels.py       these kernels: emitted once a problem, launched on operands
+    gemms.py         matrix products
+    convolutions.py  convolutions and their gradients
+    rows.py          softmaxes, norms and their gradients
+    row_forms.py     forms on rows that only autograd needs
+    summary.py       calls simulated and on the host, as text
 """

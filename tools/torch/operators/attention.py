@@ -216,6 +216,19 @@ def _own_backward(  # type: ignore[no-untyped-def]
     return tuple(one.transpose(1, 2).contiguous() for one in made.gradients(grad.transpose(1, 2), out.transpose(1, 2))[:3])
 
 
+def _for_cpu(  # type: ignore[no-untyped-def]
+    q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None
+):
+    made = _Attention(q, k, v, attn_mask, _causal(q, k, is_causal), scale, 0.0, 0)
+    return made.output(), made.log_sumexp
+
+
+def _for_cpu_backward(  # type: ignore[no-untyped-def]
+    grad, q, k, v, out, log_sumexp, dropout_p, is_causal, *, attn_mask=None, scale=None
+):
+    return _Attention(q, k, v, attn_mask, _causal(q, k, is_causal), scale, 0.0, 0).gradients(grad, out)[:3]
+
+
 # By the operator's name in PyTorch's dispatcher.
 ON_GPUS: dict[str, Callable[..., Any]] = {
     "aten::_scaled_dot_product_efficient_attention": _efficient,
@@ -227,6 +240,12 @@ ON_GPUS: dict[str, Callable[..., Any]] = {
     "aten::_flash_attention_forward": _own_forward,
     "aten::_flash_attention_backward": _own_backward,
 }
+
+
+# Operators that this module computes by others, which may be simulated; the first is the CPU's choice for
+# `scaled_dot_product_attention`.
+FUSED = "aten::_scaled_dot_product_flash_attention_for_cpu"
+COMPOSED: dict[str, Callable[..., Any]] = {**ON_GPUS, FUSED: _for_cpu, f"{FUSED}_backward": _for_cpu_backward}
 
 
 def _on_any_backend(own: Callable[..., Tensor]) -> Callable[..., Tensor]:

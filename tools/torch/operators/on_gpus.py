@@ -6,6 +6,7 @@ on ROCm.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,9 +14,12 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 
+from simgpu.tools.torch.environment import simulates
 from simgpu.tools.torch.operators import attention
 from simgpu.tools.torch.operators.accumulation import NARROW
 from simgpu.tools.torch.operators.choices import CHOICES
+from simgpu.tools.torch.places import on_gpu, place_of
+from simgpu.triton.tensors import plain_torch
 
 _Ints = Sequence[int]
 
@@ -187,5 +191,21 @@ ON_GPUS: dict[str, Callable[..., Any]] = {
     "aten::linalg_lu": _lu,
     "aten::linalg_lu.out": _named_out(_lu, "P", "L", "U"),
 }
+def _rms_norm(own: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Wraps `torch.rms_norm`, which PyTorch decomposes for the CPU's tensors before a dispatch mode sees it."""
+
+    def rms_norm(input: Tensor, normalized_shape: _Ints, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+        with plain_torch():
+            if simulates() and on_gpu(place_of(input)):
+                from simgpu.tools.torch.operators import simulated  # half a second of imports
+
+                with contextlib.suppress(simulated.OnHost):  # then its parts are counted
+                    return simulated.rms_norm(input, normalized_shape, weight, eps)
+        return own(input, normalized_shape, weight, eps)
+
+    return rms_norm
+
+
+ANSWERS: dict[str, Any] = {"rms_norm": _rms_norm(torch.rms_norm)}
 # By the names of functions that call them, such as `torch.batch_norm_stats.__name__`; `linalg_lu_factor` calls another one.
 NAMES = frozenset(name.removeprefix("aten::").partition(".")[0] for name in ON_GPUS) | {"linalg_lu_factor"}

@@ -8,6 +8,7 @@ the level of the CUDA key, calls one or the other.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,12 +18,16 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from simgpu.tools.torch.cuda.graphs import Capture
+from simgpu.tools.torch.environment import simulates
 from simgpu.tools.torch.operators.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, is_sampling, not_computed
+from simgpu.tools.torch.operators.attention import COMPOSED
 from simgpu.tools.torch.operators.on_gpus import NAMES, ON_GPUS
 from simgpu.tools.torch.places import (
     GPU,
+    HOST,
     Place,
     common,
     device_at,
@@ -86,14 +91,18 @@ REGISTERED = Registrations()
 
 
 class KernelsOfTheGpu(TorchDispatchMode):
-    """Calls registered kernels for operators on the GPU's tensors; place: requested for the result, None: the arguments'."""
+    """Calls registered kernels for operators on the GPU's tensors; place: requested for the result, None: the arguments'.
+
+    host: True if a tensor without a mark is one of the host, as within a function whose arguments are.
+    """
 
     supports_higher_order_operators = True  # such as flex_attention's: they consist of operators, which come here
 
-    def __init__(self, place: Place | None, pretended: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, place: Place | None, pretended: Callable[[], AbstractContextManager[None]], host: bool = False) -> None:
         super().__init__()
         self._place = place
         self._pretended = pretended
+        self._host = host
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -126,21 +135,53 @@ class KernelsOfTheGpu(TorchDispatchMode):
         given_tensors = list(tensors_in((*args, *given.values())))
         if any(wraps(tensor) and not _is_traced(tensor) for tensor in given_tensors):
             return self._call_subclass(func, types, args, given)
+        if simulates() and name not in REGISTERED and self._may_simulate(given_tensors):
+            found = _captured(functools.partial(self._simulate, func), args, given)
+            if found is not NotImplemented:
+                return found
         if kernel is None and name not in IN_F32:
             # PyTorch's own operators, which the engine also calls: their new tensors must not be marked as the host's.
             with plain_torch() if name.startswith("aten::") else contextlib.nullcontext():
                 return func(*args, **given)
         if any(map(_is_traced, given_tensors)):
             return func(*args, **given)
-        if not (any(on_gpu(place_of(tensor)) for tensor in given_tensors) if given_tensors else on_gpu(self._place)):
+        if not self._is_there(given_tensors):
             return func(*args, **given)
         if kernel is None:
-            with plain_torch():  # as above
-                return (not_computed if name in PRODUCTS and is_sampling() else in_f32)(func, args, given)
+            computes = not_computed if name in PRODUCTS and is_sampling() else in_f32
+            return _captured(lambda *args, **given: computes(func, args, given), args, given)
         if given.get("device") == _CPU and (self._place is None or on_gpu(self._place)):
             given["device"] = device_at(self._place or common(given_tensors))
         with plain_torch() if name in ON_GPUS and name not in REGISTERED else self._pretended():
             return kernel(*args, **given)
+
+    def _is_there(self, given: Sequence[torch.Tensor]) -> bool:
+        """True for an operator on the GPU: one of these tensors is there, or without tensors its result."""
+        return any(on_gpu(place_of(tensor)) for tensor in given) if given else on_gpu(self._place)
+
+    def _may_simulate(self, given: Sequence[torch.Tensor]) -> bool:
+        """True for an operator on the GPU's tensors only, if no mode further out will see it."""
+        if not self._is_there(given) or any(_is_traced(tensor) or self._is_host_s(tensor) for tensor in given):
+            return False
+        return not any(isinstance(mode, KernelsOfTheGpu) for mode in _get_current_dispatch_mode_stack())
+
+    def _is_host_s(self, tensor: torch.Tensor) -> bool:
+        """True for a tensor in host memory that is no number; one without a mark may be."""
+        place = mark_of(tensor)
+        return tensor.dim() > 0 and (self._host if place is None else not on_gpu(place))
+
+    def _simulate(self, func: Any, *args: Any, **given: Any) -> Any:
+        """Returns an operator's result from the simulated GPU: by kernels of its own, or by those of the operators that it is
+        composed of; NotImplemented if it has neither."""
+        from simgpu.tools.torch.operators import simulated  # half a second of imports
+
+        name = func.name()
+        decomposes = name in COMPOSED or (name not in simulated.KERNELS and func._can_decompose())
+        found = simulated.call(func, args, given, decomposes)
+        if found is not NotImplemented or not decomposes:
+            return found
+        with self:
+            return COMPOSED.get(name, func.decompose)(*args, **given)
 
     def _call_subclass(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
         """Returns the result of an operator that a class of tensors computes: it sees the GPU, and gets the device that a move
@@ -153,6 +194,17 @@ class KernelsOfTheGpu(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         return func(*args, **given)  # PyTorch's own error
+
+
+def _captured(function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+    """Computes an operator by a function, with PyTorch's own answers; if a CUDA graph is being captured, as one step of it."""
+
+    def compute(*args: Any, **given: Any) -> Any:
+        with plain_torch():
+            return function(*args, **given)
+
+    capture = next((mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Capture)), None)
+    return compute(*args, **given) if capture is None else capture.compute(compute, args, given)
 
 
 def _place_of_all(name: str, values: Sequence[Any]) -> Place | None:
@@ -185,7 +237,7 @@ def _is_traced(tensor: torch.Tensor) -> bool:
 
 
 def kernels_of_the_gpu(
-    func: Any, place: Place | None, args: Iterable[Any], pretended: Callable[[], AbstractContextManager[None]], autocast: bool
+    func: Any, place: Place | None, args: Sequence[Any], pretended: Callable[[], AbstractContextManager[None]], autocast: bool
 ) -> AbstractContextManager[Any]:
     """Returns the mode for one call of a function of PyTorch's with these arguments, or a null context if it would change
     nothing.
@@ -193,6 +245,9 @@ def kernels_of_the_gpu(
     autocast: operators may narrow their arguments themselves.
     """
     named = isinstance(func, _OPERATORS) or getattr(func, "__name__", None) in NAMES
+    if simulates():
+        given = list(tensors_in(args))
+        return KernelsOfTheGpu(place, pretended, not on_gpu(place) if place else bool(given) and common(given) == HOST)
     here = named or REGISTERED or autocast or has_several_gpus() or is_sampling()
     if here or any(tensor.dtype in NARROW or wraps(tensor) for tensor in tensors_in(args)):
         return KernelsOfTheGpu(place, pretended)

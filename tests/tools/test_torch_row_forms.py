@@ -1,0 +1,41 @@
+"""Operators on rows that PyTorch's autograd needs: against their definitions in float64, within bounds, in checked mode."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simgpu import Device, asm
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.operators import RowOperator, RowTree, reference
+from simgpu.tools.torch.operators.row_forms import FORMS, LogSoftmax
+
+
+@pytest.mark.parametrize(("rows", "n", "kind"), [(7, 64, "f32"), (3, 5, "bf16"), (2, 777, "f16")])
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_are_within_their_bounds(form: type[RowOperator], rows: int, n: int, kind: str) -> None:
+    gpu, rng, problem = Device("mi300x", check=True), np.random.default_rng(n), form(rows, n, kind)
+    given = {name: rng.standard_normal(shape).astype(numpy_dtype(kind, gpu.arch)) for name, shape in problem.read.items()}
+    if form.name == "log_softmax_gradient":
+        given["X"] = -np.abs(given["X"])  # logarithms of probabilities
+    written = {name: gpu.empty(shape, numpy_dtype(problem.type_of(name), gpu.arch)) for name, shape in problem.written.items()}
+    kernel = asm.emit(RowTree(problem, "mi300x"))
+    (run,) = asm.launch(kernel, gpu, *map(gpu.upload, given.values()), *written.values())
+    assert not run.findings
+    x = given.pop("X")
+    wanted, bounds = reference.rows(problem, x, gpu.arch, **given), reference.rows_error_bound(problem, x, gpu.arch, **given)
+    for name, buffer in written.items():
+        got = buffer.download(numpy_dtype(problem.type_of(name), gpu.arch), problem.written[name]).astype(np.float64)
+        assert np.all(np.abs(got - wanted[name]) <= bounds[name]), name
+        assert np.all(np.abs(got - wanted[name]) < 0.1 * (1 + np.abs(wanted[name])))  # bounds of long sums are wide
+
+
+def test_infinities_and_nan_in_a_log_softmax() -> None:
+    """As PyTorch: minus infinity is a probability of 0; a row of nothing else, or with a NaN, is NaN."""
+    x = np.zeros((3, 5), np.float32)
+    x[0, 1], x[1], x[2, 3] = -np.inf, -np.inf, np.nan
+    gpu = Device("mi300x")
+    y = gpu.empty((3, 5))
+    asm.launch(asm.emit(RowTree(LogSoftmax(3, 5), "mi300x")), gpu, gpu.upload(x), y)
+    found = y.download()
+    assert found[0, 1] == -np.inf and np.allclose(np.delete(found[0], 1), -np.log(4)) and np.isnan(found[1:]).all()

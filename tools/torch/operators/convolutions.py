@@ -1,0 +1,128 @@
+"""PyTorch's convolutions along one or two axes by simgpu's: forward, transposed, and their gradients.
+
+The filter is packed by a kernel first. A transposed convolution, which is also the gradient of the input, is a convolution of the
+operand with zeros between its elements, by the flipped filter. The gradient of the filter is a GEMM of the unfolded input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, unfold
+
+from simgpu.asm.conv2d.pack import emit_pack
+from simgpu.operators import Conv2dProblem
+from simgpu.tools.torch.operators.gemms import multiply
+from simgpu.tools.torch.operators.kernels import Call, OnHost, emitted, posed, type_of
+from simgpu.tools.torch.operators.rows import column_sums
+from simgpu.triton.driver import active_driver
+
+_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_Ints = Sequence[int]
+
+
+class Steps(NamedTuple):
+    """How a filter goes over rows and columns."""
+
+    stride: _Ints
+    padding: _Ints
+    dilation: _Ints
+    groups: int
+
+
+def _convolve(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Steps) -> Tensor:
+    """Returns the convolution of x (n, ic, ih, iw) with w (oc, ic/groups, kh, kw), in x's layout."""
+    kind, last = type_of(x, *_TYPES), x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    if any(one is not None and one.dtype != x.dtype for one in (w, bias)):
+        raise OnHost("of two types")
+    problem = posed(
+        Conv2dProblem, *x.shape, w.shape[0], *w.shape[2:], *map(tuple, steps[:3]), steps.groups, kind, "nhwc" if last else "nchw",
+        bias=bias is not None, dtype_c=kind,
+    )  # fmt: skip
+    board = active_driver().session.board
+    plan, packing = emitted(problem, board)[0].plan, emitted(problem, board, emit_pack)[0]
+    packed = torch.empty(packing.grid[0] * plan.tile_oc * plan.tile_ic, dtype=x.dtype, device=x.device)
+    call.launch(problem, emit_pack, W=w.contiguous(), packed=packed)
+    layout = torch.channels_last if last else torch.contiguous_format
+    y = torch.empty(problem.by_channels[2], dtype=x.dtype, device=x.device, memory_format=layout)
+    given = {} if bias is None else {"bias": bias.contiguous()}
+    call.launch(problem, X=x if last else x.contiguous(), W=packed, Y=y, **given)
+    return y
+
+
+def _transposed(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Steps, rest: _Ints) -> Tensor:
+    """Returns the transposed convolution of x (n, ic, ih, iw) with w (ic, oc/groups, kh, kw); rest: rows and columns that are added
+    to the result."""
+    n, channels, *extents = x.shape
+    apart = x.new_zeros((n, channels, *((extent - 1) * step + 1 for extent, step in zip(extents, steps.stride))))
+    apart[:, :, :: steps.stride[0], :: steps.stride[1]] = x
+    around = [step * (taps - 1) - less for step, taps, less in zip(steps.dilation, w.shape[2:], steps.padding)]
+    apart = pad(apart, (around[1], around[1] + rest[1], around[0], around[0] + rest[0]))
+    turned = w.unflatten(0, (steps.groups, -1)).transpose(1, 2).flatten(0, 1).flip(2, 3)
+    return _convolve(call, apart, turned, bias, steps._replace(stride=(1, 1), padding=(0, 0)))
+
+
+def _filter_gradient(call: Call, grad: Tensor, x: Tensor, w: Tensor, steps: Steps) -> Tensor:
+    """Returns the gradient of w, of a convolution of x whose result has this gradient."""
+    columns = unfold(x, w.shape[2:], tuple(steps.dilation), tuple(steps.padding), tuple(steps.stride))  # (n, channels, pixels)
+    left = grad.flatten(2).unflatten(1, (steps.groups, -1)).permute(1, 2, 0, 3).flatten(2)
+    right = columns.unflatten(1, (steps.groups, -1)).permute(1, 0, 3, 2).flatten(1, 2)
+    return multiply(call, left, right).view(w.shape)
+
+
+def _input_gradient(call: Call, grad: Tensor, x: Tensor, w: Tensor, steps: Steps) -> Tensor:
+    """Returns the gradient of x, of a convolution whose result has this gradient."""
+    reached = ((out - 1) * step + hole * (taps - 1) + 1 - 2 * less
+               for out, taps, step, less, hole in zip(grad.shape[2:], w.shape[2:], *steps[:3]))  # fmt: skip
+    return _transposed(call, grad, w, None, steps, [extent - reach for extent, reach in zip(x.shape[2:], reached)])
+
+
+def _in_two_axes(dims: int, along: Sequence[_Ints], rest: _Ints, groups: int) -> tuple[Steps, _Ints]:
+    """Returns the steps and the rest of a convolution, whose operands have so many axes, as if it had rows too.
+
+    along: stride, padding and dilation.
+    """
+    if dims not in (3, 4):
+        raise OnHost("along three axes")
+    one = dims == 3
+    stride, padding, dilation = ([number] * one + [*given] for number, given in zip((1, 0, 1), along, strict=True))
+    return Steps(stride, padding, dilation, groups), [0] * one + [*rest]
+
+
+def _convolution(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, *more: Any) -> Tensor:
+    """Computes a convolution; more: stride, padding, dilation, transposed, output_padding and groups."""
+    *along, transposed, rest, groups = more
+    steps, rest = _in_two_axes(x.dim(), along, rest, groups)
+    if x.dim() == 3:
+        x, w = x.unsqueeze(2), w.unsqueeze(2)
+    found = _transposed(call, x, w, bias, steps, rest) if transposed else _convolve(call, x, w, bias, steps)
+    return found.squeeze(2) if len(along[0]) == 1 else found
+
+
+def _convolution_backward(
+    call: Call, grad: Tensor, x: Tensor, w: Tensor, _bias_sizes: _Ints | None, *more: Any
+) -> tuple[Tensor | None, ...]:
+    """Computes the gradients of x, w and bias; more: as for `_convolution`, then which of them are wanted."""
+    *along, transposed, rest, groups, wanted = more
+    steps, _ = _in_two_axes(x.dim(), along, rest, groups)
+    shapes = x.shape, w.shape
+    if x.dim() == 3:
+        grad, x, w = grad.unsqueeze(2), x.unsqueeze(2), w.unsqueeze(2)
+    found: list[Tensor | None] = [None] * 3
+    if wanted[0]:
+        of_x = _convolve(call, grad, w, None, steps) if transposed else _input_gradient(call, grad, x, w, steps)
+        found[0] = of_x.squeeze(2) if len(shapes[0]) == 3 else of_x
+    if wanted[1]:
+        found[1] = _filter_gradient(call, *((x, grad) if transposed else (grad, x)), w, steps).view(shapes[1])
+    if wanted[2]:
+        found[2] = column_sums(call, grad.movedim(1, -1).reshape(-1, grad.shape[1]).contiguous(), grad[0, :, 0, 0])
+    return tuple(found)
+
+
+# By the operator's name in PyTorch's dispatcher.
+CONVOLUTIONS: dict[str, Callable[..., Any]] = {
+    "aten::convolution": _convolution, "aten::convolution_backward": _convolution_backward,
+}  # fmt: skip

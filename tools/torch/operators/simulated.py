@@ -1,0 +1,123 @@
+"""SIMGPU_OPERATORS=simulated: PyTorch's operators that compute on the simulated GPU, by simgpu's own kernels.
+
+An operator that has no kernel, or not for its operands, is computed by the host. Both kinds are counted in the session, so that
+a summary can name them. Views, copies and new tensors compute nothing and are not counted.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from simgpu.operators import AttentionProblem
+from simgpu.tools.torch.operators.attention import FUSED
+from simgpu.tools.torch.operators.convolutions import CONVOLUTIONS
+from simgpu.tools.torch.operators.gemms import GEMMS
+from simgpu.tools.torch.operators.kernels import Call, OnHost, posed, type_of
+from simgpu.tools.torch.operators.rows import ROWS
+from simgpu.triton.driver import active_driver
+from simgpu.triton.usage import OperatorUse
+
+# Beginnings of the names of operators that make or copy tensors; others may be views.
+_MOVES = (
+    "empty", "new_empty", "zeros", "ones", "full", "new_zeros", "new_ones", "new_full", "arange", "scalar_tensor", "zero_", "fill_",
+    "clone", "copy_", "_to_copy", "lift_fresh", "_local_scalar_dense", "_unsafe_view", "_reshape_alias", "detach", "resize_",
+    "set_", "cat", "stack", "constant_pad_nd", "item", "is_", "equal", "record_stream",
+)  # fmt: skip
+
+
+def _attention(  # type: ignore[no-untyped-def]
+    call: Call, q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None
+) -> tuple[Tensor, Tensor]:
+    """Computes attention by one kernel. Raises OnHost with a mask, and if a causal one is not square."""
+    kind, rows, columns = type_of(q, torch.float32, torch.float16, torch.bfloat16), q.shape[2], k.shape[2]
+    if attn_mask is not None or (is_causal and rows != columns):
+        raise OnHost("with a mask")
+    problem = posed(
+        AttentionProblem, rows, columns, q.shape[3], q.shape[1], k.shape[1], q.shape[0], is_causal, scale=scale, dtype=kind,
+        dv=v.shape[3], lse=True,
+    )  # fmt: skip
+    result = torch.empty(problem.r_shape, dtype=torch.float32, device=q.device)
+    log_sumexp = torch.empty(problem.lse_shape, dtype=torch.float32, device=q.device)
+    call.launch(problem, Q=q.contiguous(), K=k.contiguous(), V=v.contiguous(), R=result, LSE=log_sumexp)
+    return result.to(q.dtype), log_sumexp
+
+
+# By the operator's name in PyTorch's dispatcher: functions of a Call and the operator's arguments.
+KERNELS: dict[str, Callable[..., Any]] = {**GEMMS, **ROWS, **CONVOLUTIONS, FUSED: _attention}
+
+
+@functools.cache
+def _overload(name: str) -> tuple[Callable[..., Any] | None, bool]:
+    """Returns the function of an operator, if it has one, and whether its first argument is its result."""
+    plain = name.replace(".dtype_out", ".dtype").removesuffix(".out")
+    in_place = plain.endswith("_") and plain[:-1] in KERNELS
+    return KERNELS.get(plain[:-1] if in_place else plain), in_place
+
+
+@functools.cache
+def _computes(func: OpOverload) -> bool:
+    """False for views, copies and new tensors."""
+    views = any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
+    return not views and not func.name().removeprefix("aten::").startswith(_MOVES)
+
+
+def call(func: OpOverload, args: Sequence[Any], given: Mapping[str, Any], decomposes: bool) -> Any:
+    """Returns the result of an operator on the simulated GPU, and counts the call; NotImplemented if the host is to compute it.
+
+    decomposes: it will be computed by other operators instead, which are counted.
+    """
+    name = func.name()
+    function, in_place = _overload(name)
+    if function is None:
+        if not decomposes and _computes(func):
+            use_of(name).host += 1
+        return NotImplemented
+    use = use_of(name)
+    try:
+        found = function(Call(use), *args, **{key: value for key, value in given.items() if key != "out"})
+    except OnHost as reason:
+        if not decomposes:
+            use.host += 1
+            use.reasons[str(reason)] += 1
+        return NotImplemented
+    use.simulated += 1
+    out = args[0] if in_place else given.get("out")
+    return found if out is None else out.resize_(found.shape).copy_(found)
+
+
+def use_of(name: str) -> OperatorUse:
+    """Returns the count of an operator's calls in the session."""
+    return active_driver().session.operators.setdefault(name, OperatorUse(name))
+
+
+class _RmsNorm(torch.autograd.Function):
+    """RMS norm, which PyTorch decomposes for the CPU's tensors before a dispatch mode sees it."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Tensor:
+        use = use_of("aten::_fused_rms_norm")
+        found, scale = KERNELS[use.operator](Call(use), values, shape, weight, eps)
+        use.simulated += 1
+        ctx.save_for_backward(values, scale, weight)
+        ctx.shape = shape
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (values, scale, weight), wanted = ctx.saved_tensors, (ctx.needs_input_grad[0], ctx.needs_input_grad[2])
+        use = use_of("aten::_fused_rms_norm_backward")
+        of_values, of_weight = KERNELS[use.operator](Call(use), grad, values, ctx.shape, scale, weight, wanted)
+        use.simulated += 1
+        return of_values, None, of_weight, None
+
+
+def rms_norm(values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Tensor:
+    """Returns the RMS norm of a tensor on the GPU, and counts the call. Raises OnHost."""
+    found: Tensor = _RmsNorm.apply(values, shape, weight, eps)
+    return found

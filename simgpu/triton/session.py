@@ -211,6 +211,8 @@ class Session:
         args: numbers, and addresses of these tensors, of which the kernel may access the elements only. The launch counts in
         `used`, not in `launches`, which are the program's. Raises as `launch`.
         """
+        if self.clock.sweeps and not self.clock.runs:
+            return None  # as in `launch`
         use = self.used.setdefault(kernel.name, LaunchUse(kernel.name))
         use.launches += 1
         with SharedTensors(self.gpu.memory, tensors, VIEW) as shared:

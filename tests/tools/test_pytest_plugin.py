@@ -211,7 +211,10 @@ def test_pytorch_finds_its_gpu(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
     early = "import torch\nassert torch.cuda.is_available() and torch.ones(1, device='cuda').is_cuda\n"
     (tmp_path / "conftest.py").write_text(early)
-    done = suite(tmp_path, "--simgpu", "mi300x", "--simgpu", "mi210", text=TORCH_SUITE)
+    options = "--simgpu", "mi300x", "--simgpu", "mi210", "--simgpu-operators", "simulated"
+    done = suite(tmp_path, *options, text=TORCH_SUITE)
+    assert "calls of PyTorch's operators computed on the simulated mi300x, mi210\n" in done.stdout
+    assert "  aten::addmm 2: gemm_f32_" in done.stdout, "an optimizer's step, on both"
     assert "26 passed" in done.stdout and "2 failed" in done.stdout, done.stdout + done.stderr
     assert done.stdout.count("past the end of argument x (100 torch.float32)") >= 2
 

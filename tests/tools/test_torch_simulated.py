@@ -194,13 +194,15 @@ def test_what_the_host_computes_is_named(session: Any) -> None:
     torch.ones(3, 4, dtype=torch.int64, device="cuda") @ torch.ones(4, 2, dtype=torch.int64, device="cuda")
     functional.conv3d(draw(1, 1, 3, 3, 3), draw(1, 1, 1, 1, 1))
     draw(0, 3) @ draw(3, 2)
+    draw(3, 3).to_sparse() @ draw(3, 2)
     draw(3, 3).relu()
     draw(4, 4) @ draw(4, 4)
-    assert counts(session)["mm"] == (1, 2)
+    assert counts(session)["mm"] == (1, 3)
     told = lines("mi300x", session.operators.values())
     assert told[0] == "simgpu: 1 call of PyTorch's operators computed on the simulated mi300x"
     assert told[1].startswith("  aten::mm 1: gemm_f32_nn_") and all(len(line) <= 80 for line in told)
-    assert "  aten::mm 2: of int64; of an empty tensor" in told and "  aten::convolution 1: along three axes" in told
+    assert "  aten::mm 3: of int64; of an empty tensor; of layout sparse_coo" in told
+    assert "  aten::convolution 1: along three axes" in told
     assert "aten::relu 1" in told[-1] and "clone" not in told[-1]
 
 

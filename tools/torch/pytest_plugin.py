@@ -126,10 +126,11 @@ class OnTargets:
         self._whole = contextlib.ExitStack()
 
     def begin(self) -> None:
-        """Enters the first target, for everything outside of tests; PyTorch's GPU is the simulated one."""
+        """Enters the first target, for everything outside of tests; PyTorch's GPU is the simulated one. Raises pytest.UsageError
+        for an environment variable's unknown word."""
         import triton.runtime.jit
 
-        from simgpu.hardware.errors import says_it_all
+        from simgpu.hardware.errors import LaunchError, says_it_all
 
         self._whole.enter_context(self._device(self.targets[0]))
         patch = self._whole.enter_context(pytest.MonkeyPatch.context())
@@ -138,7 +139,10 @@ class OnTargets:
         if importlib.util.find_spec("torch") is not None:
             from simgpu.tools.torch.pretend import pretended_gpu
 
-            self._whole.enter_context(pretended_gpu())
+            try:
+                self._whole.enter_context(pretended_gpu())
+            except LaunchError as error:
+                raise pytest.UsageError(str(error)) from None
 
     def end(self) -> None:
         """Undoes `begin`."""

@@ -36,7 +36,7 @@ class Steps(NamedTuple):
 def _convolve(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Steps) -> Tensor:
     """Returns the convolution of x (n, ic, ih, iw) with w (oc, ic/groups, kh, kw), in x's layout."""
     kind, last = type_of(x, *_TYPES), x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
-    if any(one is not None and one.dtype != x.dtype for one in (w, bias)):
+    if any(type_of(one) != kind for one in (w, bias) if one is not None):
         raise OnHost("of two types")
     problem = posed(
         Conv2dProblem, *x.shape, w.shape[0], *w.shape[2:], *map(tuple, steps[:3]), steps.groups, kind, "nhwc" if last else "nchw",

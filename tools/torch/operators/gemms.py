@@ -40,8 +40,7 @@ def multiply(
     """
     if a.dtype != b.dtype or a.dim() != b.dim() or a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
         raise OnHost("of operands that do not fit each other")  # PyTorch's own error says how
-    name, shape, kind = type_of(a), (*a.shape[:-1], b.shape[-1]), kind or a.dtype
-    type_of(b)
+    (name, _), shape, kind = map(type_of, (a, b)), (*a.shape[:-1], b.shape[-1]), kind or a.dtype
     addend = None if beta == 0 else addend
     bias = addend is not None and beta == 1 and addend.dtype == kind and addend.shape == shape[-1:] and addend.is_contiguous()
     if addend is None or bias:

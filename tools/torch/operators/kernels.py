@@ -80,11 +80,16 @@ def emitted(problem: Any, board: str, emit: Callable[[Any], EmittedKernel] = asm
 
 
 def type_of(tensor: torch.Tensor, *served: torch.dtype) -> str:
-    """Returns simgpu's name of a tensor's type. Raises OnHost if it is not among the served ones (default: all of TYPES)."""
+    """Returns simgpu's name of a tensor's type. Raises OnHost if it is not among the served ones (default: all of TYPES), and for
+    tensors that are no plain elements in memory."""
     if tensor.dtype not in (served or TYPES):
         raise OnHost(f"of {str(tensor.dtype).removeprefix('torch.')}")
-    if tensor.is_neg() or not tensor.numel():
-        raise OnHost("of an empty tensor" if not tensor.numel() else "of a negated view")
+    if tensor.layout is not torch.strided:
+        raise OnHost(f"of layout {str(tensor.layout).removeprefix('torch.')}")
+    if not tensor.numel():
+        raise OnHost("of an empty tensor")
+    if tensor.is_neg() or not tensor.data_ptr():
+        raise OnHost("of a tensor that is computed when read")
     return TYPES[tensor.dtype]
 
 

@@ -35,7 +35,10 @@ def _attention(  # type: ignore[no-untyped-def]
     call: Call, q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None
 ) -> tuple[Tensor, Tensor]:
     """Computes attention by one kernel. Raises OnHost with a mask, and if a causal one is not square."""
-    kind, rows, columns = type_of(q, torch.float32, torch.float16, torch.bfloat16), q.shape[2], k.shape[2]
+    kind, *others = (type_of(one, torch.float32, torch.float16, torch.bfloat16) for one in (q, k, v))
+    rows, columns = q.shape[2], k.shape[2]
+    if any(other != kind for other in others):
+        raise OnHost("of two types")
     if attn_mask is not None or (is_causal and rows != columns):
         raise OnHost("with a mask")
     problem = posed(

@@ -44,6 +44,7 @@ _CONFIG = {"compile_threads": 1, "use_static_cuda_launcher": False, "triton.cuda
 # Inductor's timers of candidates, on tensors that it makes: for an operator, and for kernels with operators to fuse.
 _TIMED, _FUSED = "benchmark_in_current_process", ("benchmark_codegened_module", "benchmark_combo_kernel")
 _CUDA, _META = 1, 14
+_REGISTRAR = "_ZN3c104impl24DeviceGuardImplRegistrarC1ENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"  # its constructor
 _begin = SymbolicTorchFunctionState.__init__
 
 
@@ -152,17 +153,21 @@ def _guard_gpus() -> None:
     """Makes PyTorch's C++ do nothing to make a GPU current; a CPU build gives up there, even for tracers' tensors.
 
     `torch._C._ensureCUDADeviceGuardSet` is meant for that, but works only in builds with CUDA. The guard for meta tensors does
-    nothing; indices in the registry are numbers of `c10::DeviceType`.
+    nothing. It is registered as an extension would by `C10_REGISTER_GUARD_IMPL`, through PyTorch's own class for that,
+    `c10::impl::DeviceGuardImplRegistrar`. Numbers are those of `c10::DeviceType`.
     """
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * (_META + 1)).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     if guards[_CUDA] is None:
-        guards[_CUDA] = guards[_META]
+        registrar = ctypes.create_string_buffer(8)  # an object without members
+        register = getattr(library, _REGISTRAR)
+        register.argtypes, register.restype = (ctypes.c_void_p, ctypes.c_int8, ctypes.c_void_p), None
+        register(registrar, _CUDA, guards[_META])
 
 
 def _forget() -> None:
     """Clears PyTorch's knowledge of devices, and its code compiled for them: another GPU may be in use now."""
-    torch._dynamo.reset()
+    torch.compiler.reset()
     device_interface.caching_worker_device_properties.clear()
     for cached in (DeviceProperties.create, *vars(utils).values()):
         if hasattr(cached, "cache_clear"):

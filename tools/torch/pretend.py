@@ -50,17 +50,20 @@ _AS_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "HIP": "CPU", "Autograd
 _EVERYWHERE = "CompositeExplicitAutograd"  # the key of `torch.library.custom_op` without types of devices
 
 
+_generator: Any = torch.Generator  # PyTorch's own
+
+
 class _Generators(type(torch.Generator)):  # type: ignore[misc]
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, torch._C.Generator)
+        return isinstance(value, _generator)
 
 
-class HostGenerator(torch._C.Generator, metaclass=_Generators):
+class HostGenerator(torch.Generator, metaclass=_Generators):
     """Replaces `torch.Generator`: a generator on the CPU, whatever device it reports."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
         place = gpu_named(device)
-        return torch._C.Generator(device) if place is None else GpuGenerator(device_at(place))
+        return _generator(device) if place is None else GpuGenerator(device_at(place))
 
 
 _host_range, _from_numpy, _impl, _start = torch.range, torch.from_numpy, torch.library.Library.impl, threading.Thread.start
@@ -74,25 +77,20 @@ _backward = _Backward.apply
 
 def _place_tag(storage: Any) -> str | None:
     """Place of a storage, as `torch.save` notes it."""
-    place = marked_storage(storage)
+    place = marked_storage(storage) if torch.Generator is HostGenerator else None
     return str(device_at(place)) if place is not None and on_gpu(place) else None
 
 
 def _restore(storage: Any, location: str) -> Any:
-    """Marks a file's storage with the place that it was saved from or is loaded to; None for an unknown place."""
+    """Marks a file's storage with the place that it was saved from or is loaded to; None for an unknown place, and without the
+    pretended GPU."""
+    if torch.Generator is not HostGenerator:
+        return None
     place = gpu_named(location) or (HOST if location.partition(":")[0] == "cpu" else None)
     return None if place is None else mark_storage(storage, place)
 
 
-@contextlib.contextmanager
-def _saved_by_place() -> Iterator[None]:
-    """Makes `torch.save` and `torch.load` know places, ahead of PyTorch's own devices, for a block."""
-    entry = (0, _place_tag, _restore)
-    torch.serialization._package_registry.insert(0, entry)
-    try:
-        yield
-    finally:
-        torch.serialization._package_registry.remove(entry)
+torch.serialization.register_package(0, _place_tag, _restore)  # ahead of PyTorch's own devices
 
 
 def _host_from_numpy(array: Any) -> torch.Tensor:
@@ -109,12 +107,19 @@ def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., An
     name = library._resolve_op_name(op_name, "impl")
     operator = name if "::" in name else f"{library.ns}::{name}"
     if _is_composite(operator):
-        decompose = torch._library.utils.lookup_op(operator).decompose
+        decompose = _overload(operator).decompose
         _impl(library, op_name, _or_else(fn, decompose), _AS_CPU[key], **options)
     elif _AS_CPU[key] == "CPU":
         library._registration_handles.append(REGISTERED.add(operator, fn))
     else:
         _impl(library, op_name, run_pretended(fn), _AS_CPU[key], **options)
+
+
+def _overload(operator: str) -> Any:
+    """Returns an operator by its name, such as `aten::add.Tensor`."""
+    library, _, name = operator.partition("::")
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(getattr(torch.ops, library), packet), overload or "default")
 
 
 def _is_composite(operator: str) -> bool:
@@ -244,7 +249,6 @@ def pretended_gpu() -> Iterator[None]:
             stack.enter_context(mock.patch.object(owner, name, answer))
         stack.enter_context(mock.patch.dict(_COMPARED, default=_told_by_host))
         stack.enter_context(_compile())
-        stack.enter_context(_saved_by_place())
         stack.enter_context(on_path(active_driver().session.name))
         stack.enter_context(amdsmi.importable())
         stack.enter_context(pretend_gpu())

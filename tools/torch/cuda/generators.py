@@ -13,7 +13,7 @@ from simgpu.tools.torch.cuda import devices
 _CPU = torch.device("cpu")
 
 
-class GpuGenerator(torch._C.Generator):
+class GpuGenerator(torch.Generator):
     """Replaces `torch.Generator("cuda")`: draws by the CPU's method, and reports a GPU."""
 
     def __new__(cls, device: torch.device) -> GpuGenerator:
@@ -28,7 +28,7 @@ class GpuGenerator(torch._C.Generator):
         return self._device
 
 
-class PhiloxGenerator(torch._C.Generator):
+class PhiloxGenerator(torch.Generator):
     """An element of `torch.cuda.default_generators`: a state of 16 bytes, seed and offset, for kernels that draw by Philox
     themselves.
 

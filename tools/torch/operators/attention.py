@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 _CPU = torch.device("cpu")
+_Generator = torch.Generator  # PyTorch's own: `pretend` replaces it
 
 
 def _band(rows: int, columns: int, left: int, right: int, shift: int) -> Tensor:
@@ -67,7 +68,7 @@ class _Attention:
         self._weights = (scores - self.log_sumexp[..., None]).exp().nan_to_num(0)  # rows that attend to nothing give zeros
         self._kept: Tensor | float = 1.0
         if drop:
-            drawn = torch.rand(scores.shape, generator=torch._C.Generator(_CPU).manual_seed(seed), device=_CPU)
+            drawn = torch.rand(scores.shape, generator=_Generator(_CPU).manual_seed(seed), device=_CPU)
             self._kept = (drawn >= drop) / (1 - drop)
 
     def _repeat(self, shared: Tensor) -> Tensor:

@@ -27,8 +27,7 @@ FRACTION_BITS = {"bf16": 7, "f16": 10, "f32": 23, "f64": 52}
 LANES = 64
 FLOAT_NAME = "float "  # the names of uninterpreted functions begin so
 SAME = ("f32.add", "f32.mul", "f64.add", "f64.mul", "f16.add", "f16.mul", "bf16.add", "bf16.mul")  # a and b may change places
-ROUNDING = {"floor": z3.RTN(), "ceil": z3.RTP(), "trunc": z3.RTZ(), "rint": z3.RNE()}
-_NEAREST = z3.RNE()
+ROUNDING = {"floor": z3.RTN, "ceil": z3.RTP, "trunc": z3.RTZ, "rint": z3.RNE}
 
 
 def number(value: int, bits: int) -> Term:
@@ -241,26 +240,26 @@ class SmtOps:
         return every(negation(unordered), less)
 
     def float_binary(self, op: str, type_: Type, a: Term, b: Term) -> Term:
-        return self._result(type_, _FLOAT[op](_NEAREST, _float(type_, a), _float(type_, b)), a, b)
+        return self._result(type_, _FLOAT[op](z3.RNE(), _float(type_, a), _float(type_, b)), a, b)
 
     def float_unary(self, op: str, type_: Type, a: Term) -> Term:
         given = _float(type_, a)
-        made = z3.fpSqrt(_NEAREST, given) if op == "sqrt" else z3.fpRoundToIntegral(ROUNDING[op], given)
+        made = z3.fpSqrt(z3.RNE(), given) if op == "sqrt" else z3.fpRoundToIntegral(ROUNDING[op](), given)
         return self._result(type_, made, a)
 
     def fma(self, type_: Type, a: Term, b: Term, c: Term) -> Term:
-        return self._result(type_, z3.fpFMA(_NEAREST, *(_float(type_, x) for x in (a, b, c))), a, b, c)
+        return self._result(type_, z3.fpFMA(z3.RNE(), *(_float(type_, x) for x in (a, b, c))), a, b, c)
 
     def float_convert(self, source: Type, target: Type, a: Term) -> Term:
         if source.is_float and target.is_float:
-            made = z3.fpFPToFP(_NEAREST, _float(source, a), _sort(target))
+            made = z3.fpFPToFP(z3.RNE(), _float(source, a), _sort(target))
             return _settled(choose(self.is_nan(source, a), self._converted_nan(source, target, a), z3.fpToIEEEBV(made)), a)
         if target.is_float:
             make = z3.fpSignedToFP if source.kind == "signed" else z3.fpUnsignedToFP
-            return _settled(z3.fpToIEEEBV(make(_NEAREST, a, _sort(target))), a)
+            return _settled(z3.fpToIEEEBV(make(z3.RNE(), a, _sort(target))), a)
         given, bits, signed = _float(source, a), target.bits, target.kind == "signed"
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
-        wide = z3.fpFPToFP(_NEAREST, given, z3.Float64()) if source.bits < 64 else given
+        wide = z3.fpFPToFP(z3.RNE(), given, z3.Float64()) if source.bits < 64 else given
         whole = z3.fpRoundToIntegral(z3.RTZ(), wide)
         made = (z3.fpToSBV if signed else z3.fpToUBV)(z3.RTZ(), whole, z3.BitVecSort(bits))
         for limit, test in ((low, z3.fpLEQ), (high, z3.fpGEQ)):

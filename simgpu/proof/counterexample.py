@@ -14,7 +14,7 @@ from simgpu.hardware.errors import SimError
 from simgpu.proof.effects import Obligation
 from simgpu.proof.entry import AXES, KernelInputs, argument_symbol, group_id, item_id
 from simgpu.proof.roots import GLOBAL, POINTER, initial_bytes
-from simgpu.proof.solver import Deadline, solve
+from simgpu.proof.solver import Budget, solve
 from simgpu.proof.state import WaveState
 
 Term = Any
@@ -22,7 +22,7 @@ BUFFER_SIZES = (1 << 12, 1 << 16, 1 << 20)  # bytes of each buffer of a launch: 
 BUFFER_BYTES = BUFFER_SIZES[-1]
 GROUPS = 2  # workgroups of a launch
 ITEMS = 64  # most work-items of its workgroup, unless the kernel requires another number
-SEARCH_SECONDS = 20.0  # for a launch, once a difference is known
+SEARCH_EFFORT = 20.0  # for a launch, once a difference is known
 MOST_INSTRUCTIONS = 50_000_000  # of a confirming run
 
 
@@ -45,7 +45,7 @@ class Question:
     one: Obligation
     ends: Sequence[WaveState]
     inputs: Sequence[KernelInputs]
-    deadline: Deadline
+    budget: Budget
     payloads: bool  # True if float arithmetic has a part in what is stored, so that payloads of NaNs may differ
 
 
@@ -60,7 +60,7 @@ def find(question: Question) -> Counterexample | None:
     tries = [question.one.holds] if question.one.seen is None else [question.one.seen, question.one.holds]
     for right in tries:
         wanted = [z3.Not(right), *given]
-        result, model = solve([*wanted, *question.ends[0].lanes.facts(wanted)], question.deadline, SEARCH_SECONDS)
+        result, model = solve([*wanted, *question.ends[0].lanes.facts(wanted)], question.budget, SEARCH_EFFORT)
         found = _launched(question, model) if result == z3.sat else None
         if found is not None:
             return found

@@ -18,7 +18,7 @@ from simgpu.proof.effects import Obligation, obligations
 from simgpu.proof.entry import KernelInputs
 from simgpu.proof.execute import execute
 from simgpu.proof.roots import Roots
-from simgpu.proof.solver import Deadline, Limits, solve
+from simgpu.proof.solver import DEFAULT, Budget, Limits, own_terms, solve
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import WHOLE_WAVES, Lanes, NotModelled, subterms
 
@@ -49,7 +49,7 @@ class Comparison:
     codes: tuple[CodeObject, CodeObject]
     kernel: tuple[str, str]  # its name in each code object
     limits: Limits
-    deadline: Deadline
+    budget: Budget
     proved: int = 0
     assumed: list[str] = field(default_factory=list)
 
@@ -74,7 +74,7 @@ class Comparison:
         ops: SmtOps = UninterpretedFloats(lanes.lane) if uninterpreted else SmtOps(lanes.lane, payloads=False)
         ops.at = lanes.at  # type: ignore[method-assign]
         inputs = self._inputs(lanes)
-        ends = [execute(each, ops, self.limits, self.deadline) for each in inputs]
+        ends = [execute(each, ops, self.limits, self.budget) for each in inputs]
         self.proved, floats = 0, False
         self.assumed.clear()  # of an earlier try
         todo = list(obligations(ends[0], ends[1]))
@@ -85,9 +85,9 @@ class Comparison:
                 self.proved += 1
                 continue
             if holds == z3.unknown:
-                late = late or f"time, at {one.what}"
+                late = late or f"{self.budget.reason}, at {one.what}"
                 continue
-            found = find(Question(one, ends, inputs, self.deadline, payloads))
+            found = find(Question(one, ends, inputs, self.budget, payloads))
             if found is not None:
                 return "different", self._described(one), found
             if uninterpreted and _has_floats(one.holds):
@@ -107,7 +107,7 @@ class Comparison:
         names = [(f"pointer{at}", arg.access) for info in infos for at, arg in enumerate(info.explicit_arguments)]
         read_only = frozenset(name for name, access in names if access == "read_only")
         made: list[KernelInputs] = []
-        roots = Roots(lanes, self.deadline, lambda: [fact for each in made for fact in each.facts()])
+        roots = Roots(lanes, self.budget, lambda: [fact for each in made for fact in each.facts()])
         for name, code, info in zip("ab", self.codes, infos, strict=True):
             made.append(KernelInputs(name, code, info, lanes, roots, read_only))
         return made
@@ -116,9 +116,9 @@ class Comparison:
         wrong = z3.simplify(z3.Not(one.holds))
         if z3.is_false(wrong):
             return z3.unsat
-        self.deadline.check()
+        self.budget.check()
         known = [fact for each in inputs for fact in each.facts()]
-        return solve([wrong, *known, *ends[0].lanes.facts([wrong, *known])], self.deadline)[0]
+        return solve([wrong, *known, *ends[0].lanes.facts([wrong, *known])], self.budget)[0]
 
     def _described(self, one: Obligation) -> str:
         """Returns what an obligation is about, with the instructions of both kernels."""
@@ -145,11 +145,11 @@ def _has_floats(term: Term) -> bool:
 
 
 def compare(
-    a: CodeObject, b: CodeObject, kernel: str, other: str = "", seconds: float = 60.0, rounds: int = 64
+    a: CodeObject, b: CodeObject, kernel: str, other: str = "", limits: Limits = DEFAULT
 ) -> Verdict:
     """Compares a kernel of two code objects, or two kernels of the names `kernel` and `other`.
 
-    seconds: for the whole proof; rounds: of a loop whose end depends on inputs. Kernels must take the same arguments.
+    Kernels must take the same arguments.
     """
-    limits = Limits(seconds, rounds)
-    return Comparison((a, b), (kernel, other or kernel), limits, Deadline.of(limits)).verdict()
+    with own_terms():
+        return Comparison((a, b), (kernel, other or kernel), limits, Budget(limits)).verdict()

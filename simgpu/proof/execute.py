@@ -23,7 +23,7 @@ from simgpu.proof.access import run_memory
 from simgpu.proof.entry import KernelInputs, initial_state
 from simgpu.proof.opaque import run_matrix
 from simgpu.proof.scalar import run_scalar
-from simgpu.proof.solver import Deadline, Limits, solve
+from simgpu.proof.solver import Budget, Limits, solve
 from simgpu.proof.state import SCC, WaveState, merge
 from simgpu.proof.terms import NotModelled, tested_mask
 from simgpu.proof.vector import VectorInstruction
@@ -31,7 +31,7 @@ from simgpu.proof.vector import VectorInstruction
 Term = Any
 MOST_INSTRUCTIONS = 100_000  # executed by a symbolic run, over all paths
 ASKED = {1, 2, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65}  # rounds after which the solver is asked if a loop may go on
-FEASIBLE_SECONDS = 1.0  # of the solver, to find out if a loop may go on
+FEASIBLE_EFFORT = 1.0  # of the solver, to find out if a loop may go on
 QUIET = (*NO_EFFECT, Kind.SLEEP)
 
 
@@ -42,7 +42,7 @@ class SymbolicRun:
     inputs: KernelInputs
     ops: SmtOps
     limits: Limits
-    deadline: Deadline
+    budget: Budget
     pending: list[WaveState] = field(default_factory=list)
     rounds: dict[tuple[int, ...], int] = field(default_factory=dict)  # of loops whose end depends on inputs, by backward branch
     decoded: dict[int, Instruction] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class SymbolicRun:
             executed += 1
             if executed > MOST_INSTRUCTIONS:
                 raise NotModelled(f"more than {MOST_INSTRUCTIONS:,} instructions executed")
-            self.deadline.check()
+            self.budget.check()
             inst, pc = self.instruction(following.pc), following.pc
             if inst.spec.control in ENDS:
                 ended = state if ended is None else merge(ended, state)
@@ -184,7 +184,7 @@ class SymbolicRun:
             if mask is not None and not any(map(state.lanes.varies, again.path)):
                 formulas.append(state.lanes.bit(mask))
             formulas += again.lanes.facts(formulas)
-            if solve(formulas, self.deadline, FEASIBLE_SECONDS)[0] == z3.unsat:
+            if solve(formulas, self.budget, FEASIBLE_EFFORT)[0] == z3.unsat:
                 return False
         if self.rounds[key] > self.limits.rounds:
             raise NotModelled(f"a loop of more than {self.limits.rounds} rounds")
@@ -223,8 +223,8 @@ class SymbolicRun:
         state.mode = changed
 
 
-def execute(inputs: KernelInputs, ops: SmtOps, limits: Limits, deadline: Deadline) -> WaveState:
+def execute(inputs: KernelInputs, ops: SmtOps, limits: Limits, budget: Budget) -> WaveState:
     """Runs a kernel on terms to its end. Raises NotModelled."""
-    return SymbolicRun(inputs, ops, limits, deadline).run()
+    return SymbolicRun(inputs, ops, limits, budget).run()
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import z3
 
 from simgpu.hardware.isa.lane_smt import joined, number
-from simgpu.proof.solver import Deadline, solve
+from simgpu.proof.solver import Budget, solve
 from simgpu.proof.terms import Lanes, Memo, flat_sum, subterms, symbols_of
 
 Term = Any
 GLOBAL, LDS, PRIVATE = "global memory", "LDS", "private memory"
 WIDTH = {GLOBAL: 64, LDS: 32, PRIVATE: 32}  # bits of an address
 POINTER = "pointer"  # the names of arguments that are pointers begin so
-EQUAL_SECONDS = 2.0  # of the solver, for two addresses
+EQUAL_EFFORT = 2.0  # of the solver, for two addresses
 SEED = 0x9E3779B97F4A7C15
 
 
@@ -40,7 +40,7 @@ class Roots:
     """The addresses that were met, without their constants."""
 
     lanes: Lanes
-    deadline: Deadline
+    budget: Budget
     facts: Callable[[], list[Term]]  # what is known about symbols
     compares: bool = True  # False if equal sums need not become the same term
     _known: dict[tuple[str, str, int], list[Term]] = field(default_factory=dict)  # by space, base and a value for drawn inputs
@@ -67,7 +67,7 @@ class Roots:
             wrong = root != other
             facts = self.facts()
             formulas = [wrong, *facts, *self.lanes.facts([wrong, *facts])]
-            if solve(formulas, self.deadline, EQUAL_SECONDS)[0] == z3.unsat:
+            if solve(formulas, self.budget, EQUAL_EFFORT)[0] == z3.unsat:
                 return self._found.put(root, other)
         known.append(root)
         return self._found.put(root, root)

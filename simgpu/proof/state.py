@@ -155,7 +155,7 @@ def merge(a: WaveState, b: WaveState) -> WaveState:
     made = replace(a, path=path, path_ids=ids, registers=dict(a.registers), memory=memory)
     if not apart:
         made.follow(negation(every(*map(negation, whole))))
-    for place in {*a.registers, *b.registers}:
+    for place in sorted({*a.registers, *b.registers}):
         x, y = a.read(place), b.read(place)
         if not x.eq(y):
             made.registers[place] = _chosen(a.lanes, ours, x, y)

@@ -1,6 +1,6 @@
 """Proves small random LLVM IR equal at -O0 and at another level: a proof is about all inputs, a run about some.
 
-    python -m simgpu.tools.robustness.ir_proofs --count 50 --seed 1 [--target gfx942] [--level=-O3] [--seconds 30]
+    python -m simgpu.tools.robustness.ir_proofs --count 50 --seed 1 [--target gfx942] [--level=-O3] [--effort 30]
 
 A program loads from a lane's own bytes, computes, branches and loops, and stores to others of its own, so the generator's
 operations are those of `ir_statements.py`. A program that differs is printed with the launch that shows it.
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from simgpu.hardware.code_object import CodeObject
 from simgpu.proof.equal import Verdict, compare
+from simgpu.proof.solver import Limits
 from simgpu.tools.robustness.ir_faults import PROLOGUE
 from simgpu.tools.robustness.ir_operands import I32, I64, Region
 from simgpu.tools.robustness.ir_programs import IN_STRIDE, OUT_STRIDE, IrProgram
@@ -50,10 +51,15 @@ def small_program(seed: int, number: int) -> IrProgram:
     return IrProgram(number, (lines, ("entry:", "  ret void")), ("alwaysinline", "alwaysinline"), number % 2 == 0)
 
 
-def judge(program: IrProgram, target: str, level: str, seconds: float) -> Verdict:
+def compiled(program: IrProgram, target: str, level: str) -> CodeObject:
+    """Compiles a program. Raises ProgramRejected."""
+    return CodeObject.parse(code_object([program], Setting(target, level, False)))
+
+
+def judge(program: IrProgram, target: str, level: str, limits: Limits) -> Verdict:
     """Compares a program at -O0 and at another level. Raises ProgramRejected."""
-    codes = [CodeObject.parse(code_object([program], Setting(target, each, False))) for each in ("-O0", level)]
-    return compare(codes[0], codes[1], f"p{program.number}", seconds=seconds)
+    codes = [compiled(program, target, each) for each in ("-O0", level)]
+    return compare(codes[0], codes[1], f"p{program.number}", limits=limits)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,14 +69,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first program (0)")
     parser.add_argument("--target", default="gfx942")
     parser.add_argument("--level", default="-O3", help="compared with -O0, as --level=-O1 (-O3)")
-    parser.add_argument("--seconds", type=float, default=30.0, help="for each program (30)")
+    parser.add_argument("--effort", type=float, default=30.0, help="for each program (30)")
     options = parser.parse_args(argv)
     tally: collections.Counter[str] = collections.Counter()
     begun = time.monotonic()
     for number in range(options.first, options.first + options.count):
         program = small_program(options.seed, number)
         try:
-            verdict = judge(program, options.target, options.level, options.seconds)
+            verdict = judge(program, options.target, options.level, Limits(options.effort))
         except ProgramRejected as error:
             print(f"p{number} is rejected: {error}", file=sys.stderr, flush=True)
             tally["rejected"] += 1

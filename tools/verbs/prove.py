@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import shlex
 from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from dataclasses import asdict
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from simgpu.proof.counterexample import Counterexample
     from simgpu.proof.equal import Verdict
     from simgpu.proof.safety.search import UnsafeLaunch
+    from simgpu.proof.solver import Limits
 
 STATUS = {"equal": 0, "proved": 0, "different": 1, "counterexample": 1, "unknown": 3}
 USAGE = """examples:
@@ -55,7 +57,9 @@ def _own_options(parser: ArgumentParser) -> None:
     text = "options of clang for FILE, as --options='-O0 -mllvm -global-isel'"
     parser.add_argument("--options", metavar="OPTIONS", default="", help=text)
     parser.add_argument("--other-options", metavar="OPTIONS", default="", help="options of clang for OTHER")
-    parser.add_argument("--seconds", type=_positive, default=60.0, help="time for the proof (default: 60)")
+    text = "work of the solver, in units of about a second; counted, so that no verdict depends on the machine (default: 60)"
+    parser.add_argument("--effort", type=_positive, default=60.0, help=text)
+    parser.add_argument("--seconds", type=_positive, default=math.inf, help="end after this time, too (default: no limit)")
     text = "the most rounds of a loop whose end depends on inputs (default: 64)"
     parser.add_argument("--rounds", type=int, default=64, help=text)
     text = "write a counterexample: NAME.0.npy, NAME.1.npy, ..., NAME.co or NAME.a.co and NAME.b.co"
@@ -73,7 +77,7 @@ def _positive(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e6:
-        raise ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+        raise ArgumentTypeError(f"{text!r} is no number above 0 and below a million")
     return value
 
 
@@ -108,7 +112,7 @@ def run(options: Namespace) -> int:
     names = [kernel_named(codes[0].kernels, options.kernel)]
     names.append(kernel_named(codes[1].kernels, options.other_kernel or (options.kernel and names[0])))
     with progress(f"proving {codes[0].kernels[names[0]].title}"):
-        verdict = compare(codes[0], codes[1], names[0], names[1], options.seconds, options.rounds)
+        verdict = compare(codes[0], codes[1], names[0], names[1], _limits(options))
     shown = verdict.counterexample
     arguments = [_argument(options, codes[0], names[0], shown, at) for at in range(len(shown.arguments))] if shown else []
     commands = _commands(options, codes, names, shown, arguments) if shown and options.save else []
@@ -118,6 +122,12 @@ def run(options: Namespace) -> int:
         title = codes[0].kernels[names[0]].title
         _print(f"{title} of {options.file} and {other}", options, verdict, commands)
     return STATUS[verdict.kind]
+
+
+def _limits(options: Namespace) -> Limits:
+    from simgpu.proof.solver import Limits
+
+    return Limits(options.effort, options.rounds, options.seconds)
 
 
 def _argument(options: Namespace, code: CodeObject, name: str, shown: Counterexample | UnsafeLaunch, at: int) -> str:
@@ -176,7 +186,7 @@ def _run_coverage(options: Namespace, words: list[str]) -> int:
     code = read_code_object(options.code, kernel.target) if options.code else CodeObject.parse(kernel.assemble())
     name = kernel_named(code.kernels, options.kernel)
     with progress(f"proving {name}"):
-        verdict = cover(code, name, product_plan(tree), options.seconds)
+        verdict = cover(code, name, product_plan(tree), _limits(options))
         launch = shown(tree, code, name) if verdict.kind == "wrong" else ""
     document = coverage_document(name, verdict, launch)
     if options.json:
@@ -199,7 +209,7 @@ def _run_safety(options: Namespace, properties: list[str]) -> int:
     title = code.kernels[name].title
     try:
         with progress(f"proving {title}"):
-            verdict = judge(code, name, properties, assumptions_of(options), options.seconds, options.rounds)
+            verdict = judge(code, name, properties, assumptions_of(options), _limits(options))
     except BadAssumption as error:
         raise UsageError(str(error)) from None
     shown = verdict.counterexample

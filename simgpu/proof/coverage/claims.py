@@ -14,7 +14,7 @@ from simgpu.proof.coverage.evaluate import Evaluation
 from simgpu.proof.coverage.forms import Condition, Form, at_least, both, either
 from simgpu.proof.coverage.run import PLACE, LoopPass
 from simgpu.proof.safety.log import Access
-from simgpu.proof.solver import Deadline
+from simgpu.proof.solver import Budget
 from simgpu.proof.terms import NotModelled, conjuncts, flat_sum
 
 Term = Any
@@ -70,7 +70,7 @@ class Coverage:
     evaluation: Evaluation
     passes: Sequence[LoopPass]
     facts: list[Term]
-    deadline: Deadline
+    budget: Budget
     starts: dict[int, int]  # first address of the block of an instruction
     _again_of: dict[str, Term] = field(default_factory=dict)  # conditions of a next round, by the round's name
 
@@ -306,15 +306,15 @@ class Coverage:
         return solver
 
     def _possible(self, formulas: Sequence[Term]) -> bool:
-        self.deadline.check()
+        self.budget.check()
         solver = self._solver
-        solver.set("timeout", int(1000 * self.deadline.left) + 1)
+        self.budget.limit(solver)
         solver.push()
         solver.add(*formulas)
         result = solver.check()
         solver.pop()
         if result == z3.unknown:
-            raise NotModelled(f"{self.matrix.argument}: the solver's time")
+            raise NotModelled(f"{self.matrix.argument}: the solver's {self.budget.reason}")
         return bool(result == z3.sat)
 
 

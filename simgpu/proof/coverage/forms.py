@@ -185,6 +185,8 @@ class Condition:
 
     def formula(self) -> Term:
         """Returns it as a formula of integers, if it is the same in all work-items."""
+        if self.always or self.never:
+            return z3.BoolVal(self.always)  # not kept: `ALWAYS` and `NEVER` outlive a proof's terms
         return self._formula
 
     def conjuncts(self) -> tuple[Condition, ...]:

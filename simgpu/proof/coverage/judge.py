@@ -26,7 +26,7 @@ from simgpu.proof.safety.log import Access
 from simgpu.proof.safety.nest import LoopNest
 from simgpu.proof.safety.prover import Prover
 from simgpu.proof.safety.run import ForgottenFloats
-from simgpu.proof.solver import Deadline, Limits
+from simgpu.proof.solver import DEFAULT, Budget, Limits, own_terms
 from simgpu.proof.terms import Lanes, NotModelled
 
 Term = Any
@@ -88,12 +88,12 @@ class CoverageJudge:
         kind: Any = "proved"
         reason, count = "", 0
         try:
-            deadline = Deadline.of(self.limits)
-            self.accesses = self.run(deadline).accesses()
+            budget = Budget(self.limits)
+            self.accesses = self.run(budget).accesses()
             self._only_these()
             found: dict[str, Any] = {}
             for matrix in self.plan.matrices:
-                places, multiple = self._places(matrix, deadline)
+                places, multiple = self._places(matrix, budget)
                 for axis, place in zip(matrix.axes, places, strict=True):
                     if found.setdefault(axis, place) != place:
                         raise Violation(f"{matrix.argument}: its tile begins at another {axis} than that of another matrix")
@@ -151,18 +151,18 @@ class CoverageJudge:
             if access.kind != "load" and stored.get(base) != access.kind:
                 raise Violation(f"something else than the result is written, at {access.pc:#x}")
 
-    def _places(self, matrix: MatrixPlan, deadline: Deadline) -> tuple[tuple[Any, ...], int]:
+    def _places(self, matrix: MatrixPlan, budget: Budget) -> tuple[tuple[Any, ...], int]:
         """Returns where the tile of a matrix begins, and the multiple for which its claim was shown."""
         *others, last = matrix.multiples
         for multiple in others:
             try:
-                return self._shown(matrix, multiple, deadline), multiple
+                return self._shown(matrix, multiple, budget), multiple
             except NotModelled:
-                deadline.check()
-        return self._shown(matrix, last, deadline), last
+                budget.check()
+        return self._shown(matrix, last, budget), last
 
-    def _shown(self, matrix: MatrixPlan, multiple: int, deadline: Deadline) -> tuple[Any, ...]:
-        coverage = self._coverage(matrix, multiple, deadline)
+    def _shown(self, matrix: MatrixPlan, multiple: int, budget: Budget) -> tuple[Any, ...]:
+        coverage = self._coverage(matrix, multiple, budget)
         return tuple(coverage.evaluation.in_symbols(place) for place in coverage.places(self._of(matrix)))
 
     @cached_property
@@ -177,18 +177,18 @@ class CoverageJudge:
             raise NotModelled(f"the kernel has no argument {name}, as a kernel of this plan has")
         return argument_symbol(at, self.info.explicit_arguments[at])
 
-    def run(self, deadline: Deadline) -> CoverageRun:
+    def run(self, budget: Budget) -> CoverageRun:
         """Returns the run on terms, not begun."""
         if self.info.required_workgroup_size[1:] != (1, 1) or self.info.required_workgroup_size[0] % WAVE:
             raise NotModelled("a workgroup that is not a row of whole waves, as the code object requires it")
         self.lanes = lanes = Lanes()
-        roots = Roots(lanes, deadline, list, compares=False)
+        roots = Roots(lanes, budget, list, compares=False)
         inputs = KernelInputs("k", self.code, self.info, lanes, roots)
-        prover = Prover(Launches(inputs, Assumptions()), deadline)
+        prover = Prover(Launches(inputs, Assumptions()), budget)
         nest = LoopNest(self.code, self.info)
         of_place = frozenset(str(self.symbol(name)) for name in (*self.plan.order, self.plan.part))
         self.terms = CoverageRun(
-            inputs, ForgottenFloats(lanes), self.limits, deadline, nest=nest, prover=prover, of_place=of_place
+            inputs, ForgottenFloats(lanes), self.limits, budget, nest=nest, prover=prover, of_place=of_place
         )  # fmt: skip
         return self.terms
 
@@ -196,7 +196,7 @@ class CoverageJudge:
         base = str(self.symbol(matrix.argument))
         return [each for each in self.accesses if each.address.base == base and each.kind == matrix.kind]
 
-    def _coverage(self, plan: MatrixPlan, multiple: int, deadline: Deadline) -> Coverage:
+    def _coverage(self, plan: MatrixPlan, multiple: int, budget: Budget) -> Coverage:
         names = {name: str(self.symbol(name)) for name in ("m", "n", "k", self.plan.part, plan.stride, plan.batch)}
         along = plan.axes[1]
         multiples = {names[name]: multiple for name in ((along, self.plan.part) if along == "k" else (along,))}
@@ -229,7 +229,7 @@ class CoverageJudge:
         pointer, stride, batch = str(self.symbol(plan.argument)), names[plan.stride], names[plan.batch]
         matrix = Matrix(pointer, plan.argument, plan.kind, plan.axes, stride, batch, plan.element)
         starts = {step.pc: steps[0].pc for steps in self.terms.nest.blocks.all_steps for step in steps}
-        return Coverage(matrix, dict(self.plan.tile), extents, evaluation, self.terms.passes, facts, deadline, starts)
+        return Coverage(matrix, dict(self.plan.tile), extents, evaluation, self.terms.passes, facts, budget, starts)
 
     def _is_part(self, evaluation: Evaluation, cases: Sequence[Case]) -> bool:
         """True for the elements of K that a workgroup has: the least of those that are left and of a part."""
@@ -241,6 +241,7 @@ class CoverageJudge:
         )  # fmt: skip
 
 
-def cover(code: CodeObject, kernel: str, plan: ProductPlan, seconds: float) -> CoverageVerdict:
+def cover(code: CodeObject, kernel: str, plan: ProductPlan, limits: Limits = DEFAULT) -> CoverageVerdict:
     """Judges a kernel by its plan."""
-    return CoverageJudge(code, kernel, plan, Limits(seconds)).verdict()
+    with own_terms():
+        return CoverageJudge(code, kernel, plan, limits).verdict()

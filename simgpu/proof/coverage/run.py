@@ -171,7 +171,7 @@ def _begins(path: Sequence[Term], beginning: Sequence[Term]) -> bool:
 
 def _meet(a: WaveState, b: WaveState) -> bool:
     """True if the paths of two states meet in one: registers that loops changed are equal. Equal terms become the same term."""
-    for place in {*a.registers, *b.registers}:
+    for place in sorted({*a.registers, *b.registers}):
         mine, theirs = a.read(place), b.read(place)
         if mine.eq(theirs):
             continue

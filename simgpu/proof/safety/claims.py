@@ -22,7 +22,7 @@ from simgpu.proof.solver import solve
 from simgpu.proof.terms import Memo, flat_sum
 
 Term = Any
-SECONDS = 20.0  # of the solver for a claim, as integers and as bits
+EFFORT = 20.0  # of the solver for a claim, as integers and as bits
 OUT_OF_BOUNDS, RACE = "out-of-bounds", "race"
 
 
@@ -169,9 +169,9 @@ class Claims:
 
         whole: what is wrong, of integers; exact_bits: False if the formulas of bit-vectors only serve to find a launch.
         """
-        self.prover.deadline.check()
+        self.prover.budget.check()
         *bits, _ = doubt.wrong
-        as_integers = lambda: self.prover.impossible(doubt.wrong, bits, facts, whole, ranges(), SECONDS)  # noqa: E731
+        as_integers = lambda: self.prover.impossible(doubt.wrong, bits, facts, whole, ranges(), EFFORT)  # noqa: E731
         as_bits = lambda: self._impossible_bits([*doubt.wrong, *self.prover.known(facts)])  # noqa: E731
         in_segment = doubt.accesses[0].address.space != GLOBAL
         ways = (as_bits, as_integers) if in_segment else (as_integers, as_bits) if exact_bits else (as_integers,)
@@ -188,7 +188,7 @@ class Claims:
 
     def _impossible_bits(self, formulas: list[Term]) -> bool:
         formulas = [*formulas, *self.inputs.lanes.facts(formulas)]
-        return bool(solve(formulas, self.prover.deadline, SECONDS)[0] == z3.unsat)
+        return bool(solve(formulas, self.prover.budget, EFFORT)[0] == z3.unsat)
 
 
 def _may_race(one: Access, two: Access) -> bool:

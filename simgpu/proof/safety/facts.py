@@ -10,7 +10,7 @@ import z3
 
 from simgpu.hardware.isa.lane_smt import every
 from simgpu.proof.safety.integers import Integers
-from simgpu.proof.solver import Deadline, solve
+from simgpu.proof.solver import Budget, solve
 from simgpu.proof.terms import Memo, conjuncts, subterms
 
 Term = Any
@@ -127,13 +127,13 @@ class Question:
     whole: Callable[[Integers], list[Term]] = lambda integers: []
     ranges: Memo = field(default_factory=Memo)  # the largest values of terms that do not wrap, if the formulas hold
 
-    def impossible(self, deadline: Deadline, seconds: float) -> bool:
+    def impossible(self, budget: Budget, effort: float) -> bool:
         """True if the integers cannot be so, and so the bits cannot."""
         integers = Integers(self.ranges)
         asked = [integers.condition(each) for each in self.bits]
         asked += [each.whole(integers) for each in self.advances]
         asked += self.whole(integers)
-        return bool(solve([*asked, *integers.facts], deadline, seconds)[0] == z3.unsat)
+        return bool(solve([*asked, *integers.facts], budget, effort)[0] == z3.unsat)
 
 
 def relevant(

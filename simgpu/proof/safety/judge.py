@@ -23,7 +23,7 @@ from simgpu.proof.safety.rounds import MOST_ROUNDS
 from simgpu.proof.safety.run import ForgottenFloats, SafetyRun
 from simgpu.proof.safety.search import UnsafeLaunch, find
 from simgpu.proof.safety.sizes import BadAssumption
-from simgpu.proof.solver import Deadline, Limits
+from simgpu.proof.solver import DEFAULT, Budget, Limits, own_terms
 from simgpu.proof.terms import WHOLE_WAVES, Lanes, NotModelled
 
 Term = Any
@@ -56,14 +56,14 @@ class SafetyJudge:
     def verdict(self) -> SafetyVerdict:
         """Judges the kernel."""
         begun = time.monotonic()
-        deadline = Deadline.of(self.limits)
+        budget = Budget(self.limits)
         claims: Claims | None = None
         reason, shown, late = "", None, ""
         try:
-            claims = self._claims(deadline)
+            claims = self._claims(budget)
             if claims.prover.no_launch():
                 raise BadAssumption("no launch has all that is stated: look at conditions, sizes and the workgroup")
-            reason, shown = self._judged(claims, deadline)
+            reason, shown = self._judged(claims, budget)
         except NotModelled as error:
             late = str(error)
         except RecursionError:
@@ -76,14 +76,14 @@ class SafetyJudge:
         proved = claims.proved if claims else 0
         return SafetyVerdict(kind, late or reason, time.monotonic() - begun, count, proved, assumed, shown)
 
-    def _claims(self, deadline: Deadline) -> Claims:
+    def _claims(self, budget: Budget) -> Claims:
         info, lanes = self.code.kernels[self.kernel], Lanes()
         read_only = frozenset(f"pointer{at}" for at, arg in enumerate(info.explicit_arguments) if arg.access == "read_only")
-        roots = Roots(lanes, deadline, list, compares=False)
+        roots = Roots(lanes, budget, list, compares=False)
         inputs = KernelInputs("k", self.code, info, lanes, roots, read_only)
         launches = Launches(inputs, self.assumptions)
-        prover = Prover(launches, deadline)
-        run = SafetyRun(inputs, ForgottenFloats(lanes), self.limits, deadline, nest=LoopNest(self.code, info), prover=prover)
+        prover = Prover(launches, budget)
+        run = SafetyRun(inputs, ForgottenFloats(lanes), self.limits, budget, nest=LoopNest(self.code, info), prover=prover)
         accesses = [access for access in run.accesses() if not self._is_own(inputs, access)]
         return Claims(inputs, prover, run.facts, accesses)
 
@@ -92,7 +92,7 @@ class SafetyJudge:
         """True for the code object's constants."""
         return access.address.space == GLOBAL and not access.address.base and access.address.offset >= inputs.code_base
 
-    def _judged(self, claims: Claims, deadline: Deadline) -> tuple[str, UnsafeLaunch | None]:
+    def _judged(self, claims: Claims, budget: Budget) -> tuple[str, UnsafeLaunch | None]:
         doubts: list[Doubt] = []
         reasons: list[str] = []
         if OUT_OF_BOUNDS in self.properties:
@@ -105,7 +105,7 @@ class SafetyJudge:
                 if len(doubts) >= MOST_DOUBTS:
                     break
         for doubt in doubts[:MOST_DOUBTS]:
-            found = find(self.code, claims, doubt, deadline)
+            found = find(self.code, claims, doubt, budget)
             if found is not None:
                 return self._described(doubt), found
             reasons.append(f"{self._described(doubt)}; no launch was found that shows it")
@@ -173,11 +173,9 @@ class SafetyJudge:
 
 
 def judge(
-    code: CodeObject, kernel: str, properties: Sequence[str], assumptions: Assumptions | None = None, seconds: float = 60.0,
-    rounds: int = 64,
+    code: CodeObject, kernel: str, properties: Sequence[str], assumptions: Assumptions | None = None,
+    limits: Limits = DEFAULT,
 ) -> SafetyVerdict:  # fmt: skip
-    """Judges a kernel in all launches that the assumptions allow. properties: of "out-of-bounds" and "race".
-
-    rounds: the most rounds of a loop of known length, which is executed.
-    """
-    return SafetyJudge(code, kernel, properties, assumptions or Assumptions(), Limits(seconds, rounds)).verdict()
+    """Judges a kernel in all launches that the assumptions allow. properties: of "out-of-bounds" and "race"."""
+    with own_terms():
+        return SafetyJudge(code, kernel, properties, assumptions or Assumptions(), limits).verdict()

@@ -31,10 +31,6 @@ def block_count(axis: str) -> Term:
     return z3.BitVec(f"hidden_block_count_{axis}", 32)
 
 
-# Extents of a launch, as a user names them.
-EXTENTS = {f"{name}_{axis}": of(axis) for name, of in (("grid", block_count), ("block", extent)) for axis in AXES}
-
-
 @dataclass(frozen=True)
 class Assumptions:
     """What a user states about a kernel's launches.
@@ -98,7 +94,7 @@ class Launches:
         for at, (named, typed) in enumerate(zip(info.named_arguments, info.typed_arguments, strict=True)):
             if named.value_kind == "by_value" and named.size in (1, 2, 4, 8) and not typed.value_type.startswith(("f", "bf")):
                 found[plain(named.name)] = argument_symbol(at, named), not typed.value_type.startswith("u")
-        return {**found, **{name: (term, False) for name, term in EXTENTS.items() if name not in found}}
+        return {**found, **{name: (term, False) for name, term in self.extents.items() if name not in found}}
 
     def size(self, base: str) -> Expression | None:
         """Returns the bytes of the buffer that a pointer argument's symbol points to."""
@@ -115,13 +111,18 @@ class Launches:
         """Returns the values of names as integers."""
         extents = self._whole_extents(integers)
         return {
-            name: extents[name] if term is EXTENTS.get(name) else whole(integers, term, signed)
+            name: extents[name] if term is self.extents.get(name) else whole(integers, term, signed)
             for name, (term, signed) in self.names.items()
         }
 
     def _whole_extents(self, integers: Integers) -> dict[str, Term]:
         """Returns extents of grid and workgroup as integers, by name."""
-        return {name: self._fixed.get(name) or integers.of(term) for name, term in EXTENTS.items()}
+        return {name: self._fixed.get(name) or integers.of(term) for name, term in self.extents.items()}
+
+    @cached_property
+    def extents(self) -> dict[str, Term]:
+        """Extents of grid and workgroup, by name."""
+        return {f"{name}_{axis}": of(axis) for name, of in (("grid", block_count), ("block", extent)) for axis in AXES}
 
     @cached_property
     def block(self) -> tuple[int, ...]:
@@ -144,7 +145,7 @@ class Launches:
         """Names of arguments in what the user states."""
         expressions = (*self.assumptions.buffers.values(), *self.assumptions.conditions)
         names = dict.fromkeys(name for each in expressions for name in each.names())
-        return [name for name in names if self.names[name][0] is not EXTENTS.get(name)]
+        return [name for name in names if self.names[name][0] is not self.extents.get(name)]
 
     # -- facts ---------------------------------------------------------------------------------
 
@@ -196,7 +197,7 @@ class Launches:
 
     def bit_facts(self) -> list[Term]:
         """Returns `whole_facts` as formulas of bit-vectors."""
-        names, extents = self.bits(), {name: widened(term, False) for name, term in EXTENTS.items()}
+        names, extents = self.bits(), {name: widened(term, False) for name, term in self.extents.items()}
         found = [extents[f"grid_{axis}"] * extents[f"block_{axis}"] < MOST_ITEMS for axis in AXES]
         found.append(extents["block_x"] * extents["block_y"] * extents["block_z"] <= self.inputs.info.max_flat_workgroup_size)
         found += [each.bits(names) for each in self.assumptions.conditions]

@@ -13,11 +13,11 @@ from simgpu.proof.roots import has_pointer
 from simgpu.proof.safety.facts import LoopFacts, Question, relevant
 from simgpu.proof.safety.integers import Integers
 from simgpu.proof.safety.launches import Launches
-from simgpu.proof.solver import Deadline
+from simgpu.proof.solver import Budget
 from simgpu.proof.terms import Memo, conjuncts
 
 Term = Any
-RANGE_SECONDS = 3.0  # of the solver, to show that a term does not wrap
+RANGE_EFFORT = 3.0  # of the solver, to show that a term does not wrap
 MOST_CANDIDATES = 40  # terms of a question whose ranges are sought
 
 
@@ -26,7 +26,7 @@ class Prover:
     """Answers questions about all launches."""
 
     launches: Launches
-    deadline: Deadline
+    budget: Budget
     _ranges: Memo = field(default_factory=Memo)  # by guard
     _always: Memo = field(default_factory=Memo)  # ranges that need no guard
     _tried: Memo = field(default_factory=Memo)  # what was tried for them
@@ -56,11 +56,11 @@ class Prover:
     def no_launch(self) -> bool:
         """True if the assumptions contradict each other, so that anything would follow from them."""
         symbols = [term for term, _ in self.launches.names.values()]
-        return self.impossible(symbols, [], LoopFacts(), lambda integers: [], Memo(), RANGE_SECONDS)
+        return self.impossible(symbols, [], LoopFacts(), lambda integers: [], Memo(), RANGE_EFFORT)
 
     def impossible(
         self, about: Sequence[Term], bits: Sequence[Term], facts: LoopFacts, whole: Callable[[Integers], list[Term]], ranges: Memo,
-        seconds: float,
+        effort: float,
     ) -> bool:  # fmt: skip
         """True if the formulas cannot all hold, as integers.
 
@@ -73,7 +73,7 @@ class Prover:
         def all_whole(integers: Integers) -> list[Term]:
             return [*whole(integers), *self.launches.whole_facts(integers, names)]
 
-        return Question(asked, advances, all_whole, ranges).impossible(self.deadline, seconds)
+        return Question(asked, advances, all_whole, ranges).impossible(self.budget, effort)
 
     def range_of(self, guard: Term, term: Term, facts: LoopFacts) -> Memo:
         """Returns the largest values of the guard's and the term's parts, where the guard holds and they do not wrap."""
@@ -106,12 +106,12 @@ class Prover:
             tried = self._tried.get(term)
             tried = self._tried.put(term, {}) if tried is None else tried
             if high not in tried:
-                tried[high] = self.impossible([term], [], LoopFacts(), outside, self._always, RANGE_SECONDS)
+                tried[high] = self.impossible([term], [], LoopFacts(), outside, self._always, RANGE_EFFORT)
                 if tried[high]:
                     self._always.put(term, high)
             if tried[high]:
                 return True
-        return self.impossible([term], [guard], facts, outside, ranges, RANGE_SECONDS)
+        return self.impossible([term], [guard], facts, outside, ranges, RANGE_EFFORT)
 
 
 def _may_wrap(term: Term) -> bool:

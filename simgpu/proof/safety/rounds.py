@@ -26,7 +26,7 @@ from simgpu.proof.terms import Memo, NotModelled, conjuncts, subterms, wide
 
 Term = Any
 EXEC = ("s", isa.EXEC), ("s", isa.EXEC + 1)
-INVARIANT_SECONDS = 5.0  # of the solver, for a fact about all rounds
+INVARIANT_EFFORT = 5.0  # of the solver, for a fact about all rounds
 MOST_ROUNDS = 1 << 40  # of a loop; more take years
 MOST_GUESSES = 12
 FORMS = ("single", "pair", "toggle", "unknown")
@@ -150,7 +150,7 @@ class Rounds:
     def _never(self, again: WaveState, *conditions: Term) -> bool:
         """True if the conditions cannot hold together after the body."""
         formulas = [z3.simplify(every(*again.path, *conditions))]
-        return bool(z3.is_false(formulas[0]) or solve(formulas, self.prover.deadline, INVARIANT_SECONDS)[0] == z3.unsat)
+        return bool(z3.is_false(formulas[0]) or solve(formulas, self.prover.budget, INVARIANT_EFFORT)[0] == z3.unsat)
 
     def _stays(self, head: WaveState, again: WaveState, place: Place, done: set[Place]) -> bool:
         """Returns if a register is after the body what the guess says; weakens the guess if not."""
@@ -308,7 +308,7 @@ class Rounds:
         def whole(integers: Integers) -> list[Term]:
             return [*(_in_range(integers, made, 0) for made in tried), z3.Not(goal(integers))]
 
-        return self.prover.impossible([*bits, *names], bits, facts, whole, ranges, INVARIANT_SECONDS)
+        return self.prover.impossible([*bits, *names], bits, facts, whole, ranges, INVARIANT_EFFORT)
 
 
 def _in_range(integers: Integers, made: Advance, later: int) -> Term:

@@ -28,7 +28,7 @@ from simgpu.proof.terms import Lanes, NotModelled, tested_mask
 Term = Any
 BARRIERS = "barriers", 0  # the place of a state that counts barriers
 EXACT_ROUNDS = 12  # most rounds of a loop that are executed one by one although its end depends on inputs
-FEASIBLE_SECONDS = 1.0
+FEASIBLE_EFFORT = 1.0  # of the solver, to find out if a launch gets to a place
 
 
 class ForgottenFloats(UninterpretedFloats):
@@ -106,7 +106,7 @@ class SafetyRun(SymbolicRun):
         following: WaveState | None = state
         self.pending = []
         while following is not None:
-            self.deadline.check()
+            self.budget.check()
             inst, pc = self.instruction(following.pc), following.pc
             if inst.spec.control in ENDS:
                 self.ended.append(following)
@@ -191,7 +191,7 @@ class SafetyRun(SymbolicRun):
         if found and not any(map(state.lanes.varies, state.path)):
             formulas.append(state.lanes.bit(found[-1]))
         formulas += state.lanes.facts(formulas)
-        return bool(solve(formulas, self.deadline, FEASIBLE_SECONDS)[0] != z3.unsat)
+        return bool(solve(formulas, self.budget, FEASIBLE_EFFORT)[0] != z3.unsat)
 
 
 def _joined(states: Sequence[WaveState]) -> WaveState:

@@ -18,12 +18,12 @@ from simgpu.proof.roots import POINTER
 from simgpu.proof.safety.claims import Claims, Doubt
 from simgpu.proof.safety.launches import block_count, extent
 from simgpu.proof.safety.sizes import BadAssumption
-from simgpu.proof.solver import Deadline, solve
+from simgpu.proof.solver import Budget, solve
 
 Term = Any
 SCOPES = (24, 300, 5000)  # the largest numbers of a launch's arguments, tried in this order
 MOST_GROUPS = 6  # in a dimension of its grid
-SEARCH_SECONDS = 10.0  # of the solver for a scope
+SEARCH_EFFORT = 10.0  # of the solver for a scope
 MOST_INSTRUCTIONS = 20_000_000  # of a confirming run
 MOST_BYTES = 1 << 28  # of a launch's buffers
 
@@ -39,16 +39,16 @@ class UnsafeLaunch:
     dynamic_lds: int = 0
 
 
-def find(code: CodeObject, claims: Claims, doubt: Doubt, deadline: Deadline) -> UnsafeLaunch | None:
+def find(code: CodeObject, claims: Claims, doubt: Doubt, budget: Budget) -> UnsafeLaunch | None:
     """Returns a confirmed launch in which a doubt is right; None if none was found."""
-    for model in _models(claims, doubt, deadline):
+    for model in _models(claims, doubt, budget):
         found = _confirmed(code, claims, doubt, model)
         if found is not None:
             return found
     return None
 
 
-def _models(claims: Claims, doubt: Doubt, deadline: Deadline) -> Iterator[Any]:
+def _models(claims: Claims, doubt: Doubt, budget: Budget) -> Iterator[Any]:
     launches = claims.launches
     known = [*claims.prover.known(claims.facts_of(doubt)), *launches.bit_facts()]
     for index, argument in enumerate(claims.inputs.info.explicit_arguments):
@@ -58,7 +58,7 @@ def _models(claims: Claims, doubt: Doubt, deadline: Deadline) -> Iterator[Any]:
     for scope in SCOPES:
         small = [z3.And(term <= scope, term >= -scope if signed else term >= 0) for term, signed in launches.names.values()]
         formulas = [*doubt.wrong, *known, *(small if scope else ())]
-        result, model = solve([*formulas, *claims.inputs.lanes.facts(formulas)], deadline, SEARCH_SECONDS)
+        result, model = solve([*formulas, *claims.inputs.lanes.facts(formulas)], budget, SEARCH_EFFORT)
         if result == z3.sat:
             yield model
 

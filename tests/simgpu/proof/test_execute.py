@@ -22,7 +22,7 @@ from simgpu.proof.entry import KernelInputs  # noqa: E402
 from simgpu.proof.execute import execute  # noqa: E402
 from simgpu.proof.memory_log import Store  # noqa: E402
 from simgpu.proof.roots import Roots  # noqa: E402
-from simgpu.proof.solver import Deadline, Limits  # noqa: E402
+from simgpu.proof.solver import Budget, Limits  # noqa: E402
 from simgpu.proof.terms import Lanes, NotModelled  # noqa: E402
 from simgpu.proof.vector import source_lane  # noqa: E402
 
@@ -71,7 +71,7 @@ class Values:
 def symbolic_stores(program: IrProgram, setting: Setting) -> list[Store]:
     """Returns the stores of a program's symbolic run, with the floats of IEEE 754."""
     code = CodeObject.parse(code_object([program], setting))
-    lanes, deadline = Lanes(), Deadline.of(Limits(20.0))
+    lanes, deadline = Lanes(), Budget(Limits(20.0))
     ops = SmtOps(lanes.lane)
     ops.at = lanes.at  # type: ignore[method-assign]
     inputs = KernelInputs("a", code, code.kernels[f"p{program.number}"], lanes, Roots(lanes, deadline, list))

@@ -18,7 +18,6 @@ pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu
 
 from simgpu.proof.coverage.judge import CoverageVerdict, cover
 
-SECONDS = 600.0  # only a limit: the machine may be loaded
 SMALL = {"m": 100, "n": 100, "k": 100}
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 
@@ -33,7 +32,7 @@ def judged(tree: TiledComputation, source: str, target: str, matrices: str = "CA
     code = CodeObject.parse(bytes(load(source, target).code.data))
     plan = product_plan(tree)
     plan = replace(plan, matrices=tuple(each for each in plan.matrices if each.argument in matrices))
-    return cover(code, next(iter(code.kernels)), plan, SECONDS)
+    return cover(code, next(iter(code.kernels)), plan)
 
 
 def proof(target: str, matrices: str = "CAB", **sizes: Any) -> CoverageVerdict:

@@ -19,7 +19,6 @@ from simgpu.proof.safety.launches import Assumptions
 from simgpu.proof.safety.sizes import Expression
 
 BOTH = ("out-of-bounds", "race")
-SECONDS = 300.0  # only a limit: the machine may be loaded
 ITEM = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 LINE = {"x": "4*n", "y": "4*n"}
 TILES = """__shared__ float tile[16][17];
@@ -113,7 +112,7 @@ def judged(name: str, properties: Sequence[str] = BOTH, target: str = "gfx942") 
     _, _, buffers, block = RIGHT[BROKEN[name][0] if name in BROKEN else name]
     lds = 4096 if name == "any_reduction" else 0
     assumptions = Assumptions({key: Expression.parse(text) for key, text in buffers.items()}, (), block, lds)
-    return judge(code, name, properties, assumptions, SECONDS)
+    return judge(code, name, properties, assumptions)
 
 
 def marked(names: Sequence[str], quick: Sequence[str] = QUICK) -> list[object]:
@@ -161,7 +160,7 @@ def test_what_is_not_stated_is_unknown(what: str) -> None:
     body, buffers, reason = UNKNOWN[what]
     code = CodeObject.parse(compile(f'extern "C" __global__ void f({VECTORS}) {{\n  {body}\n}}\n', "gfx942"))
     assumptions = Assumptions({key: Expression.parse(text) for key, text in buffers.items()})
-    verdict = judge(code, "f", ("out-of-bounds",), assumptions, SECONDS)
+    verdict = judge(code, "f", ("out-of-bounds",), assumptions)
     assert verdict.kind == "unknown" and reason in verdict.reason
 
 
@@ -171,5 +170,5 @@ def test_a_condition_makes_a_kernel_without_a_guard_right() -> None:
     code = CodeObject.parse(compile(f'extern "C" __global__ void f({VECTORS}) {{\n  {ITEM} y[i] = x[i];\n}}\n', "gfx942"))
     buffers = {key: Expression.parse(text) for key, text in LINE.items()}
     for condition, kind in (("grid_x * block_x == n", "proved"), ("grid_x * block_x <= n + 1", "counterexample")):
-        verdict = judge(code, "f", ("out-of-bounds",), Assumptions(buffers, [Expression.parse(condition)]), SECONDS)
+        verdict = judge(code, "f", ("out-of-bounds",), Assumptions(buffers, [Expression.parse(condition)]))
         assert verdict.kind == kind, verdict.reason

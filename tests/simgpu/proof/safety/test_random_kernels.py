@@ -15,10 +15,12 @@ pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu
 
 from simgpu.proof.safety.judge import judge
 from simgpu.proof.safety.launches import Assumptions
+from simgpu.proof.solver import Limits
 
 PLACES = ("t", "t", "t", "t ^ 64", "127 - t", "t * 2", "t + 1", "(t + k) & 127", "t & 63", "t | 64", "(t + n) & 127", "t + 128")
 OUT = ("t + 128 * blockIdx.x", "t + 128 * blockIdx.x", "t + 64 * blockIdx.x", "t")
-SEEDS, LAUNCHES, SECONDS = 24, 6, 5.0
+SEEDS, LAUNCHES = 24, 6
+LIMITS = Limits(effort=5.0)
 
 
 def statement(rng: random.Random, nested: bool) -> str:
@@ -41,7 +43,7 @@ def test_proved_kernels_have_no_race(seed: int) -> None:
     begin = "__shared__ int s[384]; int t = threadIdx.x, k = 0, r = n;"
     source = f'extern "C" __global__ void f(int *y, int n, int m) {{\n  {begin}\n  {body}\n}}\n'
     code = compile(source, "gfx942")
-    if judge(CodeObject.parse(code), "f", ("race",), Assumptions(block=(128,)), SECONDS).kind != "proved":
+    if judge(CodeObject.parse(code), "f", ("race",), Assumptions(block=(128,)), LIMITS).kind != "proved":
         return
     for _ in range(LAUNCHES):
         gpu = Device("gfx942", check=True)

@@ -186,7 +186,7 @@ def times(count: int) -> str:
 # uses a register too early is another cause than users that do not wait for this load.
 OF_ONE_CAUSE = {
     "race": ("access", "access"), "stale-read": ("access", "access"), "missing-wait": ("user", "operation"),
-    "hazard": ("later", "earlier"),
+    "hazard": ("later", "earlier"), "barrier": ("barrier", "barrier"),
 }  # fmt: skip
 COPIES = ("out-of-bounds", "use-after-free")  # kinds of one instruction whose copies, as in an unrolled loop, have one cause
 SHOWN = 2  # places of one cause after the first

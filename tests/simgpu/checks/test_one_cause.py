@@ -45,6 +45,8 @@ def made(kind: str, pc: int, other: int | None, count: int = 1, severity: str = 
 def test_what_is_grouped() -> None:
     assert [f.pairs for f in group([made("race", 1, 2), made("race", 3, 4), made("race", 2, 3)])] == [3]
     assert [f.pairs for f in group([made("race", 1, 2), made("hazard", 1, 2), made("race", 1, 2, severity="note")])] == [1, 1, 1]
+    # Waves that lag by one barrier meet at each pair of barriers from there on.
+    assert [f.pairs for f in group([made("barrier", 1, 2), made("barrier", 3, 1), made("barrier", 3, 4)])] == [3]
     # A load without a wait may itself be a load that others do not wait for.
     assert [f.pairs for f in group([made("missing-wait", 2, 1), made("missing-wait", 3, 2)])] == [1, 1]
     assert [f.pairs for f in group([made("missing-wait", 2, 1), made("missing-wait", 3, 1), made("missing-wait", 3, 0)])] == [3]

@@ -14,8 +14,8 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import MatrixInstruction, find
 from simgpu.matrix.one_mfma import DTYPES, element_type, from_registers, stored_shape
 from simgpu.tools.matrix.difference import explanation, wrong_elements
-from simgpu.tools.shared.console import Sheet
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.sheet import Sheet
 
 _REGISTER = re.compile(r"([sva])(?:(\d+)|\[(\d+):(\d+)\])")
 _DECLARATION = re.compile(

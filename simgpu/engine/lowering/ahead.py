@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import simgpu
 from simgpu.alu.control import Control
 from simgpu.engine.lowering.handlers import FIXED, Handler, falling_through
 from simgpu.engine.workers import running
@@ -110,7 +111,8 @@ def begin(target: str, compiler: Compiler) -> None:
 def _begin_once(target: str, compiler: Compiler) -> None:
     if is_compiled(target, compiler):
         return
-    environment = {**os.environ, cache.AHEAD: "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    root = str(Path(simgpu.__file__).resolve().parents[1])  # the process does not import from the current folder
+    environment = {**os.environ, cache.AHEAD: "0", "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), root])}
     try:
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", PROGRAM, target], env=environment, start_new_session=True, cwd=os.sep,

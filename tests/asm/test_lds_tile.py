@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -39,22 +41,13 @@ def plain_layouts():
                             yield TileLayout("T", rows, k, warp, atom, 64 // atom, kw, threads, contiguous, interleave)
 
 
-def planned_layouts():
-    """Returns the (target, layout) pairs in plans of every type on every target, each once."""
-    seen = {}
-    for target in TARGETS:
-        for name in board(target).dtypes():
-            for sizes in PROBLEMS:
-                for trans_a, trans_b in ((False, False), (True, True)):
-                    operands = TileLayouts.of(
-                        TiledComputation(*sizes, target=target, dtype=name, trans_a=trans_a, trans_b=trans_b).first()
-                    )
-                    for layout in (operands.a, operands.b):
-                        seen[target, layout] = name
-    return [(target, layout, name) for (target, layout), name in seen.items()]
-
-
-PLANNED = planned_layouts()
+def planned_layouts(target):
+    """Yields layouts in plans of every type on a target."""
+    for name in board(target).dtypes():
+        for sizes in PROBLEMS:
+            for trans in (False, True):
+                tiles = TileLayouts.of(TiledComputation(*sizes, target, dtype=name, trans_a=trans, trans_b=trans).first())
+                yield from (tiles.a, tiles.b)
 
 
 def odd_layouts():
@@ -73,19 +66,17 @@ def preshuffled_layouts():
             yield TileLayout("B", rows, k, rows // 2, 16, 4, 4, 256, True, True, element, operand, panel=16)
 
 
-ODD = list(dict.fromkeys(odd_layouts()))
-PLANNED += [("gfx942", layout, "odd") for layout in ODD]
-PLANNED += [(target, layout, "preshuffled") for layout in preshuffled_layouts() for target in ("gfx90a", "gfx950")]
-LAYOUTS = list(dict.fromkeys([*plain_layouts(), *(layout for _, layout, _ in PLANNED)]))
+KINDS = {"plain": plain_layouts, "odd": odd_layouts, "preshuffled": preshuffled_layouts}
+KINDS |= {target: functools.partial(planned_layouts, target) for target in TARGETS}
 
 
-def describe(layout):
-    kind = "panels" if layout.panel else "k" if layout.k_contiguous else "lines" if layout.lines else "transposed"
-    return f"{layout.rows}x{layout.k}-w{layout.warp_rows}-a{layout.atom}-kw{layout.kw}-{kind}-{layout.wide}-e{layout.element}"
+@functools.cache
+def layouts(kind):
+    """Returns the layouts of a kind, each once. There are hundreds, so a test has all of one kind."""
+    return list(dict.fromkeys(KINDS[kind]()))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=describe)
-def test_element_to_byte_is_a_bijection(layout):
+def elements_are_apart(layout):
     row, k = np.indices((layout.rows, layout.k))
     places = layout.byte(row, k)
     assert (np.sort(places.ravel()) == layout.element * np.arange(layout.rows * layout.k)).all()
@@ -93,8 +84,7 @@ def test_element_to_byte_is_a_bijection(layout):
     assert (back[0] == row).all() and (back[1] == k).all()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=describe)
-def test_work_items_stage_every_element(layout):
+def elements_are_staged_once(layout):
     """Elements are staged once, unless units are fewer than work-items, or the last rows stand in for rows past the tile.
 
     LDS writes go where the kernel puts them.
@@ -128,12 +118,20 @@ def test_work_items_stage_every_element(layout):
     assert (seen >= 1).all()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=describe)
-def test_atoms_partition_the_wave_rows(layout):
+def atoms_partition_the_wave_rows(layout):
     t, i = np.indices((layout.atoms, layout.atom))
     rows = layout.row_of(t, i)
     assert (np.sort(rows.ravel()) == np.arange(layout.warp_rows)).all()
     assert (layout.slot_of(rows) == t * layout.atom + i).all()
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("law", [elements_are_apart, elements_are_staged_once, atoms_partition_the_wave_rows])
+def test_layouts_are_bijections_and_staged_once(kind, law):
+    assert layouts(kind)
+    for layout in layouts(kind):
+        law(layout)
 
 
 def accesses(layout):
@@ -162,10 +160,13 @@ def accesses(layout):
                 yield "write", size, layout.byte(row + (layout.piece(first + lane, piece) if layout.transposes else 0), k)
 
 
-@pytest.mark.parametrize(("target", "layout", "name"), PLANNED, ids=lambda x: describe(x) if isinstance(x, TileLayout) else x)
-def test_planned_tiles_have_no_bank_conflicts(target, layout, name):
+@pytest.mark.parametrize(("target", "kind"), [
+    *zip(TARGETS, TARGETS), ("gfx942", "odd"), ("gfx90a", "preshuffled"), ("gfx950", "preshuffled"),
+])  # fmt: skip
+def test_planned_tiles_have_no_bank_conflicts(target, kind):
     """There are none under the rules of the facts or, for targets without such rules, for consecutive lanes."""
-    assert sum(lds_banks.conflicts(target, *access) for access in accesses(layout)) == 0, name
+    found = {layout: sum(lds_banks.conflicts(target, *access) for access in accesses(layout)) for layout in layouts(kind)}
+    assert {layout: count for layout, count in found.items() if count} == {}
 
 
 def test_the_counter_counts():

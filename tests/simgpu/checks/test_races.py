@@ -42,6 +42,8 @@ s_waitcnt lgkmcnt(0)
 """
     one(check(lines.format(barrier="")), "race", "ds_write_b32 v1, v3", "ds_read_b32 v3, v2")
     assert check(lines.format(barrier="s_barrier")) == []
+    found = one(check(lines.format(barrier="s_mov_b64 exec, 0x60")), "race", "ds_write_b32 v1, v3", "ds_read_b32 v3, v2")
+    assert found.lanes == (5,), "the first lane of the write that meets another wave's read"
 
 
 ORDER = """

@@ -12,7 +12,7 @@ stores only what the one before does not have.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,7 +37,7 @@ from simgpu.operators.resources import (
     scalar_ranges,
 )
 from simgpu.operators.traffic import Counters, block_counters
-from simgpu.operators.tree import Axes, Extent, Node, Root, View
+from simgpu.operators.tree import Axes, Extent, Root, TileNode, View
 
 TYPES = ("f32", "f16", "bf16")
 # Reduction -> its neutral element, numpy's function for it.
@@ -197,7 +197,7 @@ def plan_columns(problem: ColumnProblem, descriptor: HardwareDescriptor, policy:
 
 
 @dataclass(frozen=True)
-class _ColumnNode(Node):
+class _ColumnNode(TileNode):
     plan: ColumnPlan
     views: tuple[View, View]  # of X, and of the column's results
 
@@ -206,9 +206,10 @@ class _ColumnNode(Node):
         """Rows m and columns n of X."""
         return {"m": self.views[0].rows, "n": self.views[0].cols}
 
-    def constraints(self) -> tuple[Constraint, ...]:
-        """Returns the plan's rows of this level."""
-        return self.plan.at(self.level)
+    @staticmethod
+    def views_of(plan: ColumnPlan, axes: Axes) -> tuple[View, View]:  # type: ignore[override]
+        """Returns the windows of X and of what is written."""
+        return View("X", axes["m"], axes["n"]), View("Y", Extent.whole(1), axes["n"])
 
 
 @dataclass(frozen=True)
@@ -227,10 +228,7 @@ class ColumnWarp(_ColumnNode):
     """A wave's load: some rows of the tile."""
 
     level: ClassVar[Level] = Level.WARP
-
-    def child(self, axes: Axes) -> ColumnLane:
-        """Returns the node of a lane."""
-        return ColumnLane(self.plan, _views(axes))
+    below: ClassVar[Any] = ColumnLane
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the load."""
@@ -243,10 +241,7 @@ class ColumnBlock(_ColumnNode):
     """A block's rows of a tile of columns."""
 
     level: ClassVar[Level] = Level.BLOCK
-
-    def child(self, axes: Axes) -> ColumnWarp:
-        """Returns the node of a wave's load."""
-        return ColumnWarp(self.plan, _views(axes))
+    below: ClassVar[Any] = ColumnWarp
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the tile."""
@@ -278,7 +273,7 @@ class Columns(Root):
     @property
     def views(self) -> tuple[View, View]:  # type: ignore[override]
         """Windows of X and of the results."""
-        return _views(self.extents)
+        return ColumnBlock.views_of(self.derivation, self.extents)
 
     def on(self, descriptor: HardwareDescriptor) -> Columns:
         """Derives the same problem and policy again for another descriptor."""
@@ -286,7 +281,7 @@ class Columns(Root):
 
     def child(self, axes: Axes) -> ColumnBlock:
         """Returns the node of a block."""
-        return ColumnBlock(self.derivation, _views(axes))
+        return ColumnBlock.of(self.derivation, axes)
 
     def fitted(self, nest: Nest) -> ColumnPlan:
         """Returns the plan of other rows for a block, as near to the loops as a kernel can be."""
@@ -309,10 +304,6 @@ class Columns(Root):
         )
         merged = f"; then {plan.parts} parts merge" if plan.merge else ""
         return head, (f"for I in {m} [parallel] / for J in {n} [parallel]", f"  y[J] = {p.reduce} of X[I,J]{merged}")
-
-
-def _views(axes: Axes) -> tuple[View, View]:
-    return View("X", axes["m"], axes["n"]), View("Y", Extent.whole(1), axes["n"])
 
 
 class ColumnExecutor(WindowExecutor, Executor, root=Columns):

@@ -12,7 +12,7 @@ for which the last chunk is not the first of a wave. v is smaller if a side is s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,7 +35,7 @@ from simgpu.operators.resources import (
     scalar_ranges,
 )
 from simgpu.operators.traffic import Counters, block_counters
-from simgpu.operators.tree import Axes, Extent, Node, Root, View
+from simgpu.operators.tree import Axes, Extent, Root, TileNode, View
 
 TYPES = ("f32", "f16", "bf16", "fp8", "bf8", "i8", "i32")
 LOAD_BYTES = 16
@@ -174,7 +174,7 @@ def _bandwidth_row(plan: TransposePlan) -> Constraint:
 
 
 @dataclass(frozen=True)
-class _TransposeNode(Node):
+class _TransposeNode(TileNode):
     plan: TransposePlan
     views: tuple[View, View]  # of X and Y
 
@@ -183,9 +183,10 @@ class _TransposeNode(Node):
         """Rows m and columns n of X."""
         return {"m": self.views[0].rows, "n": self.views[0].cols}
 
-    def constraints(self) -> tuple[Constraint, ...]:
-        """Returns the plan's rows of this level."""
-        return self.plan.at(self.level)
+    @staticmethod
+    def views_of(plan: TransposePlan, axes: Axes) -> tuple[View, View]:  # type: ignore[override]
+        """Returns the windows of X and of what is written."""
+        return View("X", axes["m"], axes["n"]), View("Y", axes["n"], axes["m"])
 
 
 @dataclass(frozen=True)
@@ -205,10 +206,7 @@ class TransposeWarp(_TransposeNode):
     """A wave's tile."""
 
     level: ClassVar[Level] = Level.WARP
-
-    def child(self, axes: Axes) -> TransposeAtom:
-        """Returns the node of a lane's block."""
-        return TransposeAtom(self.plan, _views(axes))
+    below: ClassVar[Any] = TransposeAtom
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the tile."""
@@ -221,10 +219,7 @@ class TransposeBlock(_TransposeNode):
     """A block's tile."""
 
     level: ClassVar[Level] = Level.BLOCK
-
-    def child(self, axes: Axes) -> TransposeWarp:
-        """Returns the node of a wave."""
-        return TransposeWarp(self.plan, _views(axes))
+    below: ClassVar[Any] = TransposeWarp
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the tile."""
@@ -248,7 +243,7 @@ class Transpose(Root):
     @property
     def views(self) -> tuple[View, View]:  # type: ignore[override]
         """Windows of X and Y."""
-        return _views(self.extents)
+        return TransposeBlock.views_of(self.derivation, self.extents)
 
     def on(self, descriptor: HardwareDescriptor) -> Transpose:
         """Derives the same problem and policy again for another descriptor."""
@@ -256,7 +251,7 @@ class Transpose(Root):
 
     def child(self, axes: Axes) -> TransposeBlock:
         """Returns the node of a block."""
-        return TransposeBlock(self.derivation, _views(axes))
+        return TransposeBlock.of(self.derivation, axes)
 
     def fitted(self, nest: Nest) -> TransposePlan:
         """Returns the plan of other tiles, as near to the loops as a kernel can be."""
@@ -282,10 +277,6 @@ class Transpose(Root):
             "boundary: views are clipped; a side's last chunk ends with it, what it moves twice is the same",
         )
         return head, (f"for I in {m} [parallel] / for J in {n} [parallel]", "  Y[J,I] = X[I,J]^T")
-
-
-def _views(axes: Axes) -> tuple[View, View]:
-    return View("X", axes["m"], axes["n"]), View("Y", axes["n"], axes["m"])
 
 
 class TransposeExecutor(WindowExecutor, Executor, root=Transpose):

@@ -191,9 +191,10 @@ class Node(ABC):
         """Yields the nodes one level down, one at a time; a leaf yields none."""
         return map(self.child, self.windows(self.loops)) if self.loops else iter(())
 
-    @abstractmethod
     def constraints(self) -> tuple[Constraint, ...]:
-        """Returns the limits of this level, satisfied or violated."""
+        """Returns the plan's limits of this level, satisfied or violated."""
+        rows: tuple[Constraint, ...] = self.plan.at(self.level)
+        return rows
 
     @abstractmethod
     def describe(self) -> tuple[tuple[str, ...], ...]:
@@ -202,6 +203,37 @@ class Node(ABC):
     def first(self) -> Node | None:
         """Returns the first child, which represents its level if all tiles are alike; None at a leaf."""
         return next(self.children(), None)
+
+
+@dataclass(frozen=True)
+class TileNode(Node):
+    """A node whose views follow from its axes, and whose children are all of one class.
+
+    >>> from simgpu.operators import Softmax, SoftmaxProblem
+    >>> block = Softmax(SoftmaxProblem(rows=64, n=1000), "mi300x").first()
+    >>> type(block).below.__name__
+    'WarpSoftmaxNode'
+    """
+
+    plan: Any
+    views: tuple[View, ...]
+
+    below: ClassVar[Any] = None  # class of the nodes one level down; None: it is a leaf
+
+    @staticmethod
+    def views_of(plan: Any, axes: Axes) -> tuple[View, ...]:
+        """Returns the operands' windows at a node with these axes."""
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, plan: Any, axes: Axes) -> Self:
+        """Returns the node with these axes."""
+        return cls(plan, cls.views_of(plan, axes))
+
+    def child(self, axes: Axes) -> Node:
+        """Returns the node one level down with these axes."""
+        made: Node = self.below.of(self.plan, axes)
+        return made
 
 
 class Root(Node):

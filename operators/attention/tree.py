@@ -13,7 +13,6 @@ from simgpu.operators.arguments import one_of
 from simgpu.operators.attention.plan import AttentionTiles, plan_attention, with_nest
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.levels import Level, Nest, TileLoop
-from simgpu.operators.resources import Constraint
 from simgpu.operators.tree import FLOOR, Axes, Extent, Node, Root, Split, View
 
 VALUES = ("mfma", "fma")
@@ -41,10 +40,6 @@ class _AttentionNode(Node):
             View("Q", queries, axes["d"], outer), View("K", keys, axes["d"], k.outer),
             View("V", keys, axes["dv"], v.outer), View("R", queries, axes["dv"], outer),
         )  # fmt: skip
-
-    def constraints(self) -> tuple[Constraint, ...]:
-        """Returns the plan's rows of this level."""
-        return self.plan.at(self.level)
 
 
 @dataclass(frozen=True)

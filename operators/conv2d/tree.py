@@ -12,7 +12,6 @@ from simgpu.operators.conv2d.plan import plan_conv2d, with_nest
 from simgpu.operators.conv2d.problem import Conv2dProblem, Pair
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.levels import Level, Nest
-from simgpu.operators.resources import Constraint
 from simgpu.operators.tree import ZERO, Axes, Extent, Node, Root, View
 
 Views = tuple[View, View, View]  # X, W, Y
@@ -28,10 +27,6 @@ class _ConvNode(Node):
         """Input channels, pixels within the block's tile, output channels within the block's tile."""
         x, _, y = self.views
         return {"ic": x.cols, "pixels": y.rows, "oc": y.cols}
-
-    def constraints(self) -> tuple[Constraint, ...]:
-        """Returns the plan's rows of this level."""
-        return self.plan.at(self.level)
 
 
 @dataclass(frozen=True)

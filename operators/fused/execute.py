@@ -14,6 +14,7 @@ from simgpu.operators.fused.tree import FusedBlock, FusedTree, ResultLeaf, TileL
 from simgpu.operators.gemm.epilogue import GemmArrays
 from simgpu.operators.gemm.execute import GemmExecutor
 from simgpu.operators.gemm.leaves import ELEMENT, PRODUCT
+from simgpu.operators.gemm.tree import GemmViews
 from simgpu.operators.levels import Level
 from simgpu.operators.tree import Extent, View
 
@@ -30,20 +31,15 @@ class FusedExecutor(GemmExecutor, root=FusedTree):
         self._loaded, self._b = wide.factors(gemm)
         self._a, self._narrow = np.zeros_like(self._loaded), numpy_dtype(problem.dtype)
         self._elements, self._leaves, self._vector_bytes = (gemm.element, gemm.element_b), problem.leaves, gemm.vector_bytes
-        tree.plan.check()
-        self.count(flops=problem.flops, hbm_bytes=problem.bytes_once)
-        out: Array = np.zeros(tree.views[2].shape, kind)
-        if self.level is Level.DEVICE:
-            self._sums = self._no_sums(tree.views[2].rows)
-            self._of_tile(tree.views[0], tree.views[2].rows)
-            self._multiply(tree.views, out)
-            self._of_result(tree.views[2], out)
-            self.count(global_bytes=problem.bytes_once)
-        else:
-            for block in tree.children():
-                self.visit(block, out[block.views[2].index])
-            self.count(global_bytes=gemm.epilogue_bytes)
-        return self._epilogue(tree, gemm, out, given)
+        return self._epilogue(tree, gemm, self._products(tree, gemm), given)
+
+    def _whole(self, views: GemmViews, out: Array) -> None:
+        """Computes leaves and products at once."""
+        rows = views[2].rows
+        self._sums = self._no_sums(rows)
+        self._of_tile(views[0], rows)
+        self._multiply(views, out)
+        self._of_result(views[2], out)
 
     def visit_block(self, node: Any, out: Array) -> None:
         """Visits a block's nodes in order: leaves, and warps unless blocks are computed whole."""

@@ -30,25 +30,34 @@ class GemmExecutor(Executor, root=TiledComputation):
         return self._device(tree, given)
 
     def _device(self, tree: TiledComputation, given: GemmArrays) -> Array:
-        problem, plan = tree.problem, tree.plan
-        kind = self.kind(problem.accumulator)
+        problem, kind = tree.problem, self.kind(tree.problem.accumulator)
         wide = replace(given, a=given.a.astype(kind), b=given.b.astype(kind))
         self._a, self._b = (array.astype(kind) for array in wide.factors(problem))
         self._elements = problem.element, problem.element_b
-        self.count(flops=problem.flops, hbm_bytes=problem.bytes_once)
-        out: Array = np.zeros(tree.views[2].shape, kind)
-        if self.level is Level.DEVICE:
-            self._multiply(tree.views, out)
-            self.count(global_bytes=problem.bytes_once)
-        else:
-            for block in tree.children():
-                self.visit(block, out[block.views[2].index])
-                if plan.split_k > 1:
-                    self.count(global_bytes=2 * block.views[2].elements * numpy_dtype(problem.accumulator).itemsize)
-            self.count(global_bytes=problem.epilogue_bytes)
+        out = self._products(tree, problem)
         if self.accumulate == "problem":
             out = out.astype(numpy_dtype(problem.epilogue_type))
         return self._epilogue(tree, problem, out, given)
+
+    def _products(self, tree: TiledComputation, gemm: GemmProblem) -> Array:
+        """Returns the products of the whole device, computed at once or block by block. gemm: what is multiplied."""
+        plan, problem = tree.plan, tree.problem
+        self.count(flops=problem.flops, hbm_bytes=problem.bytes_once)
+        out: Array = np.zeros(tree.views[2].shape, self._a.dtype)
+        if self.level is Level.DEVICE:
+            self._whole(tree.views, out)
+            self.count(global_bytes=problem.bytes_once)
+            return out
+        for block in tree.children():
+            self.visit(block, out[block.views[2].index])
+            if plan.split_k > 1:
+                self.count(global_bytes=2 * block.views[2].elements * numpy_dtype(gemm.accumulator).itemsize)
+        self.count(global_bytes=gemm.epilogue_bytes)
+        return out
+
+    def _whole(self, views: GemmViews, out: Array) -> None:
+        """Computes all products at once."""
+        self._multiply(views, out)
 
     @staticmethod
     def _epilogue(tree: TiledComputation, problem: GemmProblem, out: Array, given: GemmArrays) -> Array:

@@ -11,7 +11,6 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, with_tiling
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.levels import Level, Nest
-from simgpu.operators.resources import Constraint
 from simgpu.operators.tree import ZERO, Axes, Extent, Node, Root, View
 
 GemmViews = tuple[View, View, View]  # op(A), op(B), C
@@ -29,10 +28,6 @@ class _GemmNode(Node):
         """Rows m and columns n of C, k, and a product of the batch if there is one."""
         a, _, c = self.views
         return {**({"batch": c.outer[0]} if c.outer else {}), "m": c.rows, "n": c.cols, "k": a.cols}
-
-    def constraints(self) -> tuple[Constraint, ...]:
-        """Returns the plan's rows of this level."""
-        return self.plan.at(self.level)
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.levels import Level, Nest
-from simgpu.operators.resources import Constraint
 from simgpu.operators.rows.plan import RowPlan, rows_plan
 from simgpu.operators.rows.problem import RowOperands, RowOperator
 from simgpu.operators.rows.program import RowProgram
 from simgpu.operators.rows.tiles import RowTiles
-from simgpu.operators.tree import Axes, Extent, Node, Root, View
+from simgpu.operators.tree import Axes, Extent, Root, TileNode, View
 
 
 @dataclass(frozen=True)
-class _RowNode(Node):
+class _RowNode(TileNode):
     plan: RowPlan
     views: tuple[View, ...]  # of X's part of a row, and of Y's
 
@@ -27,9 +26,15 @@ class _RowNode(Node):
         x, *_ = self.views
         return {"rows": x.rows, "n": x.cols}
 
-    def constraints(self) -> tuple[Constraint, ...]:
-        """Returns the plan's rows of this level."""
-        return self.plan.at(self.level)
+    @staticmethod
+    def views_of(plan: RowPlan, axes: Axes) -> tuple[View, ...]:  # type: ignore[override]
+        """Returns the windows of X and of what is written."""
+        p, rows, columns = plan.problem, axes["rows"], axes["n"]
+        name = next(iter(p.written))
+        if name in p.row_results:
+            columns = Extent(columns.min_ // p.span, -(-columns.max_ // p.span), -(-columns.tile // p.span))
+        outer = tuple(() if parts == 1 else (Extent.whole(parts),) for parts in (p.parts, p.parts_y))
+        return View("X", rows, axes["n"], outer[0]), View(name, rows, columns, outer[1])
 
 
 @dataclass(frozen=True)
@@ -51,10 +56,7 @@ class RowWarp(_RowNode):
     """A wave's part of a row, or of some short ones."""
 
     level: ClassVar[Level] = Level.WARP
-
-    def child(self, axes: Axes) -> RowLoad:
-        """Returns the node of a load."""
-        return RowLoad(self.plan, _views(self.plan, axes))
+    below: ClassVar[Any] = RowLoad
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the part, and how it is held."""
@@ -67,10 +69,7 @@ class RowBlock(_RowNode):
     """A block's rows, or its row, or its part of one."""
 
     level: ClassVar[Level] = Level.BLOCK
-
-    def child(self, axes: Axes) -> RowWarp:
-        """Returns the node of a wave's part of a row."""
-        return RowWarp(self.plan, _views(self.plan, axes))
+    below: ClassVar[Any] = RowWarp
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the block's rows."""
@@ -112,7 +111,7 @@ class RowTree(RowRoot):
     @property
     def views(self) -> tuple[View, ...]:  # type: ignore[override]
         """Windows of X and Y."""
-        return _views(self.derivation, self.extents)
+        return RowBlock.views_of(self.derivation, self.extents)
 
     @property
     def row_tiles(self) -> RowTiles:  # type: ignore[override]
@@ -134,7 +133,7 @@ class RowTree(RowRoot):
 
     def child(self, axes: Axes) -> RowBlock:
         """Returns the node of a block."""
-        return RowBlock(self.derivation, _views(self.derivation, axes))
+        return RowBlock.of(self.derivation, axes)
 
     def fitted(self, nest: Nest) -> RowPlan:
         """Returns the plan of other tiles, as near to the loops as a kernel can be."""
@@ -163,14 +162,6 @@ class RowTree(RowRoot):
         loops = (f"for I in {rows} [parallel] / for J in {parts} [parallel]", *passes, "  then the results")
         return head, loops
 
-
-def _views(plan: RowPlan, axes: Axes) -> tuple[View, ...]:
-    p, rows, columns = plan.problem, axes["rows"], axes["n"]
-    name = next(iter(p.written))
-    if name in p.row_results:
-        columns = Extent(columns.min_ // p.span, -(-columns.max_ // p.span), -(-columns.tile // p.span))
-    outer = tuple(() if parts == 1 else (Extent.whole(parts),) for parts in (p.parts, p.parts_y))
-    return View("X", rows, axes["n"], outer[0]), View(name, rows, columns, outer[1])
 
 
 def _loads(plan: RowPlan) -> int:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.levels import Level, Nest
-from simgpu.operators.resources import Constraint
 from simgpu.operators.rows.tiles import RowTiles
 from simgpu.operators.rows.tree import RowRoot
 from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
 from simgpu.operators.softmax.problem import SoftmaxProblem
-from simgpu.operators.tree import FLOOR, Axes, Extent, Node, View
+from simgpu.operators.tree import FLOOR, Axes, Extent, TileNode, View
 
 Views = tuple[View, View]  # X, Y
 
 
 @dataclass(frozen=True)
-class _SoftmaxNode(Node):
+class _SoftmaxNode(TileNode):
     plan: SoftmaxPlan
     views: Views
 
@@ -29,9 +28,10 @@ class _SoftmaxNode(Node):
         x, _ = self.views
         return {"rows": x.rows, "n": x.cols}
 
-    def constraints(self) -> tuple[Constraint, ...]:
-        """Returns the plan's rows of this level."""
-        return self.plan.at(self.level)
+    @staticmethod
+    def views_of(plan: SoftmaxPlan, axes: Axes) -> Views:  # type: ignore[override]
+        """Returns the windows of X and of what is written."""
+        return View("X", axes["rows"], axes["n"]), View("Y", axes["rows"], axes["n"])
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,7 @@ class WarpSoftmaxNode(_SoftmaxNode):
     """A wave's step of its row, or of some short ones. States of lanes merge with ⊕ when the row ends."""
 
     level: ClassVar[Level] = Level.WARP
-
-    def child(self, axes: Axes) -> LaneSoftmaxNode:
-        """Returns the node of 64 elements."""
-        return LaneSoftmaxNode(self.plan, _views(axes))
+    below: ClassVar[Any] = LaneSoftmaxNode
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the step of a wave."""
@@ -72,10 +69,7 @@ class BlockSoftmaxNode(_SoftmaxNode):
     """A block's rows, or its part of them if rows are split."""
 
     level: ClassVar[Level] = Level.BLOCK
-
-    def child(self, axes: Axes) -> WarpSoftmaxNode:
-        """Returns the node of a wave's columns of a row."""
-        return WarpSoftmaxNode(self.plan, _views(axes))
+    below: ClassVar[Any] = WarpSoftmaxNode
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the block's rows."""
@@ -112,7 +106,7 @@ class Softmax(RowRoot):
     @property
     def views(self) -> Views:  # type: ignore[override]
         """Windows of X and Y."""
-        return _views(self.extents)
+        return BlockSoftmaxNode.views_of(self.derivation, self.extents)
 
     @property
     def row_tiles(self) -> RowTiles:  # type: ignore[override]
@@ -132,7 +126,7 @@ class Softmax(RowRoot):
 
     def child(self, axes: Axes) -> BlockSoftmaxNode:
         """Returns the node of a workgroup's rows, or of its part of them."""
-        return BlockSoftmaxNode(self.derivation, _views(axes))
+        return BlockSoftmaxNode.of(self.derivation, axes)
 
     def fitted(self, nest: Nest) -> SoftmaxPlan:
         """Returns the plan of other tiles, as near to the loops as a kernel can be."""
@@ -163,7 +157,3 @@ class Softmax(RowRoot):
             "  (m, delta)[I] = (m, delta)[I] ⊕ state(X[I,J]); then Y = exp(X - m) / delta",
         )
         return head, loops
-
-
-def _views(axes: Axes) -> Views:
-    return View("X", axes["rows"], axes["n"]), View("Y", axes["rows"], axes["n"])

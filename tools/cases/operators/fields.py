@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from argparse import ArgumentParser, BooleanOptionalAction
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields
+from functools import partial
 from typing import Any
 
-from simgpu.tools.cases.operators.operator import finite_number
+from simgpu.tools.cases.operators.operator import Kernels, Operator, finite_number
 from simgpu.tools.shared.errors import UsageError
 
 # Type of a field's default -> parser of its option.
 TYPES: dict[type, Callable[[str], Any]] = {bool: bool, int: int, float: finite_number, str: str}
+
+
+def class_operator(
+    kind: Any, root: Any, sizes: Mapping[str, str], known: Mapping[str, str], kernels: Kernels, **more: Any
+) -> Operator:
+    """Returns the operator of a class whose fields are options. UsageError names what the class lacks.
+
+    root: class of its tree. sizes, known: help of its sizes, and of the fields of its base. more: further fields of `Operator`.
+    """
+    options = partial(add_fields, sizes, checked(kind, sizes, known), known)
+    return Operator(kind.name, summary(kind), root, options, partial(_tree, kind, root), kernels, **more)
+
+
+def _tree(kind: Any, root: Any, o: Namespace) -> Any:
+    return root(kind(**{entry.name: getattr(o, entry.name) for entry in fields(kind)}), o.target, o.policy)
 
 
 def checked(kind: Any, sizes: Iterable[str], known: Iterable[str]) -> list[Field[Any]]:

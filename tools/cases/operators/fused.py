@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-from dataclasses import fields
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +10,7 @@ from simgpu.operators import FusedGemm, FusedTree, reference
 from simgpu.operators.expressions import NUMPY, evaluate
 from simgpu.operators.gemm.epilogue import op
 from simgpu.operators.gemm.leaves import ELEMENT
-from simgpu.tools.cases.operators.fields import add_fields, checked, summary
+from simgpu.tools.cases.operators.fields import class_operator
 from simgpu.tools.cases.operators.operator import Kernels, Matrices, Operator
 from simgpu.tools.cases.workload import StridedArray, Workload, contiguous
 from simgpu.tools.shared.arrays import array_type
@@ -34,15 +31,10 @@ HELP = {
 
 def fused_operator(kind: type[FusedGemm]) -> Operator:
     """Returns the operator of a class. UsageError names what the class lacks."""
-    own = checked(kind, SIZES, HELP)
-    return Operator(
-        kind.name, summary(kind), FusedTree, partial(add_fields, SIZES, own, HELP), partial(_tree, kind), Kernels(_workload),
-        matrices=_matrices, figures=lambda plan: {"grid": list(plan.grid), "workgroup_size": plan.threads, "k_steps": plan.k_steps},
+    return class_operator(
+        kind, FusedTree, SIZES, HELP, Kernels(_workload), matrices=_matrices,
+        figures=lambda plan: {"grid": list(plan.grid), "workgroup_size": plan.threads, "k_steps": plan.k_steps},
     )  # fmt: skip
-
-
-def _tree(kind: type[FusedGemm], o: Namespace) -> FusedTree:
-    return FusedTree(kind(**{entry.name: getattr(o, entry.name) for entry in fields(kind)}), o.target, o.policy)
 
 
 def _workload(tree: FusedTree, arch: str, inputs: Inputs) -> Workload:

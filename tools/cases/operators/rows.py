@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import fields
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from simgpu.operators import RowOperator, RowTree, reference
-from simgpu.tools.cases.operators.fields import add_fields, checked, summary
+from simgpu.tools.cases.operators.fields import class_operator
 from simgpu.tools.cases.operators.operator import Kernels, Operator
 from simgpu.tools.cases.workload import ExpectedOperand, StridedArray, Workload, contiguous
 from simgpu.tools.shared.arrays import array_type
@@ -28,15 +25,10 @@ HELP = {
 
 def row_operator(kind: type[RowOperator]) -> Operator:
     """Returns the operator of a class. UsageError names what the class lacks."""
-    own = checked(kind, SIZES, HELP)
-    return Operator(
-        kind.name, summary(kind), RowTree, partial(add_fields, SIZES, own, HELP), partial(_tree, kind), Kernels(_workload),
+    return class_operator(
+        kind, RowTree, SIZES, HELP, Kernels(_workload),
         figures=lambda plan: {"workgroups": plan.blocks, "workgroup_size": plan.waves * plan.descriptor.wavefront_size},
     )  # fmt: skip
-
-
-def _tree(kind: type[RowOperator], o: Namespace) -> RowTree:
-    return RowTree(kind(**{entry.name: getattr(o, entry.name) for entry in fields(kind)}), o.target, o.policy)
 
 
 def _workload(tree: RowTree, arch: str, inputs: Inputs) -> Workload:

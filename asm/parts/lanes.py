@@ -149,17 +149,6 @@ class Narrowing:
                 self._round(value, scratch)
             k.v_perm_b32(target, high, low, self.constants[1])
 
-    def narrow_one(self, value: Reg, scratch: Reg) -> str:
-        """Rounds in place. Returns the suffix of the buffer store that writes the half of the register that holds the result."""
-        if self.dtype == "f16":
-            self.k.v_cvt_f16_f32(value, value)
-            return "short"
-        if self.converts:
-            self.k.v_cvt_pk_bf16_f32(value, value, value)
-            return "short"
-        self._round(value, scratch)
-        return "short_d16_hi"
-
     def _round(self, value: Reg, scratch: Reg) -> None:
         k = self.k
         k.v_bfe_u32(scratch, value, 16, 1)

@@ -3,6 +3,7 @@
     places.py        where a wave's lanes find their chunks: offsets, ends of rows, loads, stores
     operands.py      buffers of operands, from a wave's first row
     frame.py         what a wave has: sizes, operands, places
+    exchange.py      what waves and blocks that share a row exchange
     values.py        expressions: reductions over lanes and waves, values of rows and of elements
     exponentials.py  softmax: scores, their state, results; masks, bands, rows kept as loaded
     states.py        states (m, delta), and their merges over lanes, waves and parts of a row

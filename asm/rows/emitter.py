@@ -18,8 +18,9 @@ from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number, wave_number
+from simgpu.asm.rows.exchange import STATES
 from simgpu.asm.rows.exponentials import Exponentials
-from simgpu.asm.rows.frame import STATES, Frame, Place
+from simgpu.asm.rows.frame import Frame, Place
 from simgpu.asm.rows.operands import RowBuffers
 from simgpu.asm.rows.places import Places
 from simgpu.asm.rows.values import Values

@@ -17,7 +17,8 @@ from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import scalar_modulo
 from simgpu.asm.parts.lanes import unpack, unpack_chunk
 from simgpu.asm.rows.arithmetic import Arithmetic, WideArithmetic
-from simgpu.asm.rows.frame import STATES, Frame, Place
+from simgpu.asm.rows.exchange import STATES, states_buffer
+from simgpu.asm.rows.frame import Frame, Place
 from simgpu.asm.rows.states import RowState
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.program import Step
@@ -36,7 +37,7 @@ class Exponentials:
         assert isinstance(plan, SoftmaxPlan) and isinstance(p, SoftmaxProblem)
         self.frame, self.k, self.places, self.problem = frame, frame.k, frame.places, p
         k, tiles = self.k, frame.tiles
-        self.packed, self.kept = plan.packing > 1, plan.resident and plan.packing == 1
+        self.packed, self.kept = plan.packing > 1, not plan.running
         self.arithmetic = WideArithmetic(k) if p.dtype == "f64" else Arithmetic(k)
         self.states = [
             RowState(k, self.arithmetic, frame.lanes, tiles.waves_row, not self.kept) for _ in range(frame.in_flight)
@@ -129,14 +130,18 @@ class Exponentials:
     def leave(self, steps: Sequence[Step], states: Reg) -> None:
         """Stores the part's state. states: an SGPR quadruple for the buffer."""
         (state,) = self.states
-        state.buffer(states, self.frame.arguments[STATES], self.frame.row, self.frame.tiles.parts)
+        self._buffer(states)
         state.leave(states)
+
+    def _buffer(self, states: Reg) -> None:
+        frame = self.frame
+        states_buffer(self.k, states, frame.arguments[STATES], frame.row, frame.tiles.parts * self.state_bytes)
 
     def merge_parts(self, steps: Sequence[Step], states: Reg) -> None:
         """Merges the states of the row's parts, as `leave` stored them."""
-        (state,), parts = self.states, self.frame.tiles.parts
-        state.buffer(states, self.frame.arguments[STATES], self.frame.row, parts)
-        state.merge_parts(states, parts, self.held)
+        (state,) = self.states
+        self._buffer(states)
+        state.merge_parts(states, self.frame.tiles.parts, self.held)
 
     # -- results -----------------------------------------------------------------------------
 

@@ -12,8 +12,6 @@ from simgpu.operators.rows.problem import RowOperands
 from simgpu.operators.rows.program import RowProgram
 from simgpu.operators.rows.tiles import RowTiles
 
-STATES = "states"  # scratch memory for what is reduced of a split row's parts
-
 
 class Place(NamedTuple):
     """Elements in registers: those of a load of a wave, which has rows of its own, and of some groups."""

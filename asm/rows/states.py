@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import DWORDS, raw_buffer
+from simgpu.asm.parts.buffers import DWORDS
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number
 from simgpu.asm.rows.arithmetic import Arithmetic
-from simgpu.asm.rows.frame import STATES
+from simgpu.asm.rows.exchange import share
 from simgpu.hardware.isa.instruction import Reg
 
 
@@ -71,21 +71,10 @@ class RowState:
         """Merges the states of the row's waves through LDS. Leaves exp(m of the wave - m) where `keep` saves. wave: its number."""
         k, arithmetic, words, kept = self.k, self.arithmetic, self.arithmetic.words, self.kept
         address, own = arithmetic.address, k.s.alloc("m of the wave", words)
-        region = k.region("states of the waves: m, delta", self.bytes * self.waves)
         k.comment(f"the states of the row's {self.waves} waves merge")
         for word in range(words):
             k.v_readfirstlane_b32(own[word], self.m[word])
-        place = k.s.alloc("place")
-        k.s_lshl_b32(place, wave, log2(self.bytes))
-        k.v_mov_b32(address, place)
-        k.s.free(place)
-        k.s_mov_b64("exec", 1, note="one lane")
-        k.emit(f"ds_write_b{8 * self.bytes}", address, self.registers, offset=region.offset)
-        k.s_mov_b64("exec", -1)
-        k.s_barrier()
-        lane_number(k, address)
-        k.v_and_b32(address, self.waves - 1, address)
-        k.v_lshlrev_b32(address, log2(self.bytes), address)
+        region = share(k, self.registers, address, wave, self.waves, "m, delta")
         for target, part in ((self.m, 0), (self.delta, 1)):
             k.emit(f"ds_read_b{4 * self.bytes}", target, address, offset=region.offset + part * WORD * words)
         self._merge(self.waves)
@@ -99,18 +88,8 @@ class RowState:
 
     # -- parts of a split row ------------------------------------------------------------------
 
-    def buffer(self, resource: Reg, pointer: Reg, row: Reg, parts: int) -> None:
-        """Builds a raw buffer of the stored states of a row's parts."""
-        k, nbytes = self.k, parts * self.bytes
-        offset = k.s.alloc("byte offset", 2)
-        k.s_mul_hi_u32(offset[1], row, nbytes)
-        k.s_mul_i32(offset[0], row, nbytes)
-        raw_buffer(k, resource, pointer, (offset[0], offset[1]), STATES)
-        k.s.free(offset)
-        k.s_mov_b32(resource[2], nbytes)
-
     def leave(self, states: Reg) -> None:
-        """Stores the part's state. states: the buffer that `buffer` built."""
+        """Stores the part's state. states: the buffer of the row's."""
         k, place, address = self.k, self.k.s.alloc("place"), self.arithmetic.address
         k.s_lshl_b32(place, k.group_y, log2(self.bytes))
         k.v_mov_b32(address, place)
@@ -121,7 +100,7 @@ class RowState:
     def merge_parts(self, states: Reg, parts: int, held: Reg) -> None:
         """Merges the states of all parts of the row, 64 at a time, a lane each. Lanes without a part count nothing.
 
-        states: the buffer that `buffer` built. held: VGPRs for m of a lane's parts.
+        states: the buffer of the row's. held: VGPRs for m of a lane's parts.
         """
         k, arithmetic, words = self.k, self.arithmetic, self.arithmetic.words
         address, delta = arithmetic.address, self.kept

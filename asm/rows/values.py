@@ -8,12 +8,13 @@ from math import inf
 
 from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
+from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.expressions import Computation
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number, lanes_reduce, row_reduce, unpack_chunk
-from simgpu.asm.rows.frame import STATES, Frame, Place
+from simgpu.asm.rows.exchange import STATES, share, states_buffer
+from simgpu.asm.rows.frame import Frame, Place
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.program import Step
@@ -129,20 +130,10 @@ class Values:
                     self._merge_waves(step, state[step.name], self.frame.wave)
 
     def _merge_waves(self, step: Step, state: Reg, wave: Reg) -> None:
-        k, address, waves, place = self.k, self.scratch, self.frame.tiles.waves_row, self.k.s.alloc("place")
-        region = k.region(f"{step.name} of waves", WORD * waves)
-        k.s_lshl_b32(place, wave, log2(WORD))
-        k.v_mov_b32(address, place)
-        k.s.free(place)
-        k.s_mov_b64("exec", 1, note="one lane")
-        k.ds_write_b32(address, state, offset=region.offset)
-        k.s_mov_b64("exec", -1)
-        k.s_barrier()
-        lane_number(k, address)
-        k.v_and_b32(address, waves - 1, address)
-        k.v_lshlrev_b32(address, log2(WORD), address)
-        k.ds_read_b32(state, address, offset=region.offset)
-        row_reduce(k, COMBINE[step.combine], state, self.scratch, waves, step.name)
+        waves = self.frame.tiles.waves_row
+        region = share(self.k, state, self.scratch, wave, waves, step.name)
+        self.k.ds_read_b32(state, self.scratch, offset=region.offset)
+        row_reduce(self.k, COMBINE[step.combine], state, self.scratch, waves, step.name)
 
     def _of_row(self, step: Step, states: Registers) -> dict[str, Reg]:
         """Emits the parts of a step that depend on reductions only. Returns their registers by name."""
@@ -165,12 +156,8 @@ class Values:
 
     def _buffer(self, resource: Reg) -> None:
         """Builds the buffer of the row's reductions: those of all parts, one reduction after the other."""
-        k, offset, nbytes = self.k, self.k.s.alloc("byte offset", 2), self.frame.tiles.parts * self.state_bytes
-        k.s_mul_hi_u32(offset[1], self.frame.row, nbytes)
-        k.s_mul_i32(offset[0], self.frame.row, nbytes)
-        raw_buffer(k, resource, self.frame.arguments[STATES], (offset[0], offset[1]), STATES)
-        k.s.free(offset)
-        k.s_mov_b32(resource[2], nbytes)
+        nbytes = self.frame.tiles.parts * self.state_bytes
+        states_buffer(self.k, resource, self.frame.arguments[STATES], self.frame.row, nbytes)
 
     def _first_part(self, step: Step) -> int:
         """Returns the byte of a reduction of the first part."""

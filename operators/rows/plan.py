@@ -33,7 +33,6 @@ from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import (
     Constraint,
-    Derivation,
     LdsArray,
     RegisterRange,
     ResourcePlan,
@@ -45,24 +44,19 @@ from simgpu.operators.resources import (
     scalar_ranges,
 )
 from simgpu.operators.rows.problem import RowOperator
+from simgpu.operators.rows.tiles import GRANULE, IN_FLIGHT, LOAD_BYTES, MOST_SPAN, ROW_WAVES, WAVES, RowDerivation
 
-LOAD_BYTES = 16  # the widest load of a lane
-WAVES = 4  # waves of a block whose waves have rows of their own
 LOADS = 4  # loads of a lane in flight, of rows that are cut or streamed
-IN_FLIGHT = (1, 2, 4)  # numbers of loads of short rows, or of rows, that a wave may have in flight
-ROW_WAVES = (1, 4, 8)  # numbers of waves that may keep a row
 STREAM_WAVES = 8
 BUSY_WAVES = 4  # waves of a SIMD with which some load while others compute
 SHORT_LANES = 32  # most lanes of rows that share a load
-GRANULE = 8  # chunks: a wave's part of a row is a multiple of it, so that it begins with a cache line
 _ADDRESSES = 7  # VGPRs: lane, column, offset, and what reductions need: scratch, elements left out, neutral element
 _ROUNDS = 4  # most rounds of blocks that are tried for few rows
 _MOST_BYTES = 1 << 31  # limit for a row
-_MOST_SPAN = 1 << 30  # limit for the rows of a wave, so that an offset outside a buffer stays outside for the next rows
 
 
 @dataclass(frozen=True)
-class RowPlan(Derivation):
+class RowPlan(RowDerivation):
     """Tiles, resources and constraints of an operator on rows.
 
     >>> from simgpu.operators import RmsNorm, RowTree
@@ -112,11 +106,6 @@ class RowPlan(Derivation):
         return -(-self.chunks // (self.part * self.waves_row))
 
     @property
-    def waves(self) -> int:
-        """Waves of a block."""
-        return max(WAVES, self.waves_row)
-
-    @property
     def shares_rows(self) -> bool:
         """True if a reduction needs whole rows."""
         return _whole_rows(self.problem)
@@ -125,21 +114,6 @@ class RowPlan(Derivation):
     def split(self) -> bool:
         """True if blocks share rows that are reduced whole: then there is a kernel for each pass."""
         return self.shares_rows and self.parts > 1
-
-    @property
-    def rows_load(self) -> int:
-        """Rows in a load of a wave."""
-        return self.descriptor.wavefront_size // self.lanes_row
-
-    @property
-    def rows_wave(self) -> int:
-        """Rows of a wave."""
-        return self.in_flight * self.rows_load
-
-    @property
-    def tile_rows(self) -> int:
-        """Rows of a block."""
-        return self.rows_wave * (WAVES if self.waves_row == 1 else 1)
 
     @property
     def reads(self) -> int:
@@ -205,7 +179,7 @@ def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str 
     empty = ResourcePlan((), (), (), 0, 0)
     plan = RowPlan(p, d, policy, v, lanes, 1, k, -(-k // lanes), 1, True, empty, ())
     spanned = lanes * IN_FLIGHT[-1] * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes)  # type: ignore[operator]
-    if k <= SHORT_LANES and spanned < _MOST_SPAN and not (policy == "published" and _whole_rows(p)):
+    if k <= SHORT_LANES and spanned < MOST_SPAN and not (policy == "published" and _whole_rows(p)):
         short = 1 << (k - 1).bit_length()
         plan = replace(plan, lanes_row=short)
         return _with_resources(replace(plan, in_flight=_in_flight(plan), part=short, loads=1))
@@ -271,7 +245,7 @@ def _several_rows(plan: RowPlan) -> RowPlan:
 def _spans_rows(plan: RowPlan) -> bool:
     """True if a buffer can span a wave's rows."""
     p, rows = plan.problem, plan.rows_wave
-    return rows * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes) < _MOST_SPAN  # type: ignore[operator]
+    return rows * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes) < MOST_SPAN  # type: ignore[operator]
 
 
 def with_waves(plan: RowPlan, waves: int) -> RowPlan:

@@ -1,8 +1,51 @@
-"""Tiles of a kernel of rows, as its emitter needs them."""
+"""Tiles of a kernel of rows, as its emitter needs them; the base of plans of rows, and their common limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from simgpu.operators.resources import Derivation
+
+LOAD_BYTES = 16  # the widest load of a lane
+WAVES = 4  # waves of a block whose waves have rows of their own
+IN_FLIGHT = (1, 2, 4)  # numbers of loads of short rows, or of rows, that a wave may have in flight
+ROW_WAVES = (1, 4, 8)  # numbers of waves that may keep a row: a CU has 8 at two waves per SIMD
+GRANULE = 8  # chunks: a wave's part of a row is a multiple of it, so that it begins with a cache line
+MOST_SPAN = 1 << 30  # limit for the rows of a wave, so that an offset outside a buffer stays outside for the next rows
+
+
+class RowDerivation(Derivation):
+    """Base of the plans of rows: a block has rows for each wave, or one row for its waves.
+
+    >>> from simgpu.operators import RmsNorm, RowTree
+    >>> plan = RowTree(RmsNorm(rows=4096, n=100), "mi300x").plan
+    >>> plan.rows_load, plan.tile_rows
+    (2, 8)
+    """
+
+    lanes_row: int  # lanes that share a row
+    waves_row: int  # waves that share a row, or its part
+    in_flight: int  # loads of short rows, or rows, that a wave has in flight
+
+    @property
+    def rows_load(self) -> int:
+        """Rows in a load of a wave."""
+        return self.descriptor.wavefront_size // self.lanes_row
+
+    @property
+    def rows_wave(self) -> int:
+        """Rows of a wave."""
+        return self.in_flight * self.rows_load
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows of a block."""
+        return self.rows_wave * (WAVES if self.waves_row == 1 else 1)
+
+    @property
+    def waves(self) -> int:
+        """Waves of a block."""
+        return max(WAVES, self.waves_row)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,6 @@ from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import (
     Constraint,
-    Derivation,
     LdsArray,
     RegisterRange,
     ResourcePlan,
@@ -50,14 +49,10 @@ from simgpu.operators.resources import (
     rounding_sgprs,
     scalar_ranges,
 )
+from simgpu.operators.rows.tiles import GRANULE, IN_FLIGHT, LOAD_BYTES, MOST_SPAN, ROW_WAVES, WAVES, RowDerivation
 from simgpu.operators.softmax.problem import SoftmaxProblem
 
-_WAVES = 4
 _LANES = 64  # of a wave
-GRANULE = 8  # chunks: the part of a wave that shares a row is a multiple of it, so that it begins with a cache line
-IN_FLIGHT = (1, 2, 4)  # numbers of rows, or loads of several short rows, that a wave may have in flight
-LOAD_BYTES = 16  # the widest load of a lane
-ROW_WAVES = (1, 4, 8)  # numbers of waves that may share a row: a CU has 8 at two waves per SIMD
 _LOADS = 4  # loads of LOAD_BYTES that a lane has in flight
 # Registers that do not depend on the row: lane's byte offset and the load's own. A mask's bytes are loaded eight at a
 # time.
@@ -72,12 +67,11 @@ UNPACKED = 8  # registers that such a row's elements are unpacked into: those of
 PACKED_INSTRUCTIONS = {"f16": 14, "bf16": 18}
 _ROUNDS = 4  # most rounds of blocks that are tried for a split: from four on, eta >= 4/5
 F64_INSTRUCTIONS = 29  # for an element: 21 of the exponential, the instructions around it, scale, maximum, sum, factor
-_MOST_SPAN = 1 << 30  # limit for the rows of a wave, so that an offset outside a buffer stays outside for the next rows
 _MOST_BYTES = 1 << 31  # limit for a row, so that a raw buffer can hold it
 
 
 @dataclass(frozen=True)
-class SoftmaxPlan(Derivation):
+class SoftmaxPlan(RowDerivation):
     """Tiles, resources and constraints of a softmax.
 
     >>> from simgpu.operators import Softmax, SoftmaxProblem
@@ -111,26 +105,6 @@ class SoftmaxPlan(Derivation):
         """Sizes that the policy decided, by name."""
         names = ("tile_rows", "waves_row", "tile_n", "split_n", "packing", "reads")
         return {name: getattr(self, name) for name in names}
-
-    @property
-    def tile_rows(self) -> int:
-        """Rows of a block."""
-        return _WAVES * self.rows_wave if self.waves_row == 1 else 1
-
-    @property
-    def rows_load(self) -> int:
-        """Rows in a load of a wave."""
-        return self.descriptor.wavefront_size // self.lanes_row
-
-    @property
-    def rows_wave(self) -> int:
-        """Rows of a wave."""
-        return self.in_flight * self.rows_load
-
-    @property
-    def waves(self) -> int:
-        """Waves of a block."""
-        return max(_WAVES, self.waves_row)
 
     @property
     def chunk(self) -> int:
@@ -190,7 +164,7 @@ class SoftmaxPlan(Derivation):
             split = min(-(-p.n // max(part.tile, tile_n)), states)
         elif self.waves_row == 1 and not _has_row_per_wave(p) and (self.lane_elements == 1 or self.lane_elements % 2 == 0):
             # several registers of a load begin at an even one
-            fitting = (count for count in IN_FLIGHT if count * _WAVES * self.rows_load <= rows.tile)
+            fitting = (count for count in IN_FLIGHT if count * WAVES * self.rows_load <= rows.tile)
             in_flight = max(fitting, default=1)
         waves = self.waves_row if self.resident else 0
         resources = softmax_resources(p, d, waves, in_flight, self.packing, self.lanes_row, tile_n)
@@ -246,14 +220,14 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
 def keeping(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[int, int]:
     """Returns (waves that would keep a row in registers, elements per register); 0 waves if none of ROW_WAVES can."""
     waves = next((w for w in ROW_WAVES if _held(p, d, w, 1) <= _room(p, d, w)), 0)
-    if waves == 1 and p.rows < _WAVES * d.num_cus and p.n >= step_elements(p, d):
+    if waves == 1 and p.rows < WAVES * d.num_cus and p.n >= step_elements(p, d):
         waves = ROW_WAVES[1]
     return (ROW_WAVES[-1], PACKING) if _packs(p, d, waves) else (waves, 1)
 
 
 def _room(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> int:
     """Returns the ArchVGPRs in which a wave can keep its part of a row; 0 if a CU does not hold the block."""
-    waves = max(_WAVES, waves_row)
+    waves = max(WAVES, waves_row)
     per_simd = -(-_blocks_at_once(d, waves) * waves // d.simds_per_cu)
     if per_simd > d.max_waves_per_simd or waves * d.wavefront_size > d.max_workgroup_size:
         return 0
@@ -313,7 +287,7 @@ def _lanes_row(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
     lanes = 1 << (p.n // short_elements(p) - 1).bit_length()
     assert p.ldx and p.ldy
     spanned = d.wavefront_size * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes)  # by one buffer, at most
-    several = p.rows > _waves_of_cu(d) * d.num_cus and spanned < _MOST_SPAN and not _has_row_per_wave(p)
+    several = p.rows > _waves_of_cu(d) * d.num_cus and spanned < MOST_SPAN and not _has_row_per_wave(p)
     return min(lanes, d.wavefront_size) if several else d.wavefront_size
 
 
@@ -339,7 +313,7 @@ def _in_flight(p: SoftmaxProblem, d: HardwareDescriptor, lanes_row: int) -> int:
     waves, rows = _waves_of_cu(d), d.wavefront_size // lanes_row
     assert p.ldx and p.ldy
     spanned = IN_FLIGHT[-1] * rows * max(p.ldx * p.element.bytes, p.ldy * p.element_y.bytes)  # by one buffer, at most
-    if _has_row_per_wave(p) or spanned >= _MOST_SPAN:
+    if _has_row_per_wave(p) or spanned >= MOST_SPAN:
         return 1
     flight, most = waves * rows * p.n * p.element.bytes, p.rows // (waves * rows * d.num_cus)
     fits = (count for count in IN_FLIGHT if count <= most and count * flight <= pipelines(d.arch).in_flight)
@@ -348,7 +322,7 @@ def _in_flight(p: SoftmaxProblem, d: HardwareDescriptor, lanes_row: int) -> int:
 
 def _split(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
     """Returns the blocks that share a streamed row: 1 or a number that fills 1 to _ROUNDS rounds, whichever is fastest."""
-    tiles, steps = -(-p.rows // _WAVES), -(-p.n // step_elements(p, d))
+    tiles, steps = -(-p.rows // WAVES), -(-p.n // step_elements(p, d))
     full = {max(1, min(rounds * d.num_cus // tiles, steps)) for rounds in range(1, _ROUNDS + 1)}
     answers = {-(-steps // -(-steps // split)) for split in (1, *full)}
     return min(answers, key=lambda split: (kept_and_shared(p, d, split)[1], split))
@@ -364,8 +338,8 @@ def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int, packin
     issue, issue_kept = (instructions(p, each) / rates.valu_lanes / rates.clock for each in (1, packing))
     draw = p.element.bytes / rates.memory_of_cu
     row, store = p.n * max(draw, issue), p.n * p.element_y.bytes / STORE_BYTES / rates.clock
-    rounds = -(-(-(-p.rows // _WAVES) * split) // d.num_cus)
-    together, steps = min(p.rows, _WAVES), -(-p.n // (step_elements(p, d) * split))
+    rounds = -(-(-(-p.rows // WAVES) * split) // d.num_cus)
+    together, steps = min(p.rows, WAVES), -(-p.n // (step_elements(p, d) * split))
     read = max(together * row / split, steps * rates.memory_latency)
     streamed = rounds * (2 * read + together * store / split)
     kept = max(-(-p.rows // d.num_cus) * (p.n * max(draw, issue_kept) + store), nbytes / rates.hbm)
@@ -399,7 +373,7 @@ def softmax_resources(
     a wave. packing: elements per register. step: elements of a streamed row's step; 0: `step_elements`.
     """
     words, short = p.element.registers, lanes_row not in (None, d.wavefront_size)
-    fixed, waves = _fixed_vgprs(p), max(_WAVES, waves_row)
+    fixed, waves = _fixed_vgprs(p), max(WAVES, waves_row)
     if short:
         row = words * short_elements(p)
     else:

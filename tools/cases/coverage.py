@@ -146,6 +146,8 @@ def coverage_lines(kernel: str, tree: TiledComputation, verdict: CoverageVerdict
     for name, multiple in sorted(verdict.proved, key=lambda each: "CAB".index(each[0])):
         row = next(each.axes[1] for each in product_plan(tree).matrices if each.argument == name)
         lines.append(f"  {name}: {CLAIMS[name]}" + (f", if {row} is a multiple of {multiple}" if multiple > 1 else ""))
+    if verdict.summed:
+        lines.append("  C = A·B: each element is the sum of its k products, each added once, under the same conditions")
     if product_plan(tree).launch:
         lines.append(
             f"  tiles: {plan.workgroups:,} workgroups of m = {tree.problem.m}, n = {tree.problem.n} have each of them once"
@@ -159,5 +161,5 @@ def coverage_document(kernel: str, verdict: CoverageVerdict, launch: str) -> dic
     matrices = [{"matrix": name, "claim": CLAIMS[name], "multiple": multiple} for name, multiple in verdict.proved]
     return {
         "verdict": kind, "kernel": kernel, "reason": verdict.reason, "seconds": verdict.seconds, "matrices": matrices,
-        "accesses": verdict.accesses, "assumed": list(verdict.assumed), "counterexample": launch or None,
+        "accesses": verdict.accesses, "summed": verdict.summed, "assumed": list(verdict.assumed), "counterexample": launch or None,
     }  # fmt: skip

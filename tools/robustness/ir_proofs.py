@@ -1,6 +1,6 @@
-"""Proves small random LLVM IR equal at -O0 and at another level: a proof is about all inputs, a run about some.
+"""Proves small random LLVM IR equal at -O0 and at another level, or for two targets: a proof is about all inputs, a run about some.
 
-    python -m simgpu.tools.robustness.ir_proofs --count 50 --seed 1 [--target gfx942] [--level=-O3] [--effort 30]
+    python -m simgpu.tools.robustness.ir_proofs --count 50 --seed 1 [--target gfx942] [--other-target gfx90a] [--level=-O3]
 
 A program loads from a lane's own bytes, computes, branches and loops, and stores to others of its own, so the generator's
 operations are those of `ir_statements.py`. A program that differs is printed with the launch that shows it.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import math
 import random
 import sys
 import time
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 
 from simgpu.hardware.code_object import CodeObject
 from simgpu.proof.equal import Verdict, compare
-from simgpu.proof.solver import Limits
+from simgpu.proof.solver import DEFAULT, Limits
 from simgpu.tools.robustness.ir_faults import PROLOGUE
 from simgpu.tools.robustness.ir_operands import I32, I64, Region
 from simgpu.tools.robustness.ir_programs import IN_STRIDE, OUT_STRIDE, IrProgram
@@ -26,6 +27,7 @@ from simgpu.tools.robustness.ir_statements import Phase
 from simgpu.tools.robustness.ir_values import Value
 
 STORED = 4  # values of a program that are stored
+UNDECIDED = ("effort", "time")  # reasons that begin so
 
 
 def small_program(seed: int, number: int) -> IrProgram:
@@ -56,10 +58,16 @@ def compiled(program: IrProgram, target: str, level: str) -> CodeObject:
     return CodeObject.parse(code_object([program], Setting(target, level, False)))
 
 
-def judge(program: IrProgram, target: str, level: str, limits: Limits) -> Verdict:
-    """Compares a program at -O0 and at another level. Raises ProgramRejected."""
-    codes = [compiled(program, target, each) for each in ("-O0", level)]
+def judge(program: IrProgram, settings: Sequence[Setting], limits: Limits = DEFAULT) -> Verdict:
+    """Compares a program compiled in two ways. Raises ProgramRejected."""
+    codes = [compiled(program, each.target, each.level) for each in settings]
     return compare(codes[0], codes[1], f"p{program.number}", limits=limits)
+
+
+def outcome(verdict: Verdict) -> str:
+    """Returns a verdict's kind; an unknown one is "out of reach" if something is not modelled, rather than not decided."""
+    undecided = verdict.reason.startswith(UNDECIDED) or "no launch was found" in verdict.reason
+    return "out of reach" if verdict.kind == "unknown" and not undecided else verdict.kind
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,25 +76,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first program (0)")
     parser.add_argument("--target", default="gfx942")
+    parser.add_argument("--other-target", help="compare with this target at the same level, instead of with -O0")
     parser.add_argument("--level", default="-O3", help="compared with -O0, as --level=-O1 (-O3)")
-    parser.add_argument("--effort", type=float, default=30.0, help="for each program (30)")
+    parser.add_argument("--effort", type=float, default=10.0, help="for each program (10)")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="for each program, too (no limit)")
     options = parser.parse_args(argv)
+    other = Setting(options.other_target, options.level, False) if options.other_target else Setting(options.target, "-O0", False)
+    settings = other, Setting(options.target, options.level, False)
     tally: collections.Counter[str] = collections.Counter()
     begun = time.monotonic()
     for number in range(options.first, options.first + options.count):
         program = small_program(options.seed, number)
         try:
-            verdict = judge(program, options.target, options.level, Limits(options.effort))
+            verdict = judge(program, settings, Limits(options.effort, seconds=options.seconds))
         except ProgramRejected as error:
             print(f"p{number} is rejected: {error}", file=sys.stderr, flush=True)
             tally["rejected"] += 1
             continue
-        tally[verdict.kind] += 1
-        print(f"p{number} {verdict.kind} in {verdict.seconds:.1f} s{verdict.reason and ': '}{verdict.reason}", flush=True)
+        tally[outcome(verdict)] += 1
+        print(f"p{number} {outcome(verdict)} in {verdict.seconds:.1f} s{verdict.reason and ': '}{verdict.reason}", flush=True)
         if verdict.kind == "different":
             print(verdict.counterexample, program.text(gpu=True), sep="\n", flush=True)
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.items()))
-    print(f"{options.count} programs, -O0 against {options.level} for {options.target}: {counts}; {time.monotonic() - begun:.0f} s")
+    how = " and ".join(f"{each.target} at {each.level}" for each in settings)
+    print(f"{options.count} programs, {how}: {counts}; {time.monotonic() - begun:.0f} s")
     return 1 if tally["different"] else 0
 
 

@@ -5,5 +5,10 @@
     forms.py     sums with a coefficient for each work-item, and conditions
     evaluate.py  terms as forms
     claims.py    the questions about one matrix
+    values.py    what registers and LDS hold: numbers, elements, sums of products
+    integers.py  integer instructions on sums
+    masks.py     lane masks of comparisons
+    machine.py   a workgroup's instructions on these values
+    products.py  a workgroup's states until they repeat: each product added once
     judge.py     the verdict on a kernel
 """

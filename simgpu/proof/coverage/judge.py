@@ -18,7 +18,10 @@ from simgpu.hardware.isa.lane_smt import number
 from simgpu.proof.coverage.claims import Coverage, Matrix, Violation
 from simgpu.proof.coverage.evaluate import WAVE, Case, Evaluation
 from simgpu.proof.coverage.forms import Form
+from simgpu.proof.coverage.machine import Machine, Pointed
+from simgpu.proof.coverage.products import Products, first_state
 from simgpu.proof.coverage.run import PLACE, CoverageRun
+from simgpu.proof.coverage.values import RESULT, A, B
 from simgpu.proof.entry import KernelInputs, argument_symbol, group_id
 from simgpu.proof.roots import Roots
 from simgpu.proof.safety.launches import Assumptions, Launches
@@ -69,6 +72,7 @@ class CoverageVerdict:
     reason: str = ""
     seconds: float = 0.0
     accesses: int = 0  # instructions that access these matrices
+    summed: bool = False  # True if each element of C is shown to be the sum of all its products
     assumed: tuple[str, ...] = ()
 
 
@@ -86,7 +90,7 @@ class CoverageJudge:
         begun = time.monotonic()
         proved: list[tuple[str, int]] = []
         kind: Any = "proved"
-        reason, count = "", 0
+        reason, count, summed = "", 0, False
         try:
             budget = Budget(self.limits)
             self.accesses = self.run(budget).accesses()
@@ -100,6 +104,9 @@ class CoverageJudge:
                 proved.append((matrix.argument, multiple))
                 count += len({access.pc for access in self._of(matrix)})
             self._each_tile(found)
+            if {"A", "B", "C"} <= dict(proved).keys():
+                self.sums(dict(proved), budget)
+                summed = True
         except Violation as wrong:
             kind, reason = "wrong", str(wrong)
         except NotModelled as error:
@@ -109,7 +116,29 @@ class CoverageJudge:
         except z3.Z3Exception as error:
             kind, reason = "unknown", f"the solver: {error}"
         assumed = self._assumed() if kind == "proved" else ()
-        return CoverageVerdict(kind, tuple(proved), reason, time.monotonic() - begun, count, assumed)
+        return CoverageVerdict(kind, tuple(proved), reason, time.monotonic() - begun, count, summed, assumed)
+
+    def sums(self, proved: Mapping[str, int], budget: Budget) -> None:
+        """Shows that each element of C is the sum of all its products. proved: what the rows of each matrix are multiples of."""
+        plan, info = self.plan, self.info
+        multiples: dict[str, int] = {}
+        for matrix in plan.matrices:
+            for name in (matrix.axes[1], plan.part) if matrix.axes[1] == "k" else (matrix.axes[1],):
+                multiples[name] = math.lcm(multiples.get(name, 1), proved[matrix.argument])
+        items = math.prod(info.required_workgroup_size)
+        state, arguments = first_state(self.terms.inputs, items, multiples)
+        nest = self.terms.nest
+        inside = {pc for loop in nest.loops.values() for pc in loop.blocks}
+        looped = frozenset(
+            step.pc for steps in nest.blocks.all_steps if steps[0].pc in inside for step in steps
+        )  # fmt: skip
+        kinds = {"A": A, "B": B, "C": RESULT}
+        pointed = {each.argument: Pointed(kinds[each.argument], each.axes, each.stride, each.batch) for each in plan.matrices}
+        unit = multiples.get("k", 1)
+        machine = Machine(info.target, items, arguments, pointed, "k", plan.part, plan.factor, unit, looped)
+        Products(machine, nest, budget).follow(state)
+        if not machine.stored:
+            raise Violation("C: nothing is stored")
 
     def _each_tile(self, first: Mapping[str, Any]) -> None:
         """Shows that the workgroups of the plan's launch have each tile once, by counting."""
@@ -138,7 +167,7 @@ class CoverageJudge:
             f"workgroups of {launches} have each tile of C once",
             f"m, n and k are below 2**{MOST_SIZE.bit_length() - 1}; rows of a tile span fewer than 2 GiB, or nothing is emitted",
             f"{self.plan.factor} is not 0, else A and B are not read; pointers are of buffers apart from each other",
-            "loops end; all work-items of a workgroup start",
+            "loops end; all work-items of a workgroup start; waits and barriers are right",
         )
 
     def _only_these(self) -> None:

@@ -1,0 +1,47 @@
+"""Lane masks of comparisons: enough to see that no lane can be in two of them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from simgpu.proof.coverage.forms import Form
+from simgpu.proof.coverage.values import Test, Value, zero
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Lanes for which conditions hold together."""
+
+    tests: tuple[Test, ...]
+
+    def both(self, other: Mask) -> Mask | None:
+        """Returns the lanes in both masks, None if there are none."""
+        tests = (*self.tests, *other.tests)
+        return None if any(_contradict(one, two) for one, two in itertools.permutations(tests, 2)) else Mask(tests)
+
+    def key(self) -> tuple[object, ...]:
+        return tuple((test.form.key(), test.equal, test.negated) for test in self.tests)
+
+
+def _contradict(zero: Test, least: Test) -> bool:
+    """True if a sum that is 0 makes another one negative, which must be at least 0."""
+    if not zero.equal or zero.negated or least.equal or least.negated:
+        return False
+    return any(_below(least.form - zero.form.times(sign)) for sign in (1, -1))
+
+
+def _below(form: Form) -> bool:
+    value = form.constant
+    return value is not None and bool(np.all(np.asarray(value) < 0))
+
+
+def joined(both: bool, a: Value, b: Value) -> Value:
+    """Returns the intersection or union of two masks, 0 if it has no lanes."""
+    if zero(a) or zero(b):
+        return Form() if both else b if zero(a) else a
+    if not both or not isinstance(a, Mask) or not isinstance(b, Mask):
+        return None
+    return a.both(b) or Form()

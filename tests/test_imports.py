@@ -90,7 +90,7 @@ ORDER = {
         "proof/roots.py",
         "proof/memory_log.py",
         "proof/state.py",
-        "proof/scalar.py proof/opaque.py proof/entry.py",
+        "proof/scalar.py proof/matrix.py proof/entry.py",
         "proof/vector.py proof/access.py",
         "proof/execute.py proof/effects.py",
         "proof/counterexample.py proof/safety",

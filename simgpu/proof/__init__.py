@@ -8,7 +8,7 @@
     entry.py           what a kernel begins with
     scalar.py          instructions of the scalar ALU
     vector.py          instructions of the vector ALU
-    opaque.py          matrix instructions, as unknown functions
+    matrix.py          matrix instructions: sums of integers, unknown functions of floats
     access.py          loads, stores, atomic operations
     execute.py         a kernel's code on terms, every path
     effects.py         formulas that hold if two kernels do the same to memory

@@ -21,7 +21,7 @@ from simgpu.hardware.isa.types import u32
 from simgpu.machine import mode
 from simgpu.proof.access import run_memory
 from simgpu.proof.entry import KernelInputs, initial_state
-from simgpu.proof.opaque import run_matrix
+from simgpu.proof.matrix import run_matrix
 from simgpu.proof.scalar import run_scalar
 from simgpu.proof.solver import Budget, Limits, solve
 from simgpu.proof.state import SCC, WaveState, merge
@@ -105,7 +105,7 @@ class SymbolicRun:
         if kind == "memory":
             run_memory(state, inst, self.inputs)
         elif kind == "matrix":
-            run_matrix(state, inst)
+            run_matrix(state, inst, self.inputs.info.target, exact=not self.ops.forgets)
         elif inst.spec.encoding in ("sop1", "sop2", "sopk", "sopc", "sopp"):
             run_scalar(state, inst, self.ops)
         else:

@@ -1,0 +1,41 @@
+"""Random programs judged in two compilations: by level, by target, and a wrong one that a launch shows."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
+
+from simgpu.proof.equal import Verdict, compare
+from simgpu.tools.robustness.ir_proofs import compiled, main, outcome, small_program
+
+QUICK = "52"  # a program whose proof is short
+
+
+@pytest.mark.parametrize("options", [[], ["--other-target", "gfx90a"]], ids=["levels", "targets"])
+def test_a_program_is_proved(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--first", QUICK, "--count", "1", *options]) == 0
+    assert ": 1 equal; " in capsys.readouterr().out
+
+
+def test_an_altered_program_differs() -> None:
+    program = small_program(1, int(QUICK))
+    lines, end = program.bodies
+    stores = [at for at, line in enumerate(lines) if line.strip().startswith("store")]
+    without = tuple(line for at, line in enumerate(lines) if at != stores[-1])
+    altered = dataclasses.replace(program, bodies=(without, end))
+    verdict = compare(compiled(program, "gfx942", "-O0"), compiled(altered, "gfx942", "-O3"), f"p{QUICK}")
+    assert outcome(verdict) == "different" and verdict.counterexample is not None
+
+
+OUTCOMES = {
+    "effort, at 4 bytes": "unknown", "time": "unknown", "4 bytes may differ, but no launch was found that shows it": "unknown",
+    "a clock (s_memtime)": "out of reach",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", OUTCOMES)
+def test_what_is_not_modelled_is_out_of_reach(reason: str) -> None:
+    assert outcome(Verdict("unknown", reason)) == OUTCOMES[reason]

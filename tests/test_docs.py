@@ -19,6 +19,7 @@ from simgpu.tools.shared.processes import environment
 from tests.support import commands, forks, hip_server, pictures, transcripts
 from tests.support.hip_server import GPU
 from tests.support.places import ROOT
+from tests.support.sweeps import swept
 
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
@@ -80,7 +81,7 @@ def test_examples_are_command_lines(path: Path, monkeypatch: pytest.MonkeyPatch,
             assert main(words[1:], on_gpu=True) == 0 and len(ran) == 1, (words, capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.name)
+@swept("path", GUIDES, ids=lambda path: path.name)
 def test_commands_inside_sentences_exist(path: Path) -> None:
     """Commands in sentences have existing options; a sentence leaves out irrelevant words."""
     for line in INLINE.findall(re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.M | re.S)):
@@ -144,7 +145,7 @@ def test_the_site_builds(tmp_path: Path) -> None:
         assert loaded == [], page.name
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *EVERY], ids=lambda page: page.name)
+@swept("page", [README, ROOT / "CONTRIBUTING.md", *EVERY], ids=lambda page: page.name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text()
     assert [name for name in PATHS.findall(text) if not (ROOT / name).exists()] == []

@@ -12,6 +12,7 @@ import simgpu
 import simgpu.hardware
 from simgpu.machine.jit import source_digest, sources
 from tests.support.places import ROOT
+from tests.support.sweeps import swept
 from tests.test_imports import MAY_IMPORT, parsed
 
 ROOMS = sorted({path.parent.relative_to(ROOT) for top in MAY_IMPORT for path in (ROOT / top).rglob("*.py")})
@@ -27,7 +28,7 @@ def content(room: Path) -> set[str]:
     return files | folders
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=str)
+@swept("room", ROOMS, ids=str)
 def test_a_map_names_what_lies_in_the_room(room: Path) -> None:
     """A map is a sentence, then indented lines: names, two or more blanks, their purpose."""
     text = (ROOT / room / "__init__.py").read_text()

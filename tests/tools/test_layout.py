@@ -21,6 +21,7 @@ from simgpu.tools.matrix.fragments import Fragment, formula, ranges
 from simgpu.tools.matrix.structured_test import probe, product
 from tests.support.exhaustive import one_in
 from tests.support.places import ROOT
+from tests.support.sweeps import swept
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 ROWS = [row for target in TARGETS for row in instructions(target)]
@@ -116,7 +117,7 @@ def test_list(capsys: Capture, target: str) -> None:
     assert flops[find("v_mfma_f32_32x32x2f32", target).mnemonic] == "256"
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.target}-{row.mnemonic}")
+@swept("row", ROWS, ids=lambda row: f"{row.target}-{row.mnemonic}")
 def test_printed_formulas_are_the_maps(row: MatrixInstruction) -> None:
     """Evaluates the printed text."""
     row = row._formats()

@@ -14,6 +14,7 @@ import pytest
 from simgpu.hardware.isa.lane_numpy import evaluate
 from simgpu.hardware.isa.spec import REGISTRY
 from simgpu.hardware.isa.types import EXEC, f16x2, i16x2
+from tests.support.sweeps import swept
 from tests.support.valu_reference import (
     BF16,
     F16,
@@ -335,7 +336,7 @@ CLAMPED_CARRY: dict[str, Callable[..., int]] = {
 }
 
 
-@pytest.mark.parametrize("mnemonic", [*VOP1, *VOP2])
+@swept("mnemonic", [*VOP1, *VOP2])
 def test_body(mnemonic: str) -> None:
     reference = VOP1.get(mnemonic) or VOP2[mnemonic]
     check(find(mnemonic), reference)

@@ -12,6 +12,7 @@ import pytest
 from simgpu.hardware.isa.lane_numpy import evaluate
 from simgpu.hardware.isa.spec import REGISTRY
 from tests.hardware.isa.test_vop12 import I16, I32, U16, U32, ldexp, legacy, norm, s16, s24, s32
+from tests.support.sweeps import swept
 from tests.support.valu_reference import (
     F16,
     F32,
@@ -311,7 +312,7 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.parametrize("mnemonic", REFERENCES)
+@swept("mnemonic", REFERENCES)
 def test_body(mnemonic: str) -> None:
     check(vop3(mnemonic), REFERENCES[mnemonic])
 

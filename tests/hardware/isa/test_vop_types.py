@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import pytest
-
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.lane import Number, Value
 from simgpu.hardware.isa.spec import REGISTRY, Spec
 from simgpu.hardware.isa.types import Type
+from tests.support.sweeps import swept
 from tests.support.valu_reference import MODULES
 
 VALU = ("vop1", "vop2", "vopc", "vop3", "vop3p")
@@ -126,7 +125,7 @@ def check_result(type_: Type, result: Any) -> None:
         assert result.type.bits == type_.bits and family(result.type) == family(type_)
 
 
-@pytest.mark.parametrize("spec", BODIES, ids=repr)
+@swept("spec", BODIES, ids=repr)
 def test_body_is_well_typed(spec: Spec) -> None:
     """Checks with each modifier at its default, and set."""
     assert spec.body is not None and MODULES

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simgpu.hardware.isa.spec import REGISTRY, Spec
+from tests.support.sweeps import swept
 from tests.support.valu_reference import F16, F32, F64, Format, check, float_patterns, run, signed
 
 SPECS = [s for s in REGISTRY.specs if s.encoding == "vopc"]
@@ -65,7 +66,7 @@ def reference(spec: Spec) -> Callable[[int, int], bool]:
     return int_reference(int(type_[1:]), type_[0] == "i", INTEGER[predicate])
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.mnemonic)
+@swept("spec", SPECS, ids=lambda s: s.mnemonic)
 def test_predicate(spec: Spec) -> None:
     check(spec, reference(spec), lanes=150)
 

@@ -20,6 +20,7 @@ from simgpu.hardware.mfma.arithmetic import fma_f32, fma_f64
 from simgpu.hardware.mfma.numbers import FORMATS, decode, to_f32
 from tests.support.exhaustive import examples
 from tests.support.places import SHARED
+from tests.support.sweeps import swept
 
 VECTORS = SHARED / "oracles" / "mfma_numerics.json.gz"
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
@@ -93,7 +94,7 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("row", VARIANTS, ids=lambda r: f"{r.target}-{r.mnemonic}-{r.a_type}-{r.b_type}")
+@swept("row", VARIANTS, ids=lambda r: f"{r.target}-{r.mnemonic}-{r.a_type}-{r.b_type}")
 def test_small_integers_multiply_exactly(row):
     """Every format holds 0 to 2 and their negatives. The sums stay exact in every generation."""
     rng = np.random.default_rng(row.opcode)

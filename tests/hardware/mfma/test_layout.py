@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.mfma import MatrixInstruction, by_opcode, find, instructions
 from tests.support.places import SHARED
+from tests.support.sweeps import swept
 
 ORACLES = SHARED / "oracles"
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
@@ -113,7 +114,7 @@ def test_mnemonics_and_opcodes_are_llvms(target):
     assert set(ours) - set(theirs) <= {125, 126, 127}  # the samples lack these of gfx942
 
 
-@pytest.mark.parametrize("row", VARIANTS, ids=label)
+@swept("row", VARIANTS, ids=label)
 def test_maps_are_bijections_and_invert(row):
     for operand in operands(row):
         places = row.map(operand)

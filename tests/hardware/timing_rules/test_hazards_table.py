@@ -11,6 +11,7 @@ from simgpu.hardware.errors import TargetError
 from simgpu.hardware.mfma import find, instructions
 from simgpu.hardware.timing_rules.hazards import RULES, clashes, clause_rule, max_states, wait_states
 from simgpu.hardware.timing_rules.register_use import CLASSES, ROLES, RegisterUse, matrix_classes, register_use
+from tests.support.sweeps import swept
 
 
 def v(*indices: int) -> list[tuple[str, int]]:
@@ -90,7 +91,7 @@ CELLS_4A = [
 ]
 
 
-@pytest.mark.parametrize("row, target, kind, passes, later, needed", CELLS_4A)
+@swept("row, target, kind, passes, later, needed", CELLS_4A)
 def test_matrix_results(row, target, kind, passes, later, needed):
     first = mfma(kind, passes)
     later = mfma(kind, passes, c=D) if later == "same" else later
@@ -264,7 +265,7 @@ CELLS_4B = [
 ]
 
 
-@pytest.mark.parametrize("row, target, earlier, later, needed", CELLS_4B)
+@swept("row, target, earlier, later, needed", CELLS_4B)
 def test_everything_else(row, target, earlier, later, needed):
     assert wait_states(earlier, later, target) == needed
 

@@ -10,13 +10,13 @@ import zlib
 from typing import Any
 
 import numpy as np
-import pytest
 
 from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Literal, Reg
 from simgpu.hardware.isa.lane_numpy import evaluate
 from simgpu.hardware.isa.spec import REGISTRY, Spec
 from simgpu.hardware.isa.types import Type
 from tests.support.one_instruction import Wave
+from tests.support.sweeps import swept
 
 SPECS = [
     spec for spec in REGISTRY.specs
@@ -124,7 +124,7 @@ class Case:
         assert self.wave.scc == scc
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.mnemonic)
+@swept("spec", SPECS, ids=lambda spec: spec.mnemonic)
 def test_handler_equals_body(spec: Spec) -> None:
     for seed in range(12):
         Case(spec, seed).check()

@@ -14,6 +14,7 @@ from simgpu.hardware.isa.instruction import Const, Instruction, Modifiers, Reg
 from simgpu.hardware.isa.spec import REGISTRY, Spec
 from simgpu.machine.mode import Mode
 from tests.support.one_instruction import Wave
+from tests.support.sweeps import swept
 
 SPECS: dict[str, Spec] = {spec.mnemonic: spec for spec in REGISTRY.specs}
 u16, u32 = np.uint16, np.uint32
@@ -173,7 +174,7 @@ def moves() -> dict[int, list[int | None]]:
 MOVES = moves()
 
 
-@pytest.mark.parametrize("control", list(MOVES), ids=hex)
+@swept("control", list(MOVES), ids=hex)
 def test_dpp_controls(control: int) -> None:
     rng = np.random.default_rng(control)
     for name in ("v_mov_b32", ("v_add_f32", "v_max_i16")[control % 2]):

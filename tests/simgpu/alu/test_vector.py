@@ -23,6 +23,7 @@ from simgpu.machine.jit import compiler
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Plan
 from tests.support.one_instruction import Wave
+from tests.support.sweeps import swept
 
 VECTOR = ("vop1", "vop2", "vopc", "vop3", "vop3p")
 SPECIAL = np.array(
@@ -144,7 +145,7 @@ def joined(rows: np.ndarray) -> np.ndarray:
     return rows[0].astype(np.uint64) | rows[1].astype(np.uint64) << np.uint64(32)
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.mnemonic)
+@swept("spec", SPECS, ids=lambda spec: spec.mnemonic)
 def test_handler_equals_body(spec: Spec) -> None:
     case = Case(spec)
     wanted = case.expected()

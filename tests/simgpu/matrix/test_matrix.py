@@ -13,6 +13,7 @@ from simgpu.hardware.mfma.instruction import BITS
 from simgpu.matrix.one_mfma import execute, from_registers, to_registers
 from tests.support.mfma_operands import F8F6F4_FORMATS, assert_same, executed, expected, moderate, operands, rng_of, special
 from tests.support.places import SHARED
+from tests.support.sweeps import swept
 
 VECTORS = SHARED / "oracles" / "mfma_numerics.json.gz"
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
@@ -34,7 +35,7 @@ def code_of(row: MatrixInstruction) -> tuple[object, ...]:
 DISTINCT = list({code_of(row): row for row in ROWS}.values())
 
 
-@pytest.mark.parametrize("row", ROWS, ids=label)
+@swept("row", ROWS, ids=label)
 def test_registers_hold_what_the_owners_say(row):
     rng = rng_of("owners", row.mnemonic)
     row = row.with_formats(int(rng.integers(5)), int(rng.integers(5)))
@@ -55,7 +56,7 @@ def test_registers_hold_what_the_owners_say(row):
             assert (words[0] | words[1] << 32) >> (low + extra) & ((1 << width) - 1) == int(bits[block, i, j])
 
 
-@pytest.mark.parametrize("row", DISTINCT, ids=label)
+@swept("row", DISTINCT, ids=label)
 def test_handlers_give_the_bits_of_the_arithmetic(row):
     """f8f6f4 uses fp8 here; tests below use other formats."""
     row = row.with_formats()

@@ -8,6 +8,7 @@ import pytest
 
 from simgpu.tools.style.prose import Count, count, main, sentences
 from tests.support.places import ROOT
+from tests.support.sweeps import swept
 
 LIMITS = (20, 5, 2)  # mean words of a sentence, percent of sentences over 30 words, habit words in 1,000
 GOOD = "Checked mode reports the race. It names both instructions, the wave and the lanes."
@@ -71,12 +72,12 @@ def test_limits_decide_the_status(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "100.0 % of sentences over 30 words, at most 5" in printed and "What is told" in printed
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@swept("path", PAGES, ids=lambda path: path.name)
 def test_pages_are_within_the_limits(path: Path) -> None:
     assert count(path).faults(LIMITS) == [], f"python -m simgpu.tools.style.prose --worst 9 {path.relative_to(ROOT)}"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@swept("path", PAGES, ids=lambda path: path.name)
 def test_lines_wrap_at_100(path: Path) -> None:
     """Lines of prose, not of tables and code. A changelog has a line an entry; notes are not read in an editor."""
     if path.name == "CHANGELOG.md" or path.parent.name == "notes" or path.name in GENERATED:

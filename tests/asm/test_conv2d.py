@@ -115,7 +115,7 @@ def test_few_channels_become_more(target, ic):
 
 def test_tiles_of_several_atoms_and_batches():
     """Large tiles, halos of several pixels a work-item, split channels."""
-    big = convolve(Conv2dProblem(16, 32, 64, 64, 64, 3, 3, padding=(1, 1)))
+    big = convolve(Conv2dProblem(4, 32, 64, 64, 64, 3, 3, padding=(1, 1)))
     assert big.kernel.plan.pixels >= 64 and len(big.runs) == 1
     assert_right(big)
     spread = convolve(Conv2dProblem(1, 70, 40, 60, 8, 3, 3, dilation=(7, 7), stride=(3, 2)))

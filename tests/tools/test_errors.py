@@ -186,7 +186,7 @@ def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("most", [0, 3000])
+@pytest.mark.parametrize("most", [left_out(0), 3000])
 def test_a_full_disk(tmp_path: Path, most: int) -> None:
     """Files may have at most `most` bytes: there is a message, and nothing half written; commands without a file run."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SIMGPU_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}

@@ -40,7 +40,7 @@ def test_every_fault_fails(op: str, target: str, kind: str, length: int) -> None
 
 def test_long_sums_keep_their_power() -> None:
     """At these lengths the bound without likeness passes half of the elements as zero, and nearly any attention."""
-    for op, kind, length in (("gemm", "f16", 28672), ("attention", "f16", 8192), ("attention", "f32", 16384)):
+    for op, kind, length in (("gemm", "f16", 28672), ("attention", "f16", 8192)):
         subject = run_case(problem(op, "mi210", kind, length), 0, "normal")
         assert not judge(subject)[2]
         assert {"zeros", "too large", "one step dropped"} <= set(FAULTS)

@@ -15,7 +15,7 @@ import simgpu
 from simgpu.debugger.snapshot import trace
 from simgpu.engine.workers.worker import Worker
 from simgpu.hardware.errors import LaunchError
-from tests.support.exhaustive import left_out
+from tests.support.exhaustive import examples, left_out
 from tests.support.kernels import loaded_kernel
 
 STORE = """
@@ -84,7 +84,7 @@ def test_a_freed_buffer_is_nobody_s(gpu):
 
 
 # A leak shows in every round of launches; a table that grows, or a thread of an earlier test, in the first few.
-ROUND = 200
+ROUND = examples(400)
 ROUNDS = 20
 
 

@@ -168,6 +168,7 @@ def test_other_rules_keep_their_rounding() -> None:
             np.testing.assert_array_equal(other, results[0])
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("width", [16, 32, 64])
 @pytest.mark.parametrize("keep_in", [False, True])
 @pytest.mark.parametrize("keep_out", [False, True])

@@ -7,6 +7,7 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.completion import CompleteEvent
@@ -16,6 +17,7 @@ from prompt_toolkit.output import DummyOutput
 
 from simgpu.tools.cases.subject import subject
 from simgpu.tools.cli import main
+from simgpu.tools.debug import questions
 from simgpu.tools.debug.prompt import Prompt, carry_out, interactive, terminal
 
 GEMM = "-m 20 -n 18 -k 20 --threads 1".split()
@@ -91,6 +93,13 @@ def test_set_is_gdbs_and_names_are_completed() -> None:
         prompt = Prompt(debugger, asked, lambda line: None)
         assert prompt.completions("disp") == (["display"], 4) and prompt.completions("p ex") == (["exec"], 2)
         assert {"A", "B", "C"} <= set(prompt.completions("p ")[0])
+
+
+def test_the_first_nan_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.zeros((4, 3), np.float32)
+    values[1, 2] = values[3, 0] = np.nan
+    monkeypatch.setattr(questions, "result_of", lambda subject: ("C", values))
+    assert questions.first_nan(None) == "C[1,2]"  # type: ignore[arg-type]
 
 
 def test_the_verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

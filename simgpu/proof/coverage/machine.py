@@ -152,7 +152,8 @@ class Machine:
         if mnemonic == "s_cselect_b32":
             found = self._selected(state.scc, values)
         elif len(forms) == len(values) and "simm16" not in inst.args:
-            found = self._special(mnemonic, forms) or computed(inst.spec, forms)
+            special = None if state.begun else self._special(mnemonic, forms)  # they are about the first origin
+            found = special or computed(inst.spec, forms)
         if found is None and len(forms) == len(values) and mnemonic == "s_mul_i32":
             found = self._product(step, register, forms)
         if found is None:

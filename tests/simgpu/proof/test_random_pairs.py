@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
+
+from simgpu.hardware.code_object import CodeObject
+from simgpu.tools.cases.sources import compile
 
 pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
 
+from simgpu.proof.counterexample import confirm
 from simgpu.proof.equal import Verdict, compare
 from simgpu.tools.robustness.ir_proofs import compiled, main, outcome, small_program
 
@@ -39,3 +46,22 @@ OUTCOMES = {
 @pytest.mark.parametrize("reason", OUTCOMES)
 def test_what_is_not_modelled_is_out_of_reach(reason: str) -> None:
     assert outcome(Verdict("unknown", reason)) == OUTCOMES[reason]
+
+
+RACE = """
+extern "C" __global__ void f(unsigned *x, unsigned *y) {{
+  x[threadIdx.x] = {};
+  y[threadIdx.x] = x[threadIdx.x ^ 64];
+}}
+"""
+
+
+def test_a_launch_with_a_race_shows_nothing() -> None:
+    """Its results may differ anyway."""
+    one, other = (CodeObject.parse(compile(RACE.format(value), "gfx942")) for value in ("threadIdx.x", "threadIdx.x + 1"))
+    inputs = [SimpleNamespace(info=code.kernels["f"], code=code) for code in (one, other)]
+    question: Any = SimpleNamespace(inputs=inputs, payloads=False)
+    arguments = [np.zeros(512, np.uint8), np.zeros(512, np.uint8)]
+    assert confirm(question, arguments, (128, 1, 1), (1, 1, 1)) is None
+    found = confirm(question, arguments, (64, 1, 1), (1, 1, 1))
+    assert found is not None and found.argument == 0

@@ -88,7 +88,8 @@ def plan_attention(
     descriptor = descriptor.with_atoms_of(STEP, problem.dtype)
     for name, width in (("d", problem.d), ("dv", problem.dv)):
         if width > WIDEST:
-            raise LaunchError(f"{name} = {width}: a wave holds 16 rows of a head in registers, so {name} <= {WIDEST}")
+            fit = _lower_d(replace(problem, d=min(problem.d, WIDEST), dv=min(problem.dv, WIDEST)), descriptor)
+            raise LaunchError(f"{name} = {width}: a wave holds 16 rows of a head in registers: {fit}")
     if problem.narrow_kv and problem.dtype_kv not in descriptor.dtypes():
         other = f"use gfx942 or gfx950, or K and V in {problem.dtype}"
         raise TargetError(f"{descriptor.arch} has no instruction that widens {problem.dtype_kv}: {other}")

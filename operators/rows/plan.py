@@ -205,13 +205,8 @@ def _shared(plan: RowPlan) -> RowPlan:
     streamed = with_waves(plan, 0)
     most = plan.chunks // (streamed.waves_row * d.wavefront_size)  # a load of each lane
     wanted = {min(rounds * d.num_cus // p.rows, most) for rounds in range(1, _ROUNDS + 1)}
-    found = [plan, *(_with_parts(streamed, parts) for parts in sorted(wanted) if parts > 1)]
+    found = [plan, *(with_parts(streamed, parts) for parts in sorted(wanted) if parts > 1)]
     return min((one for one in found if one is plan or (one.split and one.feasible)), key=_seconds)
-
-
-def _with_parts(plan: RowPlan, parts: int) -> RowPlan:
-    """Returns the plan of streamed rows with `parts` blocks, or somewhat fewer, for each."""
-    return _with_resources(replace(plan, part=_part(plan, -(-plan.chunks // (parts * plan.waves_row)))))
 
 
 def _seconds(plan: RowPlan) -> float:
@@ -261,6 +256,17 @@ def with_waves(plan: RowPlan, waves: int) -> RowPlan:
     each = _part(plan, -(-k // w)) if w > 1 else k
     loads = -(-each // d.wavefront_size) if waves else LOADS
     return _with_resources(replace(plan, waves_row=w, part=each, loads=loads, in_flight=1, resident=waves > 0))
+
+
+def with_parts(plan: RowPlan, parts: int) -> RowPlan:
+    """Returns the plan of streamed rows with `parts` blocks, or somewhat fewer, for each.
+
+    >>> from simgpu import hardware
+    >>> from simgpu.operators import RmsNorm, rows_plan
+    >>> with_parts(rows_plan(RmsNorm(1, 1 << 20), hardware.target("mi300x")), 16).parts
+    16
+    """
+    return _with_resources(replace(plan, part=_part(plan, -(-plan.chunks // (parts * plan.waves_row)))))
 
 
 def with_loads(plan: RowPlan, in_flight: int) -> RowPlan:

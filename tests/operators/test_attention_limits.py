@@ -66,5 +66,5 @@ def test_published_kernels_stay_within_the_sgprs(dtype: str, values: str) -> Non
 @pytest.mark.parametrize("given", [{"d": 2**48}, {"d": 64, "dv": 8208}])
 def test_heads_wider_than_the_register_file_are_refused_at_once(given: dict[str, int]) -> None:
     problem = AttentionProblem(lq=128, lk=128, **given)
-    with pytest.raises(LaunchError, match=r"dv? = \d+: a wave holds 16 rows of a head in registers, so dv? <= 8192"):
+    with pytest.raises(LaunchError, match=r"dv? = \d+: a wave holds 16 rows of a head in registers: d <= \d+ fits"):
         plan_attention(problem, hardware.target("mi300x"))

@@ -15,10 +15,13 @@ import pytest
 from simgpu.engine.finding import KernelFinding
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, SoftmaxProblem, reference
+from tests.support.places import ROOT
+
+pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
+
 from simgpu.tools.torch.operators import gemms
 from simgpu.tools.torch.operators.kernels import TYPES
 from simgpu.tools.torch.operators.summary import lines
-from tests.support.places import ROOT
 from tests.support.pretended_gpu import pretended_gpu, simgpu, torch
 
 functional = torch.nn.functional

@@ -4,7 +4,8 @@ Covered:  gemm  every tile that the emitter accepts (`candidates`), split into u
           rmsnorm_gemm  the same tiles, unsplit: a block needs whole rows
           conv2d  every tile of the closed form's columns and channel step that fits a CU, with every split
           attention  16, 32 and 64 queries that fit, with every split of the keys up to 512
-          rmsnorm, layernorm, quantise  rows kept by 1, 4 or 8 waves, or streamed; 1, 2 or 4 loads or rows in flight
+          rmsnorm, layernorm, quantise  rows kept by 1, 4 or 8 waves, or streamed by up to 512 blocks; 1, 2 or 4 loads or rows in
+                   flight
           softmax  rows kept by 1, 4 or 8 waves, or streamed by up to 512 blocks
 """
 
@@ -40,7 +41,7 @@ from simgpu.operators.cost import parts_of
 from simgpu.operators.gemm.cost import Tiles, gemm_seconds
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.rows.cost import row_seconds
-from simgpu.operators.rows.plan import RowPlan, with_loads, with_waves
+from simgpu.operators.rows.plan import RowPlan, with_loads, with_parts, with_waves
 from simgpu.operators.rows.tiles import IN_FLIGHT, ROW_WAVES
 from simgpu.operators.softmax.cost import softmax_seconds
 from simgpu.operators.softmax.plan import keeping, softmax_resources, step_elements
@@ -54,7 +55,9 @@ TILES = {
     "attention": "queries, split of the keys",
     "softmax": "waves that keep a row (0: it streams), blocks a row",
     "rmsnorm_gemm": "tM x tN x tK, split of K (always 1)",
-    **dict.fromkeys(("rmsnorm", "layernorm", "quantise"), "waves that keep a row (0: it streams), loads or rows in flight, 1"),
+    **dict.fromkeys(
+        ("rmsnorm", "layernorm", "quantise"), "waves that keep a row (0: it streams), loads or rows in flight, blocks a row"
+    ),
 }
 # The tree of a problem on a board, by the closed form.
 ROOTS: dict[str, Callable[[Any, HardwareDescriptor], Root]] = {
@@ -192,15 +195,28 @@ def _rows(p: Any, d: HardwareDescriptor) -> Space:
         plans = {(0, 1): with_waves(plan, 0)}
         plans |= {(waves, rows): with_loads(with_waves(plan, waves), rows) for waves in ROW_WAVES for rows in IN_FLIGHT}
     fitting = {tile: other for tile, other in plans.items() if other.feasible}
-    seconds = np.array([[row_seconds(other)["total"]] for other in fitting.values()])
+    streamed = fitting.get((0, 1))
+    most = plan.chunks // (streamed.waves_row * d.wavefront_size) if streamed and streamed.shares_rows else 1
+    parts = [count for count in splits() if count <= max(1, most)]
+
+    def shared(tile: Tile, count: int) -> RowPlan | None:
+        """Returns the plan of a tile whose rows `count` blocks share; only streamed rows are shared."""
+        if count == 1:
+            return fitting[tile]
+        found = with_parts(fitting[tile], count) if tile == (0, 1) else None
+        return found if found is not None and found.feasible else None
+
+    every = {(*tile, count): found for tile in fitting for count in parts if (found := shared(tile, count))}
+    times = {tile: row_seconds(found)["total"] for tile, found in every.items()}
+    seconds = np.array([[times.get((*tile, count), np.inf) for count in parts] for tile in fitting])
 
     def tree(tile: Tile) -> Root:
         made = RowTree(p, d)
-        made.derivation = fitting[tile[:2]]
+        made.derivation = every[tile]
         return made
 
-    chosen = plan.waves_row if plan.resident else 0, plan.in_flight
-    return Space(f"{p.rows} rows of {p.n}", (*chosen, 1), row_seconds(plan)["total"], tuple(fitting), (1,), seconds, tree)
+    chosen = plan.waves_row if plan.resident else 0, plan.in_flight, plan.parts if plan.split else 1
+    return Space(f"{p.rows} rows of {p.n}", chosen, row_seconds(plan)["total"], tuple(fitting), tuple(parts), seconds, tree)
 
 
 _SPACES: dict[str, Callable[[Any, HardwareDescriptor], Space]] = {

@@ -354,8 +354,14 @@ def instructions(p: SoftmaxProblem, packing: int) -> int:
 
 
 def step_elements(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
-    """Returns the elements in a step of a streamed row."""
-    return d.wavefront_size * _LOADS * LOAD_BYTES // p.element.bytes
+    """Returns the elements in a step of a streamed row.
+
+    A load less if a row's last chunk would be the only one of a step: it ends with the row, so it overlaps the step before, which
+    may belong to another block. In place, that block stores what this one loads.
+    """
+    chunk = LOAD_BYTES // p.element.bytes
+    load = d.wavefront_size * chunk
+    return load * (_LOADS - (0 < p.n % (load * _LOADS) < chunk))
 
 
 def _fixed_vgprs(p: SoftmaxProblem) -> int:

@@ -325,6 +325,14 @@ def test_checked_mode_finds_nothing(dt):
     assert not [str(finding) for run in result.runs for finding in run.findings]
 
 
+def test_shared_rows_in_place_whose_last_step_would_be_part_of_a_chunk():
+    """Such a chunk overlaps the step before, which another block stores: a race if blocks end there."""
+    result = softmax(2, 64 * 2048 + 7, "f16", "gfx942", in_place=True, check=True, board="mi300x")
+    assert len(result.runs) == 2
+    assert_right(result)
+    assert not [finding for run in result.runs for finding in run.findings]
+
+
 def test_f64_is_as_exact_as_its_reference():
     """Rows in registers and streamed rows, near and far exponents: off by some units of f64, better than any f32 exponential."""
     for n in (300, 9000):

@@ -188,7 +188,7 @@ OF_ONE_CAUSE = {
     "race": ("access", "access"), "stale-read": ("access", "access"), "missing-wait": ("user", "operation"),
     "hazard": ("later", "earlier"), "barrier": ("barrier", "barrier"),
 }  # fmt: skip
-COPIES = ("out-of-bounds", "use-after-free")  # kinds of one instruction whose copies, as in an unrolled loop, have one cause
+COPIES = ("out-of-bounds", "use-after-free", "uninitialized")  # other kinds whose copies, as in an unrolled loop, have one cause
 SHOWN = 2  # places of one cause after the first
 
 
@@ -242,7 +242,9 @@ def _links(finding: Finding) -> list[tuple[object, ...]]:
     if finding.kind in OF_ONE_CAUSE and finding.other_pc is not None:
         roles = zip(OF_ONE_CAUSE[finding.kind], (finding.pc, finding.other_pc), strict=True)
         return [*roles, _pair_of(finding)]
-    return [_copy_of(finding.text, finding.source)] if finding.kind in COPIES else []
+    if finding.kind not in COPIES:
+        return []
+    return [_copy_of(finding.text, finding.source) if finding.other_pc is None else _pair_of(finding)]
 
 
 def _copy_of(text: str, source: str) -> tuple[str, str]:

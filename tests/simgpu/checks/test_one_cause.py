@@ -64,6 +64,13 @@ def test_copies_of_one_access_past_a_buffer_are_one_finding() -> None:
     one, *others = group([*stores, *elsewhere])
     assert one.pairs == 8 and "one cause shows at 8 places, the next:" in str(one)
     assert others == elsewhere
+    sums = [
+        Finding("uninitialized", "", 8 * at, f"v_mfma_f32_4x4x1f32 v[4:7], v{at}, v1, v[4:7]", source="k.hip:9", other_pc=4 * at,
+                other_text=f"ds_read_b32 v{at}, v9", other_source="k.hip:3")
+        for at in range(5)
+    ]  # fmt: skip
+    (one,) = group(sums)
+    assert one.pairs == 5 and "one cause shows at 5 pairs of places" in str(one)
     unknown = [replace(store, source="") for store in stores]
     assert group(unknown) == unknown
 

@@ -10,6 +10,8 @@ from typing import Any
 from simgpu.engine.result import Run
 from simgpu.engine.suppressions import Suppressions
 
+MOST_PAD = 1 << 16  # bytes: allocations are that far apart (`GAP` of library/memory/memory.c)
+
 
 @dataclass(frozen=True)
 class HipSource:
@@ -39,7 +41,7 @@ class Options:
 
     boards: tuple[str, ...]  # names of the devices, one each
     check: bool | str = False  # as for `simgpu.Device`
-    pad: int = 0  # a kernel may access an allocation up to the next multiple of this many bytes
+    pad: int = 0  # a kernel may access an allocation up to the next multiple of this many bytes, at most MOST_PAD
     kernels: re.Pattern[str] | None = None  # only kernels whose name this matches are checked
     skip: int = 0  # number of first launches of each kernel that are not checked
     only: int | None = None  # number of launches of each kernel that are checked after those (None: all)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu import hardware
 from simgpu.engine.finding import Finding
 from simgpu.hip import launcher, library
-from simgpu.hip.options import Options
+from simgpu.hip.options import MOST_PAD, Options
 from simgpu.hip.program import inspect, why_no_hip
 from simgpu.tools.shared.console import table
 from simgpu.tools.shared.errors import UsageError
@@ -73,7 +73,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--kernels", metavar="REGEX", help="check only kernels whose C++ name matches REGEX")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave the first N launches of each kernel unchecked")
     parser.add_argument("--only", type=int, metavar="N", help="check at most N launches of each kernel")
-    parser.add_argument("--pad", type=int, default=0, metavar="BYTES", help="forgive accesses up to the next multiple of BYTES")
+    forgiven = f"forgive accesses up to the next multiple of BYTES, at most {MOST_PAD}"
+    parser.add_argument("--pad", type=int, default=0, metavar="BYTES", help=forgiven)
     parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
     add_limit_options(parser, parser)
     add_ring_option(parser)
@@ -142,6 +143,8 @@ def _options(options: Namespace) -> Options:
         value = getattr(options, name)
         if value is not None and value < 0:
             raise UsageError(f"--{name} {value}: give 0 or more")
+    if options.pad > MOST_PAD:
+        raise UsageError(f"--pad {options.pad}: give at most {MOST_PAD}: allocations are that far apart")
     try:
         kernels = re.compile(options.kernels) if options.kernels else None
     except re.error as error:

@@ -48,6 +48,8 @@ def test_an_access_past_an_allocation_names_it_and_where_it_was_made() -> None:
     assert "0 bytes past the end of hipMalloc 1 (out_of_bounds.hip:11) of 400 bytes" in done.stderr
     forgiven = hip("--pad", 4096, program("out_of_bounds", "gfx942"))
     assert (forgiven.stdout, forgiven.stderr, forgiven.returncode) == ("hipSuccess\n", "", 0)
+    refused = hip("--pad", 65537, program("out_of_bounds", "gfx942"))
+    assert refused.returncode == 2 and "give at most 65536: allocations are that far apart" in refused.stderr
     named = hip("--check", "--pad", 4096, program("out_of_bounds", "gfx942"))
     assert "beyond hipMalloc 1 (out_of_bounds.hip:11) of 400 bytes at " in named.stderr and ", into its padding\n" in named.stderr
 

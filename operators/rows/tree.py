@@ -163,6 +163,5 @@ class RowTree(RowRoot):
         return head, loops
 
 
-
 def _loads(plan: RowPlan) -> int:
     return plan.in_flight * -(-plan.part // plan.lanes_row)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from simgpu.engine.lowering.ahead import handler_of
+from simgpu.engine.lowering.ahead import plain_handler
 from simgpu.engine.lowering.turns import lets_others_on
 from simgpu.engine.workers.initial_state import mode_register
 from simgpu.hardware.architectures import TARGETS
@@ -76,7 +76,7 @@ def _rows(code: CodeObject, info: KernelInfo) -> dict[str, str]:
             inst = decode(content, at, code.target)
             pending += successors(inst, at)
             turns = lets_others_on(inst, _after(content, at + inst.size, code.target))
-            key = handler_of(inst, Mode.of_register(word), turns).key.replace(f"{code.target}|", "", 1)
+            key = plain_handler(inst, Mode.of_register(word), turns).key.replace(f"{code.target}|", "", 1)
         except SimError:
             continue
         found[key] = "\t".join((f"{word:x}", content[at : at + inst.size].hex(), "turns" if turns else "-", text(inst)))

@@ -48,7 +48,7 @@ class CommonInstruction(NamedTuple):
     def handler(self, target: str) -> Handler | None:
         """Returns its handler on a target, None if the target does not have the instruction."""
         try:
-            return handler_of(decode(self.code, 0, target), Mode.of_register(self.mode), self.turns)
+            return plain_handler(decode(self.code, 0, target), Mode.of_register(self.mode), self.turns)
         except SimError:
             return None
 
@@ -63,7 +63,7 @@ def table() -> list[CommonInstruction]:
     return [CommonInstruction(int(mode, 16), bytes.fromhex(code), turns == "turns") for mode, code, turns, _ in rows]
 
 
-def handler_of(inst: Instruction, mode: Mode, turns: bool) -> Handler:
+def plain_handler(inst: Instruction, mode: Mode, turns: bool) -> Handler:
     """Returns the handler that a program without checks uses for an instruction."""
     if inst.spec.kind != "control":
         return falling_through(inst, mode, (), turns)[0]

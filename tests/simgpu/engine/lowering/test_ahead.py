@@ -80,7 +80,7 @@ def test_keys_are_those_of_programs(monkeypatch):
     made = set()
     for index, inst in program.instructions.items():
         turns = lets_others_on(inst, program._instructions_after(index, inst))
-        made.add(ahead.handler_of(inst, mode, turns).key)
+        made.add(ahead.plain_handler(inst, mode, turns).key)
     assert made == used and any(key.endswith("turns") for key in made)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from simgpu.checks.lint.flow import StraightBlocks
 from simgpu.checks.lint.steps import LintStep
-from simgpu.checks.lint.turns import Selection
+from simgpu.checks.lint.turns import Selection, selections
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 
 END = -1
@@ -31,11 +31,10 @@ class Uneven:
     count: int  # barriers on that way
 
 
-def uneven(blocks: StraightBlocks, taken: Collection[tuple[int, bool]], selected: Mapping[int, Selection]) -> list[Uneven]:
+def uneven(blocks: StraightBlocks, taken: Collection[tuple[int, bool]], packed: bool, items: int) -> list[Uneven]:
     """Returns the barriers on only one way of a branch on EXEC.
 
-    taken: directions (address, True if taken) of branches that some path takes. selected: the work-items that are active at
-    branches, by their addresses
+    taken: directions (address, True if taken) of branches that some path takes. packed, items: see `turns.selections`
     """
     holding = {
         block: step for block in range(len(blocks.nodes)) for step in blocks.steps(block) if _is_barrier(step)
@@ -56,8 +55,12 @@ def uneven(blocks: StraightBlocks, taken: Collection[tuple[int, bool]], selected
             if mine and not others:
                 count = sum(_is_barrier(step) for other in reached for step in blocks.steps(other))
                 found.append(Uneven(mine[0], last, blocks.steps(way)[0].pc == last.target, block, count))
-    in_turns = {pair for pair in itertools.permutations(found, 2) if _take_turns(*pair, blocks, meeting, selected)}
-    return [one for one in found if not any(one in pair for pair in in_turns)]
+    if len(found) < 2:
+        return found
+    selected = selections(blocks, packed, items)
+    pairs = (pair for pair in itertools.permutations(found, 2) if _take_turns(*pair, blocks, meeting, selected))
+    in_turns = set(itertools.chain.from_iterable(pairs))
+    return [one for one in found if one not in in_turns]
 
 
 def _take_turns(

@@ -21,18 +21,17 @@ from simgpu.checks.lint.outstanding import UnwaitedAccess, Waits
 from simgpu.checks.lint.registers import first
 from simgpu.checks.lint.search import PathSearch
 from simgpu.checks.lint.steps import LintStep
-from simgpu.checks.lint.turns import selections
 from simgpu.checks.lint.undefined import Definedness, Unwritten
 from simgpu.engine.finding import Finding, hazard_message, wait_message
 from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.code_object.kernels import KernelInfo
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.errors import DecodeError, SimError
 from simgpu.hardware.isa import decode, text
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effect import Effect
 
-WAVE = 64  # work-items
 ROUNDS = 8  # most repetitions of an analysis without pairs that no path joins
 TOO_MANY_PATHS = "there are too many paths to follow them all: not all code was checked"
 BY_PLACE = ("resource", "uninitialized")  # kinds of findings that an instruction may have several of
@@ -68,7 +67,7 @@ def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
     told = FindingList(code, kernel)
     if code.target in GFX12:
         return _cases_gfx12(blocks, kernel, told)
-    several = kernel.max_flat_workgroup_size > WAVE
+    several = kernel.max_flat_workgroup_size > WAVEFRONT
     work_items = kernel.max_flat_workgroup_size
     definedness = Definedness(kernel, blocks, Conditions(steps, work_items))
     defined = examine(blocks, definedness)
@@ -87,10 +86,10 @@ def _cases(code: CodeObject, kernel: KernelInfo) -> list[Case]:
     if defined is None or waits is None or hazards is None:
         told.add(NOT_FOLLOWED, None, TOO_MANY_PATHS, error=False)
     elif several:
-        for barrier in uneven(blocks, definedness.taken, selections(blocks, kernel.packs_work_items, work_items)):
+        for barrier in uneven(blocks, definedness.taken, kernel.packs_work_items, work_items):
             told.barrier(barrier)
     _add_remarks(told, code, kernel, graph)
-    return judge(told.found.values(), blocks, search, addresses, code.target, -(-work_items // WAVE))
+    return judge(told.found.values(), blocks, search, addresses, code.target, -(-work_items // WAVEFRONT))
 
 
 def _cases_gfx12(blocks: StraightBlocks, kernel: KernelInfo, told: FindingList) -> list[Case]:

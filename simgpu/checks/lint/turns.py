@@ -14,10 +14,10 @@ from simgpu.checks.lint.flow import PathAnalysis, StraightBlocks, examine
 from simgpu.checks.lint.registers import EXEC, FILES, bits
 from simgpu.checks.lint.steps import LintStep
 from simgpu.checks.lint.work_items import X_BITS
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Operand, Reg
 from simgpu.hardware.timing_rules.effects import registers_of
 
-WAVE = 64
 # Work-items (low, high - 1) for which `number OP item` holds, by the comparison's mnemonic. last: more than any item
 SELECTED: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "v_cmp_gt_u32": lambda number, last: (0, number), "v_cmp_ge_u32": lambda number, last: (0, number + 1),
@@ -54,7 +54,7 @@ class Selection(NamedTuple):
     def completes(self, other: Selection) -> bool:
         """True if each wave is active in just one of the two."""
         first, second = sorted((self, other), key=lambda each: each.low)
-        return (first.low, second.high) == (0, self.items) and first.high == second.low and first.high % WAVE == 0
+        return (first.low, second.high) == (0, self.items) and first.high == second.low and first.high % WAVEFRONT == 0
 
 
 class Selections(PathAnalysis[State, Selection]):

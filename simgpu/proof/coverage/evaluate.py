@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import z3
 
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.proof.coverage.forms import ALWAYS, NEVER, Condition, Form, Product, at_least, both, either
 from simgpu.proof.coverage.run import NO_NAME, of_item
 from simgpu.proof.safety.facts import Advance
@@ -18,7 +19,6 @@ from simgpu.proof.terms import Lanes, Memo, NotModelled, symbols_of, tested_mask
 Term = Any
 Case = tuple[Condition, Form]  # where the condition holds, a term is this
 ITEM = "workitem_id_x"
-WAVE = 64
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Evaluation:
             lane = term.arg(0)
             first = np.arange(self.items, dtype=np.int64)
             if z3.is_bv_value(lane):
-                first = first // WAVE * WAVE + lane.as_long()
+                first = first // WAVEFRONT * WAVEFRONT + lane.as_long()
             return [(ALWAYS, Form.of(first))]
         advance = self.advances.get(name)
         if advance is not None:

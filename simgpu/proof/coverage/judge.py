@@ -14,9 +14,10 @@ from typing import Any, Literal
 import z3
 
 from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.lane_smt import number
 from simgpu.proof.coverage.claims import Coverage, Matrix, Violation
-from simgpu.proof.coverage.evaluate import WAVE, Case, Evaluation
+from simgpu.proof.coverage.evaluate import Case, Evaluation
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.machine import Machine, Pointed
 from simgpu.proof.coverage.products import Products, first_state
@@ -208,7 +209,7 @@ class CoverageJudge:
 
     def run(self, budget: Budget) -> CoverageRun:
         """Returns the run on terms, not begun."""
-        if self.info.required_workgroup_size[1:] != (1, 1) or self.info.required_workgroup_size[0] % WAVE:
+        if self.info.required_workgroup_size[1:] != (1, 1) or self.info.required_workgroup_size[0] % WAVEFRONT:
             raise NotModelled("a workgroup that is not a row of whole waves, as the code object requires it")
         self.lanes = lanes = Lanes()
         roots = Roots(lanes, budget, list, compares=False)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.checks.lint.steps import LintStep
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction, Operand, Reg
@@ -25,7 +26,6 @@ from simgpu.proof.coverage.masks import Mask, joined
 from simgpu.proof.coverage.values import LEFT, NONZERO, NOTHING, RESULT, UNKNOWN, A, B, Cells, State, Sums, Test, Value, same, zero
 from simgpu.proof.terms import NotModelled
 
-WAVE = 64
 WORD = 4  # bytes
 OUTSIDE = 0x80000000  # an offset from here on is outside every buffer
 SIGNLESS = 0x7FFFFFFF
@@ -232,7 +232,7 @@ class Machine:
         if mnemonic == "v_readfirstlane_b32":
             value = self.read(state, inst.args.get("src0"))
             constant = value.constant if isinstance(value, Form) else None
-            first = None if constant is None else np.broadcast_to(constant, self.items)[:: WAVE].repeat(WAVE)
+            first = None if constant is None else np.broadcast_to(constant, self.items)[:: WAVEFRONT].repeat(WAVEFRONT)
             target = inst.args.get("sdst") or register
             self.write(state, target, [None if first is None else Form.of(first)])
             return
@@ -447,7 +447,7 @@ class Machine:
         made: list[Value] = []
         for word in range(target.count):
             block, i, j = np.nonzero(c_map[..., 0] == word)
-            places = np.empty((2, self.items // WAVE, WAVE), np.int64)
+            places = np.empty((2, self.items // WAVEFRONT, WAVEFRONT), np.int64)
             for array, values in zip(places, (rows, columns), strict=True):
                 array[:, c_map[block, i, j, 1]] = values[:, block, i, j]
             made.append(self._summed(state, self.read(state, old, word), places.reshape(2, -1), added))
@@ -460,7 +460,7 @@ class Machine:
         words = [self.read(state, register, at) for at in range(register.count)]
         if not all(isinstance(word, Cells) for word in words):
             raise Violation("something else than elements of A and B is multiplied")
-        stacked = [np.stack([getattr(word, part).reshape(-1, WAVE) for word in words]) for part in ("kind", "outer", "k")]
+        stacked = [np.stack([getattr(word, part).reshape(-1, WAVEFRONT) for word in words]) for part in ("kind", "outer", "k")]
         return Cells(*(np.moveaxis(each[where[..., 0], :, where[..., 1]], -1, 0) for each in stacked))
 
     def _summed(self, state: State, old: Value, places: np.ndarray, added: Sequence[int]) -> Sums:

@@ -9,12 +9,13 @@ from typing import Any
 
 import z3
 
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.lane_smt import every, negation
 from simgpu.proof.entry import AXES, KernelInputs, group_id
 from simgpu.proof.roots import GLOBAL, LDS, PRIVATE, Address
 from simgpu.proof.safety.facts import LoopFacts, same_round
 from simgpu.proof.safety.integers import Integers
-from simgpu.proof.safety.launches import WAVE, Launches, flat_item
+from simgpu.proof.safety.launches import Launches, flat_item
 from simgpu.proof.safety.log import Access
 from simgpu.proof.safety.prover import Prover
 from simgpu.proof.safety.waves import OtherWave
@@ -144,7 +145,7 @@ class Claims:
     @cached_property
     def _other_wave(self) -> Term:
         """The condition that both waves are different ones of a workgroup."""
-        number = self.prover.settled(z3.LShR(flat_item(self.inputs), WAVE.bit_length() - 1))
+        number = self.prover.settled(z3.LShR(flat_item(self.inputs), WAVEFRONT.bit_length() - 1))
         return number != self._others[True].of(number)
 
     @cached_property

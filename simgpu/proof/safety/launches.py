@@ -10,13 +10,13 @@ from typing import Any
 
 import z3
 
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.lane_smt import bits_of
 from simgpu.proof.entry import AXES, KernelInputs, argument_symbol, group_id, item_id
 from simgpu.proof.safety.integers import Integers
 from simgpu.proof.safety.sizes import BadAssumption, Expression, whole, widened
 
 Term = Any
-WAVE = 64
 MOST_NUMBER = {32: 1 << 30, 64: 1 << 40}  # of an argument of these bits that sizes or conditions name, and less
 MOST_ITEMS = 1 << 30  # work-items in a dimension of a launch, and less
 
@@ -208,7 +208,7 @@ class Launches:
     def wave_facts(self) -> list[Term]:
         """Returns facts about a wave's symbols."""
         lanes = self.inputs.lanes
-        found = [*self.inputs.facts(), z3.ULT(lanes.lane, WAVE)]
+        found = [*self.inputs.facts(), z3.ULT(lanes.lane, WAVEFRONT)]
         found += [z3.ULT(group_id(axis), block_count(axis)) for axis in AXES]
         found += [item_id(axis, lanes) == 0 for axis, used in zip(AXES, self.used, strict=True) if not used]
         return [*found, bits_of(flat_item(self.inputs), 0, 6) == bits_of(lanes.lane, 0, 6)]

@@ -192,7 +192,7 @@ def test_a_loop_over_groups_of_lanes_gives_the_same_bits(mnemonic: str, monkeypa
     np.testing.assert_array_equal(waves[0].s, waves[1].s)
 
 
-@pytest.mark.parametrize("mnemonic, looped", [("v_fma_f32", False), ("v_pk_fma_f32", False), ("v_div_scale_f64", True)])
+@pytest.mark.parametrize("mnemonic, looped", [("v_fma_f32", False), ("v_pk_mul_f32", False), ("v_div_scale_f64", True)])
 def test_what_computes_much_is_a_loop_over_groups_of_lanes(mnemonic: str, looped: bool) -> None:
     spec = next(spec for spec in REGISTRY.specs if spec.mnemonic == mnemonic)
     inst = Instruction(spec, "gfx942", "e64", Case(spec).args, size=8)

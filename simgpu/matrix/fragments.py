@@ -8,11 +8,12 @@ whole instruction.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from llvmlite import ir
@@ -85,10 +86,31 @@ class Spread:
             value = value | self.frame.row(self.registers, register + 1) << 32 - low
         return value & (1 << self.bits) - 1
 
-    def store(self, pointer: Any, element: Callable[[int], Any]) -> None:
-        """Stores rows at `pointer`: the results of `element`, 4 bytes a lane."""
-        for row in range(self.rows):
-            pointer.at(row * ROW).store(element(row), 64)
+    def by_registers(self, emit: Callable[[Self, Any], None]) -> None:
+        """Emits code that decodes: `emit(part, first)` for each part whose elements fill whole registers. Parts differ only in
+        their registers and in the number (int or i64) of their first row, so one loop serves all."""
+        registers = math.lcm(self.bits, 32) // 32
+        part = copy.copy(self)
+        part.rows = registers * 32 // self.bits
+        if part.rows == self.rows:
+            emit(self, 0)
+            return
+
+        def emit_part(number: IrValue) -> tuple[()]:
+            part.registers = self.registers.at(number * (registers * ROW))
+            emit(part, number * part.rows)
+            return ()
+
+        self.frame.loop(self.rows // part.rows, emit_part)
+
+    def store(self, pointer: Any, element: Callable[[Self, int], Any]) -> None:
+        """Stores rows at `pointer`: the results of `element(part, row)`, 4 bytes a lane."""
+
+        def store_part(part: Self, first: Any) -> None:
+            for row in range(part.rows):
+                pointer.at((first + row) * ROW).store(element(part, row), 64)
+
+        self.by_registers(store_part)
 
     def integer(self, row: int) -> IrValue:
         """Returns an i8 element, sign-extended to i32."""
@@ -168,14 +190,19 @@ class Spread:
     def fields(self) -> FragmentFields:
         """Decodes the elements."""
         significands, exponents, values = (stack(self.frame, self.rows * ROW) for _ in range(3))
-        for row in range(self.rows):
-            raw = self.float_value(row).bitcast(ROW32) if self.name == "xf32" else self.raw(row)
-            significand, last, _, _ = self._small(raw)
-            leading = last + self.form.mantissa
-            exponent = where(significand == 0, NO_TERM, leading)
-            significands.at(row * ROW).store(significand.sitofp(F32), 64)
-            exponents.at(row * ROW).store(exponent, 64)
-            values.at(row * ROW).store(self.float_value(row), 64)
+
+        def store_part(part: Spread, first: Any) -> None:
+            for row in range(part.rows):
+                raw = part.float_value(row).bitcast(ROW32) if part.name == "xf32" else part.raw(row)
+                significand, last, _, _ = part._small(raw)
+                leading = last + part.form.mantissa
+                exponent = where(significand == 0, NO_TERM, leading)
+                place = (first + row) * ROW
+                significands.at(place).store(significand.sitofp(F32), 64)
+                exponents.at(place).store(exponent, 64)
+                values.at(place).store(part.float_value(row), 64)
+
+        self.by_registers(store_part)
         return FragmentFields(significands, exponents, values, self.form.mantissa)
 
 

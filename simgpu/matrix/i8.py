@@ -78,9 +78,13 @@ def products(groups: Groups, a: Spread, b: Spread, paired: bool = True) -> Calla
 def _pairs_of(spread: Spread, which: int) -> Pairs:
     entry = CacheEntry(spread, which, "pairs")
     pairs = Pairs(entry.reserve(spread.rows * ROW))
+
+    def store_part(part: Spread, first: Any) -> None:
+        for row in range(0, part.rows, 2):
+            pairs.store(first + row, part.integer(row), part.integer(row + 1))
+
     with entry.if_stale():
-        for row in range(0, spread.rows, 2):
-            pairs.store(row, spread.integer(row), spread.integer(row + 1))
+        spread.by_registers(store_part)
     return pairs
 
 
@@ -88,5 +92,5 @@ def _single(spread: Spread, which: int) -> Any:
     entry = CacheEntry(spread, which, "integers")
     pointer = entry.reserve(spread.rows * ROW)
     with entry.if_stale():
-        spread.store(pointer, spread.integer)
+        spread.store(pointer, type(spread).integer)
     return pointer

@@ -6,7 +6,6 @@ offsets; any other is unrolled with shuffles.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -238,7 +237,7 @@ class PairwiseSum:
         pointer = entry.reserve(spread.rows * ROW)
         least = entry.header.at(8)
         with entry.if_stale():
-            spread.store(pointer, functools.partial(spread.float_value, flush=self.flush))
+            spread.store(pointer, lambda part, row: part.float_value(row, self.flush))
             if self.results_may_flush:
                 least.store(spread.least_exponent(pointer))
         return pointer, least.load(I32)

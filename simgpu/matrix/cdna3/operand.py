@@ -56,7 +56,7 @@ class FastOperand:
 
     def _decode(self, order: np.ndarray) -> tuple[IrValue, IrValue, IrValue]:
         """Fills the cache entry; returns `in_range`, `whole` and `leading`."""
-        self.spread.store(self.values, self.spread.finite_float)
+        self.spread.store(self.values, Spread.finite_float)
         greatest, smallest = self._extremes()
         self._store_exponents(order)
         leading = umax(greatest >> 23, BIAS + self.least)

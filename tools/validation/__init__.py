@@ -12,6 +12,7 @@
     shipped/    AITER's kernels with real arguments, against float64 and in late mode
     aiter.py    AITER's shipped code objects: their arguments and grids
     hipkittens.py  times of AITER's attention, by HipKittens' benchmark
+    seismic.py  AMD's seismic stencils: their kernels, compiled, and their published bandwidths
     repairs.py  lint's findings in a repository's code objects: before and after repairs, and today
     reports.py  a report of one code object, for its maintainers
     rocm.py     test clients of ROCm's libraries and of ggml, run and counted

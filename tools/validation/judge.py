@@ -19,7 +19,7 @@ from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.sampling.samples import sample
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import SampledLaunch, predict
-from simgpu.tools.validation import aiter, hipkittens, measured, tensile, tile_kernel
+from simgpu.tools.validation import aiter, hipkittens, measured, seismic, tensile, tile_kernel
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Measurement, read
 
@@ -72,11 +72,14 @@ class Sources:
     tables: Path | None  # *.csv.gz
     aiter: Path | None = None  # a checkout of AITER
     hipkittens: Path | None = None  # a checkout of HipKittens
+    examples: Path | None = None  # a checkout of HPCTrainingExamples
 
     def rows(self, name: str) -> Sequence[Any]:
         """Returns the rows of a set; those of AITER and Tensile in the order of their hashes."""
         if name == "attention":
             return list(hipkittens.rows(self.hipkittens)) if self.hipkittens else []
+        if name == "seismic":
+            return list(seismic.rows(self.examples)) if self.examples else []
         rows = read(self.tables, f"{name}*.csv.gz") if self.tables else []
         return rows if name == "measured" else sorted(rows, key=lambda row: hashlib.sha256(row.key.encode()).digest())
 
@@ -84,7 +87,7 @@ class Sources:
 def judges(sources: Sources, sets: Sequence[str], limit: int | None, found: Findings) -> Iterable[Judge]:
     """Judges the rows of the sets into `found`, and yields each one's judge; limit: rows of AITER, and of Tensile, by hash."""
     makers: dict[str, Callable[[Any, Path | None], Judge]] = {
-        "measured": _judge_measured, "tensile": _tensile, "aiter": _aiter, "attention": _attention,
+        "measured": _judge_measured, "tensile": _tensile, "aiter": _aiter, "attention": _attention, "seismic": _seismic,
     }  # fmt: skip
     for name in sets:
         taken = 0
@@ -92,7 +95,7 @@ def judges(sources: Sources, sets: Sequence[str], limit: int | None, found: Find
             if name in ("tensile", "aiter") and limit is not None and taken >= limit:
                 break
             try:
-                judge = makers[name](row, sources.aiter)
+                judge = makers[name](row, sources.examples if name == "seismic" else sources.aiter)
                 found.judged.append(judge(Mechanisms()))
             except NotJudged as why:
                 found.reasons[name, str(why)] += 1
@@ -165,6 +168,18 @@ def _attention(row: hipkittens.MeasuredAttention, checkout: Path | None) -> Judg
             "attention", row.group, hipkittens.BOARD, "bf16", row.name, row.us, 1e6 * found.seconds, row.fits, 1e6 * found.low,
             1e6 * found.high,
         )  # fmt: skip
+
+    return judge
+
+
+def _seismic(row: seismic.MeasuredStencil, checkout: Path | None) -> Judge:
+    assert checkout  # its rows came from there
+    sampled = seismic.sampled_stencil(checkout, row)
+
+    def judge(on: Mechanisms) -> RowVerdict:
+        found = predict(sampled, on=on)
+        ms, low, high = (1e3 * each for each in (found.seconds, found.low, found.high))
+        return RowVerdict("seismic", row.group, seismic.BOARD, "f32", row.name, 1e3 * row.seconds, ms, row.fits, low, high)
 
     return judge
 

@@ -99,7 +99,7 @@ kernel void columns_by_vector(global double *y, global const double *a, global c
 // Finite differences of RADIUS points to either side along a line of a box, float.
 #ifdef RADIUS
 constant float weights[2 * RADIUS + 1] = {1, 2, 3};
-kernel void line_points(global float *f, global const float *u, int line, int slice, int stride, int nx, int ny, int nz) {
+WIDE void line_points(global float *f, global const float *u, int line, int slice, int stride, int nx, int ny, int nz) {
     int i = AT(0), j = AT(1), k = AT(2);
     if (i >= nx || j >= ny || k >= nz) return;
     size_t at = i + RADIUS + (size_t)line * (j + RADIUS) + (size_t)slice * (k + RADIUS);

@@ -1,8 +1,8 @@
 """Stencils, a norm, transposes and streams: kernels of `kernels.cl` that compute the same as the published ones.
 
-Sizes and grids are those of the sources: amd/amd-lab-notes (Laplacian, Jacobi), ROCm/rocm-blogs (seismic stencils; its grid is
-unknown, workgroups of 256 x 1 x 1 are assumed), amd/HPCTrainingExamples (transposes, yAx), UoB-HPC/BabelStream,
-te42kyfo/gpu-benches (gpu-stream). The code of the compilers used then is unknown; today's clang compiles ours.
+Sizes and grids are those of the sources: amd/amd-lab-notes (Laplacian, Jacobi), amd/HPCTrainingExamples (transposes, yAx, seismic
+stencils), UoB-HPC/BabelStream, te42kyfo/gpu-benches (gpu-stream). The code of the compilers used then is unknown; today's clang
+compiles ours.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import SampledLaunch, predict
 from simgpu.tools.cases.opencl import compile_opencl
 from simgpu.tools.validation.rows import Measurement
+from simgpu.tools.validation.seismic import BLOCKS
 
 SOURCE = Path(__file__).with_name("kernels.cl")
 F64, F32 = 8, 4
@@ -86,7 +87,8 @@ def _line(axis: int, radius: int) -> OwnLaunch:
     box, stride = Bytes(F32 * side**3), (1, side, side * side)[axis]
     counted = F32 * (2 * n**3 + 2 * radius * n * n)
     arguments = (box, box, side, side * side, stride, n, n, n)
-    return OwnLaunch("line_points", (2, n, n), (256, 1, 1), arguments, counted, radius)
+    width, rows = list(BLOCKS.values())[axis]
+    return OwnLaunch("line_points", (n // width, n // rows, n), (width, rows, 1), arguments, counted, radius)
 
 
 def _stream(name: str, chip: HardwareDescriptor) -> OwnLaunch | None:

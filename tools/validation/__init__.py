@@ -13,6 +13,8 @@
     aiter.py    AITER's shipped code objects: their arguments and grids
     hipkittens.py  times of AITER's attention, by HipKittens' benchmark
     seismic.py  AMD's seismic stencils: their kernels, compiled, and their published bandwidths
+    tuned.py    AITER's tables of tuned products through their git history
+    choices.py  the model's choice among AITER's kernels against the measured one
     repairs.py  lint's findings in a repository's code objects: before and after repairs, and today
     reports.py  a report of one code object, for its maintainers
     rocm.py     test clients of ROCm's libraries and of ggml, run and counted

@@ -98,6 +98,16 @@ def tiles(path: Path) -> dict[str, dict[str, int]]:
     return found
 
 
+@cache
+def objects(path: Path) -> dict[str, str]:
+    """Reads the code object's name by kernel name, from the same tables."""
+    found: dict[str, str] = {}
+    for table in path.parent.glob("*.csv"):
+        with open(table, newline="") as file:
+            found |= {entry["knl_name"]: entry["co_name"] for entry in csv.DictReader(file)}
+    return found
+
+
 def _bf16(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> ShippedLaunch:
     out = 2  # bytes: bf16
     split = max(1, split)

@@ -9,6 +9,7 @@ Each name is loaded when it is first used: an assembler needs no operators.
     conv2d/      kernels of a convolution
     rows/        kernels of operators on rows, softmax among them
     attention/   kernels of attention
+    attention_backward/  kernels of the gradients of attention
     columns.py   kernels of a reduction of columns
     transpose.py  the kernel of a transpose
 """

@@ -21,6 +21,7 @@
     columns.py       reductions of columns
     transpose.py     transposes, with tiles and tree
     attention/       attention, fused and unfused
+    attention_backward/  gradients of attention
     reference.py     float64 references of all operators, bounds, usual errors
 """
 
@@ -33,6 +34,8 @@ from simgpu.operators.attention.plan import AttentionTiles, derive_tiles, plan_a
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.tree import FusedAttention
 from simgpu.operators.attention.unfused import UnfusedAttention
+from simgpu.operators.attention_backward.problem import AttentionBackwardProblem
+from simgpu.operators.attention_backward.tree import AttentionBackward
 from simgpu.operators.columns import ColumnPlan, ColumnProblem, Columns, plan_columns
 from simgpu.operators.compute import ComputeVisitor
 from simgpu.operators.conv2d.plan import plan_conv2d
@@ -63,6 +66,8 @@ from simgpu.operators.transpose import Transpose, TransposePlan, TransposeProble
 __all__ = [
     "AddRmsNorm",
     "AtomHint",
+    "AttentionBackward",
+    "AttentionBackwardProblem",
     "AttentionExecutor",
     "AttentionProblem",
     "AttentionTiles",

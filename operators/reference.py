@@ -2,6 +2,8 @@
 
 from simgpu.operators.attention.reference import attention, attention_error_bound, attention_lse, attention_lse_error_bound
 from simgpu.operators.attention.typical_error import attention_typical_error
+from simgpu.operators.attention_backward.reference import attention_backward, attention_backward_error_bound
+from simgpu.operators.attention_backward.typical_error import attention_backward_typical_error
 from simgpu.operators.columns import columns, columns_error_bound
 from simgpu.operators.conv2d.reference import conv2d, conv2d_error_bound
 from simgpu.operators.conv2d.typical_error import conv2d_typical_error
@@ -15,6 +17,9 @@ from simgpu.operators.transpose import transpose
 
 __all__ = [
     "attention",
+    "attention_backward",
+    "attention_backward_error_bound",
+    "attention_backward_typical_error",
     "attention_error_bound",
     "attention_lse",
     "attention_lse_error_bound",

@@ -54,9 +54,10 @@ ORDER = {
         "rows",
         "conv2d softmax fused",
         "attention rmsnorm_gemm.py transpose.py columns.py",
+        "attention_backward",
         "reference.py",
     ],
-    "asm": ["builder", "parts", "visitor.py", "gemm", "conv2d rows transpose.py columns.py", "attention"],
+    "asm": ["builder", "parts", "visitor.py", "gemm", "conv2d rows transpose.py columns.py", "attention attention_backward"],
     "simgpu": [
         "version.py timing",
         "machine",

@@ -149,6 +149,21 @@ class Narrowing:
                 self._round(value, scratch)
             k.v_perm_b32(target, high, low, self.constants[1])
 
+    def pack_copies(self, target: Reg, low: Reg, high: Reg, scratch: Reg) -> None:
+        """Emits target = both elements, rounded. Keeps low and high. scratch: two VGPRs."""
+        k = self.k
+        if self.dtype == "f16":
+            for copy, value in zip((scratch[0], scratch[1]), (low, high), strict=True):
+                k.v_cvt_f16_f32(copy, value)
+            k.v_pack_b32_f16(target, scratch[0], scratch[1])
+        elif self.converts:
+            k.v_cvt_pk_bf16_f32(target, low, high)
+        else:
+            for copy, value in zip((scratch[0], scratch[1]), (low, high), strict=True):
+                k.v_bfe_u32(copy, value, 16, 1)
+                k.v_add3_u32(copy, value, copy, self.constants[0])
+            k.v_perm_b32(target, scratch[1], scratch[0], self.constants[1])
+
     def _round(self, value: Reg, scratch: Reg) -> None:
         k = self.k
         k.v_bfe_u32(scratch, value, 16, 1)

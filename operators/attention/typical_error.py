@@ -83,7 +83,7 @@ def attention_typical_error(
         common = _common_rounding(held * gain, p.element, arch) * unit_p
         drift = drift + np.where(held * gain < lost, weights, 0.0) @ np.abs(values)
         # With tied scores, all rows have the same few weights, and so the same errors.
-        drift = drift + 4 * _tied_fraction(weights) * common * np.abs(expected)
+        drift = drift + 4 * tied_fraction(weights) * common * np.abs(expected)
     shared = np.sqrt(common**2 + (rounded * (4 + 2 * size + math.sqrt(p.lk / LANES + 16)) + constant) ** 2)
     sums = (weights * weights) @ squares
     accumulated = (rounded**2 * kind.steps(p.lk)) * (expected * expected + sums) + (4 * rounded * expected) ** 2
@@ -121,7 +121,7 @@ def _common_rounding(weights: Array, kind: DType, arch: str) -> Array:
     return np.sqrt(squares / 12).reshape(*weights.shape[:-1], 1)
 
 
-def _tied_fraction(weights: Array) -> float:
+def tied_fraction(weights: Array) -> float:
     """Returns the fraction of the middle row's weights, rounded to f32, that repeat an earlier one."""
     row = weights.reshape(-1, weights.shape[-1])[weights[..., 0].size // 2]
     seen = row[row > 0].astype(np.float32)

@@ -5,6 +5,7 @@
     conv2d.py     convolution
     softmax.py    softmax
     attention.py  attention, fused and not
+    attention_backward.py  gradients of attention
     fields.py     options from the fields of a class
     fused.py      an operator from a class that derives from FusedGemm
     rows.py       an operator from a class that derives from RowOperator

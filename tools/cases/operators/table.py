@@ -23,8 +23,8 @@ from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.shared.inputs import Inputs
 
 _HERE = "simgpu.tools.cases.operators"
-BUILT_IN = (f"{_HERE}.gemm", f"{_HERE}.conv2d", f"{_HERE}.softmax", f"{_HERE}.attention", "simgpu.operators.rmsnorm_gemm",
-            "simgpu.operators.rows.forms", f"{_HERE}.transpose", f"{_HERE}.columns")  # fmt: skip
+BUILT_IN = (f"{_HERE}.gemm", f"{_HERE}.conv2d", f"{_HERE}.softmax", f"{_HERE}.attention", f"{_HERE}.attention_backward",
+            "simgpu.operators.rmsnorm_gemm", "simgpu.operators.rows.forms", f"{_HERE}.transpose", f"{_HERE}.columns")  # fmt: skip
 
 
 def operators_of(module: ModuleType, where: str) -> dict[str, Operator]:

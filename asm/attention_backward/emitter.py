@@ -1,0 +1,491 @@
+"""Kernels of attention's backward: sums of rows of dO * O, then dK and dV by blocks of keys, then dQ by blocks of queries.
+
+The kernels of gradients compute S and dP with the other side's rows as rows: S = Q K^T for dK and dV, S^T = K Q^T for dQ. Then a
+lane's elements of S are already the operand of the gradients' products, whose columns are the own rows:
+
+    dV^T += dO^T P    dK^T += Q^T dS    dQ^T += K^T dS^T
+
+So P and dS never leave a wave's registers. A step, with the instructions that the products hide:
+
+    S            rows of the next step to LDS, loads of the step after it
+    dP           P, masked out of line if an edge cuts the step
+    dV           dS; for dQ nothing hides dS
+    dK or dQ     loads of the next step's L and D
+
+Steps of the other side's rows that see none of the block's rows are skipped. Blocks of a head are dispatched a number of heads
+apart, which keeps them on one XCD if the heads are a multiple of the XCDs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from simgpu.asm.attention_backward.moves import HALF, QUAD, TileMoves
+from simgpu.asm.attention_backward.weights import LOG2_E, Weights
+from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.interleave import interleave, stream
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
+from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, lane_in_atom, wave_number
+from simgpu.asm.parts.matrix import matrix_instruction
+from simgpu.asm.visitor import emit
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.problem import ATOM
+from simgpu.operators.attention_backward.plan import FRAGMENTS, PADDED, WAVES
+from simgpu.operators.attention_backward.problem import LOGARITHMS, SUMS
+from simgpu.operators.attention_backward.tree import AttentionBackward, GradientBlock, GradientTree
+from simgpu.operators.tree import Visitor
+
+LEAD = 4  # matrix instructions before the first one that they hide
+READ_COLUMNS = 8  # elements of a lane's read of a row
+OUTPUTS = {"dQ": "Q", "dK": "K", "dV": "V"}
+
+
+@emit.register(AttentionBackward)
+def emit_backward(root: AttentionBackward) -> EmittedKernel:
+    """Returns the kernel of the sums of rows; those of dK and dV, and of dQ, follow it."""
+    root.plan  # noqa: B018  raises if the tiles cannot fit
+    sums, *gradients = root.parts
+    kernel, names = emit(sums), {"X": "O", "other": "dO", "total": SUMS}
+    steps = [replace(step, buffers=tuple(names.get(name, name) for name in step.buffers), operands=(), scratch=(), following=())
+             for step in kernel.steps]  # fmt: skip
+    steps += [emit(part) for part in gradients]
+    p = root.problem
+    scratch = ((SUMS, WORD * p.batch * p.heads * p.lq), *kernel.scratch)
+    return replace(steps[0], operands=tuple(p.shapes), scratch=scratch, following=tuple(steps[1:]))
+
+
+@emit.register(GradientTree)
+def emit_gradient(root: GradientTree) -> EmittedKernel:
+    """Returns the kernel of dK and dV, or of dQ."""
+    kernel: EmittedKernel = GradientEmitter(root).visit(root)
+    return kernel
+
+
+class GradientEmitter(Visitor):
+    """Visits the tree; each level emits its part of the kernel."""
+
+    def __init__(self, root: GradientTree) -> None:
+        self.root, self.plan, self.p = root, root.plan, root.problem
+        plan, p = self.plan, self.p
+        self.keys = plan.side == "keys"
+        self.own_rows, self.other_rows = ("lk", "lq") if self.keys else ("lq", "lk")
+        self.widths = {"Q": p.d, "K": p.d, "V": p.dv, "dO": p.dv}
+        name = "_".join((*plan.results, p.dtype, f"{plan.tile}x{plan.step}x{p.d}x{p.dv}", *(["causal"] if p.causal else [])))
+        self.k = KernelBuilder(f"attention_{name}", plan.descriptor.arch, WAVES * WAVEFRONT, plan=plan.resources)
+        self.matrix, self.modifiers = matrix_instruction(plan.descriptor.atom(p.dtype), plan.descriptor.arch, p.dtype)
+        self.words = plan.descriptor.atom(p.dtype).k * HALF // 16  # registers of an operand
+
+    def visit_device(self, root: GradientTree) -> EmittedKernel:
+        k, p, plan = self.k, self.p, self.plan
+        for name in ("Q", "K", "V", "dO", LOGARITHMS, SUMS, *plan.results):
+            k.argument(name, 8, "global_buffer")
+        for name in ("lq", "lk", "last_tile"):
+            k.argument(name, 4, value_type="i32")
+        for name in ("factor", "scale"):
+            k.argument(name, 4, value_type="f32")
+        self.arguments = k.load_arguments()
+        self._coordinates()
+        self._ranges()
+        self._own()
+        block = root.first()
+        assert block is not None
+        self.visit(block)
+        self._end()
+        k.s_endpgm()
+        heads = p.batch * (p.kv_heads if self.keys else p.heads)
+        tiles = root.trips(plan.side)
+        assert p.scale is not None
+        return k.finish(plan=plan, grid=(heads, tiles, 1), scalars=(p.lq, p.lk, tiles - 1, p.scale * LOG2_E, p.scale))
+
+    # -- prologue --------------------------------------------------------------------------------
+
+    def _coordinates(self) -> None:
+        """Emits lane, head, the wave's first own row, and the first head of the arrays that move."""
+        k, plan, a = self.k, self.plan, self.arguments
+        k.work_item_x()
+        self.row, self.group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
+        wave, self.block_row, self.first = k.s.alloc("wave"), k.s.alloc("the block's first row"), k.s.alloc("the wave's first row")
+        wave_number(k, wave, self.group)
+        lane_in_atom(k, self.row, self.group, ATOM)
+        if not self.keys and self.p.causal:
+            k.s_sub_u32(self.block_row, a["last_tile"], k.group_y, note="queries that see most keys first")
+            k.s_lshl_b32(self.block_row, self.block_row, log2(plan.tile))
+        else:
+            k.s_lshl_b32(self.block_row, k.group_y, log2(plan.tile))
+        k.s_mul_i32(self.first, wave, ATOM * plan.atoms)
+        k.s_add_u32(self.first, self.block_row, self.first)
+        self.shift = wave
+        k.s_sub_u32(self.shift, a["lk"], a["lq"], note="query i stands at i + lk - lq among the keys")
+        self.other_head = k.s.alloc("head of what moves")
+        group = self.p.group
+        if self.keys:
+            k.s_mul_i32(self.other_head, k.group_x, group)
+        else:  # 2^32 // group + 1 is exact (Granlund and Montgomery 1994)
+            shift = log2(group)
+            if shift is None:
+                k.s_mul_hi_u32(self.other_head, k.group_x, (1 << 32) // group + 1)
+            else:
+                k.s_lshr_b32(self.other_head, k.group_x, shift)
+
+    def _ranges(self) -> None:
+        """Allocates the plan's registers, LDS and the moves."""
+        k, plan = self.k, self.plan
+        names = (r.name for r in plan.resources.registers if r.count and r.name not in ("addresses", "staging 1", "staging 2"))
+        self.ranges = {name: k.array(name, 1) for name in names}
+        for array in plan.resources.lds:
+            k.region(array.name, array.nbytes)
+        first, second = plan.moved
+        self.moves = (TileMoves(k, first, k.array("staging 1", 1), 0), TileMoves(k, second, k.array("staging 2", 1), first.nbytes))
+        for moves in self.moves:
+            moves.start(self.row, self.group, self.ranges["temporaries"])
+        self.delta = k.s.alloc("bytes to the other stage")
+        k.s_mov_b32(self.delta, first.nbytes + second.nbytes)
+        self._stage(back=False)
+        self.halves = k.s.alloc("low halves"), k.s.alloc("high halves")
+        for register, value in zip(self.halves, (LOW_HALVES, HIGH_HALVES), strict=True):
+            k.s_mov_b32(register, value)
+        self.other_first = k.s.alloc("the step's first row")
+        self.weights = Weights(k, plan, self.ranges, self.arguments["factor"], self.other_first)
+
+    def _buffer(self, resource: Reg, name: str, head: Reg, rows: str, row_bytes: int) -> None:
+        """Builds the raw buffer of a head's rows."""
+        k, size, low, high = self.k, *(self.k.s.alloc(part) for part in ("size", "low", "high"))
+        k.s_mul_i32(size, self.arguments[rows], row_bytes)
+        k.s_mul_i32(low, head, size)
+        k.s_mul_hi_u32(high, head, size)
+        raw_buffer(k, resource, self.arguments[name], (low, high), name)
+        k.s_mov_b32(resource[2], size)
+        k.s.free(size, low, high)
+
+    def _own_row(self, target: Reg, t: int) -> None:
+        """Emits target = a lane's own row of atom t."""
+        k = self.k
+        k.v_add_u32(target, self.first, self.row)
+        if t:
+            k.v_add_u32(target, ATOM * t, target)
+
+    def _own(self) -> None:
+        """Emits the loads of the own rows, the zeros of the gradients and what masks need."""
+        k, plan = self.k, self.plan
+        resource, (offset, row, column, place) = k.s.alloc("buffer", 4), (self.ranges["temporaries"][n] for n in range(4))
+        for number, name in enumerate(plan.own, start=1):
+            width = self.widths[name]
+            self._buffer(resource, name, k.group_x, self.own_rows, width * HALF)
+            k.v_lshlrev_b32(column, log2(READ_COLUMNS), self.group)
+            for t in range(plan.atoms):
+                self._own_row(row, t)
+                k.v_mul_u32_u24(offset, width * HALF, row)
+                k.v_lshl_add_u32(offset, column, 1, offset)
+                for span in range(-(-width // PADDED)):
+                    target = place
+                    if (span + 1) * PADDED > width:
+                        k.v_cmp_gt_i32("vcc", width - span * PADDED, column)
+                        k.v_cndmask_b32(place, OUTSIDE, offset, "vcc", note="columns past the width read 0")
+                    else:
+                        target = offset
+                    k.buffer_load_dwordx4(self.own(number, t, span), target, resource, 0, offen=True, offset=span * PADDED * HALF,
+                                          note=f"{name}[{t}][{span}]")  # fmt: skip
+        for name, of in ((LOGARITHMS, "L"), (SUMS, "D")) if not self.keys else ():
+            self._buffer(resource, name, k.group_x, self.own_rows, WORD)
+            for t in range(plan.atoms):
+                self._own_row(row, t)
+                k.v_lshlrev_b32(row, log2(WORD), row)
+                k.buffer_load_dword(self.ranges[of][t], row, resource, 0, offen=True, note=f"{name}[{t}]")
+        k.s.free(resource)
+        if not self.keys:
+            self.weights.prepare()
+        for name in ("gradient 1", "gradient 2", "zero"):
+            for number in range(self.ranges[name].count if name in self.ranges else 0):
+                k.v_accvgpr_write_b32(self.ranges[name][number], 0)
+        self._edges(row)
+
+    def own(self, number: int, t: int, span: int) -> Reg:
+        """Returns an operand of own rows: columns 32 span + 8g .. of row 16t + i."""
+        spans = self.plan.moved[number - 1].padded // PADDED
+        start = (t * spans + span) * 4
+        return self.ranges[f"own {number}"][start : start + 4]
+
+    def _edges(self, row: Reg) -> None:
+        """Emits, for each own row, the limit for the other side's rows that see it or that it sees, less 4g."""
+        k, plan, a, causal = self.k, self.plan, self.arguments, self.p.causal
+        if self.keys and not causal:
+            return
+        cut = self.weights.cut = k.s.alloc("where the mask begins or ends")
+        quads = self.ranges["edges"][plan.atoms]
+        k.v_lshlrev_b32(quads, log2(QUAD), self.group)
+        last = k.s.alloc("last key")
+        k.s_sub_u32(last, a["lk"], 1)
+        for t in range(plan.atoms):
+            edge = self.ranges["edges"][t]
+            self._own_row(row, t)
+            if self.keys:
+                k.v_subrev_u32(row, self.shift, row, note="first query that sees the key")
+            elif causal:
+                k.v_add_u32(row, self.shift, row, note="last key that the query sees")
+                k.v_min_i32(row, last, row)
+            else:
+                k.v_mov_b32(row, last)
+            k.v_sub_u32(edge, row, quads)
+        if self.keys:
+            k.s_add_u32(cut, self.first, ATOM * plan.atoms - 1)
+            k.s_sub_u32(cut, cut, self.shift)
+        else:
+            k.s_mov_b32(cut, last)
+            if causal:
+                k.s_add_u32(cut, self.first, self.shift)
+                k.s_min_i32(cut, cut, last)
+            k.s_sub_u32(cut, cut, plan.step - 1)
+        k.s.free(last)
+
+    # -- main loop -------------------------------------------------------------------------------
+
+    def visit_block(self, block: GradientBlock) -> None:
+        """Emits the loop over the heads that move, and the steps of each."""
+        k = self.k
+        self.left = k.s.alloc("rows left")
+        if self.keys:
+            self.statistics = k.s.alloc("L buffer", 4), k.s.alloc("D buffer", 4)
+        if not self.keys or self.p.group == 1:
+            self._steps(block)
+            return
+        heads = k.s.alloc("heads left")
+        k.s_mov_b32(heads, self.p.group)
+        with k.loop("heads", heads):
+            self._steps(block)
+            k.s_add_u32(self.other_head, self.other_head, 1)
+
+    def _steps(self, block: GradientBlock) -> None:
+        """Emits the steps of a head: the first one's rows to LDS, then the loop."""
+        k, plan, a = self.k, self.plan, self.arguments
+        done = k.new_label("no_steps")
+        k.comment(f"GradientBlock: {plan.step} {plan.other} a step")
+        k.s_mov_b32(self.other_first, 0)
+        k.s_mov_b32(self.left, a[self.other_rows])
+        if self.p.causal:
+            self._clip()
+        if self.p.causal and not self.keys:
+            k.s_cmp_le_i32(self.left, 0)
+            k.s_cbranch_scc1(done)
+        start = k.s.alloc("bytes before the first step")
+        for moves in self.moves:
+            tile = moves.tile
+            self._buffer(moves.buffer, tile.name, self.other_head, self.other_rows, tile.width * HALF)
+            self._skip(moves.advance, start, tile.width * HALF)
+        for resource, name in zip(self.statistics, (LOGARITHMS, SUMS), strict=True) if self.keys else ():
+            self._buffer(resource, name, self.other_head, self.other_rows, WORD)
+            self._skip(lambda nbytes, resource=resource: self._advance(resource, nbytes), start, WORD)  # type: ignore[misc]
+        k.s.free(start)
+        self._load()
+        self._stage(back=True)
+        self._store()
+        self._stage(back=False)
+        self._load()
+        if self.keys:
+            self._load_statistics()
+        k.s_barrier()
+        with k.loop("steps", self.left, plan.step):
+            self._step(block)
+        k.label(done)
+
+    def _clip(self) -> None:
+        """Emits the first row of the other side and the number of rows, as `partners` clips them."""
+        k, a = self.k, self.arguments
+        if self.keys:
+            k.s_sub_u32(self.other_first, self.block_row, self.shift)
+            k.s_max_i32(self.other_first, self.other_first, 0)
+            k.s_sub_u32(self.left, a["lq"], self.other_first)
+        else:
+            k.s_add_u32(self.left, self.block_row, self.plan.tile)
+            k.s_min_u32(self.left, self.left, a["lq"])
+            k.s_add_u32(self.left, self.left, self.shift)
+            k.s_min_i32(self.left, self.left, a["lk"])
+
+    def _skip(self, advance: Callable[[Reg], None], start: Reg, row_bytes: int) -> None:
+        if self.keys and self.p.causal:
+            self.k.s_mul_i32(start, self.other_first, row_bytes)
+            advance(start)
+
+    def _advance(self, resource: Reg, nbytes: Reg | int) -> None:
+        k = self.k
+        k.s_add_u32(resource[0], resource[0], nbytes)
+        k.s_addc_u32(resource[1], resource[1], 0)
+        k.s_sub_u32(resource[2], resource[2], nbytes)
+        k.s_max_i32(resource[2], resource[2], 0)
+
+    def _load(self) -> None:
+        for moves in self.moves:
+            moves.load()
+            moves.advance(self.plan.step * moves.tile.width * HALF)
+
+    def _store(self) -> None:
+        for moves in self.moves:
+            moves.store(self.halves, self.ranges["transposed"])
+
+    def _load_statistics(self) -> None:
+        """Emits the loads of a step's L and D for the lane's rows."""
+        k, offset = self.k, self.ranges["temporaries"][6]
+        k.v_lshlrev_b32(offset, log2(QUAD * WORD), self.group)
+        for resource, name in zip(self.statistics, ("L", "D"), strict=True):
+            for a in range(self.plan.step // ATOM):
+                k.buffer_load_dwordx4(self.ranges[name][QUAD * a : QUAD * a + QUAD], offset, resource, 0, offen=True,
+                                      offset=ATOM * WORD * a, note=f"{name} of atom {a}")  # fmt: skip
+            self._advance(resource, self.plan.step * WORD)
+
+    def _stage(self, back: bool) -> None:
+        """Emits the other stage for writes. Between steps, reads are `delta` before writes."""
+        if self.plan.stages == 2:
+            for moves in self.moves:
+                for address in (*moves.rows_to, *moves.columns_to):
+                    (self.k.v_subrev_u32 if back else self.k.v_add_u32)(address, self.delta, address)
+
+    def _flip(self) -> None:
+        """Emits the other stage for reads and for writes."""
+        k = self.k
+        if self.plan.stages == 1:
+            return
+        self._stage(back=True)
+        for moves in self.moves:
+            for address in (moves.row_from, *([moves.column_from] if moves.column_from else [])):
+                k.v_add_u32(address, self.delta, address)
+        k.s_sub_u32(self.delta, 0, self.delta)
+
+    def _step(self, block: GradientBlock) -> None:
+        """Emits a step (GradientWarp)."""
+        k, plan, weights = self.k, self.plan, self.weights
+        first, second = self.moves
+        columns = [*(second.column_reads() if self.keys else ()), *first.column_reads()]
+        reads = Reads([*first.row_reads(), *second.row_reads(), *columns], self.ranges["fragments"])
+        two = plan.stages == 2
+        k.comment("GradientWarp: S")
+        hidden = two and not any(moves.partial for moves in self.moves)
+        self._overlap(lambda: self._scores(reads, 1, "S"), self._refill if hidden else lambda: None)
+        k.comment("dP; P")
+        self._overlap(lambda: self._scores(reads, 2, "dP"), self._probabilities)
+        if self.keys:
+            k.comment("dV; dS")
+            self._overlap(lambda: self._products(reads, "gradient 2", "P", self.p.dv), weights.gradients)
+        else:
+            weights.gradients()
+        k.comment(f"{plan.results[0]}")
+        self._overlap(lambda: self._products(reads, "gradient 1", "dS", self.p.d),
+                      self._load_statistics if self.keys else lambda: None)  # fmt: skip
+        if not hidden:
+            if not two:
+                k.s_barrier(note="all waves have read the step's rows")
+            self._refill()
+        k.s_barrier()
+        self._flip()
+        k.s_add_u32(self.other_first, self.other_first, plan.step)
+
+    def _refill(self) -> None:
+        self._store()
+        self._load()
+
+    def _probabilities(self) -> None:
+        if self.keys:
+            self.weights.prepare()
+        self.weights.probabilities()
+
+    def _overlap(self, products: Callable[[], None], filler: Callable[[], None]) -> None:
+        k = self.k
+        with stream(k) as main:
+            products()
+        with stream(k) as hidden:
+            filler()
+        k.items += interleave(main, hidden, LEAD)
+
+    def _scores(self, reads: Reads, number: int, name: str) -> None:
+        """Emits the products of S or dP: rows of the step by own rows."""
+        plan, zero = self.plan, self.ranges.get("zero", 0)
+        for span in range(plan.moved[number - 1].padded // PADDED):
+            for a in range(plan.step // ATOM):
+                with_rows = reads.take()
+                for first in range(0, with_rows.count, self.words):
+                    part = slice(first, first + self.words)
+                    for t in range(plan.atoms):
+                        d = self.weights.score(name, t, a)
+                        self._multiply(d, with_rows[part], self.own(number, t, span)[part], d if span or first else zero, name)
+                reads.refill()
+
+    def _products(self, reads: Reads, gradient: str, weights: str, width: int) -> None:
+        """Emits the products of a gradient: columns of the step by P or dS."""
+        plan, atoms = self.plan, -(-width // ATOM)
+        for c in range(atoms):
+            columns = reads.take()
+            for t in range(plan.atoms):
+                operand, d = self.weights.operand(weights, t), self.gradient(gradient, width, t, c)
+                for first in range(0, operand.count, self.words):
+                    part = slice(first, first + self.words)
+                    self._multiply(d, columns[part], operand[part], d, gradient)
+            reads.refill()
+
+    def gradient(self, name: str, width: int, t: int, c: int) -> Reg:
+        """Returns the accumulators of a gradient's columns 16c + 4g .. of own row 16t + i."""
+        start = (t * -(-width // ATOM) + c) * QUAD
+        return self.ranges[name][start : start + QUAD]
+
+    def _multiply(self, d: Reg, a: Reg, b: Reg, c: Reg | int, note: str) -> None:
+        self.k.emit(self.matrix, d, a, b, c, note=note, **self.modifiers)
+
+    # -- epilogue --------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Emits the stores of the gradients."""
+        plan, a = self.plan, self.arguments
+        for name in plan.results:
+            gradient = "gradient 2" if name == "dV" else "gradient 1"
+            self._store_gradient(name, gradient, 1 / plan.gain if name == "dV" else a["scale"])
+
+    def _store_gradient(self, name: str, gradient: str, factor: Reg | float) -> None:
+        k, width, own = self.k, self.widths[OUTPUTS[name]], self.ranges["temporaries"]
+        resource, offset, place, row = k.s.alloc(f"{name} buffer", 4), own[4], own[5], own[6]
+        self._buffer(resource, name, k.group_x, self.own_rows, width * WORD)
+        column = self.ranges["edges"][self.plan.atoms]
+        k.v_lshlrev_b32(column, log2(QUAD), self.group)
+        for t in range(self.plan.atoms):
+            self._own_row(row, t)
+            k.v_mul_u32_u24(offset, width * WORD, row)
+            k.v_lshl_add_u32(offset, column, log2(WORD), offset)
+            for c in range(-(-width // ATOM)):
+                held, target = self.gradient(gradient, width, t, c), offset
+                values = own[:QUAD]
+                for r in range(QUAD):
+                    k.v_accvgpr_read_b32(values[r], held[r])
+                for r in range(QUAD):
+                    k.v_mul_f32(values[r], factor, values[r])
+                if (c + 1) * ATOM > width:
+                    k.v_cmp_gt_i32("vcc", width - c * ATOM, column)
+                    target = k.v_cndmask_b32(place, OUTSIDE, offset, "vcc")
+                k.buffer_store_dwordx4(values, target, resource, 0, offen=True, offset=c * ATOM * WORD, note=f"{name}[{t}][{c}]")
+        k.s.free(resource)
+
+
+class Reads:
+    """Operands from LDS, read FRAGMENTS of them ahead into a ring of registers."""
+
+    def __init__(self, reads: list[Callable[[Reg], None]], ring: Reg) -> None:
+        self.reads, self.ring, self.taken = reads, ring, 0
+        self.begun = False
+
+    def _place(self, number: int) -> Reg:
+        start = number % FRAGMENTS * 4
+        return self.ring[start : start + 4]
+
+    def take(self) -> Reg:
+        """Returns the next operand's registers; the first call emits the first reads."""
+        if not self.begun:
+            self.begun = True
+            for number, read in enumerate(self.reads[:FRAGMENTS]):
+                read(self._place(number))
+        return self._place(self.taken)
+
+    def refill(self) -> None:
+        """Emits the read that reuses the registers of the operand that `take` returned."""
+        ahead = self.taken + FRAGMENTS
+        if ahead < len(self.reads):
+            self.reads[ahead](self._place(ahead))
+        self.taken += 1

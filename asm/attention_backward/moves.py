@@ -1,0 +1,151 @@
+"""The rows of a step of one array: loaded by blocks of rows by columns, written to LDS as rows and as columns, read as operands.
+
+A lane's block has 4 rows of 4 or 2 columns. Four halves of a column make two registers. In LDS, a column's quads of rows are in
+the order g, a: quad g of atom a, for which S has the elements in lane group g. So one read brings a lane its rows of all atoms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.registers import Operand
+from simgpu.asm.parts.buffers import DWORDS, OUTSIDE
+from simgpu.asm.parts.integer_math import log2
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.problem import ATOM
+from simgpu.operators.attention_backward.plan import PADDED, UNIT_ROWS, WAVES, MovedTile
+
+QUAD = 4  # rows of a lane in an atom
+HALF = 2  # bytes of an element
+READ = 16  # bytes of a lane's read of a row
+
+
+class TileMoves:
+    """Moves of one array's tiles. `start` emits a lane's addresses."""
+
+    def __init__(self, k: KernelBuilder, tile: MovedTile, staging: Reg, base: int) -> None:
+        self.k, self.tile, self.staging, self.base = k, tile, staging, base
+        self.buffer = k.s.alloc(f"{tile.name} buffer", 4)
+        self.offsets = [k.v.alloc(f"{tile.name} offset") for _ in range(tile.loads)]
+        self.rows_to = [k.v.alloc(f"{tile.name} rows to LDS") for _ in range(tile.loads)]
+        self.columns_to = [k.v.alloc(f"{tile.name} columns to LDS") for _ in range(tile.loads if tile.columns else 0)]
+        self.row_from = k.v.alloc(f"{tile.name} row from LDS")
+        self.column_from = k.v.alloc(f"{tile.name} column from LDS") if tile.columns else None
+        self.partial = tile.units % (WAVES * WAVEFRONT) != 0
+        self.inside = k.s.alloc(f"{tile.name} lanes with a block", 2) if self.partial else None
+
+    def start(self, row: Reg, group: Reg, scratch: Reg) -> None:
+        """Emits the addresses. row, group: of the lane in an atom. scratch: four VGPRs."""
+        k, tile = self.k, self.tile
+        across = tile.padded // tile.unit_columns
+        unit, quad, column, factor = (scratch[n] for n in range(4))
+        for number in range(tile.loads):
+            k.v_add_u32(unit, number * WAVES * WAVEFRONT, k.work_item)
+            k.v_mov_b32(factor, (1 << 32) // across + 1)
+            k.v_mul_hi_u32(quad, unit, factor, note="quad of rows")
+            k.v_mul_u32_u24(column, across, quad)
+            k.v_sub_u32(column, unit, column)
+            k.v_lshlrev_b32(column, log2(tile.unit_columns), column, note="first column")
+            self._place(number, quad, column, factor)
+        if self.inside is not None:
+            last = tile.units - (tile.loads - 1) * WAVES * WAVEFRONT
+            k.v_cmp_gt_u32("vcc", last, k.work_item)
+            k.s_mov_b64(self.inside, "vcc")
+        k.v_mul_u32_u24(self.row_from, tile.row_bytes, row)
+        k.v_lshlrev_b32(column, log2(READ), group)
+        k.v_add_u32(self.row_from, column, self.row_from)
+        k.v_add_u32(self.row_from, self.base, self.row_from)
+        if self.column_from is not None:
+            k.v_mul_u32_u24(self.column_from, tile.column_bytes, row)
+            k.v_lshlrev_b32(column, log2(tile.rows // 2), group)
+            k.v_add_u32(self.column_from, column, self.column_from)
+            k.v_add_u32(self.column_from, self.base + tile.rows_size, self.column_from)
+
+    def _place(self, number: int, quad: Reg, column: Reg, spare: Reg) -> None:
+        """Emits a block's offset in memory and places in LDS."""
+        k, tile = self.k, self.tile
+        k.v_mul_u32_u24(self.offsets[number], UNIT_ROWS * tile.width * HALF, quad)
+        k.v_lshl_add_u32(self.offsets[number], column, 1, self.offsets[number])
+        k.v_cmp_gt_u32("vcc", tile.rows // UNIT_ROWS, quad)
+        k.v_cndmask_b32(self.offsets[number], OUTSIDE, self.offsets[number], "vcc")
+        k.v_cmp_gt_u32("vcc", tile.width, column)
+        k.v_cndmask_b32(self.offsets[number], OUTSIDE, self.offsets[number], "vcc", note="no row or no column: reads 0")
+        k.v_mul_u32_u24(self.rows_to[number], UNIT_ROWS * tile.row_bytes, quad)
+        k.v_lshl_add_u32(self.rows_to[number], column, 1, self.rows_to[number])
+        k.v_add_u32(self.rows_to[number], self.base, self.rows_to[number])
+        if tile.columns:
+            place = self.columns_to[number]
+            k.v_mul_u32_u24(place, tile.column_bytes, column)
+            k.v_and_b32(spare, 3, quad)
+            k.v_lshlrev_b32(spare, log2(tile.rows // 2), spare)
+            k.v_lshrrev_b32(quad, 2, quad)
+            k.v_lshl_add_u32(spare, quad, log2(QUAD * HALF), spare)
+            k.v_add_u32(place, spare, place)
+            k.v_add_u32(place, self.base + tile.rows_size, place)
+
+    # -- a step --------------------------------------------------------------------------------
+
+    def _words(self, number: int, row: int) -> Reg:
+        words = self.tile.unit_columns // 2
+        start = (number * UNIT_ROWS + row) * words
+        return self.staging[start : start + words]
+
+    def load(self) -> None:
+        """Emits the loads of a step at the buffer's beginning."""
+        k, tile = self.k, self.tile
+        for number in range(tile.loads):
+            for row in range(UNIT_ROWS):
+                k.emit(f"buffer_load_{DWORDS[tile.unit_columns // 2]}", self._words(number, row), self.offsets[number], self.buffer,
+                       0, offen=True, offset=row * tile.width * HALF, note=f"{tile.name}: block {number}, row {row}")  # fmt: skip
+
+    def advance(self, nbytes: Operand) -> None:
+        """Moves the buffer's beginning by the bytes of a step; rows past its end read 0."""
+        k, buffer = self.k, self.buffer
+        k.s_add_u32(buffer[0], buffer[0], nbytes)
+        k.s_addc_u32(buffer[1], buffer[1], 0)
+        k.s_sub_u32(buffer[2], buffer[2], nbytes)
+        k.s_max_i32(buffer[2], buffer[2], 0)
+
+    def store(self, halves: tuple[Reg, Reg], target: Reg) -> None:
+        """Emits the writes to LDS. halves: selectors of low and high halves. target: two VGPRs."""
+        k, tile = self.k, self.tile
+        for number in range(tile.loads):
+            limited = self.inside is not None and number == tile.loads - 1
+            if limited:
+                k.s_mov_b64("exec", self.inside)
+            for row in range(UNIT_ROWS):
+                words = self._words(number, row)
+                k.emit(f"ds_write_b{32 * words.count}", self.rows_to[number], words, offset=row * tile.row_bytes,
+                       note=f"{tile.name}: block {number}, row {row} to LDS")  # fmt: skip
+            for column in range(tile.unit_columns if tile.columns else 0):
+                for pair in range(2):
+                    low, high = (self._words(number, 2 * pair + n)[column // 2] for n in range(2))
+                    k.v_perm_b32(target[pair], high, low, halves[column % 2])
+                k.ds_write_b64(self.columns_to[number], target, offset=column * tile.column_bytes,
+                               note=f"{tile.name}: block {number}, column {column} to LDS")  # fmt: skip
+            if limited:
+                k.s_mov_b64("exec", -1)
+
+    # -- operands ------------------------------------------------------------------------------
+
+    def row_reads(self) -> Iterator[Callable[[Reg], None]]:
+        """Yields reads of operands with rows, 16 bytes a lane: of columns 32n + 8g .. of row 16a + i, for each n, then a."""
+        k, tile = self.k, self.tile
+        for span in range(tile.padded // PADDED):
+            for atom in range(tile.rows // ATOM):
+                offset = atom * ATOM * tile.row_bytes + span * PADDED * HALF
+                yield lambda target, offset=offset: k.ds_read_b128(  # type: ignore[misc]
+                    target, self.row_from, offset=offset, note=f"{tile.name}: rows as an operand"
+                )
+
+    def column_reads(self) -> Iterator[Callable[[Reg], None]]:
+        """Yields reads of operands with columns: of the lane's rows in column 16c + i, for each c."""
+        k, tile = self.k, self.tile
+        assert self.column_from is not None
+        for atom in range(-(-tile.width // ATOM)):
+            offset = atom * ATOM * tile.column_bytes
+            yield lambda target, offset=offset, place=self.column_from: k.emit(  # type: ignore[misc]
+                f"ds_read_b{64 * tile.rows // ATOM}", target[: 2 * tile.rows // ATOM], place, offset=offset,
+                note=f"{tile.name}: columns as an operand",
+            )

@@ -1,0 +1,76 @@
+"""The command's backward of attention."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from functools import cache
+
+import numpy as np
+
+from simgpu.operators import AttentionBackward, AttentionBackwardProblem, reference
+from simgpu.tools.cases.operators.operator import Kernels, Operator, finite_number
+from simgpu.tools.cases.workload import ExpectedOperand, StridedArray, Workload, contiguous
+from simgpu.tools.shared.arrays import array_type
+from simgpu.tools.shared.inputs import Inputs
+
+
+def _options(sub: ArgumentParser) -> None:
+    sub.add_argument("-L", "--lq", type=int, required=True, help="queries, and keys unless --lk")
+    sub.add_argument("--lk", type=int, help="keys (default: as many as queries)")
+    sub.add_argument("-d", type=int, required=True, metavar="D", help="head dimension of Q and K, a multiple of 8")
+    sub.add_argument("--dv", type=int, default=0, help="head dimension of V and O (default: as -d)")
+    sub.add_argument("--scale", type=finite_number, help="factor of the scores (default: 1 / sqrt(d))")
+    sub.add_argument("--batch", type=int, default=1, help="batch (default: 1)")
+    sub.add_argument("--heads", type=int, default=1, help="query heads (default: 1)")
+    sub.add_argument("--kv-heads", type=int, default=0, help="heads of K and V (default: as many as query heads)")
+    sub.add_argument("--causal", action="store_true", help="no query sees a later key")
+
+
+def _tree(o: Namespace) -> AttentionBackward:
+    lk = o.lq if o.lk is None else o.lk
+    problem = AttentionBackwardProblem(
+        o.lq, lk, o.d, o.heads, o.kv_heads, o.batch, o.causal, scale=o.scale, dtype=o.dtype, dv=o.dv
+    )
+    return AttentionBackward(problem, o.target, o.policy)
+
+
+def _workload(tree: AttentionBackward, arch: str, inputs: Inputs) -> Workload:
+    """Draws Q, K, V and dO, and computes O and L from them in float64. Arrays end at their last element."""
+    p = tree.problem
+    kind, single = array_type(p.dtype, arch), np.dtype(np.float32)
+    empty = {
+        name: StridedArray.empty(kind if p.bytes_of(name) == kind.itemsize else single, shape, contiguous(shape), guard=0)
+        for name, shape in p.shapes.items()
+    }
+    drawn = {name: empty[name].draw(inputs) for name in ("Q", "K", "V", "dO")}
+    q, k, v = (drawn[name].view for name in "QKV")
+    drawn["O"] = empty["O"].fill(reference.attention(p, q, k, v).astype(kind))
+    drawn["L"] = empty["L"].fill(reference.attention_lse(p, q, k).astype(single))
+    given = tuple(drawn[name].view for name in ("Q", "K", "V", "O", "dO", "L"))
+    names = list(p.shapes)
+
+    @cache
+    def expected() -> dict[str, np.ndarray]:
+        return reference.attention_backward(p, *given)
+
+    @cache
+    def bounds() -> dict[str, np.ndarray]:
+        return reference.attention_backward_error_bound(p, *given, arch=arch)
+
+    beside = tuple(
+        ExpectedOperand(names.index(name), lambda name=name: expected()[name], lambda name=name: bounds()[name])  # type: ignore[misc]
+        for name in ("dK", "dV")
+    )
+    return Workload(
+        tuple(drawn.get(name, empty[name]) for name in names), names.index("dQ"),
+        lambda: expected()["dQ"], lambda: bounds()["dQ"],
+        lambda: reference.attention_backward_typical_error(p, *given, arch=arch), beside=beside,
+    )  # fmt: skip
+
+
+OPERATORS = (
+    Operator(
+        "attention-backward", "gradients dQ, dK, dV of attention from dO, O and log-sum-exp", AttentionBackward, _options, _tree,
+        Kernels(_workload),
+    ),
+)  # fmt: skip

@@ -7,10 +7,12 @@ lane's elements of S are already the operand of the gradients' products, whose c
 
 So P and dS never leave a wave's registers. A step, with the instructions that the products hide:
 
-    S            rows of the next step to LDS, loads of the step after it
-    dP           P, masked out of line if an edge cuts the step
-    dV           dS; for dQ nothing hides dS
-    dK or dQ     loads of the next step's L and D
+    S, half by half     rows of the next step to LDS, loads of the step after it; P of the first half
+    dP, half by half    P of the other half, dS of the first
+    dV                  dS of the other half, which half of dQ hides in the other kernel
+    dK                  loads of the next step's L and D
+
+The step's barrier is in the last products, after its last read of LDS. The products after it hide the next step's first reads.
 
 Steps of the other side's rows that see none of the block's rows are skipped. Blocks of a head are dispatched a number of heads
 apart, which keeps them on one XCD if the heads are a multiple of the XCDs.
@@ -20,9 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from simgpu.asm.attention_backward.moves import HALF, QUAD, TileMoves
-from simgpu.asm.attention_backward.weights import LOG2_E, Weights
+from simgpu.asm.attention_backward.reads import Reads
+from simgpu.asm.attention_backward.weights import LOG2_E, Part, Weights, halves
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
@@ -34,7 +38,7 @@ from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
-from simgpu.operators.attention_backward.plan import FRAGMENTS, PADDED, WAVES
+from simgpu.operators.attention_backward.plan import PADDED, WAVES
 from simgpu.operators.attention_backward.problem import LOGARITHMS, SUMS
 from simgpu.operators.attention_backward.tree import AttentionBackward, GradientBlock, GradientTree
 from simgpu.operators.tree import Visitor
@@ -149,6 +153,10 @@ class GradientEmitter(Visitor):
         for register, value in zip(self.halves, (LOW_HALVES, HIGH_HALVES), strict=True):
             k.s_mov_b32(register, value)
         self.other_first = k.s.alloc("the step's first row")
+        self.parts = halves(plan)
+        whole = Part(range(plan.atoms), range(plan.step // ATOM))
+        split = not self.keys and all(2 * len(part.other) % self.words == 0 for part in self.parts)
+        self.product_parts = self.parts if split else (whole,)
         self.weights = Weights(k, plan, self.ranges, self.arguments["factor"], self.other_first)
 
     def _buffer(self, resource: Reg, name: str, head: Reg, rows: str, row_bytes: int) -> None:
@@ -250,15 +258,15 @@ class GradientEmitter(Visitor):
         if self.keys:
             self.statistics = k.s.alloc("L buffer", 4), k.s.alloc("D buffer", 4)
         if not self.keys or self.p.group == 1:
-            self._steps(block)
+            self._steps()
             return
         heads = k.s.alloc("heads left")
         k.s_mov_b32(heads, self.p.group)
         with k.loop("heads", heads):
-            self._steps(block)
+            self._steps()
             k.s_add_u32(self.other_head, self.other_head, 1)
 
-    def _steps(self, block: GradientBlock) -> None:
+    def _steps(self) -> None:
         """Emits the steps of a head: the first one's rows to LDS, then the loop."""
         k, plan, a = self.k, self.plan, self.arguments
         done = k.new_label("no_steps")
@@ -280,6 +288,8 @@ class GradientEmitter(Visitor):
             self._skip(lambda nbytes, resource=resource: self._advance(resource, nbytes), start, WORD)  # type: ignore[misc]
         k.s.free(start)
         self._load()
+        if self.keys and self.p.group > 1:
+            k.s_barrier(note="all waves have read the rows of the head before")
         self._stage(back=True)
         self._store()
         self._stage(back=False)
@@ -287,9 +297,19 @@ class GradientEmitter(Visitor):
         if self.keys:
             self._load_statistics()
         k.s_barrier()
+        self.reads = self._reads()
         with k.loop("steps", self.left, plan.step):
-            self._step(block)
+            self._step()
         k.label(done)
+
+    def _reads(self) -> Reads:
+        """Returns a step's reads of operands, in the order in which its products take them, and emits the first ones."""
+        (first, second), atoms = self.moves, range(self.plan.step // ATOM)
+        reads = [read for part in self.parts for read in first.row_reads(part.other)]
+        reads += [read for part in self.parts for read in second.row_reads(part.other)]
+        reads += second.column_reads(atoms) if self.keys else ()
+        reads += [read for part in self.product_parts for read in first.column_reads(part.other)]
+        return Reads(self.k, reads, self.ranges["fragments"], self._flip if self.plan.stages == 2 else None)
 
     def _clip(self) -> None:
         """Emits the first row of the other side and the number of rows, as `partners` clips them."""
@@ -345,83 +365,85 @@ class GradientEmitter(Visitor):
     def _flip(self) -> None:
         """Emits the other stage for reads and for writes."""
         k = self.k
-        if self.plan.stages == 1:
-            return
         self._stage(back=True)
         for moves in self.moves:
             for address in (moves.row_from, *([moves.column_from] if moves.column_from else [])):
                 k.v_add_u32(address, self.delta, address)
         k.s_sub_u32(self.delta, 0, self.delta)
 
-    def _step(self, block: GradientBlock) -> None:
+    def _step(self) -> None:
         """Emits a step (GradientWarp)."""
-        k, plan, weights = self.k, self.plan, self.weights
-        first, second = self.moves
-        columns = [*(second.column_reads() if self.keys else ()), *first.column_reads()]
-        reads = Reads([*first.row_reads(), *second.row_reads(), *columns], self.ranges["fragments"])
-        two = plan.stages == 2
-        k.comment("GradientWarp: S")
-        hidden = two and not any(moves.partial for moves in self.moves)
-        self._overlap(lambda: self._scores(reads, 1, "S"), self._refill if hidden else lambda: None)
-        k.comment("dP; P")
-        self._overlap(lambda: self._scores(reads, 2, "dP"), self._probabilities)
+        k, plan, weights, reads, results = self.k, self.plan, self.weights, self.reads, self.product_parts
+        staging = [partial(self._refill, moves) for moves in self.moves]
+        if not reads.crosses or any(moves.partial for moves in self.moves):
+            if reads.crosses:
+                self._refill(*self.moves)
+            staging = []
+        previous: Callable[[], None] = weights.prepare if self.keys else lambda: None
+        for name, number, follow in (("S", 1, weights.probabilities), ("dP", 2, weights.gradients)):
+            for part in self.parts:
+                k.comment(f"GradientWarp: {name} of own atoms {part.own}, atoms {part.other}")
+                self._overlap(partial(self._scores, number, name, part), previous, *staging[:1])
+                previous, staging = partial(follow, part), staging[1:]
         if self.keys:
             k.comment("dV; dS")
-            self._overlap(lambda: self._products(reads, "gradient 2", "P", self.p.dv), weights.gradients)
-        else:
-            weights.gradients()
-        k.comment(f"{plan.results[0]}")
-        self._overlap(lambda: self._products(reads, "gradient 1", "dS", self.p.d),
-                      self._load_statistics if self.keys else lambda: None)  # fmt: skip
-        if not hidden:
-            if not two:
-                k.s_barrier(note="all waves have read the step's rows")
-            self._refill()
-        k.s_barrier()
-        self._flip()
+            self._overlap(partial(self._products, "gradient 2", "P", self.p.dv, results[0]), previous)
+        elif len(results) == 1:
+            previous()
+        k.comment(plan.results[0])
+        for part in results[:-1]:
+            self._overlap(partial(self._products, "gradient 1", "dS", self.p.d, part), previous)
+        statistics = [self._load_statistics] if self.keys else []
+        self._overlap(partial(self._products, "gradient 1", "dS", self.p.d, results[-1]), *statistics)
+        if not reads.crosses:
+            k.s_barrier(note="all waves have read the step's rows")
+            self._refill(*self.moves)
+            k.s_barrier()
         k.s_add_u32(self.other_first, self.other_first, plan.step)
 
-    def _refill(self) -> None:
-        self._store()
-        self._load()
+    def _refill(self, *arrays: TileMoves) -> None:
+        for moves in arrays:
+            moves.store(self.halves, self.ranges["transposed"])
+            moves.load()
+            moves.advance(self.plan.step * moves.tile.width * HALF)
 
-    def _probabilities(self) -> None:
-        if self.keys:
-            self.weights.prepare()
-        self.weights.probabilities()
-
-    def _overlap(self, products: Callable[[], None], filler: Callable[[], None]) -> None:
+    def _overlap(self, products: Callable[[], None], *fillers: Callable[[], None]) -> None:
+        """Emits products that hide other instructions. Those with scalar ones precede the step's barrier, which has some, too."""
         k = self.k
         with stream(k) as main:
             products()
         with stream(k) as hidden:
-            filler()
-        k.items += interleave(main, hidden, LEAD)
+            for filler in fillers:
+                filler()
+        end = next((n for n, item in enumerate(main) if getattr(item, "mnemonic", "") == "s_barrier"), len(main))
+        if not any(getattr(item, "mnemonic", "").startswith(("s_", "ds_")) for item in hidden):
+            end = len(main)
+        k.items += interleave(main[:end], hidden, LEAD) + main[end:]
 
-    def _scores(self, reads: Reads, number: int, name: str) -> None:
+    def _scores(self, number: int, name: str, part: Part) -> None:
         """Emits the products of S or dP: rows of the step by own rows."""
         plan, zero = self.plan, self.ranges.get("zero", 0)
         for span in range(plan.moved[number - 1].padded // PADDED):
-            for a in range(plan.step // ATOM):
-                with_rows = reads.take()
-                for first in range(0, with_rows.count, self.words):
-                    part = slice(first, first + self.words)
-                    for t in range(plan.atoms):
+            for a in part.other:
+                rows = self.reads.take()
+                for first in range(0, rows.count, self.words):
+                    words = slice(first, first + self.words)
+                    for t in part.own:
                         d = self.weights.score(name, t, a)
-                        self._multiply(d, with_rows[part], self.own(number, t, span)[part], d if span or first else zero, name)
-                reads.refill()
+                        self._multiply(d, rows[words], self.own(number, t, span)[words], d if span or first else zero, name)
+                self.reads.refill()
 
-    def _products(self, reads: Reads, gradient: str, weights: str, width: int) -> None:
+    def _products(self, gradient: str, weights: str, width: int, part: Part) -> None:
         """Emits the products of a gradient: columns of the step by P or dS."""
-        plan, atoms = self.plan, -(-width // ATOM)
-        for c in range(atoms):
-            columns = reads.take()
-            for t in range(plan.atoms):
-                operand, d = self.weights.operand(weights, t), self.gradient(gradient, width, t, c)
-                for first in range(0, operand.count, self.words):
-                    part = slice(first, first + self.words)
-                    self._multiply(d, columns[part], operand[part], d, gradient)
-            reads.refill()
+        size = 2 * len(part.other)
+        for c in range(-(-width // ATOM)):
+            columns = self.reads.take()
+            for first in range(0, size, self.words):
+                for t in part.own:
+                    operand, d = self.weights.operand(weights, t), self.gradient(gradient, width, t, c)
+                    start = 2 * part.other[0] + first
+                    self._multiply(d, columns[first : first + self.words], operand[start : start + self.words], d, gradient)
+            self.reads.refill()
 
     def gradient(self, name: str, width: int, t: int, c: int) -> Reg:
         """Returns the accumulators of a gradient's columns 16c + 4g .. of own row 16t + i."""
@@ -462,30 +484,3 @@ class GradientEmitter(Visitor):
                     target = k.v_cndmask_b32(place, OUTSIDE, offset, "vcc")
                 k.buffer_store_dwordx4(values, target, resource, 0, offen=True, offset=c * ATOM * WORD, note=f"{name}[{t}][{c}]")
         k.s.free(resource)
-
-
-class Reads:
-    """Operands from LDS, read FRAGMENTS of them ahead into a ring of registers."""
-
-    def __init__(self, reads: list[Callable[[Reg], None]], ring: Reg) -> None:
-        self.reads, self.ring, self.taken = reads, ring, 0
-        self.begun = False
-
-    def _place(self, number: int) -> Reg:
-        start = number % FRAGMENTS * 4
-        return self.ring[start : start + 4]
-
-    def take(self) -> Reg:
-        """Returns the next operand's registers; the first call emits the first reads."""
-        if not self.begun:
-            self.begun = True
-            for number, read in enumerate(self.reads[:FRAGMENTS]):
-                read(self._place(number))
-        return self._place(self.taken)
-
-    def refill(self) -> None:
-        """Emits the read that reuses the registers of the operand that `take` returned."""
-        ahead = self.taken + FRAGMENTS
-        if ahead < len(self.reads):
-            self.reads[ahead](self._place(ahead))
-        self.taken += 1

@@ -129,23 +129,23 @@ class TileMoves:
 
     # -- operands ------------------------------------------------------------------------------
 
-    def row_reads(self) -> Iterator[Callable[[Reg], None]]:
+    def row_reads(self, atoms: range) -> Iterator[Callable[[Reg], None]]:
         """Yields reads of operands with rows, 16 bytes a lane: of columns 32n + 8g .. of row 16a + i, for each n, then a."""
         k, tile = self.k, self.tile
         for span in range(tile.padded // PADDED):
-            for atom in range(tile.rows // ATOM):
+            for atom in atoms:
                 offset = atom * ATOM * tile.row_bytes + span * PADDED * HALF
                 yield lambda target, offset=offset: k.ds_read_b128(  # type: ignore[misc]
                     target, self.row_from, offset=offset, note=f"{tile.name}: rows as an operand"
                 )
 
-    def column_reads(self) -> Iterator[Callable[[Reg], None]]:
-        """Yields reads of operands with columns: of the lane's rows in column 16c + i, for each c."""
-        k, tile = self.k, self.tile
+    def column_reads(self, atoms: range) -> Iterator[Callable[[Reg], None]]:
+        """Yields reads of operands with columns: of the lane's rows of these atoms in column 16c + i, for each c."""
+        k, tile, words = self.k, self.tile, 2 * len(atoms)
         assert self.column_from is not None
-        for atom in range(-(-tile.width // ATOM)):
-            offset = atom * ATOM * tile.column_bytes
+        for column in range(-(-tile.width // ATOM)):
+            offset = column * ATOM * tile.column_bytes + atoms[0] * QUAD * HALF
             yield lambda target, offset=offset, place=self.column_from: k.emit(  # type: ignore[misc]
-                f"ds_read_b{64 * tile.rows // ATOM}", target[: 2 * tile.rows // ATOM], place, offset=offset,
+                f"ds_read_b{32 * words}", target[:words], place, offset=offset,
                 note=f"{tile.name}: columns as an operand",
             )

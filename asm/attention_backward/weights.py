@@ -10,6 +10,7 @@ of the other side for dK and dV, the own ones for dQ. With c = scale * log2(e), 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.lanes import Narrowing
@@ -20,6 +21,28 @@ from simgpu.operators.tree import FINITE_FLOOR
 
 QUAD = 4  # rows of a lane in an atom
 LOG2_E = math.log2(math.e)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some atoms of S and dP: own ones and those of a step."""
+
+    own: range
+    other: range
+
+    @property
+    def places(self) -> list[tuple[int, int, int]]:
+        """(t, a, r) of each element of a lane."""
+        return [(t, a, r) for t in self.own for a in self.other for r in range(QUAD)]
+
+
+def halves(plan: GradientPlan) -> tuple[Part, ...]:
+    """Returns the parts of a step: products of one hide arithmetic of the other. By atoms of the step, or else by own atoms."""
+    own, other = range(plan.atoms), range(plan.step // ATOM)
+    if len(other) > 1:
+        return tuple(Part(own, range(a, a + 1)) for a in other)
+    middle = -(-len(own) // 2)
+    return tuple(Part(ts, other) for ts in (own[:middle], own[middle:]) if ts)
 
 
 class Weights:
@@ -34,12 +57,6 @@ class Weights:
         if plan.gain != 1:
             self.inverse = k.s.alloc("1 / gain of P")
             k.s_mov_b32(self.inverse, 1 / plan.gain)
-
-    @property
-    def places(self) -> list[tuple[int, int, int]]:
-        """(t, a, r) of each element of a lane."""
-        plan = self.plan
-        return [(t, a, r) for t in range(plan.atoms) for a in range(plan.step // ATOM) for r in range(QUAD)]
 
     def number(self, t: int, a: int, r: int) -> int:
         """Returns the number of an element of S or dP."""
@@ -84,34 +101,34 @@ class Weights:
                 if addend:
                     k.v_add_f32(self.ranges[name][number], addend, self.ranges[name][number])
 
-    def probabilities(self) -> None:
+    def probabilities(self, part: Part) -> None:
         """Emits P; for dV also rounded to the operands' type."""
         k = self.k
-        for place in self.places:
+        for place in part.places:
             value = self._read("S", place)
             k.v_fma_f32(value, value, self.factor, self._of_query("L", place))
-        self._mask()
-        for place in self.places:
+        self._mask(part)
+        for place in part.places:
             value = self._value("S", place)
             k.v_exp_f32(value, value, note="P")
         if self.keys:
-            self._round("P", "S", keep=True)
+            self._round(part, "P", "S", keep=True)
 
-    def gradients(self) -> None:
+    def gradients(self, part: Part) -> None:
         """Emits dS, rounded to the operands' type."""
         k = self.k
-        for place in self.places:
+        for place in part.places:
             value = self._read("dP", place)
             k.v_fma_f32(value, value, self.inverse, self._of_query("D", place))
             k.v_mul_f32(value, self._value("S", place), value, note="dS")
-        self._round("dS", "dP", keep=False)
+        self._round(part, "dS", "dP", keep=False)
 
-    def _round(self, target: str, source: str, keep: bool) -> None:
+    def _round(self, part: Part, target: str, source: str, keep: bool) -> None:
         spare = self.ranges["temporaries"]
-        for number, place in enumerate(self.places[::2]):
+        for number, place in enumerate(part.places[::2]):
             t, a, r = place
             low, high = self._value(source, place), self._value(source, (t, a, r + 1))
-            packed = self.ranges[target][number]
+            packed = self.ranges[target][self.number(*place) // 2]
             if keep:
                 self.narrowing.pack_copies(packed, low, high, spare[2 * (number % 3) : 2 * (number % 3) + 2])
             else:
@@ -119,7 +136,7 @@ class Weights:
 
     # -- masks -------------------------------------------------------------------------------------
 
-    def _mask(self) -> None:
+    def _mask(self, part: Part) -> None:
         """Emits the finite floor for exponents of pairs that are not seen or do not exist, out of line, if a step has any."""
         if self.cut is None:
             return
@@ -127,9 +144,9 @@ class Weights:
         back = k.new_label("masked")
         with k.out_of_line("mask", back) as start:
             k.v_mov_b32(floor, FINITE_FLOOR)
-            for t in range(self.plan.atoms):
+            for t in part.own:
                 k.v_subrev_u32(place, self.first_row, self.ranges["edges"][t])
-                for a in range(self.plan.step // ATOM):
+                for a in part.other:
                     for r in range(QUAD):
                         value = self._value("S", (t, a, r))
                         k.emit(f"v_cmp_{'ge' if keys else 'le'}_i32", "vcc", ATOM * a + r, place)

@@ -104,7 +104,7 @@ def test_small_weights_are_kept() -> None:
 MUTANTS = {
     "missing D": (Weights, "_of_query", lambda own: lambda self, name, at: 0 if name == "D" else own(self, name, at), {"dQ", "dK"}),
     "missing L": (Weights, "_of_query", lambda own: lambda self, name, at: 0 if name == "L" else own(self, name, at), set(RESULTS)),
-    "no mask": (Weights, "_mask", lambda own: lambda self: None, set(RESULTS)),
+    "no mask": (Weights, "_mask", lambda own: lambda self, part: None, set(RESULTS)),
     "one head of two": (GradientEmitter, "visit_block", lambda own: lambda self, block: _first_head(self, block), {"dK", "dV"}),
     "no scale": (GradientEmitter, "_store_gradient", lambda own: lambda self, name, held, factor: own(self, name, held, 1.0),
                  {"dQ", "dK", "dV"}),
@@ -116,7 +116,7 @@ def _first_head(emitter: GradientEmitter, block: Any) -> None:
     emitter.left = k.s.alloc("rows left")
     if emitter.keys:
         emitter.statistics = k.s.alloc("L buffer", 4), k.s.alloc("D buffer", 4)
-    emitter._steps(block)
+    emitter._steps()
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -130,8 +130,8 @@ def test_a_broken_kernel_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) 
 def test_a_missing_barrier_is_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
     own = GradientEmitter._step
 
-    def step(self: GradientEmitter, block: Any) -> None:
-        own(self, block)
+    def step(self: GradientEmitter) -> None:
+        own(self)
         (last,) = [n for n, item in enumerate(self.k.items) if getattr(item, "mnemonic", "") == "s_barrier"][-1:]
         del self.k.items[last]
 

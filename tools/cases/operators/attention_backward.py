@@ -8,6 +8,8 @@ from functools import cache
 import numpy as np
 
 from simgpu.operators import AttentionBackward, AttentionBackwardProblem, reference
+from simgpu.operators.tree import Extent
+from simgpu.tools.cases.operators.attention import BLOCK_SCORES
 from simgpu.tools.cases.operators.operator import Kernels, Operator, finite_number
 from simgpu.tools.cases.workload import ExpectedOperand, StridedArray, Workload, contiguous
 from simgpu.tools.shared.arrays import array_type
@@ -44,8 +46,11 @@ def _workload(tree: AttentionBackward, arch: str, inputs: Inputs) -> Workload:
     }
     drawn = {name: empty[name].draw(inputs) for name in ("Q", "K", "V", "dO")}
     q, k, v = (drawn[name].view for name in "QKV")
-    drawn["O"] = empty["O"].fill(reference.attention(p, q, k, v).astype(kind))
-    drawn["L"] = empty["L"].fill(reference.attention_lse(p, q, k).astype(single))
+    rows = max(1, BLOCK_SCORES // (p.batch * p.heads * p.lk))
+    blocks = tuple(Extent.whole(p.lq).split(rows))
+    forward = {"O": (reference.attention, (q, k, v)), "L": (reference.attention_lse, (q, k))}
+    for name, (make, arrays) in forward.items():
+        drawn[name] = empty[name].fill(np.concatenate([make(p, *arrays, queries=block) for block in blocks], axis=2))  # type: ignore[operator]
     given = tuple(drawn[name].view for name in ("Q", "K", "V", "O", "dO", "L"))
     names = list(p.shapes)
 

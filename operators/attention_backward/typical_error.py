@@ -70,7 +70,19 @@ def _of_head(p: AttentionBackwardProblem, one: Parts, arch: str) -> tuple[Array,
     drift = drift + kind.drift(p.lk, sums, largest)
     cut = kind.drift(p.dv, np.abs(one.dp) + partial_dp, partial_dp)  # dP is cut, too
     drift = drift + scale * (one.p * cut) @ size
-    return expected, noise, drift, ROUNDED * (4 + 4 * np.abs(one.logarithm))
+    expected = np.where(np.abs(expected) < 2.0**-40 * noise, 0.0, expected)  # all noise: its factor says nothing
+    of_l = ROUNDED * (4 + 4 * np.abs(one.logarithm))
+    return expected, noise, drift, np.hypot(of_l, _common(scale**2 * variance, expected, one.k))
+
+
+def _common(variance: Array, expected: Array, k: Array) -> Array:
+    """Returns the relative standard deviation of the factor that a row's columns share, (rows, 1).
+
+    The columns of a row r of dQ have the errors e of the same dS. Along r, their error e K is e (K r) / (r r) times r.
+    """
+    size = (expected * expected).sum(1, keepdims=True)
+    along = np.sqrt((variance * (expected @ k.T) ** 2).sum(1, keepdims=True))
+    return np.divide(along, size, out=np.zeros_like(size), where=size > 0)
 
 
 def _partial(x: Array, y: Array, width: int) -> Array:

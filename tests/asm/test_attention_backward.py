@@ -53,6 +53,18 @@ def test_any_shape_validates(lq, lk, d, dv, heads, causal, target, dtype):
     assert likeness(result.got["dQ"].astype(float), typical).passed
 
 
+@pytest.mark.parametrize("size", [1, 64])
+def test_errors_are_a_faithful_kernels(size: int) -> None:
+    """Columns of a row share the errors of its dS; with large inputs a row's dQ is all noise."""
+    p = AttentionBackwardProblem(33, 33, 64, dtype="bf16")
+    kind = numpy_dtype("bf16")
+    given = operands(p, kind, drawn=tuple(size * x.astype(float) for x in operands(p, kind, finish=False)))
+    result = backward(p, "gfx942", given=given)
+    typical, found = reference.attention_backward_typical_error(p, *given, arch="gfx942"), result.got["dQ"].astype(float)
+    assert not wrong(p, result) and likeness(found, typical).passed
+    assert size > 1 or not likeness(found * 1.02, typical).passed
+
+
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", TARGETS)

@@ -96,6 +96,8 @@ ORDER = {
         "proof/execute.py proof/effects.py",
         "proof/counterexample.py proof/safety",
         "proof/coverage",
+        "proof/equal.py",
+        "proof/ir",
         "proof",
         "debugger/native",
         "debugger",

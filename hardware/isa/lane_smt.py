@@ -172,7 +172,7 @@ class SmtOps:
             return bits_of(fold(wide[0] * wide[1]), type_.bits, type_.bits)
         if op == "udiv":
             return choose(fold(b == 0), number(0, type_.bits), fold(z3.UDiv(a, b)))
-        return _BINARY[op](a, b)
+        return INTEGER[op](a, b)
 
     def unary(self, op: str, type_: Type, a: Term) -> Term:
         if z3.is_bool(a):
@@ -190,7 +190,7 @@ class SmtOps:
             return fold(-a)
         if op == "abs":
             return choose(fold(a < 0), fold(-a), a)
-        return _count(op, a)
+        return count_bits(op, a)
 
     def where(self, type_: Type, condition: Term, a: Term, b: Term) -> Term:
         return choose(condition, a, b)
@@ -224,7 +224,7 @@ class SmtOps:
         if z3.is_bool(a):
             return negation(_differ(a, b)) if op == "eq" else _differ(a, b)
         if not type_.is_float:
-            return fold(_COMPARE[type_.kind == "signed"][op](a, b))
+            return fold(INTEGER_COMPARE[type_.kind == "signed"][op](a, b))
         unordered = some(self.is_nan(type_, a), self.is_nan(type_, b))
         if op == "uno":
             return unordered
@@ -427,7 +427,7 @@ def _shift(shift: Callable[[Term, Term], Term]) -> Callable[[Term, Term], Term]:
     return made
 
 
-def _count(op: str, a: Term) -> Term:
+def count_bits(op: str, a: Term) -> Term:
     """Returns the number of leading or trailing zeros or of ones, or the bits in reverse."""
     size = a.size()
     bits = [bits_of(a, i, 1) for i in range(size)]
@@ -442,7 +442,7 @@ def _count(op: str, a: Term) -> Term:
 
 
 _FLOAT = {"add": z3.fpAdd, "sub": z3.fpSub, "mul": z3.fpMul, "div": z3.fpDiv}
-_BINARY: dict[str, Callable[[Term, Term], Term]] = {
+INTEGER: dict[str, Callable[[Term, Term], Term]] = {
     "add": _sum,
     "sub": lambda a, b: a if _is_zero(b) else fold(a - b),
     "mul": lambda a, b: fold(a * b),
@@ -454,7 +454,7 @@ _BINARY: dict[str, Callable[[Term, Term], Term]] = {
     "ashr": _shift(lambda a, b: a >> b),
 }
 _EQUAL: dict[str, Callable[[Term, Term], Term]] = {"eq": lambda a, b: a == b, "ne": lambda a, b: negation(fold(a == b))}
-_COMPARE: dict[bool, dict[str, Callable[[Term, Term], Term]]] = {
+INTEGER_COMPARE: dict[bool, dict[str, Callable[[Term, Term], Term]]] = {
     False: {**_EQUAL, "lt": z3.ULT, "le": z3.ULE, "gt": z3.UGT, "ge": z3.UGE},
     True: {
         **_EQUAL, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,

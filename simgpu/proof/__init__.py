@@ -14,6 +14,7 @@
     effects.py         formulas that hold if two kernels do the same to memory
     counterexample.py  a launch that shows a difference, confirmed by the simulator
     equal.py           the verdict on two kernels
+    ir/                machine code against its LLVM IR
     safety/            one kernel in all launches: in bounds, without races
     coverage/          a tiled product in all launches: each element accessed as planned
 

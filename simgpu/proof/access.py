@@ -95,11 +95,11 @@ def _addresses(state: WaveState, inst: Instruction) -> list[Address]:
         return [place(GLOBAL, state.scalar(saddr.index, 64) + fold(z3.ZeroExt(32, low)) + offset)]
     whole = _operand(state, inst.args.get("vaddr"), 64)
     if memory.space == "flat":
-        return [_flat(state.memory.roots, whole, offset)]
+        return [flat_place(state.memory.roots, whole, offset)]
     return [place(GLOBAL, whole + number(offset, 64))]
 
 
-def _flat(roots: Roots, whole: Term, offset: int) -> Address:
+def flat_place(roots: Roots, whole: Term, offset: int) -> Address:
     """Returns the place of a flat address: its high half, or the pointer in the sum, says in which space."""
     found = roots.place(GLOBAL, whole + number(offset, 64))
     if found.base:
@@ -174,7 +174,7 @@ def _load(state: WaveState, inst: Instruction, places: list[Address], inputs: Ke
     assert memory is not None
     target, known, guard = _register(inst, "vdst", "vdata"), state.known(), every(state.guard, inside)
     size = memory.bits * (1 if len(places) == 2 else memory.count) // 8
-    parts = [_bytes(state, place, size, known, guard, inputs) for place in places]
+    parts = [read_bytes(state, place, size, known, guard, inputs) for place in places]
     data = joined(*parts)
     data = choose(inside, data, number(0, data.size()))
     if data.size() < 32:
@@ -187,7 +187,7 @@ def _load(state: WaveState, inst: Instruction, places: list[Address], inputs: Ke
     state.set_vector(target, data)
 
 
-def _bytes(state: WaveState, place: Address, size: int, known: set[int], guard: Term, inputs: KernelInputs) -> Term:
+def read_bytes(state: WaveState, place: Address, size: int, known: set[int], guard: Term, inputs: KernelInputs) -> Term:
     """Returns bytes of memory: of the kernel's arguments and constants, or of what the log knows."""
     if place.space == GLOBAL:
         if place.root.eq(inputs.kernarg):
@@ -244,7 +244,7 @@ def _scalar_load(state: WaveState, inst: Instruction, inputs: KernelInputs) -> N
         distance = fold(z3.ZeroExt(32, state.scalar(extra.index))) + distance
     place = state.memory.roots.place(GLOBAL, base + distance)
     guard = z3.And(*state.path) if state.path else z3.BoolVal(True)
-    data = _bytes(state, place, memory.bits * memory.count // 8, state.known(active=False), guard, inputs)
+    data = read_bytes(state, place, memory.bits * memory.count // 8, state.known(active=False), guard, inputs)
     if state.lanes.varies(data):
         raise NotModelled("a scalar load of what a lane stored")
     state.set_scalar(_register(inst, "sdst").index, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import z3
@@ -47,6 +47,61 @@ class Question:
     inputs: Sequence[KernelInputs]
     budget: Budget
     payloads: bool  # True if float arithmetic has a part in what is stored, so that payloads of NaNs may differ
+    runners: Sequence[Runner]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Arguments, buffers among them as bytes, and extents."""
+
+    arguments: Sequence[Any]
+    block: Sequence[int]
+    grid: Sequence[int]
+
+
+class Runner(Protocol):
+    """One of two kernels, to be run."""
+
+    def run(self, launch: Launch) -> list[Memory | None] | None:
+        """Returns each buffer after a launch, None for other arguments; None if the launch fails."""
+
+    def races(self, launch: Launch) -> bool:
+        """True if lanes race in a launch, so that its results may differ anyway."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A buffer after a launch. free: bits of its bytes that may have any value."""
+
+    content: np.ndarray
+    free: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A kernel's code on the simulator."""
+
+    inputs: KernelInputs
+
+    def run(self, launch: Launch) -> list[Memory | None] | None:
+        done = self._launched(launch, check=False)
+        if done is None:
+            return None
+        buffers = zip(done[1], launch.arguments, strict=True)
+        return [Memory(buffer.download(np.uint8)) if isinstance(value, np.ndarray) else None for buffer, value in buffers]
+
+    def races(self, launch: Launch) -> bool:
+        done = self._launched(launch, check=True)
+        return done is None or any(finding.kind == "race" for finding in done[0].findings)
+
+    def _launched(self, launch: Launch, check: bool) -> tuple[Any, list[Any]] | None:
+        device = Device(self.inputs.info.target, check=check, max_instructions=MOST_INSTRUCTIONS)
+        buffers = [device.upload(value) if isinstance(value, np.ndarray) else value for value in launch.arguments]
+        kernel = device.load(self.inputs.code.data)[self.inputs.info.name]
+        try:
+            return kernel.launch(grid=tuple(launch.grid), block=tuple(launch.block), args=buffers), buffers
+        except SimError:
+            return None
 
 
 def find(question: Question) -> Counterexample | None:
@@ -152,38 +207,24 @@ def _argument(question: Question, model: Any, index: int) -> Any:
 
 
 def confirm(question: Question, arguments: Sequence[Any], block: Sequence[int], grid: Sequence[int]) -> Counterexample | None:
-    """Runs both kernels on the simulator; returns the launch if their memory differs by more than a NaN's payload."""
-    after = []
-    for each in question.inputs:
-        device = Device(each.info.target, max_instructions=MOST_INSTRUCTIONS)
-        buffers = [device.upload(value) if isinstance(value, np.ndarray) else value for value in arguments]
-        try:
-            device.load(each.code.data)[each.info.name].launch(grid=tuple(grid), block=tuple(block), args=buffers)
-        except SimError:
-            return None
-        after.append([b.download(np.uint8) if isinstance(v, np.ndarray) else None for b, v in zip(buffers, arguments, strict=True)])
-    for index, (x, y) in enumerate(zip(*after, strict=True)):
-        if x is None or y is None:
+    """Runs both kernels; returns the launch if their memory differs by more than a NaN's payload."""
+    launch = Launch(arguments, block, grid)
+    after = [runner.run(launch) for runner in question.runners]
+    if after[0] is None or after[1] is None:
+        return None
+    for index, (mine, other) in enumerate(zip(*after, strict=True)):
+        if mine is None or other is None:
             continue
-        (places,) = np.nonzero((x != y) & ~_both_nan(x, y) if question.payloads else x != y)
+        x, y = mine.content, other.content
+        wrong = (x != y) if other.free is None else (x | other.free) != (y | other.free)
+        (places,) = np.nonzero(wrong & ~_both_nan(x, y) if question.payloads else wrong)
         if len(places):
             at = int(places[0])
             results = x[at : at + 8].tobytes(), y[at : at + 8].tobytes()
-            if any(_races(each, arguments, block, grid) for each in question.inputs):
+            if any(runner.races(launch) for runner in question.runners):
                 return None
             return Counterexample(tuple(arguments), tuple(block), tuple(grid), index, at, results)  # type: ignore[arg-type]
     return None
-
-
-def _races(inputs: KernelInputs, arguments: Sequence[Any], block: Sequence[int], grid: Sequence[int]) -> bool:
-    """True if lanes race in a launch, so that its results may differ anyway."""
-    device = Device(inputs.info.target, check=True, max_instructions=MOST_INSTRUCTIONS)
-    buffers = [device.upload(value) if isinstance(value, np.ndarray) else value for value in arguments]
-    try:
-        run = device.load(inputs.code.data)[inputs.info.name].launch(grid=tuple(grid), block=tuple(block), args=buffers)
-    except SimError:
-        return True
-    return any(finding.kind == "race" for finding in run.findings)
 
 
 def _both_nan(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import z3
 
-from simgpu.hardware.isa.lane_smt import choose, every, fold, joined, negation
+from simgpu.hardware.isa.lane_smt import choose, every, fold, joined, negation, number
 from simgpu.proof.memory_log import Atomic, Interval, Store
-from simgpu.proof.roots import GLOBAL, POINTER, WIDTH, initial_bytes
+from simgpu.proof.roots import GLOBAL, LDS, POINTER, WIDTH, initial_bytes
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import NotModelled
 
@@ -33,27 +33,37 @@ class Obligation:
 class Cell:
     """A byte that was stored, perhaps several times."""
 
-    writes: tuple[tuple[Term, Term], ...]  # (condition, byte), the last first; those before one without a condition are left out
+    # (condition, byte, its bits that may have any value), the last first; those before one without a condition are left out
+    writes: tuple[tuple[Term, Term, Term], ...]
     pc: int
 
-    def after(self, store: Store, byte: Term) -> Cell:
-        return Cell(((store.guard, byte), *(() if z3.is_true(store.guard) else self.writes)), store.pc)
+    def after(self, store: Store, at: int) -> Cell:
+        """Returns the cell after byte `at` of a store."""
+        free = store.free[at] if store.free else number(0, 8)
+        return Cell(((store.guard, store.data[at], free), *(() if z3.is_true(store.guard) else self.writes)), store.pc)
 
     @property
     def written(self) -> Term:
-        return negation(every(*(negation(guard) for guard, _ in self.writes)))
+        return negation(every(*(negation(guard) for guard, _, _ in self.writes)))
 
     @property
     def value(self) -> Term:
-        value = self.writes[-1][1]
-        for guard, byte in reversed(self.writes[:-1]):
-            value = choose(guard, byte, value)
+        return self._last(1)
+
+    @property
+    def free(self) -> Term:
+        return self._last(2)
+
+    def _last(self, part: int) -> Term:
+        value = self.writes[-1][part]
+        for write in reversed(self.writes[:-1]):
+            value = choose(write[0], write[part], value)
         return value
 
     def like(self, other: Cell) -> bool:
         """True if the conditions are the same."""
         return len(self.writes) == len(other.writes) and all(
-            a.eq(b) for (a, _), (b, _) in zip(self.writes, other.writes, strict=True)
+            a[0].eq(b[0]) for a, b in zip(self.writes, other.writes, strict=True)
         )
 
 
@@ -65,8 +75,12 @@ class Run:
     cells: dict[int, Cell]
 
 
-def obligations(a: WaveState, b: WaveState) -> Iterator[Obligation]:
-    """Yields what must hold. Raises NotModelled if the kernels' memory operations cannot be paired."""
+def obligations(a: WaveState, b: WaveState, refines: bool = False) -> Iterator[Obligation]:
+    """Yields what must hold. Raises NotModelled if the kernels' memory operations cannot be paired.
+
+    refines: True if b is a source that a is compiled from: a may leave out stores that change nothing, and any bits are right that
+    b leaves free.
+    """
     ours, theirs = (_intervals(state) for state in (a, b))
     if len(ours) != len(theirs):
         raise NotModelled(f"{len(ours) - 1} and {len(theirs) - 1} barriers")
@@ -74,7 +88,8 @@ def obligations(a: WaveState, b: WaveState) -> Iterator[Obligation]:
         if number_ < len(ours) - 1:
             yield Obligation(f"barrier {number_} is reached", mine.path == other.path)
         yield from _atomics(mine, other)
-        yield from _stores(mine, other, number_)
+        last = refines and number_ == len(ours) - 1  # no lane reads LDS after that
+        yield from _stores(mine, other, number_, Rules(refines, last))
 
 
 def _intervals(state: WaveState) -> list[Interval]:
@@ -93,8 +108,11 @@ def _atomics(a: Interval, b: Interval) -> Iterator[Obligation]:
         yield Obligation(f"atomic {x.operation}", holds, pc=(x.pc, y.pc))
 
 
-def _stores(a: Interval, b: Interval, epoch: int) -> Iterator[Obligation]:
-    mine, other = ([event for event in side.events if isinstance(event, Store)] for side in (a, b))
+def _stores(a: Interval, b: Interval, epoch: int, rules: Rules) -> Iterator[Obligation]:
+    mine, other = (
+        [event for event in side.events if isinstance(event, Store) and not (rules.last and event.address.space == LDS)]
+        for side in (a, b)
+    )
     apart = all(event.address.base for event in (*mine, *other))
 
     def group(event: Store) -> str:
@@ -107,9 +125,9 @@ def _stores(a: Interval, b: Interval, epoch: int) -> Iterator[Obligation]:
         alike = len(runs[0]) == len(runs[1]) and all(x.root.eq(y.root) for x, y in zip(*runs, strict=True))
         if alike and (len(runs[0]) == 1 or all(x.cells.keys() == y.cells.keys() for x, y in zip(*runs, strict=True))):
             for x, y in zip(*runs, strict=True):
-                yield from _cells(name, x, y, epoch)
+                yield from _cells(name, x, y, epoch, rules)
         else:
-            yield _any_address(name, sides)
+            yield _any_address(name, sides, epoch, rules)
 
 
 def _runs(events: Sequence[Store]) -> list[Run]:
@@ -118,16 +136,16 @@ def _runs(events: Sequence[Store]) -> list[Run]:
         if not runs or not runs[-1].root.eq(event.address.root):
             runs.append(Run(event.address.root, {}))
         cells = runs[-1].cells
-        for at, byte in enumerate(event.data):
+        for at in range(len(event.data)):
             place = event.address.offset + at
-            cells[place] = cells.get(place, Cell((), 0)).after(event, byte)
+            cells[place] = cells.get(place, Cell((), 0)).after(event, at)
     return runs
 
 
-def _cells(name: str, a: Run, b: Run, epoch: int) -> Iterator[Obligation]:
+def _cells(name: str, a: Run, b: Run, epoch: int, rules: Rules) -> Iterator[Obligation]:
     """Yields an obligation for each few bytes that were stored under the same conditions."""
     offsets = sorted({*a.cells, *b.cells})
-    nothing = Cell(((z3.BoolVal(False), z3.BitVecVal(0, 8)),), 0)
+    nothing = Cell(((z3.BoolVal(False), z3.BitVecVal(0, 8), number(0, 8)),), 0)
     at = 0
     while at < len(offsets):
         first = [run.cells.get(offsets[at], nothing) for run in (a, b)]
@@ -137,40 +155,63 @@ def _cells(name: str, a: Run, b: Run, epoch: int) -> Iterator[Obligation]:
             if not all(x.like(y) for x, y in zip(first, following, strict=True)):
                 break
             end += 1
-        blocks = [_block([run.cells.get(offset, nothing) for offset in offsets[at:end]]) for run in (a, b)]
-        mine, other = blocks
-        holds = every(fold(mine.written == other.written), z3.Implies(mine.written, mine.value == other.value))
-        seen = None
-        if name.startswith(GLOBAL):
-            before = initial_bytes(str(epoch), a.root, offsets[at], end - at)
-            seen = choose(mine.written, mine.value, before) == choose(other.written, other.value, before)
+        mine, other = (_block([run.cells.get(offset, nothing) for offset in offsets[at:end]]) for run in (a, b))
+        before = initial_bytes(str(epoch), a.root, offsets[at], end - at) if name.startswith(GLOBAL) else None
+        holds, seen = rules.same(mine, other, before)
         yield Obligation(f"{end - at} bytes stored to {name.strip()}", holds, seen, (first[0].pc, first[1].pc))
         at = end
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What may differ between two kernels.
+
+    refines: as in `obligations`; last: True after the last barrier.
+    """
+
+    refines: bool
+    last: bool
+
+    def same(self, mine: Cell, other: Cell, before: Term | None) -> tuple[Term, Term | None]:
+        """Returns the condition that cells are the same, and that memory is the same afterwards. before: its bytes, if known."""
+        seen = None
+        if before is not None:
+            free = choose(other.written, other.free, number(0, before.size()))
+            seen = _or(choose(mine.written, mine.value, before), free) == _or(choose(other.written, other.value, before), free)
+        if self.refines and seen is not None and not (mine.written.eq(other.written)):
+            return seen, seen
+        value = z3.Implies(mine.written, fold(_or(mine.value, other.free) == _or(other.value, other.free)))
+        return every(fold(mine.written == other.written), value), seen
+
+
+def _or(bits: Term, free: Term) -> Term:
+    """Returns bits with ones where any value is right."""
+    return bits if z3.is_bv_value(free) and not free.as_long() else fold(bits | free)
 
 
 def _block(cells: Sequence[Cell]) -> Cell:
     """Returns cells with the same conditions as one."""
     first = cells[0]
     writes = tuple(
-        (guard, joined(*(cell.writes[number_][1] for cell in cells))) for number_, (guard, _) in enumerate(first.writes)
+        (write[0], *(joined(*(cell.writes[number_][part] for cell in cells)) for part in (1, 2)))
+        for number_, write in enumerate(first.writes)
     )
-    return Cell(writes, first.pc)
+    return Cell(writes, first.pc)  # type: ignore[arg-type]
 
 
-def _any_address(name: str, sides: Sequence[Sequence[Store]]) -> Obligation:
+def _any_address(name: str, sides: Sequence[Sequence[Store]], epoch: int, rules: Rules) -> Obligation:
     """Returns the obligation that memory is the same at every address."""
     if sum(len(event.data) for side in sides for event in side) > MOST_BYTES:
         raise NotModelled(f"stores in different orders to addresses in {name.strip()} that may overlap")
     space = next(event.address.space for side in sides for event in side)
     address = z3.BitVec("any address", WIDTH[space])
-    written, values = [], []
+    cells = []
     for side in sides:
-        done, value = z3.BoolVal(False), z3.BitVecVal(0, 8)
+        cell = Cell(((z3.BoolVal(False), z3.BitVecVal(0, 8), number(0, 8)),), 0)
         for event in side:
-            for at, byte in enumerate(event.data):
+            for at in range(len(event.data)):
                 here = every(event.guard, event.address.at(at) == address)
-                done, value = negation(every(negation(done), negation(here))), choose(here, byte, value)
-        written.append(done)
-        values.append(value)
-    holds = every(written[0] == written[1], z3.Implies(written[0], values[0] == values[1]))
-    return Obligation(f"stores to {name.strip()}", holds)
+                cell = cell.after(replace(event, guard=here), at)
+        cells.append(cell)
+    before = initial_bytes(str(epoch), address, 0, 1) if space == GLOBAL and rules.refines else None
+    return Obligation(f"stores to {name.strip()}", rules.same(cells[0], cells[1], before)[0])

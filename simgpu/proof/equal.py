@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.code.text import text
 from simgpu.hardware.isa.lane_smt import FLOAT_NAME, SmtOps, UninterpretedFloats
-from simgpu.proof.counterexample import Counterexample, Question, find
+from simgpu.proof.counterexample import Counterexample, Machine, Question, find
 from simgpu.proof.effects import Obligation, obligations
 from simgpu.proof.entry import KernelInputs
 from simgpu.proof.execute import execute
@@ -74,10 +74,10 @@ class Comparison:
         ops: SmtOps = UninterpretedFloats(lanes.lane) if uninterpreted else SmtOps(lanes.lane, payloads=False)
         ops.at = lanes.at  # type: ignore[method-assign]
         inputs = self._inputs(lanes)
-        ends = [execute(each, ops, self.limits, self.budget) for each in inputs]
+        ends = self._executed(inputs, ops)
         self.proved, floats = 0, False
         self.assumed.clear()  # of an earlier try
-        todo = list(obligations(ends[0], ends[1]))
+        todo = list(self._obligations(ends))
         late, payloads = "", any(_has_floats(one.holds) for one in todo)
         for one in todo:
             holds = self._decide(one, ends, inputs)
@@ -87,7 +87,7 @@ class Comparison:
             if holds == z3.unknown:
                 late = late or f"{self.budget.reason}, at {one.what}"
                 continue
-            found = find(Question(one, ends, inputs, self.budget, payloads))
+            found = find(self._question(one, ends, inputs, payloads))
             if found is not None:
                 return "different", self._described(one), found
             if uninterpreted and _has_floats(one.holds):
@@ -98,6 +98,18 @@ class Comparison:
         if late:
             return "unknown", late, None
         return ("unknown", FLOATS, None) if floats else ("equal", "", None)
+
+    def _executed(self, inputs: Sequence[KernelInputs], ops: SmtOps) -> list[WaveState]:
+        """Returns both kernels' states at their ends."""
+        return [execute(each, ops, self.limits, self.budget) for each in inputs]
+
+    def _obligations(self, ends: Sequence[WaveState]) -> Iterable[Obligation]:
+        return obligations(ends[0], ends[1])
+
+    def _question(
+        self, one: Obligation, ends: Sequence[WaveState], inputs: Sequence[KernelInputs], payloads: bool
+    ) -> Question:  # fmt: skip
+        return Question(one, ends, inputs, self.budget, payloads, tuple(Machine(each) for each in inputs))
 
     def _inputs(self, lanes: Lanes) -> list[KernelInputs]:
         infos = [code.kernels[name] for code, name in zip(self.codes, self.kernel, strict=True)]

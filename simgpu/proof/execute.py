@@ -53,7 +53,7 @@ class SymbolicRun:
         ended: WaveState | None = None
         executed = 0
         while state is not None or self.pending:
-            state = following = self._next(state)
+            state = following = self.next_state(state)
             executed += 1
             if executed > MOST_INSTRUCTIONS:
                 raise NotModelled(f"more than {MOST_INSTRUCTIONS:,} instructions executed")
@@ -71,7 +71,7 @@ class SymbolicRun:
             raise NotModelled("the kernel does not end")
         return ended
 
-    def _next(self, state: WaveState | None) -> WaveState:
+    def next_state(self, state: WaveState | None) -> WaveState:
         """Returns the state to go on with: the first in the order, joined with others at the same place."""
         if state is not None:
             if not self.pending:
@@ -82,8 +82,12 @@ class SymbolicRun:
         self.pending = [each for each in self.pending if not any(each is other for other in here)]
         first, *others = sorted(here, key=lambda each: -len(each.path))  # the paths that parted last meet first
         for other in others:
-            first = merge(first, other)
+            first = self.joined(first, other)
         return first
+
+    def joined(self, a: WaveState, b: WaveState) -> WaveState:
+        """Returns the state where two paths meet."""
+        return merge(a, b)
 
     def instruction(self, pc: int) -> Instruction:
         """Returns the instruction at an address of the file."""
@@ -164,14 +168,14 @@ class SymbolicRun:
             if one.follow(taken):
                 one.pc = where
                 ways.append(one)
-        if len(ways) == 2 and target <= state.pc and not self._goes_on(ways[0], state, condition):
+        if len(ways) == 2 and target <= state.pc and not self.goes_on(ways[0], state, condition):
             state.lanes.known.append(z3.Implies(every(*state.path), negation(condition)))
             state.pc = following  # its path needs no condition that always holds
             return state
         self.pending += ways[1:]
         return ways[0] if ways else None
 
-    def _goes_on(self, again: WaveState, state: WaveState, condition: Term) -> bool:
+    def goes_on(self, again: WaveState, state: WaveState, condition: Term) -> bool:
         """True if a loop may have another round. Raises NotModelled after too many.
 
         If the condition is that a mask is not 0, and this lane, which may be any, cannot be in the mask, then the mask is 0.

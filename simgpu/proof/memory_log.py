@@ -8,6 +8,7 @@ has any content, the same for both kernels.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,6 +39,7 @@ class Store:
     data: tuple[Term, ...]  # bytes
     guard: Term  # the condition that the lane stores
     pc: int
+    free: tuple[Term, ...] = ()  # of each byte, the bits that may have any value; empty if there are none
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,12 @@ class MemoryLog:
         self.events = []
 
     def store(self, address: Address, data: Term, guard: Term, pc: int) -> None:
-        if z3.is_false(guard):
-            return
-        made = Store(address, tuple(bits_of(data, low, 8) for low in range(0, data.size(), 8)), guard, pc)
-        (self.private if address.space == PRIVATE else self.events).append(made)
+        if not z3.is_false(guard):
+            self.add(Store(address, bytes_of(data), guard, pc))
+
+    def add(self, store: Store) -> None:
+        """Adds a store."""
+        (self.private if store.address.space == PRIVATE else self.events).append(store)
 
     def atomic(self, operation: str, address: Address, data: tuple[Term, ...], guard: Term, pc: int) -> Term:
         """Adds an atomic operation and returns what was in memory, 64 bits: unknown, but the same for the same operations."""
@@ -108,6 +112,17 @@ class MemoryLog:
 
     def load(self, address: Address, count: int, known: set[int], guard: Term, pc: int) -> Term:
         """Returns `count` bytes of memory. known: ids of conditions that hold; guard: of the load."""
+        pieces, done = self.pieces(address, count, known, lambda event: event.data)
+        if address.space == LDS and not all(done) and any(event.address.space == LDS for event in self.events):
+            raise NotModelled("LDS is read that another lane may have written since the last barrier")
+        if address.space == GLOBAL and not all(done):
+            self.read.append(Load(address, count, guard, pc))
+        return composed(pieces, [self._initial(address, byte) for byte in range(count)])
+
+    def pieces(
+        self, address: Address, count: int, known: set[int], content: Callable[[Store], Sequence[Term]]
+    ) -> tuple[list[list[tuple[Term, Term]]], list[bool]]:
+        """Returns for each byte of a load what stores may have put there, with their conditions, and if it is one of them."""
         pieces: list[list[tuple[Term, Term]]] = [[] for _ in range(count)]
         done = [False] * count
         events = self.private if address.space == PRIVATE else self.events
@@ -115,16 +130,13 @@ class MemoryLog:
             if all(done):
                 break
             if event.address.space == address.space:
-                self._cover(event, address, known, pieces, done)
-        if address.space == LDS and not all(done) and any(event.address.space == LDS for event in self.events):
-            raise NotModelled("LDS is read that another lane may have written since the last barrier")
-        if address.space == GLOBAL and not all(done):
-            self.read.append(Load(address, count, guard, pc))
-        return _composed(pieces, [self._initial(address, byte) for byte in range(count)])
+                self._cover(event, address, known, pieces, done, content)
+        return pieces, done
 
     def _cover(
-        self, event: Store | Atomic, address: Address, known: set[int], pieces: list[list[tuple[Term, Term]]], done: list[bool]
-    ) -> None:
+        self, event: Store | Atomic, address: Address, known: set[int], pieces: list[list[tuple[Term, Term]]], done: list[bool],
+        content: Callable[[Store], Sequence[Term]],
+    ) -> None:  # fmt: skip
         """Adds an event's bytes that a load may read."""
         same = event.address.root.eq(address.root)
         if not same and event.address.base and address.base and event.address.base != address.base:
@@ -134,7 +146,7 @@ class MemoryLog:
             return
         if isinstance(event, Atomic):
             raise NotModelled("a plain load may read what an atomic operation wrote")
-        for at, byte in enumerate(event.data):
+        for at, byte in enumerate(content(event)):
             if same:
                 place = event.address.offset + at - address.offset
                 if 0 <= place < len(pieces) and not done[place]:
@@ -158,7 +170,12 @@ class MemoryLog:
         return z3.Function(f"{address.space} {epoch}", width, z3.BitVecSort(8))(place)
 
 
-def _composed(pieces: list[list[tuple[Term, Term]]], initial: list[Term]) -> Term:
+def bytes_of(term: Term) -> tuple[Term, ...]:
+    """Returns a term's bytes, the lowest first."""
+    return tuple(bits_of(term, low, 8) for low in range(0, term.size(), 8))
+
+
+def composed(pieces: list[list[tuple[Term, Term]]], initial: list[Term]) -> Term:
     """Returns the bytes of a load as one term: of whole words, if all bytes have the same conditions."""
     first = pieces[0]
     alike = all(

@@ -1,4 +1,4 @@
-"""`simgpu prove`: two kernels equal for all inputs, or one without faults or as planned in all launches; or a counterexample."""
+"""`simgpu prove`: two kernels equal, machine code as its IR, one kernel without faults or as planned; or a counterexample."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from simgpu.tools.cases.coverage import coverage_document, coverage_lines, planned, product_plan, shown
 from simgpu.tools.cases.file_kernel import kernel_named
 from simgpu.tools.cases.operator_options import names_operator
+from simgpu.tools.cases.refinement import compiled, functions_of, ir_module, is_ir, refinement, refinement_lines, tally
 from simgpu.tools.cases.safety import add_safety_options, assumptions_of, properties_of, safety_document, safety_lines
 from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 STATUS = {"equal": 0, "proved": 0, "different": 1, "counterexample": 1, "unknown": 3}
 USAGE = """examples:
   simgpu prove a.co b.co --kernel f
+  simgpu prove k.ll --target mi300x --options=-O2
   simgpu prove k.ll --target mi300x --options=-O0 --other-options=-O3
   simgpu prove k.hip tuned.s --target mi300x --save counter
   simgpu prove gemm -m 512 -n 512 -k 512 --target mi300x
@@ -46,12 +48,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = USAGE
     _own_options(parser)
     parser.add_argument("file", metavar="FILE|OP", help=f"{FILE}; or gemm, as in `simgpu emit`")
-    text = "OTHER, the file to compare with (default: FILE, compiled by --other-options), or options of OP"
+    text = "OTHER, the file to compare with (default: FILE by --other-options, or the IR of FILE), or options of OP"
     parser.add_argument("rest", metavar="...", nargs=REMAINDER, help=text)
 
 
 def _own_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--kernel", metavar="K", help="the kernel (default: the only one)")
+    text = "the kernel (default: the only one); a function of LLVM IR (default: all kernels, or all functions if there are none)"
+    parser.add_argument("--kernel", metavar="K", help=text)
     parser.add_argument("--other-kernel", metavar="K", help="the kernel of OTHER (default: the same name)")
     parser.add_argument("--target", help="board or architecture (default: the file's)")
     text = "options of clang for FILE, as --options='-O0 -mllvm -global-isel'"
@@ -102,6 +105,8 @@ def run(options: Namespace) -> int:
     options.other = next(iter(words), None)
     if properties:
         return _run_safety(options, properties)
+    if is_ir(options.file) and not (options.other or options.other_options or options.other_kernel):
+        return _run_refinement(options)
     other = options.other or options.file
     if not options.other and options.options == options.other_options:
         raise UsageError("give a second file, or compile FILE twice: --options=-O0 --other-options=-O3")
@@ -173,6 +178,34 @@ def _command(
     lds = [f"--dynamic-lds {options.dynamic_lds}"] if options.dynamic_lds else []
     given = [f"--arg {shlex.quote(each)}" for each in arguments]
     return " ".join((f"simgpu {verb}", shlex.quote(path), *kernel, *extents, *lds, *given))
+
+
+def _run_refinement(options: Namespace) -> int:
+    """Prints what is shown of each function of a file of LLVM IR and its machine code."""
+    if not options.target:
+        raise UsageError(f"{options.file} names no target: give --target")
+    module = ir_module(options.file)
+    functions = functions_of(module, options.file, options.kernel)
+    if options.save and len(functions) > 1:
+        raise UsageError("--save is for one function: give --kernel, too")
+    rows = []
+    for function in functions:
+        made = compiled(module, function, options.file, options.target, shlex.split(options.options))
+        with progress(f"proving {made.function}"):
+            verdict = refinement(made, _limits(options))
+        shown, arguments, command = verdict.counterexample, [], ""
+        if shown and made.code:
+            arguments = [_argument(options, made.code, made.kernel, shown, at) for at in range(len(shown.arguments))]
+            command = _command(options, "exec", made.code, made.kernel, ".co", shown, arguments) if options.save else ""
+        rows.append((made, verdict, {"function": made.function, **_document(verdict, arguments, [command] if command else [])}))
+        if not options.json:
+            show(*refinement_lines(made, verdict, options.file, command, len(functions) > 1))
+    if options.json:
+        print_json(rows[0][2] if len(rows) == 1 else {"functions": [row[2] for row in rows]})
+    elif len(rows) > 1:
+        show(tally([row[1] for row in rows]))
+    statuses = {STATUS[row[1].kind] for row in rows}
+    return 1 if 1 in statuses else max(statuses)
 
 
 def _run_coverage(options: Namespace, words: list[str]) -> int:

@@ -1,0 +1,500 @@
+"""A function of IR run on terms: every path of one work-item, joined where paths meet, loops up to a number of rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import z3
+
+from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, negation, number, some
+from simgpu.proof.entry import argument_symbol, group_id, item_id
+from simgpu.proof.execute import MOST_INSTRUCTIONS, SymbolicRun
+from simgpu.proof.ir import floats, integers, intrinsics
+from simgpu.proof.ir.elements import ELEMENTS, bitcast, selected
+from simgpu.proof.ir.flow import ordered
+from simgpu.proof.ir.memory import Heap, IrMemory, Unknowns, cast_space
+from simgpu.proof.ir.syntax import Function, Group, Instruction, IrModule, IrType, Local, Number, Operand, Symbol, Undefined
+from simgpu.proof.ir.values import (
+    IrValue,
+    Scalar,
+    composed,
+    each_scalar,
+    is_set,
+    known,
+    of_scalars,
+    poisoned,
+)  # fmt: skip
+from simgpu.proof.state import WaveState, merge
+from simgpu.proof.terms import NotModelled
+
+Term = Any
+NO_EFFECT = (
+    "lifetime.", "dbg.", "donothing", "sideeffect", "experimental.noalias", "invariant.", "amdgcn.sched.",
+    "amdgcn.iglp", "prefetch",
+    "amdgcn.wave.barrier", "amdgcn.s.setprio", "amdgcn.s.sleep", "pseudoprobe", "amdgcn.s.waitcnt",
+)  # fmt: skip
+DEEPEST = 64  # calls of functions in functions
+ATOMICS = {"add": "add", "sub": "sub", "and": "and", "or": "or", "xor": "xor", "max": "smax", "min": "smin", "umax": "umax",
+           "umin": "umin", "xchg": "swap"}  # fmt: skip
+
+
+@dataclass
+class IrRun(SymbolicRun):
+    """A kernel of IR, run on terms.
+
+    undefined: conditions in which this lane's behaviour is undefined. loose: an instruction whose flags allow several results, of
+    which the terms are only one; empty if there is none.
+    """
+
+    module: IrModule = field(default_factory=lambda: IrModule(""))
+    function: str = ""
+    undefined: list[Term] = field(default_factory=list)
+    loose: str = ""
+    unknowns: Unknowns = field(default_factory=Unknowns)
+    code: list[Instruction] = field(default_factory=list)
+    blocks: dict[str, dict[str, int]] = field(default_factory=dict)  # of each function that was met: where its blocks begin
+    within: list[str] = field(default_factory=list)  # block of each instruction
+
+    def __post_init__(self) -> None:
+        self.heap = Heap(self.module, self.inputs, self.unknowns)
+
+    def run(self) -> WaveState:
+        """Returns the state at the kernel's end. Raises NotModelled."""
+        inputs = self.inputs
+        function = self.module.function(self.function)
+        if "denormal" in function.attributes and "preserve-sign" in function.attributes:
+            raise NotModelled("denormals that are flushed")
+        memory = IrMemory("ir", inputs.lanes, inputs.roots, inputs.read_only, unknowns=self.unknowns)
+        state: WaveState | None = WaveState("ir", inputs.lanes, 0, 0, memory)
+        assert state is not None
+        self._set_arguments(state, function)
+        state.pc = self._entry(function)
+        ended: WaveState | None = None
+        executed = 0
+        while state is not None or self.pending:
+            state = self.next_state(state)
+            executed += 1
+            if executed > MOST_INSTRUCTIONS:
+                raise NotModelled(f"more than {MOST_INSTRUCTIONS:,} instructions of IR executed")
+            self.budget.check()
+            inst = self.code[state.pc]
+            if inst.op == "ret" and not state.calls:
+                ended = state if ended is None else self.joined(ended, state)
+                state = None
+                continue
+            try:
+                state = self._execute(state, inst)
+            except NotModelled as reason:
+                raise NotModelled(f"{reason} ({inst.text or inst.op})") from None
+        if ended is None:
+            raise NotModelled("the function does not end")
+        return ended
+
+    def joined(self, a: WaveState, b: WaveState) -> WaveState:
+        for side, other in ((a, b), (b, a)):  # a value that one path lacks is not used from here on
+            side.registers = {place: value for place, value in side.registers.items() if place in other.registers}
+        return merge(a, b)
+
+    # -- functions and blocks ------------------------------------------------------------------
+
+    def _entry(self, function: Function) -> int:
+        if function.name not in self.blocks:
+            found = self.blocks[function.name] = {}
+            by_name = {block.name: block for block in function.blocks}
+            for name in ordered(function):
+                found[name] = len(self.code)
+                self.code += by_name[name].instructions
+                self.within += [name] * len(by_name[name].instructions)
+        return self.blocks[function.name][function.blocks[0].name]
+
+    def _function_of(self, pc: int) -> dict[str, int]:
+        return next(found for found in reversed(self.blocks.values()) if min(found.values()) <= pc)
+
+    def _set_arguments(self, state: WaveState, function: Function) -> None:
+        explicit = self.inputs.info.explicit_arguments
+        if len(explicit) != len(function.parameters):
+            raise NotModelled("a parameter that the compiled kernel lacks")
+        for index, (parameter, argument) in enumerate(zip(function.parameters, explicit, strict=True)):
+            type_ = parameter.type
+            if parameter.byref is not None:
+                bits = self.inputs.kernarg + number(argument.offset, 64)
+            else:
+                symbol = argument_symbol(index, argument)
+                if argument.is_pointer != (type_.kind == "ptr") or symbol.size() < type_.width:
+                    raise NotModelled(f"a parameter of type {type_}")
+                bits = bits_of(symbol, 0, type_.width)
+            self._set(state, parameter.name, known(type_, bits))
+            beyond = 8 * argument.size - type_.width
+            if parameter.byref is None and beyond and type_.kind == "int":
+                self.inputs.lanes.known.append(bits_of(argument_symbol(index, argument), type_.width, beyond) == 0)
+            if type_.kind == "ptr" and parameter.align > 1:
+                self.heap.align(state, Scalar(type_, bits, z3.BoolVal(False)), parameter.align)
+
+    def _set(self, state: WaveState, name: str, value: IrValue, depth: int | None = None) -> None:
+        key = f"{len(state.calls) if depth is None else depth}{name}"
+        state.registers[key, 0], state.registers[key, 1] = value.bits, value.poison
+
+    def forbid(self, state: WaveState, condition: Term) -> None:
+        """Notes that behaviour is undefined if a condition holds here."""
+        if z3.is_false(condition):
+            return
+        found = every(*state.path, condition)
+        self.undefined.append(found)
+        self.inputs.lanes.known.append(negation(found))
+
+    # -- operands ------------------------------------------------------------------------------
+
+    def value(self, state: WaveState, operand: Operand) -> IrValue:
+        """Returns an operand's value; `undef` is a new unknown value at each use."""
+        type_ = operand.type
+        if isinstance(operand, Local):
+            key = f"{len(state.calls)}{operand.name}"
+            found = state.registers.get((key, 0)), state.registers.get((key, 1))
+            if found[0] is None or found[1] is None:
+                raise NotModelled(f"a value of {type_}" if type_.kind != "other" else str(operand.name))
+            return IrValue(type_, *(state.lanes.assume(each, state.path_ids) for each in found))
+        if isinstance(operand, Number):
+            return known(type_, number(operand.value, self._width(type_)))
+        if isinstance(operand, Undefined):
+            width = self._width(type_)
+            if operand.poison:
+                return IrValue(type_, number(0, width), number(-1, type_.leaves))
+            return known(type_, self.unknowns.bits(width))
+        if isinstance(operand, Group):
+            return composed(type_, [self.value(state, item) for item in operand.items])
+        if isinstance(operand, Symbol):
+            address = self.heap.symbol(operand.name)
+            return known(type_, address)
+        made = self._compute(state, operand)
+        if made is None:
+            raise NotModelled(f"a constant expression: {operand.op}")
+        return made
+
+    @staticmethod
+    def _width(type_: IrType) -> int:
+        if not type_.width:
+            raise NotModelled(f"a value of {type_}")
+        return type_.width
+
+    # -- instructions --------------------------------------------------------------------------
+
+    def _execute(self, state: WaveState, inst: Instruction) -> WaveState | None:
+        """Runs an instruction; returns the state after it, or None if no path goes on here."""
+        flow = FLOW.get(inst.op)
+        if flow is not None:
+            return flow(self, state, inst)
+        if inst.op == "call":
+            return self._call(state, inst)
+        made = self._compute(state, inst)
+        if made is not None and inst.name:
+            self._set(state, inst.name, self._limited(made, inst))
+        state.pc += 1
+        return state
+
+    def _limited(self, made: IrValue, inst: Instruction) -> IrValue:
+        """Returns a value, poison outside the range that IR gives for it."""
+        if inst.limits is None or made.type.kind != "int":
+            return made
+        low, high = (number(each, made.type.bits) for each in inst.limits)
+        inside = fold(z3.ULT(fold(made.bits - low), fold(high - low)))
+        return of_scalars(made.type, [Scalar(made.type, made.bits, some(made.one.poison, negation(inside)))])
+
+    def _compute(self, state: WaveState, inst: Instruction) -> IrValue | None:
+        if inst.op not in COMPUTED and inst.op not in ELEMENTS:
+            raise NotModelled(inst.what or inst.op)
+        values = [self.value(state, each) for each in inst.operands]
+        if inst.op in ELEMENTS:
+            return ELEMENTS[inst.op](inst, values)
+        return COMPUTED[inst.op](self, state, inst, values)
+
+    def _loosen(self, inst: Instruction) -> None:
+        if inst.flags & floats.LOOSE and not self.loose:
+            self.loose = inst.text
+
+    # -- arithmetic ----------------------------------------------------------------------------
+
+    def _binary(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        def made(a: Scalar, b: Scalar) -> Scalar:
+            result, undefined = integers.binary(inst.op, inst.flags, a, b)
+            self.forbid(state, undefined)
+            return result
+
+        return each_scalar(inst.type, made, *values)
+
+    def _float_binary(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        self._loosen(inst)
+        ops = self.ops
+
+        def made(*given: Scalar) -> Scalar:
+            op = "neg" if inst.op == "fneg" else floats.OPERATIONS.get(inst.op)
+            if op is None:
+                raise NotModelled(inst.op)
+            return floats.with_flags(ops, inst.flags, floats.arithmetic(ops, op, *given), given[0].type, *given)
+
+        return each_scalar(inst.type, made, *values)
+
+    def _compare(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        type_ = inst.type.scalar
+        if inst.op == "icmp":
+            return each_scalar(inst.type, lambda a, b: integers.compare(inst.what, inst.flags, type_, a, b), *values)
+        return each_scalar(inst.type, lambda a, b: floats.compare(self.ops, inst.what, inst.flags, type_, a, b), *values)
+
+    def _cast(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        type_, (value,) = inst.type.scalar, values
+        if inst.op == "bitcast":
+            return bitcast(inst.type, value)
+        if inst.op in ("trunc", "zext", "sext", "ptrtoint", "inttoptr", "ptrtoaddr"):
+            return each_scalar(inst.type, lambda a: integers.cast(inst.op, inst.flags, type_, a), value)
+        if inst.op == "addrspacecast":
+            return each_scalar(inst.type, lambda a: cast_space(a, type_), value)
+        return each_scalar(inst.type, lambda a: floats.cast(self.ops, inst.op, inst.flags, type_, a), value)
+
+    def _freeze(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        def made(a: Scalar) -> Scalar:
+            bits = a.bits if z3.is_false(a.poison) else choose(a.poison, self.unknowns.fixed(a.bits.size()), a.bits)
+            return Scalar(a.type, bits, z3.BoolVal(False))
+
+        return each_scalar(inst.type, made, *values)
+
+    def _select(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        condition, yes, no = values
+        if inst.flags & floats.LOOSE:
+            self._loosen(inst)
+        if condition.type.kind == "vector":
+            parts = [selected(condition.part(at), yes.part(at), no.part(at)) for at in range(condition.type.count)]
+            return composed(inst.type, parts)
+        return selected(condition, yes, no)
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _pointer(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        """Returns getelementptr's sum. Of its flags only nuw makes poison here."""
+        base, *indices = (value.one for value in values)
+        size, type_ = base.bits.size(), inst.source
+        total, poison = number(0, size), poisoned(base, *indices)
+        for at, index in enumerate(indices):
+            if at:
+                if type_.kind == "struct":
+                    step = z3.simplify(index.bits).as_long()
+                    total = fold(total + number(type_.offset(step), size))
+                    type_ = type_.fields[step]
+                    continue
+                type_ = type_.element
+            have = index.bits.size()
+            wide = fold(z3.SignExt(size - have, index.bits)) if have < size else bits_of(index.bits, 0, size)
+            step = type_.size if not (at and inst.source.kind == "vector") else type_.store_size
+            total = integers.INTEGER["add"](total, fold(wide * step) if step != 1 else wide)
+        made = integers.INTEGER["add"](base.bits, total)
+        if "nuw" in inst.flags:
+            poison = some(poison, fold(z3.ULT(made, base.bits)))
+        return of_scalars(inst.type, [Scalar(base.type, made, poison)])
+
+    def _alloca(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        if inst.type.space != 5:
+            raise NotModelled("alloca in another address space")
+        return known(inst.type, self.heap.allocate(inst.source, inst.align))
+
+    def _load(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        if "atomic" in inst.flags:
+            raise NotModelled("an atomic load")
+        pointer = values[0].one
+        self.forbid(state, pointer.poison)
+        return self.heap.load(state, pointer, inst.type, inst.align)
+
+    def _store(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> None:
+        if "atomic" in inst.flags:
+            raise NotModelled("an atomic store")
+        pointer = values[1].one
+        self.forbid(state, pointer.poison)
+        self.heap.store(state, pointer, values[0], inst.align)
+
+    def _atomic(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        operation = ATOMICS.get(inst.what)
+        pointer, operand = (value.one for value in values[:2])
+        size = operand.type.bits
+        if operation is None or operand.type.kind != "int" or size not in (32, 64) or pointer.type.space not in (0, 1):
+            raise NotModelled(f"atomicrmw {inst.what}")
+        self.forbid(state, some(pointer.poison, operand.poison))
+        place = self.heap.place(state, pointer)
+        name = operation + ("_x2" if size == 64 else "")
+        old = state.memory.atomic(name, place, (operand.bits,), every(*state.path), 0)
+        return known(inst.type, bits_of(old, 0, size))
+
+    # -- control -------------------------------------------------------------------------------
+
+    def _either(self, state: WaveState, inst: Instruction) -> WaveState | None:
+        if not inst.operands:
+            return self._ways(state, [(z3.BoolVal(True), inst.targets[0])])
+        test = self.value(state, inst.operands[0]).one
+        self.forbid(state, test.poison)
+        holds = is_set(test.bits)
+        return self._ways(state, [(holds, inst.targets[0]), (negation(holds), inst.targets[1])])
+
+    def _switch(self, state: WaveState, inst: Instruction) -> WaveState | None:
+        test = self.value(state, inst.operands[0]).one
+        self.forbid(state, test.poison)
+        same = [fold(test.bits == number(each, test.type.bits)) for each in inst.numbers]
+        ways = []
+        for target in dict.fromkeys(inst.targets[1:]):
+            ways.append((some(z3.BoolVal(False), *(c for c, t in zip(same, inst.targets[1:], strict=True) if t == target)), target))
+        rest = every(*map(negation, same))
+        found = next((at for at, (_, target) in enumerate(ways) if target == inst.targets[0]), None)
+        if found is None:
+            ways.append((rest, inst.targets[0]))
+        else:
+            ways[found] = some(ways[found][0], rest), inst.targets[0]
+        return self._ways(state, ways)
+
+    def _ways(self, state: WaveState, ways: list[tuple[Term, str]]) -> WaveState | None:
+        """Follows each way that a branch may take."""
+        places = self._function_of(state.pc)
+        entries = []
+        for condition, target in ways:
+            simple = z3.simplify(condition)
+            condition = simple if z3.is_true(simple) or z3.is_false(simple) else condition
+            one = state.fork()
+            if one.follow(condition):
+                entries.append((places[target] <= state.pc, one, condition, target))
+        taken: list[WaveState] = []
+        for backward, one, condition, target in sorted(entries, key=lambda entry: entry[0]):
+            if backward and not self.goes_on(one, state, condition):
+                state.lanes.known.append(z3.Implies(every(*state.path), negation(condition)))
+            else:
+                taken.append(self._enter(one, target))
+        self.pending += taken[1:]
+        return taken[0] if taken else None
+
+    def _enter(self, state: WaveState, target: str) -> WaveState:
+        """Goes to a block; its phis get their values."""
+        origin, pc = self.within[state.pc], self._function_of(state.pc)[target]
+        made = []
+        while self.code[pc].op == "phi":
+            inst = self.code[pc]
+            made.append((inst.name, self.value(state, inst.operands[inst.targets.index(origin)])))
+            pc += 1
+        for name, value in made:
+            self._set(state, name, value)
+        state.pc = pc
+        return state
+
+    def _unreachable(self, state: WaveState, inst: Instruction) -> None:
+        self.forbid(state, z3.BoolVal(True))
+
+    def _return(self, state: WaveState, inst: Instruction) -> WaveState:
+        value = self.value(state, inst.operands[0]) if inst.operands else None
+        prefix = str(len(state.calls))
+        *calls, back = state.calls
+        state.registers = {place: each for place, each in state.registers.items() if place[0].partition("%")[0] != prefix}
+        state.calls, state.pc = tuple(calls), back
+        name = self.code[back - 1].name
+        if value is not None and name:
+            self._set(state, name, value)
+        return state
+
+    def _fence(self, state: WaveState, inst: Instruction) -> WaveState:
+        state.pc += 1
+        return state
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def _call(self, state: WaveState, inst: Instruction) -> WaveState:
+        function = self.module.functions.get(inst.what)
+        if function is not None and function.blocks:
+            return self._enter_function(state, inst, function)
+        name = inst.what.removeprefix("@llvm.")
+        if not name.startswith(NO_EFFECT):
+            values = [self.value(state, each) for each in inst.operands]
+            made = self._intrinsic(state, inst, name, values)
+            if made is not None and inst.name:
+                self._set(state, inst.name, self._limited(made, inst))
+        state.pc += 1
+        return state
+
+    def _enter_function(self, state: WaveState, inst: Instruction, function: Function) -> WaveState:
+        if len(state.calls) >= DEEPEST or any(each.byref is not None for each in function.parameters):
+            raise NotModelled(f"a call of {function.name}")
+        values = [self.value(state, each) for each in inst.operands]
+        pc = self._entry(function)
+        state.calls = (*state.calls, state.pc + 1)
+        for parameter, value in zip(function.parameters, values, strict=True):
+            self._set(state, parameter.name, value)
+        state.pc = pc
+        return state
+
+    def _intrinsic(self, state: WaveState, inst: Instruction, name: str, values: list[IrValue]) -> IrValue | None:
+        found = next((made for prefix, made in SPECIAL.items() if name.startswith(prefix)), None)
+        if found is not None:
+            return found(self, state, inst, values)
+        target = self.inputs.info.target
+        self._loosen(inst)
+        made = intrinsics.call(self.ops, name, target, inst.type, values, self.unknowns.fixed)
+        if inst.flags & {"nnan", "ninf", "fast"} and inst.type.scalar.kind == "float":
+            kinds = [value for value in values if value.type == inst.type]
+            made = each_scalar(
+                inst.type, lambda a, *given: floats.with_flags(self.ops, inst.flags, a.bits, a.type, *given, a), made, *kinds
+            )
+        return made
+
+    def _id(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        axis = inst.what[-1]
+        if inst.what.startswith("@llvm.amdgcn.workgroup"):
+            return known(inst.type, group_id(axis))
+        return known(inst.type, fold(z3.ZeroExt(22, item_id(axis, state.lanes))))
+
+    def _base(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        """Returns the address of arguments, explicit or hidden, or of the dispatch packet."""
+        if "dispatch.ptr" in inst.what:
+            return known(inst.type, self.inputs.dispatch)
+        offset = 0
+        if "implicitarg" in inst.what:
+            hidden = [each.offset for each in self.inputs.info.arguments if each.hidden]
+            last = max((each.offset + each.size for each in self.inputs.info.explicit_arguments), default=0)
+            offset = min(hidden, default=last + -last % 8)
+        return known(inst.type, self.inputs.kernarg + number(offset, 64) if offset else self.inputs.kernarg)
+
+    def _barrier(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> None:
+        state.memory.barrier(every(*state.path))
+
+    def _assume(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> None:
+        test = values[0].one
+        self.forbid(state, some(test.poison, negation(is_set(test.bits))))
+
+    def _copy(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> None:
+        target, source, count = (value.one for value in values[:3])
+        if not z3.is_bv_value(count.bits):
+            raise NotModelled("a copy or fill of a variable size")
+        if "memset" in inst.what:
+            self.heap.fill(state, target, source, count.bits.as_long())
+        else:
+            self.heap.copy(state, target, source, count.bits.as_long())
+
+    def _same(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        return values[0]
+
+    def _first_lane(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        if state.lanes.varies(values[0].bits):
+            raise NotModelled("a value of the first active lane")
+        return values[0]
+
+
+FLOW: dict[str, Callable[..., Any]] = {
+    "br": IrRun._either, "switch": IrRun._switch, "ret": IrRun._return, "unreachable": IrRun._unreachable, "fence": IrRun._fence,
+}  # fmt: skip
+COMPUTED: dict[str, Callable[..., IrValue | None]] = {
+    **dict.fromkeys(("add", "sub", "mul", "and", "or", "xor", *integers.SHIFTS, *integers.DIVISIONS), IrRun._binary),
+    **dict.fromkeys((*floats.OPERATIONS, "frem", "fneg"), IrRun._float_binary), **dict.fromkeys(("icmp", "fcmp"), IrRun._compare),
+    **dict.fromkeys(
+        ("trunc", "zext", "sext", "fptrunc", "fpext", "fptoui", "fptosi", "uitofp", "sitofp", "ptrtoint", "ptrtoaddr", "inttoptr",
+         "bitcast", "addrspacecast"), IrRun._cast,
+    ),
+    "freeze": IrRun._freeze, "select": IrRun._select, "getelementptr": IrRun._pointer, "alloca": IrRun._alloca,
+    "load": IrRun._load, "store": IrRun._store, "atomicrmw": IrRun._atomic,
+}  # fmt: skip
+SPECIAL: dict[str, Callable[..., IrValue | None]] = {
+    "amdgcn.workitem.id.": IrRun._id, "amdgcn.workgroup.id.": IrRun._id, "amdgcn.dispatch.ptr": IrRun._base,
+    "amdgcn.implicitarg.ptr": IrRun._base, "amdgcn.kernarg.segment.ptr": IrRun._base, "amdgcn.s.barrier": IrRun._barrier,
+    "assume": IrRun._assume, "memcpy": IrRun._copy, "memmove": IrRun._copy, "memset": IrRun._copy, "expect": IrRun._same,
+    "amdgcn.readfirstlane": IrRun._first_lane, "ssa.copy": IrRun._same,
+}  # fmt: skip

@@ -1,0 +1,200 @@
+"""LLVM's intrinsic functions on scalars: integers, floats, and a few of AMDGPU's by the instruction that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import z3
+
+from simgpu.hardware.isa import table
+from simgpu.hardware.isa.lane_smt import SmtOps, bits_of, choose, count_bits, evaluate, every, fold, joined, number, some
+from simgpu.proof.ir import floats, integers
+from simgpu.proof.ir.syntax import BOOL, IrType
+from simgpu.proof.ir.values import IrValue, Scalar, composed, each_scalar, flag, is_set, known, of_scalars, poisoned
+from simgpu.proof.terms import NotModelled
+
+Term = Any
+REDUCTIONS = {"add": "add", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+ORDERS = {"umin": z3.ULT, "umax": z3.UGT, "smin": lambda a, b: a < b, "smax": lambda a, b: a > b}
+# Intrinsics that are one vector instruction; their operands and result have its types.
+INSTRUCTIONS = {
+    "amdgcn.mbcnt.lo": "v_mbcnt_lo_u32_b32", "amdgcn.mbcnt.hi": "v_mbcnt_hi_u32_b32", "amdgcn.perm": "v_perm_b32",
+    "amdgcn.alignbyte": "v_alignbyte_b32", "amdgcn.rcp.f32": "v_rcp_f32", "amdgcn.rsq.f32": "v_rsq_f32",
+    "amdgcn.sqrt.f32": "v_sqrt_f32", "amdgcn.exp2.f32": "v_exp_f32", "amdgcn.log.f32": "v_log_f32", "amdgcn.sin.f32": "v_sin_f32",
+    "amdgcn.cos.f32": "v_cos_f32", "amdgcn.rcp.f16": "v_rcp_f16", "amdgcn.rsq.f16": "v_rsq_f16", "amdgcn.sad.u8": "v_sad_u8",
+    "amdgcn.sad.u16": "v_sad_u16", "amdgcn.msad.u8": "v_msad_u8", "amdgcn.lerp": "v_lerp_u8", "amdgcn.rcp.f64": "v_rcp_f64",
+    "amdgcn.cvt.pkrtz": "v_cvt_pkrtz_f16_f32",
+}  # fmt: skip
+
+
+def call(
+    ops: SmtOps, name: str, target: str, type_: IrType, operands: Sequence[IrValue], unknown: Callable[[int], Term]
+) -> IrValue:
+    """Returns an intrinsic's result. name: without "llvm."; unknown: makes bits that may have any value. Raises NotModelled."""
+    stem = name.partition(".")[0]
+    if name.startswith("vector.reduce."):
+        return _reduced(name.split(".")[2], type_, operands[0])
+    if ".with.overflow." in name:
+        op, signed = stem[1:], stem[0] == "s"
+        parts = [each_scalar(operands[0].type, lambda a, b: _whole(op, a, b), *operands)]
+        bit = IrType("vector", count=parts[0].type.count, fields=(BOOL,)) if parts[0].type.kind == "vector" else BOOL
+        parts.append(each_scalar(bit, lambda a, b: _overflow(op, signed, a, b), *operands))
+        return composed(type_, parts)
+    if ".sat." in name and stem in SATURATED:
+        return each_scalar(type_, lambda a, b: _saturated(stem, a, b), *operands)
+    if stem in INTEGER_FUNCTIONS:
+        count, function = INTEGER_FUNCTIONS[stem]
+        given = [each if each.type == operands[0].type else _spread(operands[0].type, each) for each in operands]
+        return each_scalar(type_, function, *given[:count])
+    if stem in FLOAT_FUNCTIONS or name.startswith(("fptosi.sat", "fptoui.sat")):
+        return _float(ops, stem, type_, operands, unknown)
+    if name in INSTRUCTIONS:
+        return _instruction(ops, INSTRUCTIONS[name], target, type_, operands)
+    raise NotModelled(f"llvm.{name}")
+
+
+def _spread(type_: IrType, value: IrValue) -> IrValue:
+    """Returns a scalar operand, such as the bit of ctlz, for each element."""
+    return of_scalars(IrType("vector", count=type_.leaves, fields=(value.type,)), [value.one] * type_.leaves)
+
+
+def _whole(op: str, a: Scalar, b: Scalar) -> Scalar:
+    return integers.binary(op, frozenset(), a, b)[0]
+
+
+def _overflow(op: str, signed: bool, a: Scalar, b: Scalar) -> Scalar:
+    return Scalar(BOOL, flag(integers.overflows(op, signed, a.bits, b.bits)), poisoned(a, b))
+
+
+# -- integers ----------------------------------------------------------------------------------
+
+
+def _extremum(name: str) -> Callable[..., Scalar]:
+    return lambda a, b: Scalar(a.type, choose(fold(ORDERS[name](a.bits, b.bits)), a.bits, b.bits), poisoned(a, b))
+
+
+def _absolute(a: Scalar, wrong: Scalar) -> Scalar:
+    size = a.bits.size()
+    least = every(is_set(wrong.bits), fold(a.bits == number(1 << size - 1, size)))
+    return Scalar(a.type, choose(fold(a.bits < 0), fold(-a.bits), a.bits), some(a.poison, least))
+
+
+def _zeros(op: str) -> Callable[..., Scalar]:
+    def made(a: Scalar, wrong: Scalar) -> Scalar:
+        zero = every(is_set(wrong.bits), fold(a.bits == 0))
+        return Scalar(a.type, count_bits(op, a.bits), some(a.poison, zero))
+
+    return made
+
+
+def _bytes_reversed(a: Scalar) -> Scalar:
+    size = a.bits.size()
+    return Scalar(a.type, joined(*(bits_of(a.bits, low, 8) for low in reversed(range(0, size, 8)))), a.poison)
+
+
+def _funnel(left: bool) -> Callable[..., Scalar]:
+    def made(a: Scalar, b: Scalar, amount: Scalar) -> Scalar:
+        size = a.bits.size()
+        by = amount.bits
+        by = fold(by & (size - 1)) if size & size - 1 == 0 else fold(z3.URem(by, number(size, size)))
+        back = fold(number(size, size) - by)
+        if left:
+            whole = fold(fold(a.bits << by) | fold(z3.LShR(b.bits, back)))
+        else:
+            whole = fold(fold(a.bits << back) | fold(z3.LShR(b.bits, by)))
+        return Scalar(a.type, choose(fold(by == 0), a.bits if left else b.bits, whole), poisoned(a, b, amount))
+
+    return made
+
+
+SATURATED = ("uadd", "usub", "sadd", "ssub", "ushl", "sshl")
+
+
+def _saturated(name: str, a: Scalar, b: Scalar) -> Scalar:
+    """Returns a sum, a difference or a shift to the left that stops at the largest or smallest value."""
+    size, signed = a.bits.size(), name[0] == "s"
+    least, most = number(1 << size - 1, size), number((1 << size - 1) - 1, size)
+    negative = fold(a.bits < 0)
+    if name.endswith("shl"):
+        result = integers.shifted("shl", a.bits, b.bits)
+        fits = fold(integers.shifted("ashr" if signed else "lshr", result, b.bits) == a.bits)
+        end = choose(negative, least, most) if signed else number(-1, size)
+        wide = fold(z3.UGE(b.bits, number(size, size)))
+        return Scalar(a.type, choose(fits, result, end), some(poisoned(a, b), wide))
+    op = name[1:]
+    over = integers.overflows(op, signed, a.bits, b.bits)
+    end = choose(negative, least, most) if signed else number(-1 if op == "add" else 0, size)
+    return Scalar(a.type, choose(over, end, fold(integers.OVERFLOWS[op](a.bits, b.bits))), poisoned(a, b))
+
+
+INTEGER_FUNCTIONS: dict[str, tuple[int, Callable[..., Scalar]]] = {
+    **{name: (2, _extremum(name)) for name in ORDERS}, "abs": (2, _absolute), "ctlz": (2, _zeros("ctlz")),
+    "cttz": (2, _zeros("cttz")), "ctpop": (1, lambda a: Scalar(a.type, count_bits("ctpop", a.bits), a.poison)),
+    "bitreverse": (1, lambda a: Scalar(a.type, count_bits("bitreverse", a.bits), a.poison)), "bswap": (1, _bytes_reversed),
+    "fshl": (3, _funnel(True)), "fshr": (3, _funnel(False)),
+}  # fmt: skip
+
+
+def _reduced(op: str, type_: IrType, value: IrValue) -> IrValue:
+    """Returns the sum, or another reduction, of a vector's integers."""
+    total, *rest = value.scalars
+    for each in rest:
+        if op in REDUCTIONS:
+            total = integers.binary(REDUCTIONS[op], frozenset(), total, each)[0]
+        elif op in ORDERS:
+            total = _extremum(op)(total, each)
+        else:
+            raise NotModelled(f"llvm.vector.reduce.{op}")
+    return of_scalars(type_, [total])
+
+
+# -- floats ------------------------------------------------------------------------------------
+
+
+def _float(ops: SmtOps, stem: str, type_: IrType, operands: Sequence[IrValue], unknown: Callable[[int], Term]) -> IrValue:
+    def made(*given: Scalar) -> Scalar:
+        first = given[0]
+        if stem in ("fptosi", "fptoui"):
+            return floats.saturated(ops, stem == "fptosi", type_.scalar, first)
+        if stem == "copysign":
+            bits = floats.copysign(*given)
+        elif stem == "fmuladd":
+            product = Scalar(first.type, floats.arithmetic(ops, "mul", *given[:2]), z3.BoolVal(False))
+            separate = floats.arithmetic(ops, "add", product, given[2])
+            bits = choose(fold(unknown(1) == 1), floats.arithmetic(ops, "fma", *given), separate)
+        elif stem in FLOAT_FUNCTIONS[-6:]:
+            bits = floats.extremum(ops, stem, given[0], given[1], unknown)
+        else:
+            bits = floats.arithmetic(ops, floats.ROUNDINGS.get(stem, {"fabs": "abs"}.get(stem, stem)), *given)
+        return Scalar(first.type, bits, poisoned(*given))
+
+    if stem == "is":
+        wanted = z3.simplify(operands[1].bits).as_long()
+        return each_scalar(type_, lambda a: floats.class_of(ops, BOOL, a, wanted), operands[0])
+    return each_scalar(type_, made, *operands)
+
+
+FLOAT_FUNCTIONS = (
+    "fabs", "copysign", "fma", "fmuladd", "is", *floats.ROUNDINGS,
+    "minnum", "maxnum", "minimum", "maximum", "minimumnum", "maximumnum",
+)  # fmt: skip
+
+
+# -- AMDGPU's ----------------------------------------------------------------------------------
+
+
+@cache
+def _by_mnemonic(target: str) -> dict[str, Any]:
+    return {spec.mnemonic: spec for spec, *_ in table(target).values()}
+
+
+def _instruction(ops: SmtOps, mnemonic: str, target: str, type_: IrType, operands: Sequence[IrValue]) -> IrValue:
+    spec = _by_mnemonic(target).get(mnemonic)
+    if spec is None:
+        raise NotModelled(f"{mnemonic}, which {target} lacks")
+    (bits,) = evaluate(ops, spec, [each.bits for each in operands])
+    poison = some(*(each.poison for value in operands for each in value.scalars), z3.BoolVal(False))
+    made = known(type_, bits)
+    return IrValue(type_, made.bits, joined(*[flag(poison)] * type_.leaves))

@@ -1,0 +1,272 @@
+"""Loads and stores of IR: addresses by address space, layout of types, bytes that may have any value because they were poison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import z3
+
+from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, negation, number
+from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
+from simgpu.proof.access import flat_place, read_bytes
+from simgpu.proof.entry import KernelInputs
+from simgpu.proof.ir.syntax import Group, IrModule, IrType, Number, Operand, Undefined
+from simgpu.proof.ir.values import IrValue, Scalar, flag, is_set
+from simgpu.proof.memory_log import MemoryLog, Store, bytes_of, composed
+from simgpu.proof.roots import GLOBAL, LDS, PRIVATE, Address
+from simgpu.proof.state import WaveState
+from simgpu.proof.terms import NotModelled, is_number
+
+Term = Any
+VARIABLES = 1 << 45  # where addresses of global variables begin
+VARIABLE_BYTES = 1 << 24  # at most, of a global variable
+SPACES = {0: "flat", 1: GLOBAL, 3: LDS, 4: GLOBAL, 5: PRIVATE}
+APERTURES = {3: SHARED_APERTURE, 5: PRIVATE_APERTURE}
+UNDEFINED = "undef!"  # the names of symbols that may have any value begin so
+FIXED = "fixed!"  # of those that have one value, wherever they are used
+LARGEST_COPY = 4096  # bytes
+
+
+@dataclass
+class Unknowns:
+    """Makes bits that may have any value: what is undefined or frozen, and results of which the compiler chooses one."""
+
+    count: int = 0
+
+    def bits(self, width: int) -> Term:
+        """Returns a value of `undef`, another one at each use."""
+        self.count += 1
+        return z3.BitVec(f"{UNDEFINED}{self.count}", width)
+
+    def fixed(self, width: int) -> Term:
+        """Returns an unknown value that is the same at each use."""
+        self.count += 1
+        return z3.BitVec(f"{FIXED}{self.count}", width)
+
+
+@dataclass
+class IrMemory(MemoryLog):
+    """A lane's memory in IR: private memory begins undefined."""
+
+    unknowns: Unknowns = field(default_factory=Unknowns)
+
+    def free(self, address: Address, count: int, known: set[int]) -> Term:
+        """Returns which bits of a load may have any value because a lane stored poison there."""
+        none = number(0, 8)
+        events = self.private if address.space == PRIVATE else self.events
+        if not any(getattr(event, "free", ()) for event in events):
+            return number(0, 8 * count)
+        pieces, _ = self.pieces(address, count, known, lambda event: event.free or [none] * len(event.data))
+        return composed(pieces, [none] * count)
+
+    def _initial(self, address: Address, byte: int) -> Term:
+        return self.unknowns.bits(8) if address.space == PRIVATE else super()._initial(address, byte)
+
+
+@dataclass
+class Heap:
+    """Memory of a function of IR: its places, and what undefined accesses exclude."""
+
+    module: IrModule
+    inputs: KernelInputs
+    unknowns: Unknowns
+    aligned: list[Term] = field(default_factory=list)  # conditions that hold, as every access is as aligned as IR says
+    private_bytes: int = 0
+
+    # -- addresses -----------------------------------------------------------------------------
+
+    def allocate(self, type_: IrType, alignment: int) -> Term:
+        """Returns the address of a new object in private memory."""
+        start = self.private_bytes + -self.private_bytes % max(16, alignment)
+        self.private_bytes = start + max(1, type_.size)
+        return number(start, 32)
+
+    def symbol(self, name: str) -> Term:
+        """Returns the address of a global variable."""
+        variables = list(self.module.variables)
+        if name not in variables:
+            raise NotModelled(f"the address of {name}")
+        variable = self.module.variables[name]
+        if variable.space == 3:
+            if sum(each.space == 3 for each in self.module.variables.values()) > 1:
+                raise NotModelled("several variables in LDS, whose places the compiler chooses")
+            return number(0, 32)
+        if not variable.constant or variable.initial is None:
+            raise NotModelled("a global variable")
+        return number(VARIABLES + VARIABLE_BYTES * variables.index(name), 64)
+
+    def place(self, state: WaveState, pointer: Scalar, offset: int = 0) -> Address:
+        """Returns the place of a pointer. Raises NotModelled for other address spaces."""
+        space, roots = SPACES.get(pointer.type.space), state.memory.roots
+        if space is None:
+            raise NotModelled(f"memory of address space {pointer.type.space}")
+        if space == "flat":
+            return flat_place(roots, pointer.bits, offset)
+        return roots.place(space, pointer.bits + number(offset, pointer.bits.size()) if offset else pointer.bits)
+
+    def align(self, state: WaveState, pointer: Scalar, alignment: int) -> None:
+        """Notes that an access is aligned, as IR promises."""
+        low = alignment.bit_length() - 1
+        if not low or SPACES.get(pointer.type.space) == PRIVATE:
+            return
+        held = z3.simplify(z3.Extract(low - 1, 0, pointer.bits) == 0)
+        if not z3.is_true(held):
+            self.aligned.append(z3.Implies(every(*state.path), held))
+
+    # -- bytes ---------------------------------------------------------------------------------
+
+    def read(self, state: WaveState, place: Address, count: int) -> tuple[Term, Term]:
+        """Returns bytes, and which of their bits may have any value."""
+        if place.space == GLOBAL and VARIABLES <= place.offset < self.inputs.code_base:
+            return self._constant(place, count)
+        guard = every(*state.path)
+        data = read_bytes(state, place, count, state.path_ids, guard, self.inputs)
+        memory = state.memory
+        assert isinstance(memory, IrMemory)
+        ours = place.space == GLOBAL and (place.root.eq(self.inputs.kernarg) or place.root.eq(self.inputs.dispatch))
+        return data, number(0, 8 * count) if ours else memory.free(place, count, state.path_ids)
+
+    def _constant(self, place: Address, count: int) -> tuple[Term, Term]:
+        if not is_number(place.root, 0):
+            raise NotModelled("a table of constants")
+        index, start = divmod(place.offset - VARIABLES, VARIABLE_BYTES)
+        variable = list(self.module.variables.values())[index]
+        content = bytearray(variable.type.size)
+        assert variable.initial is not None
+        _fill(content, 0, variable.initial)
+        if start + count > len(content):
+            raise NotModelled("an access behind a global variable")
+        return number(int.from_bytes(content[start : start + count], "little"), 8 * count), number(0, 8 * count)
+
+    def write(self, state: WaveState, place: Address, data: Term, free: Term) -> None:
+        """Stores bytes."""
+        if place.space == GLOBAL and place.offset >= VARIABLES:
+            raise NotModelled("a store to a global variable")
+        if self.unknowns.count:
+            free = fold(free | undetermined(data))
+        guard = every(*state.path)
+        if not z3.is_false(guard):
+            state.memory.add(Store(place, bytes_of(data), guard, 0, () if _is_zero(free) else bytes_of(free)))
+
+    # -- values --------------------------------------------------------------------------------
+
+    def load(self, state: WaveState, pointer: Scalar, type_: IrType, alignment: int) -> IrValue:
+        """Returns a value from memory. Bits beside those of an iN are 0, or the value is poison."""
+        self.align(state, pointer, alignment)
+        bits, poison = [], []
+        for offset, unit in units(type_):
+            data, free = self.read(state, self.place(state, pointer, offset), unit.store_size)
+            width, beyond = unit.width, 8 * unit.store_size - unit.width
+            wrong = z3.BoolVal(False)
+            if beyond:
+                used = fold(~bits_of(free, width, beyond))
+                wrong = negation(fold(fold(bits_of(data, width, beyond) & used) == 0))
+            bits.append(bits_of(data, 0, width))
+            low = 0
+            for scalar in unit.parts if unit.kind == "vector" else (unit,):
+                here = bits_of(free, low, scalar.bits)
+                poison.append(flag(z3.simplify(z3.Or(here != 0, wrong)) if not _is_zero(here) or beyond else wrong))
+                low += scalar.bits
+        return IrValue(type_, joined(*bits), joined(*poison))
+
+    def store(self, state: WaveState, pointer: Scalar, value: IrValue, alignment: int) -> None:
+        """Stores a value. Bits beside those of an iN may have any value, and so may those of poison."""
+        self.align(state, pointer, alignment)
+        low = leaf = 0
+        for offset, unit in units(value.type):
+            width, beyond = unit.width, 8 * unit.store_size - unit.width
+            data = bits_of(value.bits, low, width)
+            free = [_repeated(bits_of(value.poison, leaf + at, 1), each.bits)
+                    for at, each in enumerate(unit.parts if unit.kind == "vector" else (unit,))]  # fmt: skip
+            if beyond:
+                data, free = joined(data, number(0, beyond)), [*free, number(-1, beyond)]
+            self.write(state, self.place(state, pointer, offset), data, joined(*free))
+            low, leaf = low + width, leaf + unit.leaves
+
+    def copy(self, state: WaveState, target: Scalar, source: Scalar, count: int) -> None:
+        """Copies bytes."""
+        if count > LARGEST_COPY:
+            raise NotModelled(f"a copy of {count} bytes")
+        if count:
+            data, free = self.read(state, self.place(state, source), count)
+            self.write(state, self.place(state, target), data, free)
+
+    def fill(self, state: WaveState, target: Scalar, byte: Scalar, count: int) -> None:
+        """Sets bytes."""
+        if count > LARGEST_COPY:
+            raise NotModelled(f"a fill of {count} bytes")
+        if count:
+            free = _repeated(flag(byte.poison), 8 * count)
+            self.write(state, self.place(state, target), joined(*[byte.bits] * count), free)
+
+
+def cast_space(pointer: Scalar, type_: IrType) -> Scalar:
+    """Returns a pointer in another address space: a flat one has an aperture above LDS and private memory."""
+    have, want = pointer.type.space, type_.space
+    if pointer.bits.size() == type_.bits:
+        return replace(pointer, type=type_)
+    if want == 0 and have in APERTURES:
+        return Scalar(type_, joined(pointer.bits, number(APERTURES[have], 32)), pointer.poison)
+    if have == 0 and want in APERTURES:
+        return Scalar(type_, bits_of(pointer.bits, 0, 32), pointer.poison)
+    raise NotModelled(f"a cast from address space {have} to {want}")
+
+
+def units(type_: IrType, offset: int = 0) -> Iterator[tuple[int, IrType]]:
+    """Yields the scalars and vectors of a type, with their offsets in bytes."""
+    if type_.kind in ("array", "struct"):
+        for at, part in enumerate(type_.parts):
+            yield from units(part, offset + type_.offset(at))
+    else:
+        yield offset, type_
+
+
+def _repeated(bit: Term, count: int) -> Term:
+    if z3.is_bv_value(bit):
+        return number(-bit.as_long(), count)
+    return z3.If(is_set(bit), number(-1, count), number(0, count))
+
+
+def undetermined(term: Term) -> Term:
+    """Returns the bits of a term that are `undef` unchanged.
+
+    >>> undetermined(joined(number(1, 4), Unknowns().bits(4)))
+    240
+    """
+    kind, none = term.decl().kind(), number(0, term.size())
+    if z3.is_const(term):
+        return number(-1, term.size()) if str(term).startswith(UNDEFINED) else none
+    if kind == z3.Z3_OP_CONCAT:
+        return fold(z3.Concat(*map(undetermined, term.children())))
+    if kind == z3.Z3_OP_EXTRACT:
+        return bits_of(undetermined(term.arg(0)), term.params()[1], term.size())
+    if kind == z3.Z3_OP_ZERO_EXT:
+        return joined(undetermined(term.arg(0)), number(0, term.params()[0]))
+    if kind == z3.Z3_OP_ITE:
+        return choose(term.arg(0), undetermined(term.arg(1)), undetermined(term.arg(2)))
+    return none
+
+
+def _is_zero(term: Term) -> bool:
+    return bool(z3.is_bv_value(term)) and not term.as_long()
+
+
+def _fill(content: bytearray, start: int, value: Operand) -> None:
+    """Writes a constant's bytes."""
+    type_ = value.type
+    if isinstance(value, Group) and type_.kind != "vector":
+        for at, item in enumerate(value.items):
+            _fill(content, start + type_.offset(at), item)
+    elif isinstance(value, Group):
+        bits = 0
+        for at, item in enumerate(value.items):
+            if not isinstance(item, Number):
+                raise NotModelled("a constant expression in a global variable")
+            bits |= item.value << at * type_.element.bits
+        content[start : start + type_.store_size] = bits.to_bytes(type_.store_size, "little")
+    elif isinstance(value, Number):
+        content[start : start + type_.store_size] = value.value.to_bytes(type_.store_size, "little")
+    elif not isinstance(value, Undefined):
+        raise NotModelled("a constant expression in a global variable")

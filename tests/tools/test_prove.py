@@ -58,6 +58,68 @@ def test_llvm_ir_is_a_source() -> None:
         load(text.replace("store i32", "store"), "mi300x")
 
 
+IR = """
+define amdgpu_kernel void @k(ptr addrspace(1) %in, ptr addrspace(1) %out) {
+  %lane = call i32 @llvm.amdgcn.workitem.id.x()
+  %p = getelementptr i64, ptr addrspace(1) %in, i32 %lane
+  %q = getelementptr i64, ptr addrspace(1) %out, i32 %lane
+  %a = load i40, ptr addrspace(1) %p, align 8
+  %b = ashr i40 %a, 3
+  store i40 %b, ptr addrspace(1) %q, align 8
+  ret void
+}
+define i32 @f(i32 %a) {
+  %b = add nsw i32 %a, 1
+  ret i32 %b
+}
+define i32 @g(ptr addrspace(3) %a) {
+  %b = load i32, ptr addrspace(3) %a
+  ret i32 %b
+}
+"""
+
+
+def test_machine_code_and_its_ir(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("k.ll").write_text(IR)
+    assert main(["prove", "k.ll", *GIVEN]) == 0
+    assert capsys.readouterr().out.startswith("verified: the machine code of k does what k.ll says, for all inputs\nassumed:")
+    wrong = "--options=-O1 -mllvm -global-isel"
+    assert main(["prove", "k.ll", *GIVEN, wrong, "--save", "found"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "wrong: the machine code of k does not do what k.ll says" and "the IR " in lines[2]
+    assert main([*shlex.split(lines[3])[1:], "--save", "1=after.npy"]) == 0
+    capsys.readouterr()
+    assert main(["prove", "k.ll", *GIVEN, wrong, "--json"]) == 1
+    shown = json.loads(capsys.readouterr().out)["counterexample"]
+    machine = np.load("after.npy").tobytes()[shown["byte"] : shown["byte"] + 8]
+    assert shown["results"][0] == machine.hex() and shown["results"][1] != shown["results"][0]
+
+
+def test_functions_of_a_file_are_a_table(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("functions.ll").write_text(IR[IR.index("define i32 @f") :])
+    assert main(["prove", "functions.ll", *GIVEN]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["verified: f", "unknown: g: a parameter of type ptr addrspace(3)", "1 verified, 0 wrong, 1 unknown"]
+    assert main(["prove", "functions.ll", *GIVEN, "--kernel", "f", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["function"] == "f"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "message"),
+    [
+        (IR, GIVEN[:0], "give --target"),
+        (IR, [*GIVEN, "--kernel", "h"], "k.ll defines no function h; it has f, g, k"),
+        ("define void @f( {", GIVEN, "expected type"),
+        ("", GIVEN, "k.ll defines no function"),
+        ("BC\u00c0", GIVEN, "error"),
+    ],
+)
+def test_errors_of_ir(files: Path, capsys: pytest.CaptureFixture[str], text: str, words: list[str], message: str) -> None:
+    Path("k.ll").write_text(text)
+    assert main(["prove", "k.ll", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_unknown_says_why(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     loop = SOURCE.format("x[i] % n").replace("x[i] =", "for (unsigned k = 0; k < n; k++) x[i] *=")
     Path("loop.hip").write_text(loop)

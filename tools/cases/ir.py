@@ -24,3 +24,15 @@ def compile_ir(text: str, target: str, path: Path, options: Sequence[str] = ()) 
         made += ["-c", f"./{path.name}", "-o", "kernels.o"]
         linked = [*tool.lld, "-shared", "kernels.o", "-o", "kernels.co"]
         return link(([*tool.clang, *made], linked), folder / "kernels.co")
+
+
+def printed_ir(data: bytes, name: str) -> tuple[str | None, str]:
+    """Returns IR, text or bitcode, as clang prints it, and clang's messages; None if the file is wrong. Raises ToolchainError."""
+    tool = compiler()
+    with tempfile.TemporaryDirectory(prefix="simgpu-ir-") as scratch:
+        folder = Path(scratch)
+        (folder / name).write_bytes(data)
+        made = ["-x", "ir", *MACHINE, "-Wno-override-module", "-fno-discard-value-names", "-Xclang", "-disable-llvm-passes"]
+        made += ["-S", "-emit-llvm", f"./{name}", "-o", "printed.txt"]
+        printed, log = link([[*tool.clang, *made]], folder / "printed.txt")
+        return (None if printed is None else printed.decode("utf-8", "replace")), log

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simgpu.hardware.targets import architecture
-from simgpu.tools.cases.ir import compile_ir
+from simgpu.tools.cases.ir import compile_ir, printed_ir
 from simgpu.tools.shared.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,14 +37,22 @@ def is_ir(path: str) -> bool:
 
 
 def ir_module(path: str) -> IrModule:
-    """Reads a file of IR. Raises OSError, UsageError."""
+    """Reads a file of IR. Raises OSError, ToolchainError, UsageError."""
     from simgpu.proof.ir.read import read_ir
     from simgpu.proof.ir.syntax import Unreadable
 
+    text, log = printed_ir(Path(path).read_bytes(), Path(path).name)
+    if text is None:
+        raise UsageError(_said(log))
     try:
-        return read_ir(Path(path).read_bytes())
+        return read_ir(text)
     except Unreadable as error:
         raise UsageError(f"{path}: {error}") from None
+
+
+def _said(log: str) -> str:
+    """Returns clang's first error."""
+    return next((line for line in log.splitlines() if "error: " in line), log.strip().partition("\n")[0]).removeprefix("./")
 
 
 def functions_of(module: IrModule, path: str, name: str | None) -> list[Function]:
@@ -61,7 +69,7 @@ def functions_of(module: IrModule, path: str, name: str | None) -> list[Function
 
 
 def compiled(module: IrModule, function: Function, path: str, target: str, options: Sequence[str]) -> Compiled:
-    """Compiles the file with a kernel that runs a function. Raises ToolchainError, and UsageError if clang rejects the file."""
+    """Compiles the file with a kernel that runs a function. Raises ToolchainError."""
     from simgpu.hardware.code_object import CodeObject
     from simgpu.proof.ir.read import read_ir
     from simgpu.proof.ir.syntax import Unreadable
@@ -70,15 +78,13 @@ def compiled(module: IrModule, function: Function, path: str, target: str, optio
     name = kernel = function.title
     if not function.is_kernel:
         try:
-            kernel, module = kernel_name(function), read_ir(with_kernel(module.text, function).encode())
+            kernel, module = kernel_name(function), read_ir(with_kernel(module.text, function))
         except Unreadable as reason:
             return Compiled(name, "", None, None, str(reason))
     made, log = compile_ir(module.text, architecture(target), Path(path).with_suffix(".ll"), options)
     if made is None:
-        said = next((line for line in log.splitlines() if "error: " in line), log.strip().partition("\n")[0])
-        if not function.is_kernel:
-            return Compiled(name, "", None, None, f"clang: {said.partition('error: ')[2] or said}")
-        raise UsageError(said)
+        said = _said(log)
+        return Compiled(name, "", None, None, f"clang: {said.partition('error: ')[2] or said}")
     return Compiled(name, kernel, CodeObject.parse(made), module)
 
 

@@ -268,7 +268,7 @@ SUBJECTS: dict[str, Callable[[], Text]] = {
 
 def judge(text: str, target: str, options: Sequence[str], limits: Limits) -> Verdict:
     """Returns the verdict on a function. Raises UsageError if clang rejects it."""
-    module = read_ir(text.encode())
+    module = read_ir(text)
     (one,) = functions_of(module, "f.ll", None)
     return refinement(compiled(module, one, "f.ll", target, options), limits)
 

@@ -1,6 +1,6 @@
-"""Proves small random LLVM IR equal at -O0 and at another level, or for two targets: a proof is about all inputs, a run about some.
+"""Proves small random LLVM IR equal at -O0 and at another level, or for two targets, or proves code equal to its IR.
 
-    python -m simgpu.tools.robustness.ir_proofs --count 50 --seed 1 [--target gfx942] [--other-target gfx90a] [--level=-O3]
+    python -m simgpu.tools.robustness.ir_proofs --count 50 [--target gfx942] [--other-target gfx90a | --source] [--level=-O3]
 
 A program loads from a lane's own bytes, computes, branches and loops, and stores to others of its own, so the generator's
 operations are those of `ir_statements.py`. A program that differs is printed with the launch that shows it.
@@ -18,6 +18,8 @@ from collections.abc import Sequence
 
 from simgpu.hardware.code_object import CodeObject
 from simgpu.proof.equal import Verdict, compare
+from simgpu.proof.ir.read import read_ir
+from simgpu.proof.ir.refine import refines
 from simgpu.proof.solver import DEFAULT, Limits
 from simgpu.tools.robustness.ir_faults import PROLOGUE
 from simgpu.tools.robustness.ir_operands import I32, I64, Region
@@ -64,6 +66,12 @@ def judge(program: IrProgram, settings: Sequence[Setting], limits: Limits = DEFA
     return compare(codes[0], codes[1], f"p{program.number}", limits=limits)
 
 
+def judge_source(program: IrProgram, setting: Setting, limits: Limits = DEFAULT) -> Verdict:
+    """Compares a program's machine code with its IR. Raises ProgramRejected."""
+    code = compiled(program, setting.target, setting.level)
+    return refines(code, f"p{program.number}", read_ir(program.text(gpu=True)), limits)
+
+
 def outcome(verdict: Verdict) -> str:
     """Returns a verdict's kind; an unknown one is "out of reach" if something is not modelled, rather than not decided."""
     undecided = verdict.reason.startswith(UNDECIDED) or "no launch was found" in verdict.reason
@@ -77,6 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first program (0)")
     parser.add_argument("--target", default="gfx942")
     parser.add_argument("--other-target", help="compare with this target at the same level, instead of with -O0")
+    parser.add_argument("--source", action="store_true", help="compare with the program's IR, instead of with -O0")
     parser.add_argument("--level", default="-O3", help="compared with -O0, as --level=-O1 (-O3)")
     parser.add_argument("--effort", type=float, default=10.0, help="for each program (10)")
     parser.add_argument("--seconds", type=float, default=math.inf, help="for each program, too (no limit)")
@@ -88,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in range(options.first, options.first + options.count):
         program = small_program(options.seed, number)
         try:
-            verdict = judge(program, settings, Limits(options.effort, seconds=options.seconds))
+            limits = Limits(options.effort, seconds=options.seconds)
+            verdict = judge_source(program, settings[1], limits) if options.source else judge(program, settings, limits)
         except ProgramRejected as error:
             print(f"p{number} is rejected: {error}", file=sys.stderr, flush=True)
             tally["rejected"] += 1
@@ -98,7 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if verdict.kind == "different":
             print(verdict.counterexample, program.text(gpu=True), sep="\n", flush=True)
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.items()))
-    how = " and ".join(f"{each.target} at {each.level}" for each in settings)
+    how = " and ".join(f"{each.target} at {each.level}" for each in settings[options.source :])
+    how += " and its IR" if options.source else ""
     print(f"{options.count} programs, {how}: {counts}; {time.monotonic() - begun:.0f} s")
     return 1 if tally["different"] else 0
 

@@ -135,7 +135,8 @@ class Evaluation:
             terms.append(joined(*event.free) if event.free else number(0, 8 * len(event.data)))
         known = []
         if checked:
-            known = [*self.made.undefined, *(z3.Not(each) for each in self.made.heap.aligned)]
+            heap = self.made.heap
+            known = [*self.made.undefined, *(z3.Not(each) for each in (*heap.aligned, *heap.padded))]
             for load in self.end.memory.read:
                 known += [load.guard, load.address.at()]
         values = Numbers(self, group, item).of([*terms, *known])
@@ -143,7 +144,7 @@ class Evaluation:
         for at, event in enumerate(interval.events):
             if isinstance(event, Store):
                 self._store(event, stores[4 * at : 4 * at + 4], group)
-        plain = len(self.made.undefined) + len(self.made.heap.aligned)
+        plain = len(known) - 2 * len(self.end.memory.read) if checked else 0
         if any(value.unknown or value.bits for value in rest[:plain]):
             raise Undecided
         for guard, address, load in zip(rest[plain::2], rest[plain + 1 :: 2], self.end.memory.read, strict=True) if checked else ():

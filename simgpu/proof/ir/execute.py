@@ -66,6 +66,9 @@ class IrRun(SymbolicRun):
         function = self.module.function(self.function)
         if "denormal" in function.attributes and "preserve-sign" in function.attributes:
             raise NotModelled("denormals that are flushed")
+        first = function.blocks[0].instructions[0]
+        if first.op == "unreadable":
+            raise NotModelled(first.what)
         memory = IrMemory("ir", inputs.lanes, inputs.roots, inputs.read_only, unknowns=self.unknowns)
         state: WaveState | None = WaveState("ir", inputs.lanes, 0, 0, memory)
         assert state is not None
@@ -470,9 +473,6 @@ class IrRun(SymbolicRun):
         else:
             self.heap.copy(state, target, source, count.bits.as_long())
 
-    def _same(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
-        return values[0]
-
     def _first_lane(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
         if state.lanes.varies(values[0].bits):
             raise NotModelled("a value of the first active lane")
@@ -495,6 +495,6 @@ COMPUTED: dict[str, Callable[..., IrValue | None]] = {
 SPECIAL: dict[str, Callable[..., IrValue | None]] = {
     "amdgcn.workitem.id.": IrRun._id, "amdgcn.workgroup.id.": IrRun._id, "amdgcn.dispatch.ptr": IrRun._base,
     "amdgcn.implicitarg.ptr": IrRun._base, "amdgcn.kernarg.segment.ptr": IrRun._base, "amdgcn.s.barrier": IrRun._barrier,
-    "assume": IrRun._assume, "memcpy": IrRun._copy, "memmove": IrRun._copy, "memset": IrRun._copy, "expect": IrRun._same,
-    "amdgcn.readfirstlane": IrRun._first_lane, "ssa.copy": IrRun._same,
+    "assume": IrRun._assume, "memcpy": IrRun._copy, "memmove": IrRun._copy, "memset": IrRun._copy,
+    "amdgcn.readfirstlane": IrRun._first_lane,
 }  # fmt: skip

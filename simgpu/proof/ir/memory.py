@@ -8,7 +8,7 @@ from typing import Any
 
 import z3
 
-from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, negation, number
+from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, number
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
 from simgpu.proof.access import flat_place, read_bytes
 from simgpu.proof.entry import KernelInputs
@@ -73,6 +73,7 @@ class Heap:
     inputs: KernelInputs
     unknowns: Unknowns
     aligned: list[Term] = field(default_factory=list)  # conditions that hold, as every access is as aligned as IR says
+    padded: list[Term] = field(default_factory=list)  # conditions that hold, as memory has zeros beside the bits of an iN
     private_bytes: int = 0
 
     # -- addresses -----------------------------------------------------------------------------
@@ -153,23 +154,28 @@ class Heap:
     # -- values --------------------------------------------------------------------------------
 
     def load(self, state: WaveState, pointer: Scalar, type_: IrType, alignment: int) -> IrValue:
-        """Returns a value from memory. Bits beside those of an iN are 0, or the value is poison."""
+        """Returns a value from memory."""
         self.align(state, pointer, alignment)
         bits, poison = [], []
         for offset, unit in units(type_):
             data, free = self.read(state, self.place(state, pointer, offset), unit.store_size)
             width, beyond = unit.width, 8 * unit.store_size - unit.width
-            wrong = z3.BoolVal(False)
             if beyond:
                 used = fold(~bits_of(free, width, beyond))
-                wrong = negation(fold(fold(bits_of(data, width, beyond) & used) == 0))
+                self._pad(state, fold(fold(bits_of(data, width, beyond) & used) == 0))
             bits.append(bits_of(data, 0, width))
             low = 0
             for scalar in unit.parts if unit.kind == "vector" else (unit,):
                 here = bits_of(free, low, scalar.bits)
-                poison.append(flag(z3.simplify(z3.Or(here != 0, wrong)) if not _is_zero(here) or beyond else wrong))
+                poison.append(number(0, 1) if _is_zero(here) else flag(z3.simplify(here != 0)))
                 low += scalar.bits
         return IrValue(type_, joined(*bits), joined(*poison))
+
+    def _pad(self, state: WaveState, zeros: Term) -> None:
+        if not z3.is_true(zeros):
+            held = z3.Implies(every(*state.path), zeros)
+            self.padded.append(held)
+            state.lanes.known.append(held)
 
     def store(self, state: WaveState, pointer: Scalar, value: IrValue, alignment: int) -> None:
         """Stores a value. Bits beside those of an iN may have any value, and so may those of poison."""

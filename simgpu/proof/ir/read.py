@@ -27,7 +27,6 @@ from simgpu.proof.ir.syntax import (
 )  # fmt: skip
 from simgpu.proof.ir.tokens import CASTS, Cursor, tokens_of
 
-BITCODE = b"BC\xc0\xde"
 LINKAGE = (
     "internal", "private", "dso_local", "hidden", "protected", "linkonce_odr", "linkonce", "weak", "weak_odr", "external",
     "unnamed_addr", "local_unnamed_addr", "externally_initialized", "available_externally", "common", "appending", "default",
@@ -39,28 +38,21 @@ BINARY = (
 )  # fmt: skip
 
 
-def read_ir(data: bytes) -> IrModule:
-    """Reads text or bitcode. Raises Unreadable.
+def read_ir(text: str) -> IrModule:
+    """Reads text. Raises Unreadable.
 
-    >>> module = read_ir(b"define i32 @f(i32 %a) {\\n %b = add nsw i32 %a, 1\\n ret i32 %b\\n}")
+    >>> module = read_ir("define i32 @f(i32 %a) {\\n %b = add nsw i32 %a, 1\\n ret i32 %b\\n}")
     >>> module.functions["@f"].blocks[0].instructions[0].flags
     frozenset({'nsw'})
     """
-    context = llvm.create_context()
     try:
-        if data[:4] == BITCODE:
-            made = llvm.parse_bitcode(data, context)
-        else:
-            made = llvm.parse_assembly(data.decode("utf-8"), context)
-        text = str(made)
-    except UnicodeDecodeError:
-        raise Unreadable("the file is neither bitcode nor UTF-8 text") from None
+        printed = str(llvm.parse_assembly(text, llvm.create_context()))
     except RuntimeError as error:
         raise Unreadable(" ".join(str(error).split())[:200]) from None
-    return read_text(text)
+    return _read(printed)
 
 
-def read_text(text: str) -> IrModule:
+def _read(text: str) -> IrModule:
     """Reads what LLVM has printed."""
     lines = text.splitlines()
     types = _named_types(lines)

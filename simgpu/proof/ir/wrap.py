@@ -18,7 +18,7 @@ def with_kernel(text: str, function: Function) -> str:
     memory. Raises Unreadable for a function that cannot be called so.
 
     >>> from simgpu.proof.ir.read import read_ir
-    >>> module = read_ir(b"define i8 @f(i8 %a) {\\n ret i8 %a\\n}")
+    >>> module = read_ir("define i8 @f(i8 %a) {\\n ret i8 %a\\n}")
     >>> print(with_kernel(module.text, module.functions["@f"]).count("call i8 @f(i8 %a0)"))
     1
     """

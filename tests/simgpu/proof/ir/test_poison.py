@@ -191,20 +191,20 @@ def cases(kind: str) -> list[tuple[str, str, str, str]]:
     return found
 
 
-def text_of(types: str, lines: str) -> bytes:
+def text_of(types: str, lines: str) -> str:
     result, _, parameters = types.partition(" (")
     body = "\n".join(f"  {line.strip()}" for line in lines.split(";"))
-    return f"define {result} @f({parameters} {{\n{body}\n  ret {result} %r\n}}\n".encode()
+    return f"define {result} @f({parameters} {{\n{body}\n  ret {result} %r\n}}\n"
 
 
-def verdict_of(source: bytes, target: bytes, options: str = "-O1") -> Verdict:
+def verdict_of(source: str, target: str, options: str = "-O1") -> Verdict:
     """Returns the verdict on the target's machine code and the source's IR."""
     module = read_ir(source)
     function = module.function("f")
     other = read_ir(target)
     code = compiled(other, other.function("f"), "f.ll", "gfx942", options.split()).code
     assert code is not None
-    wrapped = module if function.is_kernel else read_ir(with_kernel(module.text, function).encode())
+    wrapped = module if function.is_kernel else read_ir(with_kernel(module.text, function))
     return refines(code, function.title if function.is_kernel else kernel_name(function), wrapped, Limits(20))
 
 

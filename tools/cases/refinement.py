@@ -102,7 +102,7 @@ TITLES = {"equal": "verified", "different": "wrong", "unknown": "unknown"}
 
 
 def refinement_lines(made: Compiled, verdict: Verdict, path: str, command: str, short: bool) -> list[str]:
-    """Returns what is printed of a function. short: True if it is one of several."""
+    """Returns the lines about a function. short: True if it is one of several."""
     shown, title = verdict.counterexample, TITLES[verdict.kind]
     if shown is not None:
         machine, source = (result.hex(" ") for result in shown.results)

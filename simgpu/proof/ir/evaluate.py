@@ -1,4 +1,4 @@
-"""What IR leaves in memory after a launch: the terms of its run with a launch's numbers in them."""
+"""Memory after a launch of IR: the terms of its run with a launch's numbers in them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MOST_ITEMS = 256  # work-items of a launch, which are evaluated one after anothe
 
 @dataclass(frozen=True)
 class Known:
-    """A value of which some bits may be unknown; they are 0 in `bits`. A condition has one bit."""
+    """A value and its unknown bits, which are 0 in `bits`. A condition has one bit."""
 
     bits: int
     unknown: int
 
 
 class Undecided(Exception):
-    """Raised if a launch has undefined behaviour, or what it does is not known."""
+    """Raised if a launch has undefined behaviour, or its effect is unknown."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Images:
     lds: list[list[np.ndarray]]  # by epoch and workgroup
 
     def next_epoch(self) -> None:
-        """Keeps memory as it is for what is read after a barrier."""
+        """Keeps memory as it is, for loads after a barrier."""
         self.global_.append([each.copy() for each in self.global_[-1]])
         self.lds.append([each.copy() for each in self.lds[-1]])
 
@@ -67,7 +67,7 @@ class Reference:
     execute: Callable[[KernelInputs, SmtOps], tuple[IrRun, WaveState]]
 
     def run(self, launch: Launch) -> list[Memory | None] | None:
-        """Returns each buffer after a launch; None if its behaviour is undefined or not known."""
+        """Returns each buffer after a launch; None if its behaviour is undefined or unknown."""
         items = int(np.prod(launch.block)) * int(np.prod(launch.grid))
         if items > MOST_ITEMS:
             return None
@@ -126,7 +126,7 @@ class Evaluation:
                 yield (group[2], group[1], group[0]), item
 
     def _execute(self, interval: Interval, group: tuple[int, int, int], item: int, checked: bool) -> None:
-        """Does what one work-item does in an interval. checked: True to look for undefined behaviour, too."""
+        """Does one work-item's stores of an interval. checked: True to look for undefined behaviour, too."""
         terms: list[Term] = []
         for event in interval.events:
             if not isinstance(event, Store):

@@ -44,8 +44,8 @@ ATOMICS = {"add": "add", "sub": "sub", "and": "and", "or": "or", "xor": "xor", "
 class IrRun(SymbolicRun):
     """A kernel of IR, run on terms.
 
-    undefined: conditions in which this lane's behaviour is undefined. loose: an instruction whose flags allow several results, of
-    which the terms are only one; empty if there is none.
+    undefined: conditions in which this lane's behaviour is undefined. loose: an instruction whose flags allow several results; the
+    terms have one of them.
     """
 
     module: IrModule = field(default_factory=lambda: IrModule(""))

@@ -25,13 +25,13 @@ VARIABLE_BYTES = 1 << 24  # at most, of a global variable
 SPACES = {0: "flat", 1: GLOBAL, 3: LDS, 4: GLOBAL, 5: PRIVATE}
 APERTURES = {3: SHARED_APERTURE, 5: PRIVATE_APERTURE}
 UNDEFINED = "undef!"  # the names of symbols that may have any value begin so
-FIXED = "fixed!"  # of those that have one value, wherever they are used
+FIXED = "fixed!"  # names of symbols with one value, wherever they are used
 LARGEST_COPY = 4096  # bytes
 
 
 @dataclass
 class Unknowns:
-    """Makes bits that may have any value: what is undefined or frozen, and results of which the compiler chooses one."""
+    """Makes bits that may have any value: undefined or frozen ones, and results that a compiler chooses."""
 
     count: int = 0
 
@@ -178,7 +178,7 @@ class Heap:
             state.lanes.known.append(held)
 
     def store(self, state: WaveState, pointer: Scalar, value: IrValue, alignment: int) -> None:
-        """Stores a value. Bits beside those of an iN may have any value, and so may those of poison."""
+        """Stores a value. Bits beside those of an iN may have any value, also poison's."""
         self.align(state, pointer, alignment)
         low = leaf = 0
         for offset, unit in units(value.type):

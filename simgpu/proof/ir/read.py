@@ -1,4 +1,4 @@
-"""Reads IR: LLVM parses and prints a file, so that one form of each instruction remains, and that is what is read here."""
+"""Reads IR: LLVM parses and prints a file, so that one form of each instruction remains. This reads the print."""
 
 from __future__ import annotations
 

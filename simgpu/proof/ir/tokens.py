@@ -102,7 +102,7 @@ class Cursor:
         return frozenset(found)
 
     def skip_brackets(self) -> list[str]:
-        """Takes what is in the brackets that begin here."""
+        """Takes the tokens in the brackets that begin here."""
         begin, depth = self.at, 0
         while True:
             token = self.take()

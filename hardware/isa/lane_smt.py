@@ -432,7 +432,7 @@ def count_bits(op: str, a: Term) -> Term:
     size = a.size()
     bits = [bits_of(a, i, 1) for i in range(size)]
     if op == "bitreverse":
-        return z3.simplify(z3.Concat(*bits))
+        return z3.simplify(z3.Concat(*bits)) if size > 1 else a
     if op == "ctpop":
         return z3.simplify(z3.Sum(*(z3.ZeroExt(size - 1, bit) for bit in bits)))
     out = number(size, size)

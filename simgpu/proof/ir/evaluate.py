@@ -67,7 +67,7 @@ class Reference:
     execute: Callable[[KernelInputs, SmtOps], tuple[IrRun, WaveState]]
 
     def run(self, launch: Launch) -> list[Memory | None] | None:
-        """Returns each buffer after a launch; None if its behaviour is undefined or unknown."""
+        """Returns each buffer after a launch; None if its behaviour is undefined or unknown, or one of several."""
         items = int(np.prod(launch.block)) * int(np.prod(launch.grid))
         if items > MOST_ITEMS:
             return None
@@ -78,6 +78,8 @@ class Reference:
         ops.at = lanes.at  # type: ignore[method-assign]
         try:
             made, end = self.execute(inputs, ops)
+            if made.loose:
+                return None
             return Evaluation(made, end, inputs, launch).memory()
         except (NotModelled, Undecided, z3.Z3Exception):
             return None

@@ -30,11 +30,6 @@ from simgpu.proof.state import WaveState, merge
 from simgpu.proof.terms import NotModelled
 
 Term = Any
-NO_EFFECT = (
-    "lifetime.", "dbg.", "donothing", "sideeffect", "experimental.noalias", "invariant.", "amdgcn.sched.",
-    "amdgcn.iglp", "prefetch",
-    "amdgcn.wave.barrier", "amdgcn.s.setprio", "amdgcn.s.sleep", "pseudoprobe", "amdgcn.s.waitcnt",
-)  # fmt: skip
 DEEPEST = 64  # calls of functions in functions
 ATOMICS = {"add": "add", "sub": "sub", "and": "and", "or": "or", "xor": "xor", "max": "smax", "min": "smin", "umax": "umax",
            "umin": "umin", "xchg": "swap"}  # fmt: skip
@@ -53,6 +48,7 @@ class IrRun(SymbolicRun):
     undefined: list[Term] = field(default_factory=list)
     loose: str = ""
     unknowns: Unknowns = field(default_factory=Unknowns)
+    products: floats.Products = field(default_factory=floats.Products)
     code: list[Instruction] = field(default_factory=list)
     blocks: dict[str, dict[str, int]] = field(default_factory=dict)  # of each function that was met: where its blocks begin
     within: list[str] = field(default_factory=list)  # block of each instruction
@@ -213,7 +209,7 @@ class IrRun(SymbolicRun):
         return COMPUTED[inst.op](self, state, inst, values)
 
     def _loosen(self, inst: Instruction) -> None:
-        if inst.flags & floats.LOOSE and not self.loose:
+        if (inst.flags & floats.LOOSE or "fmuladd" in inst.what) and not self.loose:
             self.loose = inst.text
 
     # -- arithmetic ----------------------------------------------------------------------------
@@ -234,7 +230,10 @@ class IrRun(SymbolicRun):
             op = "neg" if inst.op == "fneg" else floats.OPERATIONS.get(inst.op)
             if op is None:
                 raise NotModelled(inst.op)
-            return floats.with_flags(ops, inst.flags, floats.arithmetic(ops, op, *given), given[0].type, *given)
+            made = floats.arithmetic(ops, op, *given)
+            if inst.flags & floats.FUSING:
+                made = self.products.sum(ops, op, made, *given)
+            return floats.with_flags(ops, inst.flags, made, given[0].type, *given)
 
         return each_scalar(inst.type, made, *values)
 
@@ -407,7 +406,7 @@ class IrRun(SymbolicRun):
         if function is not None and function.blocks:
             return self._enter_function(state, inst, function)
         name = inst.what.removeprefix("@llvm.")
-        if not name.startswith(NO_EFFECT):
+        if not name.startswith(intrinsics.NO_EFFECT):
             values = [self.value(state, each) for each in inst.operands]
             made = self._intrinsic(state, inst, name, values)
             if made is not None and inst.name:

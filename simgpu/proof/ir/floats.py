@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import z3
@@ -12,7 +13,7 @@ from simgpu.hardware.isa.lane_smt import FRACTION_BITS, SmtOps, bits_of, choose,
 from simgpu.hardware.isa.types import Type
 from simgpu.proof.ir.syntax import IrType
 from simgpu.proof.ir.values import Scalar, flag, is_set, poisoned
-from simgpu.proof.terms import NotModelled
+from simgpu.proof.terms import Memo, NotModelled
 
 Term = Any
 TYPES: dict[str, Type] = {"half": t.f16, "bfloat": t.bf16, "float": t.f32, "double": t.f64}
@@ -20,6 +21,7 @@ OPERATIONS = {"fadd": "add", "fsub": "sub", "fmul": "mul", "fdiv": "div"}
 ROUNDINGS = {
     "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "nearbyint": "rint", "roundeven": "rint", "sqrt": "sqrt",
 }  # fmt: skip
+FUSING = frozenset(("contract", "fast"))
 LOOSE = frozenset(("nsz", "arcp", "contract", "afn", "reassoc", "fast"))  # flags that allow several results
 INTEGERS = {(32, True): t.i32, (32, False): t.u32, (64, True): t.i64, (64, False): t.u64, (16, True): t.i16, (16, False): t.u16}
 
@@ -58,6 +60,29 @@ def with_flags(ops: SmtOps, flags: frozenset[str], made: Term, type_: IrType, *o
     if flags & {"ninf", "fast"}:
         wrong += [is_infinite(*each) for each in everything]
     return Scalar(type_, made, some(*wrong))
+
+
+class Products:
+    """Products that may be fused with a sum. They are, as AMDGPU's instruction selectors do it."""
+
+    def __init__(self) -> None:
+        self._factors: Memo = Memo()
+
+    def sum(self, ops: SmtOps, op: str, made: Term, *given: Scalar) -> Term:
+        """Returns a result; of a sum or difference with a product, the fused one."""
+        if op == "mul":
+            return self._factors.put(made, given) and made
+        if op not in ("add", "sub"):
+            return made
+        for at, each in enumerate(given):
+            factors = self._factors.get(each.bits)
+            if factors is not None:
+                values = [*factors, given[1 - at]]
+                if op == "sub":
+                    where = 0 if at else 2
+                    values[where] = replace(values[where], bits=ops.unary("neg", float_type(each.type), values[where].bits))
+                return arithmetic(ops, "fma", *values)
+        return made
 
 
 def is_infinite(type_: Type, bits: Term) -> Term:

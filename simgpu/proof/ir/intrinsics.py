@@ -16,6 +16,11 @@ from simgpu.proof.ir.values import IrValue, Scalar, composed, each_scalar, flag,
 from simgpu.proof.terms import NotModelled
 
 Term = Any
+NO_EFFECT = (
+    "lifetime.", "dbg.", "donothing", "sideeffect", "experimental.noalias", "invariant.", "amdgcn.sched.",
+    "amdgcn.iglp", "prefetch",
+    "amdgcn.wave.barrier", "amdgcn.s.setprio", "amdgcn.s.sleep", "pseudoprobe", "amdgcn.s.waitcnt",
+)  # fmt: skip
 REDUCTIONS = {"add": "add", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 ORDERS = {"umin": z3.ULT, "umax": z3.UGT, "smin": lambda a, b: a < b, "smax": lambda a, b: a > b}
 # Intrinsics that are one vector instruction; their operands and result have its types.
@@ -161,9 +166,7 @@ def _float(ops: SmtOps, stem: str, type_: IrType, operands: Sequence[IrValue], u
         if stem == "copysign":
             bits = floats.copysign(*given)
         elif stem == "fmuladd":
-            product = Scalar(first.type, floats.arithmetic(ops, "mul", *given[:2]), z3.BoolVal(False))
-            separate = floats.arithmetic(ops, "add", product, given[2])
-            bits = choose(fold(unknown(1) == 1), floats.arithmetic(ops, "fma", *given), separate)
+            bits = floats.arithmetic(ops, "fma", *given)  # not the sum of the rounded product, which is right as well
         elif stem in FLOAT_FUNCTIONS[-6:]:
             bits = floats.extremum(ops, stem, given[0], given[1], unknown)
         else:

@@ -117,9 +117,9 @@ class GradientEmitter(Visitor):
         lane_in_atom(k, self.row, self.group, ATOM)
         if not self.keys and self.p.causal:
             k.s_sub_u32(self.block_row, a["last_tile"], k.group_y, note="queries that see most keys first")
-            k.s_lshl_b32(self.block_row, self.block_row, log2(plan.tile))
+            k.s_mul_i32(self.block_row, self.block_row, plan.tile)
         else:
-            k.s_lshl_b32(self.block_row, k.group_y, log2(plan.tile))
+            k.s_mul_i32(self.block_row, k.group_y, plan.tile)
         k.s_mul_i32(self.first, wave, ATOM * plan.atoms)
         k.s_add_u32(self.first, self.block_row, self.first)
         self.shift = wave

@@ -4,7 +4,7 @@ Both kernels have the same form. A block owns rows of one side: keys for dK and 
 other side that it sees, `step` at a time, which pass through LDS. Its four waves own `atoms` atoms of 16 rows each. Letters: s
 atoms of a wave, m rows of a step, d and dv widths padded to PADDED. Per lane, in 32-bit registers:
 
-    own rows       s*(d + dv)/8: K and V, or Q and dO, as operands of S and dP
+    own rows       s*(d + dv)/8: K and V, or Q and dO, as operands of S and dP; V or dO in AccVGPRs if these have room
     S, dP          s*m/4 each; on targets with a file of accumulators, the same again outside it
     P, dS          s*m/8 each, rounded to the operands' type; P only for dV
     gradients      s*d/4, and s*dv/4 for dV
@@ -47,7 +47,7 @@ FRAGMENTS = 8  # of 6 and 8, the number with which a step's barrier and LDS read
 TEMPORARIES = 8
 ALIGNMENT = 4  # registers that ranges which begin at even ones may leave free
 UNIT_ROWS = 4  # rows of the block of rows by columns that a lane moves to LDS
-ATOMS, STEPS, STAGES = (4, 2, 1), (32, 16), (2, 1)  # what a plan chooses from, the largest first
+ATOMS, STEPS, STAGES = (4, 3, 2, 1), (32, 16), (2, 1)  # what a plan chooses from, the largest first
 _MOST_BYTES = 1 << 31  # limit for what one buffer spans
 _MOST_ROWS = 1 << 24  # limit of a row's number in products of 24 bits
 
@@ -207,8 +207,10 @@ def _resources(p: AttentionBackwardProblem, d: HardwareDescriptor, side: str, at
     tiles, scores = moved_tiles(p, side, step), atoms * step // 4
     chained = "arch" if d.unified_vgprs else "acc"
     statistics = step // 4 if keys else atoms
+    gradients = atoms * (first + second * keys) // 4
+    spare = "acc" if d.unified_vgprs and gradients + atoms * second // 8 <= d.agpr_per_thread else "arch"
     ranges = [
-        ("own 1", "arch", atoms * first // 8), ("own 2", "arch", atoms * second // 8),
+        ("own 1", "arch", atoms * first // 8), ("own 2", spare, atoms * second // 8),
         ("S", chained, scores), ("dP", chained, scores),
         ("weights", "arch", 0 if d.unified_vgprs else 2 * scores),
         ("P", "arch", scores // 2 if keys else 0), ("dS", "arch", scores // 2),

@@ -253,10 +253,10 @@ def plan_gradient(problem: AttentionBackwardProblem, descriptor: HardwareDescrip
     p, d = problem, descriptor
     atom = d.atom(p.dtype)
     if (atom.m, atom.n, atom.blocks) != (ATOM, ATOM, 1):
-        raise TargetError(f"attention-backward in {p.dtype} needs a matrix instruction of {ATOM}x{ATOM}, not {atom.mnemonic}")
+        raise TargetError(f"attention_backward in {p.dtype} needs a matrix instruction of {ATOM}x{ATOM}, not {atom.mnemonic}")
     longest, width = max(p.lq, p.lk) + WAVES * ATOM * ATOMS[0], max(p.d, p.dv)
     if longest * width * 4 >= _MOST_BYTES or longest >= _MOST_ROWS:
-        raise LaunchError(f"attention-backward: a head of {max(p.lq, p.lk)} rows spans too many bytes for a buffer: use fewer rows")
+        raise LaunchError(f"attention_backward: a head of {max(p.lq, p.lk)} rows spans too many bytes for a buffer: use fewer rows")
     stopped: GradientPlan | None = None
     for choice in _choices(p, d):
         plan = _plan(p, d, side, policy, choice)

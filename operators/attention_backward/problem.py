@@ -38,10 +38,10 @@ class AttentionBackwardProblem(AttentionProblem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("dtype of attention-backward", self.dtype, TYPES)
-        self.refuse_extras("attention-backward")
+        one_of("dtype of attention_backward", self.dtype, TYPES)
+        self.refuse_extras("attention_backward")
         if self.window is not None:
-            raise LaunchError("attention-backward has no window: leave it out")
+            raise LaunchError("attention_backward has no window: leave it out")
         for name in ("d", "dv"):
             width = getattr(self, name)
             if width % WIDTH_UNIT or width > LARGEST_WIDTH:

@@ -193,7 +193,7 @@ class BackwardPlan(Derivation):
         """Sizes, type and target, for messages."""
         p = self.problem
         return (
-            f"attention-backward {p.batch}x{p.heads} heads, {p.lq} queries, {p.lk} keys, d = {p.d}, {p.dtype} on "
+            f"attention_backward {p.batch}x{p.heads} heads, {p.lq} queries, {p.lk} keys, d = {p.d}, {p.dtype} on "
             f"{self.descriptor.name or self.descriptor.arch}"
         )
 

@@ -113,7 +113,7 @@ def test_a_sweep_takes_a_file(capsys: Capture, mine: str, tmp_path: Path) -> Non
 def test_built_in_operators_come_in_by_the_same_door() -> None:
     """The table has nothing but the OPERATORS of its modules; one of them is written as a user's file is."""
     of_rows = [kind.name for kind in forms.OPERATORS]
-    others = ["gemm", "conv2d", "softmax", "attention", "unfused", "attention-backward", "rmsnorm_gemm"]
+    others = ["gemm", "conv2d", "softmax", "attention", "unfused", "attention_backward", "rmsnorm_gemm"]
     assert list(OPERATORS) == [*others, *of_rows, "transpose", "columns"]
     assert not re.search(r"simgpu\.(asm|tools)", Path(str(forms.__file__)).read_text())
     assert rmsnorm_gemm.__name__ in BUILT_IN and (rmsnorm_gemm.RmsNormGemm,) == rmsnorm_gemm.OPERATORS

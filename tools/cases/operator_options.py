@@ -64,7 +64,7 @@ def _add_options(
     sub.set_defaults(operator=operator, op=operator.name)
     sub.add_argument("--target", default="mi100", help="board or architecture (default: mi100)")
     sub.add_argument("--policy", default="corrected", help="tile policy: corrected (default) or published")
-    sub.add_argument("--dtype", default="f32", help="type of the operands (default: f32)")
+    sub.add_argument("--dtype", default="f32", help="type of the operands (default: %(default)s)")
     operator.configure(sub)
     if kernels and operator.others:
         said = "; ".join(f"{other}: {row.summary}" for other, row in operator.others.items())

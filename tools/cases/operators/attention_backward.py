@@ -17,6 +17,7 @@ from simgpu.tools.shared.inputs import Inputs
 
 
 def _options(sub: ArgumentParser) -> None:
+    sub.set_defaults(dtype="f16")  # there is no f32
     sub.add_argument("-L", "--lq", type=int, required=True, help="queries, and keys unless --lk")
     sub.add_argument("--lk", type=int, help="keys (default: as many as queries)")
     sub.add_argument("-d", type=int, required=True, metavar="D", help="head dimension of Q and K, a multiple of 8")
@@ -75,7 +76,7 @@ def _workload(tree: AttentionBackward, arch: str, inputs: Inputs) -> Workload:
 
 OPERATORS = (
     Operator(
-        "attention-backward", "gradients dQ, dK, dV of attention from dO, O and log-sum-exp", AttentionBackward, _options, _tree,
+        "attention_backward", "gradients dQ, dK, dV of attention from dO, O and log-sum-exp", AttentionBackward, _options, _tree,
         Kernels(_workload),
     ),
 )  # fmt: skip

@@ -293,8 +293,7 @@ class VectorEmitter(VectorSources):
         later = []
         for type_, value in zip(self.inst.spec.results, outputs, strict=True):
             if type_ is t.mask:
-                active = self.frame.value(self.ops._vector(value.raw)) & self.frame.lanes(self.exec)
-                later.append((type_, self.frame.mask(active)))
+                later.append((type_, self.frame.mask(self.frame.value(self.ops._vector(value.raw))) & self.exec))
             elif type_.state == "sgpr":
                 place = next(places)
                 raw = self.frame.value(value.raw)

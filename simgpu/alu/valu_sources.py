@@ -55,17 +55,25 @@ class VectorSources:
         self.mode = mode
         self.mods: Mapping[str, Any] = inst.mods
         flags = inst.spec.flags
+        self.writes_all = Flag.IGNORE_EXEC in flags
+        self.enabled: Any = None  # <64 x i1> of DPP's lanes that are written; None: all
         self.ops = ops_for(frame.build, frame.together, mode, mode.rounds(inst.spec), Flag.TRANS not in flags)
         self.ops.first = frame.first
         self.exec = frame.exec_bits()
-        self.write_mask: Any = None if Flag.IGNORE_EXEC in flags else frame.lanes(self.exec)
+
+    @property
+    def write_mask(self) -> Any:
+        """<64 x i1> of the lanes that are written; None: all. It is emitted in the block that uses it."""
+        if self.writes_all:
+            return None
+        active = self.frame.lanes(self.exec)
+        return active if self.enabled is None else active & self.enabled
 
     def raw_source(self, name: str, position: int) -> Any:
         """Returns the operand's bits after DPP and SDWA selection: rows, or a scalar to spread."""
         raw = load_vector(self.frame, self.places.sources[name])
         if self.inst.form == "dpp" and position == 0:
-            raw, writes = permute(self.frame, raw, self.mods, self.exec)
-            self.write_mask = self.write_mask & writes
+            raw, self.enabled = permute(self.frame, raw, self.mods, self.exec)
         if self.inst.form == "sdwa" and position < 2:
             select = self.mods.get(f"src{position}_sel", 6)
             raw = self._select(raw, select, bool(self.inst.src_mods.sext >> position & 1))

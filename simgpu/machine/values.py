@@ -194,8 +194,8 @@ class IrValue:
         """Loads the value at the pointer."""
         return self.build.load(self, align=align, typ=type_)
 
-    def load_at_once(self, type_: ir.Type, align: int = 4) -> IrValue:
-        """Loads the value with one instruction of the host, in case another thread is storing it. It has up to 16 bytes."""
+    def load_volatile(self, type_: ir.Type, align: int = 4) -> IrValue:
+        """Loads the value by a load that LLVM leaves as it is; up to 16 bytes at once, in case another thread is storing them."""
         load = VolatileLoad(self.build.block, self.ir, typ=type_)
         load.align = align
         self.build._insert(load)

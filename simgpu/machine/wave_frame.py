@@ -18,6 +18,7 @@ PTR = ir.PointerType()
 HANDLER = ir.FunctionType(ir.VoidType(), [PTR, PTR])
 ROW32 = ir.VectorType(I32, LANES)
 MASK = ir.VectorType(I1, LANES)
+WORD = 32  # bits of a mask that are converted together
 ALL_LANES = (1 << LANES) - 1
 HERE = nullcontext()
 
@@ -130,10 +131,20 @@ class WaveFrame:
             self.build.room = None
 
     def lanes(self, bits: Any) -> IrValue:
-        """Converts an i64 mask to <64 x i1>."""
-        if self.first is None:
-            return self.build.bitcast(bits, MASK)
-        return (self.value(bits) >> self.first).trunc(ir.IntType(self.together)).bitcast(ir.VectorType(I1, self.together))
+        """Converts an i64 mask to <64 x i1>. Without AVX-512, LLVM would convert some masks bit by bit; it compares words well."""
+        if self.first is not None:
+            bits = (self.value(bits) >> self.first).trunc(ir.IntType(self.together))
+        if host().has_wide_masks:
+            return self.value(bits).bitcast(ir.VectorType(I1, self.together))
+        value = self.value(bits)
+        words = value.zext(I32).splat(self.together) if self.together < WORD else self._words(value)
+        one = ir.Constant(words.type, [1 << lane % WORD for lane in range(self.together)])
+        return (words & one) == one
+
+    def _words(self, bits: IrValue) -> IrValue:
+        """Returns in each lane the 32 bits of a mask that have the lane's bit."""
+        words = bits.type.width // WORD
+        return bits.bitcast(ir.VectorType(I32, words)).shuffle([lane // WORD for lane in range(bits.type.width)])
 
     def mask(self, lanes: IrValue) -> IrValue:
         """Converts <64 x i1> to an i64 mask."""
@@ -159,7 +170,8 @@ class WaveFrame:
             arguments = [value, target, ir.Constant(I32, 64), mask]
             intrinsics.call(self.build, f"llvm.masked.store.v{self.together}i32.p0", ir.VoidType(), arguments)
         else:
-            old = target.load(value.type, align=64)
+            # Volatile, or LLVM makes masked stores, which take 12 clocks each on AMD's CPUs before Zen 4 [uops.info, VPMASKMOVD].
+            old = target.load_volatile(value.type, align=64)
             target.store(self.build.select(mask, value, old), align=64)
 
     def read_wide(self, pointer: Any, bits: int) -> IrValue:

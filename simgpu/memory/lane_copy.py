@@ -273,7 +273,7 @@ class LaneCopy:
         if count == 3:
             dwords = [place.at(4 * part).load(I32, align=1) for part in range(count)]
         else:
-            whole = place.load_at_once(I64 if count == 2 else ir.VectorType(I32, 4), align=1)
+            whole = place.load_volatile(I64 if count == 2 else ir.VectorType(I32, 4), align=1)
             dwords = [whole.trunc(I32), (whole >> 32).trunc(I32)] if count == 2 else [whole[part] for part in range(count)]
         for part, dword in enumerate(dwords):
             column.at(part * ROW).store(dword)
@@ -306,7 +306,7 @@ class LaneCopy:
 
 def load_pairs(places: list[IrValue]) -> list[IrValue]:
     """Loads two dwords from each of 16 places, as two <16 x i32>."""
-    first, second = join_vectors([place.load_at_once(ir.VectorType(I32, 2), align=1) for place in places], 16)
+    first, second = join_vectors([place.load_volatile(ir.VectorType(I32, 2), align=1) for place in places], 16)
     return [first.shuffle([2 * lane + part for lane in range(16)], second) for part in (0, 1)]
 
 
@@ -316,7 +316,7 @@ def load_transposed(places: list[IrValue]) -> list[IrValue]:
     Quarter q of vector j holds place 4·q + j, so a 4 x 4 transpose within the quarters leaves the places in order.
     """
     quad = ir.VectorType(I32, 4)
-    vectors = [join_vectors([places[4 * q + j].load_at_once(quad, align=1) for q in range(4)], 16)[0] for j in range(4)]
+    vectors = [join_vectors([places[4 * q + j].load_volatile(quad, align=1) for q in range(4)], 16)[0] for j in range(4)]
 
     def mix(a: IrValue, b: IrValue, pattern: tuple[int, int, int, int]) -> IrValue:
         return a.shuffle([4 * q + p if p < 4 else 16 + 4 * q + p - 4 for q in range(4) for p in pattern], b)

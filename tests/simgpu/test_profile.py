@@ -85,7 +85,7 @@ def test_opcodes_take_in_a_mix_what_they_take_alone() -> None:
             run = entry.launch(grid=1, args=[out, out])
             taken.append((time.thread_time() - began) / run.instructions)
         alone[line.split()[0]] = 1e9 * min(taken)
-    assert alone["v_rsq_f64"] > 4 * alone["v_add_u32"]  # else the test would prove nothing
+    assert alone["v_rsq_f64"] > 3 * alone["v_add_u32"]  # else the test would prove nothing
     mix = nanoseconds(profiled(gpu, looping(gpu, [SLOW] * 20 + [QUICK] * 200, 5000))[0])
     slower = {mnemonic: mix[mnemonic] / each for mnemonic, each in alone.items()}  # all are, if others use the machine, too
     assert all(1 / 4 < factor < 4 for factor in slower.values()), slower

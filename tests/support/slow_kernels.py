@@ -186,7 +186,7 @@ KERNELS = {
         "barrier", "__syncthreads();", BARRIER, ("        __syncthreads();\n", ""), 608, 256,
         (floats(256 * 32), floats(608 * 256), 32),
     ),
-    "load_at_once": SlowKernel(
+    "load_volatile": SlowKernel(
         "latency", "y = y * x", AT_ONCE, ("float x = in[k * stride + i];", PREFETCHED), 1216, 64,
         (floats(18 * 1216 * 64), floats(1216 * 64), 16, 1216 * 64), 0.15,
     ),

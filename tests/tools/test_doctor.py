@@ -70,7 +70,7 @@ def test_bash_completes_verbs_operators_and_options(capsys: pytest.CaptureFixtur
 
     assert completed("") >= set(VERBS)
     assert completed("la") == {"layout"}
-    assert completed("run", "at") == {"attention"}
+    assert completed("run", "atte") == {"attention", "attention_backward"}
     assert completed("run", "gemm", "--trans") == {"--trans-a", "--trans-b"}
     assert completed("layout", "--ht") == {"--html"}
     assert completed("--qu") == completed("exec", "--qu") == completed("--quiet", "run", "gemm", "--qu") == {"--quiet"}

@@ -158,7 +158,7 @@ def _of_runs(span: LaneSpan, nbytes: int = LINE) -> list[IrValue]:
     """Returns the dwords of the first 16 lanes, loaded `nbytes` at a time: neighbours that share them are consecutive."""
     kind = ir.VectorType(I32, nbytes // 4)
     lanes = range(0, GROUP, nbytes // span.lane_bytes)
-    return _columns(join_vectors([span.place(lane).load_at_once(kind, align=1) for lane in lanes], GROUP))
+    return _columns(join_vectors([span.place(lane).load_volatile(kind, align=1) for lane in lanes], GROUP))
 
 
 def _of_places(span: LaneSpan) -> list[IrValue]:

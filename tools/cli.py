@@ -33,7 +33,7 @@ GROUPS = {
         "triton": "run a Python program whose Triton kernels use a simulated GPU",
         "debug": "step a workgroup forward and backward; breakpoints, watchpoints",
         "why": "follow an element of a result back to arguments and constants",
-        "prove": "prove two compilations of a kernel equal, or show a difference",
+        "prove": "prove a compilation right by its IR, or equal to another",
         "museum": "show public bugs as small kernels, before and after their repair",
         "litmus": "run litmus tests of the memory model on a target's caches",
         "dap": "serve the debugger to VS Code, Neovim and other editors",

@@ -15,7 +15,7 @@
     same.py    two kernels compared exactly
     check.py   run or exec in checked mode
     lint.py    errors on some path through a kernel's code
-    prove.py   two compilations of a kernel: equal for all inputs, or inputs that differ
+    prove.py   machine code: right by its IR, equal to another, or inputs that show otherwise
     litmus.py  litmus tests of the memory model
     museum.py  public bugs, before and after
     time.py    modelled time of a run or exec on a real GPU

@@ -168,7 +168,7 @@ NaN: i1 (float %a)
 float outside: i8 (float %a)
   source %r = fptosi float %a to i8
   right %b = fptosi float %a to i32; %r = trunc i32 %b to i8
-  wrong %r = and i8 0, 0
+  wrong %b = fptosi float %a to i32; %c = trunc i32 %b to i8; %r = xor i8 %c, 1
 either zero: float (float %a)
   source %r = call float @llvm.minnum.f32(float 0.0, float -0.0)
   right %r = fadd float 0.0, 0.0

@@ -10,6 +10,7 @@
     tiles.py             a plan: sizes, blocks, resources
     plan.py              the tiles of both policies
     tree.py              FusedAttention and the nodes below it
+    sequence.py          the derivation and the root of several kernels in sequence
     unfused.py           UnfusedAttention: GEMM, softmax, GEMM
     execute.py           both trees with numpy, at any level
     traffic.py           bytes that they move

@@ -2,62 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
-
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.attention.problem import GAINS, AttentionProblem
+from simgpu.operators.attention.sequence import KernelSequence, SequencePlan
 from simgpu.operators.gemm.plan import without_split
 from simgpu.operators.gemm.tree import TiledComputation
-from simgpu.operators.resources import Constraint, Derivation
 from simgpu.operators.softmax.problem import Band, SoftmaxProblem
 from simgpu.operators.softmax.tree import Softmax
-from simgpu.operators.tree import FLOOR, Extent, Node, Root, View, break_lines, render
+from simgpu.operators.tree import FLOOR, Extent, View
 
 PARTS = ("scores", "softmax", "values")
 
 
-@dataclass(frozen=True)
-class UnfusedPlan(Derivation):
+class UnfusedPlan(SequencePlan):
     """Derivations of the three kernels: S = scale * Q K^T, P = softmax(S), R = P V."""
 
-    problem: AttentionProblem
-    descriptor: HardwareDescriptor
-    policy: str  # tile policy
-    parts: tuple[Derivation, Derivation, Derivation]
-
-    def __str__(self) -> str:
-        """Returns the listings of the three kernels under one title."""
-        return "\n".join((self.title, *map(str, self.parts)))
-
-    @property
-    def title(self) -> str:
-        """Sizes, type and target, for messages."""
-        p = self.problem
-        return (
-            f"unfused attention {p.batch}x{p.heads} heads, {p.lq} queries, {p.lk} keys, d = {p.d}, {p.dtype} on "
-            f"{self.descriptor.name or self.descriptor.arch}"
-        )
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Sizes that the policy decided for each kernel, as kernel.name."""
-        return {f"{name}.{key}": value for name, part in zip(PARTS, self.parts, strict=True) for key, value in part.sizes.items()}
-
-    @property
-    def constraints(self) -> tuple[Constraint, ...]:  # type: ignore[override]
-        """Rows of all kernels, as "kernel: name". The binding row is that of the first kernel that does not fit, else of S."""
-        worst = next((part for part in self.parts if not part.feasible), self.parts[0])
-        return tuple(
-            replace(row, name=f"{name}: {row.name}", binding=row.binding and part is worst)
-            for name, part in zip(PARTS, self.parts, strict=True)
-            for row in part.constraints
-        )
+    operator = "unfused attention"
+    names = PARTS
 
 
-class UnfusedAttention(Root):
+class UnfusedAttention(KernelSequence):
     """Root of the tree: R = softmax(scale * Q K^T) V by three kernels. Query heads that share K and V are rows of one product.
 
     S has the accumulator's type, P the operands'. P overwrites S if these are the same type; else it follows S in memory.
@@ -97,22 +62,6 @@ class UnfusedAttention(Root):
             View("R", Extent.whole(p.lq), dv, queries),
         )
 
-    def on(self, descriptor: HardwareDescriptor) -> UnfusedAttention:
-        """Derives the same problem and policy again for another descriptor."""
-        return UnfusedAttention(self.problem, descriptor, self.derivation.policy)
-
-    def children(self) -> Iterator[Node]:
-        """Yields the three kernels' roots, in order."""
-        return iter(self.parts)
-
-    def representatives(self) -> Iterator[Node]:
-        """Yields the root, then each kernel's levels."""
-        return chain((self,), *(part.representatives() for part in self.parts))
-
-    def constraints(self) -> tuple[Constraint, ...]:
-        """Returns nothing: each kernel has its own constraints."""
-        return ()
-
     @property
     def score_bytes(self) -> int:
         """Bytes of S: 1,074 MB at L = 16384 (E19)."""
@@ -144,13 +93,6 @@ class UnfusedAttention(Root):
             f"boundary: masked scores read {FLOOR.text}; outside of views as each kernel says",
         )
         return (head,)
-
-    def tree(self) -> str:
-        """Returns the header, then the tree of each kernel. ResourceError if one cannot fit."""
-        self.derivation.check()
-        title, *details = self.describe()[0]
-        head = "\n".join((title, *break_lines("  ", details)))
-        return "\n\n".join((head, *(render(part) for part in self.parts)))
 
 
 def _band(p: AttentionProblem) -> Band | None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, ClassVar
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.attention.problem import ATOM
+from simgpu.operators.attention.sequence import KernelSequence, SequencePlan
 from simgpu.operators.attention_backward.plan import SIDES, WAVES, GradientPlan, plan_gradient
 from simgpu.operators.attention_backward.problem import LOGARITHMS, SUMS, AttentionBackwardProblem
 from simgpu.operators.levels import Level, TileLoop
-from simgpu.operators.resources import Constraint, Derivation
 from simgpu.operators.rows.tree import RowTree
-from simgpu.operators.tree import Axes, Extent, Node, Root, Split, View, break_lines, render
+from simgpu.operators.tree import Axes, Extent, Node, Root, Split, View
 
 PARTS = ("sums", *SIDES)
 
@@ -175,50 +173,20 @@ class GradientTree(Root):
         return head, (f"for {loops} [parallel]", f"  P = exp(S - {LOGARITHMS}), dS = P * (dP - {SUMS}), then {formula}")
 
 
-@dataclass(frozen=True)
-class BackwardPlan(Derivation):
+class BackwardPlan(SequencePlan):
     """Derivations of the three kernels."""
 
-    problem: AttentionBackwardProblem
-    descriptor: HardwareDescriptor
-    policy: str
-    parts: tuple[Derivation, Derivation, Derivation]
-
-    def __str__(self) -> str:
-        """Returns the listings of the three kernels under one title."""
-        return "\n".join((self.title, *map(str, self.parts)))
-
-    @property
-    def title(self) -> str:
-        """Sizes, type and target, for messages."""
-        p = self.problem
-        return (
-            f"attention_backward {p.batch}x{p.heads} heads, {p.lq} queries, {p.lk} keys, d = {p.d}, {p.dtype} on "
-            f"{self.descriptor.name or self.descriptor.arch}"
-        )
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Sizes that the policy decided for each kernel, as kernel.name."""
-        return {f"{name}.{key}": value for name, part in zip(PARTS, self.parts, strict=True) for key, value in part.sizes.items()}
+    operator = "attention_backward"
+    names = PARTS
+    main = PARTS.index("keys")
 
     @property
     def blocks(self) -> int:
         """Blocks of the kernel of dK and dV."""
-        return self.parts[1].blocks
-
-    @property
-    def constraints(self) -> tuple[Constraint, ...]:  # type: ignore[override]
-        """Rows of all kernels, as "kernel: name". The first kernel that does not fit binds, else that of dK and dV."""
-        worst = next((part for part in self.parts if not part.feasible), self.parts[1])
-        return tuple(
-            replace(row, name=f"{name}: {row.name}", binding=row.binding and part is worst)
-            for name, part in zip(PARTS, self.parts, strict=True)
-            for row in part.constraints
-        )
+        return self.parts[self.main].blocks
 
 
-class AttentionBackward(Root):
+class AttentionBackward(KernelSequence):
     """Root of the tree: gradients of attention by three kernels, one of sums of rows, one of dK and dV, one of dQ.
 
     >>> from simgpu.operators import AttentionBackward, AttentionBackwardProblem
@@ -243,22 +211,6 @@ class AttentionBackward(Root):
             for columns in (width or [1])
         )
 
-    def on(self, descriptor: HardwareDescriptor) -> AttentionBackward:
-        """Derives the same problem and policy again for another descriptor."""
-        return AttentionBackward(self.problem, descriptor, self.derivation.policy)
-
-    def children(self) -> Iterator[Node]:
-        """Yields the three kernels' roots, in order."""
-        return iter(self.parts)
-
-    def representatives(self) -> Iterator[Node]:
-        """Yields the root, then each kernel's levels."""
-        return chain((self,), *(part.representatives() for part in self.parts))
-
-    def constraints(self) -> tuple[Constraint, ...]:
-        """Returns nothing: each kernel has its own constraints."""
-        return ()
-
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the header and the sequence of kernels."""
         head = (
@@ -267,10 +219,3 @@ class AttentionBackward(Root):
             f"three kernels in sequence; the first gives {SUMS} = sum of each row of dO * O",
         )
         return (head,)
-
-    def tree(self) -> str:
-        """Returns the header, then the tree of each kernel. ResourceError if one cannot fit."""
-        self.derivation.check()
-        title, *details = self.describe()[0]
-        head = "\n".join((title, *break_lines("  ", details)))
-        return "\n\n".join((head, *(render(part) for part in self.parts)))

@@ -137,34 +137,24 @@ class Narrowing:
 
     def pack(self, target: Reg, low: Reg, high: Reg, scratch: Reg) -> None:
         """Emits target = both elements, rounded. Overwrites low and high."""
-        k = self.k
-        if self.dtype == "f16":
-            for value in (low, high):
-                k.v_cvt_f16_f32(value, value)
-            k.v_pack_b32_f16(target, low, high)
-        elif self.converts:
-            k.v_cvt_pk_bf16_f32(target, low, high)
-        else:
-            for value in (low, high):
-                self._round(value, scratch)
-            k.v_perm_b32(target, high, low, self.constants[1])
+        self._pack(target, (low, high), (low, high), (scratch, scratch))
 
     def pack_copies(self, target: Reg, low: Reg, high: Reg, scratch: Reg) -> None:
         """Emits target = both elements, rounded. Keeps low and high. scratch: two VGPRs."""
+        copies = scratch[0], scratch[1]
+        self._pack(target, (low, high), copies, copies)
+
+    def _pack(self, target: Reg, values: tuple[Reg, Reg], rounded: tuple[Reg, Reg], scratch: tuple[Reg, Reg]) -> None:
+        """rounded: where each value is rounded, unless one instruction does all; scratch may be the same place."""
         k = self.k
         if self.dtype == "f16":
-            for copy, value in zip((scratch[0], scratch[1]), (low, high), strict=True):
-                k.v_cvt_f16_f32(copy, value)
-            k.v_pack_b32_f16(target, scratch[0], scratch[1])
+            for place, value in zip(rounded, values, strict=True):
+                k.v_cvt_f16_f32(place, value)
+            k.v_pack_b32_f16(target, *rounded)
         elif self.converts:
-            k.v_cvt_pk_bf16_f32(target, low, high)
+            k.v_cvt_pk_bf16_f32(target, *values)
         else:
-            for copy, value in zip((scratch[0], scratch[1]), (low, high), strict=True):
-                k.v_bfe_u32(copy, value, 16, 1)
-                k.v_add3_u32(copy, value, copy, self.constants[0])
-            k.v_perm_b32(target, scratch[1], scratch[0], self.constants[1])
-
-    def _round(self, value: Reg, scratch: Reg) -> None:
-        k = self.k
-        k.v_bfe_u32(scratch, value, 16, 1)
-        k.v_add3_u32(value, value, scratch, self.constants[0])
+            for place, value, spare in zip(rounded, values, scratch, strict=True):
+                k.v_bfe_u32(spare, value, 16, 1)
+                k.v_add3_u32(place, value, spare, self.constants[0])
+            k.v_perm_b32(target, rounded[1], rounded[0], self.constants[1])

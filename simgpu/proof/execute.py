@@ -49,27 +49,39 @@ class SymbolicRun:
 
     def run(self) -> WaveState:
         """Returns the state at the kernel's end. Raises NotModelled."""
-        state: WaveState | None = initial_state(self.inputs)
+        state: WaveState | None = self.begin()
         ended: WaveState | None = None
         executed = 0
         while state is not None or self.pending:
-            state = following = self.next_state(state)
+            state = self.next_state(state)
             executed += 1
             if executed > MOST_INSTRUCTIONS:
                 raise NotModelled(f"more than {MOST_INSTRUCTIONS:,} instructions executed")
             self.budget.check()
-            inst, pc = self.instruction(following.pc), following.pc
-            if inst.spec.control in ENDS:
-                ended = state if ended is None else merge(ended, state)
+            inst, pc = self.instruction(state.pc), state.pc
+            if self.ends(state, inst):
+                ended = state if ended is None else self.joined(ended, state)
                 state = None
                 continue
             try:
-                state = self.step(following, inst)
+                state = self.step(state, inst)
             except NotModelled as reason:
-                raise NotModelled(f"{reason} ({text(inst)} at {pc:#x})") from None
+                raise NotModelled(f"{reason} ({self.text_of(inst, pc)})") from None
         if ended is None:
             raise NotModelled("the kernel does not end")
         return ended
+
+    def begin(self) -> WaveState:
+        """Returns the state in which the kernel begins."""
+        return initial_state(self.inputs)
+
+    def ends(self, state: WaveState, inst: Any) -> bool:
+        """True if the kernel ends with an instruction."""
+        return inst.spec.control in ENDS
+
+    def text_of(self, inst: Any, pc: int) -> str:
+        """Returns an instruction and its place, for messages."""
+        return f"{text(inst)} at {pc:#x}"
 
     def next_state(self, state: WaveState | None) -> WaveState:
         """Returns the state to go on with: the first in the order, joined with others at the same place."""

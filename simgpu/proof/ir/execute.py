@@ -10,7 +10,7 @@ import z3
 
 from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, negation, number, some
 from simgpu.proof.entry import argument_symbol, group_id, item_id
-from simgpu.proof.execute import MOST_INSTRUCTIONS, SymbolicRun
+from simgpu.proof.execute import SymbolicRun
 from simgpu.proof.ir import floats, integers, intrinsics
 from simgpu.proof.ir.elements import ELEMENTS, bitcast, selected
 from simgpu.proof.ir.flow import ordered
@@ -56,8 +56,7 @@ class IrRun(SymbolicRun):
     def __post_init__(self) -> None:
         self.heap = Heap(self.module, self.inputs, self.unknowns)
 
-    def run(self) -> WaveState:
-        """Returns the state at the kernel's end. Raises NotModelled."""
+    def begin(self) -> WaveState:
         inputs = self.inputs
         function = self.module.function(self.function)
         if "denormal" in function.attributes and "preserve-sign" in function.attributes:
@@ -66,30 +65,19 @@ class IrRun(SymbolicRun):
         if first.op == "unreadable":
             raise NotModelled(first.what)
         memory = IrMemory("ir", inputs.lanes, inputs.roots, inputs.read_only, unknowns=self.unknowns)
-        state: WaveState | None = WaveState("ir", inputs.lanes, 0, 0, memory)
-        assert state is not None
+        state = WaveState("ir", inputs.lanes, 0, 0, memory)
         self._set_arguments(state, function)
         state.pc = self._entry(function)
-        ended: WaveState | None = None
-        executed = 0
-        while state is not None or self.pending:
-            state = self.next_state(state)
-            executed += 1
-            if executed > MOST_INSTRUCTIONS:
-                raise NotModelled(f"more than {MOST_INSTRUCTIONS:,} instructions of IR executed")
-            self.budget.check()
-            inst = self.code[state.pc]
-            if inst.op == "ret" and not state.calls:
-                ended = state if ended is None else self.joined(ended, state)
-                state = None
-                continue
-            try:
-                state = self._execute(state, inst)
-            except NotModelled as reason:
-                raise NotModelled(f"{reason} ({inst.text or inst.op})") from None
-        if ended is None:
-            raise NotModelled("the function does not end")
-        return ended
+        return state
+
+    def instruction(self, pc: int) -> Any:
+        return self.code[pc]
+
+    def ends(self, state: WaveState, inst: Instruction) -> bool:
+        return inst.op == "ret" and not state.calls
+
+    def text_of(self, inst: Instruction, pc: int) -> str:
+        return inst.text or inst.op
 
     def joined(self, a: WaveState, b: WaveState) -> WaveState:
         for side, other in ((a, b), (b, a)):  # a value that one path lacks is not used from here on
@@ -179,7 +167,7 @@ class IrRun(SymbolicRun):
 
     # -- instructions --------------------------------------------------------------------------
 
-    def _execute(self, state: WaveState, inst: Instruction) -> WaveState | None:
+    def step(self, state: WaveState, inst: Instruction) -> WaveState | None:  # type: ignore[override]
         """Runs an instruction; returns the state after it, or None if no path goes on here."""
         flow = FLOW.get(inst.op)
         if flow is not None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from itertools import islice
 
+import numpy as np
+
 from simgpu.checks.path_trace.check import PathTrace
 from simgpu.engine.allocations import SavedMemory
 from simgpu.engine.device import Kernel
@@ -22,7 +24,7 @@ from simgpu.timing.contention import atomics_on_a_line
 from simgpu.timing.dispatch import spread
 from simgpu.timing.front import Front
 from simgpu.timing.predict import GroupResources, Prediction, SampledLaunch, predict
-from simgpu.timing.trace import LINE_BYTES, part_of, renumber, trace_of
+from simgpu.timing.trace import LINE_BYTES, number_values, part_of, renumber, trace_of
 
 SMALL = 1 << 24  # smaller allocations (bytes) are always restored: flags that workgroups wait for are in these
 BEGINNING_STEPS = 1_000_000  # records of all beginnings, all waves together
@@ -128,8 +130,13 @@ def _extend(sampling: Sampling, beginnings: list[Streams], places: int, steps: i
     if launch.groups <= places or not all(one.complete for one in beginnings):
         return None
     wanted = REMEMBERED * chip.l2_bytes * chip.xcds / LINE_BYTES
-    made = list(beginnings)
-    while len(made) < min(launch.groups, 2 * places + MOST_EARLIER) and _distinct(made[: -2 * places]) < wanted:
+    made, known, counted = list(beginnings), lines_of([]), set[int]()
+    while len(made) < min(launch.groups, 2 * places + MOST_EARLIER):
+        earlier = [one for one in made[: -2 * places] if one.group not in counted]
+        counted.update(one.group for one in earlier)
+        known = number_values(np.concatenate([known, lines_of([one.streams for one in earlier])]))[1]
+        if len(known) >= wanted:
+            break
         first, after = made[0].group, made[-1].group + 1
         more = min(max(chip.xcds, places // 2), launch.groups - after or first)
         begin = after if after < launch.groups else first - more
@@ -142,11 +149,6 @@ def _extend(sampling: Sampling, beginnings: list[Streams], places: int, steps: i
         made = made + added if begin == after else added + made
     beginnings[:] = made
     return Front(places, launch.groups / places)
-
-
-def _distinct(groups: Sequence[Streams]) -> int:
-    """Returns the number of distinct lines that workgroups request."""
-    return len(lines_of([one.streams for one in groups]))
 
 
 def _channels(sampling: Sampling, beginnings: Sequence[Streams], steps: int) -> float:

@@ -118,9 +118,9 @@ class Sampling(Supervisor):
         job = worker.job
         job.taken = job.current = job.wave = 0
         job.turn = layout.SLICE
+        for number in range(job.open):  # the others are empty; a GPU of many CUs has thousands
+            worker.slots[number].empty()
         job.open = 1
-        for slot in worker.slots:
-            slot.empty()
         self.stopped, self.waited, self.further = 0, False, further
         try:
             self.launch.run_groups([worker], group, group + 1)

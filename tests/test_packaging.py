@@ -134,6 +134,7 @@ def test_a_checkout_that_is_not_installed(installed: Path, tmp_path: Path) -> No
     assert Path(done.stdout.splitlines()[0]).is_relative_to(ROOT) and "v_mfma_f32_16x16x4f32" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_project_with_folders_of_our_names(installed: Path, tmp_path: Path) -> None:
     """Tests of such a project import its own `tools`, `asm`, `hardware` and `operators`, and ours below `simgpu`; pytest loads
     our plugin."""

@@ -21,7 +21,7 @@ from simgpu.hardware.errors import LaunchError, ResourceError, TargetError, Unsu
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators import Conv2d, Conv2dProblem, packed_filter, reference
 from tests.support.conv2d_problems import assert_right, problems
-from tests.support.exhaustive import examples
+from tests.support.exhaustive import examples, one_in
 from tests.support.resources import assert_takes
 
 simgpu = pytest.importorskip("simgpu")
@@ -218,7 +218,7 @@ def test_the_code_objects_take_what_the_plan_says(target, dt):
 
 
 @pytest.mark.covering(1)
-@pytest.mark.parametrize(("target", "dt"), KINDS)
+@pytest.mark.parametrize(("target", "dt"), one_in(3, KINDS))
 def test_the_lds_is_used_without_bank_conflicts(target, dt):
     lane = np.arange(64)
     i, g = lane % 16, lane // 16

@@ -84,7 +84,7 @@ SIZES = ((20, 30, 40), (300, 500, 400), (100, 100, 30000))
 EXTRAS = ((1, False, "none"), (2, True, "relu"), (2, True, "gelu"))
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("extras", EXTRAS)
 @pytest.mark.parametrize("trans_a", [False, True])
 @pytest.mark.parametrize("sizes", SIZES)

@@ -12,7 +12,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,9 +26,10 @@ from simgpu.hardware.errors import HipError, LaunchError
 from simgpu.hardware.hip import library as hip_library
 from simgpu.tools.bench.clock import clock_mhz
 from simgpu.tools.cli import main
+from simgpu.tools.shared import processes
 from simgpu.tools.shared.launching import combine_runs
 from tests.hardware.code_object.test_arguments import CASES, arguments, corpus, geometry, load
-from tests.support import hip_server
+from tests.support import forks, hip_server
 from tests.support.hip_server import GPU
 from tests.support.places import ROOT
 from tests.tools.test_exec import SCALE, code_object
@@ -138,14 +139,29 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return hip_server.build(tmp_path_factory.mktemp("hip"))
 
 
+def forked(words: Sequence[str]) -> int:
+    """Runs a command on the GPU in a fork, which starts sooner than a new process."""
+    done = forks.on_gpu(words, Path.cwd(), processes.environment())
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return done.returncode
+
+
 @pytest.fixture
-def machine(library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GPU]:
+def watched_machine(library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GPU]:
     """Yields an MI100 for the processes that the test starts. No call may have had wrong arguments."""
     with GPU(library) as gpu:
         for name, value in gpu.environment.items():
             monkeypatch.setenv(name, value)
         yield gpu
     assert gpu.violations == []
+
+
+@pytest.fixture
+def machine(watched_machine: GPU, monkeypatch: pytest.MonkeyPatch) -> GPU:
+    """Returns an MI100 on which commands run as forks."""
+    monkeypatch.setattr(processes, "supervise", forked)
+    return watched_machine
 
 
 def printed(capfd: Capture, *arguments: str, status: int = 0) -> str:
@@ -164,14 +180,14 @@ def failing(capfd: Capture, *arguments: str, status: int) -> list[str]:
     return lines
 
 
-def test_run_from_the_command_line_to_validated_results(machine: GPU, capfd: Capture) -> None:
+def test_run_from_the_command_line_to_validated_results(watched_machine: GPU, capfd: Capture) -> None:
     made = json.loads(printed(capfd, "run", *GEMM, "--device", "hip", "--against-sim", "--beta", "0.5", "--json"))
     assert made["pass"] and made["error"]["wrong"] == 0 and made["error"]["total"] == 70 * 33
     assert made["against_sim"]["different"] == 0 and made["seconds"] > 0 and "MI100" in made["device"]
-    ((name, launched, _),) = machine.launches
+    ((name, launched, _),) = watched_machine.launches
     (kernel,) = made["kernels"]
     assert name == kernel["kernel"] and list(launched.groups) == kernel["grid"] and list(launched.block) == kernel["block"]
-    assert machine.calls["hipMalloc"] == 3 and machine.calls["hipModuleLaunchKernel"] == 1
+    assert watched_machine.calls["hipMalloc"] == 3 and watched_machine.calls["hipModuleLaunchKernel"] == 1
     text = printed(capfd, "run", *GEMM, "--device", "hip")
     assert "PASS" in text and "by HIP events" in text and "Counters" not in text and "does not vouch" not in text
 
@@ -373,15 +389,15 @@ def test_a_kernel_that_faults(machine: GPU, capfd: Capture, tmp_path: Path) -> N
     assert "--device sim" in lines[1]
 
 
-def test_a_fault_that_ends_the_process(machine: GPU, capfd: Capture) -> None:
+def test_a_fault_that_ends_the_process(watched_machine: GPU, capfd: Capture) -> None:
     """ROCm aborts on a page fault. The command is supervised and prints the runtime's message."""
-    machine.fail["hipEventQuery"] = hip_server.ABORT
+    watched_machine.fail["hipEventQuery"] = hip_server.ABORT
     lines = failing(capfd, "run", *GEMM, "--device", "hip", status=1)
     assert "(SIGABRT): Memory access fault by GPU node-1" in lines[0] and "--device sim" in lines[1]
 
 
-def test_a_kernel_that_hangs(machine: GPU, capfd: Capture) -> None:
-    machine.hang = True
+def test_a_kernel_that_hangs(watched_machine: GPU, capfd: Capture) -> None:
+    watched_machine.hang = True
     lines = failing(capfd, "run", *GEMM, "--device", "hip", "--timeout", "0.2", status=1)
     assert "hangs: not finished after 0.2 s (1 launch(es), --timeout 0.2)" in lines[0] and "--device sim" in lines[1]
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ALL = 100  # examples of a test that names no number, in the exhaustive run
-FEW = 25  # in the default run
+FEW = 12  # in the default run
 
 
 def load_profile(expression: str) -> None:
@@ -29,7 +29,7 @@ def load_profile(expression: str) -> None:
 
 
 def examples(number: int) -> int:
-    """`max_examples` for a test that has `number` examples in the exhaustive run: a fourth in the default one, at least 2."""
+    """`max_examples` for a test that has `number` examples in the exhaustive run: an eighth in the default one, at least 2."""
     return max(min(number, 2), -(-number * settings.default.max_examples // ALL))
 
 

@@ -1,4 +1,4 @@
-"""Commands and snippets as in processes of their own: forks of one that has simgpu's modules, which take 0.5 s to import."""
+"""Commands and snippets as in processes of their own: forks of one that has simgpu's modules, which take 0.5 to 1 s to import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tests.support.places import ROOT
 SECONDS = 300
 # The fork server has no threads and runs nothing else.
 FORKS = get_context("forkserver")
-FORKS.set_forkserver_preload(["pytest", "simgpu.tools.cli", "simgpu.tools.verbs.hip", "simgpu.hip.server", __name__])
+FORKS.set_forkserver_preload([
+    "pytest", "simgpu.tools.cli", "simgpu.hip.server", __name__, *(f"simgpu.tools.verbs.{verb}" for verb in ("hip", "run", "time")),
+])  # fmt: skip
 
 
 def hip(*words: object) -> subprocess.CompletedProcess[str]:
@@ -28,6 +30,11 @@ def hip(*words: object) -> subprocess.CompletedProcess[str]:
 def simgpu(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Runs `simgpu WORDS` to its end."""
     return forked(_command, list(words), folder, environment)
+
+
+def on_gpu(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs `simgpu WORDS --device hip` to its end, without a process that watches it."""
+    return forked(_gpu_command, list(words), folder, environment)
 
 
 def python(text: str, folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -73,6 +80,12 @@ def _command(words: list[str]) -> int:
     from simgpu.tools.cli import main
 
     return main(words)
+
+
+def _gpu_command(words: list[str]) -> int:
+    from simgpu.tools.cli import main
+
+    return main(words, on_gpu=True)
 
 
 def _pytest(words: list[str]) -> int:

@@ -182,6 +182,7 @@ def test_the_summary_names_ten_tests_without_a_launch(tmp_path: Path) -> None:
         assert len([line for line in listed if line.startswith("  test_suite.py::")]) == named and last in done.stdout, done.stdout
 
 
+@pytest.mark.exhaustive
 def test_processes_of_xdist_share_one_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second suite finds the handlers that the first compiled, in two processes."""
     pytest.importorskip("triton", reason="Triton is an optional extra")

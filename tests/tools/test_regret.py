@@ -19,7 +19,7 @@ from simgpu.tools.cost.names import OPS
 from simgpu.tools.cost.problems import GEMMS, draw_problems, listed_problems, shapes
 from simgpu.tools.cost.ranking import Ranking, rank, summarise
 from simgpu.tools.cost.space import ROOTS, space
-from tests.support.exhaustive import left_out
+from tests.support.exhaustive import left_out, one_in
 from tests.support.places import ROOT
 
 # Named tiles need not have sides without an edge that is loaded by elements: 1.35 for 8018x123x132 in f64, the worst.
@@ -40,7 +40,7 @@ def ranked(op: str, target: str, dtype: str, seed: int | None, step: int = 1) ->
 
 @pytest.mark.parametrize("step", [left_out(1), 5], ids=["all", "a fifth"])
 @pytest.mark.parametrize("listed_ones", [True, False], ids=["listed", "drawn"])
-@pytest.mark.parametrize(("op", "target", "dtype"), [*(("gemm", *row) for row in ROWS), *OTHERS])
+@pytest.mark.parametrize(("op", "target", "dtype"), one_in(2, [*(("gemm", *row) for row in ROWS), *OTHERS]))
 def test_regret(op: str, target: str, dtype: str, listed_ones: bool, step: int) -> None:
     rows = ranked(op, target, dtype, None if listed_ones else SEEDS[op], step)
     _, count, mean, worst, above = summarise("all", rows)
@@ -103,10 +103,10 @@ def test_the_page_says_what_is_computed(op: str) -> None:
 
 
 def test_odd_extents_beside_aligned_ones(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simgpu.tools.verbs.regret.DRAWN_ODD", 2)
+    monkeypatch.setattr("simgpu.tools.verbs.regret.DRAWN_ODD", 1)
     status = main(["regret", "softmax", "--odd", "--target", "mi300x", "--dtype", "f16", "--json"])
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert status == 0 and len(rows) == 2 and all(0.9 < row["ratio"] < 1.15 and row["us"] > 0 for row in rows)
+    assert status == 0 and len(rows) == 1 and all(0.9 < row["ratio"] < 1.15 and row["us"] > 0 for row in rows)
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -226,8 +226,9 @@ def test_a_header_is_no_type(good: bytes) -> None:
         assert told(good, struct.pack("<I", len(body)) + body, bytes(4) + ABBREVIATIONS) == type_
 
 
-def test_too_much_of_it_tells_nothing(good: bytes) -> None:
+def test_too_much_of_it_tells_nothing(good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no warning, because the note has the information. Types do not use up the limit for lines."""
+    monkeypatch.setattr(dwarf, "STEP_LIMIT", 20_000)
     entries = FLOAT + function(of_type(BASE))
     assert told(good, unit(entries + b"\x04\0\0\0\0" * 1000)) == "f32"
     large = unit(entries + b"\x04\0\0\0\0" * dwarf.STEP_LIMIT)

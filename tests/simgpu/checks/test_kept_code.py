@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from simgpu.asm.builder.toolchain import assemble
 from simgpu.tools.matrix.kernel import NAME, kernel
 from tests.support.places import ROOT, copied
@@ -22,6 +24,7 @@ print([(finding.kind, finding.text, finding.message) for finding in run.findings
 """
 
 
+@pytest.mark.exhaustive
 def test_another_layout_is_another_compilation(tmp_path: Path) -> None:
     """A copy of the package reports the same of a register before and after the wave's state got longer
     (`layout.STREAM_COUNT`)."""

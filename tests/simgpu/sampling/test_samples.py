@@ -72,8 +72,8 @@ def test_the_clock_that_is_given_holds() -> None:
 
 
 def test_more_workgroups_never_take_less() -> None:
-    kernel, buffer = kernel_on_words(LOOP, 256 * 30_000)
-    found = [kernel.time(count, 64, [buffer]).cycles for count in (1, 104, 105, 3000, 30_000)]
+    kernel, buffer = kernel_on_words(LOOP, 256 * 10_000)
+    found = [kernel.time(count, 64, [buffer]).cycles for count in (1, 104, 105, 10_000)]
     assert found == sorted(found) and found[-1] > 2 * found[0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -21,9 +22,10 @@ s_mov_b64 exec, 1
 s_waitcnt lgkmcnt(0)
 global_atomic_add v1, v2, s[4:5]
 """
-GROUPS = 32768
+GROUPS = 8192
 
 
+@cache
 def timed(apart: int, groups: int = GROUPS) -> Prediction:
     kernel, buffer = kernel_on_words(COUNTER.format(apart=apart), max(64, apart * groups))
     found: Prediction = kernel.time(groups, 64, [buffer])

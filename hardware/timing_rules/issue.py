@@ -54,6 +54,7 @@ QUARTER_RATE = ("v_mul_lo_", "v_mul_hi_", "v_mad_u64_u32", "v_mad_i64_i32")
 F64_GFX908 = {"v_add_f64": 2, "v_min_f64": 2, "v_max_f64": 2}
 TRANS_SLOTS = {"gfx908": 4, "gfx90a": 4, "gfx942": 4, "gfx950": 2}  # [SIS]; v_exp_f32 on gfx950 measured 8 clocks [GLUON]
 STREAMED = ("slc", "nt")  # modifiers by which an access asks L2 for its stream policy [ISA]
+COHERENT = ("glc", "sc1")  # modifiers by which the vector or scalar cache does not serve a load [ISA]; `sc1` from gfx942 on
 SLEEP_CLOCKS = 64  # of each unit of s_sleep's argument [ISA]
 
 
@@ -69,6 +70,7 @@ class Issue:
     store: bool = False  # True for a store
     atomic: bool = False  # True for an atomic
     stream: bool = False  # True if L2 replaces its lines first: slc or nt
+    coherent: bool = False  # True if L2 serves it even if a cache before L2 has its lines: glc or sc1
     dma: bool = False  # True if it moves data between memory and LDS
     vm: int = -1  # vmcnt of an s_waitcnt; -1: none
     lgkm: int = -1  # lgkmcnt of an s_waitcnt; -1: none
@@ -91,7 +93,8 @@ def issue_of(inst: Instruction) -> Issue:
         return _control(inst)
     memory = spec.memory
     if spec.encoding == "smem":
-        return Issue(Unit.SCALAR, Kind.SMEM, counts_lgkm=memory is not None)
+        atomic = memory is not None and memory.op == "atomic"
+        return Issue(Unit.SCALAR, Kind.SMEM, atomic=atomic, coherent=_coherent(inst), counts_lgkm=memory is not None)
     if spec.encoding == "ds":
         nbytes = 4 if memory is None else memory.bits * memory.count // 8
         store = memory is None or memory.op != "load"
@@ -101,12 +104,16 @@ def issue_of(inst: Instruction) -> Issue:
         counts = effect.queue.counters if effect.queue else ()
         return Issue(
             Unit.VMEM, Kind.VMEM, lane_bytes=max(1, memory.bits * memory.count // 8), store=memory.op == "store",
-            atomic=memory.op == "atomic", stream=any(inst.mods.get(name) for name in STREAMED), dma=effect.dma,
-            counts_vm="vmcnt" in counts, counts_lgkm="lgkmcnt" in counts,
+            atomic=memory.op == "atomic", stream=any(inst.mods.get(name) for name in STREAMED), coherent=_coherent(inst),
+            dma=effect.dma, counts_vm="vmcnt" in counts, counts_lgkm="lgkmcnt" in counts,
         )  # fmt: skip
     if spec.encoding.startswith("sop"):
         return Issue(Unit.SCALAR)
     return _vector(inst)
+
+
+def _coherent(inst: Instruction) -> bool:
+    return any(inst.mods.get(name) for name in COHERENT)
 
 
 def _matrix(inst: Instruction) -> Issue:

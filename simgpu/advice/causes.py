@@ -129,7 +129,7 @@ def atomics(scene: Scene) -> Iterator[Cause]:
         around = [cost for cost in line.costs if cost.kind in (Kind.PLAIN, Kind.BRANCH)]
         yield Cause(
             "atomic", line.place, f"{times:.3g} atomics on {where} a wave"
-            + (", of all waves on one cache line: how long they wait for each other is not in the time" if one else ""),
+            + (", of all waves on one cache line: how long they wait for each other is uncertain" if one else ""),
             "add up in registers or LDS first; one atomic at the end", Without(removed=_numbers([*guilty, *around])),
             bound=times < LOOP,
         )  # fmt: skip

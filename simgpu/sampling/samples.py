@@ -20,7 +20,7 @@ from simgpu.sampling.kinds import MOST_STEPS, choose_groups, share
 from simgpu.sampling.values import demand_of_launch, reads_left_out
 from simgpu.sampling.workgroups import Sampling, Streams
 from simgpu.timing.channels import busy_channels, lines_of
-from simgpu.timing.contention import atomics_on_a_line
+from simgpu.timing.contention import line_contention
 from simgpu.timing.dispatch import spread
 from simgpu.timing.front import Front
 from simgpu.timing.predict import GroupResources, Prediction, SampledLaunch, predict
@@ -99,7 +99,7 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
         stretch = max(trace.stretch for trace in whole)
         notes.append(f"waves run up to {stretch:.3g} times as long as was traced: the rest is extrapolated")
         wider += UNKNOWN_LOOP
-    atomics = atomics_on_a_line(code, traces, launch.groups)
+    atomics = line_contention(code, traces, launch.groups, pipelines(chip.arch).l2_line)
     whole.sort(key=len, reverse=True)
     return SampledLaunch(
         chip, instructions, code, launch.entry, whole, first, launch.groups, used, notes, wider, channels, atomics, front

@@ -65,10 +65,10 @@ def doubts(told: Told) -> Iterator[Doubt]:
             REMEMBERED_WIDER,
         )
     if told.atomics > CONTENDED:
-        note = f"{told.atomics:,.0f} requests by atomics on one line of memory: a clock each; longer waits are not included"
+        note = f"{told.atomics:,.0f} requests by atomics on one line of memory: longer waits than assumed are possible"
         yield Doubt(note, CONTENDED_WIDER)
     elif told.atomics > SHARED_LINE:
-        yield Doubt("atomics on the same lines: how long they wait for each other is not included", SHARED_WIDER)
+        yield Doubt("atomics on the same lines: how long workgroups wait for each other is uncertain", SHARED_WIDER)
     if matrix < SOME_WORK or told.dtype is None:
         return
     if not has_clock_of(chip, told.dtype):

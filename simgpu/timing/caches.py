@@ -17,11 +17,12 @@ import numpy as np
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Kind
-from simgpu.timing.code import STORE, STREAM, CodeColumns
+from simgpu.timing.code import ATOMIC, COHERENT, STORE, STREAM, CodeColumns
 from simgpu.timing.front import Front, Timetable, front_times, turns
 from simgpu.timing.trace import CLOCKS, COUNT, FIRST, HASH, LINE_BYTES, Trace, number_values
 
 VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
+SHORT, WHOLE = 1, 2  # accesses that go to L2: by lines of 64 bytes, stores and atomics; by lines of the first cache, coherent loads
 SCALAR_WAYS = 4  # of the scalar cache [GCN white paper: 16 KB, 4-way, lines of 64 bytes]
 
 
@@ -43,13 +44,14 @@ def first_caches(trace: Trace, code: CodeColumns, row: Pipelines, resident: int,
     sets = row.cache_bytes // row.cache_line // VECTOR_WAYS
     ways = max(1, VECTOR_WAYS // max(1, resident))  # of each set: lines that other workgroups want are in the same sets
     out, owners = np.empty(len(trace.lines), np.uint32), np.empty(len(trace.lines), np.int32)
-    stores = (code.flags[numbers] & STORE != 0).astype(np.uint8)
+    flags = code.flags[numbers]
+    beyond = np.where(flags & (STORE | ATOMIC) != 0, SHORT, np.where(flags & COHERENT != 0, WHOLE, 0))
     scalar = code.kind == Kind.SMEM
     places = max(1, row.scalar_bytes // LINE_BYTES // SCALAR_WAYS // (max(1, resident) * row.scalar_cus))
     cache = np.full((places, SCALAR_WAYS), -1, np.int64), np.zeros((places, SCALAR_WAYS), np.int64)
     now = _load_scalar(before.steps, before.accesses, before.lines, code.accesses, scalar, *cache) if before else 0
     count = _first(
-        trace.accesses, trace.access_starts, trace.lines, stores, scalar[numbers], shift, (sets, ways), cache, now,
+        trace.accesses, trace.access_starts, trace.lines, beyond, scalar[numbers], shift, (sets, ways), cache, now,
         rows, out, owners,
     )  # fmt: skip
     return ServedAccesses(rows, out[:count], owners[:count])
@@ -85,7 +87,8 @@ def _load_scalar(steps, accesses, lines, is_access, is_scalar, tags, used):  # t
 
 
 @numba.njit(cache=True, nogil=True)
-def _first(accesses, starts, lines, stores, scalar, shift, sizes, cache, now, rows, out, owners):  # type: ignore[no-untyped-def]
+def _first(accesses, starts, lines, beyond, scalar, shift, sizes, cache, now, rows, out, owners):  # type: ignore[no-untyped-def]
+    """Fills `rows`, `out` and `owners`. beyond: SHORT or WHOLE for accesses that always go to L2."""
     tags, used = np.full(sizes, -1, np.int64), np.zeros(sizes, np.int64)
     scalar_tags, scalar_used = cache
     waves, longest, count = len(starts) - 1, 0, 0
@@ -102,7 +105,7 @@ def _first(accesses, starts, lines, stores, scalar, shift, sizes, cache, now, ro
                 line = np.int64(lines[place]) >> shift
                 if scalar[at]:
                     line = np.int64(lines[place])
-                if stores[at]:
+                if beyond[at] == SHORT:
                     rows[at, 1] += 1
                     rows[at, 2] += 1
                     out[count], owners[count] = lines[place], at
@@ -113,7 +116,8 @@ def _first(accesses, starts, lines, stores, scalar, shift, sizes, cache, now, ro
                 before = line
                 rows[at, 1] += 1
                 now += 1
-                if _touch(scalar_tags, scalar_used, line, now) if scalar[at] else _touch(tags, used, line, now):
+                hit = _touch(scalar_tags, scalar_used, line, now) if scalar[at] else _touch(tags, used, line, now)
+                if hit and beyond[at] != WHOLE:
                     continue
                 rows[at, 2] += 1
                 out[count], owners[count] = lines[place], at
@@ -237,7 +241,7 @@ def _requests(
     accesses = np.concatenate([one.owners for one in served])  # accesses of a workgroup are numbered from 0
     xcds = np.repeat(np.array([trace.group % chip.xcds for trace in traces], np.uint8), np.diff(ends))
     places, known = number_values(lines)
-    kinds = (code.flags & (STORE | STREAM)).astype(np.uint8)
+    kinds = (code.flags & (STORE | ATOMIC | STREAM)).astype(np.uint8)
     return Requests(lines, places, owners, askers, accesses, xcds, kinds), ends, np.concatenate(waves), parts, len(known)
 
 
@@ -292,7 +296,7 @@ class Requests(NamedTuple):
     askers: np.ndarray  # wave and instruction of each line
     accesses: np.ndarray  # number of the asker's access
     xcds: np.ndarray  # XCD of each line's workgroup
-    kinds: np.ndarray  # STORE, STREAM: by instruction
+    kinds: np.ndarray  # STORE, ATOMIC, STREAM: by instruction
 
 
 # Tallies: requests to L2, requests that L2 passes on, those that reach memory; requests that wait for a level after L2, and for
@@ -304,11 +308,36 @@ LIMITLESS = 1 << 60  # bytes
 
 
 @numba.njit(cache=True, nogil=True)
+def _drop(tags, index, line, kept):  # type: ignore[no-untyped-def]
+    """Removes a line from a set of all XCDs but one. Returns 0, the others that have it."""
+    count, _, ways = tags.shape
+    for xcd in range(count):
+        for way in range(ways):
+            if xcd != kept and tags[xcd, index, way] == line:
+                tags[xcd, index, way] = -1
+    return np.uint64(0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _place(tags, used, line):  # type: ignore[no-untyped-def]
+    """Returns the way of a set that has a line, and True; or the way that was used least recently, and False."""
+    oldest = 0
+    for way in range(len(tags)):
+        if tags[way] == line:
+            return way, True
+        if used[way] < used[oldest]:
+            oldest = way
+    return oldest, False
+
+
+@numba.njit(cache=True, nogil=True)
 def _l2(requests, order, times, counted, clocks, window, sizes, seen, tallies):  # type: ignore[no-untyped-def]
     """Sends requests in their order through the caches of their XCDs.
 
     window: how long a line is on its way, in the unit of `times`. clocks: True if these are clocks; who requests the line
-    meanwhile waits for the rest. In turns, whose times are lines of a workgroup, it waits as long as the first.
+    meanwhile waits for the rest. In turns, whose times are lines of a workgroup, it waits as long as the first. A store or an
+    atomic takes the line from other XCDs: their next access misses, as memory's probes keep L2s coherent [LLVM, AMDGPUUsage,
+    gfx942: MTYPE RW].
     counted: the first time at which requests are tallied, and the end of these times.
     """
     lines, places, owners, askers, accesses, xcds, kinds = requests
@@ -319,6 +348,7 @@ def _l2(requests, order, times, counted, clocks, window, sizes, seen, tallies): 
     filler = np.zeros((count, sets, ways), np.int64)
     dirty = np.zeros((count, sets, ways), np.uint8)
     touched = np.zeros(len(seen), np.int64)  # `passes` when each line was last in the Infinity Cache
+    holders = np.zeros(len(seen), np.uint64)  # XCDs whose L2 may have each line, a bit each
     passes = 0
     for now, place in enumerate(order):
         line, owner, xcd, time = lines[place], owners[place], xcds[place], times[place]
@@ -327,14 +357,11 @@ def _l2(requests, order, times, counted, clocks, window, sizes, seen, tallies): 
         mixed = np.uint64(line) * HASH
         mixed = (mixed ^ mixed >> np.uint64(29)) * HASH
         index = np.int64((mixed >> np.uint64(32)) % np.uint64(sets))
-        oldest, hit = 0, False
-        for way in range(ways):
-            if tags[xcd, index, way] == line:
-                hit = True
-                oldest = way
-                break
-            if used[xcd, index, way] < used[xcd, index, oldest]:
-                oldest = way
+        held, mine = holders[places[place]], np.uint64(1) << np.uint64(xcd)
+        if kinds[owner] & (STORE | ATOMIC) and held & ~mine:
+            held = _drop(tags, index, line, xcd)
+        holders[places[place]] = held | mine
+        oldest, hit = _place(tags[xcd, index], used[xcd, index], line)
         used[xcd, index, oldest] = 0 if kinds[owner] & STREAM else now + 1  # a streamed line is the next to be replaced
         if not hit:
             tags[xcd, index, oldest] = line

@@ -14,7 +14,8 @@ from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit, issue_of
 
 # Flags. `simgpu.timing.without` sets INSTANT and AHEAD: a load that completes at once, or when its wave's execution before did.
-STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD, STREAM = 1, 2, 4, 8, 16, 32, 64, 128
+# COHERENT: a load that the vector or scalar cache does not serve.
+STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD, STREAM, COHERENT = 1, 2, 4, 8, 16, 32, 64, 128, 256
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class CodeColumns:
     shadow: np.ndarray  # clocks until VALU may follow a matrix instruction
     vm: np.ndarray  # vmcnt that it waits for, or -1
     lgkm: np.ndarray  # lgkmcnt that it waits for, or -1
-    flags: np.ndarray  # STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD, STREAM
+    flags: np.ndarray  # STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD, STREAM, COHERENT
     port: np.ndarray  # clocks of the LDS port; of vector memory, clocks that a lane's data takes at the cache's rate
     step: np.ndarray  # difference to the next instruction's number
     lane_bytes: np.ndarray  # bytes of a lane
@@ -48,7 +49,7 @@ class CodeColumns:
     @functools.cached_property
     def short(self) -> np.ndarray:
         """True for each instruction whose requests are of 64 bytes, not of a line of the vector cache."""
-        return (self.flags & STORE != 0) | (self.kind == Kind.SMEM)
+        return (self.flags & (STORE | ATOMIC) != 0) | (self.kind == Kind.SMEM)
 
 
 def code_of(instructions: Mapping[int, Instruction], count: int, row: Pipelines) -> CodeColumns:
@@ -62,7 +63,7 @@ def columns(issues: Mapping[int, tuple[Issue, int]], count: int, row: Pipelines)
     made["unit"][:] = Unit.NONE
     for number, (issue, step) in issues.items():
         flags = STORE * issue.store | ATOMIC * issue.atomic | DMA * issue.dma | STREAM * issue.stream
-        flags |= COUNTS_VM * issue.counts_vm | COUNTS_LGKM * issue.counts_lgkm
+        flags |= COUNTS_VM * issue.counts_vm | COUNTS_LGKM * issue.counts_lgkm | COHERENT * issue.coherent
         values = {
             "unit": issue.unit, "kind": issue.kind, "clocks": issue.clocks, "shadow": issue.shadow, "vm": issue.vm,
             "lgkm": issue.lgkm, "flags": flags, "port": _port(issue, row), "step": step, "lane_bytes": issue.lane_bytes,

@@ -1,29 +1,56 @@
-"""Counts atomics on one line of memory: L2 serves them one after another."""
+"""Estimates how atomics meet on lines of memory: L2 serves those on one line one after another."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from simgpu.timing.code import ATOMIC, CodeColumns
-from simgpu.timing.trace import Trace
+from simgpu.timing.trace import LINE_BYTES, Trace
 
 
-def atomics_on_a_line(code: CodeColumns, traces: Sequence[Trace], groups: int) -> float:
-    """Returns the number of requests by atomics on the line with most of them, in a launch of `groups` workgroups.
+@dataclass(frozen=True)
+class LineContention:
+    """How a launch's atomics meet on lines of memory."""
 
-    traces: some of these workgroups. A line that several of them access belongs to that part of all workgroups.
+    requests: float  # by an atomic, on one line
+    # float64 (n,), by an atomic's number: fraction of the other workgroups whose execution requests the same line
+    share: np.ndarray
+
+
+def line_contention(code: CodeColumns, traces: Sequence[Trace], groups: int, line: int) -> LineContention:
+    """Estimates the contention in a launch of `groups` workgroups from `traces`, some of these. line: bytes of a line of L2."""
+    share, requests = np.zeros(len(code.unit)), 0.0
+    known = {trace.group: trace for trace in sorted(traces, key=lambda trace: trace.complete)}  # whole ones replace beginnings
+    for number in np.flatnonzero(code.flags & ATOMIC):
+        mine = np.arange(len(code.unit)) == number
+        counts = [np.count_nonzero(trace.steps == number) for trace in known.values()]
+        some = [(trace, count) for trace, count in zip(known.values(), counts, strict=True) if count or trace.complete]
+        if not any(counts):
+            continue
+        times = np.array([count for _, count in some], np.float64)
+        executed = float((times * [trace.stretch for trace, _ in some]).mean())
+        share[number] = _share([trace.lines_of(code, mine) // np.uint32(line // LINE_BYTES) for trace, _ in some], times)
+        requests = max(requests, share[number] * executed * groups, 1.0)
+    return LineContention(requests, share)
+
+
+def _share(lines: Sequence[np.ndarray], counts: np.ndarray) -> float:
+    """Returns the fraction of other workgroups whose execution of an atomic requests the same line as one of a workgroup.
+
+    lines: that the atomic requests, by workgroup; counts: its executions. Pairs of requests on the same line by different
+    workgroups are counted and divided by all possible pairs. A standard error is subtracted, because few samples also meet by
+    chance.
     """
-    if not (code.flags & ATOMIC).any():
+    owners, count = np.repeat(np.arange(len(lines)), [len(some) for some in lines]), len(lines)
+    if count < 2 or not len(owners):
         return 0.0
-    known = {trace.group: trace for trace in traces}
-    lines = [np.empty(0, np.uint32), *(trace.lines_of(code, code.flags & ATOMIC != 0) for trace in known.values())]
-    weights = [np.empty(0), *(np.full(len(asked), trace.stretch) for asked, trace in zip(lines[1:], known.values(), strict=True))]
-    numbers, where = np.unique(np.concatenate(lines), return_inverse=True)
-    if not len(numbers):
-        return 0.0
-    asked = np.bincount(where, np.concatenate(weights))
-    askers = np.bincount(np.unique(np.stack([np.repeat(np.arange(len(lines)), list(map(len, lines))), where]), axis=1)[1])
-    shared = np.where(askers > 1, groups / len(known), 1.0)  # a workgroup's own line stays its own
-    return float((asked * shared).max())
+    _, where = np.unique(np.concatenate(lines), return_inverse=True)
+    both, times = np.unique(where * count + owners, return_counts=True)
+    on_line = np.bincount(both // count, times)
+    pairs = (on_line**2).sum() - (times.astype(np.float64) ** 2).sum()
+    each, wide = counts.sum() / np.count_nonzero(counts), len(owners) / counts.sum()  # executions of a workgroup, lines of one
+    met = float(min(1.0, pairs / (counts.sum() * each * wide * (count - 1))))
+    return max(0.0, met - (met * (1 - met) / (count * (count - 1) / 2)) ** 0.5)

@@ -17,12 +17,13 @@ from simgpu.timing.state import CuResult, Work
 
 def run_cu(
     code: CodeColumns, work: Work, resident: int, arrivals: np.ndarray, past: np.ndarray, late: np.ndarray, config: np.ndarray,
-    events: int = 0,
+    events: int = 0, same_line: np.ndarray | None = None,
 ) -> CuResult:  # fmt: skip
     """Runs the workgroups of `work`, `resident` at a time.
 
     arrivals: clocks at which the first `resident` workgroups may begin; past, late: float64 (2, n), by number, see
-    `simgpu.timing.caches.Shares`; config: one `state.CONFIG`; events: most rows of the log.
+    `simgpu.timing.caches.Shares`; config: one `state.CONFIG`. events: most rows of the log. same_line: share of
+    `simgpu.timing.contention.LineContention` (default: none).
     """
     deepest = max(int(config["lds_fifo"][0]), int(config["vmem_queue"][0]))
     assert deepest <= state.DEEPEST, f"a queue of {deepest} entries: raise state.DEEPEST"
@@ -32,6 +33,6 @@ def run_cu(
         np.full((count, state.PRODUCERS), -1, np.int32), np.zeros((count, state.PRODUCERS), np.int64),
         np.zeros(len(state.Tally), np.float64), np.zeros(groups, np.int64), np.zeros((events, state.LOG), np.int64),
     )  # fmt: skip
-    cu = state.idle(config, code, past, late, work, resident, arrivals)
+    cu = state.idle(config, code, past, late, work, resident, arrivals, same_line)
     logged = units.run(tuple(cu), tuple(work), tuple(result))
     return result._replace(log=result.log[:logged])

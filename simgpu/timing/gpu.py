@@ -64,6 +64,7 @@ class Gpu:
     channels: float = 1.0  # fraction of memory's channels that are busy
     written: float = 0.0  # fraction of memory's bytes that are written
     watched: tuple[int, int] = (0, 0)  # instructions whose clocks the CU tallies: first number, end
+    same_line: np.ndarray | None = None  # see `simgpu.timing.contention.LineContention.share`
 
     @property
     def active(self) -> int:
@@ -136,8 +137,12 @@ class Gpu:
         config["room"] = self.chip.l2_bytes * self.chip.xcds / self.chip.num_cus
         if self.on.bandwidth:
             self._share(config, sharing)
+        if self.on.contention:
+            each = self.row.atomic_clocks * sharing
+            config["atomic_line"], config["atomic_channel"] = each, each / (self.chip.l2_bytes_per_clock / self.row.l2_line)
         arrivals = _arrivals(self.chip, self.row, self.active, self.waves, self.resident, self.on)
-        return cu.run_cu(self.code, work, self.resident, arrivals, self.traffic.past, self.traffic.late, config, events)
+        levels = self.traffic.past, self.traffic.late
+        return cu.run_cu(self.code, work, self.resident, arrivals, *levels, config, events, self.same_line)
 
     def _share(self, config: np.ndarray, sharing: float) -> None:
         """Sets the bytes per clock that a CU gets from each level while `sharing` CUs use it.

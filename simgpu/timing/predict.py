@@ -19,6 +19,7 @@ from simgpu.timing import state
 from simgpu.timing.band import Told, doubts
 from simgpu.timing.caches import ServedAccesses, Shares, first_caches, shares, written_fraction
 from simgpu.timing.code import CodeColumns, code_of
+from simgpu.timing.contention import LineContention
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
 from simgpu.timing.front import Front, Timetable, timetable
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, quiet_config, settle
@@ -60,7 +61,7 @@ class SampledLaunch:
     notes: Sequence[str] = ()  # limits of the prediction, for people
     wider: float = 0.0  # fraction of the time that these limits add to the band on either side
     channels: float = 1.0  # fraction of memory's channels that a round keeps busy
-    atomics: float = 0.0  # requests by atomics on the line with most of them
+    atomics: LineContention | None = None  # how atomics meet on lines; None if there are none
     front: Front | None = None  # how `beginnings` follow each other; None: they begin together
     # Results of `_replay` by the workgroups on a CU, `warm` and the figures of units.
     replays: dict[tuple[int, bool, Pipelines], tuple[list[ServedAccesses], Shares]] = field(default_factory=dict, compare=False)
@@ -119,6 +120,7 @@ def predict(
     first = Gpu(
         chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz,
         channels=sampled.channels, written=written_fraction(sampled.whole, served, code, traffic, row), watched=watched,
+        same_line=sampled.atomics.share if sampled.atomics else None,
     )  # fmt: skip
     gpus = [first]
     if len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most:
@@ -137,19 +139,18 @@ def predict(
 
     model, result = settle(run)
     longer = _stretch(sampled.whole, model.work.order)
-    contended = sampled.atomics * row.atomic_clocks if on.contention else 0.0
-    cycles = max(model.cycles(result) * longer, model.dispatch_clocks, contended)
+    atomics = sampled.atomics.requests if sampled.atomics and on.contention else 0.0
+    contended, dispatch, overhead = atomics * row.atomic_clocks, model.dispatch_clocks, row.launch_us * 1e-6 * on.launch
+    cycles = max(model.cycles(result) * longer, dispatch, contended)
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
-    overhead = row.launch_us * 1e-6 if on.launch else 0.0
     seconds = cycles / (clock.mhz * 1e6) + overhead
     reached = _shares(result, chip, clock.mhz, model.sharing)
-    drawn = dtype if mhz is None else None
-    unknown = list(doubts(Told(chip, reached, seconds, drawn, sampled.channels, sampled.atomics, traffic.remembered)))
+    told = Told(chip, reached, seconds, dtype if mhz is None else None, sampled.channels, atomics, traffic.remembered)
+    unknown = list(doubts(told))
     band = clock.band + sampled.wider + sum(doubt.wider for doubt in unknown)
-    floors = {model.dispatch_clocks: "dispatch", contended: "atomics on one line"}
     return Prediction(
         cycles + overhead * clock.mhz * 1e6, seconds, seconds * max(0.0, 1 - band), seconds * (1 + band), clock, reached,
-        floors.get(cycles) or _limit(reached, result, seconds, overhead),
+        _limit(reached, result, {"dispatch": dispatch, "atomics on one line": contended / NEAR}, cycles, seconds, overhead),
         sampled.groups, resident, per_cu, model.active, result, past_l2, code, traffic, sampled,
         (*sampled.notes, *(doubt.note for doubt in unknown)),
     )  # fmt: skip
@@ -298,7 +299,12 @@ LATENCY = {
 }  # fmt: skip
 
 
-def _limit(reached: dict[str, float], result: state.CuResult, seconds: float, overhead: float) -> str:
+def _limit(
+    reached: dict[str, float], result: state.CuResult, floors: dict[str, float], cycles: float, seconds: float, overhead: float
+) -> str:  # fmt: skip
+    for name, least in floors.items():
+        if least >= cycles:
+            return name
     if overhead > seconds / 2:
         return "launch"
     best = max(reached, key=lambda name: reached[name])

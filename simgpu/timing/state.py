@@ -64,6 +64,8 @@ CONFIG = np.dtype([
     ("watch_first", I), ("watch_end", I),  # numbers of the watched instructions
     ("rate", F, LEVELS), ("store_rate", F), ("miss_rate", F),  # bytes a clock: of each level, of L2 for stores, of misses
     ("burst", F), ("room", F),  # bytes that the CU may be ahead of its rate; bytes of L2 that stores may fill
+    # clocks for which L2 serves an atomic of each CU that works: on one line; a request of each, spread over the channels
+    ("atomic_line", F), ("atomic_channel", F),
 ], align=True)  # fmt: skip
 WAVE = np.dtype([
     ("at", I), ("stop", I), ("access", I),  # its next step, its last; its next row of `accesses`
@@ -87,7 +89,7 @@ LDS = np.dtype([
 VMEM = np.dtype([
     ("coalescer_free", I), ("queue", I, DEEPEST), ("queue_at", I),
     ("flight_end", I, FLIGHTS), ("flight_bytes", I, FLIGHTS), ("first", I), ("last", I), ("flying", I),  # loads in flight
-    ("level_free", F, LEVELS), ("miss_free", F),
+    ("level_free", F, LEVELS), ("miss_free", F), ("atomic_free", F),
 ], align=True)  # fmt: skip
 # A place for a workgroup: its number, its live waves, those at a barrier, when it takes the next workgroup (-1: it does not).
 GROUP = np.dtype([("number", I), ("live", I), ("arrived", I), ("pending", I)], align=True)
@@ -136,6 +138,7 @@ class Cu(NamedTuple):
     code: np.ndarray
     past: np.ndarray  # see `simgpu.timing.caches.Shares`
     late: np.ndarray
+    same_line: np.ndarray  # see `simgpu.timing.contention.LineContention.share`
     waves: np.ndarray
     outstanding: np.ndarray
     groups: np.ndarray
@@ -152,15 +155,18 @@ class Cu(NamedTuple):
 
 
 def idle(
-    config: np.ndarray, code: CodeColumns, past: np.ndarray, late: np.ndarray, work: Work, resident: int, arrivals: np.ndarray
+    config: np.ndarray, code: CodeColumns, past: np.ndarray, late: np.ndarray, work: Work, resident: int, arrivals: np.ndarray,
+    same_line: np.ndarray | None = None,
 ) -> Cu:  # fmt: skip
     """Returns a CU before its first workgroup; arguments as for `cu.run_cu`."""
     total, count = resident * work.waves, len(code.unit)
     places = (total + SIMDS - 1) // SIMDS * SIMDS  # wave p runs on SIMD p % 4
     lines = count // max(1, int(config["code_line"][0]) // 4) + 2
+    same_line = np.zeros(count) if same_line is None else same_line
     cu = Cu(
-        config, code.records, past, late, np.zeros(places, WAVE), np.zeros(places, OUTSTANDING), np.zeros(resident, GROUP),
-        np.zeros(1, ISSUE), np.zeros(1, LDS), np.zeros(1, VMEM), np.zeros((LEVELS, count)), np.zeros((LEVELS, count)),
+        config, code.records, past, late, same_line, np.zeros(places, WAVE), np.zeros(places, OUTSTANDING),
+        np.zeros(resident, GROUP), np.zeros(1, ISSUE), np.zeros(1, LDS), np.zeros(1, VMEM),
+        np.zeros((LEVELS, count)), np.zeros((LEVELS, count)),
         np.full(lines, -1, np.int64), np.zeros(lines, np.int64), np.zeros(count, np.uint8),
         np.zeros((places, count if (code.flags & AHEAD).any() else 0), np.int64), np.zeros(1, PROGRESS),
     )  # fmt: skip

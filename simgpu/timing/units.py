@@ -139,8 +139,7 @@ def coalesce(vmem, issue, config, begin, through):  # type: ignore[no-untyped-de
     vmem.queue[vmem.queue_at] = begin
     vmem.queue_at = 0 if vmem.queue_at + 1 == config.vmem_queue else vmem.queue_at + 1
     room = vmem.queue[vmem.queue_at]
-    for number in range(SIMDS):
-        place = number * UNITS + Unit.VMEM
+    for place in range(Unit.VMEM, SIMDS * UNITS, UNITS):
         issue.free[place] = max(issue.free[place], room)
 
 
@@ -182,10 +181,23 @@ def level_of(cu, now, missed):  # type: ignore[no-untyped-def]
 
 
 @unit
-def serve(cu, now, begin, through, missed, each, is_store, tally):  # type: ignore[no-untyped-def]
-    """Returns when requests of `each` bytes that missed the first cache are served; through: clocks that they took to coalesce."""
-    vmem, config, moved = cu.vmem[0], cu.config[0], missed * each
+def queue_atomic(cu, now, begin, missed):  # type: ignore[no-untyped-def]
+    """Returns the clocks until L2 has served an atomic and those of all other CUs: a line, or a channel, serves one at a time."""
+    vmem, config = cu.vmem[0], cu.config[0]
+    took = max(missed * config.atomic_channel, cu.same_line[now] * config.atomic_line)
+    vmem.atomic_free = max(vmem.atomic_free, begin) + took
+    return vmem.atomic_free - begin
+
+
+@unit
+def serve(cu, inst, now, begin, through, missed, tally):  # type: ignore[no-untyped-def]
+    """Returns when requests that missed the first cache are served. through: clocks that they took to coalesce."""
+    vmem, config, is_store = cu.vmem[0], cu.config[0], inst.flags & STORE != 0
+    short = inst.kind == Kind.SMEM or inst.flags & (STORE | ATOMIC)
+    moved = missed * (config.store_line if short else config.line)
     delay = move(cu, now, begin, through, moved, is_store, tally)
+    if inst.flags & ATOMIC:
+        delay = max(delay, queue_atomic(cu, now, begin, missed) - through)
     level = 0 if is_store else level_of(cu, now, missed)
     if level + 1 == LEVELS:
         ahead = config.burst / config.miss_rate
@@ -200,21 +212,16 @@ def issue_vmem(cu, work, inst, index, now, time, simd, tally):  # type: ignore[n
     wave, out, issue, vmem, config = cu.waves[index], cu.outstanding[index], cu.issue[0], cu.vmem[0], cu.config[0]
     clocks, requests, missed = work.accesses[wave.access, 0], work.accesses[wave.access, 1], work.accesses[wave.access, 2]
     wave.access += 1
-    is_store = inst.flags & STORE != 0
-    nbytes = inst.lane_bytes * 64 if requests else 0
-    begin = max(time, vmem.coalescer_free)
+    is_store, nbytes, begin = inst.flags & STORE != 0, inst.lane_bytes * 64 if requests else 0, max(time, vmem.coalescer_free)
     if not is_store:
         begin = wait_for_room(vmem, config, nbytes, begin)
     through = max(clocks, min(inst.port, requests * config.line // 64 + 1))
     coalesce(vmem, issue, config, begin, through)
     tally[Tally.VMEM_CLOCKS] += through
-    place = simd * UNITS + Unit.VMEM
-    issue.free[place] = max(issue.free[place], time + SLOT)
+    issue.free[simd * UNITS + Unit.VMEM] = max(issue.free[simd * UNITS + Unit.VMEM], time + SLOT)
     end = begin + through + config.cache_latency
     if missed > 0:
-        end = serve(cu, now, begin, through, missed, config.store_line if is_store else config.line, is_store, tally)
-    if inst.flags & ATOMIC and missed > 0:
-        end = max(end, begin + through + config.latency[0])
+        end = serve(cu, inst, now, begin, through, missed, tally)
     known = completion(cu, inst, index, now, time, end)
     if inst.flags & COUNTS_VM:
         known = count(out.vm, known, now)
@@ -235,7 +242,7 @@ def issue_smem(cu, work, inst, index, now, time, slot, tally):  # type: ignore[n
     end = time + (config.scalar_hit if cu.scalar_seen[now] else config.latency[0])
     cu.issue[0].free[slot + Unit.SCALAR], cu.scalar_seen[now] = time + SLOT, 1
     if missed > 0:
-        end = serve(cu, now, time, 0, missed, config.store_line, False, tally)
+        end = serve(cu, inst, now, time, 0, missed, tally)
         tally[Tally.SCALAR_BYTES] += missed * config.store_line
     known = completion(cu, inst, index, now, time, end)
     if inst.flags & COUNTS_LGKM and known > out.scalar_time:
@@ -295,8 +302,7 @@ def rank(priority, age):  # type: ignore[no-untyped-def]
 @unit
 def arbitrate(cu):  # type: ignore[no-untyped-def]
     """Returns the SIMD that issues next, or -1, and its candidate's key. SIMDs take turns, one a clock."""
-    issue = cu.issue[0]
-    simd, key = -1, NEVER << 1
+    issue, simd, key = cu.issue[0], -1, NEVER << 1
     for number in range(SIMDS):
         if issue.dirty[number]:
             low, who = NEVER << 1, -1
@@ -387,12 +393,10 @@ def begin_wave(cu, work, group, index, source, begin):  # type: ignore[no-untype
 @unit
 def begin_groups(cu, work, ends):  # type: ignore[no-untyped-def]
     """Begins a workgroup at each place that waits for one."""
-    progress = cu.progress[0]
-    again = 0
+    progress, again = cu.progress[0], 0
     for place in range(len(cu.groups) if progress.waiting else 0):
         group = cu.groups[place]
-        begin, number = group.pending, progress.begun
-        group.pending = -1
+        begin, number, group.pending = group.pending, progress.begun, -1
         if begin < 0 or number >= len(work.order):
             continue
         progress.begun += 1
@@ -408,11 +412,10 @@ def begin_groups(cu, work, ends):  # type: ignore[no-untyped-def]
 
 @unit
 def end_wave(cu, work, wave, out, group, time, ends):  # type: ignore[no-untyped-def]
-    """Ends a wave. After the last wave of a workgroup, its place is free once its vector memory operations are complete."""
-    progress = cu.progress[0]
-    wave.ready = NEVER
+    """Ends a wave. After the last wave of a workgroup, its place is free once its memory operations are complete."""
+    progress, wave.ready = cu.progress[0], NEVER
     group.live -= 1
-    finish = time
+    finish = max(time, out.scalar_time)
     if out.vm.count > 0:
         finish = max(finish, out.vm.time[nth_last_completion(out.vm, 0)])
     ends[group.number] = max(ends[group.number], finish)
@@ -425,14 +428,12 @@ def end_wave(cu, work, wave, out, group, time, ends):  # type: ignore[no-untyped
 @unit
 def release_barrier(cu, work, result, place, time):  # type: ignore[no-untyped-def]
     """Releases the waves of a workgroup when all its live waves have arrived at the barrier."""
-    barrier = cu.config[0].barrier
     cu.groups[place].arrived = 0
     for index in range(place * work.waves, (place + 1) * work.waves):
         wave = cu.waves[index]
         if wave.ready < NEVER or wave.ready == NEVER:
             continue
-        waited = time - (wave.ready - NEVER)
-        wave.came = time + barrier
+        waited, wave.came = time - (wave.ready - NEVER), time + cu.config[0].barrier
         wave.ready = max(wave.held, wave.came)
         step = work.steps[wave.at - 1]
         result.stalls[step, Stall.BARRIER_WAIT] += waited
@@ -446,8 +447,7 @@ def release_barrier(cu, work, result, place, time):  # type: ignore[no-untyped-d
 @unit
 def go_on(cu, work, index, inst, time, ready, ends, code_line):  # type: ignore[no-untyped-def]
     """Moves a wave to its next instruction, or ends it. Sets the time at which the wave is ready for that instruction."""
-    wave, out = cu.waves[index], cu.outstanding[index]
-    group = cu.groups[index // work.waves]
+    wave, out, group = cu.waves[index], cu.outstanding[index], cu.groups[index // work.waves]
     if inst.kind == Kind.END or wave.at >= wave.stop:
         end_wave(cu, work, wave, out, group, time, ends)
         return

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from simgpu.engine.device import Kernel
 
 SLOT = 16  # bytes of an argument
+# Inputs of fewer bytes are in the Infinity Cache even though AITER rotates 101 copies of them: 256 MB hold them all.
+WARM_BYTES = 2_500_000
 BLOCK = 256
 WIDTH = 128  # columns of a head in attention
 BOARDS = {"256 CU": "mi355x", "80 CU": "mi308x", "304 CU": "mi300x"}
@@ -44,6 +46,11 @@ class ShippedLaunch:
     buffers: Mapping[str, int] = field(default_factory=dict)  # bytes of each buffer, by name
     zeroed: int = 0  # bytes of the output that a memset clears first: blocks of a split K add to it
     threads: int = BLOCK  # of a workgroup
+
+    @property
+    def fits_last_cache(self) -> bool:
+        """True for a product if the Infinity Cache has its inputs when AITER's tuner measures it."""
+        return sum(self.buffers[name] for name in ("A", "B")) < WARM_BYTES
 
     def arguments(self, kernel: Kernel, addresses: Mapping[str, int]) -> list[bytes]:
         """Returns the kernel's arguments, split at the offsets in its metadata."""

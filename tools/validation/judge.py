@@ -23,8 +23,6 @@ from simgpu.tools.validation import aiter, hipkittens, measured, seismic, tensil
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Measurement, read
 
-# Inputs of fewer bytes are in the Infinity Cache even though AITER rotates 101 copies of them: 256 MB hold them all.
-WARM_BYTES = 2_500_000
 LATENCY_US = 12.0  # below it, AITER's rows are a class of their own
 
 
@@ -146,10 +144,9 @@ def _aiter(row: Measurement, checkout: Path | None) -> Judge:
     call = aiter.call_of(row, checkout)
     sampled = sampled_call(call)
     group = "latency" if row.value < LATENCY_US else row.group
-    warm = sum(call.buffers[name] for name in ("A", "B")) < WARM_BYTES
 
     def judge(on: Mechanisms) -> RowVerdict:
-        made = predict(sampled, warm=warm, on=on)
+        made = predict(sampled, warm=call.fits_last_cache, on=on)
         got, low, high = (1e6 * (seconds + zeroing(call)) for seconds in (made.seconds, made.low, made.high))
         name = f"{call.path.name} {row.shape}"
         return RowVerdict("aiter", group, call.board, row.dtype, name, row.value, got, low=low, high=high)

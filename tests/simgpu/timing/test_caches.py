@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -149,3 +150,31 @@ def test_stores_that_no_beginning_comes_to_write_their_lines_once() -> None:
         given = [first_caches(trace, code, row, 1, None) for trace in (beginning, whole)]
         found = shares([beginning], given[:1], code, chip, row, 1, False, [(whole, given[1])])
         assert found.past[:, 1] == pytest.approx([written, 1.0])
+
+
+def at_one_line(xcds: Sequence[int], issue: Issue) -> Shares:
+    """Workgroups, each of an XCD, that access the same line one after another."""
+    chip, row = hardware.target("mi300x"), pipelines(ARCH)
+    code = columns({0: (issue, 1)}, 1, row)
+    steps, ends, accesses = np.zeros(1, np.uint32), np.array([0, 1]), np.array([(1, 0, 1)], np.int32)
+    traces = [Trace(steps, ends, accesses, ends, np.array([5], np.uint32), True, group) for group in xcds]
+    return shares(traces, [first_caches(trace, code, row, 1, None) for trace in traces], code, chip, row, 1, False)
+
+
+@pytest.mark.parametrize("xcds, passed", [((0, 8, 16, 24), 0.25), ((0, 1, 0, 1), 1.0), ((0, 0, 1, 1), 0.5)])
+def test_an_atomic_takes_the_line_from_other_xcds(xcds: tuple[int, ...], passed: float) -> None:
+    assert at_one_line(xcds, replace(LOAD, atomic=True)).past[0, 0] * 64 / 128 == pytest.approx(passed)
+
+
+def test_loads_leave_the_line_to_other_xcds() -> None:
+    assert at_one_line((0, 1, 0, 1), LOAD).past[0, 0] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("change, misses", [({}, [1, 0, 0]), ({"coherent": True}, [1, 1, 1]), ({"atomic": True}, [1, 1, 1])])
+@pytest.mark.parametrize("kind", [Kind.VMEM, Kind.SMEM])
+def test_caches_before_l2_serve_no_coherent_load_and_no_atomic(kind: Kind, change: dict[str, bool], misses: list[int]) -> None:
+    unit = Unit.VMEM if kind is Kind.VMEM else Unit.SCALAR
+    row, code = pipelines(ARCH), columns({0: (replace(LOAD, unit=unit, kind=kind, **change), 1)}, 1, pipelines(ARCH))
+    ends, accesses = np.array([0, 3]), np.array([(1, at, 1) for at in range(3)], np.int32)
+    trace = Trace(np.zeros(3, np.uint32), ends, accesses, ends, np.full(3, 5, np.uint32), True, 0)
+    assert first_caches(trace, code, row, 1, None).accesses[:, 2].tolist() == misses

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.timing.band import LAUNCH_SECONDS
+from simgpu.timing.contention import _share
 from simgpu.timing.predict import Prediction, predict
 from tests.support.timed_kernels import kernel_on_words
 
@@ -33,8 +35,8 @@ def timed(apart: int, groups: int = GROUPS) -> Prediction:
 
 
 def test_atomics_on_one_counter_take_a_clock_each_at_least() -> None:
-    one, other = timed(0), timed(64)
-    assert one.sampled.atomics == GROUPS and other.sampled.atomics == 1
+    one, other = timed(0), timed(128)
+    assert one.sampled.atomics.requests == GROUPS and other.sampled.atomics.requests == 1
     assert one.cycles >= GROUPS
     assert any("on one line of memory" in note for note in one.notes)
     assert not any("atomics" in note for note in other.notes)
@@ -48,5 +50,38 @@ def test_a_longer_wait_for_each_limits_the_launch() -> None:
 
 def test_few_atomics_widen_the_band_less() -> None:
     one = timed(0, 500)
-    assert one.sampled.atomics == 500 and any("atomics on the same lines" in note for note in one.notes)
+    assert one.sampled.atomics.requests == 500 and any("atomics on the same lines" in note for note in one.notes)
     assert one.high / one.seconds == pytest.approx(1 + one.clock.band + 0.08 + LAUNCH_SECONDS / one.seconds)
+
+
+# Each wave decrements a counter by a scalar atomic, a workgroup's `apart` bytes from the next one's, and ends.
+SCALAR = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_mul_i32 s6, s2, {apart}
+s_mov_b32 s7, 0x10000
+s_waitcnt lgkmcnt(0)
+s_atomic_dec s7, s[4:5], s6
+"""
+
+
+def test_a_launch_ends_after_its_scalar_atomics() -> None:
+    """One round of workgroups, so each has a CU to itself; 100 clocks for each on one line."""
+    slow = replace(pipelines("gfx90a"), atomic_clocks=100)
+    cycles = {}
+    for apart in (0, 4096):
+        kernel, buffer = kernel_on_words(SCALAR.format(apart=apart), 4096 * 100)
+        cycles[apart] = predict(kernel.time(100, 64, [buffer]).sampled, row=slow).cycles
+    assert cycles[0] - cycles[4096] == pytest.approx(99 * 100, rel=0.1)
+
+
+@pytest.mark.parametrize("shared", [1, 4, 32])
+def test_workgroups_that_share_a_line_are_estimated_by_pairs_of_samples(shared: int) -> None:
+    """Of 64 workgroups, `shared` neighbours each access a line of their own; 16 of them are samples."""
+    lines = [np.array([group // shared], np.uint32) for group in range(0, 64, 4 if shared > 4 else 1)]
+    found, true = _share(lines, np.ones(len(lines))), (shared - 1) / 63
+    assert max(0.0, true - 0.1) <= found <= true
+
+
+def test_samples_that_meet_once_show_no_contention() -> None:
+    lines = [np.array([line], np.uint32) for line in (0, 0, 2, 3)]
+    assert _share(lines, np.ones(4)) < 0.02

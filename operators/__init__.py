@@ -39,7 +39,7 @@ from simgpu.operators.attention_backward.tree import AttentionBackward
 from simgpu.operators.columns import ColumnPlan, ColumnProblem, Columns, plan_columns
 from simgpu.operators.compute import ComputeVisitor
 from simgpu.operators.conv2d.plan import plan_conv2d
-from simgpu.operators.conv2d.problem import Conv2dProblem, pack_filter, space_to_channel
+from simgpu.operators.conv2d.problem import Conv2dProblem, merge_groups, pack_filter, space_to_channel
 from simgpu.operators.conv2d.tiles import Conv2dPlan, packed_filter
 from simgpu.operators.conv2d.tree import Conv2d
 from simgpu.operators.feasibility import FeasibilityReport, FeasibilityVisitor
@@ -115,6 +115,7 @@ __all__ = [
     "derive_tiles",
     "gated_columns",
     "gemm_counters",
+    "merge_groups",
     "microscale",
     "pack_filter",
     "packed_filter",

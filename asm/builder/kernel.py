@@ -177,6 +177,15 @@ class KernelBuilder:
         self.label(loop.exit)
 
     @contextlib.contextmanager
+    def branch_registers(self) -> Iterator[None]:
+        """Frees what a block has allocated when it ends. For a block that ends the kernel: code after it is reached by a branch."""
+        files = self.s, self.v, self.a
+        before = [file.used() for file in files]
+        yield
+        for file, used in zip(files, before, strict=True):
+            file.restore(used)
+
+    @contextlib.contextmanager
     def out_of_line(self, name: str, back: str) -> Iterator[str]:
         """Emits a block after the kernel's end that jumps back to the label `back`. Yields the block's own label."""
         start = self.new_label(name)

@@ -85,6 +85,14 @@ class RegisterFile:
         self.names.append((reg, name))
         return reg
 
+    def used(self) -> list[bool]:
+        """Returns which registers are in use, by number."""
+        return list(self._used)
+
+    def restore(self, used: list[bool]) -> None:
+        """Makes the registers in use those that an earlier `used` returned; names stay in the kernel's legend."""
+        self._used = list(used)
+
     def free(self, *regs: Reg, listed: bool = False) -> None:
         """Frees ranges. ResourceError for a register that is already free.
 

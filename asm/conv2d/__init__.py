@@ -1,14 +1,15 @@
 """Kernels of a convolution.
 
-    arguments.py  the kernels' arguments
-    place.py      tile coordinates of workgroup, waves and lanes
-    pixels.py     offsets of pixels, and tests whether they are in the image
-    staging.py    input halo and filter taps to LDS and fragments
-    emitter.py    the main loop, and the kernel as a whole
-    store.py      accumulators through the epilogue to Y
-    reduce.py     the second kernel, which adds partial sums and applies the epilogue
-    pack.py       the kernel that packs a filter
-    naive.py      the kernel without tiles that the paper compares with
+    arguments.py   the kernels' arguments
+    place.py       tile coordinates of workgroup, waves and lanes
+    pixels.py      offsets of pixels, and tests whether they are in the image
+    staging.py     input halo and filter taps to LDS and fragments
+    emitter.py     the main loop, and the kernel as a whole
+    store.py       accumulators through the epilogue to Y
+    own_groups.py  outputs of merged groups that met an infinity or NaN
+    reduce.py      the second kernel, which adds partial sums and applies the epilogue
+    pack.py        the kernel that packs a filter
+    naive.py       the kernel without tiles that the paper compares with
 """
 
 from simgpu.asm.conv2d import emitter  # noqa: F401  (registration)

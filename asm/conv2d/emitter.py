@@ -19,6 +19,7 @@ from math import prod
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.arguments import Arguments, scalars
+from simgpu.asm.conv2d.own_groups import OwnGroups
 from simgpu.asm.conv2d.place import find_lane, find_place, workgroups
 from simgpu.asm.conv2d.reduce import emit_reduce
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
@@ -96,8 +97,7 @@ class ConvEmitter(Visitor):
         self.visit(block)
         self.x.release()
         self.w.release()
-        Store(k, root, self.place, self.arguments, self.acc, self.atoms).emit()
-        k.s_endpgm()
+        self._end(root)
         following: tuple[EmittedKernel, ...] = ()
         scratch: tuple[tuple[str, int], ...] = ()
         if plan.second_pass:
@@ -109,6 +109,20 @@ class ConvEmitter(Visitor):
             plan=plan, grid=(workgroups(root), 1, 1), scalars=() if plan.second_pass else scalars(p),
             operands=("X", "W", "Y", *(["bias"] if p.bias else [])), scratch=scratch, following=following,
         )  # fmt: skip
+
+    def _end(self, root: Conv2d) -> None:
+        """Emits the stores and, for groups of fractions as one, the loop that keeps infinities and NaN in their groups."""
+        k, sums = self.k, (self.place, self.arguments, self.acc)
+        own = OwnGroups(k, root, *sums) if self.plan.groups > 1 and self.plan.problem.accumulator != "i32" else None
+        label = k.new_label("own_groups") if own else ""
+        if own:
+            own.branch(label)
+        with k.branch_registers():
+            Store(k, root, *sums, self.atoms).emit()
+            k.s_endpgm()
+        if own:
+            k.label(label)
+            own.emit()
 
     # -- prologue ----------------------------------------------------------------------------
 
@@ -129,7 +143,7 @@ class ConvEmitter(Visitor):
         k.s_mul_i32(first, tiles["part"], of_part, note="the part's first step")
         k.s_sub_u32(self.steps, steps, first)
         k.s_min_i32(self.steps, self.steps, of_part)
-        blocks = (tiles["group"], -(-p.ocg // root.loop("oc").tile) * steps), (tiles["OC tile"], steps), (first, 1)
+        blocks = (tiles["group"], root.trips("oc") * steps), (tiles["OC tile"], steps), (first, 1)
         step_bytes = plan.taps.packed_bytes * block.trips("ky") * block.trips("kx")
         self._buffer(self.w.resource, "W", blocks, step_bytes)
         k.s_mul_i32(self.w.resource[2], self.steps, step_bytes, note="bytes of the part's taps")
@@ -140,8 +154,9 @@ class ConvEmitter(Visitor):
             k.s.free(window)
         k.s_mul_i32(first, first, sources, note="the part's first input channel")
         images = self.x.image_bytes // self.x.channel_bytes
-        self._buffer(self.x.resource, "X", ((tiles["image"], images), (tiles["group"], p.icg), (first, 1)), self.x.channel_bytes)
-        k.s_sub_u32(self.left, p.icg, first)
+        icg = plan.merged.icg
+        self._buffer(self.x.resource, "X", ((tiles["image"], images), (tiles["group"], icg), (first, 1)), self.x.channel_bytes)
+        self.place.channels_left(k, self.left, first, icg, p.ic)
         self.x.begin(tiles["group"], first, self.left)
         top, column = k.s.alloc("halo's first row"), k.s.alloc("halo's first column")
         for target, tile, size, axis in ((top, "OH tile", root.loop("oh").tile, 0), (column, "OW tile", root.loop("ow").tile, 1)):

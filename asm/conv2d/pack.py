@@ -6,7 +6,7 @@ from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.pixels import compare_below
 from simgpu.asm.parts.buffers import ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, raw_buffer
-from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
+from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod, vector_divmod
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.tiles import Conv2dPlan
@@ -31,7 +31,7 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
         k.argument(name, 8, "global_buffer")
     arguments = k.load_arguments()
     k.work_item_x()
-    k.comment(f"workgroup = (((group·OC tiles + OC tile)·IC steps + step)·{cut.kh} + kh)·{cut.kw} + kw")
+    k.comment(f"workgroup = (((merged group·OC tiles + OC tile)·IC steps + step)·{cut.kh} + kh)·{cut.kw} + kw")
     target, source = k.s.alloc("packed buffer", 4), k.s.alloc("W buffer", 4)
     raw_buffer(k, target, arguments["packed"], (0, 0), "packed")
     add_product(k, target[0:2], k.group_x, plan.taps.packed_bytes)
@@ -43,13 +43,14 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
 
 def _blocks(plan: Conv2dPlan) -> int:
     """Returns the number of (tOC, tIC) blocks in the packed filter."""
-    return plan.problem.groups * plan.grid[2] * plan.ic_steps * plan.tiled_problem.kh * plan.tiled_problem.kw
+    return plan.merged.groups * plan.grid[2] * plan.ic_steps * plan.tiled_problem.kh * plan.tiled_problem.kw
 
 
 def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dict[str, Reg]:
     """Returns SGPRs with the block's first input channel ("step"), and the first "kh" and "kw" of W under its tap.
 
-    Builds `source`, a buffer of W from the tile's first output channel to the group's last.
+    Also its first output channel ("oc"), from the merged group's first on. Builds `source`, a buffer of W from the tile's first
+    output channel to the group's last.
     """
     p, cut = plan.problem, plan.tiled_problem
     filter_bytes = p.icg * p.kh * p.kw * p.element.bytes
@@ -60,12 +61,17 @@ def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dic
     k.comment("W from the tile's first output channel on; it ends with the group's")
     first, left = k.s.alloc("first channel"), k.s.alloc("channels left")
     k.s_mul_i32(first, place["OC tile"], plan.tile_oc)
-    k.s_sub_u32(left, p.ocg, first)
-    k.s_min_u32(left, left, plan.tile_oc)
+    k.s_mul_i32(left, rest, plan.merged.ocg)
+    k.s_sub_u32(left, p.oc, left, note="channels to the end of W")
+    k.s_min_u32(left, left, plan.merged.ocg)
+    k.s_sub_u32(left, left, first)
+    k.s_min_i32(left, left, plan.tile_oc)
+    k.s_max_i32(left, left, 0)
     raw_buffer(k, source, pointer, (0, 0), "W")
-    for index, count in ((rest, p.ocg), (first, 1)):
+    for index, count in ((rest, plan.merged.ocg), (first, 1)):
         add_product(k, source[0:2], index, count * filter_bytes)
     k.s_mul_i32(source[2], left, filter_bytes)
+    place["oc"] = first
     for name in ("kh", "kw"):
         k.s_mul_i32(place[name], place[name], plan.factor, note=f"the first {name} of W under the tap")
     if plan.windows != (1, 1):
@@ -96,7 +102,9 @@ def _move_block(k: KernelBuilder, plan: Conv2dPlan, place: dict[str, Reg], sourc
         k.v_lshrrev_b32(channel, log2(f * f), channel, note="input channel of W")
         k.v_add_u32(row, place["kh"], row)
         k.v_add_u32(column, place["kw"], column)
-        compare_below(k, inside, p.icg, channel)
+        compare_below(k, inside, plan.merged.icg, channel)
+        if plan.groups > 1:
+            _within_group(k, plan, place["oc"], oc, channel, inside)
         for value, limit in ((row, p.kh), (column, p.kw)):
             compare_below(k, "vcc", limit, value)
             k.s_and_b64(inside, inside, "vcc")
@@ -115,3 +123,16 @@ def _move_block(k: KernelBuilder, plan: Conv2dPlan, place: dict[str, Reg], sourc
             compare_below(k, "vcc", plan.tile_oc * plan.tile_ic, k.work_item)
             k.v_cndmask_b32(scratch, OUTSIDE, scratch, "vcc")
         k.emit(f"buffer_store_{ELEMENT_STORES[e]}", data, scratch, target, 0, offen=True, note="packed")
+
+
+def _within_group(k: KernelBuilder, plan: Conv2dPlan, first: Reg, oc: Reg, channel: Reg, inside: Reg) -> None:
+    """Emits channel = the input channel in its own group, and clears lanes of `inside` whose output channel has another group."""
+    p = plan.problem
+    place = k.v.alloc("output channel of the merged group")
+    k.v_add_u32(place, first, oc)
+    group, rest = vector_divmod(k, place, p.ocg, plan.grid[2] * plan.tile_oc, "group of the output channel")
+    other, within = vector_divmod(k, channel, p.icg, plan.ic_steps * plan.tile_ic, "group of the input channel")
+    k.v_cmp_eq_u32("vcc", group, other)
+    k.s_and_b64(inside, inside, "vcc")
+    k.v_mov_b32(channel, within)
+    k.v.free(place, group, rest, other, within)

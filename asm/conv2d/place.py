@@ -22,6 +22,20 @@ class ConvPlace:
     wave_pixel: Reg  # the wave's place in the tile along pixels
     channels: int  # output channels of a wave
     pixels: int  # pixels of a wave
+    ragged: bool  # True if the last merged group has fewer channels than the others
+
+    def channels_left(self, k: KernelBuilder, target: Reg, first: Reg, each: int, total: int) -> None:
+        """Emits target = channels of the workgroup's merged group from its channel `first` on, 0 or less after the last.
+
+        first, target: two SGPRs. each: channels of a merged group. total: the tensor's, with which the last one ends.
+        """
+        if not self.ragged:
+            k.s_sub_u32(target, each, first)
+            return
+        k.s_mul_i32(target, self.tile["group"], each)
+        k.s_sub_u32(target, total, target)
+        k.s_min_u32(target, target, each, note="channels of the merged group")
+        k.s_sub_u32(target, target, first)
 
 
 def workgroups(root: Conv2d) -> int:
@@ -50,7 +64,7 @@ def find_place(k: KernelBuilder, root: Conv2d) -> ConvPlace:
     channels, pixels = block.loop("oc").tile, block.loop("pixels").tile
     across = root.loop("oc").tile // channels
     channel = scalar_divmod(k, wave, across, block.trips("pixels") * across, "wave along channels")
-    return ConvPlace(tile, channel, wave, channels, pixels)
+    return ConvPlace(tile, channel, wave, channels, pixels, root.plan.ragged)
 
 
 def _consecutive(k: KernelBuilder, blocks: int, xcds: int) -> None:

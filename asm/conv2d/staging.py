@@ -39,7 +39,7 @@ class HaloStaging:
         self.last = p.layout == "nhwc"  # True if channels are last
         self.channel_bytes, self.pixel_bytes = (self.bytes, p.ic * self.bytes) if self.last else (plane, self.bytes)
         self.image_bytes = p.ic * plane
-        self.clips = self.last and p.icg % self.channels > 0
+        self.clips = plan.clips_channels
         self.windowed = plan.windows != (1, 1)
         self.write_address, self.last_address = k.v.alloc("X write address"), k.v.alloc("X last write address")
         self.last_lanes = k.s.alloc("lanes with a last pixel", 2)
@@ -146,13 +146,13 @@ class HaloStaging:
     def begin(self, group: Reg, first: Reg, left: Reg) -> None:
         """Emits the buffer's size.
 
-        group, first: SGPRs with the group and the part's first input channel in it. left: SGPR, the group's channels from there on.
+        group, first: SGPRs with the merged group and the part's first input channel in it. left: SGPR, its channels from there on.
         """
-        k, p = self.k, self.plan.problem
+        k = self.k
         if not self.last:
             self.limit(left)
             return
-        k.s_mul_i32(self.records, group, p.icg)
+        k.s_mul_i32(self.records, group, self.plan.merged.icg)
         k.s_add_u32(self.records, self.records, first)
         k.s_mul_i32(self.records, self.records, self.bytes)
         k.s_sub_u32(self.records, self.image_bytes, self.records, note="bytes to the end of the image")

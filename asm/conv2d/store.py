@@ -22,8 +22,8 @@ class Store:
     """Emits the store of Y[oc][pixel] of every atom. Lane i has pixel i; element r of group g is channel 4g + r (f64: 4r + g).
 
     acc: accumulators of `atoms`, (atoms along channels, along pixels). Pixels outside Y have the offset OUTSIDE. In nchw the buffer
-    ends with the group's channels. In nhwc it ends with the image, and channels after the group's also have the offset OUTSIDE; a
-    lane stores four adjacent channels at once if the group's channel count is a multiple of 4.
+    ends with the merged group's channels. In nhwc it ends with the image, and channels after the group's also have the offset
+    OUTSIDE; a lane stores four adjacent channels at once if the channel counts are multiples of 4.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Store:
         self.with_bias = p.bias and not self.sums
         # Consecutive channels of a lane, and distance in channels from one element of a lane to the next.
         self.run, self.apart = (4, 1) if dtype(p.accumulator).registers == 1 else (1, plan.atom.lane_groups)
-        self.together = self.run if self.last and p.ocg % 4 == 0 == self.channels % 4 else 1
+        self.together = self.run if self.last and not (plan.merged.ocg % 4 or p.oc % 4 or self.channels % 4) else 1
         self.image = p.oh * p.ow * self.size  # bytes of a channel, whose pixels are adjacent unless channels are last
         self.pixel = p.oc * self.size if self.last else self.size
 
@@ -57,7 +57,7 @@ class Store:
         channel, offset, row, column = self._lane(left)
         self.epilogue.prepare()
         self.elements.prepare()
-        bias = self._bias_buffer(channel)
+        bias = self._bias_buffer(channel, left)
         scratch = self.epilogue.scratch()
         spare = k.v.alloc("spare") if self.size < 4 else Reg("v", 0, 0)
         slots = [(k.v.alloc("Y data", self.words * self.together), k.v.alloc("Y offset")) for _ in range(SLOTS // self.together)]
@@ -82,13 +82,17 @@ class Store:
     def _buffer(self) -> tuple[Reg, Reg]:
         """Returns Y's buffer, and an SGPR with the channels from the tile's first to the group's last."""
         k, p, tile = self.k, self.plan.problem, self.place.tile
-        resource, left, first = k.s.alloc("Y buffer", 4), k.s.alloc("channels left"), k.s.alloc("first channel")
+        names = "channels left", "first channel", "tile's first channel in the group"
+        resource, (left, first, place) = k.s.alloc("Y buffer", 4), map(k.s.alloc, names)
         raw_buffer(k, resource, self.arguments.output, (0, 0), "Y")
         each = self.size if self.last else self.image
-        k.s_mul_i32(left, tile["OC tile"], self.tile_oc)
-        k.s_mul_i32(first, tile["group"], p.ocg)
-        k.s_add_u32(first, first, left, note="the tile's first channel")
-        k.s_sub_u32(left, self.channels, left)
+        k.s_mul_i32(place, tile["OC tile"], self.tile_oc)
+        k.s_mul_i32(first, tile["group"], self.plan.merged.ocg)
+        k.s_add_u32(first, first, place, note="the tile's first channel")
+        self.place.channels_left(k, left, place, self.channels, p.oc)
+        if self.place.ragged and self.channels > self.tile_oc:
+            k.s_max_i32(left, left, 0)
+        k.s.free(place)
         images = p.oc * self.image
         for index, stride in ((tile["image"], images), (first, each), *([(tile["part"], p.n * images)] if self.sums else [])):
             add_product(k, resource[0:2], index, stride)
@@ -137,8 +141,8 @@ class Store:
 
     # -- elements --------------------------------------------------------------------------------
 
-    def _bias_buffer(self, channel: Reg) -> tuple[Reg, Elements, Reg, list[Reg]] | None:
-        """Returns a buffer of the bias from the tile's first channel to the group's last.
+    def _bias_buffer(self, channel: Reg, left: Reg) -> tuple[Reg, Elements, Reg, list[Reg]] | None:
+        """Returns a buffer of the bias from the tile's first channel to the group's last. left: SGPR with their number.
 
         Also returns its type, a VGPR for offsets, and registers for the values of a run.
         """
@@ -146,16 +150,12 @@ class Store:
             return None
         k, p, tile = self.k, self.plan.problem, self.place.tile
         kind = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type)
-        resource, scalar = k.s.alloc("bias buffer", 4), k.s.alloc("scratch")
+        resource = k.s.alloc("bias buffer", 4)
         assert self.arguments.bias is not None
         raw_buffer(k, resource, self.arguments.bias, (0, 0), "bias")
-        for index, count in ((tile["group"], p.ocg), (tile["OC tile"], self.tile_oc)):
+        for index, count in ((tile["group"], self.plan.merged.ocg), (tile["OC tile"], self.tile_oc)):
             add_product(k, resource[0:2], index, count * kind.size)
-        k.s_mul_i32(scalar, tile["OC tile"], self.tile_oc)
-        k.s_sub_u32(resource[2], self.channels, scalar)
-        if kind.size > 1:
-            k.s_lshl_b32(resource[2], resource[2], log2(kind.size))
-        k.s.free(scalar)
+        k.s_lshl_b32(resource[2], left, log2(kind.size))
         offset, whole = k.v.alloc("bias offset"), k.v.alloc("bias", self.run * kind.words)
         k.v_lshlrev_b32(offset, log2(kind.size), channel)
         return resource, kind, offset, [whole[e * kind.words : (e + 1) * kind.words] for e in range(self.run)]
@@ -200,7 +200,7 @@ class Store:
             k.emit(name, data, address, resource, 0, offen=True, note=note)
             return
         offset, base = channel * self.size, pixel
-        if self.channels % self.tile_oc:
+        if self.channels % self.tile_oc or self.place.ragged:
             limit = k.s.alloc("limit")
             k.s_sub_u32(limit, left, channel)
             k.v_cmp_gt_i32("vcc", limit, lane)

@@ -58,7 +58,7 @@ def conv2d_cost(plan: Conv2dPlan, split: Any, waits: bool = True) -> KernelCost:
     lines = filters + _halo_lines(plan, sustained_rates(d).row.cache_line)
     outputs = p.n * p.oc * p.oh * p.ow
     size, sum_size = dtype(p.dtype_c).bytes, dtype(p.accumulator).bytes
-    x, w, _ = (prod(shape) * e * 1.0 for shape in plan.problem.shapes)
+    x, w, _ = (prod(shape) * e * 1.0 for shape in plan.merged.shapes)
     # Neighbours in flight on an XCD read one image's halo and one set of filters.
     resident = max(1, plan.resources.blocks_per_cu)
     in_flight = max(1.0, min(d.num_cus * resident, tiles) / d.xcds)

@@ -11,7 +11,15 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape
 from simgpu.operators.compute import Array, Executor
-from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel_operands, windowed_filter, windowed_input
+from simgpu.operators.conv2d.problem import (
+    Conv2dProblem,
+    Pair,
+    merged_filter,
+    merged_input,
+    space_to_channel_operands,
+    windowed_filter,
+    windowed_input,
+)
 from simgpu.operators.conv2d.tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
 from simgpu.operators.gemm.epilogue import GemmArrays, epilogue
 from simgpu.operators.levels import Level
@@ -38,9 +46,10 @@ class Conv2dExecutor(Executor, root=Conv2d):
         """Returns the sums (n,oc,oh,ow) before the epilogue."""
         p, plan, cut = tree.problem, tree.plan, tree.plan.tiled_problem
         kind = self.kind(p.accumulator)
-        self._x, self._w, self._e = x.astype(kind), w.astype(kind), p.element.bytes
+        self._e = p.element.bytes
+        self._x, self._w = merged_input(p, plan.groups, x.astype(kind)), merged_filter(p, plan.groups, w.astype(kind))
         if plan.factor > 1:
-            self._x, self._w = space_to_channel_operands(p, plan.factor, self._x, self._w)
+            self._x, self._w = space_to_channel_operands(plan.merged, plan.factor, self._x, self._w)
         if cut != plan.more_channels:
             p = plan.more_channels
             self._x = windowed_input(p, plan.window, plan.tile_ic, self._x)

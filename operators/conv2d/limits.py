@@ -33,8 +33,10 @@ def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:
     p, more = plan.problem, {}
     if plan.windows != (1, 1):
         more["window"] = 2
-    if p.layout == "nhwc" and p.icg % (plan.tile_ic // plan.factor**2):
+    if plan.clips_channels:
         more["image"] = 1
+    if plan.groups > 1:
+        more["own_groups"] = 8
     arguments = 8
     if not p.plain and not plan.second_pass:
         words, narrow = dtype(p.gemm.epilogue_type).registers, p.scale_c != 1

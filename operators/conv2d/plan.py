@@ -19,6 +19,7 @@ B = 2 if LDS and registers hold two blocks, else 1. tIC is the K span, or a smal
 not fit. b slots keep the planes of `conv2d.lds` on different banks. Two more separate the parts of W if a lane group has more
 than 16 bytes of a pixel.
 
+Groups of few channels are merged into ones that fill a tile (`_merges`).
 Problems with few input channels are transformed into ones with more (`channel_factor`). Rows and columns of X that no tap reads
 are not staged (`problem.lattice`). If LDS cannot hold the halo of all taps with a whole K span, the taps are cut into windows of
 equal size, the largest that fit: whole rows of the filter, else parts of a row (`_windows`). Each window is staged as if it were
@@ -38,7 +39,7 @@ from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.conv2d.cost import conv2d_reduction
 from simgpu.operators.conv2d.lds import ATOM, WIDEST
 from simgpu.operators.conv2d.limits import conv2d_constraints, conv2d_resources, with_time_rows
-from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel, with_window
+from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, merge_groups, space_to_channel, with_window
 from simgpu.operators.conv2d.tiles import Conv2dPlan, halo_layout
 from simgpu.operators.gemm.limits import Tiling
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, plan_without_time
@@ -53,7 +54,7 @@ _WORD = 4  # bytes of the smallest chunk of X in LDS
 # other work is an estimate. Of 25 changed plans in the model of time, the 16 beyond it take 0.76 of their time before in the mean,
 # 1.04 at most; those below it may lose a fifth.
 WAITS_DECIDE = 1.15
-Cut = tuple[int, Pair]  # factor of `space_to_channel`, and window of taps
+Cut = tuple[int, int, Pair]  # groups of `merge_groups`, factor of `space_to_channel`, and window of taps
 
 
 def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> Conv2dPlan:
@@ -73,14 +74,8 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
     require_narrow(problem.dtype_c, descriptor)
     if policy == "published":
         gemm = plan_gemm(problem.gemm, descriptor, policy)
-        return _fitting(problem, gemm, _windows(problem, gemm)[-1])
-    tilings = {
-        (t.tile_m, t.tile_n, min(t.blocks, 2)): t
-        for option in _with_halo(problem, atom, list(options(problem.gemm, descriptor, atom)))
-        for t in (replace(option, blocks=1), replace(option, blocks=2))
-    }
-    gemms = [plan_without_time(problem.gemm, descriptor, policy, tiling) for tiling in tilings.values()]
-    cuts = [(gemm, cut) for gemm in gemms for cut in _windows(problem, gemm)]
+        return _fitting(problem, gemm, (1, *_windows(problem, gemm)[-1]))
+    cuts = [cut for groups in _merges(problem, descriptor, atom) for cut in _cuts(problem, groups, descriptor, atom)]
     tried = [(plan, gemm) for gemm, cut in cuts for plan in (_fitting(problem, gemm, cut), _on_border(problem, gemm, cut)) if plan]
     tried += [(even, gemm) for plan, gemm in tried if (even := _even_rows(plan, gemm))]
 
@@ -95,11 +90,37 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
     return with_time_rows(replace(plan, constraints=mark_binding(conv2d_constraints(plan, gemm), plan.binding.name)))
 
 
+def _merges(problem: Conv2dProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> list[int]:
+    """Returns the numbers of groups that a block may compute as one: 1, and those that fill the smallest tile's tOC or tIC.
+
+    Until then, merged groups use rows and columns of matrix instructions that padding has otherwise.
+    """
+    p, smallest = problem, next(options(problem.gemm, descriptor, atom))
+    filled = (max(1, min(p.groups, unit // each)) for unit, each in ((2 * atom.n, p.ocg), (smallest.warp_k, p.icg)))
+    return sorted({1, *filled})
+
+
+def _cuts(problem: Conv2dProblem, groups: int, descriptor: HardwareDescriptor, atom: MFMAAtom) -> list[tuple[GemmPlan, Cut]]:
+    """Returns the cuts with `groups` groups as one, each with the GEMM plan of a tile to try.
+
+    Merged groups are neither split nor are their taps channels: a kernel can then compute an output from its own group only.
+    """
+    merged = merge_groups(problem, groups)
+    tilings = {
+        (t.tile_m, t.tile_n, min(t.blocks, 2)): t
+        for option in _with_halo(merged, atom, list(options(merged.gemm, descriptor, atom)))
+        for t in (replace(option, blocks=1), replace(option, blocks=2))
+    }
+    gemms = [plan_without_time(merged.gemm, descriptor, "corrected", tiling) for tiling in tilings.values()]
+    cuts = [(gemm, (groups, *cut)) for gemm in gemms for cut in _windows(merged, gemm)]
+    return [(gemm, cut) for gemm, cut in cuts if groups == 1 or cut[1] == 1]
+
+
 def _fastest(plans: Sequence[Conv2dPlan], waits: bool) -> tuple[int, int]:
     """Returns the number of the plan of least time, and its split. waits: True if taps wait for their filters."""
     works = [conv2d_reduction(plan, waits) for plan in plans]
     price(works)
-    splits = [work.split() for work in works]
+    splits = [work.split() if plan.groups == 1 else 1 for plan, work in zip(plans, works, strict=True)]
 
     def order(number: int) -> tuple[bool, float, float, int]:
         plan, work, split = plans[number], works[number], splits[number]
@@ -137,8 +158,8 @@ def _problem_of_tiles(problem: Conv2dProblem, tiling: Tiling) -> Conv2dProblem:
     return with_window(p, (p.kh, p.kw), 1)
 
 
-def _windows(problem: Conv2dProblem, gemm: GemmPlan) -> list[Cut]:
-    """Returns a cut with all taps and, if LDS cannot hold those with a whole K span, one with the largest window that fits.
+def _windows(problem: Conv2dProblem, gemm: GemmPlan) -> list[tuple[int, Pair]]:
+    """Returns factor and window of a cut with all taps and, if LDS cannot hold those with a whole K span, the largest that fits.
 
     A window is several whole rows of the filter, or a part of one row. `channel_factor` is not applied in the second case.
     """
@@ -261,8 +282,8 @@ def _even_rows(plan: Conv2dPlan, gemm: GemmPlan) -> Conv2dPlan | None:
 def _plan(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut, most_blocks: int) -> Conv2dPlan:
     d, policy = gemm.descriptor, gemm.policy
     t, atom, e = gemm.tiling, gemm.atom, problem.element.bytes
-    factor, window = cut
-    p = with_window(space_to_channel(problem, factor), window, 1)
+    groups, factor, window = cut
+    p = with_window(space_to_channel(merge_groups(problem, groups), factor), window, 1)
     least_p, least_oc = t.waves_m * atom.m, t.waves_n * atom.n
     tile_ow = _columns(p)
     least_oh = -(-least_p // tile_ow)
@@ -289,7 +310,7 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut, most_blocks: int) ->
         limited_by = "GEMM tile" if policy == "corrected" else None
     none = ResourcePlan((), (), (), 0, 0)
     tiles_of = (tile_oh, tile_ow, tile_oc, tile_ic, t.waves_m, t.waves_n, blocks, (t.tile_m, t.tile_n), 1)
-    plan = Conv2dPlan(problem, d, policy, atom, factor, window, *tiles_of, none, ())
+    plan = Conv2dPlan(problem, d, policy, atom, groups, factor, window, *tiles_of, none, ())
     plan = replace(plan, resources=conv2d_resources(plan))
     return replace(plan, constraints=mark_binding(conv2d_constraints(plan, gemm), limited_by))
 
@@ -316,7 +337,7 @@ def with_tile(plan: Conv2dPlan, rows: int, channels: int) -> Conv2dPlan | None:
 
 def with_nest(plan: Conv2dPlan, nest: Nest) -> Conv2dPlan:
     """Returns the plan of other tiles: whole atoms for each wave, and steps and rows of pixels that are powers of two."""
-    *_, oc, oh, ow, part = (loop.tile for loop in nest[Level.DEVICE])
+    _, groups, oc, oh, ow, part = (loop.tile for loop in nest[Level.DEVICE])
     step, _, _, pixels, channels = (loop.tile for loop in nest[Level.BLOCK])
     atom, e = plan.atom, plan.problem.element.bytes
     pixels, channels = max(1, pixels // atom.m) * atom.m, max(1, channels // atom.n) * atom.n
@@ -325,11 +346,13 @@ def with_nest(plan: Conv2dPlan, nest: Nest) -> Conv2dPlan:
     least = max(atom.k, plan.factor**2, _WORD * atom.lane_groups // e)
     plan = replace(
         plan, tile_oh=waves_p * (pixels // columns), tile_ow=columns, tile_oc=waves_oc * channels, waves_p=waves_p,
-        waves_oc=waves_oc, tile_ic=max(least, _floor2(step)), blocks_wanted=1,
+        waves_oc=waves_oc, tile_ic=max(least, _floor2(step)), blocks_wanted=1, groups=groups,
     )  # fmt: skip
     plan = replace(plan, split_ic=-(-plan.ic_steps // max(1, part // plan.tile_ic)))
+    if groups > 1 and (plan.split_ic > 1 or plan.factor > 1):
+        plan = replace(plan, groups=1)
     plan = replace(plan, resources=conv2d_resources(plan))
-    gemm = plan_gemm(plan.problem.gemm, plan.descriptor, plan.policy)
+    gemm = plan_gemm(plan.merged.gemm, plan.descriptor, plan.policy)
     return replace(plan, constraints=mark_binding(conv2d_constraints(plan, gemm)))
 
 

@@ -162,6 +162,41 @@ class Conv2dProblem:
         return high * wide / (rows * self.stride[0] * cols * self.stride[1])
 
 
+def merge_groups(problem: Conv2dProblem, count: int) -> Conv2dProblem:
+    """Returns the same convolution with every `count` consecutive groups as one, whose filter is block-diagonal.
+
+    Channels of 0 fill the last one if `count` does not divide the groups. Products with the filter's added zeros change no sum
+    of finite numbers. Those of an infinity or NaN in X do: kernels compute such sums again (`asm.conv2d.own_groups`).
+
+    >>> from simgpu import operators
+    >>> depthwise = operators.Conv2dProblem(n=1, ic=40, ih=9, iw=9, oc=40, kh=3, kw=3, groups=40)
+    >>> merged = operators.merge_groups(depthwise, 16)
+    >>> merged.groups, merged.icg, merged.oc
+    (3, 16, 48)
+    """
+    groups = -(-problem.groups // positive_dimension("count", count))
+    ic, oc = (groups * count * each for each in (problem.icg, problem.ocg))
+    return problem if count == 1 else replace(problem, ic=ic, oc=oc, groups=groups)
+
+
+def merged_input(problem: Conv2dProblem, count: int, x: ArrayLike) -> NDArray[np.generic]:
+    """Returns X (n,ic,ih,iw) of `merge_groups(problem, count)`."""
+    x = expect_shape("X", x, problem.by_channels[0])
+    return ZERO.read(x, *((0, size) for size in merge_groups(problem, count).by_channels[0]))
+
+
+def merged_filter(problem: Conv2dProblem, count: int, w: ArrayLike) -> NDArray[np.generic]:
+    """Returns W of `merge_groups(problem, count)`: 0 between an output channel and another group's input channels."""
+    p, after = problem, merge_groups(problem, count)
+    w = expect_shape("W", w, p.by_channels[1])
+    if count == 1:
+        return w
+    wide = np.zeros((after.groups * count, p.ocg, count, p.icg, p.kh, p.kw), w.dtype)
+    groups = np.arange(p.groups)
+    wide[groups, :, groups % count] = w.reshape(p.groups, p.ocg, p.icg, p.kh, p.kw)
+    return wide.reshape(after.by_channels[1])
+
+
 def pack_filter(w: ArrayLike, tile_oc: int, tile_ic: int) -> NDArray[np.generic]:
     """Returns W (oc,ic,kh,kw) in the layout (oc/tOC, ic/tIC, kh, kw, tOC, tIC), so that a block reads it contiguously.
 

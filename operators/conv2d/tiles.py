@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
-from simgpu.operators.arguments import expect_shape
 from simgpu.operators.conv2d.lds import WIDEST, HaloLayout, TapLayout
 from simgpu.operators.conv2d.problem import (
     Conv2dProblem,
     Pair,
     lattice,
+    merge_groups,
+    merged_filter,
     pack_filter,
     space_to_channel,
     space_to_channel_filter,
@@ -34,9 +35,9 @@ _STAGED = 32  # registers of X that a lane stages at a time, an element each (f6
 class Conv2dPlan(Derivation):
     """Tiles, resources and constraints of a convolution.
 
-    tile_oh*tile_ow/waves_p and tile_oc/waves_oc are always multiples of the atom's m and n, tile_ic of its k. If `factor` > 1 (few
-    input channels) or `window` is smaller than the filter, the tiles are those of `tiled_problem`, the same convolution with more
-    channels.
+    tile_oh*tile_ow/waves_p and tile_oc/waves_oc are always multiples of the atom's m and n, tile_ic of its k. If `groups` > 1 or
+    `factor` > 1 (few channels) or `window` is smaller than the filter, the tiles are those of `tiled_problem`, the same convolution
+    with more channels.
 
     >>> from simgpu.operators import Conv2d, Conv2dProblem
     >>> plan = Conv2d(Conv2dProblem(n=1, ic=64, ih=28, iw=28, oc=64, kh=3, kw=3, padding=(1, 1)), "mi300x").plan
@@ -48,6 +49,7 @@ class Conv2dPlan(Derivation):
     descriptor: HardwareDescriptor
     policy: str  # tile policy
     atom: MFMAAtom  # matrix instruction
+    groups: int  # groups that a block computes as one (`merge_groups`)
     factor: int  # taps along each axis that become channels (`space_to_channel`); 1: none
     window: Pair  # rows and columns of the taps of one stage of X; they divide the filter's (with factor > 1, the cut's)
     tile_oh: int  # pixel rows
@@ -74,13 +76,28 @@ class Conv2dPlan(Derivation):
     @property
     def sizes(self) -> dict[str, int]:
         """Sizes that the policy decided, by name."""
-        names = ("tile_oh", "tile_ow", "tile_oc", "tile_ic", "waves_p", "waves_oc", "split_ic", "factor")
+        names = ("tile_oh", "tile_ow", "tile_oc", "tile_ic", "waves_p", "waves_oc", "split_ic", "groups", "factor")
         return {name: getattr(self, name) for name in names}
 
     @cached_property
+    def merged(self) -> Conv2dProblem:
+        """The problem after `merge_groups`. Its channels are X's and Y's, and channels after them if `ragged`."""
+        return merge_groups(self.problem, self.groups)
+
+    @property
+    def ragged(self) -> bool:
+        """True if the last merged group has fewer groups than the others."""
+        return self.problem.groups % self.groups > 0
+
+    @property
+    def clips_channels(self) -> bool:
+        """True if a step's loads of X must end with the group's channels. In nchw X's buffer ends there."""
+        return self.problem.layout == "nhwc" and (self.ragged or self.merged.icg % (self.tile_ic // self.factor**2) > 0)
+
+    @cached_property
     def more_channels(self) -> Conv2dProblem:
-        """The problem after `space_to_channel` with `factor`."""
-        return space_to_channel(self.problem, self.factor) if self.factor > 1 else self.problem
+        """The problem after `merge_groups` and `space_to_channel` with `factor`."""
+        return space_to_channel(self.merged, self.factor) if self.factor > 1 else self.merged
 
     @cached_property
     def lattice(self) -> Pair:
@@ -150,7 +167,7 @@ class Conv2dPlan(Derivation):
         p, e = self.problem, self.problem.element.bytes
         if p.layout == "nchw" or self.factor > 1:
             return 1
-        together = gcd(p.ic, p.icg, self.tile_ic, WIDEST // e)
+        together = gcd(p.ic, self.merged.icg, self.tile_ic, WIDEST // e)
         return together if together * e >= _WORD else 1
 
     @property
@@ -198,7 +215,7 @@ class Conv2dPlan(Derivation):
     @property
     def grid(self) -> tuple[int, int, int]:
         """Tiles along output columns, rows, and channels of a group."""
-        p = self.problem
+        p = self.merged
         return -(-p.ow // self.tile_ow), -(-p.oh // self.tile_oh), -(-p.ocg // self.tile_oc)
 
     @property
@@ -207,7 +224,7 @@ class Conv2dPlan(Derivation):
         atom, sides = self.atom, (("oc", self.tile_oc), ("oh", self.tile_oh), ("ow", self.tile_ow))
         return {
             Level.DEVICE: (
-                *(TileLoop(axis, tile, True) for axis, tile in (("n", 1), ("group", 1), *sides)),
+                *(TileLoop(axis, tile, True) for axis, tile in (("n", 1), ("group", self.groups), *sides)),
                 TileLoop("ic", self.ic_steps_per_block * self.tile_ic, True),
             ),
             Level.BLOCK: (
@@ -221,7 +238,7 @@ class Conv2dPlan(Derivation):
     def blocks(self) -> int:
         """Number of blocks: images, groups, tiles and split."""
         gx, gy, gz = self.grid
-        return self.problem.n * self.problem.groups * gx * gy * gz * self.split_ic
+        return self.problem.n * self.merged.groups * gx * gy * gz * self.split_ic
 
     @property
     def fill(self) -> float:
@@ -246,7 +263,7 @@ def halo_layout(p: Conv2dProblem, rows: int, cols: int, tile_ic: int, atom: MFMA
 def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
     """Returns W (oc,ic/groups,kh,kw) in the layout that the plan's kernel reads.
 
-    It is (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC), with each group padded.
+    It is (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC) of the merged groups, with each padded.
 
     >>> import numpy as np
     >>> from simgpu import operators
@@ -255,9 +272,9 @@ def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
     (2, 4, 3, 3, 32, 16)
     """
     cut, p = plan.tiled_problem, plan.more_channels
-    array = expect_shape("W", w, plan.problem.by_channels[1])
+    array = merged_filter(plan.problem, plan.groups, w)
     if plan.factor > 1:
-        array = space_to_channel_filter(plan.problem, plan.factor, array)
+        array = space_to_channel_filter(plan.merged, plan.factor, array)
     array = windowed_filter(p, plan.window, plan.tile_ic, array)
     groups = array.reshape(cut.groups, cut.ocg, *cut.by_channels[1][1:])
     return np.concatenate([pack_filter(group, plan.tile_oc, plan.tile_ic) for group in groups])

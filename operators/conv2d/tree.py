@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from simgpu.hardware import target as find_target
@@ -127,8 +127,8 @@ class Conv2d(Root):
 
     >>> from simgpu.operators import Conv2d, Conv2dProblem
     >>> tree = Conv2d(Conv2dProblem(n=1, ic=64, ih=28, iw=28, oc=64, kh=3, kw=3, padding=(1, 1)), "mi300x")
-    >>> tree.plan.sizes
-    {'tile_oh': 2, 'tile_ow': 16, 'tile_oc': 32, 'tile_ic': 16, 'waves_p': 2, 'waves_oc': 2, 'split_ic': 4, 'factor': 1}
+    >>> print(" ".join(f"{name}={size}" for name, size in tree.plan.sizes.items()))
+    tile_oh=2 tile_ow=16 tile_oc=32 tile_ic=16 waves_p=2 waves_oc=2 split_ic=4 groups=1 factor=1
     """
 
     def __init__(self, problem: Conv2dProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
@@ -138,9 +138,9 @@ class Conv2d(Root):
 
     @property
     def axes(self) -> Axes:
-        """Images, groups, a group's output channels, rows and columns of Y, and a group's input channels as tiles cut them."""
+        """Images, groups, rows and columns of Y, and a merged group's output and input channels as tiles cut them."""
         p, cut = self.problem, self.derivation.tiled_problem
-        sizes = {"n": p.n, "group": p.groups, "oc": p.ocg, "oh": p.oh, "ow": p.ow, "ic": cut.icg}
+        sizes = {"n": p.n, "group": p.groups, "oc": cut.ocg, "oh": p.oh, "ow": p.ow, "ic": cut.icg}
         return {**{axis: Extent.whole(size) for axis, size in sizes.items()}, **self.extents}
 
     @property
@@ -163,8 +163,9 @@ class Conv2d(Root):
         plan, p = self.derivation, self.derivation.tiled_problem
         n, rows, cols, part = (axes[axis] for axis in ("n", "oh", "ow", "ic"))
         (sh, sw), (ph, pw), (high, wide) = p.stride, p.padding, p.halo(plan.tile_oh, plan.tile_ow)
-        top, left, group = rows.min_ * sh - ph, cols.min_ * sw - pw, axes["group"].min_
+        top, left, group = rows.min_ * sh - ph, cols.min_ * sw - pw, axes["group"].min_ // plan.groups
         oc, ic = _shifted(axes["oc"], group * p.ocg), _shifted(part, group * p.icg)
+        oc = replace(oc, max_=max(oc.min_, min(oc.max_, self.problem.oc)))
         x = View("X", Extent(top, top + high, high), Extent(left, left + wide, wide), (n, ic))
         w = View("W", Extent.whole(p.kh), Extent.whole(p.kw), (oc, part))
         return BlockConv2dNode(plan, (x, w, View("Y", rows, cols, (n, oc))), part)
@@ -188,7 +189,8 @@ class Conv2d(Root):
         head = (
             "Conv2d  Y = X * W",
             "  ".join(map(str, self.views)),
-            f"stride {p.stride}  padding {p.padding}  dilation {p.dilation}  groups {p.groups}"
+            f"stride {p.stride}  padding {p.padding}  dilation {p.dilation}  groups {self.problem.groups}"
+            + (f"  {plan.groups} groups as one" if plan.groups > 1 else "")
             + (f"  {plan.factor}x{plan.factor} taps as channels" if plan.factor > 1 else "")
             + (f"  windows of {p.kh}x{p.kw} taps as channels" if plan.windows != (1, 1) else ""),
             f"CU grid: {p.n}x{p.groups}x{gz}x{gy}x{gx}, split {plan.split_ic} ({plan.blocks} tiles) [parallel]",

@@ -16,6 +16,7 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators import ComputeVisitor, Conv2d, Conv2dProblem, packed_filter, reference
 from simgpu.operators.gemm.problem import OUTPUTS
+from simgpu.operators.levels import Level
 from tests.support.conv2d_problems import assert_right, problems
 from tests.support.exhaustive import examples, one_in
 
@@ -43,14 +44,30 @@ def drawn(kind, shape, source):
     return source.standard_normal(shape).astype(kind)
 
 
-def convolve(p, target="gfx942", check=False, corrupt=lambda packed: packed):
-    """Runs a convolution on normal deviates.
+def on_few_cus(target):
+    """Returns a board of one CU, whose plans merge groups in small problems."""
+    return replace(hardware.target(target), num_cus=1, xcds=1)
+
+
+def merging(p, target, groups=0):
+    """Returns a tree that computes `groups` groups as one; 0: the plan's number."""
+    tree = Conv2d(p, on_few_cus(target))
+    assert tree.plan.groups > 1
+    cut = (replace(loop, tile=groups or loop.tile) if loop.axis == "group" else loop for loop in tree.loops)
+    return tree.with_loops(Level.DEVICE, tuple(cut))
+
+
+def convolve(p, target="gfx942", check=False, corrupt=lambda packed: packed, groups=None, special=False):
+    """Runs a convolution on normal deviates. groups: as for `merging`, or None. special: True for infinities and NaN in X.
 
     Returns result, reference, bound, typical error, whether memory after Y is untouched, plan, runs.
     """
-    source, tree = np.random.default_rng(7), Conv2d(p, target)
+    source, tree = np.random.default_rng(7), Conv2d(p, target) if groups is None else merging(p, target, groups)
     kernel, kind, gpu = asm.emit(tree), numpy_dtype(p.dtype_c, target), device(target, check)
     x, w = (drawn(numpy_dtype(p.dtype, target), shape, source) for shape in p.shapes[:2])
+    if special:
+        places = source.integers(0, x.size, 6)
+        x.reshape(-1)[places] = [np.nan, np.inf, -np.inf, np.nan, np.inf, np.inf]
     bias = drawn(numpy_dtype(p.gemm.dtype_addend, target), (p.oc,), source) if p.bias else None
     before = np.full(int(np.prod(p.shapes[2])) + GUARD, 77, kind)
     arrays = [x, corrupt(packed_filter(tree.plan, w)), before, *([bias] if p.bias else [])]
@@ -163,6 +180,59 @@ def test_a_broken_filter_is_noticed():
     """Rolling a window's channels by one gives wrong results."""
     result = convolve(replace(SHAPE, dtype_c="bf16", layout="nhwc"), corrupt=lambda packed: np.roll(packed, 1, axis=-1))
     assert (np.abs(result.got - result.want) > result.bound).mean() > 0.5
+
+
+MERGED = [
+    ("gfx908", {"dtype": "f32"}, 4), ("gfx90a", {"dtype": "bf16", "dtype_c": "bf16"}, 7),
+    ("gfx942", {"dtype": "fp8", "dtype_c": "f16", "stride": (2, 1)}, 33), ("gfx950", {"dtype": "f16", "dilation": (1, 5)}, 5),
+    ("gfx90a", {"dtype": "f64", "activation": "gelu"}, 0), ("gfx942", {"dtype": "i8", "dtype_c": "f16", "alpha": 2.0**-9}, 37),
+    ("gfx942", {"dtype": "f16", "ic": 74, "oc": 37 * 12, "kh": 1, "kw": 1, "dtype_c": "f16"}, 5),
+    ("gfx950", {"dtype": "bf16", "ic": 37 * 6, "oc": 37 * 2, "activation": "silu"}, 0),
+    ("gfx942", {"dtype": "f16", "ih": 420, "dilation": (200, 1)}, 8),
+]  # fmt: skip
+
+
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize(("target", "more", "groups"), MERGED)
+def test_merged_groups_in_checked_mode(target, more, groups, layout):
+    """Groups as one, with fewer in the last. Infinities and NaN reach only outputs of their own group."""
+    base = Conv2dProblem(2, 37, 7, 18, 74, 3, 3, padding=(1, 1), groups=37, bias=True)
+    p = replace(base, layout=layout, **{"dtype_c": "", **more})
+    for special in (False, True) if p.dtype != "i8" else (False,):
+        result = convolve(p, target, check=True, groups=groups, special=special)
+        assert result.plan.groups == groups or groups == 0 < result.plan.groups
+        assert_right(result)
+        assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
+def test_only_the_loop_over_own_groups_keeps_them_apart(monkeypatch):
+    """Without it, a NaN reaches all groups that a block computes as one."""
+    monkeypatch.setattr("simgpu.asm.conv2d.own_groups.OwnGroups.branch", lambda self, label: None)
+    p = Conv2dProblem(1, 64, 9, 9, 64, 3, 3, groups=64, dtype="f16")
+    with pytest.raises(AssertionError, match="wrong"):
+        assert_right(convolve(p, groups=0, special=True))
+
+
+@pytest.mark.parametrize(("groups", "channels"), [(4, (1, 1)), (5, (3, 2)), (5, (1, 4))])
+def test_the_packing_kernel_merges_groups(groups, channels):
+    p = Conv2dProblem(8, 37 * channels[0], 20, 20, 37 * channels[1], 3, 3, groups=37, dtype="f16")
+    tree, gpu = merging(p, "gfx942", groups), device("gfx942", True)
+    w = drawn(np.dtype(np.float16), p.shapes[1], np.random.default_rng(3))
+    want = packed_filter(tree.plan, w)
+    assert np.abs(want).sum() == np.abs(w).sum()
+    buffers = gpu.upload(w), gpu.alloc(want.nbytes)
+    (run,) = asm.launch(emit_pack(tree), gpu, *buffers)
+    assert (buffers[1].download(np.float16, want.shape) == want).all() and not run.findings
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_groups_of_few_channels_fill_tiles(layout):
+    """Depthwise convolutions and those of ResNeXt: merged groups, and fewer blocks."""
+    for groups, channels in ((512, 512), (32, 256), (97, 97)):
+        p = Conv2dProblem(16, channels, 28, 28, channels, 3, 3, padding=(1, 1), groups=groups, dtype="f16", layout=layout)
+        plan = Conv2d(p, "mi300x").plan
+        assert min(groups, 16) <= plan.groups * channels // groups <= 32 and plan.merged.groups == -(-groups // plan.groups)
 
 
 def test_infinity_and_nan_reach_only_their_pixels_channels_last():

@@ -1,0 +1,198 @@
+"""Outputs of merged groups whose sums met an infinity or NaN: computed again, each from its own group's channels.
+
+A merged filter multiplies other groups' channels by 0, which is NaN for an infinity or NaN in X. A wave with a NaN among its sums,
+and only such a wave, computes its outputs by a plain loop: a pixel a lane, one output channel after another.
+"""
+
+from __future__ import annotations
+
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.conv2d.arguments import Arguments
+from simgpu.asm.conv2d.pixels import pixel_offset
+from simgpu.asm.conv2d.place import ConvPlace
+from simgpu.asm.conv2d.store import Store
+from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, raw_buffer
+from simgpu.asm.parts.elements import Elements
+from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
+from simgpu.asm.parts.lanes import lane_number
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d.tiles import Conv2dPlan
+from simgpu.operators.conv2d.tree import Conv2d
+
+
+class OwnGroups:
+    """Emits the test for a NaN in `acc`, and the plain loop for waves that have one.
+
+    For plans of merged groups without a split and with `factor` 1.
+    """
+
+    def __init__(self, k: KernelBuilder, root: Conv2d, place: ConvPlace, arguments: Arguments, acc: Reg) -> None:
+        plan: Conv2dPlan = root.plan
+        self.k, self.root, self.plan, self.place, self.arguments, self.acc = k, root, plan, place, arguments, acc
+        self.store = Store(k, root, place, arguments, acc, (0, 0))
+        p, last = plan.problem, plan.problem.layout == "nhwc"
+        self.bytes = p.element.bytes
+        plane = p.ih * p.iw * self.bytes
+        self.channel_bytes, self.pixel_bytes = (self.bytes, p.ic * self.bytes) if last else (plane, self.bytes)
+        self.image_bytes = p.ic * plane
+        self.words = dtype(p.accumulator).registers
+        self.kind = Elements(k, p.dtype, p.accumulator)
+
+    def emit(self) -> None:
+        """Emits all outputs of a wave, whose registers are as `branch` left them, and the wave's end."""
+        k = self.k
+        k.comment("OwnGroups: sums with a NaN are computed again")
+        resource, left = self.store._buffer()
+        self.store.epilogue.prepare()
+        self.store.elements.prepare()
+        channels = k.s.alloc("output channels left")
+        k.s_mul_i32(channels, self.place.wave_channel, self.place.channels)
+        k.s_sub_u32(channels, left, channels)
+        k.s_min_i32(channels, channels, self.place.channels)
+        ended = k.new_label("no_more_outputs")
+        k.s_cmp_lt_i32(channels, 1)
+        k.s_cbranch_scc1(ended)
+        pixels, count = k.s.alloc("pixels left"), k.s.alloc("channel of the wave")
+        k.s_mov_b32(pixels, self.place.pixels)
+        with k.loop("own_pixels", pixels, WAVEFRONT):
+            pixel, target = self._pixel(pixels)
+            k.s_mov_b32(count, channels)
+            with k.loop("own_channel", count):
+                self._output(pixel, target, count, channels, left, resource)
+        k.label(ended)
+        k.s_endpgm()
+
+    def branch(self, label: str) -> None:
+        """Branches to `label` if there is a NaN among the wave's sums."""
+        k, words, add = self.k, self.words, f"v_add_{self.plan.problem.accumulator}"
+        total, value = k.v.alloc("sum of all", words), k.v.alloc("one sum", words)
+        for start in range(0, self.acc.count, words):
+            target = value if start else total
+            for word in range(words):
+                k.v_accvgpr_read_b32(target[word], self.acc[start + word])
+            if start:
+                k.emit(add, total, total, value, note="NaN if any is")
+        k.emit(f"v_cmp_u_{self.plan.problem.accumulator}", "vcc", total, total)
+        k.s_cbranch_vccnz(label)
+        k.v.free(total, value)
+
+    def _pixel(self, left: Reg) -> tuple[tuple[Reg, Reg], Reg]:
+        """Returns VGPRs: row and column of X under the first tap of the lane's pixel, and the pixel's offset in Y."""
+        k, p, place, columns = self.k, self.plan.problem, self.place, self.store.tile_ow
+        row, column, target, scalar = *(k.v.alloc(name) for name in ("row", "column", "Y offset")), k.s.alloc("scratch")
+        lane = k.v.alloc("pixel of the wave")
+        lane_number(k, lane)
+        k.s_sub_u32(scalar, place.pixels, left)
+        k.v_add_u32(lane, scalar, lane)
+        k.v_lshrrev_b32(row, log2(columns), lane)
+        k.v_and_b32(column, columns - 1, lane)
+        starts = ("OH tile", self.store.tile_oh, row), ("OW tile", columns, column)
+        for name, size, value in starts:
+            k.s_mul_i32(scalar, place.tile[name], size)
+            k.v_add_u32(value, scalar, value)
+        k.s_mul_i32(scalar, place.wave_pixel, place.pixels // columns)
+        k.v_add_u32(row, scalar, row)
+        pixel_offset(k, target, (row, column), self.store.view, p.ow, 0, self.store.pixel, "pixels outside of Y: outside")
+        k.s_mov_b32(scalar, place.pixels)
+        k.v_cmp_gt_u32("vcc", scalar, lane)
+        k.v_cndmask_b32(target, OUTSIDE, target, "vcc", note="pixels of other waves: outside")
+        for value, stride, padding in ((row, p.stride[0], p.padding[0]), (column, p.stride[1], p.padding[1])):
+            k.v_mul_u32_u24(value, stride, value)
+            k.v_subrev_u32(value, padding, value)
+        k.v.free(lane)
+        k.s.free(scalar)
+        return (row, column), target
+
+    def _output(self, pixel: tuple[Reg, Reg], target: Reg, count: Reg, channels: Reg, left: Reg, resource: Reg) -> None:
+        """Computes and stores one output channel of the lanes' pixels. count: channels left; channels: all of the wave's."""
+        k, store, place = self.k, self.store, self.place
+        names = "channel in the tile", "own group"
+        channel, group = (k.s.alloc(name) for name in names)
+        k.s_sub_u32(channel, channels, count)
+        k.s_mul_i32(group, place.wave_channel, place.channels)
+        k.s_add_u32(channel, channel, group)
+        k.s_mul_i32(group, place.tile["OC tile"], store.tile_oc)
+        k.s_add_u32(group, group, channel)
+        k.s.free(scalar_divmod(k, group, self.plan.problem.ocg, self.plan.grid[2] * store.tile_oc, "channel of its group"))
+        total = k.v.alloc("Y", store.words)
+        for word in range(store.words):
+            k.v_mov_b32(total[word], 0)
+        self._sum(total, pixel, group, channel)
+        lane, offset, spare = (k.v.alloc(name) for name in ("output channel", "offset", "spare"))
+        k.v_mov_b32(lane, channel)
+        bias = store._bias_buffer(lane, left)
+        added, scratch = store._load_bias(bias, lane, 0)[0], store.epilogue.scratch()
+        store.epilogue.scale(total)
+        if store.with_bias:
+            store.epilogue.add(total, added)
+        store.epilogue.activate(total, scratch)
+        k.s_mul_i32(channel, channel, store.size if store.last else store.image)
+        k.v_add_u32(offset, channel, target)
+        k.emit(store.elements.access("store", 1), store.elements.narrow([total], spare), offset, resource, 0, offen=True, note="Y")
+        k.s.free(channel, group)
+
+    def _sum(self, total: Reg, pixel: tuple[Reg, Reg], group: Reg, channel: Reg) -> None:
+        """Emits total += the products of a group's channels. group, channel: SGPRs, in the merged group and the tile."""
+        k, p, plan, tile = self.k, self.plan.problem, self.plan, self.place.tile
+        x, w, first = k.s.alloc("X buffer", 4), k.s.alloc("W buffer", 4), k.s.alloc("input channel")
+        k.s_mul_i32(first, group, p.icg)
+        merged, oc = (tile["group"], plan.merged.icg), self.root.trips("oc")
+        terms = (tile["image"], self.image_bytes), (merged[0], merged[1] * self.channel_bytes), (first, self.channel_bytes)
+        self._buffer(x, "X", terms)
+        block = plan.ic_steps * plan.window[0] * plan.window[1] * plan.taps.packed_bytes
+        self._buffer(w, "W", ((tile["group"], oc * block), (tile["OC tile"], block), (channel, plan.tile_ic * self.bytes)))
+        left, taps = k.s.alloc("input channels left"), k.s.alloc("taps left")
+        k.s_mov_b32(left, p.icg)
+        with k.loop("own_input", left):
+            k.s_mov_b32(taps, p.kh * p.kw)
+            with k.loop("own_tap", taps):
+                self._product(total, pixel, (x, w), first, taps)
+            advance_buffer(k, x, self.channel_bytes, "X")
+            k.s_add_u32(first, first, 1)
+        k.s.free(x, w, first, left, taps)
+
+    def _buffer(self, resource: Reg, name: str, terms: tuple[tuple[Reg, int], ...]) -> None:
+        raw_buffer(self.k, resource, self.arguments.pointers[name], (0, 0), name)
+        for index, stride in terms:
+            add_product(self.k, resource[0:2], index, stride)
+
+    def _product(self, total: Reg, pixel: tuple[Reg, Reg], buffers: tuple[Reg, Reg], channel: Reg, left: Reg) -> None:
+        """Emits total += X * W of one tap. channel: SGPR, the input channel of the merged group. left: SGPR, taps left."""
+        k, p = self.k, self.plan.problem
+        row, column = k.s.alloc("tap row"), k.s.alloc("place in W")
+        k.s_sub_u32(row, p.kh * p.kw, left)
+        across = scalar_divmod(k, row, p.kw, p.kh * p.kw, "tap column")
+        y, x, offset = (k.v.alloc(name) for name in ("row of X", "column of X", "offset"))
+        for target, start, tap, apart in zip((y, x), pixel, (row, across), p.dilation, strict=True):
+            k.s_mul_i32(column, tap, apart)
+            k.v_add_u32(target, column, start)
+        pixel_offset(k, offset, (y, x), (p.ih, p.iw), p.iw, 0, self.pixel_bytes, "outside of X: reads 0")
+        a, b = k.v.alloc("X", self.words), k.v.alloc("W", self.words)
+        k.emit(self.kind.access("load", 1), a[0 : self.kind.registers(1)], offset, buffers[0], 0, offen=True, note="X")
+        self._filter_place(column, channel, row, across)
+        k.v_mov_b32(offset, column)
+        k.emit(self.kind.access("load", 1), b[0 : self.kind.registers(1)], offset, buffers[1], 0, offen=True, note="W")
+        one, other = (self.kind.widen(value, value, 0) for value in (a, b))
+        k.emit(f"v_fma_{p.accumulator}", total, one, other, total)
+        k.v.free(y, x, offset, a, b)
+        k.s.free(row, column, across)
+
+    def _filter_place(self, target: Reg, channel: Reg, row: Reg, column: Reg) -> None:
+        """Emits target = bytes from a packed output channel's first element to a tap of an input channel. Overwrites the tap.
+
+        The order is (channel steps, windows' rows, windows' columns, rows, columns of a window, channels of a step).
+        """
+        k, plan = self.k, self.plan
+        (down, across), (high, wide) = plan.windows, plan.window
+        k.s_lshr_b32(target, channel, log2(plan.tile_ic))
+        inner_row = scalar_divmod(k, row, high, high * down, "row of the window")
+        inner_column = scalar_divmod(k, column, wide, wide * across, "column of the window")
+        for count, index in ((down, row), (across, column), (high, inner_row), (wide, inner_column)):
+            k.s_mul_i32(target, target, count)
+            k.s_add_u32(target, target, index)
+        k.s_mul_i32(target, target, plan.taps.packed_bytes)
+        k.s_and_b32(row, channel, plan.tile_ic - 1)
+        k.s_mul_i32(row, row, self.bytes)
+        k.s_add_u32(target, target, row)
+        k.s.free(inner_row, inner_column)

@@ -67,6 +67,28 @@ def test_only_barriers_that_order_nothing_are_called_unneeded() -> None:
     assert unneeded_barriers(*launch(KERNELS["transpose"], KERNELS["transpose"].text)) == frozenset()
 
 
+# Each lane reads the same bank, at one place or at two.
+CONFLICTS = """
+v_lshlrev_b32 v1, 7, v0
+s_movk_i32 s6, 100
+again:
+ds_read_b32 v2, v1
+{more}
+s_waitcnt lgkmcnt(0)
+s_sub_u32 s6, s6, 1
+s_cmp_lg_u32 s6, 0
+s_cbranch_scc1 again
+"""
+
+
+def test_all_places_of_bank_conflicts_are_named() -> None:
+    for more, others in (("s_nop 0", ""), ("ds_read_b32 v3, v1 offset:4", "; also at kernel.s:14")):
+        kernel, buffer = kernel_on_words(CONFLICTS.format(more=more), 256, group_segment_fixed_size=65536)
+        found = profile_launch(kernel, grid=8, block=64, args=[buffer])
+        (why,) = (one.cause.why for one in found.advice if one.cause.kind == "bank-conflict")
+        assert why == f"64 clocks of LDS an access; without bank conflicts 2{others}"
+
+
 def test_without_nothing_and_without_all() -> None:
     """Leaving out nothing changes nothing. Each cause left out only shortens the launch, and both together most."""
     kernel, buffer = kernel_on_words(LOOP, 256 * 2048)

@@ -229,26 +229,21 @@ def _requests(
     shift = (row.l2_line // LINE_BYTES).bit_length() - 1
     ends = np.cumsum([0, *(len(one.lines) for one in served)])
     lines = np.concatenate([one.lines for one in served]).astype(np.int64) >> shift
-    numbers = [trace.steps[code.accesses[trace.steps]] for trace in traces]
-    owners = np.concatenate([number[one.owners] for number, one in zip(numbers, served, strict=True)])
-    waves = [np.searchsorted(trace.access_starts, one.owners, "right") - 1 for trace, one in zip(traces, served, strict=True)]
-    parts = np.concatenate([
-        _part(code.kind[number] != Kind.SMEM, trace.access_starts, one.owners, wave)
-        for number, trace, one, wave in zip(numbers, traces, served, waves, strict=True)
-    ])  # fmt: skip
-    askers = np.concatenate([at * trace.waves + wave for at, (trace, wave) in enumerate(zip(traces, waves, strict=True))])
-    askers = askers * len(code.unit) + owners
+    steps = np.concatenate([trace.steps for trace in traces])
+    numbers = steps[code.accesses[steps]]
+    bases = np.cumsum([0, *(len(trace.accesses) for trace in traces)])
     accesses = np.concatenate([one.owners for one in served])  # accesses of a workgroup are numbered from 0
+    places = accesses + np.repeat(bases[:-1], np.diff(ends))  # the same in `numbers`
+    starts = np.concatenate([*(base + trace.access_starts[:-1] for base, trace in zip(bases, traces, strict=False)), bases[-1:]])
+    askers = np.searchsorted(starts[:-1], places, "right") - 1  # waves of all workgroups
+    counted = np.concatenate([[0], np.cumsum(code.kind[numbers] != Kind.SMEM)])
+    parts = (counted[places] - counted[starts[askers]] + 0.5) / np.maximum(1, np.diff(counted[starts]))[askers]
+    waves = askers - np.repeat(np.cumsum([0, *(trace.waves for trace in traces[:-1])]), np.diff(ends))
     xcds = np.repeat(np.array([trace.group % chip.xcds for trace in traces], np.uint8), np.diff(ends))
-    places, known = number_values(lines)
+    owners = numbers[places]
+    seen, known = number_values(lines)
     kinds = (code.flags & (STORE | ATOMIC | STREAM)).astype(np.uint8)
-    return Requests(lines, places, owners, askers, accesses, xcds, kinds), ends, np.concatenate(waves), parts, len(known)
-
-
-def _part(counted: np.ndarray, starts: np.ndarray, owners: np.ndarray, waves: np.ndarray) -> np.ndarray:
-    """Returns for each owner, an access, which part of its wave's counted accesses precede it, 0 to 1."""
-    sums = np.concatenate([[0], np.cumsum(counted)])
-    return np.asarray((sums[owners] - sums[starts[waves]] + 0.5) / np.maximum(1, np.diff(sums[starts]))[waves])
+    return Requests(lines, seen, owners, askers * len(code.unit) + owners, accesses, xcds, kinds), ends, waves, parts, len(known)
 
 
 def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColumns) -> np.ndarray:

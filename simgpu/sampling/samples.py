@@ -24,7 +24,7 @@ from simgpu.timing.contention import line_contention
 from simgpu.timing.dispatch import spread
 from simgpu.timing.front import Front
 from simgpu.timing.predict import GroupResources, Prediction, SampledLaunch, predict
-from simgpu.timing.trace import LINE_BYTES, number_values, part_of, renumber, trace_of
+from simgpu.timing.trace import LINE_BYTES, number_values, part_of, renumber, traces_of
 
 SMALL = 1 << 24  # smaller allocations (bytes) are always restored: flags that workgroups wait for are in these
 BEGINNING_STEPS = 1_000_000  # records of all beginnings, all waves together
@@ -84,10 +84,12 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
     finally:
         launch.end(False)
         saved.restore()
-    traces = renumber([
-        *(trace_of(code, one.streams, launch.entry, one.complete, one.group, one.executed / max(1, one.kept)) for one in wholes),
-        *(trace_of(code, one.streams, launch.entry, False, one.group) for one in beginnings),
-    ])  # fmt: skip
+    both = [*wholes, *beginnings]
+    traces = renumber(traces_of(
+        code, [one.streams for one in both], launch.entry,
+        [*(one.complete for one in wholes), *(False for _ in beginnings)], [one.group for one in both],
+        [*(one.executed / max(1, one.kept) for one in wholes), *(1.0 for _ in beginnings)],
+    ))  # fmt: skip
     whole, first = traces[: len(wholes)], traces[len(wholes) :]
     notes, wider = list(told.notes), told.wider
     if told.shared_by:

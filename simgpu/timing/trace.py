@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numba
 import numpy as np
@@ -47,24 +48,40 @@ class Trace:
         return self.lines[starts + np.arange(len(starts))]
 
 
+def traces_of(
+    code: CodeColumns, groups: Sequence[Sequence[np.ndarray]], entry: int, complete: Sequence[bool], numbers: Sequence[int],
+    stretches: Sequence[float],
+) -> list[Trace]:  # fmt: skip
+    """Decodes workgroups into traces: the streams (uint32, `simgpu.checks.path_trace`) of the waves of each.
+
+    entry: number of their first instruction. The other sequences have the traces' fields of these names; numbers: `group`.
+    """
+    streams = [stream for group in groups for stream in group]
+    words = np.concatenate([np.empty(0, np.uint32), *streams])
+    bounds = np.cumsum([0, *map(len, streams)])
+    sizes = np.zeros((len(streams), 3), np.int64)
+    walk = partial(_walk_all, words, bounds, entry, code.step, code.accesses, sizes)
+    walk(np.zeros((1, 3), np.int64), np.empty(0, np.uint32), np.empty((0, FIELDS), np.int32), np.empty(0, np.uint32))
+    ends = np.zeros((len(streams) + 1, 3), np.int64)
+    np.cumsum(sizes, axis=0, out=ends[1:])
+    steps, lines = np.empty(ends[-1, 0], np.uint32), np.empty(ends[-1, 2], np.uint32)
+    accesses = np.zeros((ends[-1, 1], FIELDS), np.int32)
+    walk(ends, steps, accesses, lines)
+    made, wave = [], 0
+    for group, whole, number, stretch in zip(groups, complete, numbers, stretches, strict=True):
+        (a, b, c), (d, e, f) = ends[wave].tolist(), ends[wave + len(group)].tolist()
+        inside = ends[wave : wave + len(group) + 1] - ends[wave]
+        accesses[b:e, FIRST] -= c
+        made.append(Trace(steps[a:d], inside[:, 0], accesses[b:e], inside[:, 1], lines[c:f], whole, number, stretch))
+        wave += len(group)
+    return made
+
+
 def trace_of(
     code: CodeColumns, streams: Sequence[np.ndarray], entry: int, complete: bool, group: int, stretch: float = 1.0
 ) -> Trace:
-    """Decodes the streams (uint32, `simgpu.checks.path_trace`) of waves into a trace. entry: number of their first instruction."""
-    is_access = code.accesses
-    sizes = [_walk(stream, entry, code.step, is_access, *_empty_trace()) for stream in streams]
-    starts, access_starts = (np.cumsum([0, *(size[at] for size in sizes)]) for at in (0, 1))
-    lines_starts = np.cumsum([0, *(size[2] for size in sizes)])
-    steps, lines = np.empty(starts[-1], np.uint32), np.empty(lines_starts[-1], np.uint32)
-    accesses = np.zeros((access_starts[-1], FIELDS), np.int32)
-    for wave, stream in enumerate(streams):
-        here = slice(access_starts[wave], access_starts[wave + 1])
-        _walk(
-            stream, entry, code.step, is_access, steps[starts[wave] : starts[wave + 1]], accesses[here],
-            lines[lines_starts[wave] : lines_starts[wave + 1]],
-        )  # fmt: skip
-        accesses[here, FIRST] += lines_starts[wave]
-    return Trace(steps, starts, accesses, access_starts, lines, complete, group, stretch)
+    """Decodes one workgroup, as `traces_of` does many."""
+    return traces_of(code, [streams], entry, [complete], [group], [stretch])[0]
 
 
 def part_of(code: CodeColumns, trace: Trace, share: float) -> Trace:
@@ -119,10 +136,6 @@ def number_values(values):  # type: ignore[no-untyped-def]
     return numbers, known[:count]
 
 
-def _empty_trace() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return np.empty(0, np.uint32), np.empty((0, FIELDS), np.int32), np.empty(0, np.uint32)
-
-
 @numba.njit(cache=True, nogil=True)
 def _walk(stream, entry, step, is_access, steps, accesses, lines):  # type: ignore[no-untyped-def]
     """Returns the numbers of steps, accesses and lines of a wave. Fills the arrays unless `steps` is empty."""
@@ -166,3 +179,21 @@ def _walk(stream, entry, step, is_access, steps, accesses, lines):  # type: igno
             break
         at += step[at]
     return done, found, held
+
+
+@numba.njit(cache=True, nogil=True)
+def _walk_all(words, bounds, entry, step, is_access, sizes, ends, steps, accesses, lines):  # type: ignore[no-untyped-def]
+    """Fills `sizes`, the numbers of steps, accesses and lines of each wave; if `steps` has elements, also the other arrays.
+
+    words: the waves' streams, between `bounds`. ends: sums of `sizes`; an access's first line counts from the first wave's.
+    """
+    fill = len(steps) > 0
+    for wave in range(len(sizes)):
+        at = wave if fill else 0
+        first, held = ends[at, 1], ends[at, 2]
+        sizes[wave, 0], sizes[wave, 1], sizes[wave, 2] = _walk(
+            words[bounds[wave] : bounds[wave + 1]], entry, step, is_access, steps[ends[at, 0] :], accesses[first:], lines[held:]
+        )
+        if fill:
+            for access in range(first, ends[wave + 1, 1]):
+                accesses[access, FIRST] += held

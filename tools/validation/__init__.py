@@ -12,6 +12,7 @@
     shipped/    AITER's kernels with real arguments, against float64 and in late mode
     aiter.py    AITER's shipped code objects: their arguments and grids
     hipkittens.py  times of AITER's attention, by HipKittens' benchmark
+    mgpusim.py  small HIP programs on an MI300A: their kernels, compiled, and their published times
     seismic.py  AMD's seismic stencils: their kernels, compiled, and their published bandwidths
     tuned.py    AITER's tables of tuned products through their git history
     choices.py  the model's choice among AITER's kernels against the measured one

@@ -19,7 +19,7 @@ from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.sampling.samples import sample
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import SampledLaunch, predict
-from simgpu.tools.validation import aiter, hipkittens, measured, seismic, tensile, tile_kernel
+from simgpu.tools.validation import aiter, hipkittens, measured, mgpusim, seismic, tensile, tile_kernel
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Measurement, read
 
@@ -71,6 +71,7 @@ class Sources:
     aiter: Path | None = None  # a checkout of AITER
     hipkittens: Path | None = None  # a checkout of HipKittens
     examples: Path | None = None  # a checkout of HPCTrainingExamples
+    mgpusim: Path | None = None  # a checkout of MGPUSim
 
     def rows(self, name: str) -> Sequence[Any]:
         """Returns the rows of a set; those of AITER and Tensile in the order of their hashes."""
@@ -78,6 +79,8 @@ class Sources:
             return list(hipkittens.rows(self.hipkittens)) if self.hipkittens else []
         if name == "seismic":
             return list(seismic.rows(self.examples)) if self.examples else []
+        if name == "mgpusim":
+            return list(mgpusim.rows(self.mgpusim)) if self.mgpusim else []
         rows = read(self.tables, f"{name}*.csv.gz") if self.tables else []
         return rows if name == "measured" else sorted(rows, key=lambda row: hashlib.sha256(row.key.encode()).digest())
 
@@ -86,14 +89,16 @@ def judges(sources: Sources, sets: Sequence[str], limit: int | None, found: Find
     """Judges the rows of the sets into `found`, and yields each one's judge; limit: rows of AITER, and of Tensile, by hash."""
     makers: dict[str, Callable[[Any, Path | None], Judge]] = {
         "measured": _judge_measured, "tensile": _tensile, "aiter": _aiter, "attention": _attention, "seismic": _seismic,
+        "mgpusim": _mgpusim,
     }  # fmt: skip
+    checkouts = {"seismic": sources.examples, "mgpusim": sources.mgpusim}
     for name in sets:
         taken = 0
         for row in sources.rows(name):
             if name in ("tensile", "aiter") and limit is not None and taken >= limit:
                 break
             try:
-                judge = makers[name](row, sources.examples if name == "seismic" else sources.aiter)
+                judge = makers[name](row, checkouts.get(name, sources.aiter))
                 found.judged.append(judge(Mechanisms()))
             except NotJudged as why:
                 found.reasons[name, str(why)] += 1
@@ -177,6 +182,18 @@ def _seismic(row: seismic.MeasuredStencil, checkout: Path | None) -> Judge:
         found = predict(sampled, on=on)
         ms, low, high = (1e3 * each for each in (found.seconds, found.low, found.high))
         return RowVerdict("seismic", row.group, seismic.BOARD, "f32", row.name, 1e3 * row.seconds, ms, row.fits, low, high)
+
+    return judge
+
+
+def _mgpusim(row: mgpusim.MeasuredProgram, checkout: Path | None) -> Judge:
+    assert checkout  # its rows came from there
+    sampled = mgpusim.sampled_program(checkout, row)
+
+    def judge(on: Mechanisms) -> RowVerdict:
+        found = predict(sampled, warm=True, on=on)
+        us, low, high = (1e6 * each for each in (found.seconds, found.low, found.high))
+        return RowVerdict("mgpusim", row.group, mgpusim.BOARD, "f32", row.name, row.us, us, low=low, high=high)
 
     return judge
 

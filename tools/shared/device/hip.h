@@ -11,6 +11,18 @@
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(most, ...) __attribute__((amdgpu_flat_work_group_size(1, most)))
 #define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
+#define hipThreadIdx_x threadIdx.x
+#define hipThreadIdx_y threadIdx.y
+#define hipThreadIdx_z threadIdx.z
+#define hipBlockIdx_x blockIdx.x
+#define hipBlockIdx_y blockIdx.y
+#define hipBlockIdx_z blockIdx.z
+#define hipBlockDim_x blockDim.x
+#define hipBlockDim_y blockDim.y
+#define hipBlockDim_z blockDim.z
+#define hipGridDim_x gridDim.x
+#define hipGridDim_y gridDim.y
+#define hipGridDim_z gridDim.z
 #define __align__(bytes) __attribute__((aligned(bytes)))
 typedef __SIZE_TYPE__ size_t;
 typedef unsigned char uint8_t;

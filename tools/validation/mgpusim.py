@@ -1,0 +1,186 @@
+"""HIP programs that MGPUSim's authors measured on an MI300A: their kernels beside these times.
+
+A checkout of github.com/sarchlab/mgpusim is read in place: gpu_perf_scripts/NAME.cpp and mi300a.csv. The kernels are compiled here
+for each row and not kept. Its bench_common.h measures each of 51 launches between two events, so a time includes the host's part
+before the kernel. The least time is used, because some launches took ten times as long as others. Each launch has the same inputs,
+so those that fit are in the Infinity Cache. No constant of the model was chosen with these rows in view.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from simgpu.hardware.code_object.arguments import Geometry
+from simgpu.hip.options import HipSource
+from simgpu.sampling.samples import sample
+from simgpu.timing.predict import SampledLaunch
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.hiprtc import compile_source
+from simgpu.tools.validation.aiter import NotJudged
+
+if TYPE_CHECKING:
+    from simgpu.engine.device import Device
+
+FOLDER = "gpu_perf_scripts"
+BOARD = "mi300a"
+F32 = 4  # bytes
+LONG_US = 20.0  # from which the host's part is small
+MOST_BYTES = 1 << 20  # of a file
+MOST_MEMORY = 1 << 30  # bytes of a launch's buffers that are judged
+
+
+class Call(NamedTuple):
+    """A launch of a program."""
+
+    kernel: str
+    geometry: Geometry
+    args: Sequence[object]
+
+
+@dataclass(frozen=True)
+class MeasuredProgram:
+    """A published time."""
+
+    program: str  # NAME.cpp
+    size: str  # as the table has it
+    us: float
+
+    @property
+    def name(self) -> str:
+        """Names the program and its size."""
+        return f"{self.program} {self.size}"
+
+    @property
+    def group(self) -> str:
+        """Class of the row."""
+        return f"{self.program} {'long' if self.us >= LONG_US else 'short'}"
+
+
+def rows(checkout: Path) -> Iterator[MeasuredProgram]:
+    """Yields the published times of programs that launch one kernel. Raises UsageError for a folder without them."""
+    for entry in csv.DictReader(_text(checkout, "mi300a.csv").splitlines()):
+        try:
+            if entry["kernel_name"] in PROGRAMS:
+                yield MeasuredProgram(entry["kernel_name"], entry["problem_size"], 1e3 * float(entry["min_ms"]))
+        except (KeyError, TypeError, ValueError):
+            raise UsageError(f"{checkout / FOLDER}/mi300a.csv: a row lacks kernel_name, problem_size or min_ms") from None
+
+
+def sampled_program(checkout: Path, row: MeasuredProgram) -> SampledLaunch:
+    """Compiles a row's kernel and samples its launch. Raises NotJudged if its buffers are too large."""
+    import simgpu
+
+    device = simgpu.Device(BOARD, threads=1)
+    sizes = [int(part) for part in re.findall(r"\d+", row.size)]
+    call = PROGRAMS[row.program](Buffers(device), *sizes)
+    kernels = device.load(_code(checkout, FILES.get(row.program, row.program), device.arch))
+    (kernel,) = (kernels[name] for name in kernels if call.kernel in name)
+    return sample(kernel, call.geometry, call.args, restore=False)
+
+
+class Buffers:
+    """Makes a launch's buffers."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.nbytes = device, 0
+
+    def __call__(self, *words: int | np.ndarray) -> list[object]:
+        """Returns buffers of that many 32-bit words, or with an array's contents."""
+        made: list[object] = []
+        for each in words:
+            self.nbytes += F32 * (each if isinstance(each, int) else each.size)
+            if self.nbytes > MOST_MEMORY:
+                raise NotJudged(f"more than {MOST_MEMORY >> 20} MB of memory")
+            made.append(self.device.alloc(F32 * each) if isinstance(each, int) else self.device.upload(each))
+        return made
+
+
+def _lanes(count: int, block: int = 256) -> Geometry:
+    return Geometry.of(-(-count // block), block)
+
+
+def _vectoradd(of: Buffers, n: int) -> Call:
+    return Call("vectoradd_float", _lanes(n), [*of(n, n, n), n, 1])
+
+
+def _relu(of: Buffers, n: int) -> Call:
+    return Call("ReLUForward", _lanes(n), [n, *of(n, n)])
+
+
+def _transpose(of: Buffers, n: int, _n: int) -> Call:
+    blocks = n // 64  # 16 x 16 lanes, each with 4 x 4 elements
+    geometry = Geometry.of((blocks, blocks), (16, 16), dynamic_lds=64 * 64 * F32)
+    return Call("matrixTranspose", geometry, [*of(n * n, n * n), 0, n // 4, n // 4, blocks, 0, 0])
+
+
+def _fir(of: Buffers, n: int, taps: int) -> Call:
+    return Call("FIR", _lanes(n), [*of(n, taps, n, taps + 1), taps])
+
+
+def _convolution(of: Buffers, width: int, height: int, mask: int) -> Call:
+    wide = width + mask - 1
+    buffers = of(wide * (height + mask - 1), mask * mask, width * height)
+    return Call("simpleNonSeparableConvolution", _lanes(width * height, 64), [*buffers, width, height, mask, mask, wide])
+
+
+def _stencil(of: Buffers, n: int, _n: int) -> Call:
+    padded = -(-(n + 2) // 16) * 16
+    geometry = Geometry.of((n // 16, n // 64), (1, 64))
+    return Call("StencilKernel", geometry, [*of((n + 2) * padded, (n + 2) * padded), 16, 0.25, 0.15, 0.05])
+
+
+def _kmeans(of: Buffers, points: int, features: int, clusters: int) -> Call:
+    buffers = of(points * features, clusters * features, points)
+    return Call("kmeans_kernel_compute", _lanes(points), [*buffers, points, clusters, features, 0, points])
+
+
+def _spmv(of: Buffers, n: int, _n: int, nonzeros: int) -> Call:
+    each = nonzeros // n
+    columns = (np.arange(n, dtype=np.int32)[:, None] + np.arange(each, dtype=np.int32)) % n
+    buffers = of(nonzeros, n, columns.astype(np.int32), np.arange(n + 1, dtype=np.int32) * each)
+    return Call("spmv_csr_scalar_kernel", _lanes(n), [*buffers, n, *of(n)])
+
+
+def _im2col(of: Buffers, batch: int, channels: int, height: int, width: int, down: int, across: int) -> Call:
+    fields = (height - down + 1) * (width - across + 1) * batch
+    pairs = [np.array(pair, np.uint32).tobytes() for pair in ((width, height), (across, down), (1, 1), (0, 0), (1, 1))]
+    buffers = of(batch * channels * height * width, fields * down * across * channels)
+    return Call("im2col", _lanes(fields), [*buffers, *pairs, channels, batch])
+
+
+PROGRAMS: dict[str, Callable[..., Call]] = {
+    "vectoradd": _vectoradd, "relu": _relu, "matrixtranspose": _transpose, "fir": _fir, "simpleconvolution": _convolution,
+    "stencil2d": _stencil, "kmeans": _kmeans, "spmv_csr_scalar": _spmv, "im2col": _im2col,
+}  # fmt: skip
+FILES = {"spmv_csr_scalar": "spmv"}  # by program, if it is in a file of another name
+
+
+@cache
+def _code(checkout: Path, program: str, arch: str) -> bytes:
+    """Compiles a program's kernels. Raises UsageError with the compiler's message."""
+    text = _text(checkout, f"{program}.cpp")
+    begin, end = text.find('#include "bench_common.h"'), text.find("int main(")
+    if begin < 0 or end < begin:
+        raise UsageError(f"{checkout / FOLDER / program}.cpp: no kernels between bench_common.h and main")
+    code, log = compile_source(HipSource(text[begin:end].replace('#include "bench_common.h"', "", 1), arch))
+    if code is None:
+        raise UsageError(f"{program}.cpp: {log}")
+    return code
+
+
+def _text(checkout: Path, name: str) -> str:
+    path = checkout / FOLDER / name
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise UsageError(f"{path}: more than {MOST_BYTES} bytes are no source")
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {error}; give a checkout of github.com/sarchlab/mgpusim") from None

@@ -38,8 +38,8 @@ from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
-from simgpu.operators.attention_backward.plan import PADDED, WAVES
 from simgpu.operators.attention_backward.problem import LOGARITHMS, SUMS
+from simgpu.operators.attention_backward.tiles import PADDED, WAVES
 from simgpu.operators.attention_backward.tree import AttentionBackward, GradientBlock, GradientTree
 from simgpu.operators.tree import Visitor
 

@@ -14,7 +14,7 @@ from simgpu.asm.parts.buffers import DWORDS, OUTSIDE
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
-from simgpu.operators.attention_backward.plan import PADDED, UNIT_ROWS, WAVES, MovedTile
+from simgpu.operators.attention_backward.tiles import PADDED, UNIT_ROWS, WAVES, MovedTile
 
 QUAD = 4  # rows of a lane in an atom
 HALF = 2  # bytes of an element

@@ -16,7 +16,7 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.lanes import Narrowing
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
-from simgpu.operators.attention_backward.plan import GradientPlan
+from simgpu.operators.attention_backward.tiles import GradientPlan
 from simgpu.operators.tree import FINITE_FLOOR
 
 QUAD = 4  # rows of a lane in an atom

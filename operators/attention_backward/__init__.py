@@ -1,7 +1,9 @@
 """Backward of attention: gradients of Q, K and V.
 
     problem.py        sizes, types, the sums of rows of dO * O
-    plan.py           tiles, registers and LDS of the kernels of gradients
+    tiles.py          tiles, and properties that follow from their sizes
+    cost.py           tiles as launches: their time
+    plan.py           registers and LDS of tiles; the choice of tiles, in closed form
     tree.py           AttentionBackward, its three kernels and their nodes
     execute.py        the tree with numpy, at any level, and the bytes that it moves
     reference.py      float64 results and error bounds

@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.attention_backward.plan import ATOM, GradientPlan
+from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention_backward.problem import AttentionBackwardProblem
 from simgpu.operators.attention_backward.reference import OPERANDS, RESULTS
+from simgpu.operators.attention_backward.tiles import GradientPlan
 from simgpu.operators.attention_backward.tree import AttentionBackward, GradientBlock, GradientTree, partners
 from simgpu.operators.compute import Array, ComputeVisitor, Executor, WindowExecutor
 from simgpu.operators.traffic import Counters, block_counters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -9,8 +10,9 @@ from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.sequence import KernelSequence, SequencePlan
-from simgpu.operators.attention_backward.plan import SIDES, WAVES, GradientPlan, plan_gradient
+from simgpu.operators.attention_backward.plan import plan_gradient
 from simgpu.operators.attention_backward.problem import LOGARITHMS, SUMS, AttentionBackwardProblem
+from simgpu.operators.attention_backward.tiles import SIDES, WAVES, GradientPlan
 from simgpu.operators.levels import Level, TileLoop
 from simgpu.operators.rows.tree import RowTree
 from simgpu.operators.tree import Axes, Extent, Node, Root, Split, View
@@ -134,7 +136,7 @@ class GradientTree(Root):
     >>> from simgpu.operators import AttentionBackward, AttentionBackwardProblem
     >>> tree = AttentionBackward(AttentionBackwardProblem(256, 256, 64, dtype="f16"), "mi300x").parts[2]
     >>> tree.trips("queries"), [view.operand for view in tree.views]
-    (1, ['Q', 'dO', 'K', 'V', 'dQ'])
+    (4, ['Q', 'dO', 'K', 'V', 'dQ'])
     """
 
     def __init__(self, problem: AttentionBackwardProblem, side: str, target: str | HardwareDescriptor = "mi100",
@@ -210,6 +212,15 @@ class AttentionBackward(KernelSequence):
             for name, (batch, heads, rows, *width) in problem.shapes.items()
             for columns in (width or [1])
         )
+
+    def with_plans(self, *plans: GradientPlan) -> AttentionBackward:
+        """Returns the tree with other plans of the kernels of gradients, in the order of SIDES."""
+        other, (sums, *parts) = copy(self), self.parts
+        other.parts = (sums, *map(copy, parts))  # type: ignore[assignment]
+        for part, plan in zip(other.parts[1:], plans, strict=True):
+            part.derivation = plan
+        other.derivation = replace(self.derivation, parts=(sums.derivation, *plans))
+        return other
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the header and the sequence of kernels."""

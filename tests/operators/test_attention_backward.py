@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import AttentionBackward, AttentionBackwardProblem, ComputeVisitor, reference
+from simgpu.operators.attention_backward.cost import gradient_seconds
+from simgpu.operators.attention_backward.plan import gradient_plans
 from simgpu.operators.attention_backward.tree import partners
 from simgpu.operators.traffic import block_counters
 from tests.support.sweeps import swept
@@ -124,7 +126,31 @@ def test_what_has_no_kernel_is_refused(more: dict[str, Any], said: str) -> None:
 
 @swept("board, d", [(board, d) for board in BOARDS for d in (8, 64, 128, 192, 256)])
 def test_every_width_has_a_plan(board: str, d: int) -> None:
-    """A plan fits, and names the limit that stops the next larger tile."""
+    """A plan fits, and names the limit that stops the next larger tile, unless fewer rows are faster."""
     for dtype in ("f16", "bf16"):
-        for part in AttentionBackward(AttentionBackwardProblem(4096, 4096, d, 8, dtype=dtype), board).parts[1:]:
-            assert part.plan.feasible and part.plan.binding.hard
+        p = AttentionBackwardProblem(4096, 4096, d, 8, dtype=dtype)
+        for part in AttentionBackward(p, board).parts[1:]:
+            largest = gradient_plans(p, part.descriptor, part.plan.side)[0]
+            assert largest.binding.hard
+            assert part.plan.feasible and part.plan.binding.name in (largest.binding.name, "occupancy")
+
+
+def test_rows_of_a_block_follow_rounds() -> None:
+    """A grid of slightly more blocks than CUs needs a second round, so smaller tiles are chosen; a large one keeps its tiles."""
+    for heads, rows in ((32, 128), (256, 192)):
+        tree = AttentionBackward(AttentionBackwardProblem(2048, 2048, 128, heads, dtype="bf16"), "mi355x")
+        assert tree.parts[1].plan.tile == rows
+    causal = AttentionBackwardProblem(4096, 4096, 128, 8, causal=True, dtype="bf16")
+    assert AttentionBackward(causal, "mi300x").parts[1].plan.tile == 64
+
+
+@pytest.mark.parametrize("board", ["mi100", "mi300x"])
+def test_the_plan_has_the_least_time_of_those_that_fit(board: str) -> None:
+    d = hardware.target(board)
+    for heads, width in ((1, 64), (24, 96), (200, 128)):
+        p = AttentionBackwardProblem(700, 900, width, heads, dtype="f16")
+        for part in AttentionBackward(p, d).parts[1:]:
+            fitting = gradient_plans(p, d, part.plan.side)
+            assert [plan.tile for plan in fitting] == sorted({plan.tile for plan in fitting}, reverse=True)
+            assert gradient_seconds(part.plan)["total"] == min(gradient_seconds(plan)["total"] for plan in fitting)
+            assert part.plan.binding.name == "occupancy" or part.plan.tile == fitting[0].tile

@@ -48,7 +48,7 @@ def ready(options: Namespace, compares: bool = True) -> Ready:
     require_memory(need, tree.derivation.title)
     device = simulated_device(options, options.target)
     with progress("making inputs"):
-        work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
+        work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs, compares))
     buffers = [device.upload(array) for array in work.arrays]
     return Ready(operator, tree, kernel, work, buffers, asm.Prepared(kernel, device).calls(*buffers))
 

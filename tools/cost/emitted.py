@@ -19,7 +19,7 @@ import numpy as np
 import simgpu
 from simgpu.hardware import target, targets
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm
+from simgpu.operators import AttentionBackwardProblem, AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm
 from simgpu.operators.tree import Root
 from simgpu.tools.cost.names import TYPES
 from simgpu.tools.cost.problems import OF_ROWS, Shape, deep_shape
@@ -126,13 +126,19 @@ def _attention(kind: str, dtype: str, source: np.random.Generator) -> AttentionP
     return AttentionProblem(queries, keys, d, heads, batch=_size(source, 0, 3), causal=causal, dtype=dtype)
 
 
+def _attention_backward(kind: str, dtype: str, source: np.random.Generator) -> AttentionBackwardProblem:
+    p = _attention(kind, dtype, source)
+    return AttentionBackwardProblem(p.lq, p.lk, p.d, min(p.heads, 16), batch=min(p.batch, 4), causal=p.causal, dtype=dtype)
+
+
 def _rows(op: str, kind: str, dtype: str, source: np.random.Generator) -> Any:
     n = _size(source, 14, 20) if kind == "deep" else _size(source, 4, 16, kind == "odd")
     return OF_ROWS[op](min(_size(source, 0, 5 if kind == "deep" else 14), (1 << 26) // n), n, dtype)
 
 
 _DRAWS: dict[str, Callable[[str, str, np.random.Generator], Any]] = {
-    "gemm": _gemm, "conv2d": _conv2d, "attention": _attention, "rmsnorm_gemm": _rmsnorm_gemm,
+    "gemm": _gemm, "conv2d": _conv2d, "attention": _attention, "attention_backward": _attention_backward,
+    "rmsnorm_gemm": _rmsnorm_gemm,
     **{op: functools.partial(_rows, op) for op in OF_ROWS},
 }  # fmt: skip
 

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm
+from simgpu.operators import AttentionBackwardProblem, AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm
 from simgpu.tools.cost.emitted import modelled_seconds
 from simgpu.tools.cost.problems import OF_ROWS, OF_SHAPES
 from simgpu.tools.cost.space import ROOTS
 
 ALIGNED = 16
-ODD = {"gemm": ("m", "n", "k"), "conv2d": ("ic", "oc"), "softmax": ("n",), "attention": ("lq", "lk"),
-       "rmsnorm_gemm": ("m", "n", "k"), **dict.fromkeys(OF_ROWS, ("n",))}  # extents  # fmt: skip
+ODD = {"gemm": ("m", "n", "k"), "conv2d": ("ic", "oc"), "softmax": ("n",), "rmsnorm_gemm": ("m", "n", "k"),
+       **dict.fromkeys(("attention", "attention_backward"), ("lq", "lk")), **dict.fromkeys(OF_ROWS, ("n",))}  # extents  # fmt: skip
 COLUMNS = ("problem", "us", "aligned", "us ", "ratio", "binds")
 
 
@@ -60,9 +60,10 @@ def odd_problems(op: str, dtype: str, seed: int, count: int) -> Iterator[Any]:
             edge, filters = int(2 ** source.uniform(3, 6)), (1, 3)[number % 2]
             yield Conv2dProblem(4, odd(4, 8), edge, edge, odd(4, 8), filters, filters, padding=(filters // 2, filters // 2),
                                 dtype=dtype, layout=("nchw", "nhwc")[number // 2 % 2])  # fmt: skip
-        elif op == "attention":
+        elif op in ("attention", "attention_backward"):
             length = odd(7, 11)
-            yield AttentionProblem(length, length, (64, 128)[number % 2], 8, dtype=dtype)
+            made = AttentionProblem if op == "attention" else AttentionBackwardProblem
+            yield made(length, length, (64, 128)[number % 2], 8, dtype=dtype)
         else:
             n = odd(7, 16)
             yield OF_ROWS[op](min(int(2 ** source.uniform(2, 13)), (1 << 26) // n), n, dtype)

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, LayerNorm, Quantise, RmsNorm, RmsNormGemm, SoftmaxProblem
+from simgpu.operators import (
+    AttentionBackwardProblem,
+    AttentionProblem,
+    Conv2dProblem,
+    GemmProblem,
+    LayerNorm,
+    Quantise,
+    RmsNorm,
+    RmsNormGemm,
+    SoftmaxProblem,
+)
 
 Shape = tuple[int, int, int]
 NamedProblem = tuple[str, Any]  # kind, problem
@@ -36,6 +47,10 @@ def listed_problems(op: str, dtype: str) -> Iterator[NamedProblem]:
     elif op == "conv2d":
         for images in (1, 8, 32):
             yield from ((f"{images} image(s)", _layer(images, *layer, dtype)) for layer in _LAYERS)
+    elif op == "attention_backward":
+        for length, (heads, batch), d in product((512, 1024, 2048, 4096, 8192), ((1, 1), (8, 1), (12, 3), (32, 2)), (64, 128)):
+            for kind, causal in (("all pairs", False), ("causal", True)):
+                yield kind, AttentionBackwardProblem(length, length, d, heads, batch=batch, causal=causal, dtype=dtype)
     elif op == "attention":
         for length in (512, 1024, 2048, 4096, 8192, 16384, 32768):
             for heads, batch in ((1, 1), (8, 1), (32, 1), (32, 8)):
@@ -65,6 +80,11 @@ def draw_problems(op: str, dtype: str, seed: int, count: int) -> Iterator[NamedP
             edge = size(3, 7.8)
             filters = min((1, 3, 3, 5, 7)[number % 5], edge)
             yield "drawn", _layer(size(0, 5.5), channels, edge, 8 * size(2, 7), filters, 1 + number // 5 % 2, dtype)
+        elif op == "attention_backward":
+            width, keys, queries = (64, 128, 96, 80)[number % 4], size(7, 13), size(7, 13)
+            queries = keys if number % 3 else queries
+            made = AttentionBackwardProblem(queries, keys, width, size(0, 5), batch=size(0, 3), causal=number % 3 == 1, dtype=dtype)
+            yield "drawn", made
         elif op == "attention":
             d, heads = (64, 128)[number % 2], size(0, 6)
             keys = size(7, 15)

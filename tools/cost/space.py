@@ -7,6 +7,7 @@ Covered:  gemm  every tile that the emitter accepts (`candidates`), split into u
           rmsnorm, layernorm, quantise  rows kept by 1, 4 or 8 waves, or streamed by up to 512 blocks; 1, 2 or 4 loads or rows in
                    flight
           softmax  rows kept by 1, 4 or 8 waves, or streamed by up to 512 blocks
+          attention_backward  64, 128, 192 or 256 rows of a block that fit, for each of the two kernels of gradients
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators import (
+    AttentionBackward,
     Conv2d,
     Conv2dPlan,
     FusedAttention,
@@ -35,6 +38,9 @@ from simgpu.operators import (
 from simgpu.operators.attention.cost import attention_seconds
 from simgpu.operators.attention.plan import queries_that_fit, with_queries
 from simgpu.operators.attention.reductions import shared_tile
+from simgpu.operators.attention_backward.cost import gradient_seconds
+from simgpu.operators.attention_backward.plan import gradient_plans
+from simgpu.operators.attention_backward.tiles import SIDES
 from simgpu.operators.conv2d.cost import conv2d_seconds
 from simgpu.operators.conv2d.plan import with_tile
 from simgpu.operators.cost import parts_of
@@ -55,6 +61,7 @@ TILES = {
     "attention": "queries, split of the keys",
     "softmax": "waves that keep a row (0: it streams), blocks a row",
     "rmsnorm_gemm": "tM x tN x tK, split of K (always 1)",
+    "attention_backward": "keys of a block of dK and dV, queries of a block of dQ, 1",
     **dict.fromkeys(
         ("rmsnorm", "layernorm", "quantise"), "waves that keep a row (0: it streams), loads or rows in flight, blocks a row"
     ),
@@ -62,7 +69,8 @@ TILES = {
 # The tree of a problem on a board, by the closed form.
 ROOTS: dict[str, Callable[[Any, HardwareDescriptor], Root]] = {
     "gemm": TiledComputation.of, "conv2d": Conv2d, "softmax": Softmax, "attention": FusedAttention,
-    "rmsnorm_gemm": FusedTree.of, **dict.fromkeys(("rmsnorm", "layernorm", "quantise"), RowTree),
+    "attention_backward": AttentionBackward, "rmsnorm_gemm": FusedTree.of,
+    **dict.fromkeys(("rmsnorm", "layernorm", "quantise"), RowTree),
 }  # fmt: skip
 
 
@@ -156,6 +164,19 @@ def _attention(p: Any, d: HardwareDescriptor) -> Space:
     )  # fmt: skip
 
 
+def _attention_backward(p: Any, d: HardwareDescriptor) -> Space:
+    formula = AttentionBackward(p, d)
+    chosen = tuple(part.tile for part in formula.plan.parts[1:])
+    plans = [{plan.tile: plan for plan in gradient_plans(p, d, side)} for side in SIDES]
+    seconds = [{tile: float(gradient_seconds(plan)["total"]) for tile, plan in fitting.items()} for fitting in plans]
+    tiles = tuple(product(*plans))
+    table = np.array([[seconds[0][keys] + seconds[1][queries]] for keys, queries in tiles])
+    return Space(
+        f"{p.batch}x{p.heads} heads, {p.lq} by {p.lk}, d = {p.d}", (*chosen, 1), float(table[tiles.index(chosen), 0]), tiles, (1,),
+        table, lambda tile: formula.with_plans(plans[0][tile[0]], plans[1][tile[1]]),
+    )  # fmt: skip
+
+
 def _softmax(p: Any, d: HardwareDescriptor) -> Space:
     plan, step = plan_softmax(p, d), step_elements(p, d)
     uses = {waves: softmax_resources(p, d, waves) for waves in (0, *ROW_WAVES)}
@@ -221,5 +242,6 @@ def _rows(p: Any, d: HardwareDescriptor) -> Space:
 
 _SPACES: dict[str, Callable[[Any, HardwareDescriptor], Space]] = {
     "gemm": partial(_gemm, TiledComputation), "conv2d": _conv2d, "attention": _attention, "softmax": _softmax,
+    "attention_backward": _attention_backward,
     "rmsnorm_gemm": partial(_gemm, FusedTree), **dict.fromkeys(("rmsnorm", "layernorm", "quantise"), _rows),
 }  # fmt: skip

@@ -28,7 +28,8 @@ def rank_tiles(op: str, rest: list[str], most: int) -> Ranking:
     tree = operator.tree(options)
     require_memory(operator.host_bytes(tree.problem), tree.derivation.title)
     device = simulated_device(options, options.target)
-    work = operator.choose_kernels(options).workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
+    inputs = Inputs(np.random.default_rng(options.seed), options.inputs, compares=False)
+    work = operator.choose_kernels(options).workload(tree, device.arch, inputs)
     buffers = [device.upload(array) for array in work.arrays]
     tiles = space(op, tree.problem, tree.descriptor)
 

@@ -80,6 +80,7 @@ class Inputs:
 
     rng: Generator
     distribution: str = "uniform"
+    compares: bool = True  # False: nobody compares results, so operands that others determine may be drawn, too
 
     def array(self, kind: np.dtype, shape: Shape) -> np.ndarray:
         """Draws an array of this type and shape. It is finite, even if the distribution leaves the type's range."""

@@ -33,7 +33,7 @@ def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
     parser.add_argument("op", nargs="?", default="gemm", choices=OPS, metavar="OP", help=f"{', '.join(OPS)} (default: gemm)")
     parser.add_argument("--target", help=f"board or architecture (default: {TARGET})")
-    parser.add_argument("--dtype", help=f"type of the operands (default: {DTYPE})")
+    parser.add_argument("--dtype", help=f"type of the operands (default: {DTYPE}, or the operator's first)")
     parser.add_argument("--all", action="store_true", help="every board and type instead, a line each")
     parser.add_argument("--seed", type=int, help=f"{DRAWN} problems drawn with this seed instead of the listed ones")
     parser.add_argument(
@@ -58,7 +58,7 @@ def run(options: Namespace) -> int:
 
     if options.by == "time":
         return _emitted(options)
-    options.target, options.dtype = options.target or TARGET, options.dtype or DTYPE
+    options.target, options.dtype = options.target or TARGET, options.dtype or TYPES.get(options.op, (DTYPE,))[0]
     if options.odd:
         return _odd_extents(options)
     if options.all:

@@ -138,3 +138,14 @@ def test_configurations_of_an_autotuner(tmp_path: Path, capsys: pytest.CaptureFi
 def test_other_words_are_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["time", "--rank", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_gradients_are_timed_without_attention_in_float64(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("attention", "attention_lse", "attention_backward"):
+        monkeypatch.setattr(f"simgpu.operators.reference.{name}", None)
+    words = ["attention_backward", "-L", "128", "-d", "32", "--target", "mi300x", "--json"]
+    assert main(["time", "--rank", "--most", "2", *words[:-1], "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["candidates"]) == 2
+    assert main(["time", *words]) == 0

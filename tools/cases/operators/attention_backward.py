@@ -38,19 +38,22 @@ def _tree(o: Namespace) -> AttentionBackward:
 
 
 def _workload(tree: AttentionBackward, arch: str, inputs: Inputs) -> Workload:
-    """Draws Q, K, V and dO, and computes O and L from them in float64. Arrays end at their last element."""
+    """Draws Q, K, V and dO, and computes O and L from them in float64. Arrays end at their last element.
+
+    If nobody compares the gradients, O and L are drawn, too: no address depends on them, and float64 takes minutes.
+    """
     p = tree.problem
     kind, single = array_type(p.dtype, arch), np.dtype(np.float32)
     empty = {
         name: StridedArray.empty(kind if p.bytes_of(name) == kind.itemsize else single, shape, contiguous(shape), guard=0)
         for name, shape in p.shapes.items()
     }
-    drawn = {name: empty[name].draw(inputs) for name in ("Q", "K", "V", "dO")}
+    drawn = {name: empty[name].draw(inputs) for name in ("Q", "K", "V", "dO", *(() if inputs.compares else ("O", "L")))}
     q, k, v = (drawn[name].view for name in "QKV")
     rows = max(1, BLOCK_SCORES // (p.batch * p.heads * p.lk))
     blocks = tuple(Extent.whole(p.lq).split(rows))
     forward = {"O": (reference.attention, (q, k, v)), "L": (reference.attention_lse, (q, k))}
-    for name, (make, arrays) in forward.items():
+    for name, (make, arrays) in forward.items() if inputs.compares else ():
         drawn[name] = empty[name].fill(np.concatenate([make(p, *arrays, queries=block) for block in blocks], axis=2))  # type: ignore[operator]
     given = tuple(drawn[name].view for name in ("Q", "K", "V", "O", "dO", "L"))
     names = list(p.shapes)

@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 
 from simgpu import hardware
-from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, LayerNorm, Quantise, RmsNorm, RmsNormGemm, SoftmaxProblem
+from simgpu.operators import (
+    AttentionBackwardProblem,
+    AttentionProblem,
+    Conv2dProblem,
+    GemmProblem,
+    LayerNorm,
+    Quantise,
+    RmsNorm,
+    RmsNormGemm,
+    SoftmaxProblem,
+)
 from simgpu.tools.cli import main
 from simgpu.tools.cost.baselines import baselines, origami
 from simgpu.tools.cost.space import TILES, Space, Tile, space
@@ -111,6 +121,7 @@ SMALL = {
     "attention": AttentionProblem(70, 600, 32, dtype="f16"), "softmax": SoftmaxProblem(5, 9000, "f16"),
     "rmsnorm_gemm": RmsNormGemm(90, 70, 100, "f16"), "rmsnorm": RmsNorm(40, 900, dtype="f16"),
     "layernorm": LayerNorm(6, 5000, dtype="f16"), "quantise": Quantise(9, 3000, dtype="f16"),
+    "attention_backward": AttentionBackwardProblem(90, 300, 32, 2, dtype="f16", causal=True),
 }  # fmt: skip
 
 

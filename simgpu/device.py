@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from simgpu.engine.check import Check
     from simgpu.engine.result import Run
     from simgpu.hardware import HardwareDescriptor
+    from simgpu.timing.caches import Warm
     from simgpu.timing.predict import Prediction
 
 __all__ = ["Buffer", "Device", "Kernel", "Module"]
@@ -86,14 +87,15 @@ class Kernel(engine.Kernel):
 
     def time(
         self, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),
-        dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, mhz: float | None = None, warm: bool = False,
+        dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, mhz: float | None = None, warm: Warm = False,
         events: int = 0,
     ) -> Prediction:  # fmt: skip
         """Predicts the launch's time on a real GPU: cycles, seconds and a band (docs/explanation/timing.md).
 
         Only samples of its workgroups run, and the device's memory does not change. mhz: the engine's clock (default: the
-        clock that the board is known to hold). warm: True if the caches hold what an earlier launch left. events: the number
-        of instructions of a CU to keep for a timeline. The other arguments and the exceptions are those of `launch`.
+        clock that the board is known to hold). warm: True if the caches hold what an earlier launch left, "last" if only
+        the last cache does, as in a benchmark that takes turns on several sets of buffers. events: the number of
+        instructions of a CU to keep for a timeline. The other arguments and the exceptions are those of `launch`.
         Also raises LaunchError if no time can be predicted.
 
         >>> from simgpu import asm, operators

@@ -12,6 +12,7 @@ from simgpu.advice.barriers import unneeded_barriers
 from simgpu.advice.causes import Cause, Scene, atomics, conflicts, latencies, scattered, uniform_loads
 from simgpu.advice.costs import LineCost, Place, line_costs
 from simgpu.advice.work import around_the_loop, barriers, computation, dispatch, idling, occupancy
+from simgpu.timing.caches import Warm
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import NEAR, Prediction, predict
 from simgpu.timing.without import NOTHING, Without
@@ -52,7 +53,7 @@ class Profile:
     bound: tuple[str, float] | None  # a unit that is near its peak, and the seconds in which it could do this work
 
 
-def profile_launch(kernel: Kernel, mhz: float | None = None, warm: bool = False, **call: Any) -> Profile:
+def profile_launch(kernel: Kernel, mhz: float | None = None, warm: Warm = False, **call: Any) -> Profile:
     """Returns the profile of a launch. mhz, warm: as for `Kernel.time`; call: arguments of `Kernel.launch`.
 
     >>> from simgpu.tools.cases.sources import load
@@ -73,7 +74,7 @@ def profile_launch(kernel: Kernel, mhz: float | None = None, warm: bool = False,
 
 def profile(
     prediction: Prediction, place: Place = lambda offset: "", unneeded: Callable[[], frozenset[int]] = frozenset, *,
-    mhz: float | None = None, warm: bool = False,
+    mhz: float | None = None, warm: Warm = False,
 ) -> Profile:  # fmt: skip
     """Returns the costs of a launch by source line, and the causes of its time.
 

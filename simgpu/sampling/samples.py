@@ -19,6 +19,7 @@ from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.sampling.kinds import MOST_STEPS, choose_groups, share
 from simgpu.sampling.values import demand_of_launch, reads_left_out
 from simgpu.sampling.workgroups import Sampling, Streams
+from simgpu.timing.caches import Warm
 from simgpu.timing.channels import busy_channels, lines_of
 from simgpu.timing.contention import line_contention
 from simgpu.timing.dispatch import spread
@@ -187,12 +188,14 @@ def _resources(launch: Launch) -> GroupResources:
 
 
 def time_launch(
-    kernel: Kernel, geometry: Geometry, args: Sequence[object], *, mhz: float | None = None, warm: bool = False, events: int = 0,
+    kernel: Kernel, geometry: Geometry, args: Sequence[object], *, mhz: float | None = None, warm: Warm = False, events: int = 0,
     restore: bool = True,
 ) -> Prediction:  # fmt: skip
     """Predicts the time of a launch; restore: as for `sample`; the others: see `simgpu.timing.predict.predict`."""
     if mhz is not None and not 0 < mhz < math.inf:
         raise LaunchError(f"mhz={mhz}: give the engine's clock in MHz, more than 0, or None for the clock that the board sustains")
+    if warm not in (False, True, "last"):
+        raise LaunchError(f"warm={warm!r}: give True if caches hold an earlier launch's lines, 'last' if the last cache does")
     try:
         sampled = sample(kernel, geometry, args, restore)
     except InstructionLimit as error:

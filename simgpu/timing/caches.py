@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numba
 import numpy as np
@@ -23,6 +23,7 @@ from simgpu.timing.trace import CLOCKS, COUNT, FIRST, HASH, LINE_BYTES, Trace, n
 
 VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
 SHORT, WHOLE = 1, 2  # accesses that go to L2: by lines of 64 bytes, stores and atomics; by lines of the first cache, coherent loads
+Warm = bool | Literal["last"]  # False: caches are empty; for the others see `shares`
 SCALAR_WAYS = 4  # of the scalar cache [GCN white paper: 16 KB, 4-way, lines of 64 bytes]
 
 
@@ -152,12 +153,13 @@ class Shares:
 
 def shares(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
-    resident: int, warm: bool, whole: Sequence[tuple[Trace, ServedAccesses]] = (), front: Front | None = None,
+    resident: int, warm: Warm, whole: Sequence[tuple[Trace, ServedAccesses]] = (), front: Front | None = None,
     table: Timetable | None = None,
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU.
 
-    warm: True if an earlier launch left in the last cache what fits there. whole: workgroups that ran to their ends; the fraction
+    warm: what an earlier launch left of these lines: True if the last cache has them if they fit, and L2 has them if they fit in
+    one XCD's; "last" if only the last cache has. whole: workgroups that ran to their ends; the fraction
     of stores comes from these if no workgroup in `traces` executed a store. front: for whole, consecutive workgroups of a launch of
     several rounds; without it, `traces` begin together with empty caches. table: when their waves access memory.
 
@@ -172,6 +174,8 @@ def shares(
         fetched, memory = np.zeros_like(fetched), np.zeros_like(memory)
         if not chip.mall_bytes:
             passed, behind = fetched, memory
+        elif warm != "last" and footprint <= chip.l2_bytes:  # stores are written back at the end of every launch
+            passed, behind = (np.where(code.flags & STORE != 0, tally, 0.0) for tally in (passed, behind))
     if not chip.mall_bytes:
         fetched, memory = passed, behind
     past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))

@@ -17,7 +17,7 @@ from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing import state
 from simgpu.timing.band import Told, doubts
-from simgpu.timing.caches import ServedAccesses, Shares, first_caches, shares, written_fraction
+from simgpu.timing.caches import ServedAccesses, Shares, Warm, first_caches, shares, written_fraction
 from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.contention import LineContention
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
@@ -64,7 +64,7 @@ class SampledLaunch:
     atomics: LineContention | None = None  # how atomics meet on lines; None if there are none
     front: Front | None = None  # how `beginnings` follow each other; None: they begin together
     # Results of `_replay` by the workgroups on a CU, `warm` and the figures of units.
-    replays: dict[tuple[int, bool, Pipelines], tuple[list[ServedAccesses], Shares]] = field(default_factory=dict, compare=False)
+    replays: dict[tuple[int, Warm, Pipelines], tuple[list[ServedAccesses], Shares]] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,14 @@ class Prediction:
 
 
 def predict(
-    sampled: SampledLaunch, *, mhz: float | None = None, warm: bool = False, on: Mechanisms | None = None, events: int = 0,
+    sampled: SampledLaunch, *, mhz: float | None = None, warm: Warm = False, on: Mechanisms | None = None, events: int = 0,
     row: Pipelines | None = None, watched: tuple[int, int] = (0, 0), without: Without = NOTHING,
 ) -> Prediction:  # fmt: skip
-    """Predicts the time of a launch. mhz: a fixed clock (default: the board's). warm: True if caches hold earlier lines.
-    events: most events to log. row: other figures of units. watched: see `Gpu`. without: causes of waiting to leave out.
-    Raises LaunchError without a whole workgroup."""
+    """Predicts the time of a launch. Raises LaunchError without a whole workgroup.
+
+    mhz: a fixed clock (default: the board's). warm: see `simgpu.timing.caches.shares`. events: most events to log. row: other
+    figures of units. watched: see `Gpu`. without: causes of waiting to leave out.
+    """
     chip, on = sampled.chip, on or Mechanisms()
     row = row or pipelines(chip.arch)
     if not sampled.whole:
@@ -168,7 +170,7 @@ def _without(sampled: SampledLaunch, code: CodeColumns, without: Without) -> tup
 
 
 def _caches(
-    sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: bool, on: Mechanisms, without: Without
+    sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: Warm, on: Mechanisms, without: Without
 ) -> tuple[list[ServedAccesses], Shares]:
     """Returns the accesses of the whole workgroups, and what each cache level passes on."""
     known = resident, warm, row
@@ -181,7 +183,7 @@ def _caches(
 
 
 def _replay(
-    sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: bool
+    sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: Warm
 ) -> tuple[list[ServedAccesses], Shares]:
     """Replays the samples' lines through the caches, as `_caches` returns them."""
     near = _neighbours([*sampled.whole, *sampled.beginnings])

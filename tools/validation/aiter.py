@@ -21,6 +21,7 @@ from simgpu.tools.validation.rows import Measurement
 
 if TYPE_CHECKING:
     from simgpu.engine.device import Kernel
+    from simgpu.timing.caches import Warm
 
 SLOT = 16  # bytes of an argument
 # Inputs of fewer bytes are in the Infinity Cache even though AITER rotates 101 copies of them: 256 MB hold them all.
@@ -48,9 +49,9 @@ class ShippedLaunch:
     threads: int = BLOCK  # of a workgroup
 
     @property
-    def fits_last_cache(self) -> bool:
-        """True for a product if the Infinity Cache has its inputs when AITER's tuner measures it."""
-        return sum(self.buffers[name] for name in ("A", "B")) < WARM_BYTES
+    def warm(self) -> Warm:
+        """"last" for a product if the Infinity Cache has all the copies of its inputs that AITER's tuner takes turns on."""
+        return "last" if sum(self.buffers[name] for name in ("A", "B")) < WARM_BYTES else False
 
     def arguments(self, kernel: Kernel, addresses: Mapping[str, int]) -> list[bytes]:
         """Returns the kernel's arguments, split at the offsets in its metadata."""

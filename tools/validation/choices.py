@@ -106,7 +106,7 @@ def choose(checkout: Path, shape: TunedShape, times: TunedTimes, pairs: bool) ->
 
 def modelled_us(call: ShippedLaunch) -> float:
     """Returns the modelled time of a launch and of the memset before it."""
-    return 1e6 * (predict(sampled_call(call), warm=call.fits_last_cache).seconds + zeroing(call))
+    return 1e6 * (predict(sampled_call(call), warm=call.warm).seconds + zeroing(call))
 
 
 def lower_bound(shape: TunedShape, tile: Mapping[str, int], split: int, call: ShippedLaunch) -> float:

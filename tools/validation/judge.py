@@ -151,7 +151,7 @@ def _aiter(row: Measurement, checkout: Path | None) -> Judge:
     group = "latency" if row.value < LATENCY_US else row.group
 
     def judge(on: Mechanisms) -> RowVerdict:
-        made = predict(sampled, warm=call.fits_last_cache, on=on)
+        made = predict(sampled, warm=call.warm, on=on)
         got, low, high = (1e6 * (seconds + zeroing(call)) for seconds in (made.seconds, made.low, made.high))
         name = f"{call.path.name} {row.shape}"
         return RowVerdict("aiter", group, call.board, row.dtype, name, row.value, got, low=low, high=high)

@@ -11,7 +11,7 @@ import pytest
 from simgpu import hardware
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing.caches import Shares, first_caches, shares
+from simgpu.timing.caches import Shares, Warm, first_caches, shares
 from simgpu.timing.code import columns
 from simgpu.timing.gpu import MOST_LOAD, STEADY_LOAD, Load, settle
 from simgpu.timing.trace import Trace
@@ -28,9 +28,9 @@ def streaming(group: int, first: int, loads: int) -> Trace:
     return Trace(np.zeros(loads, np.uint32), ends, accesses, ends, lines, True, group)
 
 
-def served(traces: list[Trace], warm: bool = False) -> Shares:
+def served(traces: list[Trace], warm: Warm = False, issue: Issue = LOAD) -> Shares:
     chip, row = hardware.target("mi300x"), pipelines(ARCH)
-    code = columns({0: (LOAD, 1)}, 1, row)
+    code = columns({0: (issue, 1)}, 1, row)
     return shares(traces, [first_caches(trace, code, row, 1, None) for trace in traces], code, chip, row, 1, warm)
 
 
@@ -93,8 +93,15 @@ def test_a_line_that_is_read_and_stored_to_is_drawn_and_written_back_once() -> N
 
 
 def test_a_warm_last_cache_keeps_memory_out() -> None:
-    found = served([streaming(0, 0, 64)], warm=True)
+    found = served([streaming(0, 0, 64)], warm="last")
     assert found.past[:, 0].tolist() == [1.0, 0.0] == found.late[:, 0].tolist()
+
+
+@pytest.mark.parametrize("kilobytes, store, past", [(64, False, 0.0), (5000, False, 1.0), (64, True, 1.0)])
+def test_a_warm_l2_serves_loads_of_what_one_xcds_holds(kilobytes: int, store: bool, past: float) -> None:
+    """4 MB. What a launch stores is written back at its end, even if earlier launches stored it too."""
+    found = served([streaming(0, 0, kilobytes)], True, replace(LOAD, store=store))
+    assert found.past[:, 0].tolist() == [past, 0.0]
 
 
 @pytest.mark.parametrize("wanted", [0.0, 0.2, 0.6, 3.0])

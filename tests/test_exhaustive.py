@@ -38,11 +38,11 @@ def test_rows_that_are_no_product_keep_what_they_have() -> None:
     assert covering(rows, 1) == [0, 2] and covering(rows, 2) == [0, 1, 2] and covering([], 2) == []
 
 
-def test_examples_are_a_fourth_unless_all_are_asked(request: pytest.FixtureRequest) -> None:
+def test_examples_are_an_eighth_unless_all_are_asked(request: pytest.FixtureRequest) -> None:
     default = request.config.option.markexpr == "not exhaustive"
     if default:
         assert settings.default.max_examples == FEW and settings.default.derandomize
-        assert [examples(n) for n in (1, 2, 6, 40, 1000)] == [1, 2, 2, 10, 250]
+        assert [examples(n) for n in (1, 2, 6, 40, 1000)] == [1, 2, 2, 5, 120]
     assert settings.default.deadline is None
 
 

@@ -98,11 +98,9 @@ def predict(
     sampled: SampledLaunch, *, mhz: float | None = None, warm: Warm = False, on: Mechanisms | None = None, events: int = 0,
     row: Pipelines | None = None, watched: tuple[int, int] = (0, 0), without: Without = NOTHING,
 ) -> Prediction:  # fmt: skip
-    """Predicts the time of a launch. Raises LaunchError without a whole workgroup.
-
-    mhz: a fixed clock (default: the board's). warm: see `simgpu.timing.caches.shares`. events: most events to log. row: other
-    figures of units. watched: see `Gpu`. without: causes of waiting to leave out.
-    """
+    """Predicts the time of a launch; mhz: a fixed clock (default: the board's); warm: see `simgpu.timing.caches.shares`;
+    events: most events to log; row: other figures of units; watched: see `Gpu`; without: causes of waiting to leave out.
+    Raises LaunchError without a whole workgroup."""
     chip, on = sampled.chip, on or Mechanisms()
     row = row or pipelines(chip.arch)
     if not sampled.whole:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simgpu import asm
+from simgpu import asm, hardware
 from simgpu.asm.attention.paper_values import MatrixValues
 from simgpu.asm.builder import toolchain
 from simgpu.asm.builder.instruction import Instr
@@ -115,6 +115,12 @@ def test_no_larger_tile_fits(atoms, target, values, dtype):
     assert fits(plan.tile_Q, plan.tile_KV)
     assert plan.tile_KV == printed.tile_KV or not fits(plan.tile_Q, plan.tile_KV + 32)  # the far addresses may exclude 16 more
     assert plan.tile_Q == printed.tile_Q or not fits(plan.tile_Q + 16, 32)
+
+
+def test_only_halves_for_matrix_instructions_need_constants_in_sgprs():
+    d = hardware.target("mi300x")
+    f32, f16, bf16 = (sum(row.count for row in paper.scalars(dtype, d, "mfma")) for dtype in ("f32", "f16", "bf16"))
+    assert paper.scalars("f32", d, "mfma") == paper.scalars("f16", d, "fma") and (f16 - f32, bf16 - f32) == (2, 4)
 
 
 @pytest.mark.parametrize(("target", "dtype"), one_in(2, list(zip(TARGETS, ("f32", "bf16", "f16", "bf16")))))

@@ -51,6 +51,7 @@ def test_every_baseline_fits_and_none_beats_the_search_by_its_own_kernel(target:
     assert all(found["simgpu"].seconds < 1.001 * row.seconds for row in found.values() if row.name == "the paper")
     for row in found.values():
         t = row.tiles
+        assert t.waves_m * t.waves_n == {"the paper": 16, "Triton's tutorial, best of 8": 8}.get(row.name, 4)
         gx, gy = -(-4096 // t.tile_n), -(-4096 // t.tile_m)
         step = t.tile_m * in_lines(t.tile_k * p.element.bytes, d.arch) + t.tile_k * in_lines(t.tile_n * p.element.bytes, d.arch)
         written = t.split_k * 4096 * 4096 * (8 if dtype == "f64" else 4)

@@ -13,6 +13,7 @@
     aiter.py    AITER's shipped code objects: their arguments and grids
     hipkittens.py  times of AITER's attention, by HipKittens' benchmark
     mgpusim.py  small HIP programs on an MI300A: their kernels, compiled, and their published times
+    checkouts.py  text files of others' repositories
     seismic.py  AMD's seismic stencils: their kernels, compiled, and their published bandwidths
     tuned.py    AITER's tables of tuned products through their git history
     choices.py  the model's choice among AITER's kernels against the measured one

@@ -25,6 +25,7 @@ from simgpu.timing.predict import SampledLaunch
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.hiprtc import compile_source
 from simgpu.tools.validation.aiter import NotJudged
+from simgpu.tools.validation.checkouts import text_of
 
 if TYPE_CHECKING:
     from simgpu.engine.device import Device
@@ -33,7 +34,7 @@ FOLDER = "gpu_perf_scripts"
 BOARD = "mi300a"
 F32 = 4  # bytes
 LONG_US = 20.0  # from which the host's part is small
-MOST_BYTES = 1 << 20  # of a file
+REPOSITORY = "sarchlab/mgpusim"
 MOST_MEMORY = 1 << 30  # bytes of a launch's buffers that are judged
 
 
@@ -66,7 +67,7 @@ class MeasuredProgram:
 
 def rows(checkout: Path) -> Iterator[MeasuredProgram]:
     """Yields the published times of programs that launch one kernel. Raises UsageError for a folder without them."""
-    for entry in csv.DictReader(_text(checkout, "mi300a.csv").splitlines()):
+    for entry in csv.DictReader(text_of(checkout / FOLDER / "mi300a.csv", REPOSITORY).splitlines()):
         try:
             if entry["kernel_name"] in PROGRAMS:
                 yield MeasuredProgram(entry["kernel_name"], entry["problem_size"], 1e3 * float(entry["min_ms"]))
@@ -166,7 +167,7 @@ FILES = {"spmv_csr_scalar": "spmv"}  # by program, if it is in a file of another
 @cache
 def _code(checkout: Path, program: str, arch: str) -> bytes:
     """Compiles a program's kernels. Raises UsageError with the compiler's message."""
-    text = _text(checkout, f"{program}.cpp")
+    text = text_of(checkout / FOLDER / f"{program}.cpp", REPOSITORY)
     begin, end = text.find('#include "bench_common.h"'), text.find("int main(")
     if begin < 0 or end < begin:
         raise UsageError(f"{checkout / FOLDER / program}.cpp: no kernels between bench_common.h and main")
@@ -174,13 +175,3 @@ def _code(checkout: Path, program: str, arch: str) -> bytes:
     if code is None:
         raise UsageError(f"{program}.cpp: {log}")
     return code
-
-
-def _text(checkout: Path, name: str) -> str:
-    path = checkout / FOLDER / name
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise UsageError(f"{path}: more than {MOST_BYTES} bytes are no source")
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}; give a checkout of github.com/sarchlab/mgpusim") from None

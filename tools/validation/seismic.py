@@ -20,12 +20,13 @@ from simgpu.sampling.samples import sample
 from simgpu.timing.predict import SampledLaunch
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.hiprtc import compile_source
+from simgpu.tools.validation.checkouts import text_of
 
 FOLDER = "rocm-blogs-codes/seismic-stencils/parts-1-2-3"
 BOARD = "mi250x"
 SIDE, F32 = 512, 4  # points of the cube's side; bytes
 ALIGN = 64  # points to which rows are padded if aligned
-MOST_BYTES = 1 << 20  # of a file
+REPOSITORY = "amd/HPCTrainingExamples"
 # Folder's tables of sliding windows, R = 4, floats by two, aligned, and the kernels that they measure:
 WINDOWS = {"new_sliding_window": "z_window_vec", "new_sliding_window_xyz": "xyz_lds_window_vec"}
 WIDTHS = (1, 4, 16, 64, 128, 512)  # planes of a window that are judged, of the 27 in a table
@@ -89,7 +90,7 @@ def rows(checkout: Path) -> Iterator[MeasuredStencil]:
         yield from (MeasuredStencil(kernel, 4, gbs, True, exponent) for exponent, gbs in enumerate(found))
     yield from (MeasuredStencil(kernel, 4, gbs, True, 2) for kernel, gbs in LDS.items())
     for table, kernel in WINDOWS.items():
-        for entry in csv.DictReader(_text(checkout, f"figures/{table}.csv").splitlines()):
+        for entry in csv.DictReader(text_of(checkout / FOLDER / f"figures/{table}.csv", REPOSITORY).splitlines()):
             width, gbs = int(entry["$n_w$"]), float(entry["Bandwidth"])
             if width in WIDTHS:
                 yield MeasuredStencil(kernel, 4, gbs, True, 1, width)
@@ -121,7 +122,7 @@ def sampled_stencil(checkout: Path, row: MeasuredStencil) -> SampledLaunch:
 @cache
 def _code(checkout: Path, kernel: str, radius: int, exponent: int, arch: str) -> bytes:
     """Compiles a kernel of the checkout, without its host code. Raises UsageError with the compiler's message."""
-    helper, source = (_text(checkout, f"{name}.hpp") for name in ("helper", f"compute_fd_{kernel}"))
+    helper, source = (text_of(checkout / FOLDER / f"{name}.hpp", REPOSITORY) for name in ("helper", f"compute_fd_{kernel}"))
     tables = _between(helper, "// Table containing", "template <int R>\nvoid")
     tables = tables.replace("[2 * R + 1]", "[2 * R + 2]")  # clang reads seven coefficients by eight words, past the module's end
     vectors = _between(helper, "// Vectorized floats", "// Integer division")
@@ -136,13 +137,3 @@ def _code(checkout: Path, kernel: str, radius: int, exponent: int, arch: str) ->
 
 def _between(text: str, begin: str, end: str) -> str:
     return text[text.index(begin) : text.index(end)]
-
-
-def _text(checkout: Path, name: str) -> str:
-    path = checkout / FOLDER / name
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise UsageError(f"{path}: more than {MOST_BYTES} bytes are no source")
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}; give a checkout of github.com/amd/HPCTrainingExamples") from None

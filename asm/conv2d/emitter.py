@@ -25,8 +25,7 @@ from simgpu.asm.conv2d.reduce import emit_reduce
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import Store
 from simgpu.asm.parts.add_parts import emit_sum
-from simgpu.asm.parts.buffers import raw_buffer
-from simgpu.asm.parts.integer_math import add_product, scalar_divmod
+from simgpu.asm.parts.integer_math import scalar_divmod
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.visitor import emit
 from simgpu.hardware.dtypes import dtype
@@ -143,9 +142,10 @@ class ConvEmitter(Visitor):
         k.s_mul_i32(first, tiles["part"], of_part, note="the part's first step")
         k.s_sub_u32(self.steps, steps, first)
         k.s_min_i32(self.steps, self.steps, of_part)
-        blocks = (tiles["group"], root.trips("oc") * steps), (tiles["OC tile"], steps), (first, 1)
         step_bytes = plan.taps.packed_bytes * block.trips("ky") * block.trips("kx")
-        self._buffer(self.w.resource, "W", blocks, step_bytes)
+        tile_bytes = steps * step_bytes
+        blocks = (tiles["group"], root.trips("oc") * tile_bytes), (tiles["OC tile"], tile_bytes), (first, step_bytes)
+        self.arguments.buffer(k, self.w.resource, "W", blocks)
         k.s_mul_i32(self.w.resource[2], self.steps, step_bytes, note="bytes of the part's taps")
         if plan.windows != (1, 1):
             count = plan.windows[0] * plan.windows[1]
@@ -153,9 +153,10 @@ class ConvEmitter(Visitor):
             self.x.first_window(window)
             k.s.free(window)
         k.s_mul_i32(first, first, sources, note="the part's first input channel")
-        images = self.x.image_bytes // self.x.channel_bytes
         icg = plan.merged.icg
-        self._buffer(self.x.resource, "X", ((tiles["image"], images), (tiles["group"], icg), (first, 1)), self.x.channel_bytes)
+        each = self.x.channel_bytes
+        terms = (tiles["image"], self.x.image_bytes), (tiles["group"], icg * each), (first, each)
+        self.arguments.buffer(k, self.x.resource, "X", terms)
         self.place.channels_left(k, self.left, first, icg, p.ic)
         self.x.begin(tiles["group"], first, self.left)
         top, column = k.s.alloc("halo's first row"), k.s.alloc("halo's first column")
@@ -183,13 +184,6 @@ class ConvEmitter(Visitor):
         arrays += self.w.allocate_staging()
         self.x.allocate_offsets()
         return arrays
-
-    def _buffer(self, resource: Reg, name: str, terms: tuple[tuple[Reg, int], ...], unit: int) -> None:
-        """Builds a raw buffer at the pointer `name` plus the sum of index · count · unit bytes."""
-        k = self.k
-        raw_buffer(k, resource, self.arguments.pointers[name], (0, 0), name)
-        for index, count in terms:
-            add_product(k, resource[0:2], index, count * unit)
 
     # -- main loop ---------------------------------------------------------------------------
 

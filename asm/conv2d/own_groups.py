@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.conv2d.arguments import Arguments
-from simgpu.asm.conv2d.pixels import pixel_offset
+from simgpu.asm.conv2d.pixels import input_strides, pixel_offset
 from simgpu.asm.conv2d.place import ConvPlace
 from simgpu.asm.conv2d.store import Store
-from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, raw_buffer
+from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer
 from simgpu.asm.parts.elements import Elements
-from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
+from simgpu.asm.parts.integer_math import log2, scalar_divmod
 from simgpu.asm.parts.lanes import lane_number
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
@@ -31,11 +31,9 @@ class OwnGroups:
         plan: Conv2dPlan = root.plan
         self.k, self.root, self.plan, self.place, self.arguments, self.acc = k, root, plan, place, arguments, acc
         self.store = Store(k, root, place, arguments, acc, (0, 0))
-        p, last = plan.problem, plan.problem.layout == "nhwc"
+        p = plan.problem
         self.bytes = p.element.bytes
-        plane = p.ih * p.iw * self.bytes
-        self.channel_bytes, self.pixel_bytes = (self.bytes, p.ic * self.bytes) if last else (plane, self.bytes)
-        self.image_bytes = p.ic * plane
+        self.channel_bytes, self.pixel_bytes, self.image_bytes = input_strides(p)
         self.words = dtype(p.accumulator).registers
         self.kind = Elements(k, p.dtype, p.accumulator)
 
@@ -43,7 +41,7 @@ class OwnGroups:
         """Emits all outputs of a wave, whose registers are as `branch` left them, and the wave's end."""
         k = self.k
         k.comment("OwnGroups: sums with a NaN are computed again")
-        resource, left = self.store._buffer()
+        resource, left = self.store.buffer()
         self.store.epilogue.prepare()
         self.store.elements.prepare()
         channels = k.s.alloc("output channels left")
@@ -121,8 +119,8 @@ class OwnGroups:
         self._sum(total, pixel, group, channel)
         lane, offset, spare = (k.v.alloc(name) for name in ("output channel", "offset", "spare"))
         k.v_mov_b32(lane, channel)
-        bias = store._bias_buffer(lane, left)
-        added, scratch = store._load_bias(bias, lane, 0)[0], store.epilogue.scratch()
+        bias = store.bias_buffer(lane, left)
+        added, scratch = store.load_bias(bias, lane, 0)[0], store.epilogue.scratch()
         store.epilogue.scale(total)
         if store.with_bias:
             store.epilogue.add(total, added)
@@ -139,9 +137,10 @@ class OwnGroups:
         k.s_mul_i32(first, group, p.icg)
         merged, oc = (tile["group"], plan.merged.icg), self.root.trips("oc")
         terms = (tile["image"], self.image_bytes), (merged[0], merged[1] * self.channel_bytes), (first, self.channel_bytes)
-        self._buffer(x, "X", terms)
+        self.arguments.buffer(k, x, "X", terms)
         block = plan.ic_steps * plan.window[0] * plan.window[1] * plan.taps.packed_bytes
-        self._buffer(w, "W", ((tile["group"], oc * block), (tile["OC tile"], block), (channel, plan.tile_ic * self.bytes)))
+        terms = (tile["group"], oc * block), (tile["OC tile"], block), (channel, plan.tile_ic * self.bytes)
+        self.arguments.buffer(k, w, "W", terms)
         left, taps = k.s.alloc("input channels left"), k.s.alloc("taps left")
         k.s_mov_b32(left, p.icg)
         with k.loop("own_input", left):
@@ -151,11 +150,6 @@ class OwnGroups:
             advance_buffer(k, x, self.channel_bytes, "X")
             k.s_add_u32(first, first, 1)
         k.s.free(x, w, first, left, taps)
-
-    def _buffer(self, resource: Reg, name: str, terms: tuple[tuple[Reg, int], ...]) -> None:
-        raw_buffer(self.k, resource, self.arguments.pointers[name], (0, 0), name)
-        for index, stride in terms:
-            add_product(self.k, resource[0:2], index, stride)
 
     def _product(self, total: Reg, pixel: tuple[Reg, Reg], buffers: tuple[Reg, Reg], channel: Reg, left: Reg) -> None:
         """Emits total += X * W of one tap. channel: SGPR, the input channel of the merged group. left: SGPR, taps left."""

@@ -1,4 +1,4 @@
-"""Offsets of lanes' pixels in an image, and tests whether they are in it."""
+"""Offsets of lanes' pixels in an image, tests whether they are in it, and the strides of X."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from simgpu.asm.builder.registers import Operand
 from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.conv2d.problem import Pair
+from simgpu.operators.conv2d.problem import Conv2dProblem, Pair
+
+
+def input_strides(p: Conv2dProblem) -> tuple[int, int, int]:
+    """Returns the bytes of X from a channel, a pixel and an image to the next."""
+    size, plane = p.element.bytes, p.ih * p.iw
+    return (size, p.ic * size, p.ic * plane * size) if p.layout == "nhwc" else (plane * size, size, p.ic * plane * size)
 
 
 def compare_below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> None:

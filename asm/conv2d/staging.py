@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
-from simgpu.asm.conv2d.pixels import compare_below
+from simgpu.asm.conv2d.pixels import compare_below, input_strides
 from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer
 from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
@@ -35,10 +35,8 @@ class HaloStaging:
         self.bytes, self.words, self.layout = p.element.bytes, p.element.registers, plan.halo
         self.chunk_words = self.layout.chunk // 4
         self.channels = plan.tile_ic // plan.factor**2
-        plane = p.ih * p.iw * self.bytes
         self.last = p.layout == "nhwc"  # True if channels are last
-        self.channel_bytes, self.pixel_bytes = (self.bytes, p.ic * self.bytes) if self.last else (plane, self.bytes)
-        self.image_bytes = p.ic * plane
+        self.channel_bytes, self.pixel_bytes, self.image_bytes = input_strides(p)
         self.clips = plan.clips_channels
         self.windowed = plan.windows != (1, 1)
         self.write_address, self.last_address = k.v.alloc("X write address"), k.v.alloc("X last write address")

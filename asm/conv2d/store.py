@@ -53,11 +53,11 @@ class Store:
         """Emits everything up to the last store."""
         k, plan = self.k, self.plan
         k.comment(f"Y: {self.atoms[0]} x {self.atoms[1]} atoms of a wave to memory")
-        resource, left = self._buffer()
+        resource, left = self.buffer()
         channel, offset, row, column = self._lane(left)
         self.epilogue.prepare()
         self.elements.prepare()
-        bias = self._bias_buffer(channel, left)
+        bias = self.bias_buffer(channel, left)
         scratch = self.epilogue.scratch()
         spare = k.v.alloc("spare") if self.size < 4 else Reg("v", 0, 0)
         slots = [(k.v.alloc("Y data", self.words * self.together), k.v.alloc("Y offset")) for _ in range(SLOTS // self.together)]
@@ -67,7 +67,7 @@ class Store:
         for oc in range(self.atoms[0]):
             for first in range(0, per_atom, self.run):
                 place = oc * plan.atom.n + first * self.apart
-                added = self._load_bias(bias, channel, place)
+                added = self.load_bias(bias, channel, place)
                 for pixel in range(self.atoms[1]):
                     for r in range(0, self.run, self.together):
                         data, address = slots[number % len(slots)]
@@ -79,7 +79,7 @@ class Store:
 
     # -- buffers and offsets ---------------------------------------------------------------------
 
-    def _buffer(self) -> tuple[Reg, Reg]:
+    def buffer(self) -> tuple[Reg, Reg]:
         """Returns Y's buffer, and an SGPR with the channels from the tile's first to the group's last."""
         k, p, tile = self.k, self.plan.problem, self.place.tile
         names = "channels left", "first channel", "tile's first channel in the group"
@@ -141,7 +141,7 @@ class Store:
 
     # -- elements --------------------------------------------------------------------------------
 
-    def _bias_buffer(self, channel: Reg, left: Reg) -> tuple[Reg, Elements, Reg, list[Reg]] | None:
+    def bias_buffer(self, channel: Reg, left: Reg) -> tuple[Reg, Elements, Reg, list[Reg]] | None:
         """Returns a buffer of the bias from the tile's first channel to the group's last. left: SGPR with their number.
 
         Also returns its type, a VGPR for offsets, and registers for the values of a run.
@@ -160,7 +160,7 @@ class Store:
         k.v_lshlrev_b32(offset, log2(kind.size), channel)
         return resource, kind, offset, [whole[e * kind.words : (e + 1) * kind.words] for e in range(self.run)]
 
-    def _load_bias(self, bias: tuple[Reg, Elements, Reg, list[Reg]] | None, channel: Reg, place: int) -> list[Reg]:
+    def load_bias(self, bias: tuple[Reg, Elements, Reg, list[Reg]] | None, channel: Reg, place: int) -> list[Reg]:
         """Returns the bias of a run of channels in the epilogue's type.
 
         place: the run's first channel, from the lane's first on.

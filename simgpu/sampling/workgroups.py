@@ -18,7 +18,7 @@ from simgpu.hardware.timing_rules.issue import Kind, Unit
 from simgpu.machine import layout
 from simgpu.machine.layout import Status
 from simgpu.timing.code import ATOMIC, STORE, CodeColumns, code_of
-from simgpu.timing.trace import Trace, trace_of
+from simgpu.timing.trace import Trace, traces_of
 
 LOOKED_AT, POLLING = 256, 32  # a wave's last accesses that are examined for polling; most instructions per access if it polls
 COMPUTING = (Unit.VALU, Unit.MATRIX, Unit.ALONE, Unit.VMEM, Unit.LDS)
@@ -82,7 +82,8 @@ class Sampling(Supervisor):
     def path(self, stream: np.ndarray) -> tuple[CodeColumns, Trace]:
         """Returns the code's columns, and a wave's stream as a trace."""
         code = self.code
-        return code, trace_of(code, [stream], self.launch.entry, False, 0)
+        (trace,) = traces_of(code, [[stream]], self.launch.entry, [False], [0], [1.0])
+        return code, trace
 
     def _waits(self, stream: np.ndarray) -> bool:
         """True if a wave only requests the same lines repeatedly, in a short loop, and stores nothing."""

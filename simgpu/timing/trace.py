@@ -59,14 +59,13 @@ def traces_of(
     streams = [stream for group in groups for stream in group]
     words = np.concatenate([np.empty(0, np.uint32), *streams])
     bounds = np.cumsum([0, *map(len, streams)])
-    sizes = np.zeros((len(streams), 3), np.int64)
-    walk = partial(_walk_all, words, bounds, entry, code.step, code.accesses, sizes)
-    walk(np.zeros((1, 3), np.int64), np.empty(0, np.uint32), np.empty((0, FIELDS), np.int32), np.empty(0, np.uint32))
-    ends = np.zeros((len(streams) + 1, 3), np.int64)
+    sizes, ends = np.zeros((len(streams), 3), np.int64), np.zeros((len(streams) + 1, 3), np.int64)
+    walk = partial(_walk_all, words, bounds, entry, code.step, code.accesses, sizes, ends)
+    walk(np.empty(0, np.uint32), np.empty((0, FIELDS), np.int32), np.empty(0, np.uint32))
     np.cumsum(sizes, axis=0, out=ends[1:])
     steps, lines = np.empty(ends[-1, 0], np.uint32), np.empty(ends[-1, 2], np.uint32)
     accesses = np.zeros((ends[-1, 1], FIELDS), np.int32)
-    walk(ends, steps, accesses, lines)
+    walk(steps, accesses, lines)
     made, wave = [], 0
     for group, whole, number, stretch in zip(groups, complete, numbers, stretches, strict=True):
         (a, b, c), (d, e, f) = ends[wave].tolist(), ends[wave + len(group)].tolist()
@@ -75,13 +74,6 @@ def traces_of(
         made.append(Trace(steps[a:d], inside[:, 0], accesses[b:e], inside[:, 1], lines[c:f], whole, number, stretch))
         wave += len(group)
     return made
-
-
-def trace_of(
-    code: CodeColumns, streams: Sequence[np.ndarray], entry: int, complete: bool, group: int, stretch: float = 1.0
-) -> Trace:
-    """Decodes one workgroup, as `traces_of` does many."""
-    return traces_of(code, [streams], entry, [complete], [group], [stretch])[0]
 
 
 def part_of(code: CodeColumns, trace: Trace, share: float) -> Trace:
@@ -185,15 +177,13 @@ def _walk(stream, entry, step, is_access, steps, accesses, lines):  # type: igno
 def _walk_all(words, bounds, entry, step, is_access, sizes, ends, steps, accesses, lines):  # type: ignore[no-untyped-def]
     """Fills `sizes`, the numbers of steps, accesses and lines of each wave; if `steps` has elements, also the other arrays.
 
-    words: the waves' streams, between `bounds`. ends: sums of `sizes`; an access's first line counts from the first wave's.
+    words: the waves' streams, between `bounds`. ends: sums of `sizes`, zeros before these are known; an access's first line
+    counts from the first wave's.
     """
-    fill = len(steps) > 0
     for wave in range(len(sizes)):
-        at = wave if fill else 0
-        first, held = ends[at, 1], ends[at, 2]
+        first, held = ends[wave, 1], ends[wave, 2]
         sizes[wave, 0], sizes[wave, 1], sizes[wave, 2] = _walk(
-            words[bounds[wave] : bounds[wave + 1]], entry, step, is_access, steps[ends[at, 0] :], accesses[first:], lines[held:]
+            words[bounds[wave] : bounds[wave + 1]], entry, step, is_access, steps[ends[wave, 0] :], accesses[first:], lines[held:]
         )
-        if fill:
-            for access in range(first, ends[wave + 1, 1]):
-                accesses[access, FIRST] += held
+        for access in range(first, ends[wave + 1, 1]):
+            accesses[access, FIRST] += held

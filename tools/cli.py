@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import functools
 import importlib
 import os
 import sys
@@ -19,7 +20,7 @@ from typing import Any, NoReturn
 
 from simgpu.hardware.errors import HipKernelError, SimError
 from simgpu.tools.shared.errors import KernelFailed
-from simgpu.tools.shared.parser import Parser
+from simgpu.tools.shared.parser import Parser, SubParsers
 
 # Verbs by what they are for, with a line each for `simgpu --help`, which shows FIRST before the others.
 GROUPS = {
@@ -171,16 +172,20 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     verbs = parser.add_subparsers(
         dest="verb", metavar="VERB", required=True, parser_class=Parser, prog="simgpu", help=argparse.SUPPRESS
     )
-    parsers = {name: verbs.add_parser(name, description=text) for name, text in VERBS.items()}
-    module = None
-    if verb is not None:
-        module = _module(verb)
-        module.configure(parsers[verb])
-        _add_quiet(parsers[verb], text)
+    module = None if verb is None else _module(verb)
+
+    def configure(made: argparse.ArgumentParser) -> None:
+        assert module is not None and verb is not None
+        module.configure(made)
+        _add_quiet(text, made)
         if {"-h", "--help"} & set(arguments):
             from simgpu.tools.shared.parser import add_examples
 
-            add_examples(parsers[verb], verb)
+            add_examples(made, verb)
+
+    parsers = SubParsers(verbs)
+    for name, summary in VERBS.items():
+        parsers.announce(name, configure, summary)
     options = parser.parse_args(arguments, argparse.Namespace(words=arguments))
     assert module is not None
     if getattr(options, "device", "sim") == "hip" and not on_gpu:
@@ -195,12 +200,15 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
         return int(module.run(options))
 
 
-def _add_quiet(parser: argparse.ArgumentParser, text: str) -> None:
+def _add_quiet(text: str, parser: argparse.ArgumentParser) -> None:
     """Adds --quiet to a verb's parser and to its sub-parsers."""
     parser.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=text)
     for action in parser._actions:
-        for other in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
-            _add_quiet(other, text)
+        if isinstance(action.choices, SubParsers):
+            action.choices.for_each(functools.partial(_add_quiet, text))
+        elif isinstance(action, argparse._SubParsersAction):
+            for other in action.choices.values():
+                _add_quiet(text, other)
 
 
 def _module(verb: str) -> Any:

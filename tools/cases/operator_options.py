@@ -12,15 +12,17 @@ from simgpu.tools.cases.operators import OPERATORS, Operator, named_operator
 from simgpu.tools.cases.sources import is_operator_file, operator_path
 from simgpu.tools.shared.console import add_json_option
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.parser import SubParsers
 
 if TYPE_CHECKING:
     from simgpu.operators.tree import Root
 
 
-class OperatorParsers(dict[str, ArgumentParser]):
+class OperatorParsers(SubParsers):
     """Sub-parsers by OP. One for a Python file is added when it is asked for."""
 
-    def __init__(self, add: Callable[[str, Operator], None]) -> None:
+    def __init__(self, action: Any, add: Callable[[str, Operator], None]) -> None:
+        super().__init__(action)
         self._add, self._asked = add, set[object]()
 
     def __contains__(self, word: object) -> bool:
@@ -45,13 +47,15 @@ def add_operator_options(
     made = parser.add_subparsers(dest="op", metavar="OP", required=required, parser_class=type(parser), help=text)
 
     def add(word: str, operator: Operator) -> None:
-        sub = made.add_parser(word, help=operator.summary, description=operator.summary)
-        try:
-            _add_options(sub, operator, more, kernels)
-        except ArgumentError as error:
-            raise UsageError(f"{word}: {error}: give the operator's field another name") from None
+        def configure(sub: ArgumentParser) -> None:
+            try:
+                _add_options(sub, operator, more, kernels)
+            except ArgumentError as error:
+                raise UsageError(f"{word}: {error}: give the operator's field another name") from None
 
-    made.choices = made._name_parser_map = OperatorParsers(add)
+        parsers.announce(word, configure, operator.summary, listed=True)
+
+    parsers = OperatorParsers(made, add)
     for name, operator in OPERATORS.items():
         add(name, operator)
     return made

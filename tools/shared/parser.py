@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, NoReturn
 
 from simgpu.tools.shared.errors import UsageError, did_you_mean
 
@@ -65,6 +65,72 @@ class Parser(argparse.ArgumentParser):
             if isinstance(action, argparse._SubParsersAction):
                 for parser in action.choices.values():
                     yield from parser.options()
+
+
+class SubParsers(MutableMapping[str, argparse.ArgumentParser]):
+    """Sub-parsers of an argparse action by name. Each is made when it is looked up: a command line uses one of many.
+
+    >>> from argparse import ArgumentParser
+    >>> parser = ArgumentParser(prog="tool")
+    >>> verbs = SubParsers(parser.add_subparsers(dest="verb"))
+    >>> verbs.announce("run", lambda made: made.add_argument("-n", type=int), "runs it")
+    >>> parser.parse_args(["run", "-n", "3"]).n
+    3
+    """
+
+    def __init__(self, action: Any) -> None:
+        """action: what `add_subparsers` returned; looks up its parsers here from now on."""
+        self._action = action
+        self._makers: dict[str, Callable[[], argparse.ArgumentParser]] = {}
+        self._made: dict[str, argparse.ArgumentParser] = {}
+        self._each: list[Callable[[argparse.ArgumentParser], None]] = []
+        action.choices = action._name_parser_map = self
+
+    def announce(
+        self, name: str, configure: Callable[[argparse.ArgumentParser], object], summary: str, listed: bool = False
+    ) -> None:
+        """Adds a name. configure: adds the arguments of its parser. listed: True for a line in the help of the parser above."""
+
+        def make() -> argparse.ArgumentParser:
+            prog = f"{self._action._prog_prefix} {name}"
+            made: argparse.ArgumentParser = self._action._parser_class(prog=prog, description=summary)
+            configure(made)
+            return made
+
+        self._makers[name] = make
+        if listed:
+            self._action._choices_actions.append(self._action._ChoicesPseudoAction(name, (), summary))
+
+    def for_each(self, function: Callable[[argparse.ArgumentParser], None]) -> None:
+        """Calls function(parser) for all parsers: now for those that are made, and for the others once they are."""
+        self._each.append(function)
+        for made in self._made.values():
+            function(made)
+
+    def __getitem__(self, name: str) -> argparse.ArgumentParser:
+        if name not in self._made:
+            made = self._makers[name]()
+            for function in self._each:
+                function(made)
+            self._made[name] = made
+        return self._made[name]
+
+    def __setitem__(self, name: str, parser: argparse.ArgumentParser) -> None:
+        self._makers[name] = lambda: parser
+        self._made[name] = parser
+
+    def __delitem__(self, name: str) -> None:
+        del self._makers[name]
+        self._made.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 def own_options(

@@ -41,8 +41,7 @@ class Instr:
 
     def text(self) -> str:
         """Returns the line for the assembler."""
-        operands = ", ".join(operand_text(operand) for operand in self.operands)
-        return " ".join(part for part in (self.mnemonic, operands, *self.modifiers) if part)
+        return _text(self.mnemonic, self.modifiers, *self.operands)
 
     def registers(self) -> Iterator[Reg]:
         """Yields the operands that are registers."""
@@ -171,6 +170,12 @@ def analyse(instr: Instr, target: str) -> Effect:
 
 
 # Kernels repeat most of their instructions, in unrolled steps and from kernel to kernel. `typed`: 1 is no 1.0.
+@functools.lru_cache(1 << 14, typed=True)
+def _text(mnemonic: str, modifiers: tuple[str, ...], *operands: Operand) -> str:
+    words = ", ".join([operand_text(operand) for operand in operands])
+    return " ".join([part for part in (mnemonic, words, *modifiers) if part])
+
+
 @functools.lru_cache(1 << 14, typed=True)
 def _effect(target: str, mnemonic: str, modifiers: tuple[str, ...], *operands: Operand) -> Effect:
     return effect_of(set_instruction(Instr(mnemonic, operands, modifiers), target))

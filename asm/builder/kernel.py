@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -128,12 +129,12 @@ class KernelBuilder:
     ) -> Any:
         while frame.f_code.co_filename in BUILDER_FILES:
             frame = frame.f_back
-        where = f"{'/'.join(frame.f_code.co_filename.split(os.sep)[-2:])}:{frame.f_lineno}"
+        where = f"{_short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
         words = tuple(
             name if value is True else f"{name}:{value}"
             for name, value in modifiers.items()
             if value is not False and not (name == "offset" and value == 0)
-        )
+        ) if modifiers else ()
         instr = Instr(mnemonic, operands, words, note, where)
         instr.effect = analyse(instr, self.target)
         self.items.append(instr)
@@ -266,16 +267,14 @@ class KernelBuilder:
 
     def resources(self, items: list[Item]) -> Resources:
         """Returns the registers that `items` use, the LDS of all regions, and the number of instructions."""
-        highest = {"v": 0, "a": 0, "s": 3}
+        highest = {"v": 0, "a": -1, "s": 3}
         instructions = [item for item in items if isinstance(item, Instr)]
-        for instr in instructions:
-            for reg in instr.registers():
-                if reg.file != "s" or reg.index < SGPR_LIMIT:
-                    highest[reg.file] = max(highest[reg.file], reg.index + reg.count - 1)
-        uses_acc = any(reg.file == "a" for instr in instructions for reg in instr.registers())
+        for reg in {reg for instr in instructions for reg in instr.registers()}:
+            if reg.file != "s" or reg.index < SGPR_LIMIT:
+                highest[reg.file] = max(highest[reg.file], reg.index + reg.count - 1)
         return Resources(
             highest["v"] + 1,
-            highest["a"] + 1 if uses_acc else 0,
+            highest["a"] + 1,
             highest["s"] + 1,
             self.lds_bytes,
             len(instructions),
@@ -340,11 +339,17 @@ class KernelBuilder:
             yield f"LDS {region.offset}..{region.offset + region.size - 1}  {region.name}"
 
 
+@functools.cache
+def _short_path(path: str) -> str:
+    """Returns a file's name with its folder's."""
+    return "/".join(path.split(os.sep)[-2:])
+
+
 def _line(item: Item) -> str:
     if isinstance(item, Label):
         return f"{item.name}:"
     if isinstance(item, Comment):
         return f"  ; {item.text}"
-    note = "  ".join(part for part in (item.note, f"[{item.where}]" if item.where else "") if part)
+    note = "  ".join([part for part in (item.note, f"[{item.where}]" if item.where else "") if part])
     text = f"  {item.text()}"
     return f"{text:<{NOTE_COLUMN}}; {note}" if note else text

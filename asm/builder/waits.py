@@ -8,7 +8,7 @@ and in which order operations complete. SMEM completes out of order: only a coun
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simgpu.asm.builder.instruction import Instr
@@ -37,11 +37,23 @@ class Comment:
 
 
 Item = Instr | Label | Comment
+Line = Sequence[tuple[int, Effect]]  # instructions of a block: position in the kernel's items, and effect
 
 
 def schedule(items: Sequence[Item], target: str) -> list[Item]:
     """Returns `items` with s_waitcnt and s_nop inserted. Every Instr must have its effect."""
-    return _insert_nops(_insert_waits(items), target)
+    blocks = blocks_of(items)
+    lines = [[(at, _effect(item)) for at in nodes if isinstance(item := items[at], Instr)] for nodes in blocks.nodes]
+    waits = _waits(blocks, lines)
+    nops = _nops(blocks, lines, waits, target)
+    result: list[Item] = []
+    for at, item in enumerate(items):
+        if at in waits:
+            result.append(waits[at])
+        if at in nops:
+            result += _nop_instructions(nops[at])
+        result.append(item)
+    return result
 
 
 def blocks_of(items: Sequence[Item]) -> Blocks:
@@ -51,7 +63,7 @@ def blocks_of(items: Sequence[Item]) -> Blocks:
     if items:
         following[-1] = []
     for at, item in enumerate(items):
-        if isinstance(item, Instr):
+        if isinstance(item, Instr) and _effect(item).control is not ControlKind.NONE:
             if not falls_through(_effect(item).control):
                 following[at] = []
             if item.target and places[item.target] not in following[at]:
@@ -138,9 +150,10 @@ def _youngest(ages: Mapping[Register, int], touched: frozenset[Register]) -> int
     return None if ages.keys().isdisjoint(touched) else min(ages[reg] for reg in touched if reg in ages)
 
 
-def _insert_waits(items: Sequence[Item]) -> list[Item]:
-    blocks = blocks_of(items)
-    lines = [[(at, _effect(item)) for at in nodes if isinstance(item := items[at], Instr)] for nodes in blocks.nodes]
+def _waits(blocks: Blocks, lines: Sequence[Line]) -> dict[int, Instr]:
+    """Returns the s_waitcnt before instructions, by position. lines: the instructions of each block."""
+    loaded = frozenset().union(*{effect.pending for line in lines for _, effect in line})
+    lines = [[(at, effect) for at, effect in line if _may_wait(effect, loaded)] for line in lines]
     entering = [Flight() for _ in lines]
     visited = [False] * len(lines)
     work, waiting = blocks.entries[:1], set(blocks.entries[:1])
@@ -155,13 +168,18 @@ def _insert_waits(items: Sequence[Item]) -> list[Item]:
             if entering[successor].join(leaving) or not visited[successor]:
                 work.append(successor)
                 waiting.add(successor)
-    before: dict[int, list[Instr]] = {}
+    before: dict[int, Instr] = {}
     for line, flight in zip(lines, entering, strict=True):
         _transfer(line, flight, before)
-    return _insert(items, before)
+    return before
 
 
-def _transfer(line: Iterable[tuple[int, Effect]], flight: Flight, before: dict[int, list[Instr]] | None) -> Flight:
+def _may_wait(effect: Effect, loaded: frozenset[Register]) -> bool:
+    """True if an instruction changes what is in flight, or may wait for it. loaded: all registers that the kernel loads."""
+    return effect.queue is not None or effect.control is ControlKind.BARRIER or not loaded.isdisjoint(effect.registers)
+
+
+def _transfer(line: Line, flight: Flight, before: dict[int, Instr] | None) -> Flight:
     """Returns the flight after a block of (position, effect).
 
     Adds the s_waitcnt before each position to `before`, unless None.
@@ -171,19 +189,9 @@ def _transfer(line: Iterable[tuple[int, Effect]], flight: Flight, before: dict[i
         if vm is not None or lgkm is not None:
             flight.wait(vm, lgkm)
             if before is not None:
-                before[at] = [_waitcnt(vm, lgkm)]
+                before[at] = _waitcnt(vm, lgkm)
         flight.issue(effect)
     return flight
-
-
-def _insert(items: Sequence[Item], before: Mapping[int, Iterable[Instr]]) -> list[Item]:
-    """Returns `items` with the instructions of `before` inserted before their positions."""
-    result: list[Item] = []
-    for at, item in enumerate(items):
-        if at in before:
-            result += before[at]
-        result.append(item)
-    return result
 
 
 def _waitcnt(vm: int | None, lgkm: int | None) -> Instr:
@@ -207,23 +215,26 @@ class IssuedInstruction:
 Window = tuple[IssuedInstruction, ...]  # recent instructions, back to the first that a rule can still reach
 
 
-@dataclass
+NOWHERE = -1  # position of an s_waitcnt, which needs no wait states
+
+
 class _Nops:
-    """Finds the s_nop of a kernel: wait states before an instruction, by its position in `items`."""
+    """Finds the s_nop of a kernel: wait states before an instruction, by its position (`before`)."""
 
-    target: str
-    items: Sequence[Item]
-    issued: dict[Effect, IssuedInstruction] = field(default_factory=dict)  # cache of `issue_of`
-
-    def __post_init__(self) -> None:
+    def __init__(self, lines: Sequence[Line], waits: Mapping[int, Instr], target: str) -> None:
+        self.target = target
+        self.issued: dict[Effect, IssuedInstruction] = {}  # cache of `issue_of`
         self.before: dict[int, int] = {}
-        self.blocks = blocks_of(self.items)
-        self.lines = [
-            [(at, self.issue_of(_effect(item))) for at in nodes if isinstance(item := self.items[at], Instr)]
-            for nodes in self.blocks.nodes
-        ]
+        self.lines = [list(self._issue(line, waits)) for line in lines]
         self.reach = max((issued.reach for issued in self.issued.values()), default=0)
         self.behind: dict[int, Window] = {}  # window at the end of each block at its last walk
+
+    def _issue(self, line: Line, waits: Mapping[int, Instr]) -> Iterator[tuple[int, IssuedInstruction]]:
+        """Yields the instructions of a block, with the s_waitcnt among them."""
+        for at, effect in line:
+            if at in waits:
+                yield NOWHERE, self.issue_of(_effect(waits[at]))
+            yield at, self.issue_of(effect)
 
     def issue_of(self, effect: Effect) -> IssuedInstruction:
         issued = self.issued.get(effect)
@@ -295,19 +306,22 @@ class _Recent:
         return missing
 
 
-def _insert_nops(items: Sequence[Item], target: str) -> list[Item]:
-    """Inserts the s_nop. Windows of recent instructions flow along the branches; a join has several windows."""
-    nops = _Nops(target, items)
-    work = nops.blocks.entries[:1]
-    entering: list[set[Window]] = [{()} if block in work else set() for block in range(len(nops.lines))]
+def _nops(blocks: Blocks, lines: Sequence[Line], waits: Mapping[int, Instr], target: str) -> dict[int, int]:
+    """Returns the wait states to insert before instructions, by position.
+
+    Windows of recent instructions flow along the branches; a join has several windows.
+    """
+    nops = _Nops(lines, waits, target)
+    work = blocks.entries[:1]
+    entering: list[set[Window]] = [{()} if block in work else set() for block in range(len(lines))]
     while work:
         index = work.pop()
         leaving = {nops.walk(index, window) for window in entering[index]}
-        for successor in nops.blocks.following[index]:
+        for successor in blocks.following[index]:
             if not leaving <= entering[successor]:
                 entering[successor] |= leaving
                 work.append(successor)
-    return _insert(items, {at: _nop_instructions(states) for at, states in nops.before.items()})
+    return nops.before
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import functools
 from simgpu.hardware import mfma
 from simgpu.hardware.architectures import GFX12
 from simgpu.hardware.errors import TargetError
+from simgpu.hardware.isa import decode
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Operand, Reg
 from simgpu.hardware.isa.kinds import GPR_INDEXING, MESSAGES, STATE_BRANCHES, ControlKind, Flag
@@ -81,6 +82,16 @@ def effect_of(inst: Instruction) -> Effect:
     if spec.memory is not None:
         return _vmem(inst)
     return _alu(inst)
+
+
+@functools.lru_cache(1 << 14)
+def effect_of_code(code: bytes, target: str) -> Effect:
+    """Returns the effect of an instruction by its bytes. Kernels repeat most of their instructions.
+
+    >>> effect_of_code(bytes.fromhex("0203047e"), "gfx942").access.writes
+    frozenset({('v', 2)})
+    """
+    return effect_of(decode(code, 0, target))
 
 
 def _operand_registers(inst: Instruction, *names: str) -> frozenset[Register]:

@@ -8,6 +8,7 @@ The error ends the launch only if it cannot continue without the check (`prepare
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -79,9 +80,16 @@ class GuardedCheck(Check):
         self.wave_bytes, self.undefined = check.wave_bytes, check.undefined
         self.sums, self.moves, self.values = check.sums, check.moves, check.values
 
-    @property
+    @functools.cached_property
     def kind(self) -> type[Hooks]:
         return self.check.kind
+
+    def __eq__(self, other: object) -> bool:
+        """True for checks that emit the same code: of one class, with the same settings."""
+        return isinstance(other, GuardedCheck) and self.kind is other.kind and vars(self.check) == vars(other.check)
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
 
     # -- in handlers -----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from simgpu.alu.control import NO_EFFECT, RESUMED, Control
 from simgpu.engine.demand import Demand, demand_of
 from simgpu.engine.failures import CheckFailed, name_of
 from simgpu.engine.lowering import ahead
-from simgpu.engine.lowering.handlers import FIXED, compile_handler, falling_through, fault
+from simgpu.engine.lowering.handlers import FIXED, compile_handler, falling_through_of, fault
 from simgpu.engine.lowering.turns import lets_others_on
 from simgpu.engine.numbers import NumberFlow
 from simgpu.engine.workers import running
@@ -31,7 +31,7 @@ from simgpu.hardware.isa.code.flow import INDIRECT, successors
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effect import Effect
-from simgpu.hardware.timing_rules.effects import effect_of
+from simgpu.hardware.timing_rules.effects import effect_of, effect_of_code
 from simgpu.machine import layout
 from simgpu.machine.compiling.batch import Batch
 from simgpu.machine.frame import Hooks
@@ -90,6 +90,7 @@ class Program:
         self._following: dict[int, list[int]] = {}
         self._batch = Batch(compiler)
         self._handlers: dict[int, int] = {}  # `Batch.address` by record, for `_publish`
+        self._complete: dict[str, bool] = {}  # by handler's key, see `_has_complete`
         self.floats = NumberFlow(self._decode, self.count) if mode.ring else None
         self.demands: dict[int, Demand] = {}  # by entry, if matrix instructions that reach only stored data are left out
         self._omits = bool(checks) and not any(check.values for check in checks)
@@ -106,8 +107,12 @@ class Program:
         """Returns the `Effect` of a lowered instruction."""
         known = self._known.setdefault(effect_of, {})
         if index not in known:
-            known[index] = effect_of(self.instructions[index])
+            known[index] = effect_of_code(self._code_of(index, self.instructions[index]), self.target)
         return known[index]
+
+    def _code_of(self, index: int, inst: Instruction) -> bytes:
+        """Returns the bytes of the instruction at a record."""
+        return self.code[4 * index : 4 * index + inst.size]
 
     def map_instructions(self, function: Callable[[Instruction], T]) -> dict[int, T]:
         """Returns function(instruction) of all lowered instructions, by record. Results are cached by function."""
@@ -353,6 +358,12 @@ class Program:
         """Orders this thread's stores before it and after it."""
         ctypes.CFUNCTYPE(None)(self._fixed("fence"))()
 
+    def _has_complete(self, key: str) -> bool:
+        """True if the complete handler for `key` was cached when this program first asked. The cache's files are slow to ask."""
+        if key not in self._complete:
+            self._complete[key] = self.compiler.find(key) is not None
+        return self._complete[key]
+
     def _checked_place(self, index: int, inst: Instruction, lean: bool = True) -> list[int]:
         """Calls `_place`. Drops each check that fails, and tries again."""
         while True:
@@ -389,10 +400,9 @@ class Program:
         turns = lets_others_on(inst, self._instructions_after(index, inst))
         if inst.spec.kind != "control":
             mode = self._plain if self.floats is not None and self.floats.is_plain(index, inst) else self.mode
-            made, slots = falling_through(inst, mode, self.checks, turns)
-            if lean and self._leans and made.leans and self.compiler.find(made.key) is None:
-                made.lean = True
-            self._set(index, made.address(self._batch), slots)
+            made, slots = falling_through_of(self._code_of(index, inst), self.target, mode, self.checks, turns)
+            lean = lean and self._leans and made.leans and not self._has_complete(made.key)
+            self._set(index, made.address(self._batch, lean), slots)
             return [index + inst.size // 4]
         following = [at // 4 for at in successors(inst, 4 * index)]
         plan = Plan(inst)

@@ -15,6 +15,7 @@ from simgpu.engine.check import Check
 from simgpu.engine.events import enter, event, finding_of
 from simgpu.engine.finding import Finding
 from simgpu.engine.positions import Event
+from simgpu.engine.program import Program
 from simgpu.engine.workers.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context, number_of, slot_of
 from simgpu.hardware.isa.instruction import Instruction
@@ -157,14 +158,18 @@ class LdsDma(Check):
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         """Makes cells for kernels that load to LDS; without cells the hooks do nothing."""
-        effects = (program.effect(index) for program in launch.programs.values() for index in program.instructions)
-        if not launch.lds_bytes or not any(effect.dma for effect in effects):
+        if not launch.lds_bytes or not any(map(_has_loads_to_lds, launch.programs.values())):
             return
         stride = HEADER + CELL * -(-launch.lds_bytes // 4)
         cells = aligned_bytes(len(worker.slots) * stride)
         worker.checks["dma"] = cells
         worker.set_context(CELLS, cells.ctypes.data)
         worker.set_context(CELLS_STRIDE, stride)
+
+
+def _has_loads_to_lds(program: Program) -> bool:
+    accesses = (index for index, inst in program.instructions.items() if inst.spec.memory is not None)
+    return any(program.effect(index).dma for index in accesses)
 
 
 def _finding(launch: Dispatch, event: Event, what: str) -> Finding:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from llvmlite import ir
 
 from simgpu.alu import register_indexing, salu, valu
+from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.compiling.batch import Batch
@@ -36,6 +38,15 @@ def falling_through(inst: Instruction, mode: Mode, checks: Sequence[Hooks], turn
     return Handler(inst, plan, emitter, checks, turns), plan.slots
 
 
+@functools.lru_cache(1 << 14)
+def falling_through_of(
+    code: bytes, target: str, mode: Mode, checks: tuple[Hooks, ...], turns: bool
+) -> tuple[Handler, list[int]]:
+    """Returns `falling_through` of an instruction's bytes. Kernels repeat most of their instructions, in unrolled steps and from
+    kernel to kernel."""
+    return falling_through(decode(code, 0, target), mode, checks, turns)
+
+
 def compile_handler(
     inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Hooks] = ()
 ) -> int:
@@ -50,10 +61,8 @@ class Handler:
     """An instruction's handler before it is compiled.
 
     checks: those that concern the instruction emit code around its body. turns: True if the workgroup's other waves may run
-    after it. lean: True for a short version for the usual case, which returns Status.WHOLE in all other cases.
+    after it.
     """
-
-    lean = False
 
     def __init__(self, inst: Instruction, plan: Plan, emitter: Emitter, checks: Sequence[Hooks] = (), turns: bool = False) -> None:
         self.inst, self.emitter, self.turns = inst, emitter, turns
@@ -69,14 +78,19 @@ class Handler:
         """True if it has a lean version. Its first check decides, because a lean handler must return before any effect."""
         return bool(self.planned) and self.planned[0][0].leans(self.inst, self.planned[0][1])
 
-    def address(self, compiler: Compiler | Batch) -> int:
-        """Returns its address, or a batch's placeholder for it."""
-        return compiler.address(f"{self.key}|lean" if self.lean else self.key, self._build)
+    def address(self, compiler: Compiler | Batch, lean: bool = False) -> int:
+        """Returns its address, or a batch's placeholder for it.
 
-    def _build(self, module: ir.Module, name: str) -> None:
+        lean: True for a short version for the usual case, which returns Status.WHOLE in all other cases
+        """
+        if lean:
+            return compiler.address(f"{self.key}|lean", functools.partial(self._build, lean=True))
+        return compiler.address(self.key, self._build)
+
+    def _build(self, module: ir.Module, name: str, lean: bool = False) -> None:
         dwords = self.inst.size // 4
         frame = Frame(module, name, [check for check, _ in self.planned], self.inst, self.emitter)
-        frame.lean = self.lean
+        frame.lean = lean
         frame.planned = {check.kind: data for check, data in self.planned}
         for check, data in self.planned:
             check.before(frame, self.inst, data)

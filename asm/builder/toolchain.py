@@ -91,11 +91,12 @@ def assemble(text: str, target: str, name: str = SOURCE_NAME) -> bytes:
     simgpu.hardware.errors.ToolchainError: gfx942 assembly, line 1: ...: s_nop 1, 2
     """
     target = target if target.startswith("gfx") else architecture(target)
-    tools, kept = candidates(), cache.Folder("objects")
-    for tool in tools:
+    tools, kept = [], cache.Folder("objects")
+    for tool in _search():
         cached = kept.load(_digest(tool, text, target, name))
         if cached is not None:
             return cached
+        tools.append(tool)
     for tool in tools:
         if tool.has_amdgcn():
             code = tool.build(text, target, name)
@@ -106,10 +107,16 @@ def assemble(text: str, target: str, name: str = SOURCE_NAME) -> bytes:
 
 def candidates() -> tuple[Toolchain, ...]:
     """Returns the toolchains of this machine in order of search. SIMGPU_CLANG excludes all others."""
+    return tuple(_search())
+
+
+def _search() -> Iterator[Toolchain]:
+    """Yields `candidates`, each once it is found: system clangs have many names to look up."""
     chosen = os.environ.get("SIMGPU_CLANG")
     if chosen:
-        return (_toolchain_at(chosen),)
-    return tuple(_installed_toolchains())
+        yield _toolchain_at(chosen)
+    else:
+        yield from _installed_toolchains()
 
 
 def _toolchain_at(command: str) -> Toolchain:

@@ -155,7 +155,7 @@ def test_simgpu_clang_is_used_and_nothing_else(tmp_path, monkeypatch):
 def test_a_system_clang_without_amdgcn_is_passed_over(tmp_path, monkeypatch):
     fake_tools(tmp_path / "bin", "x86-64")
     host = toolchain.Toolchain((str(tmp_path / "bin" / "clang"),), ("ld.lld",), probe=True)
-    monkeypatch.setattr(toolchain, "candidates", lambda: (host,))
+    monkeypatch.setattr(toolchain, "_search", lambda: iter((host,)))
     with pytest.raises(ToolchainError, match="no clang with the amdgcn target"):
         asm.assemble(text(), "gfx908")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import doctest
+import functools
 import importlib
 import importlib.util
 import re
@@ -43,6 +44,7 @@ def example_lines(page: str) -> list[list[str]]:
     return [shlex.split(line.replace("\\\n", " "), comments=True) for line in LINE.findall("\n".join(shown))]
 
 
+@functools.cache
 def options_of(verb: str) -> set[str]:
     """Returns the options of the verb's parser and of its sub-parsers, with those of `exec` and `run` if it passes the rest on."""
     parser = verb_parser(verb)

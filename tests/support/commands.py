@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import textwrap
 from collections.abc import Iterable
@@ -64,6 +65,7 @@ def _options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
     return {name: action for name, action in found.items() if action.nargs != 0 or not EVERYWHERE & set(action.option_strings)}
 
 
+@functools.cache
 def _operators() -> dict[str, dict[str, argparse.Action]]:
     """Returns the options that an operator has in each verb that takes it, by the operator's name."""
     found: dict[str, dict[str, argparse.Action]] = {}

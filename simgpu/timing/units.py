@@ -17,7 +17,7 @@ from simgpu.timing.code import AHEAD, ATOMIC, COUNTS_LGKM, COUNTS_VM, INSTANT, S
 from simgpu.timing.state import FLIGHTS, KEY_PRIORITY, KEY_TIME, LEVELS, NEVER, PRODUCERS, SIMDS, UNITS, Stall, Tally
 
 OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
-unit = numba.njit(forceinline=True, **OPTIONS)
+unit = numba.njit(cache=True, forceinline=True, **OPTIONS)
 
 
 @unit

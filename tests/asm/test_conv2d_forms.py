@@ -194,7 +194,7 @@ MERGED = [
 
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-@pytest.mark.parametrize(("target", "more", "groups"), MERGED)
+@pytest.mark.parametrize(("target", "more", "groups"), one_in(2, MERGED))
 def test_merged_groups_in_checked_mode(target, more, groups, layout):
     """Groups as one, with fewer in the last. Infinities and NaN reach only outputs of their own group."""
     base = Conv2dProblem(2, 37, 7, 18, 74, 3, 3, padding=(1, 1), groups=37, bias=True)

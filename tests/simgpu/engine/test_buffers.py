@@ -13,6 +13,7 @@ import pytest
 
 import simgpu
 from simgpu.debugger.snapshot import trace
+from simgpu.engine import allocations
 from simgpu.engine.workers.worker import Worker
 from simgpu.hardware.errors import LaunchError
 from tests.support.exhaustive import examples, left_out
@@ -89,7 +90,8 @@ ROUNDS = 20
 
 
 @pytest.mark.parametrize("check", [left_out(False), True])
-def test_launches_and_freed_buffers_leave_no_memory_behind(check):
+def test_launches_and_freed_buffers_leave_no_memory_behind(check, monkeypatch):
+    monkeypatch.setattr(allocations, "FREED", 64)
     gpu = simgpu.Device("gfx90a", check=check, threads=1)
     kernel = loaded_kernel(gpu, STORE, "buffer")
 
@@ -101,9 +103,11 @@ def test_launches_and_freed_buffers_leave_no_memory_behind(check):
             gpu.free(gpu.alloc(64))
         gc.collect()
 
+    gc.collect()
+    gc.freeze()  # each round collects garbage: earlier tests' objects would take most of its time
     tracemalloc.start()
     try:
-        times(600)  # as many as messages remember, and more
+        times(50)  # messages remember 64 buffers
         for _ in range(ROUNDS):
             before = tracemalloc.get_traced_memory()[0]
             times(ROUND)
@@ -131,7 +135,6 @@ def test_a_worker_s_memory_ends_with_its_launch(mode, monkeypatch):
         made(self, *args, **options)
 
     monkeypatch.setattr(Worker, "__init__", remember)
-    gc.collect()
     gc.disable()
     try:
         kernel.launch(grid=4, block=64, args=[gpu.zeros(64, np.uint32)])

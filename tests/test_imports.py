@@ -222,7 +222,8 @@ def test_the_reader_sees_every_kind_of_import() -> None:
     source = "import a.b, c\nfrom d.e import f\ndef g():\n    from simgpu import asm, Device\n    import simgpu.tools.cli\n"
     assert read(source).imports == {"a.b", "c", "d.e", "simgpu.asm", "simgpu.device", "simgpu.tools.cli"}
     heads = "if x:", "else:", "try:", "except A:", "else:", "finally:", "for x in y:", "else:", "match x:\n case 1:"
-    assert read("".join(f"{head}\n  import m{number}\n" for number, head in enumerate(heads))).imports == {f"m{n}" for n in range(9)}
+    nested = "".join(f"{head}\n  import m{number}\n" for number, head in enumerate(heads))
+    assert read(nested).imports == {f"m{number}" for number in range(9)}
     with pytest.raises(AssertionError, match="absolute"):
         read("from . import h\n")
 

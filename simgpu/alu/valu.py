@@ -18,6 +18,7 @@ from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, both, const, isnan, negate, where
 from simgpu.hardware.isa.types import Type
 from simgpu.machine.frame import Frame
+from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import OperandPlace, Plan
@@ -26,9 +27,6 @@ from simgpu.machine.values import I32, I64
 
 _UNUSED_PAD, _UNUSED_SEXT = 0, 1
 F16_LARGEST = 65504.0
-# Most 32-bit row operations of a handler that is straight code. A longer one is a loop over groups of lanes: LLVM takes half the
-# time, and the code runs as fast. For shorter ones, the loop's own instructions cost time.
-MOST = 72
 GROUP = 16  # lanes at a time: a register of AVX-512
 # States of parameters that are in no operand field.
 NO_OPERAND = frozenset({*STATE_REGISTER, "scc", "modifier"})
@@ -98,8 +96,18 @@ def emit(frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> N
     groups of lanes."""
     if not _lanes_are_apart(frame, inst):
         _emit_rows(frame, inst, places, mode)
-    elif not frame.try_emit(lambda: _emit_rows(frame, inst, places, mode), MOST * LANES * 32):
+        return
+    if not frame.try_emit(lambda: _emit_rows(frame, inst, places, mode), most_rows() * LANES * 32):
         _emit_by_groups(frame, inst, places, mode)
+
+
+def most_rows() -> int:
+    """Returns the most 32-bit row operations of a handler that is straight code.
+
+    A longer one is a loop over groups of lanes: LLVM takes half the time, and the code runs as fast. For shorter ones, the loop's
+    own instructions cost time. Without AVX-512, a row fills 8 of 16 registers, so straight code for two sources spills.
+    """
+    return 72 if host().has_wide_masks else 12
 
 
 def _lanes_are_apart(frame: Frame, inst: Instruction) -> bool:
@@ -177,7 +185,8 @@ class VectorEmitter(VectorSources):
             raw = self._sdwa(raw, pointer)
         if width > 64:
             raise UnsupportedInstruction(f"{self.inst.mnemonic}: a {width}-bit result")
-        self.frame.write_wide(pointer, raw, self.write_mask)
+        for number, row in enumerate(self.frame.rows_of(raw)):
+            self.write_row(pointer, number, row)
 
     def _place(self, raw: Any, type_: Type, pointer: Any) -> Any:
         """Returns a 16-bit result in its 32-bit register."""
@@ -315,4 +324,4 @@ class VectorEmitter(VectorSources):
             raws = [low.zext(I32) | high.zext(I32) << 16 for low, high in zip(raws[::2], raws[1::2], strict=True)]
         pointer = self.frame.operand(place.slot)
         for number, raw in enumerate(raws):
-            self.frame.write_row(pointer, number, raw, self.write_mask)
+            self.write_row(pointer, number, raw)

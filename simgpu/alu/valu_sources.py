@@ -61,13 +61,14 @@ class VectorSources:
         self.ops.first = frame.first
         self.exec = frame.exec_bits()
 
-    @property
-    def write_mask(self) -> Any:
-        """<64 x i1> of the lanes that are written; None: all. It is emitted in the block that uses it."""
+    def write_row(self, pointer: Any, part: int, row: Any) -> None:
+        """Stores a row in the lanes that the instruction writes."""
         if self.writes_all:
-            return None
-        active = self.frame.lanes(self.exec)
-        return active if self.enabled is None else active & self.enabled
+            self.frame.write_row(pointer, part, row, None)
+        elif self.enabled is None:
+            self.frame.write_active(pointer, part, row, self.exec)
+        else:
+            self.frame.write_row(pointer, part, row, self.frame.lanes(self.exec) & self.enabled)
 
     def raw_source(self, name: str, position: int) -> Any:
         """Returns the operand's bits after DPP and SDWA selection: rows, or a scalar to spread."""

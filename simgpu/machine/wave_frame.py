@@ -182,15 +182,35 @@ class WaveFrame:
         order = [word for lane in range(self.together) for word in (lane, self.together + lane)]
         return low.shuffle(order, self.row(pointer, 1)).bitcast(ir.VectorType(I64, self.together))
 
+    def write_active(self, pointer: Any, part: int, value: Any, lanes: IrValue) -> None:
+        """Stores <64 x i32> in the lanes of an i64 mask that usually has all of them."""
+        if host().has_wide_masks:
+            self.write_row(pointer, part, value, self.lanes(lanes))
+            return
+        # A blend of the old and the new value costs more than a branch around it.
+        target, usual = self.row_at(pointer, part), self.build.block
+        with self.hoist():
+            some_are_off = lanes != ALL_LANES
+        with self.build.if_then(some_are_off, likely=False):
+            old = target.load_volatile(value.type, align=64)
+            blended, unusual = self.build.select(self.lanes(lanes), value, old), self.build.block
+        result = self.build.phi(value.type)
+        result.add_incoming(value, usual)
+        result.add_incoming(blended, unusual)
+        target.store(result, align=64)
+
+    def rows_of(self, value: Any) -> list[IrValue]:
+        """Returns the rows of a result of 32 or 64 bits a lane, <64 x i32> each, the lowest first."""
+        value = self.value(value)
+        if value.type.element == I32:
+            return [value]
+        words = value.bitcast(ir.VectorType(I32, 2 * self.together))
+        return [words.shuffle(range(number, words.lanes, 2)) for number in range(2)]
+
     def write_wide(self, pointer: Any, value: Any, mask: Any | None) -> None:
         """Stores <64 x i32> or <64 x i64> into one or two registers."""
-        if value.type.element == I32:
-            self.write_row(pointer, 0, value, mask)
-            return
-        value = self.value(value)
-        words = value.bitcast(ir.VectorType(I32, 2 * self.together))
-        for number in range(2):
-            self.write_row(pointer, number, words.shuffle(range(number, words.lanes, 2)), mask)
+        for number, row in enumerate(self.rows_of(value)):
+            self.write_row(pointer, number, row, mask)
 
     def value(self, value: Any) -> IrValue:
         """Wraps a value of llvmlite, such as a constant, so that it has operators."""

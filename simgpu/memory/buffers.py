@@ -17,7 +17,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.operands import OperandPlace
 from simgpu.machine.sources import load_scalar
-from simgpu.machine.values import I1, I64, IrValue, where
+from simgpu.machine.values import I1, I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
 from simgpu.memory import buffer_formats, by_bytes
 from simgpu.memory.any_lanes import GlobalAccess
@@ -117,6 +117,45 @@ def lane_addresses(frame: Frame, inst: Instruction, places: dict[str, OperandPla
         unchecked=never if indexed else resource.add_tid,
         soffset=soffset,
     )
+
+
+def _raw_addresses(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> LaneAddresses:
+    """Computes the lanes' addresses in a raw buffer: no index, no swizzle, an offset register."""
+    resource, soffset = read_resource(frame, inst, places["srsrc"]), _soffset(frame, places["soffset"])
+    offsets = _raw_offsets(frame, places).zext(I64)
+    never, none = (frame.value(ir.Constant(kind, 0)) for kind in (I1, I64))
+    start = frame.splat(resource.base + soffset)
+    return LaneAddresses(start + offsets, offsets, frame.splat(none), resource, never, never, soffset)
+
+
+def _raw_offsets(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
+    """Returns the sums of the offset register and the instruction's offset: <64 x i32>."""
+    return frame.row(frame.operand(places["vaddr"].slot)) + frame.slot(places["offset"].slot)
+
+
+def is_raw(inst: Instruction) -> bool:
+    """True if a buffer instruction has an offset register (offen) and no index."""
+    return bool(inst.mods.get("offen")) and not inst.mods.get("idxen")
+
+
+def leave_unusual(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
+    """Leaves a lean handler if the buffer is swizzled or adds lane numbers, or a lane is only partly in range."""
+    with frame.build.if_then(_is_unusual(frame, inst, places, lanes), likely=False):
+        frame.ask_for_whole()
+
+
+def _is_unusual(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> IrValue:
+    resource, size = read_resource(frame, inst, places["srsrc"]), rows_of(inst).lane_bytes
+    unusual = resource.swizzle | resource.add_tid
+    if size <= ELEMENT:
+        return unusual
+    # A lane is partly in range if its offset is at least `low` and at most `high`.
+    room = resource.records - _soffset(frame, places["soffset"])
+    low, high = room - (size - 1), room - ELEMENT
+    low = where(low.signed < 0, 0, low)
+    above = _raw_offsets(frame, places) - low.trunc(I32)
+    partly = (above.unsigned <= (high - low).trunc(I32)).bitcast(I64) & lanes
+    return unusual | (high.signed >= low) & (partly != 0)
 
 
 def _soffset(frame: Frame, place: OperandPlace) -> IrValue:
@@ -226,7 +265,7 @@ def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes:
                 for number, loaded in enumerate(read_staged(frame, rows)):
                     frame.write_row(registers, number, loaded, None)
         with otherwise:
-            _any_resource(frame, inst, places, lanes)
+            _other_cases(frame, inst, places, lanes)
     _no_failure(frame, inst, places, lanes)
 
 
@@ -236,7 +275,7 @@ def whole_wave(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
     access.run(
         (lanes == ALL_LANES) & plain,
         frame.operand(places["vdata"].slot),
-        otherwise=lambda: _any_resource(frame, inst, places, lanes),
+        otherwise=lambda: _other_cases(frame, inst, places, lanes),
     )
     _no_failure(frame, inst, places, lanes)
 
@@ -245,6 +284,20 @@ def any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlace
     """Emits a plain load or store with any resource and mask: out-of-range loads give 0, stores are dropped."""
     _any_resource(frame, inst, places, lanes)
     _no_failure(frame, inst, places, lanes)
+
+
+def _other_cases(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
+    """Emits the access for any resource or, in a lean handler, for a raw one with each lane wholly in range or out of it."""
+    if not frame.lean:
+        _any_resource(frame, inst, places, lanes)
+        return
+    if not (frame.hooks or frame.dry):  # else the handler has begun so
+        leave_unusual(frame, inst, places, lanes)
+    memory, rows = inst.spec.memory, rows_of(inst)
+    assert memory is not None
+    access = _raw_addresses(frame, inst, places)
+    fits = lanes & in_range(access, 0, rows.lane_bytes)
+    _copy_whole(frame, rows, places["vdata"], access, lanes, fits, memory.op == "store")
 
 
 def _as_raw(

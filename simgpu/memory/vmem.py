@@ -39,7 +39,7 @@ def dwords(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> 
 
 def raw(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
     """True if a buffer instruction has an offset register (offen) and no index."""
-    return bool(inst.mods.get("offen")) and not inst.mods.get("idxen")
+    return buffers.is_raw(inst)
 
 
 def is_unobserved(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> bool:
@@ -94,15 +94,27 @@ def moves_of(inst: Instruction) -> str:
     return "plain"
 
 
+def leans(inst: Instruction) -> bool:
+    """True if the instruction has a lean handler: a load or store of a buffer that is usually raw."""
+    memory = inst.spec.memory
+    return memory is not None and memory.space == "buffer" and moves_of(inst) == "plain" and buffers.is_raw(inst)
+
+
+def begin_lean(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
+    """Emits the beginning of a lean handler with checks, which leaves it in unusual cases before a check has any effect."""
+    if frame.hooks:
+        buffers.leave_unusual(frame, inst, places, frame.exec_bits())
+
+
 def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
     """Emits the instruction's body."""
     memory, moves = inst.spec.memory, moves_of(inst)
     assert memory is not None
     lanes = frame.exec_bits()
-    frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), popcount(frame, lanes))
     ways = (way for way in WAYS if (way.space, way.moves) == (memory.space, moves))
     way = next(way for way in ways if all(holds(frame, inst, places) for holds in way.conditions))
     way.strategy(frame, inst, places, lanes)
+    frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), popcount(frame, lanes))
 
 
 def plan(inst: Instruction, plan: Plan) -> dict[str, OperandPlace]:

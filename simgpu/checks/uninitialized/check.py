@@ -129,6 +129,7 @@ def propagate(frame: Frame, planned: PlannedHooks, moves: bool = False) -> None:
     dry = DryFrame(frame.module, f"{frame.function.name}_shadow")
     dry.function.linkage = "internal"
     dry.function.attributes.add("noinline")
+    dry.lean = frame.lean
     assert frame.body is not None
     frame.body(dry)
     if not dry.build.block.is_terminated:

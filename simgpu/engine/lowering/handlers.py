@@ -71,11 +71,14 @@ class Handler:
         active = [check for check in checks if check.concerns(inst)]
         self.planned = [(check, check.plan(inst, plan)) for check in active]
         kinds = [check.kind.__name__ for check in active]
+        self.operands = plan.operands
         self.key = "|".join((*kinds, inst.target, inst.mnemonic, str(inst.size // 4), *plan.parts))
 
     @property
     def leans(self) -> bool:
-        """True if it has a lean version. Its first check decides, because a lean handler must return before any effect."""
+        """True if it has a lean version: the instruction's, or that of its first check. It returns before any effect."""
+        if vmem.leans(self.inst):
+            return True
         return bool(self.planned) and self.planned[0][0].leans(self.inst, self.planned[0][1])
 
     def address(self, compiler: Compiler | Batch, lean: bool = False) -> int:
@@ -92,6 +95,8 @@ class Handler:
         frame = Frame(module, name, [check for check, _ in self.planned], self.inst, self.emitter)
         frame.lean = lean
         frame.planned = {check.kind: data for check, data in self.planned}
+        if lean and vmem.leans(self.inst):
+            vmem.begin_lean(frame, self.inst, self.operands)
         for check, data in self.planned:
             check.before(frame, self.inst, data)
         self.emitter(frame)

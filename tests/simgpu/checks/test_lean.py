@@ -49,3 +49,22 @@ def test_what_is_usual_needs_no_shadow(tmp_path: Path, monkeypatch: pytest.Monke
     later = Machine()
     assert later.launch(USUAL)[0] == []
     assert later.handlers("v_mul_lo_u32") == [False]
+
+
+def test_a_buffer_that_is_raw_needs_no_other_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four dwords a lane: the lean handler serves a raw buffer, and leaves a lane of which two dwords are in range."""
+    monkeypatch.setenv("SIMGPU_CACHE_DIR", str(tmp_path))
+    lines = """
+        s_mov_b32 s12, s4
+        s_mov_b32 s13, s5
+        s_movk_i32 s14, {records}
+        s_mov_b32 s15, 0x20000
+        v_lshlrev_b32 v2, 4, v0
+        buffer_load_dwordx4 v[4:7], v2, s[12:15], 0 offen
+        s_waitcnt vmcnt(0)
+    """
+    machine = Machine()
+    for records, lean in ((1024, [True]), (512, [True]), (520, [False, True])):
+        found, stored = machine.launch(lines.format(records=records) + STORE)
+        assert found == [] and stored.tolist() == [4 * lane if 16 * lane < records else 0 for lane in range(64)]
+        assert machine.handlers("buffer_load_dwordx4") == lean, records

@@ -2,7 +2,7 @@
 
     names.py        names from files, as text that can be printed
     bundle.py       clang offload bundles and HIP fat binaries: one code object per target
-    compressed.py   compressed bundles, expanded
+    compressed.py   compressed bundles, expanded in parts
     elf.py          the parts of an amdhsa ELF
     metadata.py     its metadata notes, an entry a kernel
     dwarf.py        debug sections, and a cursor that reads their fields

@@ -1,13 +1,16 @@
 """Clang offload bundles and HIP fat binaries: containers with one code object per target.
 
-Format: clang "ClangOffloadBundler" documentation; compressed ones are expanded first (`compressed`).
+Format: clang "ClangOffloadBundler" documentation. Of a compressed bundle, the table is expanded, and an entry when it is read
+(`compressed`).
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from simgpu.hardware.code_object import compressed
 from simgpu.hardware.code_object.elf import SERVED_BY
@@ -17,6 +20,7 @@ from simgpu.hardware.errors import DecodeError
 BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 DEVICE_KINDS = ("hip-", "hipv4-", "openmp-")
 ID_LIMIT = 1 << 12  # most bytes of an entry's name: kind, triple and target id have some 60
+TABLE_LIMIT = 1 << 20  # most bytes of a compressed bundle's table
 NAMED = 16  # most targets in a message
 # The boards' default settings: ECC in the register files on, retry of page faults off (LLVM AMDGPUUsage, "Target Features";
 # amdgpu's noretry). The simulator executes code for other settings equally well.
@@ -29,7 +33,7 @@ class BundleEntry:
 
     entry_id: str  # as the bundle names it: hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-
     target: str  # target id: gfx90a:xnack-
-    data: memoryview  # the code object's bytes, a part of the file
+    read: Callable[[], memoryview | bytes]  # returns the code object's bytes, a part of the file or expanded
 
     @property
     def processor(self) -> str:
@@ -45,25 +49,39 @@ def holds_bundle(data: bytes) -> bool:
 def entries(data: bytes) -> list[BundleEntry]:
     """Returns the device entries of all bundles in a file, compressed or not. Raises DecodeError for a damaged bundle."""
     plain = [] if data.startswith(compressed.MAGIC) else _entries(data)
-    return [*plain, *(entry for bundle in compressed.expand_bundles(data) for entry in _entries(bundle))]
+    return [*plain, *(entry for header in compressed.headers(data) for entry in _compressed_entries(data, header))]
+
+
+def _compressed_entries(data: bytes, header: compressed.BundleHeader) -> list[BundleEntry]:
+    """Returns the device entries of a compressed bundle: only its table is expanded."""
+    table = header.part(data, 0, TABLE_LIMIT)
+    places = _read_bundle(table, 0, header.size)[0] if table.startswith(BUNDLE_MAGIC) else []
+    return [BundleEntry(name, _target_id(name), partial(header.part, data, start, size)) for name, start, size in places]
 
 
 def _entries(data: bytes) -> list[BundleEntry]:
     """Returns the device entries of the uncompressed bundles."""
     found: list[BundleEntry] = []
+    view = memoryview(data)  # entries may overlap: nothing is copied before one is selected
     start = data.find(BUNDLE_MAGIC)
     while start >= 0:
-        more, end = _read_bundle(data, start)
-        found += more
+        places, end = _read_bundle(data, start, len(data))
+        found += [BundleEntry(name, _target_id(name), partial(_slice, view, at, size)) for name, at, size in places]
         start = data.find(BUNDLE_MAGIC, end)  # after the table, so that nothing is read twice
     return found
 
 
-def _read_bundle(data: bytes, start: int) -> tuple[list[BundleEntry], int]:
-    """Returns the device entries of the bundle at byte `start`, and the byte after its table of entries."""
+def _slice(view: memoryview, start: int, size: int) -> memoryview:
+    return view[start : start + size]
+
+
+def _read_bundle(data: bytes, start: int, length: int) -> tuple[list[tuple[str, int, int]], int]:
+    """Returns name, start and bytes of each device entry of the bundle at byte `start`, and the byte after its table of entries.
+
+    data: at least the table; length: bytes of the file, or of the expanded bundle
+    """
     cursor = start + len(BUNDLE_MAGIC)
-    found: list[BundleEntry] = []
-    view = memoryview(data)  # entries may overlap: nothing is copied before one is selected
+    found: list[tuple[str, int, int]] = []
     try:
         (count,) = struct.unpack_from("<Q", data, cursor)
         cursor += 8
@@ -74,14 +92,13 @@ def _read_bundle(data: bytes, start: int) -> tuple[list[BundleEntry], int]:
                 raise DecodeError(f"an offload bundle entry has a name of {id_size} bytes, the limit is {ID_LIMIT}")
             entry_id = printable(data[cursor : cursor + id_size].decode("ascii", "replace"))
             cursor += id_size
-            if start + offset + size > len(data):
+            if start + offset + size > length:
                 raise DecodeError(
                     f"offload bundle entry {printable_name(entry_id)} ends at byte {start + offset + size}, "
-                    f"past the {len(data)} bytes of the file: it is cut off"
+                    f"past the {length} bytes of the file: it is cut off"
                 )
             if entry_id.startswith(DEVICE_KINDS) and size:
-                code = view[start + offset : start + offset + size]
-                found.append(BundleEntry(entry_id, _target_id(entry_id), code))
+                found.append((entry_id, start + offset, size))
     except struct.error:
         raise DecodeError(
             f"offload bundle at byte {start}: the table of entries is cut off at byte {len(data)}"

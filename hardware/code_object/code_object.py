@@ -149,7 +149,7 @@ class CodeObject:
 def _unwrap(data: bytes, target: str) -> bytes:
     """Returns the AMDGPU ELF: `data` itself, or the entry for `target` of the bundle in it. Raises DecodeError for other data."""
     if data.startswith((bundle.BUNDLE_MAGIC, compressed.MAGIC)):
-        return bytes(bundle.select(bundle.entries(data), target).data)
+        return bytes(bundle.select(bundle.entries(data), target).read())
     if not data.startswith(b"\x7fELF"):
         raise DecodeError(
             f"not a code object: starts with {data[:4].hex(' ') or 'nothing'}, "
@@ -157,7 +157,7 @@ def _unwrap(data: bytes, target: str) -> bytes:
         )
     if len(data) >= 20 and struct.unpack_from("<H", data, 18)[0] != EM_AMDGPU:
         if bundle.holds_bundle(data):
-            return bytes(bundle.select(bundle.entries(data), target).data)
+            return bytes(bundle.select(bundle.entries(data), target).read())
         machine = struct.unpack_from("<H", data, 18)[0]
         raise DecodeError(
             f"ELF machine {machine} is not AMDGPU ({EM_AMDGPU}), and no offload bundle is inside"

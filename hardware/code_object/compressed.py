@@ -1,7 +1,8 @@
 """Compressed offload bundles (clang --offload-compress): a header, then a bundle compressed by zlib or zstd.
 
 Format: llvm/include/llvm/Object/OffloadBundle.h, versions 1 to 3. The digest in the header is not checked; damage shows
-when the expanded bundle is parsed.
+when the expanded bundle is parsed. A bundle for many targets expands to gigabytes: only its table and the code object of
+one target are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 from simgpu.hardware.errors import DecodeError
 
 MAGIC = b"CCOB"
-EXPANDED_LIMIT = 1 << 28  # most expanded bytes of all bundles of a file
+EXPANDED_LIMIT = 1 << 33  # most expanded bytes of a bundle; Debian's tests of rocPRIM 7.2 have 3.4e9 for 14 targets
+PART_LIMIT = 1 << 28  # most bytes that are kept: of a code object
+PIECE = 1 << 20  # bytes that are expanded at once
 NEST_LIMIT = 1 << 12  # most headers that are read in a host file: other data may hold the magic
 ZLIB, ZSTD = 0, 1  # llvm::compression::Format
 # For each version, the fields after magic, version and method: total size (from version 2 on), expanded size, digest.
@@ -56,41 +59,55 @@ class BundleHeader:
         """First byte where another bundle may begin."""
         return self.start + self.total if self.total else self.content
 
-    def expand(self, data: bytes, room: int) -> bytes:
-        """Returns the expanded bundle. Raises DecodeError if it has over `room` bytes, is damaged or is cut off."""
+    def part(self, data: bytes, start: int, size: int) -> bytes:
+        """Returns `size` bytes of the expanded bundle from byte `start` on; fewer if the bundle ends before.
+
+        Raises DecodeError if the bundle has over EXPANDED_LIMIT bytes or the part over PART_LIMIT, if it is damaged or cut off.
+        """
         where = f"the compressed offload bundle at byte {self.start}"
-        if self.size > room:
-            raise DecodeError(f"{where} expands to {self.size} bytes; the limit is {EXPANDED_LIMIT} for all of a file")
+        if self.size > EXPANDED_LIMIT:
+            raise DecodeError(f"{where} expands to {self.size} bytes; the limit is {EXPANDED_LIMIT}")
+        if size > PART_LIMIT:
+            raise DecodeError(f"{where} has a code object of {size} bytes; the limit is {PART_LIMIT}")
+        end = min(start + size, self.size)
         raw = memoryview(data)[self.content : self.start + self.total if self.total else None]
-        content = _inflate(raw, self.size, where) if self.method == ZLIB else _from_zstd(raw, self.size, where)
-        if len(content) != self.size:
-            raise DecodeError(
-                f"{where} expands to {len(content)} bytes where its header says {self.size}: it is damaged or cut off"
-            )
-        return content
+        found, at = [], 0
+        for piece in _inflated(raw, where) if self.method == ZLIB else _from_zstd(raw, self.size, where):
+            found.append(piece[max(start - at, 0) : end - at])
+            at += len(piece)
+            if at >= end:
+                return b"".join(found)
+        raise DecodeError(f"{where} expands to {at} bytes where its header says {self.size}: it is damaged or cut off")
 
 
-def _inflate(raw: memoryview, size: int, where: str) -> bytes:
-    """Returns expanded zlib data, at most `size` + 1 bytes."""
+def _inflated(raw: memoryview, where: str) -> Iterator[bytes]:
+    """Yields the expanded pieces of zlib data."""
+    stream = zlib.decompressobj()
     try:
-        return zlib.decompressobj().decompress(raw, size + 1)
+        for at in range(0, len(raw), PIECE):
+            rest: bytes | memoryview = raw[at : at + PIECE]
+            while rest:
+                yield stream.decompress(rest, PIECE)
+                rest = stream.unconsumed_tail
     except zlib.error as error:
         raise DecodeError(f"{where}: {error}") from None
 
 
-def _from_zstd(raw: memoryview, size: int, where: str) -> bytes:
-    """Returns expanded zstd data, at most `size` + 1 bytes."""
+def _from_zstd(raw: memoryview, size: int, where: str) -> Iterator[bytes]:
+    """Yields the expanded pieces of zstd data. size: bytes that are expected."""
     import zstandard  # few files need it
 
     # A frame chooses its window, which is memory: one larger than the expected content is useless.
-    reader = zstandard.ZstdDecompressor(max_window_size=max(size, 1 << 10)).stream_reader(raw)
+    window = min(max(size, 1 << 10), 1 << zstandard.WINDOWLOG_MAX)
+    reader = zstandard.ZstdDecompressor(max_window_size=window).stream_reader(raw)
     try:
-        return bytes(reader.read(size + 1))
+        while piece := reader.read(PIECE):
+            yield piece
     except zstandard.ZstdError as error:
         raise DecodeError(f"{where}: {' '.join(str(error).split())}") from None
 
 
-def _headers(data: bytes) -> Iterator[BundleHeader]:
+def headers(data: bytes) -> Iterator[BundleHeader]:
     """Yields the headers of the compressed bundles in a file.
 
     Raises DecodeError for a damaged one at the start; elsewhere it is skipped, since other data may contain the magic.
@@ -108,12 +125,3 @@ def _headers(data: bytes) -> Iterator[BundleHeader]:
             continue
         yield header
         start = data.find(MAGIC, header.end)
-
-
-def expand_bundles(data: bytes) -> list[bytes]:
-    """Returns the expanded bundles of a file. Raises DecodeError if one is damaged, or all have over EXPANDED_LIMIT bytes."""
-    room, found = EXPANDED_LIMIT, []
-    for header in _headers(data):
-        found.append(header.expand(data, room))
-        room -= len(found[-1])
-    return found

@@ -36,7 +36,7 @@ GGML_RESULT = re.compile(r"^  (\w+\(.*\)): (?:\x1b\[[\d;]*m)?(OK|FAIL)\b", re.MU
 TOTALS = re.compile(r"^Totals: (\d+) failures, \d+ known failures, (\d+) errors, and (\d+) passes", re.MULTILINE)  # of Thrust
 STARTED = re.compile(r"^\[ RUN +\] (\S+)", re.MULTILINE)
 SUITE = re.compile(r"^(\S+\.)(?:\s+#.*)?$")  # in a list of tests
-DATA = "usr/share/librocblas4-tests/data/rocblas_gtest.data"
+DATA = "usr/share/librocblas*-tests/data/rocblas_gtest.data"  # a pattern: the package's name has the library's version
 SPARSE = "usr/share/librocsparse1-tests/data/rocsparse_test.data"
 GEMMS = frozenset(f"gemm{kind}" for kind in ("", "_ex", "_batched", "_batched_ex", "_strided_batched", "_strided_batched_ex"))
 
@@ -46,22 +46,22 @@ class Client:
     """A library's test program."""
 
     name: str
-    package: str  # the folder of its programs, in one of usr/libexec
+    package: str  # a pattern: the folder of its programs, in one of usr/libexec
     program: str  # or a pattern: each program of the package that matches
     arguments: tuple[str, ...]  # a choice of its tests; {seed}, {folder}, {data} and {cases} are replaced
     drawn: str = ""  # pattern of the tests that --draw may choose; "": it is no program of Google Test, or draws by itself
 
 
 CLIENTS = (
-    Client("rocblas", "librocblas4-tests", "rocblas-test", ("--data", "{data}")),
+    Client("rocblas", "librocblas*-tests", "rocblas-test", ("--data", "{data}")),
     Client("rocsolver", "librocsolver0-tests", "rocsolver-test", ("--gtest_filter=checkin*GETRF*",), "checkin"),
     Client("rocfft", "librocfft0-tests", "rocfft-test",
            ("--seed", "{seed}", "--test_prob", "0.001", "--gtest_filter=pow2_1D*:pow3_1D*:mix_1D*:pow2_2D*")),
     Client("hipfft", "libhipfft0-tests", "hipfft-test", ("--seed", "{seed}", "--test_prob", "0.05", "--gtest_filter=pow2_1D*")),
     Client("rocsparse", "librocsparse1-tests", "rocsparse-test", ("--data", "{folder}/" + SPARSE, "--gtest_filter=*quick*csrmv*"),
            "quick"),
-    Client("hipsparse", "libhipsparse1-tests", "hipsparse-test", ("--gtest_filter=*csrmv*",), "."),
-    Client("hipsolver", "libhipsolver0-tests", "hipsolver-test", ("--gtest_filter=checkin*GETRF*",), "checkin"),
+    Client("hipsparse", "libhipsparse[0-9]*-tests", "hipsparse-test", ("--gtest_filter=*csrmv*",), "."),
+    Client("hipsolver", "libhipsolver*-tests", "hipsolver-test", ("--gtest_filter=checkin*GETRF*",), "checkin"),
     Client("rocrand", "librocrand1-tests", "test_*", (), "."),
     Client("hiprand", "libhiprand1-tests", "test_*", (), "."),
     Client("rocprim", "librocprim-tests", "test_*", (), "."),
@@ -99,7 +99,7 @@ def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw
         with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as scratch:
             data = Path(scratch, "tests.data")
             if "{data}" in client.arguments:
-                data.write_bytes(b"".join(sample(root / DATA, seed)))
+                data.write_bytes(b"".join(sample(next(root.glob(DATA)), seed)))
             cases = ""
             if "{cases}" in client.arguments:
                 cases = ",".join(ggml_cases(supported(program, root, target, seconds, Path(scratch)), max(1, draw), seed))
@@ -141,7 +141,7 @@ def output(
     errors: gets what it printed to stderr; None: that is part of the answer
     """
     # `simgpu hip` puts its library first in LD_LIBRARY_PATH, which the loader's option replaces.
-    folders = ":".join(str(root / LIBRARIES / name) for name in ("", "blas", "lapack", "llama"))
+    folders = ":".join(str(root / LIBRARIES / name) for name in ("", "blas", "openblas-pthread", "lapack", "llama"))
     start = f'exec "$0" --library-path "$LD_LIBRARY_PATH:{folders}" "$@"'
     # HIP's allocations have whole multiples of 256 bytes, so reads of a few bytes too many (rocSOLVER's GESVD) end well on a GPU.
     options = ("--target", target, "--pad", "256")

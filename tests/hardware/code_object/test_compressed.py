@@ -6,6 +6,7 @@ import os
 import shutil
 import struct
 import subprocess
+import tracemalloc
 import zlib
 from itertools import product
 from pathlib import Path
@@ -116,9 +117,9 @@ GOOD = bundle(("hipv4-amdgcn-amd-amdhsa--gfx908", bytes(64)))
         (packed(GOOD, 2, 5), "compressed by method 5; known are 0 .zlib. and 1 .zstd."),
         (packed(GOOD, 3, 1, total=1 << 40), "says that it has 1099511627776 bytes; the file has"),
         (packed(GOOD, 3, 1, total=3), "says that it has 3 bytes"),
-        (packed(GOOD, 3, 1, size=1 << 40), "expands to 1099511627776 bytes; the limit is 268435456"),
-        (packed(GOOD, 1, 0, size=len(GOOD) - 1), "its header says"),
-        (packed(GOOD, 3, 1, size=len(GOOD) + 1), "damaged or cut off"),
+        (packed(GOOD, 3, 1, size=1 << 40), "expands to 1099511627776 bytes; the limit is 8589934592"),
+        (packed(GOOD, 1, 0, size=len(GOOD) - 1), f"past the {len(GOOD) - 1} bytes"),
+        (packed(GOOD, 3, 1, size=1 << 21), "expands to 151 bytes where its header says 2097152: it is damaged or cut off"),
         (packed(GOOD, 1, 0)[:-9], "damaged or cut off"),
         (packed(GOOD, 1, 1)[:-9], "compressed offload bundle at byte 0"),
         (packed(GOOD, 1, 0).replace(b"\x78\x9c", b"\x78\x9d", 1), "compressed offload bundle at byte 0: Error -3"),
@@ -131,18 +132,38 @@ def test_damage_is_told(data: bytes, told: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_of_a_large_bundle_one_code_object_is_kept() -> None:
+    """A code object after 300 MiB of other targets': Debian's programs expand to 3 GB."""
+    image, other = kernel("gfx942"), 300 << 20
+    head = bundle((f"hipv4-amdgcn-amd-amdhsa--{TARGETS[0]}", b""), (f"hipv4-amdgcn-amd-amdhsa--{TARGETS[2]}", b""))
+    at = len(BUNDLE_MAGIC) + 8
+    place = 24 + len("hipv4-amdgcn-amd-amdhsa--gfx908")
+    table = bytearray(head)
+    struct.pack_into("<QQ", table, at, len(head), other)
+    struct.pack_into("<QQ", table, at + place, len(head) + other, len(image))
+    stream = zstandard.ZstdCompressor().compressobj()
+    body = b"".join([stream.compress(bytes(table)), *(stream.compress(bytes(1 << 20)) for _ in range(300))])
+    body += stream.compress(image) + stream.flush()
+    data = b"CCOB" + struct.pack("<HHQQQ", 3, 1, 32 + len(body), len(head) + other + len(image), 0) + body
+    tracemalloc.start()
+    try:
+        assert CodeObject.parse(data, "gfx942").data == image
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(DecodeError, match="has a code object of 314572800 bytes; the limit is 268435456"):
+        CodeObject.parse(data, "gfx908")
+
+
 def test_what_expands_without_measure_stays_small() -> None:
-    """A correct header for a gigabyte of zeros, a false header, and many bundles that share the limit."""
-    zeros = zlib.compress(bytes(1 << 28), 9)
-    head = b"CCOB" + struct.pack("<HHQQQ", 3, 0, 32 + len(zeros), (1 << 28) + 1, 0)
-    with pytest.raises(DecodeError, match="the limit is"):
+    """A header for terabytes, and zeros that no table precedes."""
+    zeros = zlib.compress(bytes(1 << 24), 9)
+    head = b"CCOB" + struct.pack("<HHQQQ", 3, 0, 32 + len(zeros), (1 << 33) + 1, 0)
+    with pytest.raises(DecodeError, match="the limit is 8589934592"):
         CodeObject.parse(head + zeros)
-    small = b"CCOB" + struct.pack("<HHQQQ", 3, 0, 32 + len(zeros), 100, 0)
-    with pytest.raises(DecodeError, match="expands to 101 bytes where its header says 100"):
+    small = b"CCOB" + struct.pack("<HHQQQ", 3, 0, 32 + len(zeros), 1 << 24, 0)
+    with pytest.raises(DecodeError, match="no device code"):
         CodeObject.parse(small + zeros)
-    tenth = packed(bytes(1 << 25), 3, 1)
-    with pytest.raises(DecodeError, match="expands to 33554432 bytes; the limit is 268435456 for all of a file"):
-        CodeObject.parse(host_file(*[tenth] * 9), "gfx908")
 
 
 def test_a_bundle_runs() -> None:

@@ -36,8 +36,7 @@ GGML_RESULT = re.compile(r"^  (\w+\(.*\)): (?:\x1b\[[\d;]*m)?(OK|FAIL)\b", re.MU
 TOTALS = re.compile(r"^Totals: (\d+) failures, \d+ known failures, (\d+) errors, and (\d+) passes", re.MULTILINE)  # of Thrust
 STARTED = re.compile(r"^\[ RUN +\] (\S+)", re.MULTILINE)
 SUITE = re.compile(r"^(\S+\.)(?:\s+#.*)?$")  # in a list of tests
-DATA = "usr/share/librocblas*-tests/data/rocblas_gtest.data"  # a pattern: the package's name has the library's version
-SPARSE = "usr/share/librocsparse1-tests/data/rocsparse_test.data"
+CATEGORY = re.compile(rb"(?:quick|pre_checkin|nightly)\0")  # of a record of test data
 GEMMS = frozenset(f"gemm{kind}" for kind in ("", "_ex", "_batched", "_batched_ex", "_strided_batched", "_strided_batched_ex"))
 
 
@@ -50,16 +49,18 @@ class Client:
     program: str  # or a pattern: each program of the package that matches
     arguments: tuple[str, ...]  # a choice of its tests; {seed}, {folder}, {data} and {cases} are replaced
     drawn: str = ""  # pattern of the tests that --draw may choose; "": it is no program of Google Test, or draws by itself
+    records: str = ""  # pattern of its test data: a sample of them is {data}
 
 
 CLIENTS = (
-    Client("rocblas", "librocblas*-tests", "rocblas-test", ("--data", "{data}")),
+    Client("rocblas", "librocblas*-tests", "rocblas-test", ("--data", "{data}"),
+           records="usr/share/librocblas*-tests/data/rocblas_gtest.data"),
     Client("rocsolver", "librocsolver0-tests", "rocsolver-test", ("--gtest_filter=checkin*GETRF*",), "checkin"),
     Client("rocfft", "librocfft0-tests", "rocfft-test",
            ("--seed", "{seed}", "--test_prob", "0.001", "--gtest_filter=pow2_1D*:pow3_1D*:mix_1D*:pow2_2D*")),
     Client("hipfft", "libhipfft0-tests", "hipfft-test", ("--seed", "{seed}", "--test_prob", "0.05", "--gtest_filter=pow2_1D*")),
-    Client("rocsparse", "librocsparse1-tests", "rocsparse-test", ("--data", "{folder}/" + SPARSE, "--gtest_filter=*quick*csrmv*"),
-           "quick"),
+    Client("rocsparse", "librocsparse1-tests", "rocsparse-test", ("--gtest_filter=*quick*",), "quick",
+           "usr/share/librocsparse1-tests/data/rocsparse_test.data"),
     Client("hipsparse", "libhipsparse[0-9]*-tests", "hipsparse-test", ("--gtest_filter=*csrmv*",), "."),
     Client("hipsolver", "libhipsolver*-tests", "hipsolver-test", ("--gtest_filter=checkin*GETRF*",), "checkin"),
     Client("rocrand", "librocrand1-tests", "test_*", (), "."),
@@ -97,9 +98,9 @@ def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw
     outcome = Outcome(client)
     for program in sorted((root / PROGRAMS).glob(f"*/{client.package}/{client.program}")):
         with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as scratch:
-            data = Path(scratch, "tests.data")
-            if "{data}" in client.arguments:
-                data.write_bytes(b"".join(sample(next(root.glob(DATA)), seed)))
+            data = Path(scratch, Path(client.records).name)
+            for records in root.glob(client.records) if client.records else ():
+                data.write_bytes(b"".join(sample(records, seed)))
             cases = ""
             if "{cases}" in client.arguments:
                 cases = ",".join(ggml_cases(supported(program, root, target, seconds, Path(scratch)), max(1, draw), seed))
@@ -146,7 +147,7 @@ def output(
     # HIP's allocations have whole multiples of 256 bytes, so reads of a few bytes too many (rocSOLVER's GESVD) end well on a GPU.
     options = ("--target", target, "--pad", "256")
     command = [sys.executable, "-m", "simgpu", "hip", *options, "sh", "-c", start, str(root / LOADER), *words]
-    environment = {**os.environ, "GTEST_LISTENER": "PASS_LINE_IN_LOG"}
+    environment = {**os.environ, "GTEST_LISTENER": "PASS_LINE_IN_LOG", "ROCSPARSE_CLIENTS_TEST_DATA_DIR": f"{scratch}/"}
     printed = scratch / "output"
     why = ""
     with printed.open("wb") as file:
@@ -163,18 +164,21 @@ def output(
 
 
 def sample(path: Path, seed: int) -> Iterator[bytes]:
-    """Yields the header of rocBLAS's test data, and a random choice of its quick tests: 2 of each function, 20 of each GEMM.
+    """Yields the header of a client's test data, and a random choice of its quick tests: 2 of each function, 20 of each GEMM.
 
-    The client reads all of its data, 0.9 GB, before each suite. A record has its function's name first and its category at
-    byte 128; the header holds one record between the words rocBLAS and ROCblas.
+    The client reads all of its data, 0.3 to 0.9 GB, before each suite. A record has its function's name 128 bytes before its
+    category. The header holds one record, between the words rocBLAS and ROCblas, or rocSPARSE and ROCsparse.
     """
     data = path.read_bytes()
-    size = data.index(b"ROCblas") - 8
-    start = size + 16
+    word = data[: data.index(b"\0") + 1]
+    size = data.index(b"ROC" + word[3:].lower()) - len(word)
+    start = size + 2 * len(word)
+    category = CATEGORY.search(data, start)
+    place = category.start() - start if category else 0
     found: dict[str, list[int]] = {}
     for at in range(start, len(data) - size + 1, size):
-        if data.startswith(b"quick\0", at + 128):
-            found.setdefault(data[at : at + 64].partition(b"\0")[0].decode(), []).append(at)
+        if data.startswith(b"quick\0", at + place):
+            found.setdefault(data[at + place - 128 : at + place - 64].partition(b"\0")[0].decode(), []).append(at)
     chance = random.Random(seed)
     chosen = [chance.sample(each, min(20 if name in GEMMS else 2, len(each))) for name, each in sorted(found.items())]
     yield data[:start]

@@ -262,6 +262,8 @@ hipError_t hipMemMap(void *pointer, size_t bytes, size_t offset, hipMemGenericAl
 hipError_t hipMemUnmap(void *pointer, size_t bytes);
 hipError_t hipMemSetAccess(void *pointer, size_t bytes, const hipMemAccessDesc *access, size_t count);
 hipError_t hipMemGetAccess(unsigned long long *flags, const hipMemLocation *location, void *pointer);
+hipError_t hipCreateSurfaceObject(void **surface, const void *resource);
+hipError_t hipDestroySurfaceObject(void *surface);
 hipError_t hipMallocArray(void **array, const void *format, size_t width, size_t height, unsigned flags);
 int hiprtcCreateProgram(hiprtcProgram *program, const char *source, const char *name, int headers, const char **texts,
                         const char **names);

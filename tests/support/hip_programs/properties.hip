@@ -48,6 +48,9 @@ int main() {
     void *array;
     EXPECT(hipErrorNotSupported, hipMallocArray(&array, &array, 16, 16, 0));
     EXPECT(hipErrorNotSupported, hipMallocArray(&array, &array, 16, 16, 0));
+    EXPECT(hipErrorNotSupported, hipCreateSurfaceObject(nullptr, nullptr));
+    EXPECT(hipErrorInvalidValue, hipDestroySurfaceObject(&array));
+    MUST(hipDestroySurfaceObject(nullptr));
     MUST(hipFree(out));
     printf("%s %s\nPASS\n", properties.name, properties.gcnArchName);
 }

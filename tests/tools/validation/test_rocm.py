@@ -5,27 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from simgpu.tools.validation.rocm import GGML_RESULT, drawn, ggml_cases, sample
 
 SIZE = 160  # bytes of a record here; rocBLAS's own have 576
 
 
-def record(function: str, category: str, number: int) -> bytes:
-    return function.encode().ljust(128, b"\0") + category.encode().ljust(28, b"\0") + number.to_bytes(4, "little")
+def record(function: str, category: str, number: int, before: int) -> bytes:
+    return bytes(before) + function.encode().ljust(128, b"\0") + category.encode().ljust(28, b"\0") + number.to_bytes(4, "little")
 
 
-def test_a_sample_of_rocblas_s_data_has_each_function(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("words", "before"), [((b"rocBLAS\0", b"ROCblas\0"), 0), ((b"rocSPARSE\0", b"ROCsparse\0"), 565)])
+def test_a_sample_of_test_data_has_each_function(tmp_path: Path, words: tuple[bytes, bytes], before: int) -> None:
     kinds = [("gemm", "quick"), ("gemm", "nightly"), ("axpy", "quick"), ("trsm", "quick"), ("dot", "stress")]
-    head = b"rocBLAS\0" + bytes(SIZE) + b"ROCblas\0"
-    data = head + b"".join(record(function, category, i) for i in range(50) for function, category in kinds)
+    size = before + SIZE
+    head = words[0] + bytes(size) + words[1]
+    data = head + b"".join(record(function, category, i, before) for i in range(50) for function, category in kinds)
     (tmp_path / "tests.data").write_bytes(data)
     found = b"".join(sample(tmp_path / "tests.data", 1))
     assert found.startswith(head)
     body = found[len(head) :]
-    records = [body[at : at + SIZE] for at in range(0, len(body), SIZE)]
+    records = [body[at : at + size] for at in range(0, len(body), size)]
     assert len(set(records)) == len(records)
     assert all(b"quick" in each for each in records)
-    assert Counter(each[:4] for each in records) == {b"gemm": 20, b"axpy": 2, b"trsm": 2}
+    assert Counter(each[before : before + 4] for each in records) == {b"gemm": 20, b"axpy": 2, b"trsm": 2}
 
 
 def test_a_draw_takes_every_suite_before_a_second_test_of_one() -> None:

@@ -24,6 +24,14 @@ MAKES(hipMallocMipmappedArray)
 MAKES(hipArrayCreate)
 MAKES(hipArray3DCreate)
 
+// ROCm asks for images before it looks at a surface's arguments (clr, hipamd/src/hip_surface.cpp); to destroy none succeeds.
+API Error hipCreateSurfaceObject(void **surface, const void *resource) {
+    (void)surface, (void)resource;
+    return no_images("hipCreateSurfaceObject");
+}
+
+API Error hipDestroySurfaceObject(void *surface) { return done(surface ? INVALID_VALUE : SUCCESS); }
+
 // Copies of rows have the array in different places of their arguments. NULL is no handle.
 #define REFUSE(NAME, ARRAY) return ARRAY ? no_images(NAME) : done(INVALID_HANDLE)
 

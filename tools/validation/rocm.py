@@ -26,7 +26,7 @@ from typing import BinaryIO
 from simgpu.tools.shared.console import show, table
 from simgpu.tools.shared.errors import UsageError
 
-PROGRAMS = "usr/libexec"
+PROGRAMS = ("usr/libexec/*", "usr")  # patterns: folders of packages' folders
 BACKENDS = "ggml/backends0"  # libraries that ggml looks for in the folder where it runs
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = "lib64/ld-linux-x86-64.so.2"
@@ -37,7 +37,9 @@ TOTALS = re.compile(r"^Totals: (\d+) failures, \d+ known failures, (\d+) errors,
 STARTED = re.compile(r"^\[ RUN +\] (\S+)", re.MULTILINE)
 SUITE = re.compile(r"^(\S+\.)(?:\s+#.*)?$")  # in a list of tests
 CATEGORY = re.compile(rb"(?:quick|pre_checkin|nightly)\0")  # of a record of test data
-GEMMS = frozenset(f"gemm{kind}" for kind in ("", "_ex", "_batched", "_batched_ex", "_strided_batched", "_strided_batched_ex"))
+MANY = {f"gemm{kind}": 20 for kind in ("", "_ex", "_batched", "_batched_ex", "_strided_batched", "_strided_batched_ex")} | {
+    "matmul": 100, "spmm": 30, "spmm_batched": 15, "spmm_strided_batched": 15,
+}  # records that are drawn of these functions; of others two
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Client:
     """A library's test program."""
 
     name: str
-    package: str  # a pattern: the folder of its programs, in one of usr/libexec
+    package: str  # a pattern: the folder of its programs
     program: str  # or a pattern: each program of the package that matches
     arguments: tuple[str, ...]  # a choice of its tests; {seed}, {folder}, {data} and {cases} are replaced
     drawn: str = ""  # pattern of the tests that --draw may choose; "": it is no program of Google Test, or draws by itself
@@ -63,6 +65,9 @@ CLIENTS = (
            "usr/share/librocsparse1-tests/data/rocsparse_test.data"),
     Client("hipsparse", "libhipsparse[0-9]*-tests", "hipsparse-test", ("--gtest_filter=*csrmv*",), "."),
     Client("hipsolver", "libhipsolver*-tests", "hipsolver-test", ("--gtest_filter=checkin*GETRF*",), "checkin"),
+    Client("hipblaslt", "libhipblaslt1-tests", "hipblaslt-test", ("--data", "{data}"),
+           records="usr/share/hipblaslt/*/test/hipblaslt_gtest.data"),
+    Client("hipsparselt", "bin", "hipsparselt-test", ("--data", "{data}"), records="usr/bin/hipsparselt_gtest.data"),
     Client("rocrand", "librocrand1-tests", "test_*", (), "."),
     Client("hiprand", "libhiprand1-tests", "test_*", (), "."),
     Client("rocprim", "librocprim-tests", "test_*", (), "."),
@@ -90,13 +95,18 @@ class Outcome:
         return self.client.name, *counts, f"{self.seconds:.0f}", ended
 
 
+def programs(client: Client, root: Path) -> list[Path]:
+    """Returns the client's programs in the folder."""
+    return sorted(each for folder in PROGRAMS for each in root.glob(f"{folder}/{client.package}/{client.program}"))
+
+
 def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw: int = 0) -> Outcome:
     """Runs each program of a client for at most `seconds`, and counts the tests that ended until then.
 
     draw: number of tests that are drawn of each program, 0 for the client's own choice
     """
     outcome = Outcome(client)
-    for program in sorted((root / PROGRAMS).glob(f"*/{client.package}/{client.program}")):
+    for program in programs(client, root):
         with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as scratch:
             data = Path(scratch, Path(client.records).name)
             for records in root.glob(client.records) if client.records else ():
@@ -164,14 +174,14 @@ def output(
 
 
 def sample(path: Path, seed: int) -> Iterator[bytes]:
-    """Yields the header of a client's test data, and a random choice of its quick tests: 2 of each function, 20 of each GEMM.
+    """Yields the header of a client's test data, and a random choice of its quick tests: 2 of each function, more of MANY.
 
     The client reads all of its data, 0.3 to 0.9 GB, before each suite. A record has its function's name 128 bytes before its
-    category. The header holds one record, between the words rocBLAS and ROCblas, or rocSPARSE and ROCsparse.
+    category. The header holds one record, between the words rocBLAS and ROCblas, for instance, or hipBLASLt and HIPblaslT.
     """
     data = path.read_bytes()
     word = data[: data.index(b"\0") + 1]
-    size = data.index(b"ROC" + word[3:].lower()) - len(word)
+    size = data.index(word.swapcase()) - len(word)
     start = size + 2 * len(word)
     category = CATEGORY.search(data, start)
     place = category.start() - start if category else 0
@@ -180,7 +190,7 @@ def sample(path: Path, seed: int) -> Iterator[bytes]:
         if data.startswith(b"quick\0", at + place):
             found.setdefault(data[at + place - 128 : at + place - 64].partition(b"\0")[0].decode(), []).append(at)
     chance = random.Random(seed)
-    chosen = [chance.sample(each, min(20 if name in GEMMS else 2, len(each))) for name, each in sorted(found.items())]
+    chosen = [chance.sample(each, min(MANY.get(name, 2), len(each))) for name, each in sorted(found.items())]
     yield data[:start]
     for at in sorted(at for each in chosen for at in each):
         yield data[at : at + size]
@@ -247,7 +257,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for client in CLIENTS:
         if client.name not in options.clients.split(","):
             continue
-        if not any((root / PROGRAMS).glob(f"*/{client.package}")):
+        if not programs(client, root):
             print(f"{client.name}: {client.package} is not unpacked there: skipped", file=sys.stderr)
             continue
         outcomes.append(run(client, root, options.target, options.seconds, options.seed, options.draw))

@@ -16,7 +16,7 @@ def record(function: str, category: str, number: int, before: int) -> bytes:
     return bytes(before) + function.encode().ljust(128, b"\0") + category.encode().ljust(28, b"\0") + number.to_bytes(4, "little")
 
 
-@pytest.mark.parametrize(("words", "before"), [((b"rocBLAS\0", b"ROCblas\0"), 0), ((b"rocSPARSE\0", b"ROCsparse\0"), 565)])
+@pytest.mark.parametrize(("words", "before"), [((b"rocBLAS\0", b"ROCblas\0"), 0), ((b"hipSPARSELt\0", b"HIPsparselT\0"), 565)])
 def test_a_sample_of_test_data_has_each_function(tmp_path: Path, words: tuple[bytes, bytes], before: int) -> None:
     kinds = [("gemm", "quick"), ("gemm", "nightly"), ("axpy", "quick"), ("trsm", "quick"), ("dot", "stress")]
     size = before + SIZE

@@ -215,6 +215,11 @@ class SmtOps:
 
     # -- floats --------------------------------------------------------------------------------
 
+    @staticmethod
+    def nan(type_: Type) -> int:
+        """Returns the bits of the NaN that arithmetic makes: positive, quiet, without payload."""
+        return (1 << type_.bits - 1) - (1 << FRACTION_BITS[type_.name] - 1)
+
     def is_nan(self, type_: Type, a: Term) -> Term:
         sign = 1 << (type_.bits - 1)
         infinity = sign - (1 << FRACTION_BITS[type_.name])
@@ -269,14 +274,14 @@ class SmtOps:
     def _converted_nan(self, source: Type, target: Type, a: Term) -> Term:
         have, want = FRACTION_BITS[source.name], FRACTION_BITS[target.name]
         if not self.payloads:
-            return number(default_nan(target), target.bits)
+            return number(self.nan(target), target.bits)
         payload = bits_of(self.unary("quiet", source, a), max(0, have - want), min(have, want))
         parts = [payload, number(-1, target.bits - 1 - want), bits_of(a, source.bits - 1, 1)]
         return joined(*([number(0, want - have)] if want > have else []), *parts)
 
     def _result(self, type_: Type, made: Term, *operands: Term) -> Term:
         """Returns the bits of a float result; a NaN is the first NaN operand, quieted, or the default NaN."""
-        out = z3.If(z3.fpIsNaN(made), number(default_nan(type_), type_.bits), z3.fpToIEEEBV(made))
+        out = z3.If(z3.fpIsNaN(made), number(self.nan(type_), type_.bits), z3.fpToIEEEBV(made))
         for operand in reversed(operands if self.payloads else ()):
             out = choose(self.is_nan(type_, operand), self.unary("quiet", type_, operand), out)
         return _settled(out, *operands)
@@ -350,12 +355,6 @@ class UninterpretedFloats(SmtOps):
     def opaque(name: str, bits: int, *operands: Term) -> Term:
         """Returns an unknown function's result: the same name and operands give the same result."""
         return z3.Function(f"{FLOAT_NAME}{name}", *(x.sort() for x in operands), z3.BitVecSort(bits))(*operands)
-
-
-def default_nan(type_: Type) -> int:
-    """Returns the positive quiet NaN without payload."""
-    fraction = FRACTION_BITS[type_.name]
-    return ((1 << (type_.bits - fraction)) - 1) << (fraction - 1) & ((1 << (type_.bits - 1)) - 1)
 
 
 def _constant(*terms: Term) -> bool:

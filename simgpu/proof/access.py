@@ -101,6 +101,7 @@ def _addresses(state: WaveState, inst: Instruction) -> list[Address]:
 
 def flat_place(roots: Roots, whole: Term, offset: int) -> Address:
     """Returns the place of a flat address: its high half, or the pointer in the sum, says in which space."""
+    whole = _not_null(whole)
     found = roots.place(GLOBAL, whole + number(offset, 64))
     if found.base:
         return found
@@ -108,6 +109,18 @@ def flat_place(roots: Roots, whole: Term, offset: int) -> Address:
     if z3.is_bv_value(high) and high.as_long() in APERTURES:
         return roots.place(APERTURES[high.as_long()], bits_of(whole, 0, 32) + number(offset, 32))
     return _by_parts(roots, whole, offset)
+
+
+def _not_null(whole: Term) -> Term:
+    """Returns an address without the null that a cast of a null pointer makes, as an access leaves no buffer."""
+    high = z3.simplify(bits_of(whole, 32, 32))
+    if not z3.is_app_of(high, z3.Z3_OP_ITE):
+        return whole
+    arms = [arm.as_long() if z3.is_bv_value(arm) else None for arm in high.children()[1:]]
+    for null, other in ((0, 1), (1, 0)):
+        if arms[null] == 0 and arms[other] in APERTURES:
+            return z3.simplify(z3.substitute(z3.simplify(whole), (high.arg(0), z3.BoolVal(null == 1))))
+    return whole
 
 
 def _by_parts(roots: Roots, whole: Term, offset: int) -> Address:

@@ -71,6 +71,7 @@ def functions_of(module: IrModule, path: str, name: str | None) -> list[Function
 def compiled(module: IrModule, function: Function, path: str, target: str, options: Sequence[str]) -> Compiled:
     """Compiles the file with a kernel that runs a function. Raises ToolchainError."""
     from simgpu.hardware.code_object import CodeObject
+    from simgpu.hardware.errors import DecodeError
     from simgpu.proof.ir.read import read_ir
     from simgpu.proof.ir.syntax import Unreadable
     from simgpu.proof.ir.wrap import kernel_name, with_kernel
@@ -85,7 +86,11 @@ def compiled(module: IrModule, function: Function, path: str, target: str, optio
     if made is None:
         said = _said(log)
         return Compiled(name, "", None, None, f"clang: {said.partition('error: ')[2] or said}")
-    return Compiled(name, kernel, CodeObject.parse(made), module)
+    try:
+        code = CodeObject.parse(made)
+    except DecodeError as error:
+        return Compiled(name, "", None, None, str(error))
+    return Compiled(name, kernel, code, module)
 
 
 def refinement(made: Compiled, limits: Limits) -> Verdict:

@@ -17,6 +17,7 @@
     ir_host.py          runs what x86's clang made of them, in a process of its own
     ir_reduce.py        a smaller program that still differs
     ir_proofs.py        small programs, proved equal at two levels of optimization, or to their IR
+    ir_files.py         functions of a folder, such as LLVM's tests, with the targets of their RUN lines
     ir_functions.py     small functions of IR over operations and widths, their machine code proved
     ir_faults.py        faults of LLVM that they found, or that are reported, each with its shortest program
     ir_bisect.py        the pass from which on LLVM compiles a program wrong

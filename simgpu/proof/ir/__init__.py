@@ -8,8 +8,10 @@
     integers.py    instructions on integers
     floats.py      instructions on floats
     intrinsics.py  LLVM's functions on scalars and vectors
+    lanes.py       intrinsics that read other lanes
     elements.py    vectors, structs, bits as another type
     memory.py      loads and stores
+    atomics.py     atomic operations
     flow.py        the order of blocks
     execute.py     a kernel of IR on terms, every path
     evaluate.py    what IR leaves in memory after one launch

@@ -10,7 +10,8 @@ import numpy as np
 import z3
 
 from simgpu.device import Device
-from simgpu.hardware.isa.lane_smt import SmtOps, joined, number
+from simgpu.hardware.isa.lane_smt import FRACTION_BITS, SmtOps, joined, number
+from simgpu.hardware.isa.types import Type
 from simgpu.proof.counterexample import Launch, Memory
 from simgpu.proof.entry import AXES, KernelInputs, argument_symbol
 from simgpu.proof.ir.execute import IrRun
@@ -22,6 +23,7 @@ from simgpu.proof.terms import Lanes, NotModelled, subterms
 Term = Any
 WAVE = 64
 LDS_BYTES = 1 << 16
+OTHER_PRIVATE_START = 4160  # bytes: what depends on addresses of private memory may have any value
 MOST_ITEMS = 256  # work-items of a launch, which are evaluated one after another
 
 
@@ -61,23 +63,29 @@ class Images:
 
 @dataclass(frozen=True)
 class Reference:
-    """IR as one of two kernels. execute: runs it on terms."""
+    """IR as one of two kernels. execute: runs it on terms, with private memory from an address on."""
 
     inputs: KernelInputs
-    execute: Callable[[KernelInputs, SmtOps], tuple[IrRun, WaveState]]
+    execute: Callable[[KernelInputs, SmtOps, int], tuple[IrRun, WaveState]]
 
     def run(self, launch: Launch) -> list[Memory | None] | None:
         """Returns each buffer after a launch; None if its behaviour is undefined or unknown, or one of several."""
+        runs = [self._run(launch, SmtOps, 0), self._run(launch, OtherNans, OTHER_PRIVATE_START)]
+        if runs[0] is None or runs[1] is None:
+            return None
+        return [_either(*pair) for pair in zip(*runs, strict=True)]
+
+    def _run(self, launch: Launch, kind: type[SmtOps], private_start: int) -> list[Memory | None] | None:
         items = int(np.prod(launch.block)) * int(np.prod(launch.grid))
         if items > MOST_ITEMS:
             return None
         lanes = Lanes()
         roots = Roots(lanes, self.inputs.roots.budget, list, compares=False)
         inputs = KernelInputs("ir", self.inputs.code, self.inputs.info, lanes, roots, self.inputs.read_only)
-        ops = SmtOps(lanes.lane, payloads=False)
+        ops = kind(lanes.lane, payloads=False)
         ops.at = lanes.at  # type: ignore[method-assign]
         try:
-            made, end = self.execute(inputs, ops)
+            made, end = self.execute(inputs, ops, private_start)
             if made.loose:
                 return None
             return Evaluation(made, end, inputs, launch).memory()
@@ -87,6 +95,22 @@ class Reference:
     def races(self, launch: Launch) -> bool:
         """Returns False: the machine's run shows races."""
         return False
+
+
+class OtherNans(SmtOps):
+    """Arithmetic whose NaNs have other bits: a compiler may make any NaN, so what differs by it may have any value."""
+
+    @staticmethod
+    def nan(type_: Type) -> int:
+        return SmtOps.nan(type_) ^ (1 << type_.bits - 1 | (1 << FRACTION_BITS[type_.name]) - 1)
+
+
+def _either(a: Memory | None, b: Memory | None) -> Memory | None:
+    """Returns what two runs of one launch left in a buffer: bytes that differ may have any value."""
+    if a is None or b is None:
+        return None
+    free = np.zeros_like(a.content) if a.free is None or b.free is None else a.free | b.free
+    return Memory(a.content, free | np.where(a.content != b.content, 255, 0).astype(np.uint8))
 
 
 @dataclass

@@ -11,16 +11,18 @@ import z3
 from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, negation, number, some
 from simgpu.proof.entry import argument_symbol, group_id, item_id
 from simgpu.proof.execute import SymbolicRun
-from simgpu.proof.ir import floats, integers, intrinsics
+from simgpu.proof.ir import floats, integers, intrinsics, lanes
+from simgpu.proof.ir.atomics import run_atomic
 from simgpu.proof.ir.elements import ELEMENTS, bitcast, selected
 from simgpu.proof.ir.flow import ordered
-from simgpu.proof.ir.memory import Heap, IrMemory, Unknowns, cast_space
+from simgpu.proof.ir.memory import APERTURES, Heap, IrMemory, Unknowns, cast_space
 from simgpu.proof.ir.syntax import Function, Group, Instruction, IrModule, IrType, Local, Number, Operand, Symbol, Undefined
 from simgpu.proof.ir.values import (
     IrValue,
     Scalar,
     composed,
     each_scalar,
+    flag,
     is_set,
     known,
     of_scalars,
@@ -31,9 +33,6 @@ from simgpu.proof.terms import NotModelled
 
 Term = Any
 DEEPEST = 64  # calls of functions in functions
-ATOMICS = {"add": "add", "sub": "sub", "and": "and", "or": "or", "xor": "xor", "max": "smax", "min": "smin", "umax": "umax",
-           "umin": "umin", "xchg": "swap"}  # fmt: skip
-
 
 @dataclass
 class IrRun(SymbolicRun):
@@ -52,9 +51,10 @@ class IrRun(SymbolicRun):
     code: list[Instruction] = field(default_factory=list)
     blocks: dict[str, dict[str, int]] = field(default_factory=dict)  # of each function that was met: where its blocks begin
     within: list[str] = field(default_factory=list)  # block of each instruction
+    private_start: int = 0  # address of the first object in private memory, which a compiler chooses
 
     def __post_init__(self) -> None:
-        self.heap = Heap(self.module, self.inputs, self.unknowns)
+        self.heap = Heap(self.module, self.inputs, self.unknowns, private_bytes=self.private_start)
 
     def begin(self) -> WaveState:
         inputs = self.inputs
@@ -287,30 +287,19 @@ class IrRun(SymbolicRun):
         return known(inst.type, self.heap.allocate(inst.source, inst.align))
 
     def _load(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
-        if "atomic" in inst.flags:
-            raise NotModelled("an atomic load")
         pointer = values[0].one
         self.forbid(state, pointer.poison)
         return self.heap.load(state, pointer, inst.type, inst.align)
 
     def _store(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> None:
-        if "atomic" in inst.flags:
-            raise NotModelled("an atomic store")
         pointer = values[1].one
         self.forbid(state, pointer.poison)
         self.heap.store(state, pointer, values[0], inst.align)
 
     def _atomic(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
-        operation = ATOMICS.get(inst.what)
-        pointer, operand = (value.one for value in values[:2])
-        size = operand.type.bits
-        if operation is None or operand.type.kind != "int" or size not in (32, 64) or pointer.type.space not in (0, 1):
-            raise NotModelled(f"atomicrmw {inst.what}")
-        self.forbid(state, some(pointer.poison, operand.poison))
-        place = self.heap.place(state, pointer)
-        name = operation + ("_x2" if size == 64 else "")
-        old = state.memory.atomic(name, place, (operand.bits,), every(*state.path), 0)
-        return known(inst.type, bits_of(old, 0, size))
+        made, undefined = run_atomic(self.heap, state, inst, values)
+        self.forbid(state, undefined)
+        return made
 
     # -- control -------------------------------------------------------------------------------
 
@@ -417,9 +406,11 @@ class IrRun(SymbolicRun):
         found = next((made for prefix, made in SPECIAL.items() if name.startswith(prefix)), None)
         if found is not None:
             return found(self, state, inst, values)
-        target = self.inputs.info.target
+        read = lanes.cross(state, name, inst.type, values)
+        if read is not None:
+            return read
         self._loosen(inst)
-        made = intrinsics.call(self.ops, name, target, inst.type, values, self.unknowns.fixed)
+        made = intrinsics.call(self.ops, name, self.inputs.info, inst, values, self.unknowns.fixed)
         if inst.flags & {"nnan", "ninf", "fast"} and inst.type.scalar.kind == "float":
             kinds = [value for value in values if value.type == inst.type]
             made = each_scalar(
@@ -447,6 +438,12 @@ class IrRun(SymbolicRun):
     def _barrier(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> None:
         state.memory.barrier(every(*state.path))
 
+    def _in_space(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        """Returns if a flat pointer is one into LDS or private memory."""
+        aperture = APERTURES[3 if inst.what.endswith("shared") else 5]
+        inside = fold(bits_of(values[0].bits, 32, 32) == aperture)
+        return of_scalars(inst.type, [Scalar(inst.type, flag(inside), values[0].one.poison)])
+
     def _assume(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> None:
         test = values[0].one
         self.forbid(state, some(test.poison, negation(is_set(test.bits))))
@@ -460,14 +457,10 @@ class IrRun(SymbolicRun):
         else:
             self.heap.copy(state, target, source, count.bits.as_long())
 
-    def _first_lane(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
-        if state.lanes.varies(values[0].bits):
-            raise NotModelled("a value of the first active lane")
-        return values[0]
-
 
 FLOW: dict[str, Callable[..., Any]] = {
     "br": IrRun._either, "switch": IrRun._switch, "ret": IrRun._return, "unreachable": IrRun._unreachable, "fence": IrRun._fence,
+    "comment": IrRun._fence,
 }  # fmt: skip
 COMPUTED: dict[str, Callable[..., IrValue | None]] = {
     **dict.fromkeys(("add", "sub", "mul", "and", "or", "xor", *integers.SHIFTS, *integers.DIVISIONS), IrRun._binary),
@@ -477,11 +470,11 @@ COMPUTED: dict[str, Callable[..., IrValue | None]] = {
          "bitcast", "addrspacecast"), IrRun._cast,
     ),
     "freeze": IrRun._freeze, "select": IrRun._select, "getelementptr": IrRun._pointer, "alloca": IrRun._alloca,
-    "load": IrRun._load, "store": IrRun._store, "atomicrmw": IrRun._atomic,
+    "load": IrRun._load, "store": IrRun._store, "atomicrmw": IrRun._atomic, "cmpxchg": IrRun._atomic,
 }  # fmt: skip
 SPECIAL: dict[str, Callable[..., IrValue | None]] = {
     "amdgcn.workitem.id.": IrRun._id, "amdgcn.workgroup.id.": IrRun._id, "amdgcn.dispatch.ptr": IrRun._base,
     "amdgcn.implicitarg.ptr": IrRun._base, "amdgcn.kernarg.segment.ptr": IrRun._base, "amdgcn.s.barrier": IrRun._barrier,
     "assume": IrRun._assume, "memcpy": IrRun._copy, "memmove": IrRun._copy, "memset": IrRun._copy,
-    "amdgcn.readfirstlane": IrRun._first_lane,
+    "amdgcn.is.shared": IrRun._in_space, "amdgcn.is.private": IrRun._in_space,
 }  # fmt: skip

@@ -186,13 +186,13 @@ def extremum(ops: SmtOps, op: str, a: Scalar, b: Scalar, unknown: Callable[[int]
     if op in ("minnum", "maxnum"):
         either = fold(unknown(1) == 1)  # of zeros of both signs, or of a signalling NaN and a number
         signalling = some(*(every(each, negation(_quiet(kind, x.bits))) for each, x in zip(nan, (a, b), strict=True)))
-        default = number((1 << kind.bits - 1) - (1 << FRACTION_BITS[kind.name] - 1), kind.bits)
+        default = number(ops.nan(kind), kind.bits)
         result = choose(equal, choose(either, a.bits, b.bits), choose(first, a.bits, b.bits))
         result = choose(nan[0], choose(nan[1], default, b.bits), choose(nan[1], a.bits, result))
         return choose(every(signalling, either), default, result)
     whole = fold(a.bits | b.bits) if op.startswith("min") else fold(a.bits & b.bits)  # of equal floats: the zero that is wanted
     result = choose(equal, whole, choose(first, a.bits, b.bits))
-    default = number((1 << kind.bits - 1) - (1 << FRACTION_BITS[kind.name] - 1), kind.bits)
+    default = number(ops.nan(kind), kind.bits)
     if op in ("minimum", "maximum"):
         return choose(some(*nan), default, result)
     return choose(nan[0], choose(nan[1], default, b.bits), choose(nan[1], a.bits, result))

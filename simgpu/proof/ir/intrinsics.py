@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import z3
 
+from simgpu.engine.workers.initial_state import mode_register
+from simgpu.hardware.code_object.code_object import KernelInfo
 from simgpu.hardware.isa import table
 from simgpu.hardware.isa.lane_smt import SmtOps, bits_of, choose, count_bits, evaluate, every, fold, joined, number, some
+from simgpu.machine.mode import Mode
 from simgpu.proof.ir import floats, integers
-from simgpu.proof.ir.syntax import BOOL, IrType
+from simgpu.proof.ir.syntax import BOOL, Instruction, IrType
 from simgpu.proof.ir.values import IrValue, Scalar, composed, each_scalar, flag, is_set, known, of_scalars, poisoned
 from simgpu.proof.terms import NotModelled
 
@@ -21,24 +25,38 @@ NO_EFFECT = (
     "amdgcn.iglp", "prefetch",
     "amdgcn.wave.barrier", "amdgcn.s.setprio", "amdgcn.s.sleep", "pseudoprobe", "amdgcn.s.waitcnt",
 )  # fmt: skip
+CLASSES = 10  # of floats: signalling and quiet NaNs, and four of each sign
 REDUCTIONS = {"add": "add", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 ORDERS = {"umin": z3.ULT, "umax": z3.UGT, "smin": lambda a, b: a < b, "smax": lambda a, b: a > b}
-# Intrinsics that are one vector instruction; their operands and result have its types.
+# Intrinsics that are one vector instruction; their operands and result have its types, and what is left of operands is `clamp`.
 INSTRUCTIONS = {
-    "amdgcn.mbcnt.lo": "v_mbcnt_lo_u32_b32", "amdgcn.mbcnt.hi": "v_mbcnt_hi_u32_b32", "amdgcn.perm": "v_perm_b32",
-    "amdgcn.alignbyte": "v_alignbyte_b32", "amdgcn.rcp.f32": "v_rcp_f32", "amdgcn.rsq.f32": "v_rsq_f32",
-    "amdgcn.sqrt.f32": "v_sqrt_f32", "amdgcn.exp2.f32": "v_exp_f32", "amdgcn.log.f32": "v_log_f32", "amdgcn.sin.f32": "v_sin_f32",
-    "amdgcn.cos.f32": "v_cos_f32", "amdgcn.rcp.f16": "v_rcp_f16", "amdgcn.rsq.f16": "v_rsq_f16", "amdgcn.sad.u8": "v_sad_u8",
-    "amdgcn.sad.u16": "v_sad_u16", "amdgcn.msad.u8": "v_msad_u8", "amdgcn.lerp": "v_lerp_u8", "amdgcn.rcp.f64": "v_rcp_f64",
-    "amdgcn.cvt.pkrtz": "v_cvt_pkrtz_f16_f32",
+    "mbcnt.lo": "mbcnt_lo_u32_b32", "mbcnt.hi": "mbcnt_hi_u32_b32", "perm": "perm_b32", "alignbyte": "alignbyte_b32",
+    "sad.u8": "sad_u8", "sad.u16": "sad_u16", "sad.hi.u8": "sad_hi_u8", "msad.u8": "msad_u8", "lerp": "lerp_u8",
+    "qsad.pk.u16.u8": "qsad_pk_u16_u8", "mqsad.pk.u16.u8": "mqsad_pk_u16_u8", "mqsad.u32.u8": "mqsad_u32_u8",
+    "ubfe.i32": "bfe_u32", "sbfe.i32": "bfe_i32", "mul.i24": "mul_i32_i24", "mul.u24": "mul_u32_u24",
+    "mulhi.i24": "mul_hi_i32_i24", "mulhi.u24": "mul_hi_u32_u24",
+    "cvt.pkrtz": "cvt_pkrtz_f16_f32", "cvt.pknorm.i16": "cvt_pknorm_i16_f32", "cvt.pknorm.u16": "cvt_pknorm_u16_f32",
+    "cvt.pk.i16": "cvt_pk_i16_i32", "cvt.pk.u16": "cvt_pk_u16_u32", "cvt.pk.u8.f32": "cvt_pk_u8_f32", "prng.b32": "prng_b32",
+    "cvt.off.f32.i4": "cvt_off_f32_i4", "fmul.legacy": "mul_legacy_f32", "trig.preop.f64": "trig_preop_f64",
+    "cubeid": "cubeid_f32", "cubesc": "cubesc_f32", "cubetc": "cubetc_f32", "cubema": "cubema_f32",
+    "sdot2": "dot2_i32_i16", "sdot4": "dot4_i32_i8", "sdot8": "dot8_i32_i4", "udot2": "dot2_u32_u16", "udot4": "dot4_u32_u8",
+    "udot8": "dot8_u32_u4", "fdot2": "dot2_f32_f16", "frexp.exp.i32.f32": "frexp_exp_i32_f32",
+    "frexp.exp.i32.f64": "frexp_exp_i32_f64", "frexp.exp.i16.f16": "frexp_exp_i16_f16",
+    **{f"{name}.{kind}": f"{mnemonic}_{kind}" for kind in ("f16", "f32", "f64") for name, mnemonic in (
+        ("rcp", "rcp"), ("rsq", "rsq"), ("sqrt", "sqrt"), ("exp2", "exp"), ("log", "log"), ("sin", "sin"), ("cos", "cos"),
+        ("fmed3", "med3"), ("fract", "fract"), ("frexp.mant", "frexp_mant"), ("div.fixup", "div_fixup"),
+    )},
 }  # fmt: skip
+CONSTRAINED = "experimental.constrained."
 
 
 def call(
-    ops: SmtOps, name: str, target: str, type_: IrType, operands: Sequence[IrValue], unknown: Callable[[int], Term]
+    ops: SmtOps, name: str, info: KernelInfo, inst: Instruction, operands: Sequence[IrValue], unknown: Callable[[int], Term]
 ) -> IrValue:
     """Returns an intrinsic's result. name: without "llvm."; unknown: makes bits that may have any value. Raises NotModelled."""
-    stem = name.partition(".")[0]
+    if name.startswith(CONSTRAINED):
+        return _constrained(ops, name.removeprefix(CONSTRAINED), inst, operands, unknown)
+    type_, stem = inst.type, name.partition(".")[0]
     if name.startswith("vector.reduce."):
         return _reduced(name.split(".")[2], type_, operands[0])
     if ".with.overflow." in name:
@@ -55,8 +73,12 @@ def call(
         return each_scalar(type_, function, *given[:count])
     if stem in FLOAT_FUNCTIONS or name.startswith(("fptosi.sat", "fptoui.sat")):
         return _float(ops, stem, type_, operands, unknown)
-    if name in INSTRUCTIONS:
-        return _instruction(ops, INSTRUCTIONS[name], target, type_, operands)
+    own = name.removeprefix("amdgcn.")
+    if own.startswith("class.") or stem == "canonicalize":
+        return _class(ops, type_, operands) if stem == "amdgcn" else _canonical(ops, info, type_, operands[0])
+    mnemonic = INSTRUCTIONS.get(own) or INSTRUCTIONS.get(own.rpartition(".")[0])
+    if mnemonic is not None:
+        return _instruction(ops, f"v_{mnemonic}", info, type_, operands)
     raise NotModelled(f"llvm.{name}")
 
 
@@ -193,11 +215,51 @@ def _by_mnemonic(target: str) -> dict[str, Any]:
     return {spec.mnemonic: spec for spec, *_ in table(target).values()}
 
 
-def _instruction(ops: SmtOps, mnemonic: str, target: str, type_: IrType, operands: Sequence[IrValue]) -> IrValue:
-    spec = _by_mnemonic(target).get(mnemonic)
+def _instruction(ops: SmtOps, mnemonic: str, info: KernelInfo, type_: IrType, operands: Sequence[IrValue]) -> IrValue:
+    spec = _by_mnemonic(info.target).get(mnemonic)
     if spec is None:
-        raise NotModelled(f"{mnemonic}, which {target} lacks")
-    (bits,) = evaluate(ops, spec, [each.bits for each in operands])
+        raise NotModelled(f"{mnemonic}, which {info.target} lacks")
+    taken = [param for param in spec.params if param.type.state != "modifier"]
+    mode = Mode.of_register(mode_register(info.descriptor))
+    clamps = [z3.simplify(each.bits).as_long() for each in operands[len(taken) :]]
+    known_ = {"ieee": int(mode.ieee), "fp16_ovfl": 0, "clamp": sum(clamps)}
+    modifiers = {param.name: known_[param.name] for param in spec.params if param not in taken}
+    if sum(clamps) and "clamp" not in modifiers:
+        raise NotModelled(f"{mnemonic} clamp")
+    (bits,) = evaluate(ops, spec, [each.bits for each in operands[: len(taken)]], **modifiers)
     poison = some(*(each.poison for value in operands for each in value.scalars), z3.BoolVal(False))
     made = known(type_, bits)
     return IrValue(type_, made.bits, joined(*[flag(poison)] * type_.leaves))
+
+
+def _canonical(ops: SmtOps, info: KernelInfo, type_: IrType, operand: IrValue) -> IrValue:
+    """Returns the maximum of a float and itself, whose NaN is quiet."""
+    kind = floats.float_type(type_.scalar)
+    given = [of_scalars(type_.scalar, [each]) for each in operand.scalars]
+    parts = [_instruction(ops, f"v_max_{kind.name}", info, type_.scalar, [each] * 2) for each in given]
+    return composed(type_, parts) if type_.kind == "vector" else parts[0]
+
+
+def _class(ops: SmtOps, type_: IrType, operands: Sequence[IrValue]) -> IrValue:
+    """Returns amdgcn.class's bit, whose mask may be a variable."""
+    value, mask = (each.one for each in operands)
+    bits = [floats.class_of(ops, BOOL, value, 1 << at) for at in range(CLASSES)]
+    holds = some(*(every(is_set(each.bits), is_set(bits_of(mask.bits, at, 1))) for at, each in enumerate(bits)))
+    return of_scalars(type_, [Scalar(BOOL, flag(holds), poisoned(value, mask))])
+
+
+def _constrained(
+    ops: SmtOps, name: str, inst: Instruction, operands: Sequence[IrValue], unknown: Callable[[int], Term]
+) -> IrValue:  # fmt: skip
+    """Returns the result of an operation whose rounding and exceptions are stated: to nearest even, as kernels begin."""
+    stem = name.partition(".")[0]
+    if re.search(r"round\.(upward|downward|towardzero|tonearestaway)", inst.text):
+        raise NotModelled(f"llvm.{CONSTRAINED}{stem} with another rounding")
+    if stem in floats.OPERATIONS:
+        return each_scalar(inst.type, lambda *given: Scalar(
+            given[0].type, floats.arithmetic(ops, floats.OPERATIONS[stem], *given), poisoned(*given)), *operands)  # fmt: skip
+    if stem in ("fpext", "fptrunc", "sitofp", "uitofp", "fptosi", "fptoui"):
+        return each_scalar(inst.type, lambda a: floats.cast(ops, stem, frozenset(), inst.type.scalar, a), *operands)
+    if stem in FLOAT_FUNCTIONS:
+        return _float(ops, stem, inst.type, operands, unknown)
+    raise NotModelled(f"llvm.{CONSTRAINED}{stem}")

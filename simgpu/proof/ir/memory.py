@@ -209,14 +209,19 @@ class Heap:
 
 
 def cast_space(pointer: Scalar, type_: IrType) -> Scalar:
-    """Returns a pointer in another address space: a flat one has an aperture above LDS and private memory."""
+    """Returns a pointer in another address space: a flat one has an aperture above LDS and private memory.
+
+    Null is 0, but -1 in LDS and private memory (LLVM AMDGPUUsage, "Address Spaces").
+    """
     have, want = pointer.type.space, type_.space
     if pointer.bits.size() == type_.bits:
         return replace(pointer, type=type_)
     if want == 0 and have in APERTURES:
-        return Scalar(type_, joined(pointer.bits, number(APERTURES[have], 32)), pointer.poison)
+        made = joined(pointer.bits, number(APERTURES[have], 32))
+        return Scalar(type_, choose(fold(pointer.bits == number(-1, 32)), number(0, 64), made), pointer.poison)
     if have == 0 and want in APERTURES:
-        return Scalar(type_, bits_of(pointer.bits, 0, 32), pointer.poison)
+        made = bits_of(pointer.bits, 0, 32)
+        return Scalar(type_, choose(fold(pointer.bits == 0), number(-1, 32), made), pointer.poison)
     raise NotModelled(f"a cast from address space {have} to {want}")
 
 

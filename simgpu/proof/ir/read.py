@@ -383,14 +383,27 @@ class _Line:
         if cursor.next == "(":
             cursor.skip_brackets()  # the type of a variadic function
         callee = cursor.take()
+        if callee == "asm":
+            self._comment(result)
+            return Instruction("comment", VOID)
         if callee[:1] != "@":
-            raise Unreadable("inline assembly" if callee == "asm" else "a call by pointer")
+            raise Unreadable("a call by pointer")
         operands = []
         cursor.expect("(")
         while not cursor.accept(")"):
             operands.append(self._argument())
             cursor.accept(",")
         return Instruction(op, result, tuple(each for each in operands if each is not None), what=callee, limits=limits)
+
+    def _comment(self, result: IrType) -> None:
+        """Takes inline assembly without instructions and results. Raises Unreadable for other."""
+        while not self.cursor.next.startswith('"'):
+            if not self.cursor.take():
+                raise Unreadable("inline assembly")
+        lines = self.cursor.take().strip('"').replace("\\0A", "\n").splitlines()
+        if result is not VOID or any(line.strip() and not line.strip().startswith(";") for line in lines):
+            raise Unreadable("inline assembly")
+        self.cursor.at = len(self.cursor.tokens)
 
     def _argument(self) -> Operand | None:
         cursor = self.cursor

@@ -56,8 +56,8 @@ class Refinement(Comparison):
         self.loose, self.aligned = run.loose, run.heap.aligned
         return [execute(inputs[0], ops, self.limits, self.budget), source]
 
-    def _ir_run(self, inputs: KernelInputs, ops: SmtOps) -> IrRun:
-        return IrRun(inputs, ops, self.limits, self.budget, module=self.module, function=self.kernel[1])
+    def _ir_run(self, inputs: KernelInputs, ops: SmtOps, start: int = 0) -> IrRun:
+        return IrRun(inputs, ops, self.limits, self.budget, module=self.module, function=self.kernel[1], private_start=start)
 
     def _obligations(self, ends: Sequence[WaveState]) -> Iterable[Obligation]:
         """Yields what must hold; what depends on a fixed unknown value is one obligation, as its value is chosen once."""
@@ -89,8 +89,8 @@ class Refinement(Comparison):
     def _question(
         self, one: Obligation, ends: Sequence[WaveState], inputs: Sequence[KernelInputs], payloads: bool
     ) -> Question:  # fmt: skip
-        def run(inputs: KernelInputs, ops: SmtOps) -> tuple[IrRun, WaveState]:
-            made = self._ir_run(inputs, ops)
+        def run(inputs: KernelInputs, ops: SmtOps, start: int) -> tuple[IrRun, WaveState]:
+            made = self._ir_run(inputs, ops, start)
             return made, made.run()
 
         reference = Reference(inputs[1], run)

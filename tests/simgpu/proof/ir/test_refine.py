@@ -158,7 +158,7 @@ def test_contracted_products(op: str, operands: str) -> None:
 
 REACH = {
     "  call void asm sideeffect \"s_nop 0\", \"\"()": "inline assembly",
-    "  %r = call i32 @llvm.amdgcn.readfirstlane.i32(i32 %v)\n  store i32 %r, ptr addrspace(1) %q": "first active lane",
+    "  %r = call i32 @llvm.amdgcn.readlane.i32(i32 %v, i32 %v)\n  store i32 %r, ptr addrspace(1) %q": "number of a lane",
     "  %o = atomicrmw nand ptr addrspace(1) %q, i32 1 monotonic": "atomicrmw nand",
 }  # fmt: skip
 

@@ -15,7 +15,6 @@ from llvmlite import ir
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I8, I16, I32, I64, IrValue, join_vectors, where
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
@@ -68,10 +67,9 @@ def staging(frame: Frame) -> IrValue:
 def each_group(frame: Frame, body: Callable[[Any], None], written_out: bool = False) -> None:
     """Emits a loop over groups of 16 lanes; body(number) emits its code for a group's number, an i64.
 
-    written_out: True emits the body four times instead if a group is one register of the host: short bodies run 5 to 10 % faster,
-    and LLVM takes four times as long
+    written_out: True emits the body four times instead: short bodies run 5 to 10 % faster, and LLVM takes four times as long
     """
-    if written_out and host().has_wide_masks:
+    if written_out:
         for number in range(LANES // GROUP):
             body(number)
         return

@@ -17,6 +17,7 @@ from llvmlite import ir
 
 from simgpu.machine import intrinsics
 from simgpu.machine.frame import Frame
+from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I16, I32, I64, IrValue, join_vectors, where
 from simgpu.machine.wave_frame import PTR
@@ -141,7 +142,12 @@ def load(spans: Sequence[LaneSpan], target: IrValue) -> None:
 
 def load_lines(spans: Sequence[LaneSpan], target: IrValue) -> None:
     """Loads as `load` does, for spans whose lanes that share a line are consecutive."""
-    _fill(spans, target, _of_runs, written_out=True)
+    _fill(spans, target, _of_runs, _is_short(spans[0]))
+
+
+def _is_short(span: LaneSpan) -> bool:
+    """True if the code that moves a group's lines is short enough to be written out four times."""
+    return span.lane_bytes == 4 or host().has_wide_masks
 
 
 def _fill(spans: Sequence[LaneSpan], target: IrValue, fetch: Callable[[LaneSpan], list[IrValue]], written_out: bool) -> None:
@@ -222,7 +228,7 @@ def _copy(span: LaneSpan, target: IrValue, nbytes: int) -> None:
         for lane in range(0, GROUP, nbytes // span.lane_bytes):
             bytes_.at(lane * span.lane_bytes).store(here.place(lane).load(kind, align=1), align=1)
 
-    each_group(span.frame, copy, written_out=nbytes == LINE)
+    each_group(span.frame, copy, nbytes == LINE and _is_short(span))
 
 
 def all_zero(span: LaneSpan) -> IrValue:
@@ -274,7 +280,7 @@ def _spread(span: LaneSpan, source: IrValue, lanes: int) -> None:
         for number, piece in enumerate(pieces):
             here.place(number * lanes).store(piece, align=1)
 
-    each_group(span.frame, spread, written_out=size == GROUP)
+    each_group(span.frame, spread, size == GROUP and _is_short(span))
 
 
 def _lines(blocks: list[IrValue]) -> list[IrValue]:

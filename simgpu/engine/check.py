@@ -141,6 +141,9 @@ class GuardedCheck(Check):
         with blame(self):
             self.check.approach(frame, access)
 
+    def looks_at_rows(self) -> bool:
+        return self.check.looks_at_rows()
+
     def takes_rows(self) -> bool:
         return self.check.takes_rows()
 

@@ -92,6 +92,7 @@ ORDER = {
         "proof/memory_log.py",
         "proof/state.py",
         "proof/scalar.py proof/matrix.py proof/entry.py",
+        "proof/buffers.py",
         "proof/vector.py proof/access.py",
         "proof/execute.py proof/effects.py",
         "proof/counterexample.py proof/safety",

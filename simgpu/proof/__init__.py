@@ -9,6 +9,7 @@
     scalar.py          instructions of the scalar ALU
     vector.py          instructions of the vector ALU
     matrix.py          matrix instructions: sums of integers, unknown functions of floats
+    buffers.py         buffer accesses, if the resource is known or not
     access.py          loads, stores, atomic operations
     execute.py         a kernel's code on terms, every path
     effects.py         formulas that hold if two kernels do the same to memory

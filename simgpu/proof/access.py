@@ -11,16 +11,17 @@ from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, number
 from simgpu.hardware.isa.types import u32
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
+from simgpu.proof import buffers
+from simgpu.proof.buffers import BufferPlace
 from simgpu.proof.entry import KernelInputs
-from simgpu.proof.roots import GLOBAL, LDS, PRIVATE, Address, Roots, has_pointer
+from simgpu.proof.roots import GLOBAL, LDS, PRIVATE, Address, Roots
 from simgpu.proof.state import WaveState
-from simgpu.proof.terms import NotModelled, flat_sum, is_number, wide
+from simgpu.proof.terms import NotModelled, flat_sum, is_number
 
 Term = Any
 APERTURES = {SHARED_APERTURE: LDS, PRIVATE_APERTURE: PRIVATE}
 # The last words of the resource that private memory is accessed by (`engine.workers.initial_state`).
 PRIVATE_RESOURCE = (0xFFFFFFFF, 3 << 21 | 1 << 23)
-ADD_TID = 23  # bit of a resource's last word: the lane's number is added to the index
 
 
 def run_memory(state: WaveState, inst: Instruction, inputs: KernelInputs) -> None:
@@ -28,19 +29,23 @@ def run_memory(state: WaveState, inst: Instruction, inputs: KernelInputs) -> Non
     memory = inst.spec.memory
     if memory is None:
         raise NotModelled(f"{inst.mnemonic}, a clock")
-    if memory.lds or inst.mods.get("lds") or memory.format or memory.transpose or inst.mods.get("gds") or inst.mods.get("tfe"):
+    if memory.lds or inst.mods.get("lds") or memory.transpose or inst.mods.get("gds") or inst.mods.get("tfe"):
         raise NotModelled(f"{inst.mnemonic}{' lds' if inst.mods.get('lds') else ''}")
     if inst.spec.flags & {Flag.SRC2, Flag.ADDTID}:
         raise NotModelled(inst.mnemonic)
     if inst.spec.encoding == "smem":
         _scalar_load(state, inst, inputs)
         return
-    inside = z3.BoolVal(True)
-    if memory.space == "buffer" and not _is_private(state, inst):
-        place, inside = _through_resource(state, inst)
-        places = [place]
+    if memory.space in ("buffer", "tbuffer") and not _is_private(state, inst):
+        _run_buffer(state, inst, _buffer_place(state, inst), inputs)
     else:
-        places = _addresses(state, inst)
+        _run_at(state, inst, _addresses(state, inst), inputs, z3.BoolVal(True))
+
+
+def _run_at(state: WaveState, inst: Instruction, places: list[Address], inputs: KernelInputs, inside: Term) -> None:
+    """Runs an access of known places. inside: the condition that it is in the buffer's range."""
+    memory = inst.spec.memory
+    assert memory is not None
     if any(place.space == GLOBAL and not place.base and _is_code(place, inputs) for place in places) and memory.op != "load":
         raise NotModelled("a store to a global variable")
     if memory.op == "load":
@@ -150,33 +155,51 @@ def _private_buffer(state: WaveState, inst: Instruction, offset: int) -> Address
     return state.memory.roots.place(PRIVATE, sum(parts, number(offset, 32)))
 
 
-def _through_resource(state: WaveState, inst: Instruction) -> tuple[Address, Term]:
-    """Returns the place of a raw buffer access, and the condition that it is in the resource's range (`memory.buffers`)."""
+def _buffer_place(state: WaveState, inst: Instruction) -> BufferPlace:
+    """Returns the operands of a buffer access."""
     memory = inst.spec.memory
     assert memory is not None
-    resource = _register(inst, "srsrc").index
-    flags = z3.simplify(state.scalar(resource + 3))
-    if inst.mods.get("idxen") or not z3.is_bv_value(flags) or flags.as_long() >> ADD_TID & 1:
-        raise NotModelled(f"{inst.mnemonic} of a structured buffer")
-    base, without_stride = _resource_base(state.scalar(resource), state.scalar(resource + 1))
-    if not without_stride:
-        raise NotModelled(f"{inst.mnemonic} of a buffer whose stride is unknown")
-    voffset = number(int(inst.mods.get("offset", 0)), 32)
-    if inst.mods.get("offen"):
-        voffset = fold(_operand(state, inst.args.get("vaddr")) + voffset)
-    distance = fold(z3.ZeroExt(32, voffset)) + fold(z3.ZeroExt(32, _operand(state, inst.args.get("soffset"))))
-    size = memory.bits * memory.count // 8
-    inside = z3.simplify(z3.ULE(distance + size, z3.ZeroExt(32, state.scalar(resource + 2))))
-    return state.memory.roots.place(GLOBAL, base + distance), inside
+    first = _register(inst, "srsrc").index
+    words = tuple(state.scalar(first + at) for at in range(4))
+    offset = number(int(inst.mods.get("offset", 0)), 32)
+    index: Term = None
+    addressed = bool(inst.mods.get("idxen")) + bool(inst.mods.get("offen"))
+    if addressed:
+        whole = _operand(state, inst.args.get("vaddr"), 32 * addressed)
+        index = bits_of(whole, 0, 32) if inst.mods.get("idxen") else None
+        if inst.mods.get("offen"):
+            offset = fold(bits_of(whole, 32 * (addressed - 1), 32) + offset)
+    form = int(inst.mods.get("format", 0)) if memory.format else None
+    return BufferPlace(words, index, offset, _operand(state, inst.args.get("soffset")), form)  # type: ignore[arg-type]
 
 
-def _resource_base(low: Term, high: Term) -> tuple[Term, bool]:
-    """Returns the 48 bits of a resource's address, and if its other 16 bits are known to be 0. Addresses have 48 bits."""
-    masked = high.decl().kind() == z3.Z3_OP_BAND and any(is_number(part, 0xFFFF) for part in high.children())
-    if masked:
-        (high,) = (part for part in high.children() if not is_number(part, 0xFFFF))
-    whole = wide(low, high)
-    return whole, masked or has_pointer(whole)
+def _run_buffer(state: WaveState, inst: Instruction, place: BufferPlace, inputs: KernelInputs) -> None:
+    """Runs an access through a resource."""
+    memory = inst.spec.memory
+    assert memory is not None
+    found = place.linear(state.memory.roots, memory.bits * memory.count // 8)
+    if found is not None:
+        _run_at(state, inst, [found[0]], inputs, found[1])
+        return
+    _needs_operands(state, inst)
+    guard = every(state.guard)
+    if memory.op == "load":
+        _set_loaded(state, inst, buffers.load(state.memory, place, memory.bits * memory.count, memory.count))
+    elif memory.op == "store":
+        bits = memory.bits * memory.count
+        data = bits_of(state.vector(_register(inst, "vdata"), max(32, -(-bits // 32) * 32)), 16 if memory.d16 == "hi" else 0, bits)
+        buffers.store(state.memory, place, data, memory.count, guard, state.pc)
+    else:
+        register = _register(inst, "vdata")
+        data = [state.vector(register, 32 * register.count)]
+        old = buffers.atomic(state.memory, place, inst.mnemonic.partition("atomic_")[2], data, guard, state.pc)
+        if inst.mods.get("glc") or inst.mods.get("sc0"):
+            state.set_vector(register, bits_of(old, 0, memory.bits))
+
+
+def _needs_operands(state: WaveState, inst: Instruction) -> None:
+    if not state.memory.knows_operands:
+        raise NotModelled(f"{inst.mnemonic} of a buffer whose resource is unknown")
 
 
 # -- loads and stores --------------------------------------------------------------------------
@@ -185,12 +208,20 @@ def _resource_base(low: Term, high: Term) -> tuple[Term, bool]:
 def _load(state: WaveState, inst: Instruction, places: list[Address], inputs: KernelInputs, inside: Term) -> None:
     memory = inst.spec.memory
     assert memory is not None
-    target, known, guard = _register(inst, "vdst", "vdata"), state.known(), every(state.guard, inside)
+    known, guard = state.known(), every(state.guard, inside)
     size = memory.bits * (1 if len(places) == 2 else memory.count) // 8
     parts = [read_bytes(state, place, size, known, guard, inputs) for place in places]
     data = joined(*parts)
-    data = choose(inside, data, number(0, data.size()))
-    if data.size() < 32:
+    _set_loaded(state, inst, choose(inside, data, number(0, data.size())))
+
+
+def _set_loaded(state: WaveState, inst: Instruction, data: Term) -> None:
+    """Sets the registers of a load."""
+    memory, target = inst.spec.memory, _register(inst, "vdst", "vdata")
+    assert memory is not None
+    if data.size() % 32 and memory.format:
+        data = joined(data, number(0, -data.size() % 32))
+    elif data.size() < 32:
         wanted = 16 if memory.d16 else 32
         if data.size() < wanted:
             data = fold((z3.SignExt if memory.sign else z3.ZeroExt)(wanted - data.size(), data))
@@ -246,8 +277,11 @@ def _atomic(state: WaveState, inst: Instruction, places: list[Address], inside: 
 def _scalar_load(state: WaveState, inst: Instruction, inputs: KernelInputs) -> None:
     memory = inst.spec.memory
     assert memory is not None
-    if memory.op != "load" or memory.space != "smem":
+    if memory.op != "load" or memory.space not in ("smem", "buffer"):
         raise NotModelled(inst.mnemonic)
+    if memory.space == "buffer":
+        _scalar_buffer_load(state, inst, inputs)
+        return
     base = state.scalar(_register(inst, "sbase").index, 64)
     extra = inst.args.get("soffset")
     distance = number(int(inst.mods.get("offset", 0)), 64)
@@ -258,6 +292,30 @@ def _scalar_load(state: WaveState, inst: Instruction, inputs: KernelInputs) -> N
     place = state.memory.roots.place(GLOBAL, base + distance)
     guard = z3.And(*state.path) if state.path else z3.BoolVal(True)
     data = read_bytes(state, place, memory.bits * memory.count // 8, state.known(active=False), guard, inputs)
+    if state.lanes.varies(data):
+        raise NotModelled("a scalar load of what a lane stored")
+    state.set_scalar(_register(inst, "sdst").index, data)
+
+
+def _scalar_buffer_load(state: WaveState, inst: Instruction, inputs: KernelInputs) -> None:
+    memory, extra = inst.spec.memory, inst.args.get("soffset")
+    assert memory is not None
+    first, bits = _register(inst, "sbase").index, memory.bits * memory.count
+    offset = number(int(inst.mods.get("offset", 0)), 32)
+    if isinstance(extra, Imm):
+        offset = number(offset.as_long() + extra.value, 32)
+    elif isinstance(extra, Reg):
+        offset = fold(state.scalar(extra.index) + offset)
+    words = tuple(state.scalar(first + at) for at in range(4))
+    place = BufferPlace(words, None, offset, number(0, 32))  # type: ignore[arg-type]
+    found = place.linear(state.memory.roots, bits // 8)
+    if found is None:
+        _needs_operands(state, inst)
+        data = buffers.load(state.memory, place, bits, constant=True)
+    else:
+        guard = every(*state.path, found[1])
+        data = read_bytes(state, found[0], bits // 8, state.known(active=False), guard, inputs)
+        data = choose(found[1], data, number(0, bits))
     if state.lanes.varies(data):
         raise NotModelled("a scalar load of what a lane stored")
     state.set_scalar(_register(inst, "sdst").index, data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from ctypes import ArgumentError
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -62,7 +63,7 @@ class Comparison:
                 kind, reason, shown = self._compare(uninterpreted=False)
         except NotModelled as error:
             kind, reason, shown = "unknown", str(error), None
-        except RecursionError:
+        except (RecursionError, ArgumentError):  # the latter in z3's calls
             kind, reason, shown = "unknown", "terms too deep for the solver's interface", None
         except z3.Z3Exception as error:
             kind, reason, shown = "unknown", f"the solver: {error}", None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import z3
 
@@ -73,6 +73,7 @@ class MemoryLog:
     private: list[Store] = field(default_factory=list)  # never visible to other lanes
     intervals: list[Interval] = field(default_factory=list)
     read: list[Load] = field(default_factory=list)  # of global memory
+    knows_operands: ClassVar[bool] = True  # False if an access has to have an address
 
     def fork(self) -> MemoryLog:
         return replace(

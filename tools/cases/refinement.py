@@ -88,6 +88,7 @@ def compiled(module: IrModule, function: Function, path: str, target: str, optio
         return Compiled(name, "", None, None, f"clang: {said.partition('error: ')[2] or said}")
     try:
         code = CodeObject.parse(made)
+        code.kernels[kernel]  # which reads it
     except DecodeError as error:
         return Compiled(name, "", None, None, str(error))
     return Compiled(name, kernel, code, module)

@@ -12,6 +12,7 @@
     elements.py    vectors, structs, bits as another type
     memory.py      loads and stores
     atomics.py     atomic operations
+    buffers.py     intrinsics for buffers
     flow.py        the order of blocks
     execute.py     a kernel of IR on terms, every path
     evaluate.py    what IR leaves in memory after one launch

@@ -86,8 +86,8 @@ class Reference:
         ops.at = lanes.at  # type: ignore[method-assign]
         try:
             made, end = self.execute(inputs, ops, private_start)
-            if made.loose:
-                return None
+            if made.loose or sum(each.space == 3 for each in made.module.variables.values()) > 1:
+                return None  # one of several results is here; the compiler chooses the places of several variables in LDS
             return Evaluation(made, end, inputs, launch).memory()
         except (NotModelled, Undecided, z3.Z3Exception):
             return None

@@ -11,7 +11,7 @@ import z3
 from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, negation, number, some
 from simgpu.proof.entry import argument_symbol, group_id, item_id
 from simgpu.proof.execute import SymbolicRun
-from simgpu.proof.ir import floats, integers, intrinsics, lanes
+from simgpu.proof.ir import buffers, floats, integers, intrinsics, lanes
 from simgpu.proof.ir.atomics import run_atomic
 from simgpu.proof.ir.elements import ELEMENTS, bitcast, selected
 from simgpu.proof.ir.flow import ordered
@@ -112,7 +112,7 @@ class IrRun(SymbolicRun):
                 if argument.is_pointer != (type_.kind == "ptr") or symbol.size() < type_.width:
                     raise NotModelled(f"a parameter of type {type_}")
                 bits = bits_of(symbol, 0, type_.width)
-            self._set(state, parameter.name, known(type_, bits))
+            self._set(state, parameter.name, floats.without_classes(self.ops, parameter.attributes, known(type_, bits)))
             beyond = 8 * argument.size - type_.width
             if parameter.byref is None and beyond and type_.kind == "int":
                 self.inputs.lanes.known.append(bits_of(argument_symbol(index, argument), type_.width, beyond) == 0)
@@ -229,6 +229,7 @@ class IrRun(SymbolicRun):
         type_ = inst.type.scalar
         if inst.op == "icmp":
             return each_scalar(inst.type, lambda a, b: integers.compare(inst.what, inst.flags, type_, a, b), *values)
+        self._loosen(inst)  # a selection of zeros may become a minimum
         return each_scalar(inst.type, lambda a, b: floats.compare(self.ops, inst.what, inst.flags, type_, a, b), *values)
 
     def _cast(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
@@ -398,7 +399,7 @@ class IrRun(SymbolicRun):
         pc = self._entry(function)
         state.calls = (*state.calls, state.pc + 1)
         for parameter, value in zip(function.parameters, values, strict=True):
-            self._set(state, parameter.name, value)
+            self._set(state, parameter.name, floats.without_classes(self.ops, parameter.attributes, value))
         state.pc = pc
         return state
 
@@ -406,6 +407,10 @@ class IrRun(SymbolicRun):
         found = next((made for prefix, made in SPECIAL.items() if name.startswith(prefix)), None)
         if found is not None:
             return found(self, state, inst, values)
+        if buffers.is_buffer(name):
+            made, undefined = buffers.access(self.heap, state, name, inst.type, values)
+            self.forbid(state, undefined)
+            return made
         read = lanes.cross(state, name, inst.type, values)
         if read is not None:
             return read
@@ -437,6 +442,10 @@ class IrRun(SymbolicRun):
 
     def _barrier(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> None:
         state.memory.barrier(every(*state.path))
+
+    def _resource(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+        self.forbid(state, some(*(value.one.poison for value in values)))
+        return known(inst.type, buffers.resource(values))
 
     def _in_space(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
         """Returns if a flat pointer is one into LDS or private memory."""
@@ -476,5 +485,5 @@ SPECIAL: dict[str, Callable[..., IrValue | None]] = {
     "amdgcn.workitem.id.": IrRun._id, "amdgcn.workgroup.id.": IrRun._id, "amdgcn.dispatch.ptr": IrRun._base,
     "amdgcn.implicitarg.ptr": IrRun._base, "amdgcn.kernarg.segment.ptr": IrRun._base, "amdgcn.s.barrier": IrRun._barrier,
     "assume": IrRun._assume, "memcpy": IrRun._copy, "memmove": IrRun._copy, "memset": IrRun._copy,
-    "amdgcn.is.shared": IrRun._in_space, "amdgcn.is.private": IrRun._in_space,
+    "amdgcn.make.buffer.rsrc": IrRun._resource, "amdgcn.is.shared": IrRun._in_space, "amdgcn.is.private": IrRun._in_space,
 }  # fmt: skip

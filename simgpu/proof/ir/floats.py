@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import z3
@@ -12,7 +14,7 @@ from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.lane_smt import FRACTION_BITS, SmtOps, bits_of, choose, every, fold, joined, negation, number, some
 from simgpu.hardware.isa.types import Type
 from simgpu.proof.ir.syntax import IrType
-from simgpu.proof.ir.values import Scalar, flag, is_set, poisoned
+from simgpu.proof.ir.values import IrValue, Scalar, each_scalar, flag, is_set, poisoned
 from simgpu.proof.terms import Memo, NotModelled
 
 Term = Any
@@ -200,6 +202,26 @@ def extremum(ops: SmtOps, op: str, a: Scalar, b: Scalar, unknown: Callable[[int]
 
 def _quiet(kind: Type, bits: Term) -> Term:
     return fold(bits_of(bits, FRACTION_BITS[kind.name] - 1, 1) == 1)
+
+
+# Classes of floats by the words of nofpclass, as bits of llvm.is.fpclass.
+CLASSES = {
+    "snan": 1, "qnan": 2, "nan": 3, "ninf": 4, "pinf": 0x200, "inf": 0x204, "nnorm": 8, "pnorm": 0x100, "norm": 0x108,
+    "nsub": 0x10, "psub": 0x80, "sub": 0x90, "nzero": 0x20, "pzero": 0x40, "zero": 0x60, "all": 0x3FF,
+}  # fmt: skip
+
+
+def without_classes(ops: SmtOps, attributes: frozenset[str], value: IrValue) -> IrValue:
+    """Returns a parameter's value, poison where `nofpclass` excludes it."""
+    words = [word for each in attributes if each.startswith("nofpclass(") for word in each[10:-1].split()]
+    if not words or value.type.scalar.kind != "float":
+        return value
+    wrong = reduce(or_, (CLASSES[word] for word in words))
+
+    def made(a: Scalar) -> Scalar:
+        return replace(a, poison=some(a.poison, is_set(class_of(ops, a.type, a, wrong).bits)))
+
+    return each_scalar(value.type, made, value)
 
 
 def class_of(ops: SmtOps, type_: IrType, a: Scalar, wanted: int) -> Scalar:

@@ -91,12 +91,25 @@ class Heap:
             raise NotModelled(f"the address of {name}")
         variable = self.module.variables[name]
         if variable.space == 3:
-            if sum(each.space == 3 for each in self.module.variables.values()) > 1:
-                raise NotModelled("several variables in LDS, whose places the compiler chooses")
-            return number(0, 32)
+            return number(self._lds_places()[name], 32)
         if not variable.constant or variable.initial is None:
             raise NotModelled("a global variable")
         return number(VARIABLES + VARIABLE_BYTES * variables.index(name), 64)
+
+    def _lds_places(self) -> dict[str, int]:
+        """Returns addresses of variables in LDS, which the compiler chooses: LLVM's choice, the most aligned and largest first.
+
+        A proof with any addresses shows that the machine code is right.
+        """
+        found = [each for each in self.module.variables.values() if each.space == 3]
+        if any(each.type.kind == "other" for each in found):
+            raise NotModelled("a variable in LDS of unknown size")
+        end, places = 0, {}
+        for each in sorted(found, key=lambda one: (-one.lds_alignment, -one.type.size, one.name)):
+            end += -end % each.lds_alignment
+            places[each.name] = end
+            end += each.type.size
+        return places
 
     def place(self, state: WaveState, pointer: Scalar, offset: int = 0) -> Address:
         """Returns the place of a pointer. Raises NotModelled for other address spaces."""
@@ -141,13 +154,13 @@ class Heap:
             raise NotModelled("an access behind a global variable")
         return number(int.from_bytes(content[start : start + count], "little"), 8 * count), number(0, 8 * count)
 
-    def write(self, state: WaveState, place: Address, data: Term, free: Term) -> None:
-        """Stores bytes."""
+    def write(self, state: WaveState, place: Address, data: Term, free: Term, *conditions: Term) -> None:
+        """Stores bytes, if the conditions hold."""
         if place.space == GLOBAL and place.offset >= VARIABLES:
             raise NotModelled("a store to a global variable")
         if self.unknowns.count:
             free = fold(free | undetermined(data))
-        guard = every(*state.path)
+        guard = every(*state.path, *conditions)
         if not z3.is_false(guard):
             state.memory.add(Store(place, bytes_of(data), guard, 0, () if _is_zero(free) else bytes_of(free)))
 

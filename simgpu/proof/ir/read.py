@@ -110,7 +110,9 @@ def _global(line: str, types: Mapping[str, IrType]) -> Global:
         initial = cursor.operand(type_) if cursor.next not in ("", ",") else None
     except Unreadable:
         return Global(name, space, OTHER, constant, None)
-    return Global(name, space, type_, constant, initial)
+    rest = cursor.tokens[cursor.at :]
+    align = int(rest[rest.index("align") + 1]) if "align" in rest else 0
+    return Global(name, space, type_, constant, initial, align)
 
 
 def _function(

@@ -232,6 +232,14 @@ class Global:
     type: IrType
     constant: bool
     initial: Operand | None
+    align: int = 0  # as the file says; 0 if it does not
+
+    @property
+    def lds_alignment(self) -> int:
+        """Alignment of a variable in LDS, which LLVM aligns by its size (AMDGPULowerModuleLDSPass)."""
+        size = self.type.size
+        by_size = next((bytes_ for bytes_ in (16, 8, 4, 2) if size > bytes_ // 2), 1)
+        return max(by_size, self.align, self.type.alignment)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from simgpu.proof.ir.syntax import Function, Parameter, Unreadable
 
 CALLABLE = ("ccc", "fastcc", "coldcc", "amdgpu_gfx", "spir_func")
 SHADERS = ("amdgpu_ps", "amdgpu_vs", "amdgpu_gs", "amdgpu_cs", "amdgpu_es", "amdgpu_hs", "amdgpu_ls")  # become plain functions
-SPACES = (0, 1, 3, 4)  # of pointers that a kernel takes
+SPACES = (0, 1, 3, 4, 8)  # of pointers that a kernel takes
+MODES = re.compile(r'"(amdgpu-ieee|amdgpu-dx10-clamp|denormal-fp-math[-\w]*)"="[^"]*"')  # attributes that set the MODE register
 PRIVATE = "<16 x i32>"  # what a pointer to private memory points to
 SUFFIX = ".kernel"
 IDS = "@llvm.amdgcn.workitem.id.x"
@@ -91,7 +92,8 @@ def _kernel(function: Function) -> str:
         lines += [f"  %d{at} = load {PRIVATE}, ptr addrspace(5) %a{at}", f"  store {PRIVATE} %d{at}, ptr addrspace(1) %p{at}"]
     body = "\n".join((*lines, "  ret void"))
     name = f'"{kernel_name(function)}"'
-    return f"define amdgpu_kernel void @{name}({', '.join(taken)}) {{\n{body}\n}}\n"
+    modes = "".join(f" {each[0]}" for each in MODES.finditer(function.attributes))
+    return f"define amdgpu_kernel void @{name}({', '.join(taken)}){modes} {{\n{body}\n}}\n"
 
 
 def _loads(values: list[tuple[int, Parameter]], pointer: str, index: str) -> list[str]:

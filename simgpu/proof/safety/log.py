@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import z3
 
@@ -41,6 +41,7 @@ class AccessLog(MemoryLog):
     events: list[Any] = field(default_factory=list)
     barriers: Term = field(default_factory=lambda: number(0, 32))  # passed so far
     numbers: Iterator[int] = field(default_factory=itertools.count)  # for names of unknown values, shared by all paths
+    knows_operands: ClassVar[bool] = False
     forgotten: int = 0  # a number for private memory of unknown content
 
     def merge(self, other: MemoryLog) -> MemoryLog:

@@ -23,7 +23,7 @@ OPTIONS = ("-O2", "-Xclang", "-disable-llvm-passes", "-mllvm", "-amdgpu-atomic-o
 FINE = ", !amdgpu.no.fine.grained.memory !0, !amdgpu.ignore.denormal.mode !0"
 KERNEL = """
 @lds = internal addrspace(3) global [256 x i32] poison, align 4
-define amdgpu_kernel void @k(ptr addrspace(1) %x, ptr addrspace(1) %y, i32 %n) {{
+define amdgpu_kernel void @k(ptr addrspace(1) %x, ptr addrspace(1) %y, ptr addrspace(4) %t, i32 %n) {{
   %id = call i32 @llvm.amdgcn.workitem.id.x()
   %p = getelementptr i32, ptr addrspace(1) %x, i32 %id
   %q = getelementptr i32, ptr addrspace(1) %y, i32 %id
@@ -35,6 +35,8 @@ define amdgpu_kernel void @k(ptr addrspace(1) %x, ptr addrspace(1) %y, i32 %n) {
 }}
 !0 = !{{}}
 """
+RESOURCE = "%s = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %x, i16 0, i64 1024, i32 131072)\n"
+UNKNOWN = "%s = load <4 x i32>, ptr addrspace(4) %t\n  %w = load <2 x i32>, ptr addrspace(4) %t\n"
 # A line, its result's type, and text of it with what makes another program.
 LINES = {
     "atomicrmw": ('%r = atomicrmw fadd ptr addrspace(1) %p, float 1.0 syncscope("agent") monotonic' + FINE, "float", "1.0", "2.0"),
@@ -56,6 +58,17 @@ LINES = {
     "constrained": ('%r = call float @llvm.experimental.constrained.fadd.f32(float %f, float 1.0, metadata !"round.tonearest",'
                     ' metadata !"fpexcept.strict") strictfp', "float", "1.0", "2.0"),
     "canonicalize": ("%r = call float @llvm.canonicalize.f32(float %f)", "float", "float %f", "float 1.0"),
+    "buffer load": (RESOURCE + "  %r = call i32 @llvm.amdgcn.raw.ptr.buffer.load.i32(ptr addrspace(8) %s, i32 %v, i32 %n, i32 0)",
+                    "i32", "i32 %n, i32 0", "i32 4, i32 0"),
+    "unknown buffer": (UNKNOWN + "  %r = call i32 @llvm.amdgcn.struct.buffer.load.i32(<4 x i32> %s, i32 %v, i32 4, i32 8, i32 0)",
+                       "i32", "i32 4", "i32 12"),
+    "format": (UNKNOWN + "  %r = call <2 x half> @llvm.amdgcn.raw.buffer.load.format.v2f16(<4 x i32> %s, i32 %v, i32 4, i32 0)",
+               "<2 x half>", "%s, i32 %v", "%s, i32 %n"),
+    "buffer store": (UNKNOWN + "  call void @llvm.amdgcn.raw.buffer.store.v2i32(<2 x i32> %w, <4 x i32> %s, i32 %v, i32 4, i32 0)\n"
+                     "  %r = call float @llvm.amdgcn.s.buffer.load.f32(<4 x i32> %s, i32 %n, i32 0)", "float", "i32 4", "i32 0"),
+    "buffer atomic": (UNKNOWN +
+                      "  %r = call i32 @llvm.amdgcn.raw.buffer.atomic.smax.i32(i32 7, <4 x i32> %s, i32 %v, i32 4, i32 0)", "i32",
+                      "smax", "smin"),
     "cast of null": ("%l = inttoptr i32 %v to ptr addrspace(3)\n  %r = addrspacecast ptr addrspace(3) %l to ptr", "ptr",
                      "addrspace(3) %l", "addrspace(3) @lds"),
     "an assembly's comment": ('call void asm sideeffect "; use $0", "v"(i32 %v)\n  %r = add i32 %v, 1', "i32", "%v, 1", "%v, 2"),
@@ -106,6 +119,27 @@ FUNCTIONS = {
 @pytest.mark.parametrize("text", FUNCTIONS)
 def test_functions(text: str) -> None:
     assert judge(text, "gfx942", OPTIONS, Limits(10)).kind == FUNCTIONS[text]
+
+
+def test_several_variables_in_lds() -> None:
+    text = KERNEL.replace("@lds = ", "@more = internal addrspace(3) global [3 x i64] poison, align 8\n@lds = ").format(
+        type="i32", body="""  %i = and i32 %id, 255
+  %l = getelementptr [256 x i32], ptr addrspace(3) @lds, i32 0, i32 %i
+  store i32 %v, ptr addrspace(3) %l
+  store i64 5, ptr addrspace(3) @more
+  call void @llvm.amdgcn.s.barrier()
+  %w = load i64, ptr addrspace(3) @more
+  %s = load i32, ptr addrspace(3) %l
+  %low = trunc i64 %w to i32
+  %r = add i32 %low, %s""")  # fmt: skip
+    found = refines(CodeObject.parse(compile(text, "gfx942", OPTIONS)), "k", read_ir(text), Limits(5))
+    assert found.kind == "equal", found.reason
+
+
+def test_nofpclass_excludes_values() -> None:
+    """clang folds the comparison to false."""
+    text = "define i1 @f(float nofpclass(nan) %a) {\n  %r = fcmp uno float %a, %a\n  ret i1 %r\n}"
+    assert judge(text, "gfx942", ["-O2"], Limits(3)).kind == "equal"
 
 
 def test_bits_that_a_compiler_chooses_show_nothing() -> None:

@@ -11,6 +11,7 @@ pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu
 from simgpu.hardware.code_object import CodeObject
 from simgpu.proof.ir.read import read_ir
 from simgpu.proof.ir.refine import refines
+from simgpu.proof.safety.judge import judge as judge_launches
 from simgpu.proof.solver import Limits
 from simgpu.tools.cases.refinement import compiled
 from simgpu.tools.cases.sources import compile
@@ -205,3 +206,9 @@ def test_a_folder_of_tests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_reasons_are_grouped() -> None:
     assert grouped("clang: Cannot select: intrinsic %llvm.x") == grouped("clang: Cannot select: intrinsic %llvm.y")
+
+
+def test_bounds_of_an_unknown_buffer_are_not_claimed() -> None:
+    text = KERNEL.format(body="  " + LINES["format"][0], type="<2 x half>")
+    verdict = judge_launches(CodeObject.parse(compile(text, "gfx942", OPTIONS)), "k", ("out-of-bounds",), limits=Limits(5))
+    assert verdict.kind == "unknown" and "a buffer whose resource is unknown" in verdict.reason

@@ -19,18 +19,23 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.accesses import Sums
 from simgpu.machine.frame import Frame
 from simgpu.machine.intrinsics import any_special, fma
+from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, SLOT_INDEX
 from simgpu.machine.values import I32, I64, IrValue, default_nan
 from simgpu.matrix.fragments import GROUP, elements, outputs_of, stack
 from simgpu.matrix.ring import copy_rows, lanes_of
 from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
-BATCH = 16  # accumulators that stay in host registers, 64 bytes each
 MOST_SPREAD = 8
 
 # Slots of a tile's instructions.
 NEXT_SLOT = 2  # bytes to the next record
 TABLE_SLOT = 3  # in the first record: host address of the table
+
+
+def accumulators() -> int:
+    """Returns the accumulators of 64 bytes that stay in host registers beside the factors: 32 of 64 bytes, or 16 of 32."""
+    return 16 if host().vector_bits == 512 else 4
 
 
 class TileFactors(NamedTuple):
@@ -67,7 +72,7 @@ class FloatTile:
         initial(number, row, group): returns the 16 lanes of C for D `number`.
         """
         places = [(f, g) for f in range(len(self.outputs)) for g in range(LANES // GROUP)]
-        size = max(1, BATCH // (self.lanes.registers * len(ds)))
+        size = max(1, accumulators() // (self.lanes.registers * len(ds)))
         for start in range(0, len(places), size):
             batch = [(d, f, g) for f, g in places[start : start + size] for d in range(len(ds))]
             values = [initial(*place) for place in batch]

@@ -165,7 +165,7 @@ class MatrixInstruction(Entry):
         if operand.startswith("SCALE"):
             return "no public source gives the lane of each E8M0 scale"
         if self.sparse and self.registers("B") == 8:
-            return "gfx950's wider smfmac has no public layout; extrapolated from gfx942"
+            return "gfx950's wider smfmac has no public layout; inferred from hipSPARSELt's kernels"
         if not self.flexible:
             return ""
         row = self._formats()
@@ -235,6 +235,8 @@ class MatrixInstruction(Entry):
         size = self.n if operand in ("B", "SCALE_B") else self.m
         bits = self.width(operand)
         run = 16 if self.flexible and bits == 8 and not operand.startswith("SCALE") else 0
+        if operand == "B" and self.sparse and self.registers("B") == 8:
+            run = 128 // bits  # as the kernels of hipSPARSELt 7.2 for gfx950 load it: its tests are right
         k = self.k // self._stride(operand)
         return {"size": size, "k": k, "blocks": self.blocks, "bits": bits, "run": run}
 

@@ -173,6 +173,17 @@ def test_blgp_permutes_lanes(blgp, lanes):
     assert (got[..., 1] == np.array(lanes)[plain[..., 1]]).all()
 
 
+@pytest.mark.parametrize(("name", "run"), [("v_smfmac_f32_16x16x64_bf16", 8), ("v_smfmac_i32_16x16x128_i8", 16)])
+def test_a_wide_smfmac_has_two_runs_of_b_in_a_lane(name, run):
+    """Each 16 bytes, one from each half of k: hipSPARSELt's products on gfx950 are right with this order only."""
+    row = find(name, "gfx950")
+    for k in range(row.k):
+        half, rest = divmod(k, row.k // 2)
+        register, lane, low = row.owner("B", k, 3)
+        assert (lane, 4 * half + rest % run * row.width("B") // 32) == (3 + 16 * (rest // run), register)
+        assert low == rest % run * row.width("B") % 32
+
+
 def test_index_sets():
     half, byte = find("v_smfmac_f32_16x16x32_f16", "gfx942"), find("v_smfmac_i32_16x16x64_i8", "gfx942")
     assert (half.index_sets, byte.index_sets) == (4, 2)

@@ -159,8 +159,6 @@ def _buffer_place(state: WaveState, inst: Instruction) -> BufferPlace:
     """Returns the operands of a buffer access."""
     memory = inst.spec.memory
     assert memory is not None
-    first = _register(inst, "srsrc").index
-    words = tuple(state.scalar(first + at) for at in range(4))
     offset = number(int(inst.mods.get("offset", 0)), 32)
     index: Term = None
     addressed = bool(inst.mods.get("idxen")) + bool(inst.mods.get("offen"))
@@ -170,7 +168,14 @@ def _buffer_place(state: WaveState, inst: Instruction) -> BufferPlace:
         if inst.mods.get("offen"):
             offset = fold(bits_of(whole, 32 * (addressed - 1), 32) + offset)
     form = int(inst.mods.get("format", 0)) if memory.format else None
-    return BufferPlace(words, index, offset, _operand(state, inst.args.get("soffset")), form)  # type: ignore[arg-type]
+    soffset = _operand(state, inst.args.get("soffset"))
+    return BufferPlace(_resource(state, _register(inst, "srsrc")), index, offset, soffset, form)
+
+
+def _resource(state: WaveState, register: Reg) -> tuple[Term, Term, Term, Term]:
+    """Returns the words of a resource."""
+    a, b, c, d = (state.scalar(register.index + at) for at in range(4))
+    return a, b, c, d
 
 
 def _run_buffer(state: WaveState, inst: Instruction, place: BufferPlace, inputs: KernelInputs) -> None:
@@ -186,15 +191,11 @@ def _run_buffer(state: WaveState, inst: Instruction, place: BufferPlace, inputs:
     if memory.op == "load":
         _set_loaded(state, inst, buffers.load(state.memory, place, memory.bits * memory.count, memory.count))
     elif memory.op == "store":
-        bits = memory.bits * memory.count
-        data = bits_of(state.vector(_register(inst, "vdata"), max(32, -(-bits // 32) * 32)), 16 if memory.d16 == "hi" else 0, bits)
+        data = _stored(state, inst, memory.bits * memory.count, "vdata")
         buffers.store(state.memory, place, data, memory.count, guard, state.pc)
     else:
-        register = _register(inst, "vdata")
-        data = [state.vector(register, 32 * register.count)]
-        old = buffers.atomic(state.memory, place, inst.mnemonic.partition("atomic_")[2], data, guard, state.pc)
-        if inst.mods.get("glc") or inst.mods.get("sc0"):
-            state.set_vector(register, bits_of(old, 0, memory.bits))
+        operation = inst.mnemonic.partition("atomic_")[2]
+        _set_old(state, inst, buffers.atomic(state.memory, place, operation, _atomic_data(state, inst), guard, state.pc))
 
 
 def _needs_operands(state: WaveState, inst: Instruction) -> None:
@@ -251,9 +252,15 @@ def _store(state: WaveState, inst: Instruction, places: list[Address], guard: Te
     names = (("data0", "vdata"), ("data1",))
     for place, name in zip(places, names, strict=False):
         bits = memory.bits * (1 if len(places) == 2 else memory.count)
-        data = state.vector(_register(inst, *name), max(32, bits))
-        low = 16 if memory.d16 == "hi" else 0
-        state.memory.store(place, bits_of(data, low, bits), guard, state.pc)
+        state.memory.store(place, _stored(state, inst, bits, *name), guard, state.pc)
+
+
+def _stored(state: WaveState, inst: Instruction, bits: int, *names: str) -> Term:
+    """Returns the bits that a store takes from its registers. names: their operand's possible ones."""
+    memory = inst.spec.memory
+    assert memory is not None
+    data = state.vector(_register(inst, *names), -(-bits // 32) * 32)
+    return bits_of(data, 16 if memory.d16 == "hi" else 0, bits)
 
 
 def _atomic(state: WaveState, inst: Instruction, places: list[Address], inside: Term) -> None:
@@ -262,15 +269,21 @@ def _atomic(state: WaveState, inst: Instruction, places: list[Address], inside: 
     if len(places) > 1 or places[0].space == PRIVATE:
         raise NotModelled(inst.mnemonic)
     operation = inst.mnemonic.replace("_rtn_", "_").partition("atomic_")[2] or inst.mnemonic.replace("_rtn_", "_")
-    data = []
-    for name in ("vdata", "data0", "data1"):
-        register = inst.args.get(name)
-        if isinstance(register, Reg):
-            data.append(state.vector(register, 32 * register.count))
-    returns = memory.returns or inst.mods.get("glc") or inst.mods.get("sc0")
-    old = state.memory.atomic(operation, places[0], tuple(data), every(state.guard, inside), state.pc)
-    old = choose(inside, old, number(0, 64))
-    if returns:
+    old = state.memory.atomic(operation, places[0], tuple(_atomic_data(state, inst)), every(state.guard, inside), state.pc)
+    _set_old(state, inst, choose(inside, old, number(0, 64)))
+
+
+def _atomic_data(state: WaveState, inst: Instruction) -> list[Term]:
+    """Returns the data operands of an atomic operation."""
+    registers = (inst.args.get(name) for name in ("vdata", "data0", "data1"))
+    return [state.vector(register, 32 * register.count) for register in registers if isinstance(register, Reg)]
+
+
+def _set_old(state: WaveState, inst: Instruction, old: Term) -> None:
+    """Writes what was in memory before an atomic operation to its register, if it returns that."""
+    memory = inst.spec.memory
+    assert memory is not None
+    if memory.returns or inst.mods.get("glc") or inst.mods.get("sc0"):
         state.set_vector(_register(inst, "vdst", "vdata"), bits_of(old, 0, memory.bits))
 
 
@@ -300,14 +313,13 @@ def _scalar_load(state: WaveState, inst: Instruction, inputs: KernelInputs) -> N
 def _scalar_buffer_load(state: WaveState, inst: Instruction, inputs: KernelInputs) -> None:
     memory, extra = inst.spec.memory, inst.args.get("soffset")
     assert memory is not None
-    first, bits = _register(inst, "sbase").index, memory.bits * memory.count
+    bits = memory.bits * memory.count
     offset = number(int(inst.mods.get("offset", 0)), 32)
     if isinstance(extra, Imm):
         offset = number(offset.as_long() + extra.value, 32)
     elif isinstance(extra, Reg):
         offset = fold(state.scalar(extra.index) + offset)
-    words = tuple(state.scalar(first + at) for at in range(4))
-    place = BufferPlace(words, None, offset, number(0, 32))  # type: ignore[arg-type]
+    place = BufferPlace(_resource(state, _register(inst, "sbase")), None, offset, number(0, 32))
     found = place.linear(state.memory.roots, bits // 8)
     if found is None:
         _needs_operands(state, inst)

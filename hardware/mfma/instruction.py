@@ -149,6 +149,11 @@ class MatrixInstruction(Entry):
         hit = (self.map(operand, cbsz, abid, blgp) == (register, lane, low_bit)).all(axis=-1)
         return tuple((int(i), int(j), int(block)) for block, i, j in np.argwhere(hit))
 
+    @property
+    def _wide_sparse(self) -> bool:
+        """True for gfx950's sparse instructions of twice the k."""
+        return self.sparse and self.registers("B") == 8
+
     def is_verified(self, operand: str) -> bool:
         """True if AMD has published evidence for the operand's layout; `doubt` has the gap otherwise."""
         return not self.doubt(operand)
@@ -164,7 +169,7 @@ class MatrixInstruction(Entry):
             return ""
         if operand.startswith("SCALE"):
             return "no public source gives the lane of each E8M0 scale"
-        if self.sparse and self.registers("B") == 8:
+        if self._wide_sparse:
             return "gfx950's wider smfmac has no public layout; inferred from hipSPARSELt's kernels"
         if not self.flexible:
             return ""
@@ -235,7 +240,7 @@ class MatrixInstruction(Entry):
         size = self.n if operand in ("B", "SCALE_B") else self.m
         bits = self.width(operand)
         run = 16 if self.flexible and bits == 8 and not operand.startswith("SCALE") else 0
-        if operand == "B" and self.sparse and self.registers("B") == 8:
+        if operand == "B" and self._wide_sparse:
             run = 128 // bits  # as the kernels of hipSPARSELt 7.2 for gfx950 load it: its tests are right
         k = self.k // self._stride(operand)
         return {"size": size, "k": k, "blocks": self.blocks, "bits": bits, "run": run}

@@ -9,7 +9,7 @@ The error ends the launch only if it cannot continue without the check (`prepare
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simgpu.engine.dispatch import Dispatch
@@ -84,9 +84,13 @@ class GuardedCheck(Check):
     def kind(self) -> type[Hooks]:
         return self.check.kind
 
+    @property
+    def settings(self) -> Hashable:
+        return self.check.settings
+
     def __eq__(self, other: object) -> bool:
         """True for checks that emit the same code: of one class, with the same settings."""
-        return isinstance(other, GuardedCheck) and self.kind is other.kind and vars(self.check) == vars(other.check)
+        return isinstance(other, GuardedCheck) and self.kind is other.kind and self.settings == other.settings
 
     def __hash__(self) -> int:
         return hash(self.kind)

@@ -7,7 +7,7 @@ instruction, so straight-line code pays nothing for its counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -185,6 +185,11 @@ class Hooks:
     def kind(self) -> type[Hooks]:
         """Class of the check; handlers' keys contain its name."""
         return type(self)
+
+    @property
+    def settings(self) -> Hashable:
+        """What `concerns`, `plan` and the emitted code depend on, apart from the class and the instruction."""
+        return ()
 
     def concerns(self, inst: Instruction) -> bool:
         """True if the check emits anything for the instruction; otherwise the instruction shares plain handlers."""

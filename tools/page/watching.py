@@ -127,9 +127,8 @@ def touches_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows) -> tuple[Tou
         pass
     finally:
         saved.restore()
-    if touching.touches is None:
-        return None, f"{NOT_COUNTED}: the device holds more than {MOST_BYTES >> 20} MiB"
-    return touching.touches, ""
+    touches = touching.take()
+    return touches, "" if touches is not None else f"{NOT_COUNTED}: the device holds more than {MOST_BYTES >> 20} MiB"
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,10 @@ class Numerics(Check):
     def __init__(self, wanted: NumericsOptions) -> None:
         self.wanted = wanted
 
+    @property
+    def settings(self) -> NumericsOptions:
+        return self.wanted
+
     def concerns(self, inst: Instruction) -> bool:
         spec = inst.spec
         if spec.kind == "matrix":

@@ -143,8 +143,7 @@ class Touches:
 class Touching(Check):
     """Check of a device of its own, for one launch.
 
-    offsets: bytes from the kernel's first instruction to those with separate bits. After the launch, `touches` holds the
-    counts; None if device memory has more than MOST_BYTES, or nothing to count.
+    offsets: bytes from the kernel's first instruction to those with separate bits. `take` returns the counts after the launch.
     """
 
     sums = True  # matrix instructions, which it ignores, stay fused
@@ -152,6 +151,14 @@ class Touching(Check):
     def __init__(self, offsets: Iterable[int]) -> None:
         self.offsets = list(offsets)
         self.touches: Touches | None = None
+
+    def take(self) -> Touches | None:
+        """Returns the launch's counts, and forgets them, because kept handlers keep their check.
+
+        None if device memory has more than MOST_BYTES, or there is nothing to count.
+        """
+        touches, self.touches = self.touches, None
+        return touches
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.memory is not None

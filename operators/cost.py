@@ -24,7 +24,8 @@ n = floor(W/C) and r = W - n*C,
 
 The dispatch of a CU's first workgroup and the fetch of cold code are added. The clock depends on the duty
 (`hardware.rates.clocks`); the clock and memory's load are found by iteration. The launch's time is computed for each term of a
-step (`KernelCost.terms`), and the longest counts. If a reduction is split, a second kernel adds its parts: `second_pass`. Fields
+step (`KernelCost.terms`), and the longest counts. The last r CUs may have another longest term than all CUs have: latency in
+place of HBM. If a reduction is split, a second kernel adds its parts: `second_pass`. Fields
 may be numbers or numpy arrays that broadcast: one call prices all tiles of a search.
 """
 
@@ -106,11 +107,10 @@ class KernelCost:
         found = at.cycles(whole, active)
         more = (self.workgroups > cus) & (rest > 0)
         if np.any(more):
-            one_more, without = at.cycles(whole + 1, rest), at.cycles(whole, rest)
+            one_more, without = (reduce(largest, at.cycles(count, rest).values()) for count in (whole + 1, whole))
             spread = at.cycles(whole + 1, self.workgroups / (whole + 1))
             for name, first in found.items():
-                later = first + largest(0.0, one_more[name] - without[name])
-                found[name] = choose(more, largest(later, spread[name]), first)
+                found[name] = choose(more, largest(first + largest(0.0, one_more - without), spread[name]), first)
         found = {
             name: largest(first + dispatch * active, self.workgroups * dispatch) / (1e6 * mhz) for name, first in found.items()
         }

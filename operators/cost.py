@@ -24,8 +24,8 @@ n = floor(W/C) and r = W - n*C,
 
 The dispatch of a CU's first workgroup and the fetch of cold code are added. The clock depends on the duty
 (`hardware.rates.clocks`); the clock and memory's load are found by iteration. The launch's time is computed for each term of a
-step (`KernelCost.terms`), and the longest counts. The last r CUs may have another longest term than all CUs have: latency in
-place of HBM. If a reduction is split, a second kernel adds its parts: `second_pass`. Fields
+step (`KernelCost.terms`), and the longest counts. The last r CUs may have another longest term: latency in place of HBM. If a
+reduction is split, a second kernel adds its parts: `second_pass`. Fields
 may be numbers or numpy arrays that broadcast: one call prices all tiles of a search.
 """
 
@@ -46,7 +46,11 @@ _MOST_LOAD = 0.9  # memory's largest load in the queueing term: beyond it, bandw
 # Taken branches to code that is not in the instruction cache: 4 to 6 in emitted GEMMs, each an instruction fetch from L2.
 _JUMPS = 4
 _WAVES_A_CU = 32  # waves of a CU in a second pass, which needs few registers
-_GROUP_ELEMENTS = 1024  # elements that a workgroup of a second pass adds: 256 work-items of four
+_WAVE_ELEMENTS = 256  # elements that a wave of a second pass adds: 64 work-items of four
+TOGETHER = 8  # parts that a work-item of a second pass loads before it adds them, so that their latencies overlap
+# Memory latencies of a wave of a second pass: for TOGETHER parts, and for arguments, addresses and the store. By the model of
+# time, of emitted kernels for 2 to 32 parts on MI325X and MI355X.
+_TOGETHER_LATENCIES, _WAVE_LATENCIES = 1.5, 2.2
 
 
 @dataclass(frozen=True)
@@ -203,17 +207,22 @@ def stack_costs(kernels: Sequence[KernelCost]) -> KernelCost:
 def second_pass(rates: SustainedRates, parts: Any, elements: Any, partial: float, result: float) -> Any:
     """Returns seconds of the kernel that adds `parts` partial results; 0 for one part.
 
-    elements: number of results. partial, result: bytes of one part, and of the results. A work-item loads and adds its parts in
-    order, a memory latency each.
+    elements: number of results. partial, result: bytes of one part, and of the results. A work-item loads TOGETHER parts, then
+    adds them.
     """
     d = rates.descriptor
-    groups = -(-elements // _GROUP_ELEMENTS)
-    at_once = d.num_cus * _WAVES_A_CU // 4
-    chain = -(-groups // at_once) * (parts + 1.5) * rates.memory_latency
-    drawn = min(d.num_cus, groups) * rates.memory_of_cu
+    waves = -(-elements // _WAVE_ELEMENTS)
+    rounds = -(-waves // (d.num_cus * _WAVES_A_CU))
+    chain = rounds * (_TOGETHER_LATENCIES * -(-parts // TOGETHER) + _WAVE_LATENCIES) * rates.memory_latency
+    drawn = min(d.num_cus, waves) * rates.memory_of_cu
     spilt = largest(0.0, parts * partial - d.mall_bytes)
     moved = largest((parts * partial + result) / min(rates.mall, drawn), (spilt + result) / min(rates.hbm, drawn))
     return choose(parts > 1, rates.launch + largest(chain, moved), 0.0)
+
+
+def seconds_a_part(rates: SustainedRates, partial: float) -> float:
+    """Returns seconds that each part adds to a second pass. partial: bytes of one part of all results."""
+    return max(_TOGETHER_LATENCIES / TOGETHER * rates.memory_latency, partial / rates.hbm)
 
 
 def parts_of(steps: Any, split: Any) -> tuple[Any, Any]:

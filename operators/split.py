@@ -7,6 +7,7 @@ is that of `operators.cost`. Only these values of s can be best:
   rounds     r blocks on every CU: s = floor(r*C/t), r = 1 to 4, and r = min(B, ceil(wait/step)), which hides loads
   tail       s = 2 to 4, if t > C: the last round is not full, but its blocks are s times shorter
   root       one block takes A/s, A = steps*max(step, wait), the second pass s*D:  their sum is least for s = sqrt(A/D)
+  batches    multiples of the parts that a second pass loads together, next to the root
 
 The least time decides; ties go to the least s (E25).
 """
@@ -16,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil, sqrt
+from math import ceil, floor, sqrt
 from typing import Any
 
 import numpy as np
 
-from simgpu.operators.cost import KernelCost, parts_of, second_pass, stack_costs
+from simgpu.operators.cost import TOGETHER, KernelCost, parts_of, second_pass, seconds_a_part, stack_costs
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 
@@ -108,10 +109,11 @@ class Reduction:
         rates = self.unsplit.rates
         cus, alone = rates.descriptor.num_cus, self.steps * max(self.step, self.wait) / rates.clock
         together = min(self.resident, ceil(self.wait / self.step))
-        part = max(rates.memory_latency, self.partial_bytes / rates.hbm)  # seconds of the second pass per part
+        root = sqrt(alone / seconds_a_part(rates, self.partial_bytes))
+        batches = (TOGETHER * round_(root / TOGETHER) for round_ in (floor, ceil))
         tail = range(2, _ROUNDS + 1) if self.tiles > cus else ()
         full = (rounds * cus // self.tiles for rounds in (together, *range(1, _ROUNDS + 1)))
-        wanted = {1, round(sqrt(alone / part)), *tail, *full}
+        wanted = {1, round(root), *batches, *tail, *full}
         return tuple(sorted({self.parts(max(1, min(split, self.steps))) for split in wanted}))
 
     def split(self) -> int:

@@ -13,10 +13,10 @@ from simgpu.asm.parts.integer_math import vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.registers import WAVES, partial_columns
 from simgpu.operators.attention.tree import FusedAttention
+from simgpu.operators.cost import TOGETHER
 
 STATE_BYTES = 2 * WORD
 THREADS = WAVES * WAVEFRONT
-TOGETHER = 8  # parts that a work-item loads before it adds them, so that their latencies overlap
 
 
 def scratch(root: FusedAttention) -> tuple[tuple[str, int], ...]:

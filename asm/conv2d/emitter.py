@@ -24,7 +24,6 @@ from simgpu.asm.conv2d.place import find_lane, find_place, workgroups
 from simgpu.asm.conv2d.reduce import emit_reduce
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import Store
-from simgpu.asm.parts.add_parts import emit_sum
 from simgpu.asm.parts.integer_math import scalar_divmod
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.visitor import emit
@@ -102,8 +101,7 @@ class ConvEmitter(Visitor):
         if plan.second_pass:
             elements = p.n * p.oc * p.oh * p.ow
             scratch = ((self.output, elements * root.trips("ic") * dtype(p.accumulator).bytes),)
-            plain = p.plain and emit_sum(self.target, p.accumulator, elements, root.trips("ic"), self.output, "Y")
-            following = (plain or emit_reduce(plan, self.output),)
+            following = (emit_reduce(plan, self.output),)
         return k.finish(
             plan=plan, grid=(workgroups(root), 1, 1), scalars=() if plan.second_pass else scalars(p),
             operands=("X", "W", "Y", *(["bias"] if p.bias else [])), scratch=scratch, following=following,

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.conv2d.arguments import Arguments, scalars
+from simgpu.asm.parts.add_parts import THREADS, add_parts
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
@@ -17,7 +19,6 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 
-THREADS = 256
 WIDE = 16  # bytes of sums of a work-item: one 128-bit load
 MOST_ELEMENTS = 1 << 32
 
@@ -70,27 +71,18 @@ class _Reduce:
     def _sum(self, first: Reg) -> Reg:
         """Returns registers with the work-item's sums."""
         k, size = self.k, 4 * self.words
-        resource, left, bytes_ = k.s.alloc("parts buffer", 4), k.s.alloc("parts left"), k.v.alloc("bytes")
+        resource, bytes_ = k.s.alloc("parts buffer", 4), k.v.alloc("bytes")
         raw_buffer(k, resource, self.arguments.pointers[next(iter(self.arguments.pointers))], (0, 0), "parts")
         add_product(k, resource[0:2], first, size)
         k.s_sub_u32(resource[2], self.count, first)
         k.s_min_u32(resource[2], resource[2], self.share)
         k.s_lshl_b32(resource[2], resource[2], log2(size), note="bytes to the end of the part")
         k.v_lshlrev_b32(bytes_, log2(WIDE), k.work_item)
-        total, part = k.v.alloc("sum", WIDE // 4), k.v.alloc("part", WIDE // 4)
-        for word in range(WIDE // 4):
-            k.v_mov_b32(total[word], 0)
-        k.s_mov_b32(left, self.plan.split_ic)
         step = self.count * size
-        epilogue = Epilogue(k, self.p.accumulator, None, None)
-        with k.loop("part", left):
-            k.buffer_load_dwordx4(part, bytes_, resource, 0, offen=True)
-            for word in range(0, WIDE // 4, self.words):
-                epilogue.add(total[word : word + self.words], part[word : word + self.words])
-            k.s_add_u32(resource[0], resource[0], step & 0xFFFFFFFF, note="next part")
-            k.s_addc_u32(resource[1], resource[1], step >> 32)
-        k.v.free(part, bytes_)
-        k.s.free(resource, left)
+        words = step & 0xFFFFFFFF, step >> 32
+        (total,) = add_parts(k, self.p.accumulator, self.plan.split_ic, resource, words, [bytes_], WIDE // 4)
+        k.v.free(bytes_)
+        k.s.free(resource)
         return total
 
     def _result(self, first: Reg, size: int) -> tuple[Reg, Reg]:
@@ -150,9 +142,9 @@ class _Reduce:
             k.v.free(quotient, remainder)
 
     def _store(self, elements: Elements, values: list[Reg], spare: Reg, resource: Reg, offset: Reg) -> None:
-        """Stores a work-item's elements at once if Y has a multiple of them, because a buffer's end clips only whole words."""
+        """Stores a work-item's elements at once, unless the end of Y cuts words, because a buffer's end clips only whole ones."""
         k = self.k
-        if self.count % self.each == 0:
+        if elements.size >= WORD or self.count % self.each == 0:
             k.emit(elements.access("store", self.each), elements.narrow(values, spare), offset, resource, 0, offen=True, note="Y")
             return
         for e, value in enumerate(values):

@@ -14,7 +14,8 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.operands import base_activation
 from simgpu.asm.gemm.prologue import epilogue_names, epilogue_pointers
 from simgpu.asm.gemm.tile_order import PARTS, division_words
-from simgpu.asm.parts.buffers import DWORDS, OUTSIDE, raw_buffer
+from simgpu.asm.parts.add_parts import THREADS, add_parts
+from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import branch_if_zero, log2
@@ -23,9 +24,8 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.problem import GATES, NARROW
 from simgpu.operators.gemm.tree import TiledComputation
 
-THREADS = 256
 ELEMENTS = 4
-SIZES = ("parts", "elements", *("n" + part for part in PARTS), "ldc")
+SIZES = ("elements", *("n" + part for part in PARTS), "ldc")
 
 
 def reduce_kernel(root: TiledComputation) -> EmittedKernel:
@@ -36,10 +36,12 @@ def reduce_kernel(root: TiledComputation) -> EmittedKernel:
 class _Reduction:
     def __init__(self, root: TiledComputation) -> None:
         self.root, self.problem = root, root.plan.problem
+        self.parts = root.trips("k")
         self.sum_words = dtype(self.problem.accumulator).registers
         self.per = 2 if self.problem.activation in GATES else 1  # elements of the product for one of C
         names = epilogue_names(self.problem)
-        self.k = KernelBuilder("_".join(("gemm_reduce", self.problem.accumulator, *names)), root.descriptor.arch, THREADS)
+        name = "_".join(("gemm_reduce", self.problem.accumulator, f"{self.parts}_parts", *names))
+        self.k = KernelBuilder(name, root.descriptor.arch, THREADS)
 
     def emit(self) -> EmittedKernel:
         """Emits sum, epilogue and store."""
@@ -56,7 +58,7 @@ class _Reduction:
         part = m * n * self.sum_words * WORD
         strides = (part, problem.m * problem.ldc * dtype(problem.dtype_c).bytes)
         narrow = (float(problem.scale_c),) if problem.dtype_c in NARROW else ()
-        scalars = (*strides, *typed, self.root.trips("k"), elements, *division_words(columns), problem.ldc, *narrow)
+        scalars = (*strides, *typed, elements, *division_words(columns), problem.ldc, *narrow)
         grid = (-(-elements // (THREADS * ELEMENTS)), self.root.trips("batch"), 1)
         return k.finish(grid=grid, scalars=scalars)
 
@@ -97,33 +99,17 @@ class _Reduction:
         """Emits the sums over parts and returns ELEMENTS registers with them; gate and up are adjacent."""
         k, arguments, words = self.k, self.arguments, self.sum_words * self.per
         resource, offset, number = k.s.alloc("partials buffer", 4), k.s.alloc("byte offset", 2), k.s.alloc("number")
-        k.s_mul_i32(number, k.group_y, arguments["parts"])
+        k.s_mul_i32(number, k.group_y, self.parts)
         self._batch_offset(arguments["part_bytes"], offset, number)
         raw_buffer(k, resource, arguments["partials"], (offset[0], offset[1]), "partials")
-        epilogue = Epilogue(k, self.problem.accumulator, None, None)
         addresses = [k.v.alloc("partial's offset") for _ in self.index]
         for address, index, inside in zip(addresses, self.index, self.inside, strict=True):
             k.v_lshlrev_b32(address, log2(words * WORD), index)
             k.v_cndmask_b32(address, OUTSIDE, address, inside)
-        values = [k.v.alloc("sum", words) for _ in self.index]
-        loaded = [k.v.alloc("part", words) for _ in self.index]
-        for value, address in zip(values, addresses, strict=True):
-            k.emit(f"buffer_load_{DWORDS[words]}", value, address, resource, 0, offen=True, note="part 0")
-        left, done = k.s.alloc("parts left"), k.new_label("added")
-        k.s_sub_u32(left, arguments["parts"], 1)
-        k.s_cmp_le_i32(left, 0)
-        k.s_cbranch_scc1(done)
-        with k.loop("part", left):
-            k.s_add_u32(resource[0], resource[0], arguments["part_bytes"][0])
-            k.s_addc_u32(resource[1], resource[1], arguments["part_bytes"][1])
-            for part, address in zip(loaded, addresses, strict=True):
-                k.emit(f"buffer_load_{DWORDS[words]}", part, address, resource, 0, offen=True, note="next part")
-            for value, part in zip(values, loaded, strict=True):
-                for start in range(0, words, self.sum_words):
-                    epilogue.add(value[start : start + self.sum_words], part[start : start + self.sum_words])
-        k.label(done)
-        k.v.free(*loaded, *addresses)
-        k.s.free(resource, offset, number, left)
+        step = arguments["part_bytes"][0], arguments["part_bytes"][1]
+        values = add_parts(k, self.problem.accumulator, self.parts, resource, step, addresses, words)
+        k.v.free(*addresses)
+        k.s.free(resource, offset, number)
         return values
 
     def _buffers(self) -> dict[str, Reg]:

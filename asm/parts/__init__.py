@@ -13,5 +13,5 @@
     activation_f64.py   silu and gelu in f64
     epilogue.py         alpha, beta, bias, activation
     elements.py         elements converted to the epilogue's type, and rounded back
-    add_parts.py        the kernel that adds parts of a sum
+    add_parts.py        the sum of parts that several workgroups stored
 """

@@ -117,6 +117,16 @@ def test_split_k_adds_its_parts(target, name):
     result.check()
 
 
+@pytest.mark.parametrize("parts", [2, 7, 8, 9, 17])
+@pytest.mark.parametrize(("target", "name"), [("gfx908", "f32"), left_out("gfx90a", "f64"), left_out("gfx942", "i8")])
+def test_parts_that_do_not_fill_the_last_load_of_them(target, name, parts):
+    tile, sizes = (32, 32, 64 if name == "i8" else 16), (20, 31, (64 if name == "i8" else 16) * parts)
+    result = gemm(*sizes, target, name, tiling=_tiled(target, name, (False, False), tile, sizes, parts), check=True)
+    result.check()
+    assert result.kernel.following[0].name.endswith(f"_{parts}_parts")
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
 STAGED_APART = [  # (target, type, transposes, tile, sizes): units of a work-item end a row in different lanes
     left_out("gfx942", "f16", (False, True), (64, 64, 128), (70, 70, 227)),
     ("gfx942", "f32", (True, False), (96, 64, 32), (141, 70, 95)),

@@ -62,16 +62,28 @@ def test_few_cus_do_not_saturate_hbm() -> None:
     assert 0.75 < 1e9 / 6.442e12 / times[256] < 1.0, "6,442 GB/s measured [GLUON]"
 
 
+def test_a_last_round_of_few_cus_is_not_free_where_hbm_limits_the_others() -> None:
+    """Six CUs have two workgroups. They draw twice what HBM leaves each of 120 CUs, and half of their work is left by then."""
+    rates = sustained_rates(hardware.target("mi100"))
+    each = 15e6 / 225  # bytes of a step
+
+    def total(groups: int) -> float:
+        one = KernelCost(rates, groups, 1, 225, asked=each, flight=each, missed_bytes=15e6 * groups, hbm_bytes=15e6 * groups)
+        return float(one.terms()["total"])
+
+    assert 1.3 < total(126) / total(120) < 1.5 and total(240) == pytest.approx(2 * total(120), rel=0.02)
+
+
 def test_a_lone_workgroup_waits_for_its_loads() -> None:
     rates = sustained_rates(hardware.target("mi300x"))
     one, four = (KernelCost(rates, 4 * 304, r, 100, matrix=200.0, flight=1.0).terms()["total"] for r in (1, 4))
     assert one > 2 * four, "350 ns of memory against 200 clocks of the matrix units"
 
 
-def test_a_second_pass_costs_a_launch_and_a_latency_a_part() -> None:
+def test_a_second_pass_costs_a_launch_and_latencies_for_each_eight_parts() -> None:
     rates = sustained_rates(hardware.target("mi300x"))
     assert second_pass(rates, 1, 4096, 16384.0, 16384.0) == 0
-    assert second_pass(rates, 100, 4096, 16384.0, 16384.0) == pytest.approx(2.7e-6 + 101.5 * 350e-9)
+    assert second_pass(rates, 100, 4096, 16384.0, 16384.0) == pytest.approx(2.7e-6 + (1.5 * 13 + 2.2) * 350e-9)
 
 
 @given(

@@ -84,6 +84,17 @@ def test_scalar_buffer_range() -> None:
     np.testing.assert_array_equal(got.memory, want)
 
 
+def test_scalar_buffers_with_a_stride_count_records() -> None:
+    """17 records of 4 bytes are 68 bytes, too (ISA guides, "Scalar Memory": the range is num_records times the stride)."""
+    lines = BUFFER.replace("0xffff", "0xffff\ns_or_b32 s21, s21, 0x40000").replace("68", "17") + """
+    s_buffer_load_dwordx4 s[24:27], s[20:23], 0x3c
+    s_waitcnt lgkmcnt(0)
+    """
+    data = image(2)
+    got = execute("gfx908", lines, ["s24", "s25", "s26"], data)
+    assert [int(got[f"s{n}"][0]) for n in range(24, 27)] == [word(data, 0x3C), word(data, 0x40), 0]
+
+
 @pytest.mark.parametrize(
     ("name", "rule"),
     [

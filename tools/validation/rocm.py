@@ -30,7 +30,7 @@ PROGRAMS = ("usr/libexec/*", "usr")  # patterns: folders of packages' folders
 BACKENDS = "ggml/backends0"  # libraries that ggml looks for in the folder where it runs
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = "lib64/ld-linux-x86-64.so.2"
-RESULT = re.compile(r"^\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:,.*)? \(\d+ ms\)$", re.MULTILINE)
+RESULT = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:,.*)? \(\d+ ms\)$", re.MULTILINE)
 PASSED = re.compile(r"^\[  PASSED  \] [1-9]", re.MULTILINE)
 GGML_RESULT = re.compile(r"^  (\w+\(.*\)): (?:\x1b\[[\d;]*m)?(OK|FAIL)\b", re.MULTILINE)
 TOTALS = re.compile(r"^Totals: (\d+) failures, \d+ known failures, (\d+) errors, and (\d+) passes", re.MULTILINE)  # of Thrust
@@ -73,6 +73,7 @@ CLIENTS = (
     Client("rocprim", "librocprim-tests", "test_*", (), "."),
     Client("hipcub", "libhipcub-tests", "test_*", (), "."),
     Client("rocthrust", "librocthrust-tests", "test_*", ()),
+    Client("rocwmma", "librocwmma-tests", "*_test", (), "."),
     Client("ggml", "ggml", "test-backend-ops", ("test", "-b", "ROCm0", "-o", "{cases}")),
 )  # fmt: skip
 

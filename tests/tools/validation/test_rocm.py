@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simgpu.tools.validation.rocm import GGML_RESULT, drawn, ggml_cases, sample
+from simgpu.tools.validation.rocm import GGML_RESULT, RESULT, drawn, ggml_cases, sample
 
 SIZE = 160  # bytes of a record here; rocBLAS's own have 576
 
@@ -52,3 +52,8 @@ def test_ggml_tests_are_drawn_by_operator_from_those_that_the_gpu_takes() -> Non
 def test_results_of_ggml_are_read_through_its_colours() -> None:
     text = "  ADD(type=f32,ne=[1]): \x1b[1;32mOK\x1b[0m\n  MUL_MAT(m=1): \x1b[1;31mFAIL\x1b[0m\n  2/2 tests passed\n"
     assert GGML_RESULT.findall(text) == [("ADD(type=f32,ne=[1])", "OK"), ("MUL_MAT(m=1)", "FAIL")]
+
+
+def test_results_of_google_test_are_read_beside_what_the_program_printed() -> None:
+    text = "w64, f16, 64[       OK ] A.Run/63 (10 ms)\n[  FAILED  ] A.Run/64, where GetParam() = 3 (8 ms)\n[  FAILED  ] A.Run/64\n"
+    assert RESULT.findall(text) == [("OK", "A.Run/63"), ("FAILED", "A.Run/64")]

@@ -235,7 +235,9 @@ class Launch(Dispatch):
             whole = share > RESIDENT_GROUPS and self.groups <= self.kernel.resident_groups(
                 self.geometry.block, self.geometry.dynamic_lds
             )
-            resident = max(1, min(share if whole else RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
+            most = share if whole else RESIDENT_GROUPS
+            room = max(1, self.waves * wave_bytes) if whole else each  # the GPU's own size bounds registers and LDS of a whole grid
+            resident = max(1, min(most, RESIDENT_BYTES // room, share))
         self.shared.budget = self.max_instructions
         shared = self._shared_arguments()
         given = [self._worker_memory(shared, resident, resident * self.waves * wave_bytes) for _ in range(self.workers)]

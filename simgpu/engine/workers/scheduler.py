@@ -110,7 +110,8 @@ def seed_job(job: WorkerJob, seed: int) -> None:
 HOLDS = (0, 1, 3)  # choices of `WorkerJob.holds`
 EMPTY, BUSY = 0, 1
 
-TURN = 4 * layout.SLICE  # record steps of all its waves after which a workgroup lets others run
+TURN = 4 * layout.SLICE  # record steps of all its waves after which a workgroup lets others run, unless it has many waves
+OVER = 1 << 62  # `Slot.used` of a turn that is over before
 # Turns with barriers after which another workgroup becomes resident; a tile with 4096 steps of k takes three turns.
 PATIENCE = 16
 MOST_HASTE = 8  # of a workgroup that polls

@@ -23,6 +23,7 @@ from simgpu.engine.workers.scheduler import (
     LIMIT,
     MOST_HASTE,
     NEED_PYTHON,
+    OVER,
     PACKED_XY,
     PATIENCE,
     PAUSED,
@@ -203,9 +204,9 @@ def has_fingerprint(state: Any, number: int, start: int, size: int, found: int) 
 @part
 def is_unchanged(job: Any, wave: int, state: Any) -> bool:
     """Returns whether a wave has the registers that it had when its slice was last over: a loop that polls memory does."""
-    if not has_fingerprint(state, 0, wave, layout.STATUS, state.resume):
-        return False
-    return has_fingerprint(state, 1, wave + layout.VGPR, job.vgprs * layout.ROW, 0)
+    scalars = has_fingerprint(state, 0, wave, layout.STATUS, state.resume)
+    vectors = has_fingerprint(state, 1, wave + layout.VGPR, job.vgprs * layout.ROW, 0)  # taken anew even if scalars changed
+    return scalars and vectors
 
 
 @part
@@ -262,13 +263,22 @@ def run_group(job: Any, slots: Any, number: int) -> int:
     job.wave = 0
     if job.clock == before:
         slot.polls = slot.haste = 0  # none of its waves can run
-        slot.used = TURN
+        slot.used = OVER
     elif slot.polls:
-        slot.used = TURN  # all its waves wait for other workgroups
+        slot.used = OVER  # all its waves wait for other workgroups
     if slot.left == 0:
         slot.state = EMPTY
         job.taken -= 1
     return FINISHED
+
+
+@part
+def turn_steps(slot: Any) -> int:
+    """Returns the record steps of a workgroup's turn: those of two slices of each wave that can run, at least TURN.
+
+    The second slices show if the waves poll, even if a flag that one of them polls was set since the turn before.
+    """
+    return max(TURN, 2 * (slot.left - slot.waiting) * layout.SLICE) >> slot.haste
 
 
 @part
@@ -308,7 +318,7 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
         if slots[number].state == EMPTY and not job.exhausted:
             open_group(job, slots, number)
         # A caller that returned in between first ends the round of its workgroup's waves.
-        while slots[number].state == BUSY and (job.wave or job.turn < 0 or slots[number].used < TURN >> slots[number].haste):
+        while slots[number].state == BUSY and (job.wave or job.turn < 0 or slots[number].used < turn_steps(slots[number])):
             status = run_group(job, slots, number)
             if status != FINISHED:
                 return status
@@ -317,6 +327,7 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
             continue
         if job.turns >= PATIENCE and job.open < job.slots and not job.exhausted:
             job.turns = 0
+            slots[job.open].haste = slots[job.current].haste  # what joins those that poll most likely polls, too
             job.current = job.open
             job.open += 1
             continue

@@ -341,6 +341,53 @@ def test_workgroups_that_poll_with_barriers_let_later_ones_begin(lds):
     assert counter.download(np.uint32)[0] == 6
 
 
+def test_all_workgroups_that_the_gpu_holds_meet_at_a_barrier_of_flags():
+    """Workgroup 0 waits until each of the others has set its flag, then lets them go, as hipCUB's GridBarrier does.
+
+    Its four waves poll 64 flags at a time. Some flag is set between any two of its turns.
+    """
+    gpu = simgpu.Device("gfx942", threads=1, max_instructions=20_000_000)
+    lines = """
+    s_load_dwordx4 s[8:11], s[0:1], 0x0
+    v_and_b32 v0, 0x3ff, v0
+    v_mov_b32 v1, 1
+    v_mov_b32 v2, s2
+    v_lshlrev_b32 v2, 2, v2
+    s_waitcnt lgkmcnt(0)
+    s_lshl_b32 s11, s10, 2
+    v_mov_b32 v3, s11
+    s_sub_u32 s12, s11, 4
+    global_store_dword v2, v1, s[8:9]
+    s_cmp_eq_u32 s2, 0
+    s_cbranch_scc1 first
+    go:
+    global_load_dword v4, v3, s[8:9] sc1
+    s_waitcnt vmcnt(0)
+    v_readfirstlane_b32 s13, v4
+    s_cmp_eq_u32 s13, 0
+    s_cbranch_scc1 go
+    s_endpgm
+    first:
+    v_lshlrev_b32 v5, 2, v0
+    flags:
+    v_min_u32 v6, s12, v5
+    poll:
+    global_load_dword v4, v6, s[8:9] sc1
+    s_waitcnt vmcnt(0)
+    v_cmp_eq_u32 vcc, 0, v4
+    s_cbranch_vccnz poll
+    v_add_u32 v5, 0x400, v5
+    v_cmp_gt_u32 vcc, s11, v5
+    s_cbranch_vccnz flags
+    s_barrier
+    global_store_dword v3, v1, s[8:9]
+    """
+    k = loaded_kernel(gpu, lines, "buffer", "i32")
+    flags = gpu.upload(np.zeros(601, np.uint32))
+    k.launch(grid=600, block=256, args=[flags, 600])
+    assert flags.download(np.uint32).all()
+
+
 def test_a_long_workgroup_that_passes_barriers_keeps_its_place():
     """Six workgroups take four turns each in sequence, all in the first one's registers and LDS."""
     gpu = simgpu.Device("gfx90a", threads=1)

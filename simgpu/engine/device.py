@@ -405,6 +405,7 @@ class Module(Mapping[str, "Kernel"]):
                     self._programs[key] = Program(
                         code, start, self.device.arch, mode, self.device.compiler, self.device.checks, fuse, starts
                     )
+                self._programs[key].begin_at((info.start + self.bias - self._programs[key].base) // 4)
                 return self._programs[key]
         raise LaunchError(f"{info.title}: its entry {info.start:#x} is not in an executable segment")
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.isa.code.flow import successors
 from simgpu.hardware.isa.instruction import Instruction, Literal
-from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, Flag
+from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind, Flag
 from simgpu.hardware.isa.types import Type
 from simgpu.hardware.timing_rules.effects import effect_of, registers_of
 from simgpu.hardware.timing_rules.register_use import Register
@@ -24,9 +24,11 @@ from simgpu.machine.mode import computes_floats
 STATES = {"vcc": 0, "exec": 1, "scc": 2, "m0": 3}
 FILES = {"s": 4, "v": 256, "a": 512}
 EXEC = 1 << STATES["exec"]
+VECTORS = (1 << 1024) - (1 << FILES["v"])
+INDEXED_RESULT = 8  # of the operands that s_set_gpr_idx_on selects
 HALF = Literal(0x8000)
 MOVES = ("v_mov_b32", "v_accvgpr_read_b32", "v_accvgpr_write_b32", "v_accvgpr_mov_b32")
-AT_ENTRY = (1 << 1024) - (1 << FILES["v"])  # vector registers hold no elements; scalar ones may be preloaded arguments
+AT_ENTRY = VECTORS  # vector registers hold no elements; scalar ones may be preloaded arguments
 
 
 class Held(NamedTuple):
@@ -35,10 +37,12 @@ class Held(NamedTuple):
     numbers: int  # no elements
     judged: int  # may depend on a comparison of elements, or on one converted to an integer
     elements: int  # results of float instructions
+    indexed: int = 0  # vector operands that are relative to M0: bits of s_set_gpr_idx_on
 
     def meet(self, other: Held) -> Held:
         """Returns what holds on both of two paths."""
-        return Held(self.numbers & other.numbers, self.judged | other.judged, self.elements & other.elements)
+        return Held(self.numbers & other.numbers, self.judged | other.judged, self.elements & other.elements,
+                    self.indexed | other.indexed)  # fmt: skip
 
 
 class NumberFlow:
@@ -52,7 +56,7 @@ class NumberFlow:
         self.roundings: set[int] = set()  # v_add_u32 that adds half a bf16's unit to an element
 
     def follow(self, index: int, first: bool) -> None:
-        """Follows the code from a record. first: it is a kernel's entry."""
+        """Follows the code from a record. first: it is a kernel's entry, followed before its other code."""
         if index in self.before:
             return
         self.before[index] = Held(AT_ENTRY if first else 0, 0, 0)
@@ -86,13 +90,18 @@ class NumberFlow:
         if spec.mnemonic == "v_add_u32":
             rounds = HALF in inst.args.values() and read & ~EXEC & held.elements
             (self.roundings.add if rounds else self.roundings.discard)(at)
+        if held.indexed & INDEXED_RESULT and written & VECTORS:
+            held = held._replace(numbers=held.numbers & ~VECTORS)  # any of them may be written
         if spec.memory is not None or spec.kind == "matrix":
             made = written if spec.kind == "matrix" else 0
-            return Held(held.numbers & ~written, held.judged & ~written, held.elements & ~written | made)
-        known = not read & ~EXEC & ~held.numbers
+            return held._replace(
+                numbers=held.numbers & ~written, judged=held.judged & ~written, elements=held.elements & ~written | made
+            )
+        elsewhere = bool(held.indexed and read & VECTORS)  # other registers are read than those that the instruction names
+        known = not read & ~EXEC & ~held.numbers and not elsewhere
         floats = computes_floats(spec) or Flag.MIX in spec.flags
         if floats:
-            known = not bits_of(_float_sources(inst)) & ~held.numbers
+            known = not bits_of(_float_sources(inst)) & ~held.numbers and not elsewhere
             (self.numbers.add if known else self.numbers.discard)(at)
             to_integers = not known and not any(map(_is_float, spec.results))
             judged = to_integers or (judged and not any(map(_is_float, spec.results)))
@@ -101,7 +110,16 @@ class NumberFlow:
         numbers = (held.numbers if known else held.numbers & ~written) | gains
         moved = spec.mnemonic in MOVES and not read & ~EXEC & ~held.elements
         made = written if moved or (floats and not known and any(map(_is_float, spec.results))) else 0
-        return Held(numbers, held.judged | written if judged else held.judged & ~written, held.elements & ~written | made)
+        judged_after = held.judged | written if judged else held.judged & ~written
+        return Held(numbers, judged_after, held.elements & ~written | made, _indexed(inst, held.indexed))
+
+
+def _indexed(inst: Instruction, before: int) -> int:
+    """Returns the operands that are relative to M0 after an instruction."""
+    if inst.spec.control is ControlKind.SET_GPR_IDX_OFF:
+        return 0
+    name = {ControlKind.SET_GPR_IDX_ON: "src1", ControlKind.SET_GPR_IDX_MODE: "simm16"}.get(inst.spec.control)
+    return before if name is None else getattr(inst.args[name], "value", 15)
 
 
 def _float_sources(inst: Instruction) -> frozenset[Register]:

@@ -121,6 +121,12 @@ class Program:
             known |= {index: function(inst) for index, inst in self.instructions.items() if index not in known}
             return known.copy()
 
+    def begin_at(self, index: int) -> None:
+        """Notes a record as the entry of a kernel, before code of the kernel is lowered: its registers hold no floats there."""
+        if self.floats is not None:
+            with self._lock:
+                self.floats.follow(index, first=True)
+
     def is_lowered(self, index: int) -> bool:
         """True if `lower` would do nothing at record `index`."""
         known = index in self.instructions or index in self.problems
@@ -132,7 +138,7 @@ class Program:
             before = len(self.instructions)
             self.version += 1
             if self.floats is not None:
-                self.floats.follow(index, first=not self.instructions)
+                self.floats.follow(index, first=False)
             if self._omits and not self._indirect:
                 self.demands[index] = demand_of(self.code, self._decode, index)
                 self._unneeded |= self.demands[index].unneeded

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from simgpu import Device, asm
-from simgpu.hardware.isa.ring.arrays import elements, words
+from simgpu.hardware.isa.ring.arrays import elements, floats, words
 from simgpu.operators import TiledComputation
 from simgpu.tools.cases.operators import workload
-from simgpu.tools.cases.same import explain
+from simgpu.tools.cases.same import DIFFERENT, EQUAL, NEARLY, Side, compare, explain, verdict_of
 from simgpu.tools.cases.workload import Workload
 from simgpu.tools.cli import main
 from tests.support.kernels import KernelText, assemble
@@ -86,6 +86,18 @@ def test_branches_on_floats_make_no_verdict(capsys: Capture, tmp_path: Path) -> 
 def test_a_wrong_command_line(capsys: Capture, words: list[str]) -> None:
     assert main(["same", *words]) == 2
     assert "`and` between them" in capsys.readouterr().err
+
+
+def test_a_stored_sum_that_has_no_bits_is_no_difference() -> None:
+    """-2^15 of f16 becomes 0 in memory; kernels that store partial sums elsewhere do not lose it."""
+
+    def side(values: list[int]) -> Side:
+        after = floats(np.array(values, np.int64).astype(np.uint32), np.dtype(np.float16))
+        return Side("", {"c": np.zeros(3, np.float16)}, {"c": after}, [])
+
+    kept, lost, wrong = side([5, 7, 9]), side([5, 7 + 0x8000, 9]), side([5, 8, 9])
+    for other, verdict in ((kept, EQUAL), (lost, NEARLY), (wrong, DIFFERENT)):
+        assert verdict_of(compare(kept, other), [kept, other]) == verdict
 
 
 def test_the_product_that_differs_is_named() -> None:

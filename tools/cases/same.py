@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,12 @@ from simgpu.tools.cases.subject import Subject
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.launching import launch_work
 
+if TYPE_CHECKING:
+    from simgpu import Kernel
+
 NARROW = 0xFFFF  # bits of an element that survive a rounding to f16 or bf16
-EQUAL, NARROWLY, DIFFERENT, UNKNOWN = "equal", "equal modulo 2^16", "different", "unknown"
+LOST = 0x7FFF  # the element -2^15 of f16 and bf16 has no bits: a sum that is stored in between becomes 0 instead
+EQUAL, NARROWLY, NEARLY, DIFFERENT, UNKNOWN = "equal", "equal modulo 2^16", "equal modulo 2^15", "different", "unknown"
 MOST_PAIRS = 1 << 22  # pairs of products of one element that are searched
 
 
@@ -40,7 +44,7 @@ class Side:
         for each in launches:
             launch_work(each.kernel.title, partial(each.kernel.launch, **each.call))
         after = {name: contents(device, array) for name, array in names.items()}
-        return cls(title, before, after, [place for each in launches for place in branches(each)])
+        return cls(title, before, after, [place for each in launches for place in branches(each.kernel)])
 
     @property
     def written(self) -> dict[str, np.ndarray]:
@@ -57,14 +61,14 @@ def contents(device: Any, array: NamedArray) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(usable, array.shape, array.strides).copy().view(array.dtype)
 
 
-def branches(launched: Subject) -> list[str]:
+def branches(kernel: Kernel) -> list[str]:
     """Returns the branches of a launched kernel whose way may depend on elements."""
     found = []
-    for program in launched.kernel.module.programs:
+    for program in kernel.module.programs:
         for index in sorted(program.floats.branches if program.floats else ()):
             instruction = program.instructions.get(index)
             if instruction is not None:
-                found.append(f"{launched.kernel.title}+{4 * index:#x}: {instruction}")
+                found.append(f"{kernel.title}+{4 * index:#x}: {instruction}")
     return found
 
 
@@ -73,7 +77,7 @@ class Comparison:
     """One array of both sides."""
 
     names: tuple[str, str]
-    verdict: str  # EQUAL, NARROWLY or DIFFERENT
+    verdict: str  # EQUAL, NARROWLY, NEARLY or DIFFERENT
     elements: int
     differing: int = 0
     index: tuple[int, ...] = ()  # of the first that differs
@@ -109,9 +113,10 @@ def _compare_arrays(
         index = tuple(map(int, np.argwhere(wrong)[0]))
         return Comparison(names, DIFFERENT, a.size, count, index, (int(a[index]), int(b[index])))
     x, y = elements(a), elements(b)
-    low = (x ^ y) & x.dtype.type(NARROW) != 0
-    if not low.any():
-        return Comparison(names, NARROWLY, a.size, count)
+    for mask, verdict in ((NARROW, NARROWLY), (LOST, NEARLY)):
+        low = (x ^ y) & x.dtype.type(mask) != 0
+        if not low.any():
+            return Comparison(names, verdict, a.size, count)
     index = tuple(map(int, np.argwhere(low)[0]))
     same = {name: array for name, array in inputs.items() if any(array.tobytes() == other.tobytes() for other in others.values())}
     modulus = 1 << 8 * a.itemsize
@@ -206,7 +211,7 @@ def verdict_of(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> str:
     kinds = {each.verdict for each in comparisons}
     if DIFFERENT in kinds:
         return UNKNOWN if any(side.branches for side in sides) else DIFFERENT
-    return NARROWLY if NARROWLY in kinds else EQUAL
+    return next((kind for kind in (NEARLY, NARROWLY) if kind in kinds), EQUAL)
 
 
 def _listed(arrays: Mapping[str, np.ndarray]) -> str:

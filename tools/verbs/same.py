@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.cases.same import DIFFERENT, EQUAL, NARROWLY, UNKNOWN, Comparison, Side, compare, verdict_of
+from simgpu.tools.cases.same import DIFFERENT, EQUAL, NARROWLY, NEARLY, UNKNOWN, Comparison, Side, compare, verdict_of
 from simgpu.tools.cases.subject import subjects
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
@@ -25,6 +25,7 @@ splits do not matter, a product too many or too few does.
 MEANING = {
     EQUAL: "EQUAL: the same bits, so the same sums of the same products",
     NARROWLY: "EQUAL modulo 2^16: the same sums of products, where values are rounded to f16 or bf16 in between",
+    NEARLY: "EQUAL modulo 2^15: the same sums of products; some that were stored as f16 or bf16 were -2^15, which has no bits",
     DIFFERENT: "DIFFERENT",
     UNKNOWN: "UNKNOWN: the results differ, but so may the ways that branches took, which depend on floats",
 }
@@ -55,7 +56,7 @@ def run(options: Namespace) -> int:
         show(*(line for comparison in comparisons for line in _lines(comparison)), MEANING[verdict])
         if verdict == UNKNOWN:
             show(*_branch_lines(sides))
-    return 0 if verdict in (EQUAL, NARROWLY) else 1
+    return 0 if verdict in (EQUAL, NARROWLY, NEARLY) else 1
 
 
 def _launches(words: list[str]) -> list[list[str]]:
@@ -75,8 +76,8 @@ def _lines(comparison: Comparison) -> list[str]:
     names = one if one == two else f"{one} and {two}"
     if comparison.verdict == EQUAL:
         return [f"{names}: all {comparison.elements:,} elements are equal"]
-    if comparison.verdict == NARROWLY:
-        return [f"{names}: all {comparison.elements:,} elements are equal modulo 2^16, {comparison.differing:,} only so"]
+    if comparison.verdict in (NARROWLY, NEARLY):
+        return [f"{names}: all {comparison.elements:,} elements are {comparison.verdict}, {comparison.differing:,} only so"]
     place = f"{one}[{','.join(map(str, comparison.index))}]"
     first, second = comparison.got
     return [

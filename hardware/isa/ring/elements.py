@@ -4,6 +4,8 @@ A float of w bits is an integer modulo 2^w. 0 and -0 are 0, 1.0 is 1, 2.0 is 2, 
 but -2^(w-1) has bits of its own. The highest 16 bits of the float give the lowest 16 bits of the element, by a permutation that is
 FpSan's (Triton's floating-point sanitizer) except at 2.0. So bf16, which is the upper half of an f32, has the f32's element modulo
 2^16, and a bf16 in the upper half of a register is the f32 with the same element.
+
+The infinity of f32 and f64 has a large element: sums of 16-bit elements, of f16 values say, would else be infinite by accident.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ MULTIPLIER = 14940041  # FpSan's: few trailing zeros for common constants
 REST = 0x5BD1E995D4A7  # odd: multiplies the bits below the highest 16
 TOP = 16  # highest bits of a float, which give the lowest of its element
 MAGNITUDE = (1 << TOP - 1) - 1
+INFINITE_TOP = {"f32": 0x7F80, "f64": 0x7FF0}  # highest 16 bits of infinity
+FAR = 0x9E3779B97F4A  # any number of 48 bits whose highest 16 are far from 0: added to the upper part of infinity's element
 
 
 @dataclass(frozen=True)
@@ -110,11 +114,18 @@ def element_of_bits(word: Value, type_: Type) -> Value:
     else:
         rest = width - TOP
         factor = REST % (1 << rest) << TOP
-        usual = SCRAMBLES[type_.name].forward_lanes(lshr(magnitude, rest)) + word * factor
+        top = lshr(magnitude, rest)
+        usual = SCRAMBLES[type_.name].forward_lanes(top) + word * factor + shl(_far(top, type_), TOP)
         # Below the permuted magnitudes: half of these elements end in 0, half in 2^15, which no magnitude gives.
         tiny = magnitude - 1 < (1 << rest) - 1
         size = unlikely(tiny, usual, lambda: shl(magnitude & (1 << rest - 1) - 1, TOP) | shl(lshr(magnitude, rest - 1), TOP - 1))
     return (as_signed(size) ^ sign) - sign
+
+
+def _far(top: Value, type_: Type) -> Value:
+    """Returns what floats with these highest 16 bits, without the sign, have more in the upper part of their element."""
+    far = FAR >> 64 - type_.bits
+    return where(top == INFINITE_TOP[type_.name], const(top, far), const(top, 0))
 
 
 def float_of(element: Value, type_: Type) -> Value:
@@ -131,7 +142,7 @@ def float_of(element: Value, type_: Type) -> Value:
     size = as_unsigned((element ^ sign) - sign)
     inverse = pow(REST, -1, 1 << rest)
     top = scramble.backward_lanes(size & MAGNITUDE)
-    usual = shl(top, rest) | lshr(size, TOP) * inverse & (1 << rest) - 1 | as_unsigned(sign) & 1 << width - 1
+    usual = shl(top, rest) | (lshr(size, TOP) - _far(top, type_)) * inverse & (1 << rest) - 1 | as_unsigned(sign) & 1 << width - 1
 
     def tiny() -> Value:
         sign = ashr(element, width - 1)

@@ -294,8 +294,9 @@ def small_value_scaled(code: Value, form: SmallFloat, scale: Value, type_: Type)
 
 
 def rounded_high_half(a: Value, b: Value, c: Value) -> Value:
-    """Returns V_ADD3_U32's result. To add 0x7fff and bit 16 of an f32 rounds it to a bf16 in its upper half: here it is cut."""
-    rounds = both(c == 0x7FFF, b == (lshr(a, 16) & 1))
+    """Returns V_ADD3_U32's result. To add 0x7fff and bit 16 of an f32, or 0x7fff and 1 as AITER's kernels do, rounds it to a bf16
+    in its upper half: here it is cut."""
+    rounds = either(both(c == 0x7FFF, b == (lshr(a, 16) & 1)), both(b == 0x7FFF, c == 1))
     return where(rounds, a, a + b + c)
 
 

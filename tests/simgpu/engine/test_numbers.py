@@ -8,6 +8,7 @@ import pytest
 from simgpu import Device
 from simgpu.device import RING
 from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.ring.arrays import elements
 from tests.support.kernels import KernelText, assemble
 
 # Unsigned division of s4 by the lane's number plus 3, as LLVM emits it.
@@ -64,6 +65,49 @@ def test_integers_are_divided_as_usual() -> None:
     for numerator in (0, 1, 1000, 0x7FFFFFFF):
         kernel.launch(grid=1, block=64, args=[out, numerator])
         np.testing.assert_array_equal(out.download(), numerator // np.arange(3, 67))
+
+
+def test_every_kernel_of_a_code_object_begins_with_integers() -> None:
+    gpu = Device("gfx942", ring=True)
+    module = gpu.load(assemble("gfx942", *(KernelText(name, DIVISION, ("buffer", "i32")) for name in "ab")))
+    for name in "ab":
+        out = gpu.empty(64, np.uint32)
+        module[name].launch(grid=1, block=64, args=[out, 1000])
+        np.testing.assert_array_equal(out.download(), 1000 // np.arange(3, 67))
+
+
+# v2 is loaded; v1 is a constant, and in indexed mode the instruction reads v2 for it.
+INDEXED = """
+s_load_dwordx2 s[6:7], s[0:1], 0x0
+v_and_b32 v0, 0x3ff, v0
+v_lshlrev_b32 v0, 2, v0
+s_mov_b32 s8, 1
+v_mov_b32 v1, 0
+s_waitcnt lgkmcnt(0)
+global_load_dword v2, v0, s[6:7]
+s_waitcnt vmcnt(0)
+{}
+global_store_dword v0, v3, s[6:7]
+"""
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "s_set_gpr_idx_on s8, 1\nv_add_f32 v3, v1, v2\ns_set_gpr_idx_off",
+        "s_set_gpr_idx_on s8, 1\nv_mov_b32 v4, v1\ns_set_gpr_idx_off\nv_add_f32 v3, v4, v2",
+        "s_set_gpr_idx_on s8, 8\nv_mov_b32 v0, v2\ns_set_gpr_idx_off\nv_add_f32 v3, v1, v1",
+        "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 1\nv_add_f32 v3, v2, v2",
+    ],
+)
+def test_elements_are_followed_through_indexed_registers_and_other_modes(lines: str) -> None:
+    """AITER's i8 product reads its scales so; where the mode changes, registers do not become numbers."""
+    gpu = Device("gfx942", ring=True)
+    kernel = gpu.load(assemble("gfx942", KernelText("k", INDEXED.format(lines), ("buffer",))))["k"]
+    given = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    data = gpu.upload(given)
+    kernel.launch(grid=1, block=64, args=[data])
+    np.testing.assert_array_equal(elements(data.download()), 2 * elements(given))
 
 
 def test_constants_are_numbers_until_they_meet_an_element() -> None:

@@ -33,6 +33,7 @@ BENCH, WHOLE, SAMPLE = "SIMGPU_BENCH", "whole", "sample"  # environment variable
 def device(
     target: str, *, check: bool | str = False, threads: int | None = None, max_instructions: int | None = None,
     guard: str = STORAGE, suppressions: str | Path | None = None, weak: int | None = None, late: int | None = None,
+    ring: bool | None = None,
 ) -> Iterator[Session]:  # fmt: skip
     """Runs the Triton kernels that the block launches on a simulated GPU.
 
@@ -43,14 +44,14 @@ def device(
     guard: with "storage" a kernel may access all of the memory that an argument is a view of; with "view" only the range from the
     view's lowest element to its highest.
     suppressions: a file of findings that are not reported (`simgpu.engine.suppressions`).
-    weak, late: seed of weak or late mode, as for `simgpu.Device`.
+    weak, late: seed of weak or late mode, as for `simgpu.Device`. ring: True for floats that are elements of a ring, as there.
     Tensors are numpy arrays or CPU tensors. Blocks may be nested.
 
     >>> with device("mi300x", check=True) as session:
     ...     session.board
     'mi300x'
     """
-    session = Session(target, check, threads, max_instructions, guard, suppressions, weak, late)
+    session = Session(target, check, threads, max_instructions, guard, suppressions, weak, late, ring)
     forget_quietly()
     with ExitStack() as stack:
         chosen = SimDriver(session)

@@ -92,6 +92,7 @@ class Session:
         suppressions: str | Path | None = None,
         weak: int | None = None,
         late: int | None = None,
+        ring: bool | None = None,
     ) -> None:
         if guard not in GUARDS:
             raise LaunchError(f"guard={guard!r}: give one of {', '.join(GUARDS)}")
@@ -104,7 +105,7 @@ class Session:
         self.gpus = tuple(
             Device(
                 self.board, check=checked, threads=threads, max_instructions=max_instructions, suppressions=self.suppressions,
-                weak=weak, late=late,
+                weak=weak, late=late, ring=ring,
             )
             for _ in range(count)
         )

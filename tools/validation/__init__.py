@@ -9,6 +9,7 @@
     kernels.cl  their source
     judge.py    rows compared with the model, the table of errors
     paper/      the paper's numbers, figures and tests next to ours
+    ring/       others' kernels at all configurations, in a ring of elements
     shipped/    AITER's kernels with real arguments, against float64 and in late mode
     aiter.py    AITER's shipped code objects: their arguments and grids
     hipkittens.py  times of AITER's attention, by HipKittens' benchmark

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simgpu import Device, Run
+from simgpu import Device, Kernel, Run
 from simgpu.tools.validation.aiter import ShippedLaunch
 
 AHEAD = 4096  # bytes after each buffer: some kernels load ahead of what they use
@@ -27,14 +27,23 @@ class ShippedCase:
 
     def run(self, gpu: Device) -> tuple[Run, Arrays]:
         """Launches the kernel; returns the run and the results."""
+        return self.run_kernel(self.kernel(gpu))
+
+    def kernel(self, gpu: Device) -> Kernel:
+        """Loads the kernel."""
         kernels = gpu.load(self.launch.path)
         (name,) = kernels
+        return kernels[name]
+
+    def run_kernel(self, kernel: Kernel) -> tuple[Run, Arrays]:
+        """Launches the loaded kernel; returns the run and the results."""
+        gpu = kernel.module.device
         buffers = {key: gpu.upload(_padded(array)) for key, array in {**self.inputs, **self.results}.items()}
         addresses = {key: buffer.address for key, buffer in buffers.items()}
         for key, names in self.tables.items():
             addresses[key] = gpu.upload(np.array([addresses[name] for name in names], np.uint64)).address
-        arguments = self.launch.arguments(kernels[name], addresses)
-        run = kernels[name].launch(grid=self.launch.grid, block=self.launch.threads, args=arguments)
+        arguments = self.launch.arguments(kernel, addresses)
+        run = kernel.launch(grid=self.launch.grid, block=self.launch.threads, args=arguments)
         found = {}
         for key, before in self.results.items():
             raw = buffers[key].download(np.uint8)[: before.nbytes]

@@ -212,3 +212,13 @@ def test_bounds_of_an_unknown_buffer_are_not_claimed() -> None:
     text = KERNEL.format(body="  " + LINES["format"][0], type="<2 x half>")
     verdict = judge_launches(CodeObject.parse(compile(text, "gfx942", OPTIONS)), "k", ("out-of-bounds",), limits=Limits(5))
     assert verdict.kind == "unknown" and "a buffer whose resource is unknown" in verdict.reason
+
+
+def test_a_kernel_without_code_is_unknown_and_its_neighbour_judged(tmp_path: Path) -> None:
+    """As `test_wave_barrier_is_not_isBarrier` of LLVM's tests, on which a run over a folder ended."""
+    path = tmp_path / "f.ll"
+    path.write_text("define amdgpu_kernel void @nothing() {\n  unreachable\n}\n"
+                    "define amdgpu_kernel void @one(ptr addrspace(1) %p) {\n"
+                    "  store i32 1, ptr addrspace(1) %p\n  ret void\n}\n")  # fmt: skip
+    file = read_file(path, "gfx942")
+    assert [judge_function(file, name, Limits(5)).kind for name in ("@nothing", "@one")] == ["unknown", "equal"]

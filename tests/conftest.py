@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,19 +36,29 @@ def pytest_configure(config: pytest.Config) -> None:
     """Tests ask for their numbers of examples when they are imported, so the profile is loaded before."""
     from tests.support.exhaustive import load_profile  # with hypothesis, whose bytecode is kept, too
 
+    gc.disable()  # until what is imported and collected is frozen
     load_profile(config.option.markexpr)
 
 
 @pytest.hookimpl(tryfirst=True)  # before those are left out that `-m` does not select
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks the rows of sweeps that only the exhaustive run takes."""
-    from tests.support.exhaustive import mark_rest
+    from tests.support.exhaustive import mark_rest, part_of
 
-    mark_rest(items)
+    mark_rest(items, part_of(config))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells a worker of pytest-xdist the part of this run: its own arguments are the folders of the whole suite."""
+    from tests.support.exhaustive import part_of
+
+    node.workerinput["part"] = part_of(node.config)
 
 
 def pytest_collection_finish() -> None:
     """Takes what was imported and collected out of garbage collection: a full one would walk it again, for 0.3 s."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000, 10, 100)

@@ -1,17 +1,21 @@
-"""What the default run of the tests leaves to the exhaustive one: most examples of hypothesis, most rows of full products."""
+"""What the default run of the tests leaves to the exhaustive one: most examples of hypothesis, most rows of sweeps."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, settings
 
 ALL = 100  # examples of a test that names no number, in the exhaustive run
 FEW = 12  # in the default run
+PARTS = 3  # of sweeps: a run of the whole suite takes one
 
 
 def load_profile(expression: str) -> None:
@@ -63,39 +67,79 @@ def left_out(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.exhaustive)
 
 
-def one_in(step: int, rows: Sequence[Any]) -> list[Any]:
+def one_in(step: int, rows: Iterable[Any]) -> list[Any]:
     """Rows of a sweep through a table that one code handles: the default run takes each `step`th. A tuple is a row of arguments.
 
-    >>> [getattr(row, "id", row) for row in one_in(2, ["a", "b", "c"])]
-    ['a', None, 'c']
+    Rows that are left out by hand are not counted.
+
+    >>> [getattr(row, "id", row) for row in one_in(2, ["a", "b", left_out("c"), "d"])]
+    ['a', None, None, 'd']
     """
-    return [
-        row if number % step == 0 else left_out(*row) if type(row) is tuple else left_out(row) for number, row in enumerate(rows)
-    ]
+    made: list[Any] = []
+    number = 0
+    for row in rows:
+        given = row if isinstance(row, ParameterSet) else pytest.param(*row) if type(row) is tuple else pytest.param(row)
+        if any(mark.name == "exhaustive" for mark in map(_mark, given.marks)):
+            made.append(row)
+            continue
+        made.append(row if number % step == 0 else given._replace(marks=[*given.marks, pytest.mark.exhaustive]))
+        number += 1
+    return made
 
 
-def mark_rest(items: Iterable[pytest.Item]) -> None:
+def _mark(one: pytest.Mark | pytest.MarkDecorator) -> pytest.Mark:
+    return one if isinstance(one, pytest.Mark) else one.mark
+
+
+def mark_rest(items: Iterable[pytest.Item], part: int | None) -> None:
     """Marks as `exhaustive` the rows that the default run does not need.
 
     These are the rows of tests with `covering(strength)` that their covering array does not have, and those of products, which
     are tests with several `parametrize` marks: by default, each row of each mark is taken once. The arrays have none of the rows
-    that are marked by hand.
+    that are marked by hand. Of what remains, a run of the whole suite takes a part: see `part_of`.
     """
     groups: dict[str, list[Any]] = {}
     for item in items:
-        if hasattr(item, "callspec") and not item.get_closest_marker("exhaustive"):
+        if not item.get_closest_marker("exhaustive"):
             groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    drawn: Counter[bool] = Counter()  # sweeps, and slow tests: each begins with another part, so that parts take as long
     for group in groups.values():
-        marks = [tuple(arguments_of(mark)) for mark in group[0].iter_markers("parametrize")]
-        if covered := group[0].get_closest_marker("covering"):
-            kept = set(covering([_row(item.callspec) for item in group], covered.args[0]))
-        elif len(marks) > 1:
-            kept = set(covering([_rows_of_marks(item.callspec, marks) for item in group], 1))
-        else:
-            continue
-        for number, item in enumerate(group):
-            if number not in kept:
-                item.add_marker(pytest.mark.exhaustive)
+        kept, sweep = _kept(group), len(group) > 1
+        if part is not None and (sweep or group[0].get_closest_marker("slow")):
+            first = (part + drawn[sweep]) % (min(PARTS, len(kept)) if sweep else PARTS)
+            kept = kept[first::PARTS]
+            drawn[sweep] += 1
+        for number in set(range(len(group))).difference(kept):
+            group[number].add_marker(pytest.mark.exhaustive)
+
+
+def _kept(group: Sequence[Any]) -> Sequence[int]:
+    """Numbers of the rows that tests' marks choose."""
+    if not hasattr(group[0], "callspec"):
+        return range(len(group))
+    marks = [tuple(arguments_of(mark)) for mark in group[0].iter_markers("parametrize")]
+    if covered := group[0].get_closest_marker("covering"):
+        return covering([_row(item.callspec) for item in group], covered.args[0])
+    return covering([_rows_of_marks(item.callspec, marks) for item in group], 1) if len(marks) > 1 else range(len(group))
+
+
+def part_of(config: pytest.Config) -> int | None:
+    """Number of the part that a run of the whole suite takes of each sweep; None if the run names folders, files or tests.
+
+    A sweep is a test with several rows. A part has each third row of it, at least one. A slow test without rows
+    (`@pytest.mark.slow`) is in one of the parts. The commit's name and the version of Python choose the part. So a run can be
+    repeated, jobs of CI with three versions take all parts, and the next commits take others on this machine.
+    """
+    if hasattr(config, "workerinput"):
+        return config.workerinput["part"]
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword:
+        return None
+    try:
+        told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=config.rootpath, capture_output=True, text=True, check=True)
+        commit = int(told.stdout, 16)
+    except (OSError, subprocess.CalledProcessError):  # no Git, or no checkout
+        commit = 0
+    return (commit + sys.version_info.minor) % PARTS
 
 
 def arguments_of(mark: pytest.Mark) -> list[str]:

@@ -77,10 +77,12 @@ def test_the_verb_counts(extended: Path, tmp_path: Path) -> None:
     assert "s_endpgm" in outcome(extended, "-m", "simgpu", "count", str(kernel))
 
 
+@pytest.mark.slow
 def test_the_house_accepts_it(extended: Path) -> None:
     outcome(extended, "-m", "pytest", "-q", "-p", "no:cacheprovider", *LAWS)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed: pip install -e '.[lint]'")
 def test_mypy_accepts_it(extended: Path) -> None:
     outcome(extended, "-m", "mypy", "-p", "simgpu.checks", "-p", "simgpu.tools.verbs", "--follow-imports=silent")

@@ -116,6 +116,7 @@ def test_the_wheel_in_an_environment_with_nothing_but_its_dependencies(installed
     check_command(installed, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_wheel_times_kernels_and_leaves_the_goals_to_a_checkout(installed: Path, tmp_path: Path) -> None:
     command = [installed, "-m", "simgpu", "bench"]
     table = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

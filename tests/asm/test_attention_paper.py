@@ -162,6 +162,7 @@ def test_both_kernels_agree_bit_for_bit(target, shape, mask):
     assert (matrix == vector).all() and len(np.unique(matrix)) > matrix.size // 2
 
 
+@pytest.mark.slow
 def test_other_steps_give_other_bits():
     """Proves that agreement is not trivial: steps of 256 and 240 keys round differently."""
     p = AttentionProblem(20, 700, 32)

@@ -268,6 +268,7 @@ def test_slots_are_a_layout():
             assert halo.slot(row, column) == halo.pixel(oh, ow) + halo.tap(kh, kw)
 
 
+@pytest.mark.slow
 def test_llvm_has_no_warning(tmp_path):
     (tool, *_) = toolchain.candidates()
     for target, dt in KINDS[::3]:

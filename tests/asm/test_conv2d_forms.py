@@ -109,7 +109,7 @@ SHAPE = Conv2dProblem(2, 24, 9, 20, 20, 3, 3, padding=(1, 1), groups=2, dtype="f
 
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-@pytest.mark.parametrize(("target", "more"), one_in(2, [
+@pytest.mark.parametrize(("target", "more"), one_in(4, [
     ("gfx908", {"dtype_c": "f16"}), ("gfx90a", {"dtype": "f64", "dtype_c": "bf16"}), ("gfx942", {"dtype_c": "fp8", "scale_c": 4.0}),
     ("gfx950", {"dtype": "fp8", "dtype_c": "bf16"}), ("gfx942", {"dtype": "i8", "dtype_c": "f16", "alpha": 2.0**-9}),
     ("gfx90a", {"dilation": (1, 300), "iw": 620, "dtype_c": "bf16"}),
@@ -123,7 +123,7 @@ def test_checked_mode_finds_nothing(target, more, layout):
 
 def test_split_channels_take_the_epilogue_behind_the_sum():
     """Y's elements do not divide by a work-item's four, and a channel has more pixels than a workgroup of the sum."""
-    for layout, ih, oc in (("nchw", 7, 33), ("nhwc", 7, 33), ("nchw", 37, 8), ("nhwc", 36, 8)):
+    for layout, ih, oc in (("nhwc", 7, 33), ("nchw", 37, 8)):
         p = Conv2dProblem(1, 2048, ih, ih, oc, 1, 1, dtype="f16", layout=layout, bias=True, activation="silu", dtype_c="f16")
         result = convolve(p)
         assert result.plan.split_ic > 1 and len(result.runs) == 2
@@ -132,7 +132,7 @@ def test_split_channels_take_the_epilogue_behind_the_sum():
 
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-@pytest.mark.parametrize(("kernel", "dilation", "window"), one_in(2, [
+@pytest.mark.parametrize(("kernel", "dilation", "window"), one_in(4, [
     ((3, 3), (200, 1), (1, 3)), ((3, 3), (1, 3000), (1, 1)), ((2, 5), (700, 700), (1, 1)), ((121, 95), (1, 1), None),
     ((5, 1), (1000, 1), (1, 1)),
 ]))  # fmt: skip
@@ -194,7 +194,7 @@ MERGED = [
 
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-@pytest.mark.parametrize(("target", "more", "groups"), one_in(2, MERGED))
+@pytest.mark.parametrize(("target", "more", "groups"), one_in(4, MERGED))
 def test_merged_groups_in_checked_mode(target, more, groups, layout):
     """Groups as one, with fewer in the last. Infinities and NaN reach only outputs of their own group."""
     base = Conv2dProblem(2, 37, 7, 18, 74, 3, 3, padding=(1, 1), groups=37, bias=True)

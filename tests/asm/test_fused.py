@@ -195,6 +195,7 @@ BOTH = [(kind, dtype, 4096, 224) for kind in (RmsNormGemm, LayerNormGemm, AddNor
 LARGE = [(RmsNormGemm, "f16", 2048, 128), *BOTH]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "dtype", "size", "side"), [pytest.param(*row, marks=[pytest.mark.exhaustive] * (row[3] > 128)) for row in LARGE]
 )

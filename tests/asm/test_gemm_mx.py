@@ -122,6 +122,7 @@ def test_lines_of_rows_that_end_anywhere_validate(k, around):
     assert not [str(finding) for run in result[5] for finding in run.findings]
 
 
+@pytest.mark.slow
 def test_lines_of_groups_and_batches_validate():
     for around in (0, GUARD):
         tiling = Tiling(64, 64, 128, 128, 2, 2, stages=2, blocks=1)

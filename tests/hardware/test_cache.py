@@ -269,6 +269,7 @@ def _run(place: Path) -> tuple[list[str], str]:
     return done.stdout.split(), done.stderr
 
 
+@pytest.mark.slow
 def test_damaged_handlers_are_compiled_anew_and_a_shared_folder_costs_only_time(tmp_path: Path) -> None:
     (right, *_), said = _run(tmp_path / "cache")
     assert right == "True" and not said
@@ -308,7 +309,7 @@ def test_a_process_killed_while_it_writes_leaves_a_whole_file(base: Path) -> Non
     assert Folder("things").load("name") == CONTENT
 
 
-@pytest.mark.parametrize("runs", [3, pytest.param(8, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("runs", [2, pytest.param(8, marks=pytest.mark.exhaustive)])
 def test_first_runs_at_once(runs: int, tmp_path: Path) -> None:
     with ThreadPoolExecutor(runs) as pool:
         ended = [*pool.map(lambda _: _run(tmp_path / "cache"), range(runs))]

@@ -192,6 +192,7 @@ def test_run_from_the_command_line_to_validated_results(watched_machine: GPU, ca
     assert "PASS" in text and "by HIP events" in text and "Counters" not in text and "does not vouch" not in text
 
 
+@pytest.mark.slow
 def test_several_kernels_run_one_behind_the_other(machine: GPU, capfd: Capture) -> None:
     made = json.loads(printed(capfd, "run", *SPLIT, "--device", "hip", "--against-sim", "--json"))
     assert made["pass"] and made["against_sim"]["different"] == 0 and len(machine.launches) == 2
@@ -212,6 +213,7 @@ def test_other_operators_take_the_same_path(machine: GPU, capfd: Capture) -> Non
     assert "FAIL" in printed(capfd, "run", *softmax, "--device", "hip", "--against-sim", status=1)
 
 
+@pytest.mark.slow
 def test_a_search_whose_trials_run_on_the_gpu(machine: GPU, capfd: Capture) -> None:
     """5 rows of 1,802 elements.
 
@@ -226,6 +228,7 @@ def test_a_search_whose_trials_run_on_the_gpu(machine: GPU, capfd: Capture) -> N
     assert machine.calls["hipMalloc"] == machine.calls["hipFree"] > 0
 
 
+@pytest.mark.slow
 def test_fused_against_unfused(machine: GPU, capfd: Capture) -> None:
     """The paper's Table 3."""
     attention = ("attention", "-L", "40", "-d", "16", "--against-unfused")
@@ -396,6 +399,7 @@ def test_a_fault_that_ends_the_process(watched_machine: GPU, capfd: Capture) -> 
     assert "(SIGABRT): Memory access fault by GPU node-1" in lines[0] and "--device sim" in lines[1]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_hangs(watched_machine: GPU, capfd: Capture) -> None:
     watched_machine.hang = True
     lines = failing(capfd, "run", *GEMM, "--device", "hip", "--timeout", "0.2", status=1)
@@ -460,6 +464,7 @@ def test_a_launch_of_the_corpus_carries_the_metadata_s_segment(case: dict) -> No
     assert launch.groups == shape.groups and launch.block == shape.block
 
 
+@pytest.mark.slow
 def test_nothing_imports_hip_unless_asked() -> None:
     script = (
         "import sys; from simgpu.tools.cli import main; "

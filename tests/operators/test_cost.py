@@ -153,6 +153,7 @@ def test_a_chip_that_nobody_measured_is_named() -> None:
         sustained_rates(replace(hardware.target("mi100"), arch="gfx900"))
 
 
+@pytest.mark.slow
 def test_drawn_gemms_take_about_what_the_model_of_time_says() -> None:
     """For 100 GEMMs the mean error is 6 %, the worst 48 % (docs/explanation/regret.md). Limits for these: 12 % and 35 %."""
     small = [case for case in draw(11, 60) if case[0].flops < 3e9][:5]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -104,6 +105,7 @@ def conv_broken(plan: Conv2dPlan, oh: int, oc: int) -> set[str]:
     return {name for name, yes in broken.items() if yes}
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(CASES), st.sampled_from([1.0, 0.5, 0.75, 1.5, 2.0]), st.sampled_from([1, 4, 32]),
     st.sampled_from([1, 3, 16, 64, 200]), st.integers(7, 60), st.sampled_from([8, 64, 100, 256, 512]), st.integers(1, 7),

@@ -72,6 +72,7 @@ def test_executions_are_the_launches_and_the_parts_make_the_whole(threads: int) 
     assert profile.seconds <= 1.05 * took + 0.02
 
 
+@pytest.mark.slow
 def test_opcodes_take_in_a_mix_what_they_take_alone() -> None:
     """Clocks are the oracle: kernels with many of one opcode in a loop."""
     gpu = simgpu.Device("gfx90a", threads=1)

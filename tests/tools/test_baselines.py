@@ -89,6 +89,7 @@ def test_the_verb(tmp_path: Path, capsys: Capture) -> None:
         assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_closed_form_is_a_warm_start() -> None:
     """From the closed form, a search comes within 2 % in fewer trials than from random starts, on most of ten problems. It
     counts a tile once."""
@@ -164,6 +165,7 @@ def test_every_kind_of_gemm_has_a_space(more: dict[str, Any]) -> None:
     assert (tiles.splits == (1,)) == bool(p.groups) and tiles.chosen[:-1] in tiles.rows
 
 
+@pytest.mark.slow
 def test_tune(tmp_path: Path, capsys: Capture) -> None:
     picture = tmp_path / "trials.svg"
     assert main(["tune", "gemm", "--budget", "30", "--problems", "4", "--svg", str(picture), "--json"]) == 0

@@ -95,6 +95,7 @@ def test_a_goal_is_met_at_its_limit_and_not_beyond() -> None:
     assert absent.fine and absent.cells()[3:] == ("", "", "", "a note") and not absent.document()["met"]
 
 
+@pytest.mark.slow
 def test_the_table_measures_in_processes_of_its_own(capsys: Capture) -> None:
     out = printed(capsys, "--only", "vector add", "--only", "corpus", "--corpus", "/nowhere")
     head, title, rows = out.partition("Goals;")
@@ -143,6 +144,7 @@ def test_a_row_that_fails_says_why_and_the_status_is_1(capsys: Capture, tmp_path
     assert "no kernels" in found["rows"][0]["note"] and not found["rows"][0]["right"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_asked_is_told(capsys: Capture) -> None:
     assert "no such row; there are gemm f32" in failing(capsys, "--only", "nothing")
     assert "--threads 0" in failing(capsys, "--threads", "0")
@@ -187,6 +189,7 @@ def test_turns_take_the_best_of_each() -> None:
     assert order == ["a", "b", "a", "b"] and len(best) == 2 and all(0 <= value < 1 for value in best)
 
 
+@pytest.mark.slow
 def test_start_counts_a_right_result_only() -> None:
     assert 0 < float(output_of(["-c", start.EXAMPLE.format(check=False)])) < 600
     with pytest.raises(KernelFailed, match="wrong result"):
@@ -219,6 +222,7 @@ def test_the_corpus_is_timed_in_forked_processes() -> None:
     assert seconds == sorted(seconds, reverse=True) and min(seconds) <= found["median_seconds"] <= max(seconds)
 
 
+@pytest.mark.slow
 @LINUX
 def test_profiles_by_opcode_of_operators_files_and_rows(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -281,6 +285,7 @@ def test_pages(tmp_path: Path, capsys: Capture) -> None:
     assert "exists" in failing(capsys, "gemm", "-m", "40", "-n", "36", "-k", "20", "--html", str(file))
 
 
+@pytest.mark.slow
 def test_a_first_launch_compiles_what_is_asked_for() -> None:
     """Instructions are the target's and differ; with the prolog's and the loop's there are more functions than lines."""
     lines = first_launch.choose_instructions("mi100", 5)

@@ -57,6 +57,7 @@ def square_after_a_death(number: int, path: str) -> int:
     return number * number
 
 
+@pytest.mark.slow
 def test_tasks_of_srun_stay_and_are_replaced(srun, tmp_path):
     each = partial(square_after_a_death, path=str(tmp_path / "dead"))
     assert {task: future.result(60) for task, future in run_tasks("slurm:2", each, range(12), "squares")} == {
@@ -92,6 +93,7 @@ def test_what_a_task_raises_is_its_own():
         found["x"].result()
 
 
+@pytest.mark.slow
 def test_searches_are_the_same_wherever_they_run(capsys):
     words = ["tune", "gemm", "--budget", "10", "--problems", "3", "--json"]
     assert main(words) == 0
@@ -101,6 +103,7 @@ def test_searches_are_the_same_wherever_they_run(capsys):
     assert main([*words, "--device", "hip", "--cluster", "local:2"]) == 2
 
 
+@pytest.mark.slow
 def test_fuzzed_cases_run_in_processes_of_the_workers(monkeypatch):
     """A case must not end a cluster's worker: it has a process of its own."""
     monkeypatch.setattr(cluster, "executor_of", lambda where: executor_of("here"))

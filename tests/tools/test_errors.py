@@ -130,6 +130,7 @@ def test_a_bug_is_one_line_too(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert said.count("\n") == 1 and "KeyError" in said and "test_errors.py" in said
 
 
+@pytest.mark.slow
 def test_process_whose_reader_left() -> None:
     command = [sys.executable, "-m", "simgpu.tools.cli", "emit", "gemm", "-m", "300", "-n", "300", "-k", "64"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -160,6 +161,7 @@ def test_what_is_wrong_first_is_said(words: list[str], said: str, capsys: pytest
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
     """Ctrl-C leaves no traceback, no process and no half-written file; 200 moments were tried by hand."""
     rng = random.Random(5)
@@ -186,6 +188,7 @@ def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [left_out(0), 3000])
 def test_a_full_disk(tmp_path: Path, most: int) -> None:
     """Files may have at most `most` bytes: there is a message, and nothing half written; commands without a file run."""

@@ -172,6 +172,7 @@ INTEGERS = {
 }
 
 
+@pytest.mark.slow
 def test_functions_give_what_numpy_gives(tmp_path: Path) -> None:
     """Floats match to a few units in the last place, as OpenCL C allows; integers match exactly."""
     floats = "".join(f"    f[{row * 128} + i] = {text};\n" for row, text in enumerate(FLOATS))

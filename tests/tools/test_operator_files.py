@@ -103,6 +103,7 @@ def test_fields_are_options_and_the_document_has_them(capsys: Capture, mine: str
     assert "C (m,n) = A / max(sum(|A|), floor) * gain @ B" in said and "of the operator (default: 0.001)" in said
 
 
+@pytest.mark.slow
 def test_a_sweep_takes_a_file(capsys: Capture, mine: str, tmp_path: Path) -> None:
     (tmp_path / "shapes.txt").write_text("-m 5 -n 7 -k 9\n")
     words = ["sweep", mine, "--shapes", str(tmp_path / "shapes.txt"), "-o", str(tmp_path / "t.csv"), "--dtypes", "f32,f16"]

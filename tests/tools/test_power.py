@@ -38,6 +38,7 @@ def test_every_fault_fails(op: str, target: str, kind: str, length: int) -> None
     assert not mistakes and asked > 4
 
 
+@pytest.mark.slow
 def test_long_sums_keep_their_power() -> None:
     """At these lengths the bound without likeness passes half of the elements as zero, and nearly any attention."""
     for op, kind, length in (("gemm", "f16", 28672), ("attention", "f16", 8192)):
@@ -163,6 +164,7 @@ def test_gamma_is_positive_for_any_number_of_steps(steps: int) -> None:
     assert gamma(steps, 2.0**-22) > gamma(steps, 2.0**-24)
 
 
+@pytest.mark.slow
 def test_bounds_of_long_sums_are_no_less_than_of_short_ones() -> None:
     """When steps times the roundoff passed 1, the bounds were negative."""
     p = SoftmaxProblem(1, 3_000_000)

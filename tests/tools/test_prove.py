@@ -36,6 +36,7 @@ def test_equal(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document["verdict"] == "equal" and document["counterexample"] is None and len(document["assumed"]) == 2
 
 
+@pytest.mark.slow
 def test_a_counterexample_runs_by_the_printed_commands(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prove", "a.hip", "c.hip", *GIVEN, "--save", "found"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -154,6 +155,7 @@ def test_errors(files: Path, capsys: pytest.CaptureFixture[str], words: list[str
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_launch_that_leaves_a_buffer_is_saved(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["prove", "a.hip", *GIVEN, "--no-out-of-bounds"]
     assert main([*words, "--buffer", "x=4*n"]) == 0

@@ -52,6 +52,7 @@ def test_regret(op: str, target: str, dtype: str, listed_ones: bool, step: int) 
     assert above <= ABOVE and worst <= WORST
 
 
+@pytest.mark.slow
 def test_a_worse_formula_would_fail() -> None:
     """Published tiles miss the bounds by far, and so do this project's former two blocks a CU: the bounds discriminate."""
     d, regrets, halved = hardware.target("mi300x"), [], []
@@ -86,6 +87,7 @@ def _tiling(plan, tile_m, tile_n, tile_k):  # type: ignore[no-untyped-def]
     return replace(plan.tiling, tile_m=tile_m, tile_n=tile_n, tile_k=tile_k, split_k=1, blocks=1, limited_by=None)
 
 
+@pytest.mark.slow
 def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     for op in ("attention", "softmax"):
         assert main(["regret", op, "--target", "mi355x", "--dtype", "f16", "--seed", "7", "--json"]) == 0
@@ -103,6 +105,7 @@ def test_the_page_says_what_is_computed(op: str) -> None:
     assert f"| {op} | mi300x | f16 | {' | '.join(figures)} |" in page
 
 
+@pytest.mark.slow
 def test_odd_extents_beside_aligned_ones(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simgpu.tools.verbs.regret.DRAWN_ODD", 1)
     status = main(["regret", "softmax", "--odd", "--target", "mi300x", "--dtype", "f16", "--json"])
@@ -140,6 +143,7 @@ def test_alternatives_are_other_feasible_tiles() -> None:
     assert max(costs[10:]) > costs[9], "half are drawn beyond the cheapest"
 
 
+@pytest.mark.slow
 def test_regret_by_time_keeps_what_is_finished(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ def test_the_first_wrong_pass_is_found(count: int) -> None:
     assert "always runs" in ir_bisect.blame(passes, lambda limit: True)
 
 
+@pytest.mark.slow
 def test_the_pass_of_a_file_that_is_compiled_wrong_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ir_bisect = pytest.importorskip("simgpu.tools.robustness.ir_bisect", reason="needs the solver z3", exc_type=ImportError)
     fault = next(fault for fault in FAULTS if fault.name == "scc-of-a-removed-and")
@@ -152,6 +153,7 @@ def shifted_stores(code: bytes) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.slow
 def test_a_wrong_instruction_is_found_and_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(ir, "code_object", lambda programs, setting: shifted_stores(code_object(programs, setting)))
     monkeypatch.setattr(ir, "TRIALS", 6)

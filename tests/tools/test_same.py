@@ -51,6 +51,7 @@ def two_files(tmp_path: Path, first: str, second: str) -> list[str]:
     return paths
 
 
+@pytest.mark.slow
 def test_tiles_of_other_targets_are_equal(capsys: Capture) -> None:
     launches = ["gemm", *SIZES, "--target", "mi100", "and", "gemm", *SIZES, "--target", "mi300x"]
     assert "all 1,440 elements are equal\nEQUAL" in said(capsys, *launches, status=0)
@@ -177,6 +178,7 @@ class Mutated:
         return False
 
 
+@pytest.mark.slow
 def test_wrong_products_are_told() -> None:
     found, missed = Mutated(TiledComputation(32, 32, 1024, target="mi300x", dtype="bf16")).told(4)
     assert found and not missed

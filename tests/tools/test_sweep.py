@@ -26,6 +26,7 @@ def here(monkeypatch, tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_table_of_targets_types_and_shapes(here, capsys):
     command = ["sweep", "gemm", "--targets", "mi100,mi300x", "--dtypes", "f32,f16", "--shapes", "shapes", "-o", "table.csv"]
     assert main(command) == 0

@@ -127,6 +127,7 @@ def test_attention_streams_keys_once_a_round(policy: str, rounds: int) -> None:
     assert kernel.time(**call).past_l2_bytes == pytest.approx(rounds * problem.kv_bytes + problem.qr_bytes, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_unfused_attention_moves_s_four_times() -> None:
     """S is larger than L2, and its tiles are whole lines: the softmax reads and writes it; Q, K, V, R pass at least once."""
     problem = AttentionProblem(1536, 1536, 64)

@@ -162,6 +162,7 @@ def compressed(content: bytes) -> bytes:
     return struct.pack("<IIQQ", 1, 0, len(content), 1) + zlib.compress(content)
 
 
+@pytest.mark.slow
 def test_sections_that_grow_when_they_are_expanded(good: bytes) -> None:
     one = NewSection(b".debug_str", 1, compressed(bytes(dwarf.SECTION_LIMIT + 1)), dwarf.SHF_COMPRESSED)
     data = rebuild(good, [one], replace=True)
@@ -179,6 +180,7 @@ def line_table(program: bytes, tables: bytes = b"\0a.c\0\0\0\0\0", version: int 
     return struct.pack("<I", len(body)) + body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1 << 16, pytest.param(1 << 21, marks=pytest.mark.exhaustive)])
 def test_tables_that_take_too_many_steps(good: bytes, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert dwarf.STEP_LIMIT == 1 << 21

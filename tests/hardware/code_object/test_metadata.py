@@ -111,6 +111,7 @@ def test_a_kernel_without_a_size_ends_where_the_next_begins(tmp_path: Path) -> N
         assert listed[:size] == ["s_nop 0"] * size and listed[size] == "s_endpgm"
 
 
+@pytest.mark.slow
 def test_ten_thousand_kernels_take_little_memory() -> None:
     """Fewer here: 20 KB a kernel is the limit, 200 MB for 10,000."""
     count, notes = 800, 20

@@ -113,6 +113,7 @@ def test_mnemonics_and_opcodes_are_llvms(target):
     assert set(ours) - set(theirs) <= {125, 126, 127}  # the samples lack these of gfx942
 
 
+@pytest.mark.slow
 @swept("row", VARIANTS, ids=label)
 def test_maps_are_bijections_and_invert(row):
     for operand in operands(row):

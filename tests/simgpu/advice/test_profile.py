@@ -129,6 +129,7 @@ COPY = """__global__ void copy(double* to, const double* from) {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again, loads", [(0, 4), (1, 8)])
 def test_a_copy_moves_each_byte_once(again: int, loads: int) -> None:
     """A wave loads four lines of L2 and stores eight halves of four; a second load finds lines of a workgroup near by."""

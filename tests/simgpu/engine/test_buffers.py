@@ -89,6 +89,7 @@ ROUND = examples(400)
 ROUNDS = 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", [left_out(False), True])
 def test_launches_and_freed_buffers_leave_no_memory_behind(check, monkeypatch):
     monkeypatch.setattr(allocations, "FREED", 64)

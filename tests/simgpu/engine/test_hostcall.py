@@ -165,6 +165,7 @@ def test_the_mask_is_the_host_s(capsys: Any) -> None:
     assert capsys.readouterr().out == "fine"
 
 
+@pytest.mark.slow
 def test_messages_that_never_end_are_limited() -> None:
     host, words = damaged()
     with pytest.raises(HostCallError, match="have begun and not ended"):
@@ -183,6 +184,7 @@ def test_what_goes_to_stderr_is_limited() -> None:
             host.serve()
 
 
+@pytest.mark.slow
 def test_a_message_that_ended_makes_room_for_the_next() -> None:
     host, words = damaged()
     for _ in range(1 << 16):

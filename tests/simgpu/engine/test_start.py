@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.places import ROOT
 
 FIRST = """import sys
@@ -23,6 +25,7 @@ def first(cache: Path) -> str:
     return subprocess.run([sys.executable, "-c", FIRST], env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert first(tmp_path) == "True True False"
     assert first(tmp_path) == "False True False"

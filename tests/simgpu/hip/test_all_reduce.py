@@ -102,6 +102,7 @@ def assert_places(text: str) -> None:
         assert f"all_reduce.hip:{number}" in text, text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [pytest.param("gfx950", marks=pytest.mark.exhaustive), "gfx942"])
 def test_buffer_accesses_past_the_caches(target: str) -> None:
     """They need a wait only, if their memory is fine-grained."""
@@ -118,6 +119,7 @@ def test_buffer_accesses_past_the_caches(target: str) -> None:
         assert_places(done.stderr)
 
 
+@pytest.mark.slow
 def test_weak_mode_has_an_l2_for_each_device() -> None:
     right = run("gfx942", 2, "--weak", "1:6", options=WAITED)
     assert (right.returncode, right.stderr) == (0, "") and "6 seeds, all with the right result" in right.stdout

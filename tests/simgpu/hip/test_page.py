@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from simgpu.hip.record import KernelRecord
 from simgpu.tools.verbs.hip import _row
 from tests.support import transcripts
@@ -63,6 +65,7 @@ def comparable(page: str) -> str:
     return re.sub(r"─+", "─", re.sub(r" +", " ", re.sub(r"\d+\.\d+", "#", page)))
 
 
+@pytest.mark.slow
 def test_the_page_prints_what_it_says(tmp_path: Path) -> None:
     programs(tmp_path)
     got, wanted = comparable(printed(tmp_path)), comparable(PAGE.read_text())

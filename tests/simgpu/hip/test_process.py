@@ -27,6 +27,7 @@ def shell(script: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=300, env=environment)
 
 
+@pytest.mark.slow
 def test_abuse_is_answered_by_errors() -> None:
     done = hip("--timeout", 1, program("abuse", "gfx942"))
     assert done.stdout == "PASS\n", done.stdout + done.stderr
@@ -51,6 +52,7 @@ def test_processes_that_share_memory_and_events(how: list[str]) -> None:
     assert (done.stdout, done.returncode, done.stderr) == ("PASS\n", 0, ""), done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_programs_that_others_start(tmp_path: Path) -> None:
     good, bad = program("vector_add", *TARGETS), program("race", *TARGETS)
     script = tmp_path / "suite.sh"

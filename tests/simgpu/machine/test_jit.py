@@ -123,6 +123,7 @@ def test_a_name_that_is_no_name_is_found_anew(folder: Path) -> None:
         assert result(jit.Compiler().address_of_source("test", returns(4))) == 4
 
 
+@pytest.mark.slow
 def test_a_caller_whose_callee_no_source_makes_is_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """LLVM would end the process if it loaded the caller."""
     before = jit.Compiler()
@@ -177,6 +178,7 @@ def names() -> dict[str, str]:
     return compiler._names
 
 
+@pytest.mark.slow
 def test_another_process_makes_the_same_ir(folder: Path) -> None:
     """The order of sets differs in the other process."""
     program = "import json; from tests.simgpu.machine.test_jit import names; print(json.dumps(names()))"

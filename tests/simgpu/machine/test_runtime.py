@@ -29,6 +29,7 @@ def undefined(code: bytes) -> set[str]:
     return {symbol.name for symbol in table.iter_symbols() if symbol["st_shndx"] == "SHN_UNDEF"} - {""}
 
 
+@pytest.mark.slow
 def test_a_kept_caller_loads_what_it_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMGPU_CACHE_DIR", str(tmp_path))
 

@@ -91,6 +91,7 @@ def hip(text: str, target: str = "gfx942") -> CodeObject:
     return CodeObject.parse(compile(text, target))
 
 
+@pytest.mark.slow
 def test_a_right_rewriting_is_equal_and_a_wrong_one_differs() -> None:
     source = "__global__ void f(float *x, const int *y, int n) {{\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  {}\n}}\n"
     right = hip(source.format("if (i < n) x[i] = x[i] * 2 + y[i] * 8;"))

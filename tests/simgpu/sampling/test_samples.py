@@ -71,6 +71,7 @@ def test_the_clock_that_is_given_holds() -> None:
     assert slow.low < slow.seconds < slow.high
 
 
+@pytest.mark.slow
 def test_more_workgroups_never_take_less() -> None:
     kernel, buffer = kernel_on_words(LOOP, 256 * 10_000)
     found = [kernel.time(count, 64, [buffer]).cycles for count in (1, 104, 105, 10_000)]
@@ -97,6 +98,7 @@ def test_clocks_that_are_none_are_refused() -> None:
             kernel.time(8, 64, [buffer], mhz=mhz)
 
 
+@pytest.mark.slow
 def test_a_loop_past_what_is_traced_goes_on_as_until_there() -> None:
     """Four times the passes take four times the clocks, though the trace holds fewer than either."""
     found = []
@@ -117,6 +119,7 @@ def test_a_workgroup_that_has_no_end_is_told(monkeypatch: pytest.MonkeyPatch) ->
     assert any("went on past" in note for note in one.notes) and one.high / one.seconds > 1.5
 
 
+@pytest.mark.slow
 def test_all_waves_of_a_beginning_go_on_where_one_has_gone_far_enough() -> None:
     """Otherwise the beginnings of long kernels hold one wave's accesses, and caches see part of the round."""
     kernel, buffer = kernel_on_words(LOOP.replace("s_and_b32 s7, s2, 1", "s_mov_b32 s7, 0x100000"), 1 << 17)

@@ -56,6 +56,7 @@ def test_processes_find_what_they_need_in_a_folder(pool):
     assert list(pool.folder.iterdir())
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_replaced_and_its_task_runs_again(pool, tmp_path):
     others = [pool.submit(pow, 2, n) for n in range(8)]
     assert pool.submit(die_once, str(tmp_path / "dead")).result(60) == 7
@@ -63,6 +64,7 @@ def test_a_process_that_dies_is_replaced_and_its_task_runs_again(pool, tmp_path)
     assert not launch(pool).notes
 
 
+@pytest.mark.slow
 def test_a_task_that_kills_every_process_fails(pool):
     with pytest.raises(Exception, match="terminated abruptly"):
         pool.submit(die).result(60)
@@ -113,6 +115,7 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     assert not Path(folder).exists()
 
 
+@pytest.mark.slow
 def test_dask():
     """Two processes of a Dask cluster get bytes with the tasks, once a worker."""
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
@@ -125,6 +128,7 @@ def test_dask():
         launch(executor)
 
 
+@pytest.mark.slow
 def test_a_cut_connection_loses_nothing():
     """A client of Dask, then a worker, loses its connection to the scheduler while slices run; they run again."""
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")

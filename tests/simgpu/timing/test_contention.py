@@ -24,7 +24,7 @@ s_mov_b64 exec, 1
 s_waitcnt lgkmcnt(0)
 global_atomic_add v1, v2, s[4:5]
 """
-GROUPS = 8192
+GROUPS = 4096
 
 
 @cache
@@ -34,6 +34,7 @@ def timed(apart: int, groups: int = GROUPS) -> Prediction:
     return found
 
 
+@pytest.mark.slow
 def test_atomics_on_one_counter_take_a_clock_each_at_least() -> None:
     one, other = timed(0), timed(128)
     assert one.sampled.atomics.requests == GROUPS and other.sampled.atomics.requests == 1

@@ -31,7 +31,7 @@ s_sub_u32 s9, s9, 1
 s_cmp_lg_u32 s9, 0
 s_cbranch_scc1 again
 """
-GROUPS = 2000  # one on a CU at a time, by their LDS; two CUs share 16 KB
+GROUPS = 1000  # one on a CU at a time, by their LDS; two CUs share 16 KB
 
 
 def timed(lines: int, passes: int, stride: int) -> Prediction:
@@ -56,6 +56,7 @@ def test_lines_of_all_workgroups_stay_in_the_scalar_cache() -> None:
     assert bytes_a_group(timed(8, 3, 0)) == 0
 
 
+@pytest.mark.slow
 def test_a_table_larger_than_the_scalar_cache_comes_from_l2_each_time() -> None:
     one = timed(1024, 2, 0)
     assert bytes_a_group(one) == 2 * 65536 + 64  # and the kernel argument, which they replace

@@ -53,6 +53,7 @@ def test_compiled_kernels_are_kept_by_device_and_target() -> None:
     assert function.device_caches is before
 
 
+@pytest.mark.slow
 def test_a_kernel_that_outlives_its_session_dies_in_silence() -> None:
     """Such a kernel has no driver that could unload it; Python would print the error of a destructor."""
     text = """if True:
@@ -77,6 +78,7 @@ def test_the_driver_s_default_is_the_session_s() -> None:
         assert triton.runtime.driver.active.session is session
 
 
+@pytest.mark.slow
 def test_a_driver_module_that_is_loaded_anew_finds_the_session() -> None:
     """A process of its own runs it, since the module stays another one."""
     text = """if True:
@@ -104,6 +106,7 @@ def test_a_driver_module_that_is_loaded_anew_finds_the_session() -> None:
     assert done.stdout == "16.0\n", done.stderr
 
 
+@pytest.mark.slow
 def test_pytorch_is_imported_by_those_alone_who_use_it(tmp_path: Path) -> None:
     """Triton would import it for a kernel's first argument; after an import by others, it asks again if arguments are its
     tensors."""

@@ -111,6 +111,7 @@ def test_each_kind_is_rejected(kind: str, folder: Path, capsys: pytest.CaptureFi
     assert all(one["message"] for one in reject) and said["time"]["candidate"] is None
 
 
+@pytest.mark.slow
 def test_text_fits_80_columns_and_notes_become_strict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A kernel that turns NaN into 0 is noted, or rejected if strict."""
     Path("k.hip").write_text(GOOD.replace("float v = x[i * ldx + j];", "float v = x[i * ldx + j]; if (v != v) v = 0;"))

@@ -220,6 +220,7 @@ def test_the_script_is_small_and_all_of_it_is_used() -> None:
         assert not outside.search((folder / name).read_text()), name
 
 
+@pytest.mark.slow
 def test_a_document_too_large_does_without_parts_and_says_so() -> None:
     rng = np.random.default_rng(0)
     noise = rng.bytes(4_500_000).hex()

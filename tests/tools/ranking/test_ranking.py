@@ -53,6 +53,7 @@ def test_long_names_fit_a_screen() -> None:
     assert sum(sheet.widths) + 3 * len(sheet.widths) - 3 <= 80
 
 
+@pytest.mark.slow
 def test_tiles_of_least_cost_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["time", "--rank", "--most", "3", *GEMM, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["candidates"]
@@ -140,6 +141,7 @@ def test_other_words_are_refused(words: list[str], message: str, capsys: pytest.
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_gradients_are_timed_without_attention_in_float64(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,6 +95,7 @@ def test_what_a_name_leaves_out_is_as_most_of_its_library_have_it() -> None:
     assert (tile.stages, tile.ahead, tile.stored) == (2, 1, 1)
 
 
+@pytest.mark.slow
 def test_tuning_splits_a_long_k_where_tiles_are_few() -> None:
     tile = kernel("Cijk_Ailk_Bljk_BBS_BH_MT256x256x64_MI16x16x16x1_SN_WGM8", MI300X)
     alone, few = at_its_clock(tile, MI300X, 1024, 2048, 32768)[0].cycles, tuned_time(tile, MI300X, 1024, 2048, 32768).cycles

@@ -275,6 +275,7 @@ def test_a_kept_function_may_call_what_is_being_compiled() -> None:
         assert pool.submit(run).result(60) == [11, 11]
 
 
+@pytest.mark.slow
 def test_a_process_that_holds_a_function_for_ever_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler, other = jit.Compiler(), jit.Compiler()
     monkeypatch.setattr(batch, "PATIENCE", 0.5)

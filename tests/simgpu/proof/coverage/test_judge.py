@@ -40,6 +40,7 @@ def proof(target: str, matrices: str = "CAB", **sizes: Any) -> CoverageVerdict:
     return judged(tree, kernel.source, target, matrices)
 
 
+@pytest.mark.slow
 def test_results_are_written_once_and_rows_read_once() -> None:
     verdict = proof("gfx942", "CA", m=20, n=20, k=12)
     assert verdict.kind == "proved" and verdict.proved == (("C", 1), ("A", 4)), verdict
@@ -89,6 +90,7 @@ def broken(name: str) -> tuple[TiledComputation, str, str]:
     return tree, old.join(parts[:number]) + new + old.join(parts[number:]), matrix
 
 
+@pytest.mark.slow
 def test_a_store_twice_is_found() -> None:
     tree, source, matrix = broken("store-twice")
     verdict = judged(tree, source, "gfx942", matrix)

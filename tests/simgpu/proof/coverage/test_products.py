@@ -47,6 +47,7 @@ def judged(tree: TiledComputation, source: str, target: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_each_product_is_added_once() -> None:
     tree, kernel = emitted("gfx942")
     assert judged(tree, kernel.source, "gfx942") == ""

@@ -143,6 +143,7 @@ def test_nofpclass_excludes_values() -> None:
     assert judge(text, "gfx942", ["-O2"], Limits(3)).kind == "equal"
 
 
+@pytest.mark.slow
 def test_bits_that_a_compiler_chooses_show_nothing() -> None:
     """The address of a private object, and the bits of a NaN."""
     address = """define i32 @f() {
@@ -187,6 +188,7 @@ define i32 @helper(i32 %a) {
 """
 
 
+@pytest.mark.slow
 def test_a_folder_of_tests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.ll").write_text(TESTS)
     (tmp_path / "c.ll").write_text(WRONG)

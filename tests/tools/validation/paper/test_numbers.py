@@ -250,6 +250,7 @@ def test_no_cell_is_a_literal_in_the_source() -> None:
     assert seen > 60
 
 
+@pytest.mark.slow
 def test_quoted_cells_are_marked_where_they_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     quoted = [entry for entry in printed() if isinstance(entry.published, QuotedFigure)]
     assert len(quoted) > 5 and not any(isinstance(entry.corrected, QuotedFigure) for entry in printed())
@@ -273,6 +274,7 @@ def test_the_givens_are_all_used() -> None:
 # -- what is validated -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_named_tests_exist() -> None:
     for family in FAMILIES:
         assert bool(family.tests) != bool(family.without), family.what

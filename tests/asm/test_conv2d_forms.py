@@ -121,6 +121,7 @@ def test_checked_mode_finds_nothing(target, more, layout):
     assert not [str(finding) for run in result.runs for finding in run.findings]
 
 
+@pytest.mark.slow
 def test_split_channels_take_the_epilogue_behind_the_sum():
     """Y's elements do not divide by a work-item's four, and a channel has more pixels than a workgroup of the sum."""
     for layout, ih, oc in (("nhwc", 7, 33), ("nchw", 37, 8)):

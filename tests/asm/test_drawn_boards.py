@@ -187,6 +187,7 @@ def test_the_fastest_matrix_instruction_may_be_32_wide(op: str, problem: Any) ->
     assert (derived(op, problem, without, "corrected") is None) == (op != "gemm")
 
 
+@pytest.mark.slow
 def test_more_lds_than_the_architecture_has_runs_on_that_board_only() -> None:
     board = "mi300x"
     d = replace(hardware.target(board), lds_bytes=160 * KIB, num_cus=4)

@@ -32,6 +32,7 @@ def test_the_loops_branch_follows_a_matrix_instruction(target, name, trans, more
     assert all(mnemonic.startswith("ds_read") for mnemonic in loop[last + 1 : -1]) and len(loop) - last <= 4
 
 
+@pytest.mark.slow
 def test_reads_go_as_fast_as_lds_takes_them():
     """16 bytes a lane of four waves take 40 clocks on gfx942, 2.5 matrix instructions."""
     loop = whole_tile("gfx942", "bf16", False, False)

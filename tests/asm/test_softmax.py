@@ -387,6 +387,7 @@ def test_the_code_objects_take_what_the_plan_says(rows, n, mask, band, wide, dt,
         assert use.acc_vgprs == 0 and use.workgroup_size == plan.waves * 64
 
 
+@pytest.mark.slow
 def test_llvm_has_no_warning(tmp_path):
     (tool, *_) = toolchain.candidates()
     for target in TARGETS:

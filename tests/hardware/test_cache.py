@@ -294,6 +294,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_writes_leaves_a_whole_file(base: Path) -> None:
     rng = random.Random(1)
     Folder("things").store("name", bytes(1 << 20))

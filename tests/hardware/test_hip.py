@@ -392,6 +392,7 @@ def test_a_kernel_that_faults(machine: GPU, capfd: Capture, tmp_path: Path) -> N
     assert "--device sim" in lines[1]
 
 
+@pytest.mark.slow
 def test_a_fault_that_ends_the_process(watched_machine: GPU, capfd: Capture) -> None:
     """ROCm aborts on a page fault. The command is supervised and prints the runtime's message."""
     watched_machine.fail["hipEventQuery"] = hip_server.ABORT

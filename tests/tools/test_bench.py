@@ -130,6 +130,7 @@ def test_the_head_names_the_kernels_that_openblas_runs() -> None:
     assert json.loads(output_of(["-c", program], {"OPENBLAS_CORETYPE": core})).upper() == core.upper()
 
 
+@pytest.mark.slow
 def test_json_has_host_rows_and_detail(capsys: Capture) -> None:
     found = json.loads(printed(capsys, "--only", "scalar", "--threads", "1", "--json"))
     assert found["host"]["threads"] == found["host"]["blas_threads"] == 1
@@ -242,6 +243,7 @@ def test_profiles_by_opcode_of_operators_files_and_rows(
     assert first[0] == "v_add_f32" and float(first[2]) > 50
 
 
+@pytest.mark.slow
 @LINUX
 def test_rows_that_are_one_kernel_have_profiles(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     (goal,) = [goal for goal in GOALS if goal.name == "lds"]

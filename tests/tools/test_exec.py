@@ -337,6 +337,7 @@ def test_a_finding_names_the_line_of_the_file(tmp_path: Path, capsys: pytest.Cap
     assert "missing-wait" in out and f"late.s:{line}" in out
 
 
+@pytest.mark.slow
 def test_hip_kernels_are_taken_where_a_code_object_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "twice.hip"
     path.write_text("""#include <hip/hip_runtime.h>

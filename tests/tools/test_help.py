@@ -12,6 +12,7 @@ from simgpu.tools.verbs.help import pages
 from tests.support.places import ROOT
 
 
+@pytest.mark.slow
 def test_pages(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "--json"]) == 0
     titles = json.loads(capsys.readouterr().out)

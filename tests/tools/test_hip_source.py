@@ -74,6 +74,7 @@ def test_a_kernel_goes_by_any_of_its_names(name: str, source: str, capsys: pytes
     assert kernels[name].title == "void scale<float>(float*, float const*, int)"
 
 
+@pytest.mark.slow
 def test_a_name_that_fits_several_or_none_is_refused(source: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path(source).write_text(SOURCE + "template __global__ void scale<double>(double *, const double *, int);\n")
     for name, said in (("scale", "may be any of: void scale<float>("), ("ovr", "no kernel 'ovr' (did you mean over?)")):

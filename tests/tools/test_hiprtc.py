@@ -95,6 +95,7 @@ def test_integers_are_taken_as_double_and_floats_stay_float() -> None:
     assert np.allclose(out.download("f8"), [np.sin(1), 9, 0.25, 3, 7, 2.5, np.sin(1), np.cos(1)], rtol=1e-15, atol=0)
 
 
+@pytest.mark.slow
 @needs_library
 def test_fast_math_reaches_the_library() -> None:
     """Fast math gives other code: without the cases of special values."""
@@ -102,6 +103,7 @@ def test_fast_math_reaches_the_library() -> None:
     assert len(built(source, "gfx90a", "-ffast-math")) < len(built(source, "gfx90a"))
 
 
+@pytest.mark.slow
 @needs_library
 @pytest.mark.parametrize("target", one_in(4, list(VERSIONS)))
 def test_a_kernel_prints_and_asserts(target: str) -> None:

@@ -35,6 +35,7 @@ def test_what_it_suggests_is_what_the_exhibit_did(saved: Path, capsys: pytest.Ca
     assert [buffer["clocks_lost"] for buffer in after["buffers"]] == [0] and after["buffers"][0]["suggestions"] == []
 
 
+@pytest.mark.slow
 def test_all_waves_and_all_kernels_of_an_operator(capsys: pytest.CaptureFixture[str]) -> None:
     (one,) = answer(capsys, "gemm", "-m", "64", "-n", "64", "-k", "64", "--dtype", "f16", "--target", "mi300x")
     assert one["accesses"] and all(access["visits"] >= 4 for access in one["accesses"]), "four waves"

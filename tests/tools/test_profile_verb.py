@@ -24,6 +24,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "weigh.hip"
 
 
+@pytest.mark.slow
 def test_the_first_line_and_the_run_after_the_change(kernel: str, capsys: Capture) -> None:
     assert main(["profile", "--html", "before.html", kernel, *LAUNCH]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -48,6 +49,7 @@ def test_an_operator_and_a_fixed_clock(capsys: Capture) -> None:
     assert all(0.01 <= one["gain"] < 1 and one["seconds"] < kernel["seconds"] for one in kernel["advice"])
 
 
+@pytest.mark.slow
 def test_pages_without_a_profile_are_refused_in_a_line(kernel: str, capsys: Capture) -> None:
     Path("other.html").write_text(Page("other", {"kernels": [{"name": "weigh"}]}).html())
     Path("text.html").write_text("nothing")

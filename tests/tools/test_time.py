@@ -29,6 +29,7 @@ def test_an_operator_is_timed_within_80_columns(capsys: Capture) -> None:
     assert "cycles" in text and "MHz" in text and "clock:" in text and "limited by" in text and "reason" in text
 
 
+@pytest.mark.slow
 def test_counters_say_which_were_compared_with_profiles(capsys: Capture) -> None:
     assert main(["time", "--counters", "--lines", "0", *GEMM]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -106,6 +107,7 @@ def test_the_schedule_is_a_view_of_the_model(capsys: Capture) -> None:
     assert main(["report", "softmax", "--rows", "100", "-n", "512", "--schedule"]) == 2
 
 
+@pytest.mark.slow
 def test_the_schedule_counts_waves_that_are_in_the_loop() -> None:
     """Four workgroups reside, but the oldest hardly leaves the others a clock to enter the loop: it counts, not the four."""
     board = replace(target("mi355x"), num_cus=4, xcds=1)

@@ -226,6 +226,7 @@ def test_a_header_is_no_type(good: bytes) -> None:
         assert told(good, struct.pack("<I", len(body)) + body, bytes(4) + ABBREVIATIONS) == type_
 
 
+@pytest.mark.slow
 def test_too_much_of_it_tells_nothing(good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no warning, because the note has the information. Types do not use up the limit for lines."""
     monkeypatch.setattr(dwarf, "STEP_LIMIT", 20_000)

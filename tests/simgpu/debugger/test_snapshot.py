@@ -213,6 +213,7 @@ def test_errors(capsys: Capture, more: list[str], words: str) -> None:
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_split_sum_is_compared_by_parts(capsys: Capture) -> None:
     """A workgroup's accumulators hold its part of the product over k."""
     split = ["trace", "gemm", "-m", "16", "-n", "16", "-k", "500", "--at", "gemm_f32_nn_32x32x32_part_multiplied_0"]

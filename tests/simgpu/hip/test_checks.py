@@ -22,6 +22,7 @@ def test_a_race_is_found_with_its_lines(target: str) -> None:
         assert said in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_a_page_shows_the_first_launch_of_each_kernel_and_the_model_its_time(tmp_path: Path) -> None:
     page = tmp_path / "race.html"
     done = hip("--check", "--times", "--html", page, program("race", *TARGETS))

@@ -74,6 +74,7 @@ def test_two_devices() -> None:
     assert done.returncode == 1  # a kernel failed, whatever the program does about it
 
 
+@pytest.mark.slow
 def test_kernels_compiled_while_the_program_runs() -> None:
     done = hip(program("modules", "gfx942"))
     assert done.stdout.endswith("PASS\n") and done.returncode == 0, done.stdout + done.stderr

@@ -70,6 +70,7 @@ def test_workgroups_that_differ_take_what_dispatching_them_takes(passes: np.ndar
     assert by_table(passes, cus).result.clocks == pytest.approx(ends.max(), rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_launch_too_large_to_run_has_a_band_for_what_was_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "DIFFERENT_STEPS", 20_000)
     passes = np.random.default_rng(3).exponential(100, 1000) + 1
@@ -101,6 +102,7 @@ def test_where_one_kind_of_workgroups_ends_is_known() -> None:
     assert min(one.group for one in found if len(one) < longest) == 448
 
 
+@pytest.mark.slow
 def test_of_a_round_of_many_kinds_of_workgroups_many_are_run() -> None:
     assert len(by_table(np.arange(1200) // 12 + 5, 1200).sampled.whole) == 1024
 

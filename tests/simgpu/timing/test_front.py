@@ -95,6 +95,7 @@ def planes(l2_bytes: float, stored: Issue | None, together: int = 32, size: int 
     return float(found.past[0, :3].sum() * ROW.cache_line / ROW.l2_line)
 
 
+@pytest.mark.slow
 def test_planes_that_fit_l2_are_read_once() -> None:
     """A round is a quarter of a plane, so each plane comes from an earlier round."""
     assert planes(MI210.l2_bytes / 8, None) == pytest.approx(1, abs=0.02)

@@ -59,6 +59,7 @@ def test_candidates_that_no_device_can_run_are_not_among_the_first(monkeypatch: 
         assert first("1", 98304, 65536) == [98304]
 
 
+@pytest.mark.slow
 def test_candidates_run_as_far_as_their_time_needs_it() -> None:
     x, grid = np.arange(90_000, dtype=np.float32), lambda meta: (triton.cdiv(90_000, meta["BLOCK"]),)
     executed = {}

@@ -304,6 +304,7 @@ def test_what_is_no_client_ends_the_session(request_: bytes, tmp_path: Path) -> 
     assert sent.count(b"Content-Length: ") == 1 and b"stderr" in sent
 
 
+@pytest.mark.slow
 def test_a_socket_is_its_users_alone_and_its_name_goes(tmp_path: Path) -> None:
     path = tmp_path / "dap"
     command = [sys.executable, "-m", "simgpu", "dap", "--socket", str(path)]

@@ -92,6 +92,7 @@ def test_the_same_run_does_not_differ(first: Path, tmp_path: Path, opened: Opene
     assert "Every instruction counts the same" in opened.open(tmp_path / "same.html", "view=compare").page.inner_text("main")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_is_said_in_a_line(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = tmp_path / "old.html"
     old.write_text(Page("old", {"kernels": []}).html())

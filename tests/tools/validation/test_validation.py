@@ -205,6 +205,7 @@ def test_kernels_of_ours_take_what_was_measured_of_theirs(kernel: str, ms: float
     assert measured.predict_row(replace(OWN, kernel=kernel)) == pytest.approx(ms, rel=0.15)
 
 
+@pytest.mark.slow
 def test_each_kernel_of_ours_compiles_and_computes() -> None:
     """A timed kernel does what its comment says, at a size that runs quickly."""
     device = simgpu.Device("mi210")

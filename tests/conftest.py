@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Tests ask for their numbers of examples when they are imported, so the profile is loaded before."""
     from tests.support.exhaustive import load_profile  # with hypothesis, whose bytecode is kept, too
 
-    gc.disable()  # until what is imported and collected is frozen
+    gc.disable()  # until imported and collected objects are frozen
     load_profile(config.option.markexpr)
 
 
@@ -57,7 +57,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Takes what was imported and collected out of garbage collection: a full one would walk it again, for 0.3 s."""
+    """Takes imported and collected objects out of garbage collection: a full one would walk it again, for 0.3 s."""
     gc.collect()
     gc.freeze()
     gc.enable()

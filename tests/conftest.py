@@ -56,6 +56,15 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["part"] = part_of(node.config)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Says what a run of the whole suite left out."""
+    from tests.support.exhaustive import PARTS, part_of
+
+    if (part := part_of(config)) is not None:
+        taken = f"part {part + 1} of {PARTS} of sweeps' rows and of slow tests"
+        terminalreporter.write_line(f"{taken}; `python -m pytest -n 2 tests` takes all")
+
+
 def pytest_collection_finish() -> None:
     """Takes imported and collected objects out of garbage collection: a full one would walk it again, for 0.3 s."""
     gc.collect()

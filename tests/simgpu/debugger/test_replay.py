@@ -172,7 +172,7 @@ def test_workgroups_that_wait_for_later_ones_run_together() -> None:
             leaf = next(leaves(Why(debugger).register(("v", 2, 0), 0, ends[-1][0] - 1)))
             assert (leaf.kind == "memory" and "another workgroup" in leaf.text) if group < 3 else leaf.value == 7
         assert int(out.download()[0]) == 0
-    assert ends[3] == [8, 8] and all(end[0] > 20 for end in ends[:3])
+    assert ends[3] == [8, 8] and all(end[0] > 12 for end in ends[:3]), "12 if the loop runs once"
 
 
 @pytest.mark.parametrize(("text", "place"), [

@@ -8,6 +8,7 @@ from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.add_parts import in_batches
 from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, clip, raw_buffer
 from simgpu.asm.parts.integer_math import vector_divmod
 from simgpu.hardware.isa.instruction import Reg
@@ -119,12 +120,7 @@ def _parts(
                 k.v_mul_f32(sum_, old, sum_)
                 k.v_fmac_f32(sum_, state[0], addend)
 
-    left = k.s.alloc("rounds of parts")
-    k.s_mov_b32(left, split // count)
-    with k.loop("parts", left):
-        add(count)
-    if split % count:
-        add(split % count)
+    in_batches(k, split, count, add)
     return out, total, lowest
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import Operand
@@ -44,12 +44,17 @@ def add_parts(
                 for start in range(0, words, each):
                     epilogue.add(total[start : start + each], addend[start : start + each])
 
+    in_batches(k, parts, together, add)
+    k.v.free(*(register for part in loaded for register in part))
+    return totals
+
+
+def in_batches(k: KernelBuilder, parts: int, together: int, add: Callable[[int], None]) -> None:
+    """Emits add(together) in a loop, and add(n) for the last n parts if they are fewer."""
     left = k.s.alloc("rounds of parts")
     k.s_mov_b32(left, parts // together)
     with k.loop("parts", left):
         add(together)
     if parts % together:
         add(parts % together)
-    k.v.free(*(register for part in loaded for register in part))
     k.s.free(left)
-    return totals

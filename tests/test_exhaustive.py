@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.support.exhaustive import FEW, PARTS, covering, examples, left_out, mark_rest, one_in, part_of
+from tests.support.exhaustive import DEFAULT, FEW, PARTS, covering, examples, left_out, mark_rest, one_in, part_of
 from tests.support.places import ROOT
 
 SHAPES = [(2, 2), (4, 3, 2), (4, 8), (3, 3, 3, 3), (1, 5), (7,)]
@@ -86,11 +86,13 @@ def test_parts_have_a_row_of_each_sweep_and_together_all() -> None:
 
 def test_a_run_that_names_a_folder_takes_all() -> None:
     source = pytest.Config.ArgsSource
-    named = SimpleNamespace(args_source=source.ARGS, option=SimpleNamespace(keyword=""), rootpath=ROOT)
+    named = SimpleNamespace(args_source=source.ARGS, option=SimpleNamespace(keyword="", markexpr=DEFAULT), rootpath=ROOT)
     assert part_of(named) is None  # type: ignore[arg-type]
     named.args_source = source.TESTPATHS
     assert part_of(named) in range(PARTS)  # type: ignore[arg-type]
-    named.option.keyword = "softmax"
+    named.option.markexpr = "exhaustive or not exhaustive"
+    assert part_of(named) is None  # type: ignore[arg-type]
+    named.option.markexpr, named.option.keyword = DEFAULT, "softmax"
     assert part_of(named) is None  # type: ignore[arg-type]
     assert part_of(SimpleNamespace(workerinput={"part": 2})) == 2  # type: ignore[arg-type]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 ALL = 100  # examples of a test that names no number, in the exhaustive run
 FEW = 12  # in the default run
+DEFAULT = "not exhaustive"  # the default run's `-m`, in pyproject.toml
 PARTS = 3  # of sweeps: a run of the whole suite takes one
 
 
@@ -24,7 +27,7 @@ def load_profile(expression: str) -> None:
     The default run draws the same few examples each time, so that what they assemble and compile is in the caches. The exhaustive
     one draws others in every run. No test depends on how fast a loaded machine is: an example may take as long as it likes.
     """
-    exhaustive = "exhaustive" in expression and expression != "not exhaustive"
+    exhaustive = "exhaustive" in expression and expression != DEFAULT
     settings.register_profile(
         "simgpu", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=not exhaustive,
         max_examples=ALL if exhaustive else FEW,
@@ -124,7 +127,7 @@ def _kept(group: Sequence[Any]) -> Sequence[int]:
 
 
 def part_of(config: pytest.Config) -> int | None:
-    """Number of the part that a run of the whole suite takes of each sweep; None if the run names folders, files or tests.
+    """Number of the part that a run of the whole suite takes of each sweep; None if the run names folders, files, tests or marks.
 
     A sweep is a test with several rows. A part has each third row of it, at least one. A slow test without rows
     (`@pytest.mark.slow`) is in one of the parts. The commit's name and the version of Python choose the part. So a run can be
@@ -132,14 +135,18 @@ def part_of(config: pytest.Config) -> int | None:
     """
     if hasattr(config, "workerinput"):
         return config.workerinput["part"]
-    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword:
-        return None
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and config.option.markexpr == DEFAULT
+    return (_commit(config.rootpath) + sys.version_info.minor) % PARTS if whole and not config.option.keyword else None
+
+
+@functools.cache
+def _commit(root: Path) -> int:
+    """The checked out commit's name as a number; 0 without Git, or outside a checkout."""
     try:
-        told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=config.rootpath, capture_output=True, text=True, check=True)
-        commit = int(told.stdout, 16)
-    except (OSError, subprocess.CalledProcessError):  # no Git, or no checkout
-        commit = 0
-    return (commit + sys.version_info.minor) % PARTS
+        told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(told.stdout, 16)
 
 
 def arguments_of(mark: pytest.Mark) -> list[str]:

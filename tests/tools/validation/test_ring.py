@@ -81,6 +81,6 @@ def test_configurations_are_equal_but_for_a_wrong_one(source: Path) -> None:
     variants = [variant(16), variant(128), variant(64, limit=1), Variant("large", fails)]
     found = list(judge(Group("total", variants, reference({"x": x, "y": y, "out": out}, {"out": want}))))
     assert [each.verdict for each in found] == [EQUAL, EQUAL, DIFFERENT, NOT_RUN]
-    assert found[-1].reason == "too much LDS" and row("total", found) == ["total", 4, 2, 0, 0, 1, 1]
+    assert found[-1].reason == "too much LDS" and row("total", found) == ["total", 4, 2, 0, 0, 0, 1, 1]
     alone = list(judge(Group("total", variants[:2])))
     assert [each.verdict for each in alone] == [FIRST, EQUAL]

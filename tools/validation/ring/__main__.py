@@ -15,12 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from simgpu.hardware.errors import SimError
-from simgpu.tools.cases.same import DIFFERENT, EQUAL, NARROWLY, UNKNOWN
+from simgpu.tools.cases.same import DIFFERENT, EQUAL, NARROWLY, NEARLY, UNKNOWN
 from simgpu.tools.shared.console import print_json, progress, show, table
 from simgpu.tools.shared.parser import Parser
 from simgpu.tools.validation.ring.groups import FIRST, NOT_RUN, Group, Judged, judge
 
-COLUMNS = ("kernel", "configurations", "equal", "equal modulo 2^16", "unknown", "different", "not run")
+VERDICTS = (NARROWLY, NEARLY, UNKNOWN, DIFFERENT, NOT_RUN)
+COLUMNS = ("kernel", "configurations", EQUAL, *VERDICTS)
 SHOWN = 3  # configurations of a kernel whose difference is shown
 
 
@@ -43,7 +44,7 @@ def groups(kind: str, path: Path, target: str, scratch: Path, seed: int) -> Iter
 def row(title: str, judged: list[Judged]) -> list[object]:
     """Returns a row of the table."""
     count = Counter(each.verdict for each in judged)
-    return [title, len(judged), count[EQUAL] + count[FIRST], *(count[name] for name in (NARROWLY, UNKNOWN, DIFFERENT, NOT_RUN))]
+    return [title, len(judged), count[EQUAL] + count[FIRST], *(count[verdict] for verdict in VERDICTS)]
 
 
 def main() -> int:

@@ -55,8 +55,9 @@ class Row(NamedTuple):
 def groups(path: Path, target: str, scratch: Path, seed: int) -> Iterator[Group]:
     """Yields groups of rows."""
     gathered: dict[str, list[Row]] = {}
-    module = kernels_of(path, scratch, "test_dot", _cases(path), _predicates(target))
-    for row in _rows(path, module):
+    cases = _cases(path)
+    module = kernels_of(path, scratch, "test_dot", cases, _predicates(target))
+    for row in _rows(module, cases):
         gathered.setdefault(row.title, []).append(row)
     for title, rows in gathered.items():
         yield _group(title, rows, module.kernel, target, seed)
@@ -80,8 +81,8 @@ def _predicates(target: str) -> dict[str, Any]:
     return {**false, **true, **{name: lambda this=this: arch == this for name, this in chip.items()}, "mma_nonk_sizes": [16, 32]}
 
 
-def _rows(path: Path, module: Any) -> Iterator[Row]:
-    for name in _cases(path):
+def _rows(module: Any, cases: list[str]) -> Iterator[Row]:
+    for name in cases:
         for case in getattr(module, name)():
             row = Row(*case)
             if row.in_dtype in DTYPES and row.precision in ("ieee", "tf32", "bf16x3", "bf16x6"):

@@ -44,7 +44,7 @@ def groups(checkout: Path, target: str, seed: int) -> Iterator[Group]:
     for family in (BF16, FP8, INT8):
         folder = checkout / "hsa" / find_target(target).arch / family.name
         names = objects(folder / "any")
-        flags = {name: tile for name, tile in tiles(folder / "any").items() if N % tile["tilen"] == 0}
+        dividing = {name: tile for name, tile in tiles(folder / "any").items() if N % tile["tilen"] == 0}
         given, summed = family.make(np.random.default_rng(seed), find_target(target).arch)
         for shuffled in (0, 1):
             arrays = {**given, "B": ordered_weight(given["B"].view(np.uint8)).view(given["B"].dtype)} if shuffled else given
@@ -54,7 +54,7 @@ def groups(checkout: Path, target: str, seed: int) -> Iterator[Group]:
                     f"{Path(names[name]).stem} split {split}",
                     partial(_run, family, folder / names[name], target, tile, split, arrays),
                 )
-                for name, tile in flags.items() if tile["bpreshuffle"] == shuffled for split in _splits(family, tile)
+                for name, tile in dividing.items() if tile["bpreshuffle"] == shuffled for split in _splits(family, tile)
             ]  # fmt: skip
             want = reference({**arrays, **results}, {family.result: as_type(summed, np.dtype(ml_dtypes.bfloat16))})
             if variants:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from simgpu.tools.cases.same import Side
 from simgpu.tools.validation.ring.groups import Group
 from simgpu.tools.validation.ring.launches import Addresses, TritonLaunch
 from simgpu.tools.validation.ring.reference import as_type, product, reference
@@ -177,19 +178,20 @@ class Tutorials:
         values = {"a": a, "b": b, "c": np.zeros((M, N), np.float16)}
         title, kernel = "09 matmul_kernel_descriptor_persistent", module.matmul_kernel_descriptor_persistent
         sums = reference(values, {"c": as_type(product(a, b.T), np.dtype(np.float16))})
-        made = self._group(title, kernel, lambda options: (3,), {**values, "M": M, "N": N, "K": K}, cut)
-        yield Group(title, made.variants, sums)
+        yield self._group(title, kernel, lambda options: (3,), {**values, "M": M, "N": N, "K": K}, cut, sums)
 
     def _product(self, title: str, kernel: Any, options: Iterable[Options], workgroups: int = 0) -> Group:
         values = self._product_values()
         grid = (lambda options: (workgroups,)) if workgroups else tiles
         sums = as_type(product(values["a"], values["b"]), np.dtype(np.float16))
         arrays = {name: values[name] for name in "abc"}
-        return Group(title, self._group(title, kernel, grid, values, options).variants, reference(arrays, {"c": sums}))
+        return self._group(title, kernel, grid, values, options, reference(arrays, {"c": sums}))
 
-    def _group(self, title: str, kernel: Any, grid: Any, values: Mapping[str, Any], options: Iterable[Options]) -> Group:
+    def _group(
+        self, title: str, kernel: Any, grid: Any, values: Mapping[str, Any], options: Iterable[Options], wanted: Side | None = None
+    ) -> Group:
         launches = [(each, TritonLaunch(kernel, grid(each), values, each)) for each in options]
-        return Group(title, [launch.variant(label_of(each), self.target) for each, launch in launches])
+        return Group(title, [launch.variant(label_of(each), self.target) for each, launch in launches], wanted)
 
     def _product_values(self) -> dict[str, Any]:
         """Returns the arguments of a kernel that multiplies two f16 matrices of rows without gaps."""

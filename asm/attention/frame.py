@@ -150,7 +150,7 @@ class AttentionFrame:
         plan = self.plan
         turn = self.turn
         k.comment(f"workgroups in turn are of {turn} heads; a tile has {self.tile_queries} queries of {self.tile_heads}")
-        k.s_lshr_b32(self.first_query, k.group_x, log2(turn))
+        self._divide(self.first_query, k.group_x, turn)
         if plan.tile_pairs:
             self.second_query = k.s.alloc("first query of the second tile")
             k.s_mul_i32(self.second_query, self.first_query, self.tile_queries)
@@ -169,7 +169,7 @@ class AttentionFrame:
             k.s_sub_u32(self.part, k.group_y, self.part)
         if turn > 1:
             k.s_mul_i32(self.head, self.head, turn)
-            k.s_and_b32(self.shared_head, k.group_x, turn - 1)
+            self._remainder(self.shared_head, k.group_x, turn)
             k.s_add_u32(self.head, self.head, self.shared_head)
         if self.tile_heads > 1:
             k.s_mul_i32(self.head, self.head, self.tile_heads, note="first of the tile's heads")
@@ -225,6 +225,15 @@ class AttentionFrame:
             self.k.s_lshr_b32(target, source, shift)
         else:
             self.k.s_mul_hi_u32(target, source, (1 << 32) // divisor + 1)
+
+    def _remainder(self, target: Reg, source: Reg, divisor: int) -> None:
+        """Emits target = source modulo divisor, for source · divisor < 2^32."""
+        if log2(divisor) is not None:
+            self.k.s_and_b32(target, source, divisor - 1)
+            return
+        self._divide(target, source, divisor)
+        self.k.s_mul_i32(target, target, divisor)
+        self.k.s_sub_u32(target, source, target)
 
     def _extent_of_keys(self) -> None:
         """Emits [first_key, high), the keys that some query of the block sees, and [full_low, full_high), those that all see."""

@@ -96,6 +96,14 @@ def test_any_shape_validates(sizes, d, heads, batch, causal, window, dtype, targ
     assert_right(attention(AttentionProblem(*sizes, d, *heads, batch, causal, window, dtype=dtype), target))
 
 
+@pytest.mark.parametrize("heads", [3, 6, 12])
+@pytest.mark.parametrize("causal", [False, True])
+def test_heads_alternate_between_six_xcds(heads, causal):
+    """MI300A: 3 or 6 heads alternate in the order of dispatch, no power of two."""
+    problem = AttentionProblem(40, 40, 16, heads, causal=causal, dtype="f16")
+    assert_right(attention(problem, "gfx942", board=find_target("mi300a")))
+
+
 @pytest.mark.parametrize(("d", "dtype"), [(256, "f32"), (256, "f16"), (160, "bf16"), (176, "f32")])
 def test_wide_heads(d, dtype):
     assert_right(attention(AttentionProblem(40, 150, d, dtype=dtype), "gfx90a"))

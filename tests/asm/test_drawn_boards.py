@@ -53,7 +53,7 @@ FIGURES: dict[str, st.SearchStrategy[Any]] = {
     "lds_granule": st.sampled_from([1, 128, 1024, 2048]),
     "lds_banks": st.sampled_from([16, 32, 64]),
     "clock_mhz": st.sampled_from([1, 500, 10000]),
-    "xcds": st.sampled_from([1, 2, 3, 38]),
+    "xcds": st.sampled_from([1, 2, 3, 6, 38]),
     "num_cus": st.sampled_from([1, 3, 13, 1000, 100000]),
     "hbm_bandwidth_tb": st.sampled_from([1e-3, 1.0, 100.0]),
     "l2_bytes": st.sampled_from([1, 64 * KIB, 256 << 20]),
@@ -106,7 +106,7 @@ def problems(draw: st.DrawFn, op: str, d: HardwareDescriptor, size: int) -> Any:
         return form(draw(number), 2 * draw(st.integers(1, 10 * size)), kind)
     if op == "softmax":
         return SoftmaxProblem(draw(number), draw(st.integers(1, 20 * size)), kind)
-    queries, heads = draw(number), draw(st.sampled_from([1, 2]))
+    queries, heads = draw(number), draw(st.sampled_from([1, 2, 3, 6]))
     keys = queries if (causal := draw(flag)) else draw(number)
     return AttentionProblem(queries, keys, draw(st.sampled_from([16, 64, 80, 128])), heads, 1, causal=causal, dtype=kind)
 

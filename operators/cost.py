@@ -22,6 +22,10 @@ n = floor(W/C) and r = W - n*C,
 
     max(C(n, C) + C(n+1, r) - C(n, r), C(n+1, W/(n+1)))    and at least the dispatch of W workgroups
 
+Workgroups of different lengths that are dispatched in `series`, each from its longest to its shortest, end almost together:
+C(n, C) + r/C * (C(n+1, C) - C(n, C)) for the mean length. The longest one of the last series begins when W - W/series workgroups
+are dispatched and those that still run have 2/3 of the mean length to do (lengths from 0 to twice the mean).
+
 The dispatch of a CU's first workgroup and the fetch of cold code are added. The clock depends on the duty
 (`hardware.rates.clocks`); the clock and memory's load are found by iteration. The launch's time is computed for each term of a
 step (`KernelCost.terms`), and the longest counts. The last r CUs may have another longest term: latency in place of HBM. If a
@@ -45,6 +49,7 @@ _PASSES = 2  # iterations of the fixed point of clock and memory's load
 _MOST_LOAD = 0.9  # memory's largest load in the queueing term: beyond it, bandwidth limits requests (`simgpu.timing.gpu`)
 # Taken branches to code that is not in the instruction cache: 4 to 6 in emitted GEMMs, each an instruction fetch from L2.
 _JUMPS = 4
+_UNDER_WAY = 2 / 3  # of the mean length: what running workgroups of lengths from 0 to twice the mean have still to do
 _WAVES_A_CU = 32  # waves of a CU in a second pass, which needs few registers
 _WAVE_ELEMENTS = 256  # elements that a wave of a second pass adds: 64 work-items of four
 TOGETHER = 8  # parts that a work-item of a second pass loads before it adds them, so that their latencies overlap
@@ -60,7 +65,7 @@ class KernelCost:
     rates: SustainedRates
     workgroups: Any  # number of workgroups
     resident: Any  # workgroups of a CU at a time, by registers, LDS and wave slots
-    steps: Any  # iterations of a workgroup's loop
+    steps: Any  # iterations of a workgroup's loop; the mean, if workgroups have different ones
     element: str = ""  # type of the matrix instructions, as `clocks.element` names it
     matrix: Any = 0.0  # clocks of the matrix units a step
     units: Any = 0.0  # clocks a step of the busiest other unit of the CU: LDS, vector cache, VALU
@@ -73,6 +78,8 @@ class KernelCost:
     written_bytes: Any = 0.0  # bytes that the launch writes
     stored: Any = 0.0  # bytes that a workgroup stores at its end
     code_lines: Any = 0.0  # lines of 64 bytes of code that a workgroup executes
+    longest: Any = 0.0  # iterations of the longest workgroups, if they differ
+    series: Any = 1  # series of workgroups in the order of dispatch, each from its longest to its shortest
     waves: int = 4  # waves of a workgroup
     once: Any = 0.0  # clocks of a workgroup outside its steps: loads to the ends of rows
     again: Any = 0.0  # waits of a step for loads, after the first
@@ -87,7 +94,8 @@ class KernelCost:
         if ahead == 1:
             return self
         names = ("matrix", "units", "bare", "burst", "flight", "asked")
-        return replace(self, steps=-(-self.steps // ahead), **{name: ahead * getattr(self, name) for name in names})
+        trips = {name: -(-getattr(self, name) // ahead) for name in ("steps", "longest")}
+        return replace(self, **trips, **{name: ahead * getattr(self, name) for name in names})
 
     def terms(self) -> dict[str, Any]:
         """Returns seconds by term, each with fill and drain: "CU", "loads", "L2", "Infinity Cache", "HBM".
@@ -115,6 +123,8 @@ class KernelCost:
             spread = at.cycles(whole + 1, self.workgroups / (whole + 1))
             for name, first in found.items():
                 found[name] = choose(more, largest(first + largest(0.0, one_more - without), spread[name]), first)
+        if np.any(self.longest > self.steps):
+            found = at.uneven_cycles(found, whole, active)
         found = {
             name: largest(first + dispatch * active, self.workgroups * dispatch) / (1e6 * mhz) for name, first in found.items()
         }
@@ -147,14 +157,37 @@ class _ClockedLaunch:
             "HBM": (cost.hbm_bytes + cost.written_bytes) / steps * hertz / rates.hbm,
         }
 
-    def cycles(self, count: Any, active: Any) -> dict[str, Any]:
-        """Returns clocks, by term, of a CU that runs `count` workgroups while `active` CUs do the same: C(count, active)."""
+    def cycles(self, count: Any, active: Any, steps: Any = None) -> dict[str, Any]:
+        """Returns clocks, by term, of a CU that runs `count` workgroups while `active` CUs do the same: C(count, active).
+
+        steps: of a workgroup; None for the mean.
+        """
         cost, row = self.cost, self.cost.rates.row
         start = row.start + cost.code_lines * row.code_stream + _JUMPS * row.l2_latency
         full, rest = count // cost.resident, count % cost.resident
-        found = self._concurrent_clocks(cost.resident, active)
-        last = self._concurrent_clocks(largest(1, rest), active) if np.any(rest > 0) else found
+        steps = cost.steps if steps is None else steps
+        found = self._concurrent_clocks(cost.resident, active, steps)
+        last = self._concurrent_clocks(largest(1, rest), active, steps) if np.any(rest > 0) else found
         return {name: start + full * each + choose(rest > 0, last[name], 0.0) for name, each in found.items()}
+
+    def uneven_cycles(self, even: dict[str, Any], whole: Any, active: Any) -> dict[str, Any]:
+        """Returns `even`, the clocks by term of a launch of W even workgroups on C CUs, with those of uneven launches replaced.
+
+        whole: W/C without remainder, at least 1. active: the least of W and C.
+        """
+        cost, cus = self.cost, self.cost.rates.descriptor.num_cus
+        last_round, longest = largest(0.0, cost.workgroups / cus - whole), largest(cost.longest, cost.steps)
+        full, more = self.cycles(whole, active), self.cycles(whole + 1, active)
+        alone = self.cycles(1, active * cost.steps / longest, longest)
+        earlier = cost.workgroups * (1 - 1 / cost.series) / cus
+        begin = largest(0.0, earlier - _UNDER_WAY * cost.resident) / whole
+        return {
+            name: choose(
+                longest > cost.steps,
+                largest(full[name] + last_round * (more[name] - full[name]), begin * full[name] + alone[name]), clocks,
+            )
+            for name, clocks in even.items()
+        }  # fmt: skip
 
     def in_turn(self, clocks: tuple[Any, Any], j: Any) -> Any:
         """Returns the clocks of a step of j workgroups whose waves share a unit that serves one wave at a time.
@@ -166,17 +199,17 @@ class _ClockedLaunch:
         more = j * self.cost.waves * served - apart
         return apart + (more + (more * more + 4 * apart * served) ** 0.5) / 2
 
-    def _concurrent_clocks(self, j: Any, active: Any) -> dict[str, Any]:
-        """Returns clocks, by term, of j workgroups that run together."""
+    def _concurrent_clocks(self, j: Any, active: Any, steps: Any) -> dict[str, Any]:
+        """Returns clocks, by term, of j workgroups of `steps` steps that run together."""
         cost, row = self.cost, self.cost.rates.row
         fill = row.l2_latency + self.memory + cost.burst + 2 * LDS_CLOCKS + row.barrier
         drain = j * cost.stored / minimum(STORE_BYTES, self.l2 / 2 / largest(1, active)) + row.l2_latency
         step = largest(j * self.busy, self.in_turn(cost.alone, j)) + cost.bare / j
         fill, waited = fill + cost.once, largest(self.last, j * self.drawn)  # the first step's first loads are part of the fill
         return {
-            "CU": fill + cost.steps * step + drain,
-            "loads": fill + self._late(j) + (cost.steps - 1) * waited + largest(step, self.again) + drain,
-            **{name: fill + cost.steps * j * each * active + drain for name, each in self.levels.items()},
+            "CU": fill + steps * step + drain,
+            "loads": fill + self._late(j) + (steps - 1) * waited + largest(step, self.again) + drain,
+            **{name: fill + steps * j * each * active + drain for name, each in self.levels.items()},
         }
 
     def _late(self, j: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import gcd
+from math import ceil, gcd
 from typing import Any
 
 from simgpu.hardware.descriptor import HardwareDescriptor
@@ -15,13 +15,14 @@ from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.reductions import (
     chained_clocks,
     chained_resources,
+    key_steps,
     partial_bytes,
     q_tiles,
     shared_clocks,
     shared_resources,
     tile_heads,
 )
-from simgpu.operators.cost import KernelCost, choose, parts_of, second_pass
+from simgpu.operators.cost import KernelCost, choose, minimum, parts_of, second_pass
 from simgpu.operators.split import Reduction
 
 # 64-byte lines of code that a workgroup executes, counted on 60 emitted kernels within 12 %. Waves with keys of their
@@ -34,28 +35,28 @@ _SHARED_LINES, _SHARED_COLUMN_LINES = 95, 0.43
 def attention_seconds(
     p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int, split: Any, is_shared: bool = False
 ) -> dict[str, Any]:
-    """Returns seconds by term of a launch with Q tiles of `tile_q` rows and steps of `tile_kv` keys. Masks are ignored.
+    """Returns seconds by term of a launch with Q tiles of `tile_q` rows and steps of `tile_kv` keys.
 
     Terms: those of the first kernel (`KernelCost.terms`), "second pass", and the sum of both as "total". split: blocks per Q
     tile, a number or an array. is_shared: True if eight waves share K and V through LDS.
     """
     work = shared_reduction(p, d, tile_q) if is_shared else attention_reduction(p, d, tile_q, tile_kv)
     terms = attention_cost(p, d, tile_q, tile_kv, split, is_shared).terms()
-    parts, _ = parts_of(-(-p.lk // tile_kv), split)
+    parts, _ = parts_of(work.steps, split)
     second = second_pass(sustained_rates(d), parts, work.elements, work.partial_bytes, work.result_bytes)
     return {**terms, "second pass": second, "total": terms["total"] + second}
 
 
 def attention_reduction(p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int) -> Reduction:
     """Returns the key loop of a kernel whose waves have keys of their own, as a Reduction: it decides the split of the keys."""
-    tiles, steps = q_tiles(p, tile_q, tile_heads(p, tile_q)), -(-p.lk // tile_kv)
+    tiles, (_, steps) = q_tiles(p, tile_q, tile_heads(p, tile_q)), key_steps(p, tile_q, tile_kv)
     return _reduction(p, tiles, steps, lambda parts: attention_cost(p, d, tile_q, tile_kv, parts, False))
 
 
 def shared_reduction(p: AttentionProblem, d: HardwareDescriptor, tile_q: int) -> Reduction:
     """Returns the key loop of the kernel that shares K and V through LDS, as a Reduction. It is never split."""
     kernel = attention_cost(p, d, tile_q, shared.KEYS_OF_STEP, 1, True)
-    return _reduction(p, int(kernel.workgroups), int(kernel.steps), lambda parts: kernel)
+    return _reduction(p, int(kernel.workgroups), ceil(kernel.steps), lambda parts: kernel)
 
 
 def _reduction(p: AttentionProblem, tiles: int, steps: int, first: Any) -> Reduction:
@@ -70,16 +71,18 @@ def attention_cost(
     rates, e, size = sustained_rates(d), p.element_kv.bytes, dtype(p.dtype_c).bytes
     heads, of_tile = p.batch * p.heads, tile_heads(p, tile_q)
     tiles = q_tiles(p, tile_q, of_tile)
-    parts, each = parts_of(-(-p.lk // tile_kv), split)
+    seen, most = key_steps(p, tile_q, tile_kv)
+    parts, each = parts_of(most, split)
     blocks = tiles * parts
     use = shared_resources(p, d, tile_q) if is_shared else chained_resources(p, d, tile_q, False)
     clocks = shared_clocks(p, d, tile_q) if is_shared else chained_clocks(p, d, tile_q, tile_kv)
     resident = max(1, use.blocks_per_cu)
-    if is_shared and p.causal:  # a workgroup has two Q tiles of a head, one after the other
+    if is_shared and p.causal:  # a workgroup has two Q tiles of a head, the same number from the first and from the last
         of_head = tiles * of_tile // heads
-        blocks, each = tiles // of_head * -(-of_head // 2), each * min(2, of_head)
+        blocks = tiles // of_head * -(-of_head // 2)
+        each = seen * tiles / blocks
     staged = tile_kv * (p.d + p.dv) * e
-    asked = tiles * p.lk * 1.0 * (p.d + p.dv) * e
+    asked = tiles * min(seen * tile_kv, p.lk) * 1.0 * (p.d + p.dv) * e
     # Blocks that share K and V run on `dealt` XCDs (`asm.attention.frame.heads_at_once`). Blocks that run together on one XCD
     # read K and V once.
     dealt = d.xcds // gcd(d.xcds, heads // of_tile)
@@ -94,7 +97,9 @@ def attention_cost(
         rates=rates,
         workgroups=blocks,
         resident=resident,
-        steps=each,
+        steps=minimum(each, seen * tiles / blocks) if p.causal else each,
+        longest=each if p.causal else 0.0,
+        series=heads // of_tile * dealt // d.xcds * parts,
         element=element(f"x_{p.dtype}"),
         matrix=clocks["matrix"],
         units=max(clocks[unit] for unit in ("LDS", "cache", "VALU")),

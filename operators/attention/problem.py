@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,10 +169,14 @@ class AttentionProblem:
 
     def visible(self, queries: Extent) -> Extent:
         """Returns the range of keys from the first to the last that one of these queries sees; empty if none."""
+        low, high = self.key_range(queries.min_, queries.max_)
+        return Extent(int(low), int(high), self.lk)
+
+    def key_range(self, first: Any, end: Any) -> tuple[Any, Any]:
+        """Returns [low, high), the keys from the first to the last that one of the queries [first, end) sees: numbers or arrays."""
         shift, reach = self.lk - self.lq, self.lk + self.lq if self.window is None else self.window
-        low = max(0, queries.min_ + shift - reach + 1)
-        high = min(self.lk, queries.max_ + shift + (0 if self.causal else reach - 1))
-        return Extent(low, max(low, high), self.lk)
+        low = np.maximum(0, first + shift - reach + 1)
+        return low, np.maximum(low, np.minimum(self.lk, end + shift + (0 if self.causal else reach - 1)))
 
     def keep(self, queries: Extent, keys: Extent) -> NDArray[np.bool_]:
         """Returns a mask (queries, keys), True if the query sees the key."""
@@ -198,11 +203,9 @@ class AttentionProblem:
     @property
     def pairs(self) -> int:
         """Number of pairs of a query and a key that it sees, over all sequences and heads."""
-        position = np.arange(self.lq) + self.lk - self.lq
-        reach = self.lk + self.lq if self.window is None else self.window
-        low = np.maximum(0, position - reach + 1)
-        high = np.minimum(self.lk, position + 1 if self.causal else position + reach)
-        return self.batch * self.heads * int(np.maximum(0, high - low).sum())
+        first = np.arange(self.lq)
+        low, high = self.key_range(first, first + 1)
+        return self.batch * self.heads * int((high - low).sum())
 
     @property
     def flops(self) -> int:

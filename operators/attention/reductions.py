@@ -6,6 +6,8 @@ registers load different keys, so each passes on its own. Lanes that stage V for
 
 from __future__ import annotations
 
+import numpy as np
+
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, sustained_rates
@@ -44,6 +46,20 @@ def tile_heads(p: AttentionProblem, tile_q: int) -> int:
 def q_tiles(p: AttentionProblem, tile_q: int, heads: int) -> int:
     """Returns the number of Q tiles of the whole problem, if `heads` query heads share each."""
     return p.batch * p.heads // heads * -(-p.lq // (tile_q // row_slots(heads)))
+
+
+def key_steps(p: AttentionProblem, tile_q: int, tile_kv: int) -> tuple[float, int]:
+    """Returns steps of `tile_kv` keys over those that a Q tile's queries see: the mean of all tiles, and the most, at least 1.
+
+    Masks hide keys. Under a causal mask of as many keys as queries, the mean is about half of the most.
+    """
+    queries = tile_q // row_slots(tile_heads(p, tile_q))
+    if not p.causal and p.window is None:
+        return -(-p.lk // tile_kv), -(-p.lk // tile_kv)
+    first = np.arange(0, p.lq, queries)
+    low, high = p.key_range(first, np.minimum(first + queries, p.lq))
+    steps = -(-(high - low) // tile_kv)
+    return max(1.0, float(steps.mean())), max(1, int(steps.max()))
 
 
 def chained_resources(p: AttentionProblem, desc: HardwareDescriptor, queries: int, split: bool) -> ResourcePlan:

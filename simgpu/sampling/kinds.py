@@ -12,6 +12,7 @@ import numpy as np
 from simgpu.engine.allocations import SavedMemory
 from simgpu.hardware.errors import Deadlock, LaunchError
 from simgpu.hardware.timing_rules.issue import Kind
+from simgpu.sampling.values import demand_of_launch
 from simgpu.sampling.workgroups import Sampling, Streams
 from simgpu.timing.code import ATOMIC, CodeColumns
 from simgpu.timing.dispatch import spread
@@ -138,8 +139,9 @@ def _at_borders(sampling: Sampling, wholes: Sequence[Streams]) -> list[Streams]:
 def _heavy(sampling: Sampling, one: Streams) -> float:
     """Returns the mean host time of this workgroup's records, in plain instructions. A word of a stream counts as one."""
     code, trace = sampling.path(one.streams[0])
-    steps = trace.steps
-    return 1 + (MATRIX_STEPS - 1) * float(np.mean(code.kind[steps] == Kind.MATRIX)) + len(one.streams[0]) / len(steps)
+    steps, computed = trace.steps, code.kind == Kind.MATRIX
+    computed[list(demand_of_launch(sampling.launch).unneeded)] = False
+    return 1 + (MATRIX_STEPS - 1) * float(np.mean(computed[steps])) + len(one.streams[0]) / len(steps)
 
 
 def _sampling_error(sizes: Sequence[int], groups: int, few: bool = False) -> float:

@@ -80,6 +80,20 @@ def test_a_lone_workgroup_waits_for_its_loads() -> None:
     assert one > 2 * four, "350 ns of memory against 200 clocks of the matrix units"
 
 
+def test_workgroups_of_different_lengths_end_together_or_with_the_longest() -> None:
+    """10 series of 114 workgroups on 304 CUs, of 1 to 19 steps; in one series, those of one round end with the longest."""
+    rates = sustained_rates(hardware.target("mi300x"))
+
+    def clocks(groups: int, steps: float, **more: float) -> float:
+        terms = KernelCost(rates, groups, 1, steps, matrix=2000.0, **more).terms()
+        return float(terms["CU"] * terms["MHz"])
+
+    assert clocks(304, 10, longest=19) == pytest.approx(clocks(304, 19), rel=0.02), "one round"
+    assert clocks(3040, 10, longest=19) == pytest.approx(clocks(3040, 10), rel=0.02), "ten rounds of one series"
+    assert clocks(1140, 10, longest=19, series=10) > 1.1 * clocks(1140, 10, longest=19), "the last series begins late"
+    assert clocks(456, 10, longest=10) == pytest.approx(clocks(456, 10)), "all alike: two rounds"
+
+
 def test_a_second_pass_costs_a_launch_and_latencies_for_each_eight_parts() -> None:
     rates = sustained_rates(hardware.target("mi300x"))
     assert second_pass(rates, 1, 4096, 16384.0, 16384.0) == 0

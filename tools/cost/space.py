@@ -37,7 +37,7 @@ from simgpu.operators import (
 )
 from simgpu.operators.attention.cost import attention_seconds
 from simgpu.operators.attention.plan import queries_that_fit, with_queries
-from simgpu.operators.attention.reductions import shared_tile
+from simgpu.operators.attention.reductions import key_steps, shared_tile
 from simgpu.operators.attention_backward.cost import gradient_seconds
 from simgpu.operators.attention_backward.plan import gradient_plans
 from simgpu.operators.attention_backward.tiles import SIDES
@@ -152,7 +152,7 @@ def _attention(p: Any, d: HardwareDescriptor) -> Space:
 
     def tree(tile: Tile) -> Root:
         made, tiles = FusedAttention(p, d), with_queries(plan, tile[0])
-        made.derivation = replace(tiles, split_kv=_parts(-(-p.lk // tiles.tile_KV), tile[1]))
+        made.derivation = replace(tiles, split_kv=_parts(key_steps(p, tiles.tile_Q, tiles.tile_KV)[1], tile[1]))
         return made
 
     # If K and V are shared, keys are not split.

@@ -119,25 +119,24 @@ class Evaluation:
         return [(both(where, when), form) for where, cases in ways for when, form in cases if not both(where, when).never]
 
     def _least(self, term: Term) -> list[Case] | None:
-        """Returns min(a, x) of a number a and multiples x of it: it is a if x is at least 1. None for another choice."""
+        """Returns min(a, x) of numbers a and x, if x is at most 0, a, or so large that a is less. None for another choice."""
         test = self.condition(term.arg(0))
         ways = [self.cases(term.arg(at)) for at in (1, 2)]
         if test.kind != "at least" or any(len(way) > 1 or not way[0][0].always for way in ways):
             return None
-        (yes, no), at_least_x = (way[0][1] for way in ways), 1
+        (yes, no), sign = (way[0][1] for way in ways), 1
         if yes.constant is None:
-            yes, no, at_least_x = no, yes, -1
-        value, multiple = yes.constant, no
-        if value is None or np.ndim(value) or value <= 0 or not multiple.parts or multiple.divided(int(value)) is None:
+            yes, no, sign = no, yes, -1
+        value, other = yes.constant, no
+        limit = (other.times(sign) - test.form).constant
+        if value is None or np.ndim(value) or value <= 0 or limit is None or other.constant is not None:
             return None
-        limit = (multiple.times(at_least_x) - test.form).constant  # where x is compared with it
-        if (
-            limit is None
-            or np.any(limit * at_least_x < (at_least_x > 0))
-            or np.any(limit * at_least_x > 2 * value - (at_least_x < 0))
-        ):
+        below = limit if sign > 0 else 1 - limit  # x is chosen if it is less
+        factor = math.gcd(*(int(each) for names, array in other.parts.items() if names for each in np.ravel(array)))
+        first = (other.lanes - 1) % factor + 1  # the least x above 0; the next ones follow in steps of the factor
+        if np.any(first - factor >= below) or np.any((first < below) & ((first != value) | (first + factor < below))):
             return None
-        return [(at_least(multiple - Form.of(1)), Form.of(value)), (at_least(-multiple), multiple)]
+        return [(at_least(other - Form.of(1)), Form.of(value)), (at_least(-other), other)]
 
     def _joined(self, term: Term) -> list[Case]:
         total: list[Case] = [(ALWAYS, Form())]
@@ -195,16 +194,17 @@ class Evaluation:
         return name
 
     def _exact(self, form: Form, bits: int, signed: bool) -> Form:
-        """Returns a number's value if it cannot wrap."""
+        """Returns a number's value if it wraps equally often in all launches."""
         value = form.constant
         if value is not None:
             value = _modulo(value, bits)
             return Form.of(np.where(signed & (value >= 1 << bits - 1), value - (1 << bits), value))
         low, high = form.bounds(self.ranges)
-        least, most = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
-        if low < least or high >= most:
+        least = -(1 << bits - 1) if signed else 0
+        wraps = (low - least) >> bits
+        if (high - least) >> bits != wraps:
             raise NotModelled(f"a number that may wrap: {_names(form)}")
-        return form
+        return form - Form.of(wraps << bits)
 
     def _concrete(self, term: Term, forms: tuple[Form, ...]) -> Form:
         """Returns the result of an operation on numbers of work-items."""

@@ -98,23 +98,32 @@ def test_a_choice_has_the_cases_of_its_term(x: int) -> None:
     assert total.tolist() == of_terms(term, numbers, lanes)
 
 
-@pytest.mark.parametrize("number", [4, 8])
+def test_a_number_that_wraps_in_all_launches_is_exact() -> None:
+    lanes, numbers = Lanes(), {"x": 12345, "ld": 7}
+    outside = z3.BitVecVal(0xC0000000, 32) + X + (item(lanes) & 3) * LD
+    for term in (z3.ULT(outside, z3.BitVecVal(0x80000000, 32)), z3.UGE(outside, z3.BitVecVal(0xC0000000, 32) + X), outside < X):
+        found = Evaluation(ITEMS, {}, dict(RANGES), {}, lanes).condition(term)
+        assert holds(found, numbers).tolist() == of_terms(term, numbers, lanes)
+
+
+@pytest.mark.parametrize(("number", "mask", "multiple"), [(4, 16, 4), (8, 16, 8), (2, 14, 8), (4, 12, 16), (1, 7, 8)])
 @pytest.mark.parametrize("test", ["less", "greater", "equal"])
-def test_the_least_of_a_number_and_its_multiples(number: int, test: str) -> None:
+def test_the_least_of_a_number_and_its_multiples(number: int, mask: int, multiple: int, test: str) -> None:
     lanes = Lanes()
-    left = X - (item(lanes) & 16)
+    left = X - (item(lanes) & mask)
     limit = z3.BitVecVal(number, 32)
     term = {
         "less": z3.If(left <= limit, left, limit),
         "greater": z3.If(left > limit, limit, left),
         "equal": z3.If(left >= limit, limit, left),
     }
-    evaluation = Evaluation(ITEMS, {"x": number}, {"x": (0, 1 << 20)}, {}, lanes)
+    evaluation = Evaluation(ITEMS, {"x": multiple}, {"x": (0, 1 << 20)}, {}, lanes)
+    assert all(form.constant is not None or form.coefficient("x") == multiple for _, form in evaluation.cases(term[test]))
     for x in (0, 1, 2, 3, 50):
         total = np.zeros(ITEMS, object)
         for when, form in evaluation.cases(term[test]):
             total = np.where(holds(when, {"x": x}), [each % (1 << 32) for each in value(form, {"x": x})], total)
-        assert total.tolist() == of_terms(term[test], {"x": x * number}, lanes)
+        assert total.tolist() == of_terms(term[test], {"x": x * multiple}, lanes)
 
 
 def test_conditions_that_contradict_each_other_never_hold() -> None:

@@ -349,6 +349,20 @@ class TileLayout:
         chunk, high = rest % chunks, rest // chunks
         return self.wide * (high * ROW_LANES + low) + w, chunk * self.chunk + piece * self.vec
 
+    def times_loaded(self) -> np.ndarray:
+        """Returns how often a step loads each element, as an array of (rows, k).
+
+        It is once, but in small tiles several work-items move the same unit, and work-items with rows past the tile its last rows.
+        """
+        counts, threads = np.zeros((self.rows, self.k), np.int64), np.arange(self.threads)
+        along_k = self.k_contiguous or self.panel
+        rows, ks = (1, self.vec) if along_k else (self.vec, self.depth)
+        for load in range(self.loads):
+            row, k = self.staged_element(threads, load)
+            for more in np.ndindex(rows, ks):
+                np.add.at(counts, (row + more[0], k + more[1]), 1)
+        return counts
+
     @property
     def last_block(self) -> int:
         """Index of the tile's last block of ROW_LANES transposed units."""

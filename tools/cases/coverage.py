@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgpu.operators.gemm.problem import GATES
+from simgpu.operators.gemm.tree import BlockGemmNode
 from simgpu.tools.cases.operator_options import add_operator_options, operator_tree
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.parser import Parser
 
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
+    from simgpu.asm.gemm.operands import TileLayouts
+    from simgpu.asm.parts.lds_tile import TileLayout
     from simgpu.hardware.code_object import CodeObject
     from simgpu.operators import TiledComputation
     from simgpu.proof.coverage.judge import CoverageVerdict, ProductPlan
@@ -22,12 +25,12 @@ if TYPE_CHECKING:
 CHUNK = 16  # bytes that a load of operands has at most
 STORED = (1, 2, 4)  # columns that a store has
 CLAIMS = {
-    "C": "each element is written once",
-    "A": "each element is read once by each column of tiles",
-    "B": "each element is read once by each row of tiles",
+    "C": "each element is written {times}",
+    "A": "each element is read {times} by each column of tiles",
+    "B": "each element is read {times} by each row of tiles",
 }
 # Fields of a problem with other ways to A, B and C, and their values without that.
-PLAIN = {"dtype": "f32", "dtype_c": "f32", "scales": "none", "groups": 0, "preshuffle_b": False, "leaves": None}
+PLAIN = {"scales": "none", "groups": 0, "preshuffle_b": False, "leaves": None}
 # Fields that change the result, and their values without that.
 PRODUCT = {"alpha": 1.0, "beta": 0.0, "bias": False, "activation": "none", "residual": False}
 MOST_COUNTED = 4096  # workgroups whose tiles are counted: seconds
@@ -47,7 +50,7 @@ def planned(op: str, words: list[str]) -> tuple[TiledComputation, EmittedKernel]
     for name, usual in PLAIN.items():
         if getattr(tree.problem, name) != usual:
             text = f"--{name.replace('_', '-')} {getattr(tree.problem, name)}"
-            raise UsageError(f"{text}: no claim is made about such kernels, only about plain f32 products")
+            raise UsageError(f"{text}: no claim is made about such kernels, only about plain products")
     if tree.problem.activation in GATES:
         raise UsageError(f"--activation {tree.problem.activation}: no claim is made about gates, which leave n/2 columns")
     if tree.plan.split_k > 1:
@@ -68,18 +71,34 @@ def product_plan(tree: TiledComputation) -> ProductPlan:
         "B": ("n", "k") if problem.trans_b else ("k", "n"),
     }
     sizes = dtype(problem.dtype_c).bytes, problem.element.bits // 8, problem.element_b.bits // 8
-    found = []
+    layouts, found = _layouts(tree), []
+    times = {"C": None, "A": _stored_as(axes["A"], layouts.a), "B": _stored_as(axes["B"], layouts.b)}
     for (name, along), size in zip(axes.items(), sizes, strict=True):
         kind: Any = "store" if name == "C" else "load"
         multiples = STORED if name == "C" else (CHUNK // size,)
-        found.append(MatrixPlan(name, kind, along, f"ld{name.lower()}", f"batch_{name.lower()}", size, multiples))
+        found.append(MatrixPlan(name, kind, along, f"ld{name.lower()}", f"batch_{name.lower()}", size, multiples, times[name]))
     tile = {"m": plan.tile_m, "n": plan.tile_n, "k": plan.tile_k}
     words = {"m": problem.m, "n": problem.n, "k": problem.k, "k_part": problem.k}
     words |= zip(NAMES, order_words(tree), strict=True)
     columns, rows = plan.grid
     tiles = rows, columns, problem.batch
     counted = plan.workgroups <= MOST_COUNTED
-    return ProductPlan(tuple(found), tile, NAMES, *((words, tiles) if counted else ()))
+    plan_ = ProductPlan(tuple(found), tile, NAMES, factor_type=problem.epilogue_type)
+    return replace(plan_, launch=words, tiles=tiles) if counted else plan_
+
+
+def _layouts(tree: TiledComputation) -> TileLayouts:
+    from simgpu.asm.gemm.operands import TileLayouts
+
+    block = tree.first()
+    assert isinstance(block, BlockGemmNode)
+    return TileLayouts.of(block)
+
+
+def _stored_as(axes: tuple[str, str], layout: TileLayout) -> np.ndarray:
+    """Returns how often a step loads each element, by row and column as the matrix is stored."""
+    times = layout.times_loaded()
+    return times.T if axes[0] == "k" else times
 
 
 def shown(tree: TiledComputation, code: CodeObject, name: str) -> str:
@@ -129,8 +148,16 @@ def _wrong(tree: TiledComputation, code: CodeObject, name: str, counted: bool) -
     if len(wrong):
         return f"C{wrong[0].tolist()} is wrong, as are {len(wrong) - 1} other elements"
     bytes_ = run.counters["global_read_bytes"] + run.counters["global_write_bytes"]
-    wanted = gemm_counters(tree.plan).global_bytes
+    wanted = gemm_counters(tree.plan).global_bytes + _again(tree)
     return "" if bytes_ == wanted or not counted else f"{bytes_:,} bytes are requested, {wanted:,} by the plan"
+
+
+def _again(tree: TiledComputation) -> int:
+    """Returns the bytes that work-items load which another one also loads, for sizes that are multiples of the tile's."""
+    layouts, problem, (columns, rows) = _layouts(tree), tree.problem, tree.plan.grid
+    steps = problem.k // layouts.tile_k * rows * columns * problem.batch
+    sides = (layouts.a, problem.element), (layouts.b, problem.element_b)
+    return steps * sum(kind.packed_bytes(int((layout.times_loaded() - 1).sum())) for layout, kind in sides)
 
 
 def coverage_lines(kernel: str, tree: TiledComputation, verdict: CoverageVerdict, launch: str) -> list[str]:
@@ -142,10 +169,11 @@ def coverage_lines(kernel: str, tree: TiledComputation, verdict: CoverageVerdict
     if verdict.kind != "proved":
         return [f"unknown: {what}: {verdict.reason}"]
     tile = " x ".join(str(getattr(plan, f"tile_{axis}")) for axis in "mnk")
+    matrices = {each.argument: each for each in product_plan(tree).matrices}
     lines = [f"proved: {what} accesses its matrices as planned, for all m, n and k, in tiles of {tile}"]
     for name, multiple in sorted(verdict.proved, key=lambda each: "CAB".index(each[0])):
-        row = next(each.axes[1] for each in product_plan(tree).matrices if each.argument == name)
-        lines.append(f"  {name}: {CLAIMS[name]}" + (f", if {row} is a multiple of {multiple}" if multiple > 1 else ""))
+        row, claim = matrices[name].axes[1], CLAIMS[name].format(times=_times(matrices[name].times))
+        lines.append(f"  {name}: {claim}" + (f", if {row} is a multiple of {multiple}" if multiple > 1 else ""))
     if verdict.summed:
         lines.append("  C = A·B: each element is the sum of its k products, each added once, under the same conditions")
     if product_plan(tree).launch:
@@ -155,10 +183,19 @@ def coverage_lines(kernel: str, tree: TiledComputation, verdict: CoverageVerdict
     return [*lines, "assumed:", *(f"  {text}" for text in verdict.assumed)]
 
 
-def coverage_document(kernel: str, verdict: CoverageVerdict, launch: str) -> dict[str, Any]:
+def _times(counts: np.ndarray | None) -> str:
+    """Returns in words how often elements are accessed."""
+    found = [1] if counts is None else sorted(set(map(int, counts.flat)))
+    return " or ".join(("once", "twice")[each - 1] if each < 3 else f"{each} times" for each in found)
+
+
+def coverage_document(kernel: str, tree: TiledComputation, verdict: CoverageVerdict, launch: str) -> dict[str, Any]:
     """Returns the verdict as a JSON document."""
+    times = {each.argument: _times(each.times) for each in product_plan(tree).matrices}
     kind = "counterexample" if launch else "proved" if verdict.kind == "proved" else "unknown"
-    matrices = [{"matrix": name, "claim": CLAIMS[name], "multiple": multiple} for name, multiple in verdict.proved]
+    matrices = [
+        {"matrix": name, "claim": CLAIMS[name].format(times=times[name]), "multiple": multiple} for name, multiple in verdict.proved
+    ]
     return {
         "verdict": kind, "kernel": kernel, "reason": verdict.reason, "seconds": verdict.seconds, "matrices": matrices,
         "accesses": verdict.accesses, "summed": verdict.summed, "assumed": list(verdict.assumed), "counterexample": launch or None,

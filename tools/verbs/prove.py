@@ -221,7 +221,7 @@ def _run_coverage(options: Namespace, words: list[str]) -> int:
     with progress(f"proving {name}"):
         verdict = cover(code, name, product_plan(tree), _limits(options))
         launch = shown(tree, code, name) if verdict.kind == "wrong" else ""
-    document = coverage_document(name, verdict, launch)
+    document = coverage_document(name, tree, verdict, launch)
     if options.json:
         print_json(document)
     else:

@@ -6,8 +6,10 @@
     evaluate.py  terms as forms
     claims.py    the questions about one matrix
     values.py    what registers and LDS hold: numbers, elements, sums of products
+    pieces.py    instructions that move parts of words
     integers.py  integer instructions on sums
     masks.py     lane masks of comparisons
+    multiply.py  a matrix instruction on elements
     machine.py   a workgroup's instructions on these values
     products.py  a workgroup's states until they repeat: each product added once
     judge.py     the verdict on a kernel

@@ -38,6 +38,7 @@ class Matrix:
     stride: str  # symbol of the elements from row to row
     batch: str  # symbol of the bytes from matrix to matrix
     element: int  # bytes
+    times: np.ndarray | None = None  # how often an element of a step is accessed, [row, column]; None: each once
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class Coverage:
         return list(found.values())
 
     def _counted(self, group: Group) -> None:
-        """Shows that each element of a step is accessed once if it is in the matrix, and never otherwise."""
+        """Shows that each element of a step is accessed as often as planned if it is in the matrix, and never otherwise."""
         height, width = (self.tile[axis] for axis in self.matrix.axes)
         counts = np.zeros((height, width), np.int64)
         for request in group.requests:
@@ -171,10 +172,11 @@ class Coverage:
                 raise Violation(f"{self.matrix.argument}: an element outside the tile of {height} x {width} ({request.pc:#x})")
             self._compare(group, request)
             np.add.at(counts, (row, column), 1)
-        if np.any(counts != 1):
-            place = tuple(map(int, np.argwhere(counts != 1)[0]))
+        planned = np.broadcast_to(1 if self.matrix.times is None else self.matrix.times, counts.shape)
+        if np.any(counts != planned):
+            place = tuple(map(int, np.argwhere(counts != planned)[0]))
             where = f"row {place[0]}, column {place[1]} of a tile"
-            how = f"{_times(int(counts[place]))} (from {group.requests[0].pc:#x} on)"
+            how = f"{_times(int(counts[place]))}, not {_times(int(planned[place]))} (from {group.requests[0].pc:#x} on)"
             raise Violation(f"{self.matrix.argument}: {where} is accessed {how}")
 
     def _compare(self, group: Group, request: Request) -> None:

@@ -20,9 +20,9 @@ from simgpu.proof.coverage.claims import Coverage, Matrix, Violation
 from simgpu.proof.coverage.evaluate import Case, Evaluation
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.machine import Machine, Pointed
-from simgpu.proof.coverage.products import Products, first_state
+from simgpu.proof.coverage.products import Products, arguments_of, first_state
 from simgpu.proof.coverage.run import PLACE, CoverageRun
-from simgpu.proof.coverage.values import RESULT, A, B
+from simgpu.proof.coverage.values import NONZERO, RESULT, A, B
 from simgpu.proof.entry import KernelInputs, argument_symbol, group_id
 from simgpu.proof.roots import Roots
 from simgpu.proof.safety.launches import Assumptions, Launches
@@ -49,6 +49,7 @@ class MatrixPlan:
     batch: str
     element: int  # bytes
     multiples: tuple[int, ...]  # what a row's length is a multiple of: the first for which the claim can be shown
+    times: Any = None  # how often an element of a tile's step is accessed, as an array of (rows, columns); None: each once
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class ProductPlan:
     tiles: tuple[int, int, int] = (0, 0, 0)  # its tiles along m and n, and its products
     part: str = "k_part"  # argument: elements of K that a workgroup multiplies
     factor: str = "alpha"  # argument: if it is 0, nothing is read
+    factor_type: Literal["f32", "f64", "i32"] = "f32"
 
 
 @dataclass(frozen=True)
@@ -127,17 +129,22 @@ class CoverageJudge:
             for name in (matrix.axes[1], plan.part) if matrix.axes[1] == "k" else (matrix.axes[1],):
                 multiples[name] = math.lcm(multiples.get(name, 1), proved[matrix.argument])
         items = math.prod(info.required_workgroup_size)
-        state, arguments = first_state(self.terms.inputs, items, multiples)
         nest = self.terms.nest
         inside = {pc for loop in nest.loops.values() for pc in loop.blocks}
         looped = frozenset(
             step.pc for steps in nest.blocks.all_steps if steps[0].pc in inside for step in steps
         )  # fmt: skip
         kinds = {"A": A, "B": B, "C": RESULT}
-        pointed = {each.argument: Pointed(kinds[each.argument], each.axes, each.stride, each.batch) for each in plan.matrices}
+        pointed = {
+            each.argument: Pointed(kinds[each.argument], each.axes, each.stride, each.batch, 8 * each.element)
+            for each in plan.matrices
+        }  # fmt: skip
+        arguments = arguments_of(self.terms.inputs, multiples)
+        if plan.factor_type == "i32":  # a float's bits are compared with 0 after its sign is cleared
+            arguments = {at: Form.name(NONZERO) if plan.factor in str(form.parts) else form for at, form in arguments.items()}
         unit = multiples.get("k", 1)
-        machine = Machine(info.target, items, arguments, pointed, "k", plan.part, plan.factor, unit, looped)
-        Products(machine, nest, budget).follow(state)
+        machine = Machine(info.target, items, arguments, pointed, "k", plan.part, plan.factor, plan.factor_type, unit, looped)
+        Products(machine, nest, budget).follow(first_state(self.terms.inputs, machine.shape))
         if not machine.stored:
             raise Violation("C: nothing is stored")
 
@@ -254,12 +261,19 @@ class CoverageJudge:
                 extents["k"] = start + value
         facts += [z3.And(z3.Int(name) >= low, z3.Int(name) <= high) for name, (low, high) in ranges.items() if name not in rounds]
         if plan.kind == "load":
-            zero = (self.symbol(self.plan.factor) & number(SIGNLESS, 32)) == 0
-            facts.append(z3.Not(evaluation.condition(zero).formula()))
+            facts.append(z3.Not(evaluation.condition(self._no_factor()).formula()))
         pointer, stride, batch = str(self.symbol(plan.argument)), names[plan.stride], names[plan.batch]
-        matrix = Matrix(pointer, plan.argument, plan.kind, plan.axes, stride, batch, plan.element)
+        matrix = Matrix(pointer, plan.argument, plan.kind, plan.axes, stride, batch, plan.element, plan.times)
         starts = {step.pc: steps[0].pc for steps in self.terms.nest.blocks.all_steps for step in steps}
         return Coverage(matrix, dict(self.plan.tile), extents, evaluation, self.terms.passes, facts, budget, starts)
+
+    def _no_factor(self) -> Term:
+        """Returns the condition that the factor is 0; a float's sign does not count."""
+        factor = self.symbol(self.plan.factor)
+        if self.plan.factor_type == "i32":
+            return factor == 0
+        magnitude = z3.Extract(factor.size() - 1, factor.size() - 32, factor) & number(SIGNLESS, 32)
+        return (magnitude if factor.size() == 32 else magnitude | z3.Extract(31, 0, factor)) == 0
 
     def _is_part(self, evaluation: Evaluation, cases: Sequence[Case]) -> bool:
         """True for the elements of K that a workgroup has: the least of those that are left and of a part."""

@@ -5,30 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.descriptor import WAVEFRONT
-from simgpu.hardware.errors import TargetError
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction, Operand, Reg
 from simgpu.hardware.isa.types import u32
-from simgpu.hardware.mfma import find
-from simgpu.hardware.mfma.instruction import BITS
 from simgpu.machine.operands import constant_bits
 from simgpu.proof.coverage.claims import Violation
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.integers import compared, computed
 from simgpu.proof.coverage.masks import Mask, joined
-from simgpu.proof.coverage.values import LEFT, NONZERO, NOTHING, RESULT, UNKNOWN, A, B, Cells, State, Sums, Test, Value, same, zero
+from simgpu.proof.coverage.multiply import Multiply
+from simgpu.proof.coverage.pieces import moved
+from simgpu.proof.coverage.values import LEFT, NONZERO, NOTHING, RESULT, UNKNOWN, ZEROS, Cells, State, Sums, Test, Value, same, zero
 from simgpu.proof.terms import NotModelled
 
 WORD = 4  # bytes
+WORD_BITS = 32
 OUTSIDE = 0x80000000  # an offset from here on is outside every buffer
 SIGNLESS = 0x7FFFFFFF
+MAGNITUDE = "magnitude's high word"  # of the factor
 Names = tuple[tuple[tuple[str, ...], int], ...]
 
 
@@ -40,6 +41,7 @@ class Pointed:
     axes: tuple[str, str]
     stride: str
     batch: str
+    bits: int  # of an element
 
 
 @dataclass
@@ -53,6 +55,7 @@ class Machine:
     size: str  # the symbol of K
     part: str  # of the elements of K that a workgroup has
     factor: str  # argument that is not 0
+    factor_type: str  # f32, f64 or i32
     unit: int  # what K and its parts are multiples of
     looped: frozenset[int]  # addresses of instructions in loops
     places: dict[str, Names] = field(default_factory=dict)
@@ -79,10 +82,16 @@ class Machine:
         left = form.coefficient(LEFT)
         found = form + Form.of(left // self.unit * step)
         for pointer, matrix in self.matrices.items():
-            factor = form.coefficient(pointer) * WORD * -step
+            factor = form.coefficient(pointer) * (-step * matrix.bits // 8)
             if matrix.kind != RESULT and np.any(factor):
                 found = found + (Form.name(matrix.stride, factor) if matrix.axes[0] == "k" else Form.of(factor))
         return found.modulo(32)
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        """Work-items, and pieces of a word: none has parts of two elements."""
+        piece = math.gcd(WORD_BITS, *(matrix.bits for matrix in self.matrices.values()))
+        return self.items, WORD_BITS // piece
 
     # -- operands ------------------------------------------------------------------------------
 
@@ -170,9 +179,12 @@ class Machine:
                 if part.key() == self.arguments_form(self.part).key() and start.constant is None and start.key() != part.key():
                     self._placed("k", start)
                     return Form.name(LEFT, self.unit)
-        if mnemonic == "s_and_b32" and any(form.constant == SIGNLESS for form in forms):
-            if any(form.key() == Form.name(self.factor).key() for form in forms):
-                return Form.name(NONZERO)
+        last = f"{self.factor} high" if self.factor_type == "f64" else self.factor
+        keys = {form.key() for form in forms}
+        if mnemonic == "s_and_b32" and keys == {Form.of(SIGNLESS).key(), Form.name(last).key()}:
+            return Form.name(NONZERO if last == self.factor else MAGNITUDE)
+        if mnemonic == "s_or_b32" and keys == {Form.name(MAGNITUDE).key(), Form.name(self.factor).key()}:
+            return Form.name(NONZERO)
         return None
 
     def arguments_form(self, name: str) -> Form:
@@ -266,6 +278,9 @@ class Machine:
         forms = [value for value in values if isinstance(value, Form)]
         if len(forms) == len(values) and (found := computed(inst.spec, forms)) is not None:
             return found
+        cells = [self._finished(state, value) if isinstance(value, Sums) else value for value in values]
+        if (whole := moved(mnemonic, cells, self.shape)) is not None:
+            return whole
         old = [self.read(state, inst.args.get("vdst"))] if any(param.name == "vdst" for param in inst.spec.params) else []
         return self._float(state, [*values, *old])
 
@@ -287,18 +302,17 @@ class Machine:
         if not whole:
             return self._constant(NOTHING) if any(map(zero, values)) else None
         results = [each for each in whole if np.all(each.kind == RESULT)] or whole[:1]
-        alike = same(each.outer for each in results) and same(each.k for each in results)
-        return results[0] if alike else None
+        return results[0] if same(each.code for each in results) else None
 
     def _finished(self, state: State, value: Sums) -> Cells:
         """Returns a sum that is used: all its products must be there."""
         if value.done < state.most:
             raise Violation(f"C: products from k = {value.done} of a step on may be left out")
-        return Cells(np.full(self.items, RESULT), value.outer, value.inner)
+        cells = Cells.of(RESULT, value.part, value.outer, value.inner)
+        return Cells(np.repeat(cells.code[:, None], self.shape[1], axis=1))
 
     def _constant(self, kind: int) -> Cells:
-        none = np.zeros(self.items, np.int64)
-        return Cells(np.full(self.items, kind), none, none)
+        return Cells(np.full(self.shape, kind))
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -329,75 +343,75 @@ class Machine:
     def _lds(self, state: State, inst: Instruction) -> None:
         memory = inst.spec.memory
         assert memory is not None
-        if memory.bits % 32:
-            raise NotModelled("an access of this kind")
         base = self._form(state, inst.args.get("addr"), "an address in LDS").constant
-        if base is None:
-            raise NotModelled("an address in LDS that depends on the launch")
+        if base is None or memory.bits % WORD_BITS:
+            raise NotModelled("an address in LDS that depends on the launch" if base is None else "an access of this kind")
         two = memory.stride > 0
         scale = memory.stride * memory.bits // 8
         offsets = [scale * int(inst.mods.get(f"offset{at}", 0)) for at in (0, 1)] if two else [int(inst.mods.get("offset", 0))]
-        words = memory.bits // 32 * (1 if two else memory.count)
-        register = inst.args.get("vdst")
+        words = memory.bits // WORD_BITS * (1 if two else memory.count)
         found: list[Value] = []
+        made = state.lds.code if memory.op == "load" else state.lds.code.copy()
         for at, offset in enumerate(offsets):
             for word in range(words):
                 address = np.broadcast_to(np.asarray(base) + offset + WORD * word, self.items)
-                if np.any(address % WORD) or np.any(address < 0) or np.any(address >= WORD * state.lds.kind.size):
+                first = address // WORD * self.shape[1]
+                if np.any(address % WORD) or np.any(address < 0) or np.any(first >= made.size):
                     raise Violation("an address outside LDS")
+                index = first[:, None] + np.arange(self.shape[1])
                 if memory.op == "load":
-                    found.append(state.lds.at(address // WORD))
+                    found.append(Cells(made[index]))
                 else:
-                    self._put(state, address // WORD, self.read(state, inst.args[f"data{at}"], word))
+                    made[index] = self._kept(state, self.read(state, inst.args[f"data{at}"], word))
         if memory.op == "load":
-            self.write(state, register, found)
+            self.write(state, inst.args.get("vdst"), found)
+        else:
+            state.lds = Cells(made)
 
-    def _put(self, state: State, index: Any, value: Value) -> None:
+    def _kept(self, state: State, value: Value) -> Any:
+        """Returns codes of a word that is stored in LDS."""
         value = self._finished(state, value) if isinstance(value, Sums) else value
-        cells = value if isinstance(value, Cells) else self._constant(UNKNOWN)
-        made = [array.copy() for array in (state.lds.kind, state.lds.outer, state.lds.k)]
-        for array, new in zip(made, (cells.kind, cells.outer, cells.k), strict=True):
-            array[index] = new
-        state.lds = Cells(*made)
+        return value.code if isinstance(value, Cells) else UNKNOWN
 
     def _buffer(self, state: State, step: LintStep) -> None:
         inst, memory = step.inst, step.inst.spec.memory
         resource, data = inst.args.get("srsrc"), inst.args.get("vdata") or inst.args.get("vdst")
         assert memory is not None and isinstance(resource, Reg) and isinstance(data, Reg)
         total = self.read(state, resource)
-        count = max(1, memory.bits * memory.count // 32)
+        count = max(1, memory.bits * memory.count // WORD_BITS)
         matrix = None
         if isinstance(total, Form):
             matrix = next((each for name, each in self.matrices.items() if (name,) in total.parts), None)
         if memory.op == "load" and (matrix is None or matrix.kind == RESULT):
             self.write(state, data, [None] * count)
             return
-        if matrix is None or memory.bits % 32 or inst.mods.get("idxen"):
+        if matrix is None or memory.d16 or memory.sign or inst.mods.get("idxen"):
             raise NotModelled("an access of this kind")
         assert isinstance(total, Form)
         total = total + self._form(state, inst.args.get("soffset"), "an offset") + Form.of(int(inst.mods.get("offset", 0)))
         if inst.mods.get("offen"):
             total = total + self._form(state, inst.args.get("vaddr"), "an address")
-        row, column = self._element(matrix, total.modulo(32), step.pc)
+        row, column = self._element(matrix, total.modulo(WORD_BITS), step.pc)
+        bits = memory.bits * memory.count
         if memory.op == "load":
-            self.write(state, data, [self._loaded(matrix, row, column + word) for word in range(count)])
+            self.write(state, data, [self._loaded(matrix, row, column, word, bits) for word in range(count)])
         elif memory.op == "store":
             for word in range(count):
-                self._stored(state, self.read(state, data, word), row, column + word, step.pc)
+                self._stored(state, self.read(state, data, word), matrix, (row, column), word, bits, step.pc)
 
     def _element(self, matrix: Pointed, total: Form, pc: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns row and column in the tile, of each work-item."""
+        """Returns row in the tile, and bits from the tile's first column on, of each work-item."""
         rows, rest = total.split(matrix.stride)
         pointer = next(name for name, each in self.matrices.items() if each is matrix)
         kept = {product: each for product, each in rest.parts.items() if product != (pointer,) and matrix.batch not in product}
         found = []
         for axis, form in zip(matrix.axes, (rows, Form(kept)), strict=True):
-            number = form.divided(WORD)
+            number = form.times(8).divided(matrix.bits)
             if number is None:
                 raise Violation("an address that is not that of an element")
             self._placed(axis, Form({product: each for product, each in number.parts.items() if product}))
             found.append(np.broadcast_to(np.asarray(number.lanes, np.int64), self.items))
-        return found[0], found[1]
+        return found[0], found[1] * matrix.bits
 
     def _placed(self, axis: str, start: Form) -> None:
         """Takes where the tile begins along an axis: the same at each access."""
@@ -405,90 +419,49 @@ class Machine:
         if self.places.setdefault(axis, key) != key:
             raise Violation(f"a tile begins at another {axis} than that of another access")
 
-    def _loaded(self, matrix: Pointed, row: np.ndarray, column: np.ndarray) -> Cells:
-        k, outer = (row, column) if matrix.axes[0] == "k" else (column, row)
-        return Cells(np.full(self.items, matrix.kind), outer, k)
+    def _pieces(self, matrix: Pointed, column: np.ndarray, word: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns columns of a word's pieces, and the pieces' numbers in their elements. column: in bits."""
+        bits = WORD_BITS // self.shape[1]
+        places = column[:, None] + WORD_BITS * word + bits * np.arange(self.shape[1])
+        return places // matrix.bits, places % matrix.bits // bits
 
-    def _stored(self, state: State, value: Value, row: np.ndarray, column: np.ndarray, pc: int) -> None:
+    def _loaded(self, matrix: Pointed, row: np.ndarray, column: np.ndarray, word: int, bits: int) -> Cells:
+        """Returns a word of a load. bits: of the whole load."""
+        columns, parts = self._pieces(matrix, column, word)
+        rows = np.broadcast_to(row[:, None], columns.shape)
+        k, outer = (rows, columns) if matrix.axes[0] == "k" else (columns, rows)
+        codes = Cells.of(matrix.kind, parts, outer, k).code
+        codes[:, bits * self.shape[1] // WORD_BITS :] = ZEROS
+        return Cells(codes)
+
+    def _stored(
+        self, state: State, value: Value, matrix: Pointed, place: tuple[np.ndarray, np.ndarray], word: int, bits: int, pc: int
+    ) -> None:
+        """Checks a word of a store of `bits` bits. place: row, and bits before the column."""
         self.stored.add(pc)
         cells = self._finished(state, value) if isinstance(value, Sums) else self._constant(NOTHING) if zero(value) else value
-        right = isinstance(cells, Cells)
-        if isinstance(cells, Cells):
-            nothing = cells.kind == NOTHING
-            right = bool(np.all(nothing | ((cells.kind == RESULT) & (cells.outer == row) & (cells.k == column))))
-            if np.any(nothing) and (state.most > 0 or state.begun):
-                raise Violation("C: no products may be added to what is stored")
-        if not right:
+        columns, parts = self._pieces(matrix, place[1], word)
+        if not isinstance(cells, Cells):
+            raise Violation("C: what is stored is not the sum for its row and column")
+        stored = slice(bits * self.shape[1] // WORD_BITS)
+        nothing = cells.kind == NOTHING
+        right = (cells.kind == RESULT) & (cells.outer == place[0][:, None]) & (cells.k == columns)
+        right &= cells.part == parts * (WORD_BITS // self.shape[1]) // WORD_BITS
+        if np.any(nothing[:, stored]) and (state.most > 0 or state.begun):
+            raise Violation("C: no products may be added to what is stored")
+        if not np.all((nothing | right)[:, stored]):
             raise Violation("C: what is stored is not the sum for its row and column")
 
     # -- matrix instructions -------------------------------------------------------------------
 
     def _multiply(self, state: State, inst: Instruction) -> None:
-        try:
-            modifiers = [int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")]
-            a_map, b_map, c_map = _maps(inst.spec.mnemonic, self.target, *modifiers)
-        except TargetError as error:
-            raise NotModelled(str(error)) from None
-        a, b = (self._operand(state, inst, name, each) for name, each in (("src0", a_map), ("src1", b_map)))
-        turned = bool(np.all(a.kind == B))  # the product of the transposed matrices
-        if np.any(a.kind != (B if turned else A)) or np.any(b.kind != (A if turned else B)):
-            raise Violation("something else than elements of A and B is multiplied")
-        outer, ks, inner = a.outer[..., :1], a.k[:, :, :1, :], b.outer[..., :1, :]
-        if np.any(a.outer != outer) or np.any(b.outer != inner):
-            raise Violation("a matrix instruction adds products of different rows or columns")
-        if np.any(a.k != ks) or np.any(b.k != np.swapaxes(ks, 2, 3)):
-            raise Violation("a matrix instruction multiplies elements of different k")
-        if np.any(ks != ks[:1, :1]):
-            raise NotModelled("waves or blocks that multiply different k")
-        rows, columns = np.broadcast_arrays(*((inner, outer) if turned else (outer, inner)))
+        names = ("src0", "src1", "src2")
+        registers = [each for name in names if isinstance(each := inst.args[name], Reg)]
+        words = [[self.read(state, each, at) for at in range(each.count)] for each in registers[:2]]
         target, old = inst.args["vdst"], inst.args["src2"]
-        assert isinstance(target, Reg)
-        added = [int(k) for k in ks[0, 0, 0]]
-        made: list[Value] = []
-        for word in range(target.count):
-            block, i, j = np.nonzero(c_map[..., 0] == word)
-            places = np.empty((2, self.items // WAVEFRONT, WAVEFRONT), np.int64)
-            for array, values in zip(places, (rows, columns), strict=True):
-                array[:, c_map[block, i, j, 1]] = values[:, block, i, j]
-            made.append(self._summed(state, self.read(state, old, word), places.reshape(2, -1), added))
-        self.write(state, target, made)
-
-    def _operand(self, state: State, inst: Instruction, name: str, where: np.ndarray) -> Cells:
-        """Returns elements [wave, block, row, column] of A or B."""
-        register = inst.args[name]
-        assert isinstance(register, Reg)
-        words = [self.read(state, register, at) for at in range(register.count)]
-        if not all(isinstance(word, Cells) for word in words):
-            raise Violation("something else than elements of A and B is multiplied")
-        stacked = [np.stack([getattr(word, part).reshape(-1, WAVEFRONT) for word in words]) for part in ("kind", "outer", "k")]
-        return Cells(*(np.moveaxis(each[where[..., 0], :, where[..., 1]], -1, 0) for each in stacked))
-
-    def _summed(self, state: State, old: Value, places: np.ndarray, added: Sequence[int]) -> Sums:
-        """Returns a sum with more products."""
-        if zero(old):
-            if state.begun:
-                raise Violation("C: a sum begins again")
-            old = Sums(places[0], places[1], 0)
-        if not isinstance(old, Sums) or not same((old.outer, places[0])) or not same((old.inner, places[1])):
-            raise Violation("C: products are added to something else than the sum for their row and column")
-        more, done = set(old.more), old.done
-        for k in added:
-            if k < done or k in more:
-                raise Violation(f"C: the product at k = {k} of a step is added twice")
-            more.add(k)
-        while done in more:
-            more.remove(done)
-            done += 1
-        return Sums(old.outer, old.inner, done, frozenset(more))
-
-
-@cache
-def _maps(mnemonic: str, target: str, cbsz: int, abid: int, blgp: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns register and lane of each element of A, B and C. Raises TargetError, NotModelled."""
-    row = find(mnemonic, target)
-    if row.sparse or any(BITS[kind] != 32 for kind in (row.a_type, row.b_type, row.cd_type)):
-        raise NotModelled(f"{mnemonic}: elements of other than 32 bits")
-    return row.map("A", cbsz, abid, blgp), row.map("B", cbsz, abid, blgp), row.map("C")
+        assert isinstance(target, Reg) and len(words) == 2
+        sums = [self.read(state, old, word) for word in range(target.count)]
+        self.write(state, target, Multiply(self.target, self.shape, inst).summed(words[0], words[1], sums, begun=state.begun))
 
 
 KERNARG = "kernarg"

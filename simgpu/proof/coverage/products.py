@@ -26,7 +26,7 @@ from simgpu.hardware.isa.code.text import text
 from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 from simgpu.proof.coverage.claims import Violation
 from simgpu.proof.coverage.forms import Form
-from simgpu.proof.coverage.machine import KERNARG, Machine
+from simgpu.proof.coverage.machine import KERNARG, WORD, Machine
 from simgpu.proof.coverage.values import UNKNOWN, Cells, State, Sums, Value
 from simgpu.proof.entry import KernelInputs, initial_state
 from simgpu.proof.safety.nest import LoopNest
@@ -181,23 +181,25 @@ def _live(blocks: Any) -> list[list[Place]]:
 _PLACES: list[Place] = [(file, index) for file, count in (("v", 512), ("a", 256), ("s", isa.VCC)) for index in range(count)]
 
 
-def first_state(inputs: KernelInputs, items: int, multiples: Mapping[str, int]) -> tuple[State, dict[int, Form]]:
-    """Returns a workgroup's first state, and the dwords of the kernel's arguments."""
+def arguments_of(inputs: KernelInputs, multiples: Mapping[str, int]) -> dict[int, Form]:
+    """Returns the dwords of a kernel's arguments, by offset."""
     arguments: dict[int, Form] = {}
     for argument in inputs.info.arguments:
         name = argument.name or f"argument at {argument.offset}"
         for at in range(0, argument.size, 4):
             part = name if not at else f"{name} high"
             arguments[argument.offset + at] = Form.name(part, multiples.get(part, 1))
-    words = inputs.info.group_segment_size // 4
-    none = np.zeros(words, np.int64)
-    state = State(Cells(np.full(words, UNKNOWN), none, none))
+    return arguments
+
+
+def first_state(inputs: KernelInputs, shape: tuple[int, int]) -> State:
+    """Returns a workgroup's first state. shape: work-items, and pieces of a word."""
+    state = State(Cells(np.full(inputs.info.group_segment_size // WORD * shape[1], UNKNOWN)))
     for place, term in initial_state(inputs).registers.items():
         if place[0] == "s":
             value = z3.simplify(term)
             known = z3.is_bv_value(value)
             name = KERNARG if "kernarg" in str(value) and "31, 0" in str(value) else f"{place[0]}{place[1]} of the launch"
             state.registers[place] = Form.of(value.as_long()).modulo(32) if known else Form.name(name)
-    state.registers["v", 0] = Form.of(np.arange(items, dtype=np.int64))
-    return state, arguments
-
+    state.registers["v", 0] = Form.of(np.arange(shape[0], dtype=np.int64))
+    return state

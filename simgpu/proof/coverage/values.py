@@ -15,46 +15,71 @@ from simgpu.proof.state import Place
 from simgpu.proof.terms import NotModelled
 
 Array = np.ndarray
-UNKNOWN, A, B, RESULT, NOTHING = range(5)  # of a word: an element of A or B, the sum for an element of C, the sum of no products
+UNKNOWN, A, B, RESULT, NOTHING, ZEROS = range(6)  # of pieces: elements, a sum for C, the sum of no products, bits that are 0
+PART, OUTER, K = 3, 8, 32  # first bits of a code's fields
+MOST_OUTER = 1 << K - OUTER
 NONZERO = "factor"  # a number that is not 0
 LEFT = "k left"  # elements of K from the current origin to the end of the workgroup's part
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Words of all work-items, or of LDS: an element's kind, its row or column in the tile, and its k from the origin on.
+    """Pieces of words: [work-item, piece] of a register, [piece] of LDS. Each piece belongs to one element.
 
-    Of a result, they are its row and its column.
+    A code has the kind, the number of the piece in its element, the row or column in the tile, and k from the origin on. A
+    result's code has its row and column instead, and the number of the word.
     """
 
-    kind: Array
-    outer: Array
-    k: Array
+    code: Array  # int64
+
+    @classmethod
+    def of(cls, kind: int, part: Any, outer: Any, k: Any) -> Cells:
+        """Returns cells of one kind. Raises NotModelled."""
+        if np.any((np.asarray(outer) < 0) | (np.asarray(outer) >= MOST_OUTER)):
+            raise NotModelled("an element far outside the tile")
+        part, outer, k = (np.asarray(each, np.int64) for each in (part, outer, k))
+        return cls(kind + (part << PART) + (outer << OUTER) + (k << K))
+
+    @property
+    def kind(self) -> Array:
+        return self.code & (1 << PART) - 1
+
+    @property
+    def part(self) -> Array:
+        return self.code >> PART & (1 << OUTER - PART) - 1
+
+    @property
+    def outer(self) -> Array:
+        return self.code >> OUTER & MOST_OUTER - 1
+
+    @property
+    def k(self) -> Array:
+        return self.code >> K
 
     def moved(self, step: int) -> Cells:
         """Returns the same with a later origin."""
-        return replace(self, k=np.where((self.kind == A) | (self.kind == B), self.k - step, self.k)) if step else self
+        return Cells(np.where((self.kind == A) | (self.kind == B), self.code - (step << K), self.code)) if step else self
 
-    def at(self, index: Any) -> Cells:
-        return Cells(self.kind[index], self.outer[index], self.k[index])
-
-    def key(self) -> tuple[bytes, ...]:
+    def key(self) -> bytes:
         return self._key
 
     @cached_property
-    def _key(self) -> tuple[bytes, ...]:
-        known = self.kind != UNKNOWN
-        return self.kind.tobytes(), np.where(known, self.outer, 0).tobytes(), np.where(known, self.k, 0).tobytes()
+    def _key(self) -> bytes:
+        return self.code.tobytes()
 
 
 @dataclass(frozen=True)
 class Sums:
-    """A sum of products in each work-item: for row `outer` and column `inner`, each k below `done` once, and those of `more`."""
+    """A sum of products in each work-item: for row `outer` and column `inner`, each k below `done` once, and those of `more`.
+
+    part: the number of the word in a sum of several words.
+    """
 
     outer: Array
     inner: Array
     done: int
     more: frozenset[int] = frozenset()
+    part: int = 0
 
     def moved(self, step: int) -> Sums:
         """Returns the same with a later origin."""
@@ -65,7 +90,7 @@ class Sums:
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
-        return self.outer.tobytes(), self.inner.tobytes(), self.done, self.more
+        return self.outer.tobytes(), self.inner.tobytes(), self.done, self.more, self.part
 
 
 class Kept(Protocol):

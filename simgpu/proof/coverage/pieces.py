@@ -1,0 +1,96 @@
+"""Instructions that move parts of words: shifts, permutations of bytes, unions of words. None: unknown pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from simgpu.proof.coverage.values import UNKNOWN, ZEROS, Array, Cells, Value, zero
+
+WORD = 32  # bits
+Shape = tuple[int, int]  # work-items, pieces of a word
+
+
+def pieces_of(value: Value, shape: Shape) -> Array | None:
+    """Returns the codes of a word's pieces; None for a word of unknown pieces."""
+    if isinstance(value, Cells):
+        return value.code
+    return np.full(shape, ZEROS) if zero(value) else None
+
+
+def _permuted(high: Value, low: Value, selector: Value, shape: Shape) -> Cells | None:
+    """Returns v_perm_b32: bytes 0 to 3 of a selector are those of `low`, 4 to 7 those of `high`, 12 is 0."""
+    sources = [pieces_of(each, shape) for each in (low, high)]
+    bytes_of = getattr(selector, "constant", None)
+    if bytes_of is None or any(each is None for each in sources):
+        return None
+    words = np.concatenate([*sources, np.full((shape[0], 1), ZEROS), np.full((shape[0], 1), UNKNOWN)], axis=1)  # type: ignore[list-item]
+    bits = WORD // shape[1]
+    zeros, unknown = 2 * shape[1], 2 * shape[1] + 1
+    made = np.empty(shape, np.int64)
+    for piece in range(shape[1]):
+        first, inside = divmod(piece * bits, 8)
+        chosen = np.broadcast_to(np.asarray(bytes_of) >> 8 * first & 0xFF, shape[0])
+        begins = chosen * 8 + inside
+        whole = (chosen < 8) & (begins % bits == 0)
+        for more in range(1, bits // 8):
+            whole &= (np.asarray(bytes_of) >> 8 * (first + more) & 0xFF) == chosen + more
+        places = np.where(whole, begins // bits, np.where((chosen == 12) & (bits <= 8), zeros, unknown))
+        made[:, piece] = words[np.arange(shape[0]), places]
+    return Cells(made)
+
+
+def _shifted(value: Value, power: Value, shape: Shape) -> Array | None:
+    """Returns a word's pieces moved by bits, to the left if positive."""
+    codes, by = pieces_of(value, shape), getattr(power, "constant", None)
+    bits = WORD // shape[1]
+    if codes is None or by is None or np.ndim(by) or by % bits:
+        return None
+    made = np.full(shape, ZEROS)
+    moved = int(by) // bits
+    if moved >= 0:
+        made[:, moved:] = codes[:, : shape[1] - moved]
+    else:
+        made[:, :moved] = codes[:, -moved:]
+    return made
+
+
+def _either(a: Array | None, b: Array | None) -> Cells | None:
+    """Returns the bits of two words, of which one has zeros."""
+    if a is None or b is None:
+        return None
+    return Cells(np.where(a == ZEROS, b, np.where(b == ZEROS, a, UNKNOWN)))
+
+
+def _shifted_or(value: Value, power: Value, more: Value, shape: Shape) -> Cells | None:
+    return _either(_shifted(value, power, shape), pieces_of(more, shape))
+
+
+def _aligned(high: Value, low: Value, power: Value, shape: Shape) -> Cells | None:
+    """Returns v_alignbit_b32: the low word of a pair that is shifted right."""
+    by = getattr(power, "constant", None)
+    sources = [pieces_of(each, shape) for each in (low, high)]
+    bits = WORD // shape[1]
+    if by is None or np.ndim(by) or by % bits or any(each is None for each in sources):
+        return None
+    first = int(by) % WORD // bits
+    return Cells(np.concatenate(sources, axis=1)[:, first : first + shape[1]])  # type: ignore[arg-type]
+
+
+MOVED: dict[str, Callable[..., Cells | None]] = {
+    "v_perm_b32": _permuted, "v_lshl_or_b32": _shifted_or, "v_alignbit_b32": _aligned,
+    "v_or_b32": lambda a, b, shape: _either(pieces_of(a, shape), pieces_of(b, shape)),
+}  # fmt: skip
+
+
+def moved(mnemonic: str, values: Sequence[Value], shape: Shape) -> Cells | None:
+    """Returns the result of an instruction that moves pieces of its operands; None if it does something else.
+
+    >>> from simgpu.proof.coverage.forms import Form
+    >>> both = moved("v_lshl_or_b32", [Cells(np.array([[6, ZEROS]])), Form.of(16), Cells(np.array([[1, ZEROS]]))], (1, 2))
+    >>> both.code.tolist()
+    [[1, 6]]
+    """
+    rule = MOVED.get(mnemonic)
+    return rule(*values, shape) if rule is not None and any(isinstance(each, Cells) for each in values) else None

@@ -43,6 +43,7 @@ class Allocation:
     tracked: bool = True  # True for memory of the user or a module: its unique bytes are counted, slices and replays copy it
     undefined: np.ndarray | None = None  # checked mode: bits set where nothing wrote, as many bytes as `data`
     private: bool = False  # True if only the lane that wrote a byte reads it
+    fill: int = 0  # the dword that undefined bytes hold until the host stores there without a call; 0: it never does
     whole: bool = False  # True if all bits were found to be defined
     lead: int = 0  # bytes from the start of `data` to `address`
     host: bool = False  # True if the host owns the memory
@@ -329,7 +330,7 @@ def _row(allocation: Allocation) -> np.ndarray:
     entry.base, entry.size = allocation.base, allocation.data.size
     entry.lead, entry.asked = allocation.lead, allocation.nbytes
     entry.delta = allocation.data.ctypes.data - allocation.base
-    entry.writable, entry.private = allocation.writable, allocation.private
+    entry.writable, entry.private, entry.fill = allocation.writable, allocation.private, allocation.fill
     if allocation.undefined is not None:
         entry.shadow = allocation.undefined.ctypes.data - allocation.base
     return row

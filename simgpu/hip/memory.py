@@ -13,6 +13,9 @@ from simgpu.machine.host_memory import aligned_bytes
 
 PAGE = 4096
 GAP = 1 << 16  # unmapped bytes after a reservation
+# In checked mode undefined memory holds this dword, a NaN as f16, f32 and f64. The host can store to device memory without a call,
+# as to any memory; a dword with another value was stored. No constant of `memset` equals it, and no arithmetic yields it.
+UNDEFINED_FILL = 0xFFF3FEA7
 
 
 class Arena:
@@ -92,14 +95,14 @@ class ArenaMemory(DeviceMemory):
         size = whole_granules(max(nbytes, reachable))
         allocation = Allocation(address, nbytes, self._arena.view(address, size), label=label)
         if self.checked:
-            allocation.undefined = self._arena.shadow(address, size)
+            allocation.undefined, allocation.fill = self._arena.shadow(address, size), UNDEFINED_FILL
         return self._insert(allocation)
 
     def adopt_mapped(self, address: int, nbytes: int, label: str, home: int, writable: bool) -> Allocation:
         """Adopts memory that the program mapped; home: the address of its bytes in the arena."""
         allocation = Allocation(address, nbytes, self._arena.view(home, nbytes), writable, label)
         if self.checked:
-            allocation.undefined = self._arena.shadow(home, nbytes)
+            allocation.undefined, allocation.fill = self._arena.shadow(home, nbytes), UNDEFINED_FILL
         return self._insert(allocation)
 
     def adopt_shared(self, address: int, nbytes: int, label: str) -> Allocation:

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 import numpy as np
 
-VERSION = 3
+VERSION = 4
 FRAME = struct.Struct("<II")  # kind, number of bytes that follow; in a reply: status, bytes
 # Version of the protocol, process id, address of the arena, its bytes, its bytes for code objects, path of the program.
 HELLO = struct.Struct("<IIQQQ1024s")

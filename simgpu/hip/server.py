@@ -37,7 +37,7 @@ from simgpu.hardware.errors import (
 )
 from simgpu.hip import properties
 from simgpu.hip.gpus import GPUs, LaunchShape, OwnedAllocation
-from simgpu.hip.memory import Arena
+from simgpu.hip.memory import UNDEFINED_FILL, Arena
 from simgpu.hip.names import lowered_names
 from simgpu.hip.options import Compile, HipSource, Options
 from simgpu.hip.protocol import (
@@ -117,7 +117,7 @@ class Server:
 
     def _configuration(self) -> bytes:
         """Returns the library's configuration: options, then each device's figures, properties and attributes."""
-        made = struct.pack("<II", self._gpus.track_definedness, len(self._boards))
+        made = struct.pack("<II", UNDEFINED_FILL if self._gpus.track_definedness else 0, len(self._boards))
         for index, board in enumerate(self._boards):
             made += struct.pack("<Q3I", board.hbm_bytes, board.num_cus, board.lds_bytes, board.lds_granule)
             told = properties.values(board, index)

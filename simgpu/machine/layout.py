@@ -117,7 +117,8 @@ ALLOC_WRITTEN = _allocation.add("written", c_uint64)  # address of the bitmap of
 ALLOC_WRITABLE = _allocation.add("writable", c_uint64)  # 0 or 1
 # Checked mode only.
 ALLOC_SHADOW = _allocation.add("shadow", c_int64)  # address of the undefined bits - device address
-ALLOC_PRIVATE = _allocation.add("private", c_uint64)  # 1: only its lane reads it, so undefined bits may be stored
+ALLOC_PRIVATE = _allocation.add("private", c_uint32)  # 1: only its lane reads it, so undefined bits may be stored
+ALLOC_FILL = _allocation.add("fill", c_uint32)  # see `Allocation.fill`
 ALLOC_UNDEFINED = _allocation.add("undefined", c_uint64)  # 0: all of it was defined when the launch began
 # Allocations are padded to whole dwords on both sides: offset of the first requested byte, and their number.
 ALLOC_LEAD = _allocation.add("lead", c_uint64)

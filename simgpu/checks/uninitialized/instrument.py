@@ -13,10 +13,21 @@ from llvmlite import ir
 
 from simgpu.checks.uninitialized import runtime, shadow_layout
 from simgpu.checks.uninitialized.pointers import Pointer, Pointers
-from simgpu.checks.uninitialized.rules import RULES, Shadow, any_bit, either, integer, intrinsic, shadow_value, spread, strict
+from simgpu.checks.uninitialized.rules import (
+    RULES,
+    Shadow,
+    any_bit,
+    bytes_of,
+    either,
+    integer,
+    intrinsic,
+    shadow_value,
+    spread,
+    strict,
+)
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.values import I1, I32, I64, Builder, IrValue
+from simgpu.machine.values import I1, I32, Builder, IrValue
 from simgpu.machine.wave_frame import ROW32
 
 _DROPPED = ("atomicrmw", "fence")
@@ -134,6 +145,8 @@ class Instrument:
         if isinstance(inst.type, ir.PointerType):
             return None
         self._fill(pointer, inst.type)
+        if pointer.region == "global":
+            runtime.settle_memory.call(self.build, inst.operands[0], pointer.shadow, bytes_of(inst.type), pointer.entry)
         shadow = pointer.shadow.load(integer(inst.type), inst.align)
         if pointer.index is not None:
             shadow = either(shadow, spread(pointer.index, inst.type))
@@ -160,7 +173,7 @@ class Instrument:
     def _to_device(self, pointer: Pointer, shadow: Any) -> Any:
         """Returns the shadow to store in device memory: the same in private memory; elsewhere undefined bits are noted in STORED
         and stored as defined."""
-        private = pointer.entry.at(layout.ALLOC_PRIVATE).load(I64, 8) != 0
+        private = pointer.entry.at(layout.ALLOC_PRIVATE).load(I32) != 0
         bad = any_bit(shadow) & ~private
         noted = IrValue(self.build, self.frame.wave).at(shadow_layout.STORED)
         noted.store(noted.load(I32) | bad.zext(I32))

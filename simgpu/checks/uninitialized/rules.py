@@ -42,6 +42,13 @@ def integer(type_: ir.Type) -> ir.Type:
     return ir.IntType(_WIDTH[type(type_)]) if type(type_) in _WIDTH else type_
 
 
+def bytes_of(type_: ir.Type) -> int:
+    """Returns the bytes that a value of the type takes in memory."""
+    whole = integer(type_)
+    bits: int = whole.count * whole.element.width if isinstance(whole, ir.VectorType) else whole.width
+    return -(-bits // 8)
+
+
 def operands(build: Builder, inst: Any) -> list[IrValue]:
     return [IrValue(build, operand) for operand in inst.operands]
 

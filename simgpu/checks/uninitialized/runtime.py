@@ -136,6 +136,23 @@ def fill_row(wave: int, row: int) -> None:
 
 
 @runtime
+def settle_memory(data: int, shadow: int, nbytes: int, entry: int) -> None:
+    """Marks dwords of device memory as defined that the host stored without a call.
+
+    data, shadow: host addresses of the bytes and of their undefined bits. entry: address of the allocation's entry. Kernels
+    define what they store, so an undefined byte holds its part of the allocation's fill, or the host stored it.
+    """
+    held = load32(entry + layout.ALLOC_FILL)
+    if held:
+        delta, place = shadow - data, data & -4
+        while place < data + nbytes:
+            undefined = load32(place + delta)
+            if undefined and (load32(place) ^ held) & undefined & 0xFFFFFFFF:
+                store32(place + delta, 0)
+            place += 4
+
+
+@runtime
 def settle_row(wave: int, row: int) -> None:
     """Sets a vector register's flag by the contents of its shadow row."""
     flag, undefined = _flag(wave, row), 0

@@ -158,6 +158,7 @@ typedef struct {
 
 extern struct State {
     bool checked;  // definedness is tracked
+    u32 fill;  // dword that undefined device memory holds, if checked
     u32 devices;
     Device device[MAX_DEVICES];
     u8 *shadow;  // shadow of the arena's first byte, if checked

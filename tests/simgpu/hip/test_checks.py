@@ -71,6 +71,21 @@ def test_bytes_that_nobody_wrote() -> None:
     assert "note: partly-uninitialized-copy: hipMemcpy to the host: 256 of 512 bytes of hipMalloc 1" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("mistake", "found"),
+    [((), None), ((0, 1), "s_load_dword"), ((0, 2), "global_load_sbyte"), ((0, 3), "4 of 512 bytes of hipMalloc 1"),
+     ((2, 1), "s_load_dword")],
+)  # fmt: skip
+def test_stores_of_the_host_define_device_memory(mistake: tuple[int, ...], found: str | None) -> None:
+    done = hip("--check", program("host_stores", "gfx942"), *mistake)
+    assert done.stdout == "PASS\n"
+    if found is None:
+        assert (done.stderr, done.returncode) == ("", 0)
+    else:
+        assert re.findall(r"(?:error|note): ([a-z-]+): ", done.stderr) in (["uninitialized"], ["partly-uninitialized-copy"])
+        assert found in done.stderr, done.stderr
+
+
 MISUSES = {
     "copy-past-allocation": ["hipMemcpy reads 260 bytes from byte 0 of hipMalloc 1", "hipMemset writes 256 bytes from byte 4"],
     "double-free": ["hipFree", "was freed before"],

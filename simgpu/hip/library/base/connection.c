@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define GREETING 1
-#define PROTOCOL 3
+#define PROTOCOL 4
 #define LOG_BYTES (64ull << 30)
 #define DESCRIPTORS (3 + MAX_DEVICES)
 #define SECONDS_AT_EXIT 10
@@ -278,7 +278,7 @@ static const u8 *blob(Cursor *cursor, u32 *bytes) {
 // Reads the server's answer to the greeting: its options, then the devices. The caller keeps the bytes: properties point into them.
 static bool configure(const Reply *reply) {
     Cursor cursor = {reply->data, reply->data + reply->bytes};
-    state.checked = number(&cursor);
+    state.fill = number(&cursor), state.checked = state.fill;
     state.devices = number(&cursor);
     if (state.devices > MAX_DEVICES) return false;
     for (u32 i = 0; i < state.devices; i++) {

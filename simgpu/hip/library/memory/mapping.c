@@ -115,7 +115,7 @@ API Error hipMemCreate(Physical **result, size_t bytes, const Properties *proper
     if (made->home) {
         made->properties = *properties, made->bytes = bytes, made->held = 1;
         owner->used += bytes;
-        if (state.shadow) memset(state.shadow + (made->home - ARENA), 0xff, bytes);
+        undefine(made->home, bytes);
         *result = made;
     } else {
         end_handle(made, PHYSICAL);

@@ -115,7 +115,7 @@ Error allocate(Memory memory, int device, size_t bytes, u32 flags, void *site, v
         made->flags = flags;
         if (memory == DEVICE_MEMORY) {
             owner->used += bytes;
-            if (state.shadow) memset(state.shadow + (made->address - ARENA), 0xff, bytes);
+            undefine(made->address, bytes);
         }
         log_allocation(LOG_ALLOCATE, made, sites);
         *result = (void *)made->address;
@@ -147,6 +147,13 @@ Allocation *find_allocation(const void *pointer) {
     for (Registration *at = registered; at; at = at->next)
         if (address >= at->allocation.address && address < at->allocation.address + at->allocation.bytes) return &at->allocation;
     return NULL;
+}
+
+void undefine(u64 address, u64 bytes) {
+    if (!state.shadow) return;
+    memset(state.shadow + (address - ARENA), 0xff, bytes);
+    u32 *dword = (u32 *)address;
+    for (size_t i = 0; i < (bytes + 3) / 4; i++) dword[i] = state.fill;
 }
 
 void discard(u64 address, u64 bytes) {
@@ -198,7 +205,7 @@ void revive(void *pointer, bool anew) {
         log_allocation(LOG_ALLOCATE, found, NULL);
     }
     if (found && anew && state.shadow) {
-        memset(state.shadow + (found->address - ARENA), 0xff, found->bytes);
+        undefine(found->address, found->bytes);
         log_allocation(LOG_UNDEFINED, found, NULL);
     }
     pthread_mutex_unlock(&lock);

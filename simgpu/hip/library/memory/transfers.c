@@ -9,8 +9,16 @@ static u8 *shadow_of(const void *pointer) {
     return state.shadow && in_arena(pointer) ? state.shadow + ((u64)pointer - ARENA) : NULL;
 }
 
-// Counts the bytes that have a bit that was never written; *first: position of the first one.
-static size_t undefined_bytes(const u8 *shadow, size_t bytes, size_t *first) {
+// Marks a dword of the arena as defined if the program stored there itself: undefined bytes hold the fill otherwise.
+static void settle(const u8 *dword) {
+    u32 held, *undefined = (u32 *)shadow_of(dword);
+    memcpy(&held, dword, 4);
+    if ((held ^ state.fill) & *undefined) *undefined = 0;
+}
+
+// Counts the bytes of the arena that have a bit that nothing wrote; *first: position of the first one.
+static size_t undefined_bytes(const u8 *data, size_t bytes, size_t *first) {
+    const u8 *shadow = shadow_of(data);
     size_t found = 0;
     for (size_t i = 0; i < bytes;) {
         u64 word = 0;
@@ -18,10 +26,18 @@ static size_t undefined_bytes(const u8 *shadow, size_t bytes, size_t *first) {
             i += 8;
             continue;
         }
+        if (shadow[i]) settle((const u8 *)((u64)(data + i) & ~3ull));
         if (shadow[i] && !found++) *first = i;
         i++;
     }
     return found;
+}
+
+// Copies undefined bits with their bytes, which get the fill of their new place.
+static void copy_undefined(u8 *to, u8 *target, const u8 *source, size_t bytes) {
+    memmove(target, source, bytes);
+    for (size_t i = 0; i < bytes; i++)
+        if (target[i]) to[i] = (u8)(state.fill >> 8 * ((u64)(to + i) & 3));
 }
 
 // -- execution -----------------------------------------------------------------------------------
@@ -42,13 +58,13 @@ Error run_copy(Operation *operation) {
         for (size_t y = 0; y < rows; y++) {
             u8 *to = row_to(it, y, z);
             const u8 *from = row_from(it, y, z);
+            u8 *target = shadow_of(to), *source = shadow_of(from);
+            size_t first = 0, found = source ? undefined_bytes(from, width, &first) : 0;
             memmove(to, from, width);
             if (!state.shadow) continue;
-            u8 *target = shadow_of(to), *source = shadow_of(from);
-            size_t first = 0, found = source ? undefined_bytes(source, width, &first) : 0;
             if (found && !target && !lost) where = (size_t)(from + first - it->from);
             if (!target) lost += found;
-            else if (found) memmove(target, source, width), spread = true;
+            else if (found) copy_undefined(to, target, source, width), spread = true;
             else memset(target, 0, width);
         }
     pthread_mutex_lock(&lock);

@@ -24,5 +24,6 @@ From the ground up; a file imports only those above it (`ORDER` in tests/test_im
     checked.py         preparation of checks for a launch, and their findings
     device.py          Device, Buffer, Module, Kernel
     uploads.py         arrays as arguments: uploaded, and copied back
-    launch.py          Launch: a dispatch's memory, workers, execution and results
+    setup.py           LaunchSetup: a dispatch's memory and workers
+    launch.py          Launch: execution and results
 """

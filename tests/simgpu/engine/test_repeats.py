@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simgpu import Device, asm, operators
 from simgpu.engine.accounts import CLASSES, FIDELITIES, MOVED, Accounts, bytes_moved, instruction_class, matrix_flops
+from simgpu.engine.launch import Launch
 from simgpu.engine.workers.desk import Desk
 from simgpu.hardware.code_object.arguments import Geometry, fill
 from simgpu.hardware.code_object.kernels import Argument
@@ -46,6 +47,19 @@ def test_a_run_does_not_depend_on_the_launches_before(launches):
         assert list(run.lanes.values()) == [1, 1, times * lanes]
         assert run.counters["global_read_bytes"] == 4 * times * lanes
         assert run.counters["unique_read_bytes"] == max(8, 4 * lanes)
+
+
+def test_launches_that_were_small_stay_on_one_thread():
+    """By the instructions of earlier launches: one alone does not hide that the kernel may run long."""
+    kernel = Kernel(TARGET, LOOP)
+    kernel.gpu.threads = 4
+    used = []
+    for times in (2, 2, 5000, 2, 2):
+        data = kernel.gpu.upload(np.array([times, 64] + [0] * 62, np.uint32))
+        launched = Launch(kernel.kernel, Geometry.of(8, 64), [data, data])
+        launched.run()
+        used.append(launched.workers)
+    assert used == [4, 1, 1, 4, 4]
 
 
 def test_a_run_is_the_callers():

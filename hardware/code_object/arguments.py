@@ -182,6 +182,9 @@ def fill(kernel: KernelInfo, args: Sequence[object], hidden: bytes) -> bytes:
         raise LaunchError(f"{kernel.title} takes {len(explicit)} arguments, got {len(args)}: {names}")
     segment = bytearray(hidden)
     for index, (argument, value) in enumerate(zip(explicit, args, strict=True)):
+        if type(value) is bytes and len(value) == argument.size:  # all arguments of HIP programs
+            segment[argument.offset : argument.offset + argument.size] = value
+            continue
         try:
             raw = encode(kernel.title, argument, value)
         except LaunchError:  # repeats with the name from debug information, which is read only for this
@@ -206,8 +209,6 @@ def _needs_type(argument: Argument, value: object) -> bool:
 
 def encode(kernel: str, argument: Argument, value: object) -> bytes:
     """Returns the bytes of `value` as `argument` takes it. Raises LaunchError with a message for users."""
-    if isinstance(value, bytes) and len(value) == argument.size:  # the common case
-        return value
     where = f"{kernel}: argument {argument.name} ({argument.value_kind}, {argument.size} bytes)"
     if isinstance(value, (bytes, bytearray, memoryview)):
         raw = bytes(value)
@@ -279,6 +280,8 @@ def assumptions(kernel: KernelInfo, args: Sequence[object]) -> tuple[str, ...]:
 
     An integer may be meant as a float, a float of two bytes as bf16; 0 has the same bits in each.
     """
+    if not [value for value in args if isinstance(value, (int, float))]:
+        return ()
     found = []
     for argument, value in zip(_explicit(kernel, args), args, strict=False):
         if argument.value_type or argument.value_kind != "by_value" or not isinstance(value, (int, float)) or not value:

@@ -171,6 +171,13 @@ class Device:
         self.compiler: Compiler = compiler()
         self.ring = ring
 
+    @property
+    def settings(self) -> tuple[object, ...] | None:
+        """Values that launches have in common if one can take another's place; None if no other can, as with checks."""
+        if self.checks or self.timeout is not None or not (self.schedule is self.weak is self.late is self.node is None):
+            return None
+        return self.memory, self.threads, self.max_instructions, self.suppressions, self.shadows
+
     def __repr__(self) -> str:
         modes = {False: "", True: ", checked", "performance": ", checked with notes on performance"}
         checked = modes.get(self.check, f", check of {self.check}")
@@ -426,7 +433,7 @@ class Kernel(LoadedKernel):
     def hidden_segment(self, geometry: Geometry) -> bytes:
         """Returns `arguments.hidden_segment` of a launch; most programs launch a kernel many times with one geometry."""
         known = self._hidden
-        if known is None or known[0] != geometry:
+        if known is None or (known[0] is not geometry and known[0] != geometry):
             known = self._hidden = geometry, hidden_segment(self.info, geometry)
         return known[1]
 
@@ -434,6 +441,8 @@ class Kernel(LoadedKernel):
         """Raises LaunchError if an argument is a buffer of another device, a freed one, or has an address with no memory."""
         device = self.module.device
         for index, value in enumerate(args[: len(self.arguments)]):
+            if type(value) is bytes:
+                continue
             problem, address = "", getattr(value, "address", None)
             if isinstance(value, Buffer):
                 try:

@@ -79,11 +79,10 @@ class Dispatch:
     @property
     def accounts(self) -> Accounts:
         """Costs of the instructions lowered so far, cached until more are lowered."""
-        programs = tuple(self.programs.values())
-        version = tuple(program.version for program in programs)
+        version = [program.version for program in self.programs.values()]
         known = self.program.kept.get(("accounts", self.entry))
         if known is None or known[0] != version:
-            known = version, Accounts.of(programs, self.entry)
+            known = version, Accounts.of(tuple(self.programs.values()), self.entry)
             self.program.kept["accounts", self.entry] = known
         found: Accounts = known[1]
         return found

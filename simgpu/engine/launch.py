@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
@@ -14,21 +15,21 @@ from simgpu.engine.finding import Finding
 from simgpu.engine.hostcall.output import Output
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run, instructions_so_far, summarise
-from simgpu.engine.setup import LaunchSetup
+from simgpu.engine.setup import RESIDENT_GROUPS, LaunchSetup
 from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.borrowed import LaunchLoan
 from simgpu.engine.workers.global_sync import GlobalSync
 from simgpu.engine.workers.scheduler import SharedState
 from simgpu.engine.workers.team import Team, TeamCancelled, TimeOver
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
-from simgpu.hardware.code_object.arguments import Geometry, assumptions, fill
+from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction, says_it_all
 from simgpu.machine import layout, mode
 from simgpu.machine.layout import Status
 from simgpu.machine.shield import run_shielded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from simgpu.memory.table import AllocationTable
 
@@ -40,6 +41,8 @@ DYNAMIC_STACK = 16384
 MODES = 64
 # Wave-instructions of a launch that one worker runs: some 300 us. Two threads take as long to start and to end.
 SMALL, UNKNOWN = 1 << 14, 1 << 62
+AGAIN_BYTES = 1 << 26  # most memory of a launch that is kept
+LAST = 8  # geometries of a kernel's last launches
 GWS_DWORDS = 2  # size of a ds_gws instruction
 # Bytes a lane: a wave's scratch is at most 2^13 - 1 times 1 KiB (LLVM, getMaxWaveScratchSize).
 PRIVATE_LIMIT = ((1 << 13) - 1) * 1024 // 64
@@ -75,7 +78,7 @@ UNATTENDED = Supervisor()
 
 @final
 class Launch(LaunchSetup):
-    """A launch: `run` executes it once.
+    """A launch: `run` executes it. If it ended well, a later one of the same kernel and geometry may be this one `again`.
 
     call: the user's arguments, for `Run`; None for internal launches
     parts: numbers of the workgroups that run, in dispatch order (default: all)
@@ -111,8 +114,7 @@ class Launch(LaunchSetup):
                 f"{self.arch} has {limit} for a workgroup"
             )
         self.lds_room = self.lds_bytes if device.checks else self.chip.lds_allocation(self.lds_bytes)
-        self.kernarg = fill(self.info, args, kernel.hidden_segment(geometry))
-        self.notes = assumptions(self.info, args)
+        self.fill_arguments()
         self.waves = -(-geometry.block[0] * geometry.block[1] * geometry.block[2] // 64)
         groups = geometry.groups
         self.groups = groups[0] * groups[1] * groups[2]
@@ -144,6 +146,10 @@ class Launch(LaunchSetup):
         self.program = self.program_for(kernel.mode)
         self.entry = (self.info.start + kernel.module.bias - self.program.base) // 4
         self.workers = self._workers(threads)
+        settled = parts or threads or cooperative or not fuse or supervisor is not UNATTENDED
+        self.settings = None if settled else device.settings
+        self.place = _place(kernel, geometry)
+        self.recurs = False  # True if it was kept
 
     def _workers(self, threads: int | None) -> int:
         """Returns the number of workers. Starting threads takes longer than a small launch on this one."""
@@ -153,8 +159,10 @@ class Launch(LaunchSetup):
 
     def _expected(self) -> int:
         """Returns the number of wave-instructions by that of earlier launches of the kernel, UNKNOWN if there are none."""
-        each = self.program.kept.get(("instructions", self.entry))
-        return UNKNOWN if each is None or self.device.checks else each * self.count
+        each: int | None = self.program.kept.get(("instructions", self.entry))
+        if each is None or self.count > RESIDENT_GROUPS or self.device.checks:
+            return UNKNOWN
+        return each * self.count
 
     def _note_instructions(self, instructions: int) -> None:
         """Keeps the number of wave-instructions a workgroup for later launches. Arguments change it, so a decrease counts half."""
@@ -206,12 +214,17 @@ class Launch(LaunchSetup):
             try:
                 self.output.flush()
             finally:
-                self.end(well)
+                if well and self._comes_again():
+                    self._keep()
+                else:
+                    self.end(well)
 
     def begin(self) -> list[Worker]:
-        """Lowers the code and makes the workers. Call `end` afterwards, even after an error."""
+        """Lowers the code and makes the workers, if there are none. Call `end` afterwards, even after an error."""
         self._lower(self.program, self.entry)
-        return self.prepare()
+        if self.at_work:
+            self.renew()
+        return [*self.at_work] or self.prepare()
 
     def end(self, well: bool) -> None:
         """Gives back the launch's resources. well: True if later launches may reuse them."""
@@ -220,6 +233,47 @@ class Launch(LaunchSetup):
                 self.memory.give_back(*self._table)
         finally:
             self.borrowed.end(well)
+
+    # -- again ---------------------------------------------------------------------------------
+
+    @classmethod
+    def again(cls, kernel: Kernel, geometry: Geometry, args: Sequence[object], call: Mapping[str, Any] | None) -> Launch | None:
+        """Returns an earlier launch of this kernel and geometry, to run with other arguments; None if none was kept."""
+        device = kernel.module.device
+        found: Launch | None = device.kept.take(_place(kernel, geometry), _nothing)
+        if found is None:
+            return None
+        found.kernel, found.device, found.args, found.call = kernel, device, list(args), call
+        same = found.info is kernel.info and found.settings == device.settings and found.workers == found._workers(None)
+        if same and kernel.module.segments and not geometry.extra:
+            return found
+        _drop(found)
+        return None
+
+    def _comes_again(self) -> bool:
+        """True if the launch can run again, and if one of the last launches had its geometry."""
+        if self.settings is None or self.sync.used or len(self.programs) > 1:
+            return False
+        if self.recurs:
+            return True
+        last: deque[Hashable] = self.program.kept.setdefault(("geometries", self.entry), deque(maxlen=LAST))
+        if self.place not in last:
+            last.append(self.place)
+            return False
+        self.recurs = self.is_uniform and self.nbytes <= AGAIN_BYTES
+        return self.recurs
+
+    def _keep(self) -> None:
+        """Keeps the launch with its memory and workers, but without what the caller owns."""
+        assert self._table is not None
+        self.memory.give_back(*self._table)
+        kept = self.device.kept
+        del self.kernel, self.device
+        self.args, self.call = [], None
+        self.borrowed.leave()
+        kept.give_back(self.place, self, self.nbytes, _drop)
+
+    # -- workgroups ----------------------------------------------------------------------------
 
     def _run(self, workers: list[Worker]) -> Run:
         self.supervisor.begun(self, workers)
@@ -348,6 +402,21 @@ def launch(
     kernel: Kernel, geometry: Geometry, args: Sequence[object], cooperative: bool = False, call: Mapping[str, Any] | None = None
 ) -> Run:
     """Runs a kernel to its end; see `Kernel.launch`."""
-    return Launch(kernel, geometry, args, cooperative, call).run()
+    kept = None if cooperative else Launch.again(kernel, geometry, args, call)
+    return (kept or Launch(kernel, geometry, args, cooperative, call)).run()
+
+
+def _place(kernel: Kernel, geometry: Geometry) -> Hashable:
+    """Returns what launches that can take each other's place have in common: the code's address and the geometry."""
+    return kernel.info.start + kernel.module.bias, geometry.block, geometry.global_size, geometry.dynamic_lds
+
+
+def _nothing() -> None:
+    """Makes nothing if no launch was kept."""
+
+
+def _drop(launch: Launch) -> None:
+    """Drops a kept launch."""
+    launch.borrowed.end(False)
 
 

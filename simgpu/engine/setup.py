@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from ctypes import addressof
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,10 +16,11 @@ from simgpu.engine.workers.desk import EXTENTS, Desk, RecordCounts
 from simgpu.engine.workers.initial_state import LaunchInputs
 from simgpu.engine.workers.scheduler import SharedState, Slot
 from simgpu.engine.workers.worker import Worker
-from simgpu.hardware.code_object.arguments import Geometry, pack
+from simgpu.hardware.code_object.arguments import Geometry, assumptions, fill, pack
 from simgpu.machine.host_memory import aligned_room
 
 if TYPE_CHECKING:
+    from simgpu.machine.layout import Context
     from simgpu.memory.table import AllocationTable
 
 # Most workgroups of a grid that one worker keeps resident at once, within its memory budget. A grid that the GPU has room for at
@@ -95,6 +97,22 @@ class LaunchSetup(Dispatch):
         self.borrowed.allocations.append(made.allocation)
         return made
 
+    def fill_arguments(self) -> None:
+        """Sets the kernel argument segment and its notes. Raises LaunchError for arguments that the kernel does not take."""
+        self.kernarg = fill(self.info, self.args, self.kernel.hidden_segment(self.geometry))
+        self.notes = assumptions(self.info, self.args)
+
+    @property
+    def is_uniform(self) -> bool:
+        """True if the arguments are the only memory that depends on the launch: no partial workgroups, host calls or heap."""
+        whole = all(size % block == 0 for size, block in zip(self.geometry.global_size, self.geometry.block, strict=True))
+        return whole and not self.geometry.extra and not any(map(self._wants, (heap.ARGUMENT, packets.ARGUMENT)))
+
+    @functools.cached_property
+    def nbytes(self) -> int:
+        """Bytes of host memory that the launch, whose workers are made, uses for itself."""
+        return self.borrowed.nbytes + sum(worker.counts.nbytes for worker in self.at_work)
+
     # -- workers -------------------------------------------------------------------------------
 
     def prepare(self) -> list[Worker]:
@@ -114,14 +132,39 @@ class LaunchSetup(Dispatch):
         self.shared.budget = self.max_instructions
         shared = self._shared_arguments()
         given = [self._worker_memory(shared, resident, resident * self.waves * wave_bytes) for _ in range(self.workers)]
-        self._table = self.memory.table()
-        self.table = self._table[1]
+        self._take_table()
         workers = [self._worker(resident, lds_stride, wave_bytes, *each) for each in given]
         if self.device.checks:
             from simgpu.engine import checked
 
             checked.prepare(self, workers, self.device.checks)
         return workers
+
+    def _take_table(self) -> None:
+        self._table = self.memory.table()
+        self.table = self._table[1]
+
+    def renew(self) -> None:
+        """Prepares the workers, which ended, for the launch again, with the present arguments."""
+        self.fill_arguments()
+        self.shared.budget = self.max_instructions
+        self._take_table()
+        for worker in self.at_work:
+            segment = self.memory.find(worker.given.kernarg)
+            assert segment is not None
+            segment.data.data[: len(self.kernarg)] = self.kernarg
+            if self.info.descriptor.preload_length:
+                worker.given = replace(worker.given, arguments=self.kernarg)
+                worker.desk.begin(self.info, worker.given, self.lds_room, self.entry, self.program.address)
+            self._set_fields(worker.desk.fields)
+            scheduler.begin_job(worker.job, worker.slots)
+
+    def _set_fields(self, fields: Context) -> None:
+        """Sets a worker's fields that depend on memory, on the code lowered so far, or on the last launch."""
+        fields.allocations, fields.count = self.table.address, len(self.table)
+        fields.bitmap_pages = self.table.page_zero
+        fields.clock, fields.outside_lds = 0, -1
+        fields.in_step = self.waves > 1 and self.lds_bytes > 0 and self.program.may_meet(self.entry)
 
     def _worker_memory(
         self, shared: dict[str, int], resident: int, scratch: int
@@ -160,13 +203,10 @@ class LaunchSetup(Dispatch):
         desk.set_programs({number: program.address for number, program in self.programs.items()})
         desk.kernargs[:] = list(kernargs)  # a list is the type that ctypes accepts
         fields = desk.fields
-        fields.allocations, fields.count = self.table.address, len(self.table)
-        fields.bitmap_pages = self.table.page_zero
+        self._set_fields(fields)
         fields.entered, fields.exited, fields.lanes = counts.rows
         fields.record_count, fields.code_base = self.program.count, self.program.base
-        fields.clock = 0
-        fields.lds_faults, fields.outside_lds = bool(self.device.checks), -1
-        fields.in_step = self.waves > 1 and self.lds_bytes > 0 and self.program.may_meet(self.entry)
+        fields.lds_faults = bool(self.device.checks)
         size = resident * self.waves * self.stride
         # Untouched pages of a large room cost nothing, but what it displaced among the kept ones would.
         waves = self.borrowed.host("waves", size) if resident <= RESIDENT_GROUPS else aligned_room(size)

@@ -6,14 +6,17 @@ import io
 import struct
 import threading
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from simgpu.device import Device, Kernel, Module
 from simgpu.engine.allocations import Allocation
+from simgpu.engine.launch import launch
 from simgpu.engine.node import Node
 from simgpu.engine.result import Run
+from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hip.memory import Arena, ArenaMemory
 from simgpu.hip.options import Observe, Options
 from simgpu.hip.protocol import CALLS, AllocationKind, Change
@@ -53,19 +56,33 @@ class LaunchShape:
     lds: int  # bytes of dynamic LDS
     cooperative: bool
 
-    def call(self, kernel: Kernel, arguments: bytes) -> dict[str, Any]:
-        """Returns the arguments of `Kernel.launch`; arguments: the segment's bytes."""
-        args = [arguments[argument.offset : argument.offset + argument.size] for argument in kernel.arguments]
+    def call(self, args: list[bytes]) -> dict[str, Any]:
+        """Returns the arguments of `Kernel.launch`."""
         return {"block": self.block, "args": args, "dynamic_lds": self.lds, "global_size": self.size}
 
+    @cached_property
+    def geometry(self) -> Geometry:
+        """The same shape for the engine."""
+        return Geometry.of(None, self.block, self.lds, self.size)
 
-@dataclass(frozen=True)
+
+@lru_cache(1024)
+def shape_of(sx: int, sy: int, sz: int, bx: int, by: int, bz: int, lds: int, cooperative: int) -> LaunchShape:
+    """Returns the shape of a message's figures, which most launches of a program share."""
+    return LaunchShape((sx, sy, sz), (bx, by, bz), lds, bool(cooperative))
+
+
 class Function:
-    """A kernel of a loaded module."""
+    """A kernel of a loaded module. plain: the same kernel for launches without checks."""
 
-    device: int
-    kernel: Kernel
-    plain: Kernel  # the same kernel for launches without checks
+    def __init__(self, device: int, kernel: Kernel, plain: Kernel) -> None:
+        self.device, self.kernel, self.plain = device, kernel, plain
+        self.name = kernel.title
+        self._places = [slice(argument.offset, argument.offset + argument.size) for argument in kernel.arguments]
+
+    def args(self, segment: bytes) -> list[bytes]:
+        """Returns the bytes of each argument in a segment."""
+        return [segment[place] for place in self._places]
 
 
 class GPU:
@@ -212,16 +229,19 @@ class GPUs:
         The kernel's output is added to `printed`, even if the kernel fails. Raises the errors of `Kernel.launch`.
         """
         kernel = function.kernel if checked else function.plain
-        call = shape.call(kernel, arguments)
+        args = function.args(arguments)
         kernel.module.device.stdout = printed
-        run, observed = observe(kernel, **call) if observe else (kernel.launch(**call, cooperative=shape.cooperative), {})
+        if observe:
+            run, observed = observe(kernel, **shape.call(args))
+        else:
+            run, observed = launch(kernel, shape.geometry, args, shape.cooperative), {}
         if self.track_definedness and not checked:
             self._all_defined()
         return run, observed
 
     def seconds(self, function: Function, shape: LaunchShape, arguments: bytes) -> float:
         """Predicts the launch's time on a real GPU, in seconds, by the timing model. Raises the errors of `Kernel.time`."""
-        return float(function.plain.time(**shape.call(function.plain, arguments)).seconds)
+        return float(function.plain.time(**shape.call(function.args(arguments))).seconds)
 
     def _all_defined(self) -> None:
         """Marks all memory as defined, after a launch that did not track its writes."""

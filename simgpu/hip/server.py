@@ -36,7 +36,7 @@ from simgpu.hardware.errors import (
     TimeLimit,
 )
 from simgpu.hip import properties
-from simgpu.hip.gpus import GPUs, LaunchShape, OwnedAllocation
+from simgpu.hip.gpus import GPUs, LaunchShape, OwnedAllocation, shape_of
 from simgpu.hip.memory import UNDEFINED_FILL, Arena
 from simgpu.hip.names import lowered_names
 from simgpu.hip.options import Compile, HipSource, Options
@@ -290,17 +290,16 @@ class Server:
         self._read = position
 
     def _launch(self, data: bytes) -> tuple[int, bytes]:
-        number, sx, sy, sz, bx, by, bz, lds, cooperative, nbytes, position, _, _ = LAUNCH.unpack_from(data)
-        function = self._gpus.functions[number]
+        number, *extents, nbytes, position, _, _ = LAUNCH.unpack_from(data)
+        function, shape = self._gpus.functions[number], shape_of(*extents)
         arguments = data[LAUNCH.size : LAUNCH.size + nbytes]
-        name = function.kernel.title
+        name = function.name
         printed = io.StringIO()
-        shape = LaunchShape((sx, sy, sz), (bx, by, bz), lds, bool(cooperative))
         with self._gpus.busy:
             record = self.record.kernel(name, self._boards[function.device].name)
             self._seen[name] += 1
             checked = (bool(self._options.check) or function.kernel.module.device.seeded) and self._is_selected(name)
-            observe = self._options.observe if self._seen[name] == 1 and not cooperative else None
+            observe = self._options.observe if self._seen[name] == 1 and not shape.cooperative else None
             self._read_log(position)
             if self._options.time:
                 record.time(self._modelled_seconds(number, shape, arguments))

@@ -51,6 +51,15 @@ class LaunchLoan:
         self.allocations.append(allocation)
         return allocation.address
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all resources taken so far."""
+        return sum(nbytes for _, _, nbytes, _ in self._taken)
+
+    def leave(self) -> None:
+        """Makes the launch the owner of its resources: `end` drops them."""
+        self._kept = None
+
     def add_return(self, give_back: Callable[[], None]) -> None:
         """Registers a function to call after the launch, if it ends without an error."""
         self._returns.append(give_back)

@@ -38,6 +38,7 @@ class GlobalSync:
         self._resources[0].counter = count
         self._changed = threading.Condition()
         self.released = 0  # number of waves released
+        self.used = False  # True if a wave executed an instruction
         self._running = 0  # workers that have waves left
         self._idle: dict[int, int] = {}  # workers whose waves all wait, by id: `released` when they looked
 
@@ -49,6 +50,7 @@ class GlobalSync:
         base = wave.sgprs[124] >> 16 & 0x3F
         what = inst.mnemonic.removeprefix("ds_gws_")
         with self._changed:
+            self.used = True
             resource = self._resources[(base + int(inst.mods.get("offset", 0))) % RESOURCES]
             goes_on = self._execute(resource, what, _data(worker, slot, number, inst, exec_mask))
             if goes_on:

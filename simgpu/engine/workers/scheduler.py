@@ -100,6 +100,12 @@ class Slot(ctypes.Structure):
         self.state, self.used, self.met, self.polls, self.haste = EMPTY, 0, 0, 0, 0
 
 
+def begin_job(job: WorkerJob, slots: ctypes.Array[Slot]) -> None:
+    """Resets the state of a worker that ran, except its order of waves."""
+    ctypes.memmove(ctypes.addressof(job) + _STATE, _BEGINNING, len(_BEGINNING))
+    ctypes.memset(slots, 0, ctypes.sizeof(slots))
+
+
 def seed_job(job: WorkerJob, seed: int) -> None:
     """Makes a worker run its waves in the order of a seed, with a chance of holding one back that the seed also chooses."""
     chosen = random.Random(seed)
@@ -107,6 +113,8 @@ def seed_job(job: WorkerJob, seed: int) -> None:
     job.held = job.hold = 0
 
 
+_STATE = WorkerJob.taken.offset  # first field of a worker's own state
+_BEGINNING = bytes(WorkerJob(open=1, turn=layout.SLICE))[_STATE:]
 HOLDS = (0, 1, 3)  # choices of `WorkerJob.holds`
 EMPTY, BUSY = 0, 1
 

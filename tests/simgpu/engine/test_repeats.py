@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +16,7 @@ from simgpu.engine.launch import Launch
 from simgpu.engine.workers.desk import Desk
 from simgpu.hardware.code_object.arguments import Geometry, fill
 from simgpu.hardware.code_object.kernels import Argument
+from simgpu.hardware.errors import InstructionLimit, LaunchError, TimeLimit
 from simgpu.hardware.isa.fidelity import fidelity_of
 from tests.support.engine_kernel import Kernel
 from tests.support.exhaustive import examples
@@ -114,3 +117,55 @@ def test_accounts_are_those_of_each_instruction():
         assert accounts.counted[row, -1] == (matrix_flops(inst) if inst.spec.kind == "matrix" else 0)
         moved = [bytes_moved(inst).get(key, 0) for key in MOVED] if inst.spec.memory else None
         assert memory.get(row) == moved
+
+
+@settings(max_examples=examples(20))
+@given(st.lists(st.tuples(st.sampled_from((1, 3, 70)), st.integers(0, 1), st.integers(1, 4)), min_size=4, max_size=12))
+def test_a_launch_that_is_kept_sees_its_own_arguments_and_memory(launches):
+    """Grids, buffers and numbers of iterations alternate; allocations come and go between launches of one geometry."""
+    kernel = Kernel(TARGET, LOOP)
+    gpu = kernel.gpu
+    gpu.threads = 2
+    out = gpu.zeros(64, np.uint32)
+    for grid, fresh, times in launches:
+        data = gpu.upload(np.array([times, 64] + [0] * 62, np.uint32))
+        run = kernel.kernel.launch(grid=grid, args=[data, out])
+        assert sorted(run.profile.values())[-6:] == [times * grid] * 6
+        assert run.call["args"][0] is data and run.counters["global_read_bytes"] == 256 * times * grid
+        if fresh:
+            gpu.free(data)
+
+
+def test_a_kept_launch_is_not_used_after_a_change_of_limits_or_without_its_module():
+    kernel = Kernel(TARGET, LOOP)
+    gpu, k = kernel.gpu, kernel.kernel
+    data = gpu.upload(np.array([9, 64] + [0] * 62, np.uint32))
+    ended = [k.launch(grid=2, args=[data, data]) for _ in range(4)]
+    assert len({run.instructions for run in ended}) == 1
+    assert Launch.again(k, Geometry.of(2, 64), [data, data], None) is not None, "it was kept"
+    again = [k.launch(grid=2, args=[data, data]) for _ in range(3)]
+    assert again[-1].instructions == ended[0].instructions
+    for change, error in (({"max_instructions": 5}, InstructionLimit), ({"timeout": 1e-9}, TimeLimit)):
+        for name, value in change.items():
+            before = getattr(gpu, name)
+            setattr(gpu, name, value)
+            with pytest.raises(error):
+                k.launch(grid=2, args=[data, data])
+            setattr(gpu, name, before)
+    assert k.launch(grid=2, args=[data, data]).instructions == ended[0].instructions
+    with pytest.raises(LaunchError, match="takes 2 arguments"):
+        k.launch(grid=2, args=[data])
+    assert k.launch(grid=2, args=[data, data]).instructions == ended[0].instructions
+    gpu.unload(k.module)
+    with pytest.raises(LaunchError, match="unloaded"):
+        k.launch(grid=2, args=[data, data])
+
+
+def test_a_kept_launch_does_not_keep_its_device():
+    kernel = Kernel(TARGET, LOOP)
+    data = kernel.gpu.upload(np.array([9, 64] + [0] * 62, np.uint32))
+    for _ in range(4):
+        kernel.kernel.launch(grid=2, args=[data, data])
+    held = [weakref.ref(kernel.gpu), weakref.ref(kernel.gpu.memory)]
+    del kernel, data
+    assert [one() for one in held] == [None, None]

@@ -7,7 +7,6 @@ import shutil
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 from collections import Counter
@@ -19,7 +18,8 @@ import numpy as np
 
 import simgpu
 from simgpu.hardware.code_object.arguments import Geometry, pack
-from simgpu.hardware.errors import SimError
+from simgpu.hardware.errors import SimError, ToolchainError
+from tests.support.hip_compiler import host_compiler
 
 SOURCE = Path(__file__).with_name("hip_stand_in.c")
 REQUEST, ANSWER = struct.Struct("<40s10QQ"), struct.Struct("<q2QQ")
@@ -32,10 +32,13 @@ TICK_SECONDS = 1e-6  # an event's own time
 def build(folder: Path) -> Path:
     """Builds the stand-in as a library, by the wheel's clang or the system's compiler."""
     library = folder / "libamdhip64.so"
-    compiler = [sys.executable, "-m", "ziglang", "cc"]
-    if subprocess.run([*compiler, "--version"], capture_output=True).returncode:
-        compiler = [shutil.which("clang") or "cc"]
-    subprocess.run([*compiler, "-shared", "-fPIC", "-O1", "-Wall", "-o", library, SOURCE], check=True)
+    try:
+        compiler = host_compiler()
+    except ToolchainError:
+        compiler = ()
+    if not compiler or subprocess.run([*compiler, "--version"], capture_output=True).returncode:
+        compiler = (shutil.which("clang") or "cc",)
+    subprocess.run([*compiler, "-shared", "-fPIC", "-Wall", "-o", library, SOURCE], check=True)
     return library
 
 

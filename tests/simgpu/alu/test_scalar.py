@@ -124,7 +124,7 @@ class Case:
         assert self.wave.scc == scc
 
 
-@swept("spec", SPECS, ids=lambda spec: spec.mnemonic)
+@swept("spec", SPECS, ids=lambda spec: spec.mnemonic, parts=3)
 def test_handler_equals_body(spec: Spec) -> None:
     for seed in range(12):
         Case(spec, seed).check()

@@ -12,7 +12,7 @@ import pytest
 
 from simgpu import hardware
 from simgpu.hip import library, properties
-from tests.support.hip_compiler import ZIG, run
+from tests.support.hip_compiler import host_compiler, run
 
 # Most frequent imports of public programs; each must be more than a name.
 IMPORTED = """
@@ -82,7 +82,7 @@ def printed(headers: Path, tmp_path: Path, lines: list[str]) -> list[int]:
     text = "#define __HIP_PLATFORM_AMD__\n#include <hip/hip_runtime_api.h>\n#include <hip/hip_deprecated.h>\n#include <stdio.h>\n"
     body = "".join(f'printf("%ld\\n", (long)({line}));\n' for line in lines)
     (tmp_path / "ask.c").write_text(f"{text}#include <stddef.h>\nint main(void) {{ {body} return 0; }}\n")
-    run([*ZIG, "cc", "-w", "-O0", f"-I{headers}", "-target", library.target(), tmp_path / "ask.c", "-o", tmp_path / "ask"])
+    run([*host_compiler(), "-w", f"-I{headers}", tmp_path / "ask.c", "-o", tmp_path / "ask"])
     done = subprocess.run([tmp_path / "ask"], capture_output=True, text=True, check=True)
     return [int(line) for line in done.stdout.split()]
 

@@ -16,7 +16,7 @@ from simgpu.hip import library
 from simgpu.hip.program import inspect
 from tests.simgpu.hip.test_programs import TARGETS
 from tests.support.forks import hip
-from tests.support.hip_compiler import ZIG, program, run
+from tests.support.hip_compiler import ZIG, host_compiler, program, run
 from tests.support.places import ROOT
 
 COMMAND = (sys.executable, "-P", "-m", "simgpu.tools.cli", "hip")
@@ -102,7 +102,7 @@ int main(int count, char **words) {
     return load(&made, "missing") && load(&made, "missing") && allocate(&made, 1ul << 60) ? count - 1 : 9;
 }
 """)
-    run([*ZIG, "cc", "-target", library.target(), source, "-ldl", "-o", tmp_path / "fails"])
+    run([*host_compiler(), source, "-ldl", "-o", tmp_path / "fails"])
     assert hip(tmp_path / "fails").stderr == ""
     done = hip(tmp_path / "fails", "fail")
     assert done.returncode == 1
@@ -116,7 +116,7 @@ int main(int count, char **words) {
 def test_what_is_no_hip_program_is_said(tmp_path: Path) -> None:
     source = tmp_path / "hello.c"
     source.write_text('#include <stdio.h>\nint main(void) { puts("hello"); return 0; }\n')
-    run([*ZIG, "cc", "-target", library.target(), source, "-o", tmp_path / "hello"])
+    run([*host_compiler(), source, "-o", tmp_path / "hello"])
     done = hip(tmp_path / "hello")
     assert (done.stdout, done.returncode) == ("hello\n", 0) and "nothing called HIP: hello is not linked to it" in done.stderr
     host = library.target().partition("-")[0]

@@ -56,7 +56,7 @@ def test_registers_hold_what_the_owners_say(row):
             assert (words[0] | words[1] << 32) >> (low + extra) & ((1 << width) - 1) == int(bits[block, i, j])
 
 
-@swept("row", DISTINCT, ids=label)
+@swept("row", DISTINCT, ids=label, parts=3)
 def test_handlers_give_the_bits_of_the_arithmetic(row):
     """f8f6f4 uses fp8 here; tests below use other formats."""
     row = row.with_formats()

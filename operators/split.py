@@ -1,4 +1,4 @@
-"""How many blocks share one reduction (split-K, split-KV, split-IC), in closed form.
+"""Number of blocks that share one reduction (split-K, split-KV, split-IC), in closed form.
 
 Each of t tiles has `steps` steps and is shared by s blocks. The t*s blocks run on C CUs, at most B at a time on each. Their time
 is that of `operators.cost`. Only these values of s can be best:

@@ -1,4 +1,4 @@
-"""The algorithm tree (paper, section Computational Model): one node model for every operator.
+"""Algorithm tree (paper, section Computational Model): one node model for every operator.
 
 A node represents one level of the machine. It has views: windows into the operands with the nominal tile size and the valid
 extent. The tree is never materialised: `children()` yields the next level's nodes one by one. The boundary policy defines the

@@ -1,4 +1,4 @@
-"""The public simulated GPU: the engine's device, with the checks of checked mode by name."""
+"""Public simulated GPU: the engine's device, with the checks of checked mode by name."""
 
 from __future__ import annotations
 

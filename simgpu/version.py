@@ -1,3 +1,3 @@
-"""The version of the project, in one place."""
+"""Version of the project, in one place."""
 
 VERSION = "0.2.0"

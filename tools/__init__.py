@@ -1,4 +1,4 @@
-"""The `simgpu` command, and tools built on the other folders.
+"""Command `simgpu`, and tools built on the other folders.
 
     pytest_kernels.py  the fixture `simgpu_load` for tests of kernels in files
     cli.py            the command: parses, dispatches to a verb, turns errors into a line and a status

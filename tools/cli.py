@@ -1,4 +1,4 @@
-"""The `simgpu` command: parses, dispatches to a verb's module, turns errors into a line and a status.
+"""Command `simgpu`: parses, dispatches to a verb's module, turns errors into a line and a status.
 
 An error is one line; a second line may say what to do. Status: 0 fine; 1 a wrong result, a finding, or an error that the kernel
 raised; 2 something to put right before running. A verb is a row of VERBS and a module with `configure(parser)` and

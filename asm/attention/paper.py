@@ -1,4 +1,4 @@
-"""The paper's two fused kernels (section "MFMA Kernel"): one wave a workgroup, S = Q K^T by matrix instructions, E through LDS.
+"""Two fused kernels of the paper (section "MFMA Kernel"): one wave a workgroup, S = Q K^T by matrix instructions, E through LDS.
 
     mfma    E^T in LDS at [key·tQ + query], O += E V by matrix instructions. In step ks, lane i of lane group g reads its
             A element at [(ks·4 + g)·tQ + i] (erratum E17)

@@ -1,4 +1,4 @@
-"""One wave's part of a key step: loads of K and V, S^T = K Q^T, O^T += V^T P^T, all in registers."""
+"""Part of a key step that a wave has: loads of K and V, S^T = K Q^T, O^T += V^T P^T, all in registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a step of one array: loaded by blocks of rows by columns, written to LDS as rows and as columns, read as operands.
+"""Rows of a step of one array: loaded by blocks of rows by columns, written to LDS as rows and as columns, read as operands.
 
 A lane's block has 4 rows of 4 or 2 columns. Four halves of a column make two registers. In LDS, a column's quads of rows are in
 the order g, a: quad g of atom a, for which S has the elements in lane group g. So one read brings a lane its rows of all atoms.

@@ -1,4 +1,4 @@
-"""The kernel builder: instructions by name, registers, labels, loops, LDS regions, arguments.
+"""Kernel builder: instructions by name, registers, labels, loops, LDS regions, arguments.
 
     k = KernelBuilder("scale", "gfx908", workgroup_size=64)
     x = k.v.alloc("x", 4)

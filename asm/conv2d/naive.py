@@ -1,4 +1,4 @@
-"""The convolution that the paper compares with: one output pixel per work-item, operands from memory, no tiles, no LDS."""
+"""Convolution that the paper compares with: one output pixel per work-item, operands from memory, no tiles, no LDS."""
 
 from __future__ import annotations
 

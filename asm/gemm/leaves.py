@@ -35,7 +35,7 @@ TOGETHER = 4  # parts of a sum that a work-item reads at once
 
 @dataclass(frozen=True)
 class Parts:
-    """Where a work-item's loads of A lie: rows, whose sums it has parts of, and k, of which it needs the vectors."""
+    """Places of a work-item's loads of A: rows whose sums it has parts of, and k whose vectors it needs."""
 
     layout: TileLayout
 
@@ -77,7 +77,7 @@ class Parts:
 
 
 class MatrixStaging(Staging):
-    """The elements of a matrix like A, where A's chunks are, in registers."""
+    """Elements of a matrix like A, where A's chunks are, in registers."""
 
     def __init__(self, k: KernelBuilder, name: str, pointer: Reg, a: MappedStaging) -> None:
         self.k, self.layout, self.bits, self.length, self.transposition = k, replace(a.layout, name=name), 0, a.length, None
@@ -94,7 +94,7 @@ class MatrixStaging(Staging):
 
 
 class VectorStaging(Staging):
-    """The elements of a vector at the k of A's chunks, in registers: `staged` for the next tile, `current` for this one."""
+    """Elements of a vector at the k of A's chunks, in registers: `staged` for the next tile, `current` for this one."""
 
     def __init__(self, k: KernelBuilder, name: str, pointer: Reg, a: MappedStaging) -> None:
         self.k, self.layout, self.bits, self.length, self.name = k, a.layout, 0, a.length, name
@@ -356,7 +356,7 @@ class RowValues:
 
 @dataclass(frozen=True)
 class ResultLeaf:
-    """The leaf on products, for the store."""
+    """Leaf on products, for the store."""
 
     values: RowValues
     columns: dict[str, Reg]  # buffers at the tile's first column

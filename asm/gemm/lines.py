@@ -1,4 +1,4 @@
-"""The main loop of operands loaded by whole cache lines (`parts/line_ring.py` has the rules): four K steps of code.
+"""Main loop of operands loaded by whole cache lines (`parts/line_ring.py` has the rules): four K steps of code.
 
 Step t has phase (t + 1) % 4: the number of the line that is written to LDS among its matrix instructions. Phase 3 writes no
 line. The moves of phase 0 also precede step 0. Lines and scales that are cut by the view's end, or are past it, are loaded like

@@ -1,4 +1,4 @@
-"""The beginning of a GEMM kernel: arguments, the tile's coordinates, operand buffers and addresses, accumulators."""
+"""Beginning of a GEMM kernel: arguments, the tile's coordinates, operand buffers and addresses, accumulators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second kernel of a GEMM with a split K, or with a long activation (`operands.second_pass`).
+"""Second kernel of a GEMM with a split K, or with a long activation (`operands.second_pass`).
 
 It adds the partial products in order, then applies the epilogue. The partial products are consecutive and unpadded, all parts of
 a product of the batch before those of the next one. A work-item computes ELEMENTS elements of C, THREADS apart, so that adjacent

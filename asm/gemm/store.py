@@ -1,4 +1,4 @@
-"""The end of a GEMM: accumulators through the epilogue to C, one row of the tile at a time."""
+"""End of a GEMM: accumulators through the epilogue to C, one row of the tile at a time."""
 
 from __future__ import annotations
 

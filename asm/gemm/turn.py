@@ -1,4 +1,4 @@
-"""The order in which a turn of a k tile multiplies its atoms."""
+"""Order in which a turn of a k tile multiplies its atoms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sum of parts that the workgroups of a first kernel stored one after the other."""
+"""Sum of parts that the workgroups of a first kernel stored one after the other."""
 
 from __future__ import annotations
 

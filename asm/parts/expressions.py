@@ -112,7 +112,7 @@ class Computation:
         k.v_mul_f32(target, x, scratch)
 
     def _choose(self, op: str, target: Reg, x: Operand, y: Operand, scratch: Reg | None) -> None:
-        """The larger or smaller one; a NaN stays, which v_max_f32 and v_min_f32 drop."""
+        """Emits the maximum or minimum; a NaN stays, which v_max_f32 and v_min_f32 drop."""
         k, name = self.k, {"maximum": "v_max_f32", "minimum": "v_min_f32"}[op]
         assert scratch is not None
         if isinstance(x, Reg) and isinstance(y, Reg):

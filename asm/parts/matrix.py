@@ -1,4 +1,4 @@
-"""The matrix instruction that a plan's atom names."""
+"""Matrix instruction that a plan's atom names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waves and blocks that share a row exchange: values of waves through LDS, values of parts through memory."""
+"""Exchange between waves and blocks that share a row: values of waves through LDS, values of parts through memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wave of a kernel of rows has: sizes, operands, places of chunks."""
+"""Frame of a wave of a kernel of rows: sizes, operands, places of chunks."""
 
 from __future__ import annotations
 

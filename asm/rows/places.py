@@ -1,4 +1,4 @@
-"""Where a wave's lanes find their chunks of a row: offsets, ends of rows, wide loads and stores.
+"""Places of a row's chunks for a wave's lanes: offsets, ends of rows, wide loads and stores.
 
 A load of a lane is a chunk of v elements, at any byte (`parts/buffers.py`). Chunk j of a row begins at element v*j; the last one
 begins at n - v, so that it ends with the row, and overlaps the one before. A lane past the row, or past the wave's part of it, has

@@ -1,4 +1,4 @@
-"""The 64-byte amdhsa kernel descriptor, which the packet processor reads before a kernel starts.
+"""64-byte amdhsa kernel descriptor, which the packet processor reads before a kernel starts.
 
 Layout and bit positions: LLVM AMDGPUUsage "Kernel Descriptor"; the positions used here were checked by assembling every
 directive and reading the bytes back (see tests/hardware/code_object/test_code_object.py).

@@ -281,7 +281,7 @@ def span(loaded: tuple[Segment, ...]) -> tuple[int, int]:
 
 
 class Symbols(Mapping[str, Symbol]):
-    """The symbols by name. For a name in both tables, that of .dynsym is used.
+    """Symbols by name. For a name in both tables, that of .dynsym is used.
 
     .symtab has every label, in a library's file hundreds of thousands, so it is read only for a name that .dynsym does not
     have. Lookups raise KeyError, and DecodeError if .symtab is damaged.

@@ -76,7 +76,7 @@ def pieces_of(expression: bytes, address_at: Callable[[int], int] = int) -> tupl
 
 
 class _Part:
-    """The operations of one piece."""
+    """Operations of one piece."""
 
     def __init__(self, address_at: Callable[[int], int]) -> None:
         self.steps: list[Step] = []

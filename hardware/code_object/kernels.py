@@ -1,4 +1,4 @@
-"""The kernels of a code object by name: each is read from its metadata entry and its descriptor when it is looked up.
+"""Kernels of a code object by name: each is read from its metadata entry and its descriptor when it is looked up.
 
 Code objects of libraries have thousands of kernels, and a program uses a few of them.
 """
@@ -144,7 +144,7 @@ class KernelInfo:
 
 
 class LinkedFile(NamedTuple):
-    """The parts of a code object that its kernels refer to."""
+    """Parts of a code object that its kernels refer to."""
 
     target: str
     symbols: Symbols

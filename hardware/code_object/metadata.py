@@ -1,4 +1,4 @@
-"""The metadata of a code object: where its notes have each kernel's entry, decoded one entry at a time.
+"""Metadata of a code object: where its notes have each kernel's entry, decoded one entry at a time.
 
 The linker concatenates the notes of its inputs, so a code object of many linked objects has many notes.
 """
@@ -46,7 +46,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Metadata:
-    """The notes of a code object, read as one document."""
+    """Notes of a code object, read as one document."""
 
     data: bytes = field(repr=False)  # of the file
     values: dict[str, Place]  # by key, except the kernels

@@ -1,4 +1,4 @@
-"""The real GPU through HIP.
+"""Real GPUs through HIP.
 
     library.py   libamdhip64 by ctypes: the calls that a launch needs, and texts of errors
     device.py    Device, Buffer, Module, Kernel, Run: the interface of `simgpu.Device`, on the GPU

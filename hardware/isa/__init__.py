@@ -1,4 +1,4 @@
-"""The CDNA instruction set. Importing the package registers all instructions.
+"""CDNA instruction set. Importing the package registers all instructions.
 
     types.py         operand types: the meaning of a register's bits
     kinds.py         encodings, control kinds and flags: closed lists

@@ -1,4 +1,4 @@
-"""The operations of instruction bodies: typed values of one lane, on any engine.
+"""Operations of instruction bodies: typed values of one lane, on any engine.
 
 A body computes with `Value`s. The same body runs on numpy arrays (`NumpyOps` in `lane_numpy`, the tests' reference)
 and builds LLVM IR (in the simulator). So it must not branch in Python on a value: use `where`. Integers wrap; shift counts

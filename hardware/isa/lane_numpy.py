@@ -1,4 +1,4 @@
-"""The operations of `lane` on numpy arrays: the reference that tests compare the simulator with.
+"""Operations of `lane` on numpy arrays: the reference that tests compare the simulator with.
 
 A raw value is an unsigned integer array of bits (`bool` for conditions), 64 lanes or any shape; scalars are 0-d.
 Rounding is to nearest even, denormals are kept, and every operation rounds once. A NaN result is the first NaN operand,

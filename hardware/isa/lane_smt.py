@@ -1,4 +1,4 @@
-"""The operations of `lane` as terms of the solver z3: a body becomes a formula over all inputs.
+"""Operations of `lane` as terms of the solver z3: a body becomes a formula over all inputs.
 
 A raw value is a bit-vector of its type's width, floats included, and a Bool for a condition. A row is a term of the lane's
 number `SmtOps.lane`: another lane's value is the same term with another number. `SmtOps` has the floats of IEEE 754, with NaNs

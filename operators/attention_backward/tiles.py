@@ -118,7 +118,7 @@ class GradientPlan(Derivation):
 
     @property
     def moved(self) -> tuple[MovedTile, MovedTile]:
-        """The tiles that pass through LDS: the other operands of S and of dP."""
+        """Tiles that pass through LDS: the other operands of S and of dP."""
         return moved_tiles(self.problem, self.side, self.step)
 
     @property

@@ -1,4 +1,4 @@
-"""The convolution in float64, and bounds on a kernel's error, by way of its matrix products."""
+"""Convolution in float64, and bounds on a kernel's error, by way of its matrix products."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Conv2dPlan(Derivation):
 
     @cached_property
     def merged(self) -> Conv2dProblem:
-        """The problem after `merge_groups`. Its channels are X's and Y's, and channels after them if `ragged`."""
+        """Problem after `merge_groups`. Its channels are X's and Y's, and channels after them if `ragged`."""
         return merge_groups(self.problem, self.groups)
 
     @property
@@ -96,7 +96,7 @@ class Conv2dPlan(Derivation):
 
     @cached_property
     def more_channels(self) -> Conv2dProblem:
-        """The problem after `merge_groups` and `space_to_channel` with `factor`."""
+        """Problem after `merge_groups` and `space_to_channel` with `factor`."""
         return space_to_channel(self.merged, self.factor) if self.factor > 1 else self.merged
 
     @cached_property

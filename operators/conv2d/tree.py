@@ -1,4 +1,4 @@
-"""The convolution's tree: Conv2d, BlockConv2dNode, WarpConv2dNode, AtomConv2dNode."""
+"""Tree of a convolution: Conv2d, BlockConv2dNode, WarpConv2dNode, AtomConv2dNode."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class BlockConv2dNode(_ConvNode):
 
     @property
     def axes(self) -> Axes:
-        """The block's input channels, taps, pixels and output channels."""
+        """Input channels, taps, pixels and output channels of the block."""
         p, pixels = self.plan.tiled_problem, Extent.whole(self.plan.pixels)
         channels = Extent(0, len(self.views[1].outer[0]), self.plan.tile_oc)
         return {"ic": self.channels, "ky": Extent.whole(p.kh), "kx": Extent.whole(p.kw), "pixels": pixels, "oc": channels}

@@ -22,7 +22,7 @@ TAKEN = ("A", "B", "C", "bias", "residual", "arch", "problem", "self")  # names 
 
 @dataclass(frozen=True)
 class LeafGemm(GemmProblem):
-    """The GEMM of an operator with leaves."""
+    """GEMM of an operator with leaves."""
 
     own: Leaves | None = None  # its leaves
 
@@ -157,7 +157,7 @@ class FusedGemm:
 
     @cached_property
     def gemm(self) -> LeafGemm:
-        """The GEMM with the leaves, for plan and emitter."""
+        """GEMM with the leaves, for plan and emitter."""
         return LeafGemm(**{entry.name: getattr(self, entry.name) for entry in fields(FusedGemm)}, own=self.leaves)
 
     @property

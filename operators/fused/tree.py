@@ -1,4 +1,4 @@
-"""The tree of a GEMM with leaves: the GEMM's nodes, and beside a block's warps the leaves on its tiles of A and of C."""
+"""Tree of a GEMM with leaves: the GEMM's nodes, and beside a block's warps the leaves on its tiles of A and of C."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Leaves:
 
     @property
     def result_of_row(self) -> Value:
-        """The result, with each of `row_values` as an argument, `row_value` of its number."""
+        """Result, with each of `row_values` as an argument, `row_value` of its number."""
         return self._hoisted[1]
 
     @cached_property
@@ -50,7 +50,7 @@ class Leaves:
 
     @property
     def per_element(self) -> tuple[Value, ...]:
-        """What is computed of each element of A."""
+        """Expression of each element of A."""
         return (*(summand for _, summand in self.sums), self.multiplied)
 
     @property

@@ -1,4 +1,4 @@
-"""The GEMM tree of the paper's Figure 1: TiledComputation, BlockGemmNode, WarpGemmNode, AtomHint."""
+"""GEMM tree of the paper's Figure 1: TiledComputation, BlockGemmNode, WarpGemmNode, AtomHint."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ COUNT, LIMIT = "count", "limit"  # names of constants: elements that are reduced
 
 
 class RowOperands:
-    """What a kernel of rows reads and writes, from the names and sizes of its problem.
+    """Operands of a kernel of rows, from the names and sizes of its problem.
 
     >>> from simgpu.operators import SoftmaxProblem
     >>> SoftmaxProblem(rows=4, n=100, mask=True).read

@@ -1,4 +1,4 @@
-"""What an operator on rows computes, as data: reductions along a row, in passes, and results for each element and each row."""
+"""Program of an operator on rows, as data: reductions along a row, in passes, and results for each element and each row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of an operator on rows: RowTree, RowBlock, RowWarp, RowLoad."""
+"""Tree of an operator on rows: RowTree, RowBlock, RowWarp, RowLoad."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The softmax in float64, and bounds on a kernel's error."""
+"""Softmax in float64, and bounds on a kernel's error."""
 
 from __future__ import annotations
 

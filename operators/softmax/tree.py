@@ -1,4 +1,4 @@
-"""The softmax's tree: Softmax, BlockSoftmaxNode, WarpSoftmaxNode, LaneSoftmaxNode."""
+"""Tree of a softmax: Softmax, BlockSoftmaxNode, WarpSoftmaxNode, LaneSoftmaxNode."""
 
 from __future__ import annotations
 

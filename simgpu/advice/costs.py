@@ -1,4 +1,4 @@
-"""What each instruction of a timed launch costs, joined by source line."""
+"""Cost of each instruction of a timed launch, joined by source line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Cost:
 
 @dataclass(frozen=True, eq=False)
 class LineCost:
-    """The instructions of a source line; of a single instruction if its line is unknown."""
+    """Instructions of a source line; of a single instruction if its line is unknown."""
 
     place: str  # `file:line`; without source lines, the instruction's offset and text
     costs: tuple[Cost, ...]

@@ -62,7 +62,7 @@ WORKING = (Fault.MEMORY, Fault.READONLY, Fault.LDS, Fault.SCRATCH, Fault.MISALIG
 
 @dataclass(frozen=True)
 class BasePointer:
-    """The scalar base address of a memory instruction."""
+    """Scalar base address of a memory instruction."""
 
     kind: str  # "pointer" (64 bits), "scalar" (SBASE with its offsets) or "resource" (128 bits)
     base: OperandPlace  # place of its registers

@@ -54,7 +54,7 @@ class PerformanceCounts(Structure):
 
 
 class LdsRule(Structure):
-    """How LDS serves the lanes of an access, by its kind and size."""
+    """Rule by which LDS serves the lanes of an access, by its kind and size."""
 
     _fields_ = (("banks", c_int64), ("phases", c_int64 * LANES))  # number of banks, and the phase of each lane
 

@@ -1,4 +1,4 @@
-"""The debugger: reruns one workgroup any number of times, stops it anywhere, goes back, and finds where a value came from.
+"""Debugger: reruns one workgroup any number of times, stops it anywhere, goes back, and finds where a value came from.
 
     native/         code that runs in handlers: counts instructions, tests for stops, records accesses
     place.py        places in a run, `wg(7,0,0) w0 #52311`: parsed and printed

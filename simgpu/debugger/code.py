@@ -1,4 +1,4 @@
-"""The kernel's code: converts addresses, labels and lines to records and back, and finds instructions that write a register."""
+"""Code of a kernel: converts addresses, labels and lines to records and back, and finds instructions that write a register."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _lines(code: CodeObject, info: KernelInfo, file: str) -> dict[int, int]:
 
 
 class ReplayCode:
-    """The code that a replay runs. source: the kernel's assembly, if known."""
+    """Code that a replay runs. source: the kernel's assembly, if known."""
 
     def __init__(self, replay: Replay, source: str = "") -> None:
         self.replay = replay

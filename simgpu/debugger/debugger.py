@@ -1,4 +1,4 @@
-"""The debugger's interface: stops, steps forward and backward, and a wave's contents. The prompt and editors use it."""
+"""Interface of the debugger: stops, steps forward and backward, and a wave's contents. The prompt and editors use it."""
 
 from __future__ import annotations
 

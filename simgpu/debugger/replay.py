@@ -41,7 +41,7 @@ PIECE = 1 << 17  # record steps between checks for a signal: about 10 ms at most
 
 @dataclass(frozen=True)
 class Halt:
-    """The reason why the replay returned."""
+    """Reason why the replay returned."""
 
     # "points" (a wave is before an instruction with points that hit), "arrived" (at its goal), "wave ended", "ended", "fault"
     # or "interrupted"

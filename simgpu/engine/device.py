@@ -1,4 +1,4 @@
-"""The simulated GPU: memory, modules, kernels. `simgpu.Device` adds launches, and checked mode by name."""
+"""Simulated GPU: memory, modules, kernels. `simgpu.Device` adds launches, and checked mode by name."""
 
 from __future__ import annotations
 
@@ -427,7 +427,7 @@ class Kernel(LoadedKernel):
 
     @cached_property
     def mode(self) -> int:
-        """The MODE register that its waves begin with."""
+        """MODE register that its waves begin with."""
         return mode_register(self.info.descriptor)
 
     def hidden_segment(self, geometry: Geometry) -> bytes:

@@ -1,4 +1,4 @@
-"""One launch as checks, errors and findings see it: code, memory, lowered programs. `launch.Launch` runs it."""
+"""Launch as checks, errors and findings see it: code, memory, lowered programs. `launch.Launch` runs it."""
 
 from __future__ import annotations
 

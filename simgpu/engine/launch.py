@@ -1,4 +1,4 @@
-"""One launch: runs its workers on host threads, and returns the results."""
+"""Launch: runs its workers on host threads, and returns the results."""
 
 from __future__ import annotations
 

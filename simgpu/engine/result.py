@@ -110,7 +110,7 @@ def _totals(accounts: Accounts, workers: list[Worker]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Summary:
-    """The part of a Run that the workers' counts determine. Launches of one kernel often have equal counts, and share it."""
+    """Part of a Run that the workers' counts determine. Launches of one kernel often have equal counts, and share it."""
 
     accounts: Accounts
     totals: bytes  # the counts

@@ -19,7 +19,7 @@ UNDEFINED_FILL = 0xFFF3FEA7
 
 
 class Arena:
-    """The program's arena, a file that this process also maps. Code objects and kernels' heaps are at its end.
+    """Arena of the program, a file that this process also maps. Code objects and kernels' heaps are at its end.
 
     base: address of its first byte in the program. shadow: a file of the same size with the undefined bits.
     """

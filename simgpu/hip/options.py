@@ -1,4 +1,4 @@
-"""The options of `simgpu hip`, and the sources that its programs compile."""
+"""Options of `simgpu hip`, and the sources that its programs compile."""
 
 from __future__ import annotations
 

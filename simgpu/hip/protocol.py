@@ -1,4 +1,4 @@
-"""The messages between a program's HIP library (`library/base/connection.c`) and its server, and the log in shared memory."""
+"""Messages between a program's HIP library (`library/base/connection.c`) and its server, and the log in shared memory."""
 
 from __future__ import annotations
 

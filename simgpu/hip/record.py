@@ -1,4 +1,4 @@
-"""The record of a program's run: figures by kernel, findings reported once each, and the document of both."""
+"""Record of a program's run: figures by kernel, findings reported once each, and the document of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server of one program: answers its HIP library, runs its kernels, reports faults.
+"""Server of one program: answers its HIP library, runs its kernels, reports faults.
 
 One thread answers requests. Each device has a thread that runs its launches in the order of arrival, so kernels of several
 devices run at the same time and may wait for each other. A thread holds `GPUs.busy` to use shared state, but not while its

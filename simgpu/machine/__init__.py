@@ -1,4 +1,4 @@
-"""The basis of all handlers: a wave's state, and LLVM as a compiler of functions on it.
+"""Basis of all handlers: a wave's state, and LLVM as a compiler of functions on it.
 
     layout.py      offsets in a wave's state and in an instruction's record
     mode.py        the bits of the MODE register that change arithmetic

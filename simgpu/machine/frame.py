@@ -188,7 +188,7 @@ class Hooks:
 
     @property
     def settings(self) -> Hashable:
-        """What `concerns`, `plan` and the emitted code depend on, apart from the class and the instruction."""
+        """Settings that `concerns`, `plan` and the emitted code depend on, apart from the class and the instruction."""
         return ()
 
     def concerns(self, inst: Instruction) -> bool:

@@ -1,4 +1,4 @@
-"""The operations of instruction bodies on LLVM IR: a body that is called with these values emits code.
+"""Operations of instruction bodies on LLVM IR: a body that is called with these values emits code.
 
 For vector instructions they work on rows of 64 lanes (`<64 x T>`), for SALU on single values. A `splat` value may stay scalar
 until a vector needs it. f16 and bf16 values are i16 bit patterns. Their operations are computed in f32 and then rounded to the

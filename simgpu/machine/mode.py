@@ -1,4 +1,4 @@
-"""The MODE register: the bits that change arithmetic, as handlers are compiled for them.
+"""MODE register: the bits that change arithmetic, as handlers are compiled for them.
 
 Bits (ISA guides, "MODE register"): round f32 [1:0], round f16/f64 [3:2], denorm f32 [5:4], denorm f16/f64 [7:6],
 DX10_CLAMP 8, IEEE 9, FP16_OVFL 23, GPR_IDX_EN 27, VSKIP 28. Handlers are compiled for one `Mode`. A wave that changes

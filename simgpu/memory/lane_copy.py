@@ -94,7 +94,7 @@ def copy_bytes(source: IrValue, target: IrValue, count: int) -> None:
 
 @dataclass(frozen=True)
 class StagedRows:
-    """How registers are staged: each lane has one element of `bits`."""
+    """Staging of registers: each lane has one element of `bits`."""
 
     bits: int  # 8, 16 or a multiple of 32
     sign: bool = False  # sign-extend a narrow element

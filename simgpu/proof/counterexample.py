@@ -60,7 +60,7 @@ class Launch:
 
 
 class Runner(Protocol):
-    """One of two kernels, to be run."""
+    """Kernel of the two, to be run."""
 
     def run(self, launch: Launch) -> list[Memory | None] | None:
         """Returns each buffer after a launch, None for other arguments; None if the launch fails."""

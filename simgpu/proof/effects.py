@@ -1,4 +1,4 @@
-"""What two kernels did to memory, as formulas that hold if they did the same."""
+"""Effects of two kernels on memory, as formulas that hold if they did the same."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _cells(name: str, a: Run, b: Run, epoch: int, rules: Rules) -> Iterator[Obli
 
 @dataclass(frozen=True)
 class Rules:
-    """What may differ between two kernels.
+    """Allowed differences between two kernels.
 
     refines: as in `obligations`; last: True after the last barrier.
     """

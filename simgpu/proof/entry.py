@@ -1,4 +1,4 @@
-"""What a kernel begins with, as terms: arguments, ids of its workgroup and work-item, and registers.
+"""State at a kernel's entry, as terms: arguments, ids of its workgroup and work-item, and registers.
 
 Both kernels get the same terms for what a launch decides. What it leaves undefined has other names in each kernel.
 """

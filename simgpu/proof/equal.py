@@ -33,7 +33,7 @@ NANS = "the payload of a NaN that arithmetic makes is not compared"
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a proof."""
+    """Result of a proof."""
 
     kind: Literal["equal", "different", "unknown"]
     reason: str = ""  # of unknown; of different, what differs

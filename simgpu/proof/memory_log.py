@@ -55,7 +55,7 @@ class Atomic:
 
 @dataclass(frozen=True)
 class Interval:
-    """What a lane did to memory between two barriers."""
+    """Accesses of a lane between two barriers."""
 
     events: tuple[Store | Atomic, ...]
     path: Term  # the condition that the wave gets to the barrier at its end

@@ -37,7 +37,7 @@ class Address:
 
 @dataclass
 class Roots:
-    """The addresses that were met, without their constants."""
+    """Addresses that were met, without their constants."""
 
     lanes: Lanes
     budget: Budget

@@ -41,7 +41,7 @@ def own_terms() -> Iterator[None]:
 
 
 class Budget:
-    """What is left of a proof's effort and time."""
+    """Remaining effort and time of a proof."""
 
     def __init__(self, limits: Limits) -> None:
         self._meter = z3.Solver()

@@ -1,4 +1,4 @@
-"""One lane's view of a wave, as terms: registers, path condition and memory; two such states become one where paths meet."""
+"""View that a lane has of its wave, as terms: registers, path condition and memory; two such states become one where paths meet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Place = tuple[str, int]  # register file and number; ("scc", 0)
 
 @dataclass
 class WaveState:
-    """The state of a wave at an instruction, as the lane `lanes.lane` sees it.
+    """State of a wave at an instruction, as the lane `lanes.lane` sees it.
 
     kernel: a name, for the symbols of what this kernel leaves undefined.
     """
@@ -56,7 +56,7 @@ class WaveState:
 
     @property
     def active(self) -> Term:
-        """The condition that EXEC has this lane's bit."""
+        """Condition that EXEC has this lane's bit."""
         return self.lanes.bit(self.exec)
 
     def known(self, active: bool = True) -> set[int]:
@@ -65,7 +65,7 @@ class WaveState:
 
     @property
     def guard(self) -> Term:
-        """The condition that this lane gets here and is active."""
+        """Condition that this lane gets here and is active."""
         return every(*self.path, *(part for part in self.lanes.parts(self.active).terms if part.get_id() not in self.path_ids))
 
     def follow(self, condition: Term) -> bool:

@@ -47,7 +47,7 @@ def tested_mask(condition: Term) -> Term | None:
 
 
 class Parts:
-    """The parts of a conjunction, and their ids."""
+    """Parts of a conjunction, and their ids."""
 
     def __init__(self, condition: Term) -> None:
         self.terms = conjuncts(condition)
@@ -185,7 +185,7 @@ def _extended(low: Term, highs: list[Term]) -> Term:
 
 
 class Lanes:
-    """What both kernels' terms share: the lane's number, symbols of masks, and facts about these symbols.
+    """Terms that both kernels share: the lane's number, symbols of masks, and facts about these symbols.
 
     A lane mask in scalar registers is a term of 64 bits. Only the bit of the lane that a proof is about is known: a condition's
     mask is a symbol, and a fact says what its bit for that lane is. So the other lanes may do anything, but the same in both

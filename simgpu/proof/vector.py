@@ -25,7 +25,7 @@ Term = Any
 
 
 class VectorInstruction:
-    """One vector instruction on the registers of a state."""
+    """Vector instruction on the registers of a state."""
 
     def __init__(self, state: WaveState, inst: Instruction, ops: SmtOps) -> None:
         self.state, self.inst, self.ops = state, inst, ops

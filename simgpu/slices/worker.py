@@ -1,4 +1,4 @@
-"""The function that an executor runs: one slice of a launch, from the memory that the launch began with."""
+"""Function that an executor runs: one slice of a launch, from the memory that the launch began with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The band around a predicted time: the clock's, and what the model knows that it does not know.
+"""Band around a predicted time: the clock's, and what the model knows that it does not know.
 
 Widths are fractions of the time. They were chosen so that the rows in docs/notes/2026-11-26-clock-and-bands.md fall inside.
 """
@@ -33,7 +33,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Told:
-    """What is known of a predicted launch."""
+    """Knowledge about a predicted launch."""
 
     chip: HardwareDescriptor
     shares: Mapping[str, float]  # as in `Prediction`

@@ -13,7 +13,7 @@ from simgpu.timing.trace import LINE_BYTES, Trace
 
 @dataclass(frozen=True)
 class LineContention:
-    """How a launch's atomics meet on lines of memory."""
+    """Contention of a launch's atomics on lines of memory."""
 
     requests: float  # by an atomic, on one line
     # float64 (n,), by an atomic's number: fraction of the other workgroups whose execution requests the same line

@@ -1,4 +1,4 @@
-"""The driver for Triton: it gives the target, loads code objects and launches kernels.
+"""Driver for Triton: it gives the target, loads code objects and launches kernels.
 
 The protocol is triton/backends/driver.py (DriverBase), and the calls of triton/runtime/jit.py and triton/compiler/compiler.py
 on `driver.active`.

@@ -1,4 +1,4 @@
-"""The autotuner on simulated devices: numpy's arrays, a choice for each target, candidates compiled in parallel and sampled.
+"""Triton's autotuner on simulated devices: numpy's arrays, a choice for each target, candidates compiled in parallel and sampled.
 
 A candidate's time is modelled from samples of its workgroups (`simgpu.sampling`). The tuner runs the chosen candidate whole
 afterwards. In checked mode each candidate runs whole, so that its findings are reported.

@@ -31,7 +31,7 @@ class LateLoad(Structure):
 
 
 class LateLoads(Structure):
-    """The late loads of a wave."""
+    """Late loads of a wave."""
 
     _fields_ = (
         ("count", c_int64),

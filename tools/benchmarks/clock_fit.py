@@ -1,4 +1,4 @@
-"""The clock of MI355X by what its units do, from published runs: the calibration of `hardware.rates.clocks`.
+"""Clock of MI355X by what its units do, from published runs: the calibration of `hardware.rates.clocks`.
 
 ROCm/gfx950-gluon-tutorials gives for its kernels TFLOPS of the whole launch. From thread traces it gives the fraction of the
 loop's clocks in which matrix instructions ran. All multiply 4096 x 4096 x K in one workgroup of 256 x 256 a CU, whose step is

@@ -1,4 +1,4 @@
-"""The closed cost against the model of time, on random GEMMs: `python -m simgpu.tools.benchmarks.closed_cost`.
+"""Closed cost against the model of time, on random GEMMs: `python -m simgpu.tools.benchmarks.closed_cost`.
 
 Board, type, m of 1 to 8,191, n of 64 to 11,585 and k of 256 to 11,585 are random. With `--whole`, n is a multiple of 64 and k
 of 256, so that no load is cut.

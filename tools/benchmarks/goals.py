@@ -1,4 +1,4 @@
-"""The speed goals, one row each: the work, the benchmark that measures it, and the limit.
+"""Speed goals, one row each: the work, the benchmark that measures it, and the limit.
 
 python -m simgpu.tools.benchmarks.goals NAME [--threads 2] [--corpus FOLDER] [--aiter FOLDER] [--profile]
 

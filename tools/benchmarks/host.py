@@ -1,4 +1,4 @@
-"""The machine and the versions that decide how fast a simulation is: the head of a table of benchmarks."""
+"""Machine and the versions that decide how fast a simulation is: the head of a table of benchmarks."""
 
 from __future__ import annotations
 

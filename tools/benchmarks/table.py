@@ -1,4 +1,4 @@
-"""The table of goals that `simgpu bench` prints: each row is measured in a new process.
+"""Table of goals that `simgpu bench` prints: each row is measured in a new process.
 
 A goal is a row of `benchmarks.goals`.
 """

@@ -1,4 +1,4 @@
-"""Where work runs: `--cluster` of the verbs that have many cases, as a `concurrent.futures.Executor`."""
+"""Place where work runs: `--cluster` of the verbs that have many cases, as a `concurrent.futures.Executor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a proof about all launches of a kernel is asked to show, what it assumes, and its verdict for people and programs."""
+"""Claims of a proof about all launches of a kernel, its assumptions, and its verdict for people and programs."""
 
 from __future__ import annotations
 

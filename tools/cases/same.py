@@ -74,7 +74,7 @@ def branches(kernel: Kernel) -> list[str]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One array of both sides."""
+    """Array of both sides."""
 
     names: tuple[str, str]
     verdict: str  # EQUAL, NARROWLY, NEARLY or DIFFERENT

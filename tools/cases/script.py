@@ -1,4 +1,4 @@
-"""One launch of a Triton script as a subject: the script runs unchanged up to that launch, and ends there."""
+"""Launch of a Triton script as a subject: the script runs unchanged up to that launch, and ends there."""
 
 from __future__ import annotations
 

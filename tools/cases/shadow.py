@@ -1,4 +1,4 @@
-"""Where the error of a computation's worst element came from: its workgroup runs again with f64 values next to its own."""
+"""Origin of the error of a computation's worst element: its workgroup runs again with f64 values next to its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code object that a file names: the file itself, a capture's, or one compiled from a source."""
+"""Code object that a file names: the file itself, a capture's, or one compiled from a source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The closed form's kernel against kernels of other tiles, each emitted and timed by the model of time (`simgpu time`).
+"""Kernel of the closed form against kernels of other tiles, each emitted and timed by the model of time (`simgpu time`).
 
 The other tiles are ALTERNATIVES of a problem's space (`space`): half are those of least closed cost, half are drawn among tiles
 of at most FAR times the least. So the two judges can disagree: regret is the modelled time of the formula's kernel over the

@@ -1,4 +1,4 @@
-"""The closed form's tiles compared with the best of an exhaustive search (`space`), both priced by the cost model.
+"""Tiles of the closed form compared with the best of an exhaustive search (`space`), both priced by the cost model.
 
 The product never searches.
 """

@@ -1,4 +1,4 @@
-"""How many trials a search of tiles needs from the closed form and from random starts: the paper's warm start.
+"""Number of trials that a search of tiles needs, from the closed form and from random starts: the paper's warm start.
 
 A trial measures one tile, by the cost model or on a GPU. The search is plain descent. From a start it tries the neighbours in a
 random order: one size a step up or down, or the split by 4 or 16 indices of its list. It moves to the first that is faster. If

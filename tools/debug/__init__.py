@@ -1,4 +1,4 @@
-"""The debugger for people: a prompt in the terminal, answers as trees, and an adapter for editors.
+"""Debugger for people: a prompt in the terminal, answers as trees, and an adapter for editors.
 
     views.py      the prompt's output: stops, registers, tiles, LDS, memory
     values.py     variables of the source as text

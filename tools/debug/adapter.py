@@ -1,4 +1,4 @@
-"""The Debug Adapter Protocol on the debugger: threads are the waves of the workgroup in focus, an editor's steps are the
+"""Debug Adapter Protocol on the debugger: threads are the waves of the workgroup in focus, an editor's steps are the
 debugger's.
 
 `launch` takes {"program": FILE or OP, "args": [...], "group": "0", "step": KERNEL, "cwd": ...}; args are those of `simgpu

@@ -1,4 +1,4 @@
-"""The prompt's commands that show the workgroup's state, and where values came from."""
+"""Commands of the prompt that show the workgroup's state, and where values came from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Debug Adapter Protocol's messages, read from and written to a stream, each after a header with its length."""
+"""Messages of the Debug Adapter Protocol, read from and written to a stream, each after a header with its length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The debugger's prompt: gdb's and rocgdb's words if they have one."""
+"""Prompt of the debugger: gdb's and rocgdb's words if they have one."""
 
 from __future__ import annotations
 

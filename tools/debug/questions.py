@@ -1,4 +1,4 @@
-"""The element that `simgpu why` explains: one by name, the first NaN, or the one farthest from the reference."""
+"""Element that `simgpu why` explains: one by name, the first NaN, or the one farthest from the reference."""
 
 from __future__ import annotations
 

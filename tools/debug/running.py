@@ -1,4 +1,4 @@
-"""The prompt's commands that run the workgroup, forward and back, and that set breakpoints."""
+"""Commands of the prompt that run the workgroup, forward and back, and that set breakpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a value came from, as a tree of lines.
+"""Origin of a value, as a tree of lines.
 
 Moves, conversions and round trips through LDS or memory are folded; terms are sorted by size.
 """

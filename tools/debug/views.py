@@ -1,4 +1,4 @@
-"""The prompt's output as lines of text: a wave's place, its registers, tiles, LDS and memory."""
+"""Output of the prompt as lines of text: a wave's place, its registers, tiles, LDS and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments and launches of a HIP candidate, in words.
+"""Arguments and launches of a HIP candidate, in words.
 
     x: f32[m, n:ldx], in out s: f32[n], alpha: f32, out y: f32[m], m: i32, ldx: i32
 

@@ -39,7 +39,7 @@ FEW, SEEN, SEEN_OF_FEW = 16, 4.0, 16.0  # elements; root mean squares of errors,
 
 @dataclass(frozen=True)
 class Expected:
-    """The reference's result of one output."""
+    """Result of the reference for one output."""
 
     want: np.ndarray  # float64, or integers
     promised: np.ndarray  # computed in the promised type, which is its dtype
@@ -49,7 +49,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output of a candidate compared with the reference."""
+    """Output of a candidate compared with the reference."""
 
     name: str
     total: int  # elements

@@ -20,7 +20,7 @@ MOST_REASONS = 3  # of a kind; later ones are counted only
 
 @dataclass(frozen=True)
 class Limits:
-    """What the judge may spend."""
+    """Budget of the judge."""
 
     timeout: float = 60.0  # seconds of a launch, or of a call
     memory: int = 16 << 30  # bytes of a child process
@@ -30,7 +30,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reason:
-    """One reason for the verdict, or a note."""
+    """Reason for the verdict, or a note."""
 
     kind: str  # of KINDS
     message: str
@@ -43,7 +43,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Trial:
-    """One call of the candidate, compared with the reference."""
+    """Call of the candidate, compared with the reference."""
 
     name: str
     style: str

@@ -1,4 +1,4 @@
-"""The results of a litmus test that the source's model allows, by axioms: LLVM's memory model, with AMDGPUMemoryModel's scopes.
+"""Results of a litmus test that the source's model allows, by axioms: LLVM's memory model, with AMDGPUMemoryModel's scopes.
 
 The model tries for each load each write that it may read from, and for each location each order of its writes. It accepts an
 execution if

@@ -1,4 +1,4 @@
-"""The memory instructions that clang makes of each thread of a litmus test."""
+"""Memory instructions that clang makes of each thread of a litmus test."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Comparison(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """The condition of a test in the form of herdtools."""
+    """Condition of a test in the form of herdtools."""
 
     quantifier: str  # exists, ~exists or forall
     alternatives: tuple[tuple[Comparison, ...], ...]  # one has only comparisons that hold

@@ -1,4 +1,4 @@
-"""The litmus tests that come with simgpu: ten shapes at each scope, right ones and each of their weakenings.
+"""Litmus tests that come with simgpu: ten shapes at each scope, right ones and each of their weakenings.
 
 A shape is a text with names for its fences: `RELEASE`, `ACQUIRE` and `FULL`. Weakening removes a fence or makes it narrower. A
 weakened test may end with results that the right one never has, if the model allows them.

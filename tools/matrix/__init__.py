@@ -1,4 +1,4 @@
-"""One matrix instruction: its layouts, pictures and tests.
+"""Matrix instructions: their layouts, pictures and tests.
 
     fragments.py        who owns which element: tables, formulas
     fragment_svg.py     a picture of the owners

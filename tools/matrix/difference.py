@@ -1,4 +1,4 @@
-"""Where an array differs from a reference, and the usual mistake that explains it."""
+"""Differences of an array from a reference, and the usual mistake that explains it."""
 
 from __future__ import annotations
 

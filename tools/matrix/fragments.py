@@ -1,4 +1,4 @@
-"""The elements that a matrix instruction reads from each lane and register, as tables and formulas."""
+"""Elements that a matrix instruction reads from each lane and register, as tables and formulas."""
 
 from __future__ import annotations
 

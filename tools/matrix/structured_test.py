@@ -1,4 +1,4 @@
-"""The paper's structured test of a matrix instruction, run as a kernel, simulated or on a GPU: Q[i,:] = i, K = I.
+"""Structured test of the paper for a matrix instruction, run as a kernel, simulated or on a GPU: Q[i,:] = i, K = I.
 
 D must be Q, so every lane's registers say which row of D they hold. A naive reading is shown next to them: the paper's "thread
 tid owns output row tid mod m" (section on the layout pitfall). Formats too narrow for the row numbers take one launch for each

@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a launch, a plan or a matrix instruction, for `--html FILE`.
+"""Self-contained HTML page of a launch, a plan or a matrix instruction, for `--html FILE`.
 
     page.py         the page: its document packed with one script and one stylesheet
     launch_page.py  the page of a verb's launches

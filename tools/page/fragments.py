@@ -1,4 +1,4 @@
-"""The operands of matrix instructions for a page: the lane, register and bits that each element is read from."""
+"""Operands of matrix instructions for a page: the lane, register and bits that each element is read from."""
 
 from __future__ import annotations
 

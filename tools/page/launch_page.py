@@ -1,4 +1,4 @@
-"""The page of a verb's launches, written after the last launch, even if one failed."""
+"""Page of a verb's launches, written after the last launch, even if one failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The document of launches: one part per kernel, and the parts that all share."""
+"""Document of launches: one part per kernel, and the parts that all share."""
 
 from __future__ import annotations
 

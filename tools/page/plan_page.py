@@ -1,4 +1,4 @@
-"""The page of an operator's plan, for `derive` and `report`."""
+"""Page of an operator's plan, for `derive` and `report`."""
 
 from __future__ import annotations
 

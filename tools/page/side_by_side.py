@@ -1,4 +1,4 @@
-"""One kernel compiled twice, by two compilers or options: which instructions of the two belong together."""
+"""Kernel compiled twice, by two compilers or options: which instructions of the two belong together."""
 
 from __future__ import annotations
 

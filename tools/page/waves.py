@@ -1,4 +1,4 @@
-"""The modelled compute unit's timeline for a page: each wave's events, clock by clock."""
+"""Timeline of the modelled compute unit for a page: each wave's events, clock by clock."""
 
 from __future__ import annotations
 

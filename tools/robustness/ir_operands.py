@@ -1,4 +1,4 @@
-"""The text of a random function in LLVM IR, and the sources of its operands.
+"""Text of a random function in LLVM IR, and the sources of its operands.
 
 Floats become bits (in memory, in bitcasts) only after each NaN was replaced by one fixed NaN, since LLVM does not specify
 payloads. Lines end in `; T=TYPE` if a reduction may replace the result by a constant, and in `; keep` if it may not touch them.

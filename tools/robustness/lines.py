@@ -1,4 +1,4 @@
-"""How much the tests hold: lines of this project, each altered, and the tests of its room run on the copy.
+"""Altered lines: drawn lines of this project, each changed, and the tests of its room run on the copy.
 
     python -m simgpu.tools.robustness.lines [--count N] [--seed S] [--only I ...] [--tests EXPRESSION] [--limit SECONDS] [--list]
 
@@ -45,7 +45,7 @@ KILLED, ALIVE = "killed", "alive"
 
 @dataclass(frozen=True)
 class LineMutant:
-    """One change of one line."""
+    """Change of one line."""
 
     file: str  # from the root of the project
     line: int  # from 1
@@ -57,7 +57,7 @@ class LineMutant:
 
 @dataclass(frozen=True)
 class LineOutcome:
-    """The result of the tests on a mutant."""
+    """Result of the tests on a mutant."""
 
     mutant: LineMutant
     verdict: str  # KILLED or ALIVE
@@ -135,7 +135,7 @@ def draw_mutants(count: int, seed: int) -> list[LineMutant]:
 
 
 def apply_mutant(text: str, mutant: LineMutant) -> str:
-    """The file's text with the change."""
+    """Returns the file's text with the change."""
     lines = text.splitlines(keepends=True)
     line = lines[mutant.line - 1].encode()
     lines[mutant.line - 1] = (line[: mutant.first] + mutant.text.encode() + line[mutant.last :]).decode()

@@ -1,4 +1,4 @@
-"""The command line's parser, and the end of a verb's `--help`: command lines to copy, and the targets."""
+"""Parser of the command line, and the end of a verb's `--help`: command lines to copy, and the targets."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Seeds(NamedTuple):
 
 
 class ModeSeeds(NamedTuple):
-    """The seed of each mode for a device, None outside the mode."""
+    """Seed of each mode for a device, None outside the mode."""
 
     weak: int | None = None
     late: int | None = None

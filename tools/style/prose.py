@@ -32,7 +32,7 @@ _NOT_PROSE = re.compile(r"\s*(\||#|>|!\[)| {4}")
 
 @dataclass(frozen=True)
 class Count:
-    """The figures of a text: its sentences, and how often each habit word appears."""
+    """Figures of a text: its sentences, and how often each habit word appears."""
 
     sentences: Sequence[str]
     habits: Counter[str] = field(default_factory=Counter)
@@ -48,7 +48,7 @@ class Count:
 
     @property
     def long(self) -> int:
-        """The number of sentences of more than LONG words."""
+        """Number of sentences of more than LONG words."""
         return sum(len(sentence.split()) > LONG for sentence in self.sentences)
 
     def faults(self, limits: Sequence[float]) -> list[str]:

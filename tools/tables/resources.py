@@ -1,4 +1,4 @@
-"""The resource table: derived and actual resources of each node of a kernel, against its limits."""
+"""Resource table: derived and actual resources of each node of a kernel, against its limits."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from simgpu.tools.torch.results import SuiteOutcome, note_crash, read
 
 @dataclass(frozen=True)
 class Suite:
-    """The tests of a checkout, and the settings that they run with."""
+    """Tests of a checkout, and the settings that they run with."""
 
     tests: tuple[str, ...] = ("tests",)  # files, folders and options for pytest, or a pattern of scripts
     folder: str = "."  # working directory

@@ -1,4 +1,4 @@
-"""The model's choice among AITER's kernels against the measured one: `python -m simgpu.tools.validation.choices CHECKOUT`.
+"""Choice of the model among AITER's kernels against the measured one: `python -m simgpu.tools.validation.choices CHECKOUT`.
 
 Shapes are drawn by hash from the tables' history (`tuned.py`). The model times the measured winner of a shape. Then it times each
 kernel and split that AITER's tuner had at the winner's commit, unless a lower bound shows that it is slower. So the winner's rank
@@ -47,17 +47,17 @@ class Choice:
 
     @property
     def chosen(self) -> str:
-        """The kernel and split of least modelled time."""
+        """Kernel and split of least modelled time."""
         return min(self.modelled, key=lambda name: self.modelled[name])
 
     @property
     def rank(self) -> int:
-        """The winner's place by the model, from 1."""
+        """Place of the winner by the model, from 1."""
         return 1 + sum(each < self.modelled[self.winner] for each in self.modelled.values())
 
     @property
     def tile_rank(self) -> int:
-        """The place of the winner's kernel if each kernel has its best split."""
+        """Place of the winner's kernel if each kernel has its best split."""
         best: dict[str, float] = {}
         for name, each in self.modelled.items():
             kernel = name.split()[0]
@@ -66,12 +66,12 @@ class Choice:
 
     @property
     def modelled_regret(self) -> float:
-        """The winner's modelled time over the least one."""
+        """Modelled time of the winner over the least one."""
         return self.modelled[self.winner] / self.modelled[self.chosen]
 
     @property
     def measured_regret(self) -> float | None:
-        """The measured time of the model's choice over the winner's; None without a measurement."""
+        """Measured time of the model's choice over the winner's; None without a measurement."""
         taken = self.measured.get(self.chosen)
         return taken / self.measured[self.winner] if taken else None
 

@@ -80,7 +80,7 @@ CLIENTS = (
 
 @dataclass
 class Outcome:
-    """The tests of a client that ended."""
+    """Tests of a client that ended."""
 
     client: Client
     counts: Counter[str] = field(default_factory=Counter)  # of OK, FAILED and SKIPPED

@@ -77,7 +77,7 @@ class MeasuredStencil:
 
     @property
     def seconds(self) -> float:
-        """The measured time."""
+        """Measured time."""
         return self.nbytes / (1e9 * self.gbs)
 
 

@@ -1,4 +1,4 @@
-"""The time of a tiled matrix product whose parameters are known: its instructions (`tile_loop`) on the model of a GPU.
+"""Time of a tiled matrix product whose parameters are known: its instructions (`tile_loop`) on the model of a GPU.
 
 Addresses are assumed to be coalesced and free of bank conflicts. The cache level that serves a load follows from the workgroups
 that run together and share a tile.

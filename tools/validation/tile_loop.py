@@ -1,4 +1,4 @@
-"""The instructions of a wave of a tiled matrix product with known parameters: before the loop, a step, and after the loop.
+"""Instructions of a wave of a tiled matrix product with known parameters: before the loop, a step, and after the loop.
 
 There are two schedules. `direct`: loads go directly to LDS and are spread through the step. Otherwise Tensile's (ROCm/Tensile,
 ScheduleIterAlg 3): loads go to registers, one after each matrix instruction from the step's start on. Their data is stored to

@@ -58,7 +58,7 @@ class TunedRow:
 
 @dataclass
 class TunedTimes:
-    """The measurements of a shape, one of each kernel and split: the newest."""
+    """Measurements of a shape, one of each kernel and split: the newest."""
 
     rows: dict[tuple[str, int], TunedRow] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class TunedTimes:
 
     @property
     def winner(self) -> TunedRow:
-        """The kernel that the newest commit measured as the fastest."""
+        """Kernel that the newest commit measured as the fastest."""
         return max(self.rows.values(), key=lambda row: (row.date, -row.us))
 
 

@@ -1,4 +1,4 @@
-"""One file per verb, each with `configure(parser)` and `run(options) -> status`; `VERBS` in `cli.py` lists them.
+"""Verbs, a file each, with `configure(parser)` and `run(options) -> status`; `VERBS` in `cli.py` lists them.
 
     derive.py  tiles, the binding constraint, the slack of all others
     tree.py    the algorithm tree

@@ -35,7 +35,7 @@ def configure(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class LdsAccesses:
-    """The LDS accesses of all waves of a workgroup, and the buffers that they access."""
+    """LDS accesses of all waves of a workgroup, and the buffers that they access."""
 
     name: str
     target: str

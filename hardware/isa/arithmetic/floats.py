@@ -47,7 +47,7 @@ class BinaryFormat:
 
     @property
     def implicit(self) -> int:
-        """The hidden bit in units of the last place, which is also the bit pattern of the smallest normal number."""
+        """Hidden bit in units of the last place, which is also the bit pattern of the smallest normal number."""
         return 1 << self.fraction
 
 

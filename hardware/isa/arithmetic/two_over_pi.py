@@ -1,4 +1,4 @@
-"""The bits of 2/π that V_TRIG_PREOP_F64 returns for argument reduction."""
+"""Bits of 2/π that V_TRIG_PREOP_F64 returns for argument reduction."""
 
 from __future__ import annotations
 

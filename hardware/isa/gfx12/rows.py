@@ -1,4 +1,4 @@
-"""The instructions of gfx1250 as specs: `gfx1250.tsv`, one row each, without bodies.
+"""Instructions of gfx1250 as specs: `gfx1250.tsv`, one row each, without bodies.
 
 A row has what the decoder, the disassembler and the static analyses need. Which unit executes an instruction and which state it
 reads beside its operands follows from its encoding and its name.

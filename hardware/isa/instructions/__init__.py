@@ -1,4 +1,4 @@
-"""The instructions, by encoding; importing this package registers all of them.
+"""Instructions, by encoding; importing this package registers all of them.
 
     sop.py          SOP2, SOPC, SOPK: scalar arithmetic with two operands
     sop1.py         SOP1: scalar arithmetic with one operand

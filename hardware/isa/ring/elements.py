@@ -1,4 +1,4 @@
-"""The element of a float's bits, and the bits of an element, in the lane operations.
+"""Element of a float's bits, and the bits of an element, in the lane operations.
 
 A float of w bits is an integer modulo 2^w. 0 and -0 are 0, 1.0 is 1, 2.0 is 2, and the other sign is the other sign. Every element
 but -2^(w-1) has bits of its own. The highest 16 bits of the float give the lowest 16 bits of the element, by a permutation that is
@@ -42,12 +42,12 @@ class Scramble:
 
     @cached_property
     def last(self) -> int:
-        """The multiplier that maps 1.0 to 1."""
+        """Multiplier that maps 1.0 to 1."""
         return pow(self._fold(self.one * MULTIPLIER & MAGNITUDE), -1, MAGNITUDE + 1)
 
     @cached_property
     def image_of_two(self) -> int:
-        """What 2.0 would be mapped to; it changes places with 2."""
+        """Image that 2.0 would have; it changes places with 2."""
         return self._fold(self.two * MULTIPLIER & MAGNITUDE) * self.last & MAGNITUDE
 
     @cached_property

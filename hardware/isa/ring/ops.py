@@ -1,4 +1,4 @@
-"""The operations of instruction bodies on elements: a class to put before an engine's own operations.
+"""Operations of instruction bodies on elements: a class to put before an engine's own operations.
 
 Integers, selects and moves are the engine's. Floats stay bits in registers and memory. Each operation takes their elements,
 computes with integers, and returns the bits of the result's element.

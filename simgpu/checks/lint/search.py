@@ -45,7 +45,7 @@ class PathSearch:
 
     @functools.cached_property
     def facts(self) -> Conditions:
-        """The conditions, made when a search first needs them: few kernels need a search."""
+        """Conditions, made when a search first needs them: few kernels need a search."""
         return self._make()
 
     def way(self, earlier: LintStep, later: LintStep, gap: Gap) -> Way | None:

@@ -44,7 +44,7 @@ State = frozenset[Known]
 
 
 class Selection(NamedTuple):
-    """The work-items that are active at a branch, low to high - 1."""
+    """Work-items that are active at a branch, low to high - 1."""
 
     branch: int  # address
     low: int

@@ -1,4 +1,4 @@
-"""The check of numbers, `Device(check="numerics")`; see docs/how-to/numerics.md.
+"""Check of numbers, `Device(check="numerics")`; see docs/how-to/numerics.md.
 
 It runs without other checks. A result without anomalies costs one test.
 """

@@ -1,4 +1,4 @@
-"""The check: its hooks, and a worker's memory for it."""
+"""Hooks of the check, and a worker's memory for it."""
 
 from __future__ import annotations
 

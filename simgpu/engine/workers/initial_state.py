@@ -1,4 +1,4 @@
-"""The state that waves begin with, as the kernel descriptor requests it.
+"""State that waves begin with, as the kernel descriptor requests it.
 
 Source: LLVM AMDGPUUsage, "Initial Kernel Execution State"; orders and sizes in hardware.code_object.descriptor.
 """

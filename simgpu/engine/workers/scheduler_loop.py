@@ -1,4 +1,4 @@
-"""The scheduling loop of one host thread, compiled to machine code at its first use.
+"""Scheduling loop of one host thread, compiled to machine code at its first use.
 
 A worker takes workgroups from a shared counter and keeps some of them resident. A wave runs until it ends, sleeps, waits at a
 barrier or an s_waitcnt, or has used its time slice. A workgroup whose turn is over lets others run, so workgroups that wait for

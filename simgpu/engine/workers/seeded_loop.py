@@ -1,4 +1,4 @@
-"""The scheduling loop of weak mode: a seed chooses which wave runs, and for how long.
+"""Scheduling loop of weak mode: a seed chooses which wave runs, and for how long.
 
 All workgroups that the worker has memory for are resident. Each turn goes to a wave of any of them that can run.
 Sometimes a wave is held back while others have many turns.

@@ -1,4 +1,4 @@
-"""The fast path of CDNA3's sums, in 32-bit integers, for exponents in the range where they nearly always are.
+"""Fast path of CDNA3's sums, in 32-bit integers, for exponents in the range where they nearly always are.
 
 The formula is in `hardware.mfma.arithmetic`; `general` computes it for operands outside the range. The product of two elements
 is exact in f32, so its cut at 2^(E − 24) is a multiplication by 2^(24 − E) and a conversion to an integer. E, the largest sum of

@@ -1,4 +1,4 @@
-"""The sums of CDNA3 and later for any operands, 16 lanes of D at a time.
+"""Sums of CDNA3 and later for any operands, 16 lanes of D at a time.
 
 The formula is in `hardware.mfma.arithmetic`. NaN, infinities, exponents of any size and E8M0 scales are covered.
 """

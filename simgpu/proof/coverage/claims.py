@@ -1,4 +1,4 @@
-"""Whether a workgroup accesses each element of its tile once: work-items are counted, paths and rounds are the solver's."""
+"""Proof that a workgroup accesses each element of its tile once: counts work-items; paths and rounds are the solver's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Request:
-    """What one instruction asks for, in all work-items: elements of a matrix."""
+    """Request of one instruction, in all work-items: elements of a matrix."""
 
     pc: int
     when: Condition
@@ -63,7 +63,7 @@ class Group:
 
 @dataclass
 class Coverage:
-    """The questions about one matrix."""
+    """Questions about one matrix."""
 
     matrix: Matrix
     tile: dict[str, int]  # elements of each axis
@@ -285,7 +285,7 @@ class Coverage:
 
     @cached_property
     def _last_rounds(self) -> list[Term]:
-        """What is known of the last rounds of loops."""
+        """Returns facts about the last rounds of loops."""
         found = []
         for loop in self.passes:
             last = z3.Int(str(loop.round))

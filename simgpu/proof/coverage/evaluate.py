@@ -23,7 +23,7 @@ ITEM = "workitem_id_x"
 
 @dataclass
 class Evaluation:
-    """The work-items of a workgroup, and what is known of a launch's numbers."""
+    """Work-items of a workgroup, and what is known of a launch's numbers."""
 
     items: int
     multiples: dict[str, int]  # of symbols, by name: a form has the symbol divided by this number

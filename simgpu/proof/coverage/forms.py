@@ -76,7 +76,7 @@ class Form:
 
     @property
     def lanes(self) -> Array:
-        """What is added in each work-item."""
+        """Summand of each work-item."""
         return self.parts.get((), 0)
 
     def coefficient(self, name: str) -> Array:

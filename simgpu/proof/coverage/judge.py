@@ -1,4 +1,4 @@
-"""Whether a tiled kernel accesses each element of its matrices as often as its plan says, in all launches."""
+"""Proof that a tiled kernel accesses each element of its matrices as often as its plan says, in all launches."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ProductPlan:
 
 @dataclass(frozen=True)
 class CoverageVerdict:
-    """The result for a kernel."""
+    """Result for a kernel."""
 
     kind: Literal["proved", "wrong", "unknown"]
     proved: tuple[tuple[str, int], ...] = ()  # matrices, and what the length of their rows is a multiple of
@@ -204,7 +204,7 @@ class CoverageJudge:
 
     @cached_property
     def info(self) -> Any:
-        """What the code object says of the kernel."""
+        """Kernel's entry in its code object."""
         return self.code.kernels[self.kernel]
 
     def symbol(self, name: str) -> Term:

@@ -18,7 +18,7 @@ ALWAYS = (ControlKind.SETREG, ControlKind.SETPC, ControlKind.SWAPPC, ControlKind
 
 
 class Needed:
-    """Which instructions are needed, and which registers at the beginning of each block."""
+    """Needed instructions, and needed registers at the beginning of each block."""
 
     def __init__(self, blocks: StraightBlocks) -> None:
         """Finds them backward, to a fixed point."""

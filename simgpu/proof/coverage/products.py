@@ -1,4 +1,4 @@
-"""Whether each element of C is the sum of all its products, each once: a workgroup's states, followed until they repeat.
+"""Proof that each element of C is the sum of all its products, each once: follows a workgroup's states until they repeat.
 
 The origin of k moves with the sums: at a loop's head it is where the next product is missing. Seen from there, all rounds of a
 loop are a few states, so the states of all rounds are found by running code until no new one comes. What is left of K is one

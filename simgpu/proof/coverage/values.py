@@ -1,4 +1,4 @@
-"""What registers and LDS of a workgroup hold, while products are followed: numbers, elements of matrices, sums of products."""
+"""Contents of a workgroup's registers and LDS while products are followed: numbers, elements of matrices, sums of products."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Sums:
 
 
 class Kept(Protocol):
-    """What a register may hold besides: it has a key."""
+    """Other content of a register: it has a key."""
 
     def key(self) -> tuple[Any, ...]: ...
 

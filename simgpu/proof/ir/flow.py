@@ -1,4 +1,4 @@
-"""The order of a function's blocks: each loop's together, so that paths meet before they go on."""
+"""Order of a function's blocks: each loop's together, so that paths meet before they go on."""
 
 from __future__ import annotations
 

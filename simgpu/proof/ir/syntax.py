@@ -214,7 +214,7 @@ class Function:
 
     @property
     def title(self) -> str:
-        """The name as code objects have it."""
+        """Name as code objects have it."""
         return self.name[1:].strip('"')
 
     @property

@@ -76,7 +76,7 @@ class Cursor:
 
     @property
     def next(self) -> str:
-        """The next token; empty at the end."""
+        """Next token; empty at the end."""
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
 
     def take(self) -> str:

@@ -34,7 +34,7 @@ class IrValue:
 
     @property
     def scalars(self) -> list[Scalar]:
-        """The scalars, the first element's first."""
+        """Scalars, the first element's first."""
         found, low = [], 0
         for at, type_ in enumerate(scalar_types(self.type)):
             found.append(Scalar(type_, bits_of(self.bits, low, type_.bits), is_set(bits_of(self.poison, at, 1))))
@@ -43,7 +43,7 @@ class IrValue:
 
     @property
     def one(self) -> Scalar:
-        """The scalar of a value that is one."""
+        """Scalar of a value that is one."""
         return Scalar(self.type, self.bits, is_set(self.poison))
 
     def part(self, index: int) -> IrValue:

@@ -38,7 +38,7 @@ class Doubt:
 
 @dataclass
 class Claims:
-    """The accesses of a kernel and what is known of its launches."""
+    """Accesses of a kernel and what is known of its launches."""
 
     inputs: KernelInputs
     prover: Prover
@@ -144,7 +144,7 @@ class Claims:
 
     @cached_property
     def _other_wave(self) -> Term:
-        """The condition that both waves are different ones of a workgroup."""
+        """Condition that both waves are different ones of a workgroup."""
         number = self.prover.settled(z3.LShR(flat_item(self.inputs), WAVEFRONT.bit_length() - 1))
         return number != self._others[True].of(number)
 

@@ -1,4 +1,4 @@
-"""What is known of all rounds of loops, and questions to the solver as integers."""
+"""Facts about all rounds of loops, and questions to the solver as integers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Advance:
 
     @property
     def formula(self) -> Term:
-        """The same modulo 2^bits."""
+        """Same value modulo 2^bits."""
         rounds = self.round if self.value.size() == 64 else z3.Extract(self.value.size() - 1, 0, self.round)
         return z3.Implies(self.active, self.value == self.start + self.by * rounds)
 

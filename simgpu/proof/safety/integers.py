@@ -303,7 +303,7 @@ class Integers:
         return self.product([self._signed(part) for part in term.children()])
 
     def _signed_concat(self, term: Term) -> Whole:
-        """The first part has the sign; the solver writes a sign's copies as parts of their own."""
+        """Reads a concatenation whose first part has the sign; the solver writes a sign's copies as parts of their own."""
         parts = term.children()
         copies = next((at for at in range(len(parts) - 1) if not _is_sign(parts[at], parts[at + 1])), len(parts) - 1)
         if copies:

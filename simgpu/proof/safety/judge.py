@@ -32,7 +32,7 @@ MOST_DOUBTS = 4  # for which a launch is sought
 
 @dataclass(frozen=True)
 class SafetyVerdict:
-    """The result for a kernel."""
+    """Result for a kernel."""
 
     kind: Literal["proved", "counterexample", "unknown"]
     reason: str = ""  # of unknown, a line each; of a counterexample, what goes wrong

@@ -33,7 +33,7 @@ def block_count(axis: str) -> Term:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a user states about a kernel's launches.
+    """Assumptions of a user about a kernel's launches.
 
     buffers: bytes of each buffer by the argument's name or number; conditions: comparisons that hold; block: work-items of a
     workgroup, () for any; dynamic_lds: bytes of LDS beyond the kernel's own; most_bytes: a buffer has fewer.
@@ -48,7 +48,7 @@ class Assumptions:
 
 @dataclass
 class Launches:
-    """The launches of a kernel that assumptions allow."""
+    """Launches of a kernel that assumptions allow."""
 
     inputs: KernelInputs
     assumptions: Assumptions

@@ -34,7 +34,7 @@ FORMS = ("single", "pair", "toggle", "unknown")
 
 @dataclass(frozen=True)
 class Form:
-    """What a register, or a pair by its low register, does from round to round."""
+    """Change of a register, or of a pair by its low register, from round to round."""
 
     kind: str  # one of FORMS
     by: Term = None
@@ -43,7 +43,7 @@ class Form:
 
 @dataclass
 class Rounds:
-    """The guess about a loop that a state enters."""
+    """Guess about a loop that a state enters."""
 
     entry: WaveState
     facts: LoopFacts

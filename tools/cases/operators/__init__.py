@@ -1,4 +1,4 @@
-"""The table of operators for the command. Built-in ones and a user's come in by the same door: `OPERATORS` of a module.
+"""Table of operators for the command. Built-in ones and a user's come in by the same door: `OPERATORS` of a module.
 
     operator.py   what an operator is to the command: options, tree, kernels with operands and float64 result
     gemm.py       GEMM: like every module that can be named here, it has OPERATORS

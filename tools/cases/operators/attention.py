@@ -1,4 +1,4 @@
-"""The command's attention, fused and as three kernels."""
+"""Attention of the command, fused and as three kernels."""
 
 from __future__ import annotations
 

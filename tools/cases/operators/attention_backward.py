@@ -1,4 +1,4 @@
-"""The command's backward of attention."""
+"""Backward of attention for the command."""
 
 from __future__ import annotations
 

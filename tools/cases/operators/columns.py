@@ -1,4 +1,4 @@
-"""The command's reductions of columns."""
+"""Reductions of columns for the command."""
 
 from __future__ import annotations
 

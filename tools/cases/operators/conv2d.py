@@ -1,4 +1,4 @@
-"""The command's convolution."""
+"""Convolution of the command."""
 
 from __future__ import annotations
 

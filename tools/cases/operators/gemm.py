@@ -1,4 +1,4 @@
-"""The command's GEMM."""
+"""GEMM of the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command's softmax."""
+"""Softmax of the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command's transpose."""
+"""Transpose of the command."""
 
 from __future__ import annotations
 

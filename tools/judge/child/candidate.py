@@ -1,4 +1,4 @@
-"""The process of the candidate: `python -m simgpu.tools.judge.child.candidate IN OUT MEMORY FILE TARGET`.
+"""Process of the candidate: `python -m simgpu.tools.judge.child.candidate IN OUT MEMORY FILE TARGET`.
 
 The candidate's `ModelNew` runs on a simulated GPU in checked mode. Its results are copied as soon as a call returns.
 """

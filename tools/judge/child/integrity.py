@@ -23,7 +23,7 @@ _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, type, staticmethod,
 
 
 class Integrity:
-    """The functions of the watched modules as they are when this is made."""
+    """Functions of the watched modules as they are when this is made."""
 
     def __init__(self) -> None:
         self._before = dict(_functions())

@@ -1,4 +1,4 @@
-"""The kernels that a call launched on a session, and the memory that they wrote."""
+"""Kernels that a call launched on a session, and the memory that they wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of the reference: `python -m simgpu.tools.judge.child.reference IN OUT MEMORY FILE`.
+"""Process of the reference: `python -m simgpu.tools.judge.child.reference IN OUT MEMORY FILE`.
 
 The file has KernelBench's form: `Model`, `get_inputs()`, `get_init_inputs()`. Its module-level whole numbers are sizes that the
 judge may change.

@@ -1,4 +1,4 @@
-"""The functions of `torch.cuda`, answered for the simulated devices in use.
+"""Functions of `torch.cuda`, answered for the simulated devices in use.
 
     devices.py     the current device, and the functions that choose it
     answers.py     the functions by their names in `torch`

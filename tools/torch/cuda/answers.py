@@ -1,4 +1,4 @@
-"""The functions of `torch.cuda` and `torch.accelerator`, answered for the simulated devices in use, by their names."""
+"""Functions of `torch.cuda` and `torch.accelerator`, answered for the simulated devices in use, by their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The current GPU of each thread, the functions that choose it, and copies to several at once."""
+"""Current GPU of each thread, functions that choose it, and copies to several at once."""
 
 from __future__ import annotations
 

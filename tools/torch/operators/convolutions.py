@@ -25,7 +25,7 @@ _Ints = Sequence[int]
 
 
 class Steps(NamedTuple):
-    """How a filter goes over rows and columns."""
+    """Steps of a filter over rows and columns."""
 
     stride: _Ints
     padding: _Ints

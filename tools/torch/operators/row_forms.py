@@ -37,7 +37,7 @@ class LogSoftmax(RowOperator):
 
 @dataclass(frozen=True)
 class SoftmaxGradient(RowOperator):
-    """The gradient of a softmax's argument, from its result X."""
+    """Gradient of a softmax's argument, from its result X."""
 
     name = "softmax_gradient"
     matrices, sums = ("grad",), ("inner",)
@@ -54,7 +54,7 @@ class SoftmaxGradient(RowOperator):
 
 @dataclass(frozen=True)
 class LogSoftmaxGradient(RowOperator):
-    """The gradient of a log_softmax's argument, from its result X."""
+    """Gradient of a log_softmax's argument, from its result X."""
 
     name = "log_softmax_gradient"
     matrices, sums = ("grad",), ("total",)
@@ -88,7 +88,7 @@ class LayerNormStatistics(LayerNorm):
 
 @dataclass(frozen=True)
 class LayerNormGradient(RowOperator):
-    """The gradient of a layer norm's argument X, and the summands of gamma's: grad times the normalised X.
+    """Gradient of a layer norm's argument X, and the summands of gamma's: grad times the normalised X.
 
     scale: 1 / sqrt(variance + eps) of each row, in all of its columns.
     """
@@ -136,7 +136,7 @@ class RmsNormStatistics(RmsNorm):
 
 @dataclass(frozen=True)
 class RmsNormGradient(RowOperator):
-    """The gradient of an RMS norm's argument X, and the summands of gamma's: grad times the normalised X.
+    """Gradient of an RMS norm's argument X, and the summands of gamma's: grad times the normalised X.
 
     scale: 1 / sqrt(mean(X^2) + eps) of each row, in all of its columns.
     """

@@ -1,4 +1,4 @@
-"""The paper next to this repository: its numbers recomputed, its figures, its tests.
+"""Paper next to this repository: its numbers recomputed, its figures, its tests.
 
     entry.py       a number; a quoted cell is distinct from a derived one
     givens.py      the paper's assumptions: machines, sizes, measurements

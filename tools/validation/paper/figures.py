@@ -1,4 +1,4 @@
-"""The paper's figures for docs/reference/paper.md: Figure 1 under both policies, and the fused tree for Figure 2."""
+"""Figures of the paper for docs/reference/paper.md: Figure 1 under both policies, and the fused tree for Figure 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's tile derivation and its occupancy, recomputed."""
+"""Tile derivation and occupancy of the paper, recomputed."""
 
 from __future__ import annotations
 

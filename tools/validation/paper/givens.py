@@ -1,4 +1,4 @@
-"""The paper's assumptions and measurements. Every derived cell is a function of these and of the code."""
+"""Assumptions and measurements of the paper. Every derived cell is a function of these and of the code."""
 
 from __future__ import annotations
 

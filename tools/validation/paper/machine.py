@@ -1,4 +1,4 @@
-"""The paper's hardware model and MFMA layout, recomputed."""
+"""Hardware model and MFMA layout of the paper, recomputed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's convolution and softmax, recomputed."""
+"""Convolution and softmax of the paper, recomputed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's measured times of attention (Table 3), and the one law that they follow."""
+"""Measured times of attention in the paper (Table 3), and the one law that they follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The products of Triton's python/test/unit/language/test_core.py, `test_dot`, in all rows that it has for CDNA GPUs.
+"""Products of Triton's python/test/unit/language/test_core.py, `test_dot`, in all rows that it has for CDNA GPUs.
 
 Its kernel multiplies one tile; its rows choose sizes, transposes, types, precisions, what follows the product, and the compiler's
 options. Rows that differ in these options only are one group.

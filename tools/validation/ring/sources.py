@@ -1,4 +1,4 @@
-"""The Triton kernels in a Python file, without the rest of the file: tutorials launch theirs as they are imported."""
+"""Triton kernels in a Python file, without the rest of the file: tutorials launch theirs as they are imported."""
 
 from __future__ import annotations
 

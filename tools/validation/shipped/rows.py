@@ -1,4 +1,4 @@
-"""The objects that are launched, with the extents of their launches; paths are those of AITER's repository."""
+"""Objects that are launched, with the extents of their launches; paths are those of AITER's repository."""
 
 from __future__ import annotations
 

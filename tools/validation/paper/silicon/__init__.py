@@ -1,4 +1,4 @@
-"""The paper's theory on a GPU that nobody here tuned it for: tiles by formula, compiled by Triton, against all feasible ones.
+"""Theory of the paper on a GPU that nobody here tuned it for: tiles by formula, compiled by Triton, against all feasible ones.
 
     boards.py       descriptors of GPUs that Triton compiles for
     shapes.py       problems, drawn by a seed

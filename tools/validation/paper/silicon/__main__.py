@@ -1,4 +1,4 @@
-"""The command line: draws problems, times the formula's tiles and all others, prints regret.
+"""Command line: draws problems, times the formula's tiles and all others, prints regret.
 
     python -m simgpu.tools.validation.paper.silicon [--operator gemm ...] [--count 20] [--seed 8] [--json FILE]
 """

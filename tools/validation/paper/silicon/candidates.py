@@ -1,4 +1,4 @@
-"""The tiles that Triton compiles for a problem, and the formula's among them.
+"""Tiles that Triton compiles for a problem, and the formula's among them.
 
 Triton's tiles are powers of two, and it has its own rule for a warp's part of a block. So of a plan count: the sides of a
 block, rounded to the nearest power of two in the logarithm; its waves, two warps each; splits of K.

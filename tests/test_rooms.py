@@ -1,4 +1,4 @@
-"""The tree of folders: each has a map that names its files, tests are in the same rooms, and the cache sees every room."""
+"""Tree of folders: each has a map that names its files, tests are in the same rooms, and the cache sees every room."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
                merge them, and the last one computes the results
 
 Chunks are placed as `places.py` says. Waves that share a row combine each reduction through LDS. The number of columns is the
-kernel's; rows, strides and a softmax's factor are arguments. Y must not overlap what is read, but Y of a softmax may be X.
+kernel's; rows, strides and a softmax's factor are arguments. Y must not overlap an input, but Y of a softmax may be X.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FAR = 1 << 29  # a band's ends are clipped to this, past every row
 
 @emit.register(RowTree)
 def emit_rows(root: RowTree) -> EmittedKernel:
-    """Returns the kernel of an operator on rows. Operands: what it reads, then what it writes."""
+    """Returns the kernel of an operator on rows. Operands: its inputs, then its results."""
     return _emit(root)
 
 

@@ -9,7 +9,7 @@ from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number
 from simgpu.hardware.isa.instruction import Reg
 
-STATES = "states"  # scratch memory for what is reduced of a split row's parts
+STATES = "states"  # scratch memory for reduced values of a split row's parts
 
 
 def share(k: KernelBuilder, held: Reg, address: Reg, wave: Reg, waves: int, name: str) -> LdsRegion:

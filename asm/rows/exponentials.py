@@ -89,7 +89,7 @@ class Exponentials:
             self.arithmetic.leave_out_value()
 
     def places_of(self, steps: Sequence[Step]) -> Iterator[Place]:
-        """Yields what is reduced, or what results are computed of, at a time."""
+        """Yields values at a time: those to reduce, or the operands of results."""
         groups = range(self.frame.tiles.loads)
         at_once = CHUNKS if self.packed else len(groups)
         for load in range(self.frame.in_flight):

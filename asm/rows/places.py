@@ -139,7 +139,7 @@ class Places:
 
     def store(self, source: Reg, operand: Operands, group: int, rows: int = 0, apart: Elements | None = None,
               scratch: Reg | None = None) -> None:  # fmt: skip
-        """Stores a chunk. apart: the overlap of a row's last chunk has other values, so only the rest of that chunk is stored.
+        """Stores a chunk. apart: the overlap of a row's last chunk has other values, so only its rest is stored.
 
         It has the elements' type in memory. scratch: a VGPR, for elements of 8 bits.
         """

@@ -70,7 +70,7 @@ class Values:
                 unpack_chunk(self.k, p.dtype, target, target[tiles.chunk - words : tiles.chunk])
 
     def places_of(self, steps: Sequence[Step]) -> Iterator[Place]:
-        """Yields the places of loads, with chunks of vectors and tables converted to f32 before those that they belong to."""
+        """Yields the places of loads, with chunks of vectors and tables converted to f32 before the chunks of their rows."""
         used = self.program.used(steps)
         for group in reversed(range(self.frame.tiles.loads)):  # 1 to 2 % faster than forwards, in the model of time
             self._unpack_beside(used, (0, group), self.program.vectors)

@@ -66,7 +66,7 @@ class FusedExecutor(GemmExecutor, root=FusedTree):
         return {name: np.zeros((len(rows), 1), self._a.dtype) for name, _ in self._leaves.sums}
 
     def _of_tile(self, view: View, rows: Extent) -> None:
-        """Adds a tile of A to its rows' sums, and replaces its elements by what is multiplied, rounded to A's type in f32."""
+        """Adds a tile of A to its rows' sums, and replaces its elements by the factors, rounded to A's type in f32."""
         kind, tile = self._a.dtype, self._loaded[view.index]
         given = {ELEMENT: tile, **{name: self._named[name][view.index] for name in self._leaves.matrices}}
         given |= {name: self._named[name][view.cols.slice] for name in self._leaves.vectors}

@@ -39,12 +39,12 @@ class FusedGemm:
     operands: `matrices`, `vectors`, `columns`. The first three methods get Values, on which + - * / and the functions of
     `operators.expressions` work:
 
-        row_sums(a, *matrices, *vectors)      a dict: what is summed over each row of A, by name
-        multiplied(a, *matrices, *vectors)    what is multiplied by B instead of A's element; without it, the element
+        row_sums(a, *matrices, *vectors)      a dict: the summands of each row of A, by name
+        multiplied(a, *matrices, *vectors)    the factor of B instead of A's element; without it, the element
         result(product, *sums, *columns)      what becomes of the sum over k; without it, the sum
         reference(a, b, *matrices, *vectors, *columns)    the definition in numpy: arrays in float64 to the result, (m,n)
 
-    What is computed of A is f32, rounded to A's type before it is multiplied. The epilogue is a GEMM's.
+    Values computed of A are f32, rounded to A's type before they are multiplied. The epilogue is a GEMM's.
 
     >>> from dataclasses import dataclass
     >>> from simgpu.operators.fused.problem import FusedGemm
@@ -89,11 +89,11 @@ class FusedGemm:
     # -- to be overridden ------------------------------------------------------------------------
 
     def row_sums(self, **values: Value) -> Mapping[str, Value]:
-        """Returns what is summed over each row of A, by name."""
+        """Returns the summands of each row of A, by name."""
         return {}
 
     def multiplied(self, **values: Value) -> Value:
-        """Returns what is multiplied by B instead of A's element."""
+        """Returns the factor of B instead of A's element."""
         return values[ELEMENT]
 
     def result(self, **values: Value) -> Value:
@@ -108,7 +108,7 @@ class FusedGemm:
 
     @cached_property
     def leaves(self) -> Leaves:
-        """Leaves, from the methods. LaunchError names the method and what it lacks."""
+        """Leaves, from the methods. LaunchError names the method and its missing parts."""
         kind = type(self).__name__
         if not self.name.isidentifier():
             raise LaunchError(f"{kind}.name is {self.name!r}: give the operator a name of letters, digits and _")

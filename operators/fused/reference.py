@@ -48,7 +48,7 @@ def fused_error_bound(
 ) -> NDArray[np.float64]:
     """Returns an elementwise bound on |kernel - float64 reference|, for any order of summation without overflow.
 
-    The leaves are computed with running errors (`running_error`). What is multiplied is off by its leaf's error and by the
+    The leaves are computed with running errors (`running_error`). Factors are off by their leaf's error and by the
     rounding to A's type, which the product multiplies by |B|; the product's own error is a GEMM's, of operands that are as large
     as they can be. The result's leaf takes product and sums with their errors. Then the GEMM's epilogue follows.
 

@@ -38,7 +38,7 @@ class Leaf(Node):
 
 @dataclass(frozen=True)
 class TileLeaf(Leaf):
-    """A tile of A on its way to LDS: its rows' sums grow, and what is multiplied replaces its elements."""
+    """A tile of A on its way to LDS: its rows' sums grow, and factors replace its elements."""
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """Returns the sums and the map."""

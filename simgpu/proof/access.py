@@ -129,7 +129,7 @@ def _not_null(whole: Term) -> Term:
 
 
 def _by_parts(roots: Roots, whole: Term, offset: int) -> Address:
-    """Returns the place of a sum with an aperture: what is added to it stays in it."""
+    """Returns the place of a sum with an aperture: offsets from it stay in it."""
     parts = flat_sum(z3.simplify(whole))
     for at, part in enumerate(parts):
         high = z3.simplify(bits_of(part, 32, 32))
@@ -280,7 +280,7 @@ def _atomic_data(state: WaveState, inst: Instruction) -> list[Term]:
 
 
 def _set_old(state: WaveState, inst: Instruction, old: Term) -> None:
-    """Writes what was in memory before an atomic operation to its register, if it returns that."""
+    """Writes memory's value before an atomic operation to its register, if it returns one."""
     memory = inst.spec.memory
     assert memory is not None
     if memory.returns or inst.mods.get("glc") or inst.mods.get("sc0"):

@@ -81,7 +81,7 @@ def store(memory: MemoryLog, place: BufferPlace, data: Term, components: int, gu
 
 
 def atomic(memory: MemoryLog, place: BufferPlace, operation: str, data: Sequence[Term], guard: Term, pc: int) -> Term:
-    """Notes an atomic operation; returns what was in memory, 64 bits."""
+    """Notes an atomic operation; returns memory's value before it, 64 bits."""
     return memory.atomic(place.named(operation, 0), _nowhere(), (*data, *place.operands(0)), guard, pc)
 
 

@@ -46,7 +46,7 @@ class Question:
     ends: Sequence[WaveState]
     inputs: Sequence[KernelInputs]
     budget: Budget
-    payloads: bool  # True if float arithmetic has a part in what is stored, so that payloads of NaNs may differ
+    payloads: bool  # True if float arithmetic has a part in stored values, so that payloads of NaNs may differ
     runners: Sequence[Runner]
 
 

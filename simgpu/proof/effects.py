@@ -25,7 +25,7 @@ class Obligation:
 
     what: str
     holds: Term
-    seen: Term | None = None  # the same of memory afterwards: a store of what was there before is not seen
+    seen: Term | None = None  # the same of memory afterwards: a store of the value before is not seen
     pc: tuple[int, ...] = ()  # addresses of the instructions that it is about, of each kernel; 0 for none
 
 

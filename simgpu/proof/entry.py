@@ -1,6 +1,6 @@
 """State at a kernel's entry, as terms: arguments, ids of its workgroup and work-item, and registers.
 
-Both kernels get the same terms for what a launch decides. What it leaves undefined has other names in each kernel.
+Both kernels get the same terms for what a launch decides. Undefined values have other names in each kernel.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def item_id(axis: str, lanes: Lanes) -> Term:
 class KernelInputs:
     """A kernel, its symbols, and the memory whose content is known."""
 
-    name: str  # of the symbols of what is undefined
+    name: str  # of the symbols of undefined values
     code: CodeObject
     info: KernelInfo
     lanes: Lanes

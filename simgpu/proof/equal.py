@@ -1,4 +1,4 @@
-"""Proves that two kernels do the same to memory for all inputs, finds inputs for which they do not, or says what is in the way."""
+"""Proves that two kernels do the same to memory for all inputs, finds inputs for which they do not, or names the obstacle."""
 
 from __future__ import annotations
 

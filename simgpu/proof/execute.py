@@ -30,7 +30,7 @@ from simgpu.proof.vector import VectorInstruction
 
 Term = Any
 MOST_INSTRUCTIONS = 100_000  # executed by a symbolic run, over all paths
-ASKED = {1, 2, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65}  # rounds after which the solver is asked if a loop may go on
+ASKED = {1, 2, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65}  # rounds after which a query asks if a loop may go on
 FEASIBLE_EFFORT = 1.0  # of the solver, to find out if a loop may go on
 QUIET = (*NO_EFFECT, Kind.SLEEP)
 

@@ -1,4 +1,4 @@
-"""Memory as one lane sees it: what it stored, in order, over memory of unknown content.
+"""Memory as one lane sees it: its stores, in order, over memory of unknown content.
 
 An address is a sum; its root is the sum without its constant, so two addresses of one root are a known distance apart. Its base is
 the kernel argument in the sum. Memory of different bases does not overlap, because an access outside the buffer that a
@@ -105,7 +105,7 @@ class MemoryLog:
         (self.private if store.address.space == PRIVATE else self.events).append(store)
 
     def atomic(self, operation: str, address: Address, data: tuple[Term, ...], guard: Term, pc: int) -> Term:
-        """Adds an atomic operation and returns what was in memory, 64 bits: unknown, but the same for the same operations."""
+        """Adds an atomic operation and returns memory's value before it, 64 bits: unknown, but the same for the same operations."""
         count = sum(isinstance(event, Atomic) for event in self.events)
         self.events.append(Atomic(operation, address, data, guard, pc))
         name = f"atomic {len(self.intervals)}.{count}"

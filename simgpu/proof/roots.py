@@ -41,7 +41,7 @@ class Roots:
 
     lanes: Lanes
     budget: Budget
-    facts: Callable[[], list[Term]]  # what is known about symbols
+    facts: Callable[[], list[Term]]  # about symbols
     compares: bool = True  # False if equal sums need not become the same term
     _known: dict[tuple[str, str, int], list[Term]] = field(default_factory=dict)  # by space, base and a value for drawn inputs
     _found: Memo = field(default_factory=Memo)

@@ -32,7 +32,7 @@ DEFAULT = Limits()
 
 @contextmanager
 def own_terms() -> Iterator[None]:
-    """Gives a proof terms of its own: the solver's way depends on their numbers, and so on what was asked before."""
+    """Gives a proof terms of its own: the solver's way depends on their numbers, and so on earlier queries."""
     before, z3.z3._main_ctx = z3.main_ctx(), z3.Context()
     try:
         yield

@@ -163,6 +163,6 @@ def merge(a: WaveState, b: WaveState) -> WaveState:
 
 
 def _chosen(lanes: Lanes, condition: Term, a: Term, b: Term) -> Term:
-    """Returns a choice without those that the condition has made: a path writes a register only where it is taken."""
+    """Returns a choice without choices that the condition has made: a path writes a register only where it is taken."""
     opposite = negation(condition)
     return choose(condition, lanes.assume(a, lanes.parts(condition).ids), lanes.assume(b, {opposite.get_id()}))

@@ -1,4 +1,4 @@
-"""Facts about terms: what is the same in all lanes, sums of 64 bits, lane masks, and what an active lane may assume."""
+"""Facts about terms: terms that are the same in all lanes, sums of 64 bits, lane masks, and what an active lane may assume."""
 
 from __future__ import annotations
 
@@ -358,14 +358,14 @@ class Lanes:
         return mask == 0
 
     def decide(self, condition: Term) -> Term:
-        """Returns a branch's condition, a comparison of a mask with 0 by what is known about the mask."""
+        """Returns a branch's condition, a comparison of a mask with 0 by facts about the mask."""
         if z3.is_not(condition):
             return negation(self.decide(condition.arg(0)))
         mask = tested_mask(condition)
         return condition if mask is None else self.empty(mask)
 
     def facts(self, terms: Iterable[Term]) -> list[Term]:
-        """Returns what is known about the symbols of masks in the terms, and about the lane's number."""
+        """Returns facts about the symbols of masks in the terms, and about the lane's number."""
         known = [z3.ULT(self.lane, 64)]
         if self.crossed:
             known.append(self.started == ONES)

@@ -1,11 +1,11 @@
 """Caches of weak mode: the L1 of each CU and the L2 of each XCD as copies of device memory, 64 bytes a line.
 
-A store stays in its CU's L1 until the CU *performs* it, at the latest when a wave of the CU waits: the L1 then stands for the CU's
+A store stays in its CU's L1 until the CU *performs* it, at the latest when a wave of the CU waits: the L1 then acts as the CU's
 outstanding stores. On targets whose XCDs have an L2 each, a performed store stays in the L2 until that writes it back, unless the
 store's scope reaches further. On other targets the L2 is the device's memory. Before memory changes, caches without a copy may keep
 the old bytes, as if they had loaded them just before.
 
-If several devices share memory, the caches of a kernel have one L2, which stands for the device's. It passes accesses of system
+If several devices share memory, the caches of a kernel have one L2, which acts as the device's. It passes accesses of system
 scope, and holds old copies when the kernel begins.
 """
 
@@ -196,7 +196,7 @@ def keep_old(block: Any, cache: Any, number: int, host: int, source: int, mask: 
 
 @cold_part
 def shared_at(block: Any, address: int) -> int:
-    """Returns the number of the allocation at an address among those that several devices have, -1 if it is none."""
+    """Returns the number of the allocation at an address among allocations that several devices have, -1 if it is none."""
     for number in range(block.count):
         held = structure(block.shared + SHARED.itemsize * number, SHARED)
         if address >= held.base and address < held.base + held.size:
@@ -206,7 +206,7 @@ def shared_at(block: Any, address: int) -> int:
 
 @cold_part
 def take_old(block: Any, address: int, size: int, level: int, target: int) -> None:
-    """Replaces bytes of one line, read from memory, by those that the device's L2 may have held since the kernel began."""
+    """Replaces bytes of one line, read from memory, by bytes that the device's L2 may have held since the kernel began."""
     number = shared_at(block, address)
     if number < 0:
         return

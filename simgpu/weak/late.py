@@ -2,7 +2,7 @@
 
 A wave remembers its latest loads. When it waits, some of them read memory again and overwrite their registers, which the code may
 not read before. A CU performs accesses to one location in the order of issue, so any access of the CU to the same lines fixes its
-earlier loads to the values that they have. So does a barrier, and another wave's wait, which a release of that wave may follow.
+earlier loads to the values that they have. So does a barrier, and another wave's wait, which a release of the other may follow.
 """
 
 from __future__ import annotations

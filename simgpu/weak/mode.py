@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 L1_LINES, L2_LINES = 256, 4096  # 16 KiB, as on gfx908 and gfx90a; 256 KiB, far below MI300X's 4 MiB, so that lines run short
 DIE_CUS, DEVICE_CUS = 4, 16  # CUs of an XCD, and of a device that is one die: a few, so that workgroups meet on each
 AGENT, SYSTEM = int(Scope.AGENT), int(Scope.SYSTEM)
-MOST_COPIED = 1 << 26  # bytes of the largest allocation of which another device may hold old copies
+MOST_COPIED = 1 << 26  # bytes of the largest allocation whose old copies another device may hold
 CONTROL = (ControlKind.WAITCNT, ControlKind.CACHE, ControlKind.BARRIER, *ENDS)
 SPACES = ("global", "flat", "buffer", "tbuffer", "smem", "scratch")
 # The seed chooses one for each chance of a `WeakBlock`.
@@ -161,7 +161,7 @@ def _awaits_memory(inst: Instruction) -> bool:
 
 
 def _shared(launch: Dispatch) -> tuple[np.ndarray, list[np.ndarray]] | None:
-    """Returns the memory that other devices may also access, with a copy of each allocation; None for a device alone, and for
+    """Returns the memory that other devices may also access, with a copy of each allocation; None for a single device, and for
     targets without instructions that write back and invalidate for all devices."""
     if launch.node is None or not lowering(launch.arch, "fence", "release", Scope.SYSTEM).before:
         return None

@@ -1,4 +1,4 @@
-"""The paper's two attention kernels, MFMA+FMA and MFMA+MFMA through LDS: results, and erratum E17 about the index."""
+"""Paper's two attention kernels, MFMA+FMA and MFMA+MFMA through LDS: results, and erratum E17 about the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel builder: registers, operand checks, loops, LDS, arguments, and the code object."""
+"""Kernel builder: registers, operand checks, loops, LDS, arguments, and the code object."""
 
 from __future__ import annotations
 

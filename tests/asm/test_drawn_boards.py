@@ -1,4 +1,4 @@
-"""The descriptor's promise: change figures of a board, and every operator still derives, names what binds, emits, assembles and
+"""Descriptor's promise: change figures of a board, and every operator still derives, names what binds, emits, assembles and
 runs right on that board, or refuses in words with what to change."""
 
 from __future__ import annotations

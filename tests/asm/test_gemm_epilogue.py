@@ -1,4 +1,4 @@
-"""The GEMM's epilogue on the simulated GPU: C's types, scales, bias, gates, residual, in the kernel and in the second pass."""
+"""GEMM's epilogue on the simulated GPU: C's types, scales, bias, gates, residual, in the kernel and in the second pass."""
 
 from __future__ import annotations
 

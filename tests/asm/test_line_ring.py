@@ -1,4 +1,4 @@
-"""The ring of cache lines: every byte has a place, is loaded once, overwrites only read bytes, and has no bank conflicts."""
+"""Ring of cache lines: every byte has a place, is loaded once, overwrites only read bytes, and has no bank conflicts."""
 
 from __future__ import annotations
 

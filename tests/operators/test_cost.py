@@ -1,4 +1,4 @@
-"""The closed cost: its terms computed by hand, its monotony, and its order compared with measured kernels, if available."""
+"""Closed cost: its terms computed by hand, its monotony, and its order compared with measured kernels, if available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree: Figure 1, clipping, exact cover at every level, laziness."""
+"""Tree: Figure 1, clipping, exact cover at every level, laziness."""
 
 from __future__ import annotations
 

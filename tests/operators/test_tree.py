@@ -1,4 +1,4 @@
-"""The node model: boundary policy, views in any number of dimensions, levels, visitors, other operators on the command line."""
+"""Node model: boundary policy, views in any number of dimensions, levels, visitors, other operators on the command line."""
 
 from __future__ import annotations
 

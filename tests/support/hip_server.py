@@ -1,4 +1,4 @@
-"""The other side of tests/support/hip_stand_in.c: records HIP calls and answers them from the simulated GPU."""
+"""Other side of tests/support/hip_stand_in.c: records HIP calls and answers them from the simulated GPU."""
 
 from __future__ import annotations
 

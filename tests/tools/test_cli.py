@@ -1,4 +1,4 @@
-"""The verbs for gemm, called as functions: their output, return value and files."""
+"""Verbs for gemm, called as functions: their output, return value and files."""
 
 from __future__ import annotations
 

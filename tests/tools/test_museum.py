@@ -1,4 +1,4 @@
-"""The museum: every bug shows, its repair is silent and right."""
+"""Museum: every bug shows, its repair is silent and right."""
 
 from __future__ import annotations
 

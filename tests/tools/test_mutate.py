@@ -1,4 +1,4 @@
-"""The mutation test's own parts: the mutants, the harmless ones, the findings."""
+"""Mutation test's own parts: the mutants, the harmless ones, the findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict: faulty results fail, faithful ones pass. The whole test is `python -m simgpu.tools.robustness.power`."""
+"""Verdict: faulty results fail, faithful ones pass. The whole test is `python -m simgpu.tools.robustness.power`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb prove: verdicts, their status, files of a counterexample, errors."""
+"""Verb prove: verdicts, their status, files of a counterexample, errors."""
 
 from __future__ import annotations
 

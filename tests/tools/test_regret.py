@@ -1,4 +1,4 @@
-"""The closed forms against exhaustive search under the cost model: listed problems and random ones. The search is checked, too."""
+"""Closed forms against exhaustive search under the cost model: listed problems and random ones. The search is checked, too."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from simgpu import Device, Finding
 
-# Registers that a kernel of the museum may use; its text names those that it uses.
+# Registers that a kernel of the museum may use; its text names the ones that it uses.
 VGPRS, AGPRS, SGPRS = 64, 16, 32
 MISSING_WAIT = "missing-wait"  # an exhibit's `shows` if late mode may compute wrong numbers
 LATE = range(1, 21)  # seeds of late mode

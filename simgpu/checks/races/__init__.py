@@ -6,7 +6,7 @@
     knowledge.py    releases and observations of waves, and the knowledge that they give a wave
     releases.py     actions of a wave: release, observe, write back and invalidate
     overlap.py      launches of several devices that run at the same time
-    ordering.py     scopes of a kernel's accesses, and memory for all of that
+    ordering.py     scopes of a kernel's accesses, and memory for the tables
     expected.py     loads whose value only serves as the expected value of a compare-and-swap
     pending.py      such loads, until the swap
     unused.py       races without effect: the loaded value is unused

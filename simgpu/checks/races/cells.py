@@ -205,8 +205,8 @@ lines_of_4, lines_of_8, lines_of_16 = (builtin(_lines(each)) for each in (4, 8, 
 
 @part
 def lanes_of_a_line(lanes: int, size: int, offsets: np.ndarray) -> int:
-    """Returns 4, 8 or 16 if every so many consecutive lanes of `size` bytes cover a line, in any order; 0 if not, or if some lane
-    is inactive."""
+    """Returns n = 4, 8 or 16 if each n consecutive lanes of `size` bytes cover a line, in any order; 0 if not, or if some lane is
+    inactive."""
     if lanes == -1 and size == 16 and lines_of_4(offsets):
         return 4
     if lanes == -1 and size == 8 and lines_of_8(offsets):

@@ -25,7 +25,7 @@ GPUS_APART = "nothing orders the GPUs; use a flag with system scope in fine-grai
 
 
 def _site(launch: Dispatch, low: int) -> int:
-    """Returns the first instruction's record whose low bits equal those that a cell holds."""
+    """Returns the first instruction's record whose low bits equal a cell's."""
     return low if launch.program.count <= cells.SITES else next(
         (index for index in range(low, launch.program.count, cells.SITES + 1) if launch.instruction(index)), low
     )

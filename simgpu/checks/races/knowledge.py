@@ -197,7 +197,7 @@ def learn_release(block: Any, slot: int, wave: int, order: Any, view: int, numbe
         return False
     if block.devices:
         order.met[view] |= 1 << octets(block.launches + node.who // block.stride, 1)[0]
-    far = FAR if between == SYSTEM_SCOPE else NEAR  # a release of the device passes on to others what it makes available there
+    far = FAR if between == SYSTEM_SCOPE else NEAR  # a release of the device passes on to others all that is available there
     if between == GROUP_SCOPE and block.split:  # both use one L2
         learn(block, slot, wave, order, view, node.who, node.loaded, node.complete, node.complete, node.complete)
     elif between == GROUP_SCOPE:  # both use one L1, where operations of all waves are in order
@@ -214,7 +214,7 @@ def learn_release(block: Any, slot: int, wave: int, order: Any, view: int, numbe
 
 @part
 def list_before(block: Any, release: int, by: Any) -> int:
-    """Returns the list of what an observation of a release passes on. An invalidate of the L1 alone shows what the releasing wave
+    """Returns the list of what an observation of a release passes on. An invalidate of only the L1 shows what the releasing wave
     itself sees."""
     node = node_at(block, release)
     return node.seen if by.kind == OBSERVED_GROUP else node.before

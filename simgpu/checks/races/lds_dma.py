@@ -1,7 +1,7 @@
 """Finds LDS that is touched too early: a load to LDS may still write it, because its wave has not waited for the load.
 
 The LDS that such a load writes is known only when it runs, so this check works at run time. `in_flight` counts the operations
-of the in-order vmcnt queue and those that are certainly complete. A load to LDS marks the dwords that it writes with its
+of the in-order vmcnt queue and the certainly complete ones. A load to LDS marks the dwords that it writes with its
 number. At its own access to a marked dword, a wave must have waited for that number. At another wave's access, the owner must
 have waited before both passed the last barrier (without a barrier between, it is a race).
 """

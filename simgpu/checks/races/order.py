@@ -63,7 +63,7 @@ class RaceBlock(Structure):
         ("stride", c_int64),  # numbers of waves from one workgroup to the next
         ("total", c_int64),  # numbers of waves
         ("orders", c_int64),  # address of a WaveOrder for each wave of the slots
-        ("known", c_int64),  # address of VIEWS tables for each of those: `knowledge.KnownWave` by wave of the launch
+        ("known", c_int64),  # address of VIEWS tables for each one: `knowledge.KnownWave` by wave of the launch
         ("stack", c_int64),  # address of the worker's stack for walks
         ("nodes", c_int64),  # address of all workers' nodes
         ("links", c_int64),  # address of all workers' links
@@ -73,7 +73,7 @@ class RaceBlock(Structure):
         ("first_group", c_int64),  # number of this launch's first workgroup
         ("first_site", c_int64),  # number of its first record
         ("records", c_int64),  # the number of its records
-        ("devices", c_int64),  # address of a byte for each workgroup: 1 + its device; 0 if the launch is alone
+        ("devices", c_int64),  # address of a byte for each workgroup: 1 + its device; 0 if no other launch runs
         ("launches", c_int64),  # address of a byte for each workgroup: its launch
         ("ended", c_int64),  # address of an i64 for each launch: the launches that ended before it began, as bits
         ("launch", c_int64),  # this launch
@@ -89,7 +89,7 @@ class WaveOrder(Structure):
         ("near_from", c_int64),  # in tgsplit mode, its observations at its last invalidate of the L1 for any scope
         ("dropped", c_int64),  # its observations at an invalidate of the L2 that none of the L1 has followed
         ("issued", c_int64),  # operations of its vector memory queue up to its latest watched store
-        ("load_issued", c_int64),  # operations of that queue up to its latest load
+        ("load_issued", c_int64),  # operations of its queue up to the latest load
         ("epoch", c_int64),  # epoch of its latest access
         ("stored", c_int64),  # epoch of its latest store
         ("loaded", c_int64),  # its loads up to this epoch are certainly complete
@@ -109,7 +109,7 @@ class WaveOrder(Structure):
         ("acquired", c_int64),  # number of observations
         ("recent", c_int64 * RECENT),  # the latest observations
         ("explored", c_int64 * VIEWS),  # lists that its tables contain
-        ("met", c_int64 * VIEWS),  # launches, as bits, of which its tables contain a release
+        ("met", c_int64 * VIEWS),  # launches, as bits: its tables contain a release of each
         ("low", c_int64),  # waves of the launch that its tables contain: 1 + the first
         ("high", c_int64),  # the last such wave
         ("visited", c_int64 * (VIEWS * VISITED)),
@@ -121,7 +121,7 @@ class SlotState(Structure):
 
     _fields_ = (
         ("clock", c_int64),  # advances at barriers, releases, write-backs and scalar invalidates
-        ("floor", c_int64),  # the clock at the last barrier; 0 in tgsplit mode, whose barriers order only what is complete
+        ("floor", c_int64),  # the clock at the last barrier; 0 in tgsplit mode, whose barriers order only complete operations
         ("available_floor", c_int64 * LEVELS),  # everything from before this clock was written back to each level
         ("meet_epoch", c_int64),  # number of the barrier, from 1 on, at which waves arrive or last met
         ("meet_record", c_int64),  # its record
@@ -166,7 +166,7 @@ def site_of(block: Any, record: int) -> int:
 
 @part
 def device_of(block: Any, group: int) -> int:
-    """Returns 1 + the device of a workgroup, 0 if the launch is alone."""
+    """Returns 1 + the device of a workgroup, 0 if no other launch runs."""
     if block.devices == 0:
         return 0
     return octets(block.devices + group, 1)[0]

@@ -1,7 +1,7 @@
 """Launches of several devices that run at the same time: common shadows, and common numbers of workgroups and records.
 
 A launch joins the launches that still run. What those did so far and all that they do from now on may race with it. An
-overlap ends when none of its launches runs any more. A launch for which it has no room is checked alone, and has a note about
+overlap ends when none of its launches runs any more. A launch for which it has no room is checked by itself, and has a note about
 that if another ran at the same time.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
     from simgpu.engine.node import Node
 
-MOST_GROUPS = 1 << 12  # workgroups of all launches of an overlap; a launch that brings more runs alone
+MOST_GROUPS = 1 << 12  # workgroups of all launches of an overlap; a launch that brings more runs by itself
 STRIDE = 16  # most waves of a workgroup
 OVERLAP, TRAFFIC = "overlap", "traffic"  # keys in `Node.shared`
 ALONE = "alone"  # key in `Dispatch.checks`
@@ -40,7 +40,7 @@ class Traffic:
 
 @dataclass
 class Alone:
-    """A launch that is checked alone because its overlap is full."""
+    """A launch that is checked by itself because its overlap is full."""
 
     limit: str  # the limit, in words
     traffic: Traffic
@@ -155,7 +155,7 @@ def _end(node: Node, traffic: Traffic, well: bool) -> None:
 
 
 def alone_note(launch: Dispatch) -> list[Finding]:
-    """Returns a note if the launch is checked alone although others of its node ran at the same time."""
+    """Returns a note if the launch is checked by itself although others of its node ran at the same time."""
     alone: Alone | None = launch.checks.get(ALONE)
     if alone is None or not (alone.beside or alone.traffic.begun > alone.begun):
         return []
@@ -167,7 +167,7 @@ def alone_note(launch: Dispatch) -> list[Finding]:
 
 
 def member_of(launch: Dispatch) -> Member | None:
-    """Returns the launch as a member of an overlap, None if it runs alone."""
+    """Returns the launch as a member of an overlap, None if it runs by itself."""
     found: Member | None = launch.checks.get(OVERLAP)
     return found
 

@@ -273,7 +273,7 @@ def meet(block: Any, slot: int, state: Any) -> None:
 
 @cold_part
 def arrive(wave: int, block: Any, slot: int, state: Any, me: int, record: int, who: int) -> None:
-    """Handles a wave's arrival at a barrier in tgsplit mode: it releases what is complete."""
+    """Handles a wave's arrival at a barrier in tgsplit mode: it releases complete operations."""
     if not is_full(block):
         order = order_of(block, slot, me)
         order.arrival = new_release(wave, block, state, order, who, record, stores_complete(wave, order))
@@ -335,7 +335,7 @@ def passes_caches(block: Any, area: Any, tag: int, needed: int) -> bool:
     """True if an access itself reaches what all threads of a scope share. tag: its tag, or its cell."""
     scope = scope_at(block, tag & c.SITES)
     if needed == int(Scope.SYSTEM) and not area.coarse and scope == int(Scope.AGENT):
-        return True  # no cache holds fine-grained memory beyond those that a device's threads share
+        return True  # no cache holds fine-grained memory beyond the caches that a device's threads share
     return scope >= needed
 
 

@@ -88,7 +88,7 @@ def allocation_shadows(
     launch: Dispatch, synchronises: bool, common: dict[tuple[int, int], Shadow] | None = None
 ) -> list[Shadow]:
     """Returns the shadows of the allocations that kernels may write, and enters them in the launch's table. A launch of one wave
-    that runs alone has none, nor has the launch's own memory.
+    that runs by itself has none, nor has the launch's own memory.
 
     synchronises: True if areas need `heads`, see `knowledge`. common: shadows of launches that overlap, by address and bytes,
     which get new ones; they are not returned

@@ -48,14 +48,14 @@ if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
 
 ALL_BITS = 0xFFFFFFFF
-# Bits of M0 that count: distance and operands in VGPR indexing; those that control instructions use.
+# Bits of M0 that count: distance and operands in VGPR indexing; bits that control instructions use.
 INDEX_BITS = 0xF0FF
 M0_BITS = {
     ControlKind.MOVRELS: ALL_BITS, ControlKind.MOVRELD: ALL_BITS, ControlKind.APPEND: 0xFFFF, ControlKind.CONSUME: 0xFFFF,
 }  # fmt: skip
 # A wholly undefined source makes the whole result of these undefined.
 ABSORBING = re.compile("v_(add|sub|subrev|mul|mac|mad|fma|fmac|fmamk|fmaak|madmk|madak)_(f32|f64)|v_mov_b32")
-# Operands of memory instructions that make up an address, and those that a load writes.
+# Operands of memory instructions that make up an address, and registers that a load writes.
 ADDRESS_FIELDS = ("vaddr", "saddr", "srsrc", "soffset", "sbase", "addr")
 LOADED_FIELDS = ("vdst", "sdst", "vdata")
 

@@ -59,7 +59,7 @@ def begin(wave: int, place: int) -> None:
 
 
 def begin_scalars(launch: Dispatch, worker: Worker, shadow: np.ndarray) -> None:
-    """Marks all scalar registers as undefined, except those that the launch sets (AMDGPUUsage, "SGPR Register Set Up Order")."""
+    """Marks all scalar registers as undefined, except the ones that the launch sets (AMDGPUUsage, "SGPR Register Set Up Order")."""
     descriptor = launch.info.descriptor
     shadow[:] = 0xFFFFFFFF
     shadow[: descriptor.launch_state_sgprs + descriptor.preload_length] = 0

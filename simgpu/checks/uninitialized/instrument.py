@@ -208,7 +208,7 @@ class Instrument:
 
 
 def reverse_postorder(function: ir.Function) -> list[Any]:
-    """Returns the blocks that the entry reaches, each after those that dominate it."""
+    """Returns the blocks that the entry reaches, each after its dominators."""
     order: list[Any] = []
     seen = {function.entry_basic_block}
     stack = [(function.entry_basic_block, iter(_successors(function.entry_basic_block)))]

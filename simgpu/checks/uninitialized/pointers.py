@@ -1,4 +1,4 @@
-"""Finds the targets of a handler's pointers, and the shadow of those bytes.
+"""Finds the targets of a handler's pointers, and the shadow of their bytes.
 
 Handlers make pointers in only a few ways: from the wave and the record, from stack slots, from the wave's LDS_BASE, and from a
 device address plus the ALLOC_DELTA of its allocation.

@@ -87,7 +87,7 @@ def _origin(wave: int, offset: int) -> int:
 def _demand(wave: int, record: int, code: int, offset: int, registers: int, lanes: int, bits: int, masks: int) -> int:
     """Reports undefined bits of `registers` registers that begin at a byte of the wave. Returns nonzero if there were any.
 
-    offset: that byte, | role << ROLE_SHIFT. lanes: those that count (vector registers). bits: the bits of each that count.
+    offset: that byte, | role << ROLE_SHIFT. lanes: the lanes that count (vector registers). bits: the bits of each that count.
     masks: if not 0, address of u32[registers][64] to use instead of `bits`.
     """
     role, partial = offset >> ROLE_SHIFT, 0

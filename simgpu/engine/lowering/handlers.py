@@ -52,7 +52,7 @@ def compile_handler(
 ) -> int:
     """Returns the address of a handler, or a batch's placeholder for it. Compiles the handler if it is new.
 
-    checks: those that concern the instruction emit code around its body
+    checks: checks that concern the instruction emit code around its body
     """
     return Handler(inst, plan, emitter, checks).address(compiler)
 
@@ -60,7 +60,7 @@ def compile_handler(
 class Handler:
     """An instruction's handler before it is compiled.
 
-    checks: those that concern the instruction emit code around its body. turns: True if the workgroup's other waves may run
+    checks: checks that concern the instruction emit code around its body. turns: True if the workgroup's other waves may run
     after it.
     """
 

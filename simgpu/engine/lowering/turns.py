@@ -23,7 +23,7 @@ MEETS = (ControlKind.BARRIER, ControlKind.ENDPGM)
 
 
 def lets_others_on(inst: Instruction, behind: Iterable[Instruction]) -> bool:
-    """True if the other waves of the workgroup run after an instruction. behind: the instructions after it in the code."""
+    """True if the other waves of the workgroup run after an instruction. `behind`: the instructions after it in the code."""
     if waits(inst):
         return _next_lds_use(behind) != "meets"
     return lds_use(inst) == "read" and _next_lds_use(behind) == "write"

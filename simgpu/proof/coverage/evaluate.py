@@ -23,7 +23,7 @@ ITEM = "workitem_id_x"
 
 @dataclass
 class Evaluation:
-    """Work-items of a workgroup, and what is known of a launch's numbers."""
+    """Work-items of a workgroup, and facts about a launch's numbers."""
 
     items: int
     multiples: dict[str, int]  # of symbols, by name: a form has the symbol divided by this number
@@ -94,7 +94,7 @@ class Evaluation:
         return {product: each / math.prod(self.multiples.get(name, 1) for name in product) for product, each in form.parts.items()}
 
     def define(self, name: str, term: Term, usual: tuple[int, int] | None) -> list[Case]:
-        """Takes the scalar that a name stands for; returns its cases. usual: the range of a name that stands for no sum."""
+        """Takes the scalar that a name denotes; returns its cases. usual: the range of a name that denotes no sum."""
         try:
             cases = self.cases(term)
         except NotModelled:
@@ -168,7 +168,7 @@ class Evaluation:
         return rest
 
     def _high_half(self, form: Form) -> Form:
-        """Returns a sum divided by 2**32: what is a multiple of it divides exactly."""
+        """Returns a sum divided by 2**32: a multiple of it divides exactly."""
         whole = {product: each >> 32 for product, each in form.parts.items() if not np.any(each % (1 << 32))}
         rest = Form({product: each for product, each in form.parts.items() if product not in whole})
         low, high = rest.bounds(self.ranges)

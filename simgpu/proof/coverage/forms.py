@@ -84,7 +84,7 @@ class Form:
         return self.parts.get((name,), 0)
 
     def split(self, name: str) -> tuple[Form, Form]:
-        """Returns what is multiplied by a name, and the rest."""
+        """Returns the factor of a name, and the rest."""
         inside, rest = {}, {}
         for product, each in self.parts.items():
             if name in product:
@@ -194,7 +194,7 @@ class Condition:
         return self.parts if self.kind == "all" else (self,)
 
     def alternatives(self) -> tuple[Condition, ...]:
-        """Returns conditions of which one holds."""
+        """Returns conditions; one of them holds."""
         return self.parts if self.kind == "any" else (self,)
 
     def key(self) -> tuple[Any, ...]:

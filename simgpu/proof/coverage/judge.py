@@ -276,7 +276,7 @@ class CoverageJudge:
         return (magnitude if factor.size() == 32 else magnitude | z3.Extract(31, 0, factor)) == 0
 
     def _is_part(self, evaluation: Evaluation, cases: Sequence[Case]) -> bool:
-        """True for the elements of K that a workgroup has: the least of those that are left and of a part."""
+        """True for the elements of K that a workgroup has: the least of the remaining ones and of a part."""
         k, part = (evaluation.cases(self.symbol(name))[0][1] for name in ("k", self.plan.part))
         forms = [form for _, form in cases]
         rest = [form for form in forms if form.key() != part.key()]

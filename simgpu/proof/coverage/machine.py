@@ -78,7 +78,7 @@ class Machine:
             self._vector(state, step)
 
     def moved(self, form: Form, step: int) -> Form:
-        """Returns a number as seen from a later origin: what is left of K is less, and addresses begin farther on."""
+        """Returns a number as seen from a later origin: the rest of K is less, and addresses begin farther on."""
         left = form.coefficient(LEFT)
         found = form + Form.of(left // self.unit * step)
         for pointer, matrix in self.matrices.items():
@@ -286,7 +286,7 @@ class Machine:
 
     @staticmethod
     def _chosen(values: Sequence[Value]) -> Value:
-        """Returns a choice of addresses, of which one is outside every buffer: the other one. `Coverage` is about the condition."""
+        """Returns the other one of two addresses, if one is outside every buffer. `Coverage` is about the condition."""
         no, yes = values[:2]
         for one, other in ((no, yes), (yes, no)):
             if isinstance(one, Form) and one.constant is not None and np.all(np.asarray(one.constant) & 0xFFFFFFFF >= OUTSIDE):

@@ -1,7 +1,7 @@
 """Proof that each element of C is the sum of all its products, each once: follows a workgroup's states until they repeat.
 
 The origin of k moves with the sums: at a loop's head it is where the next product is missing. Seen from there, all rounds of a
-loop are a few states, so the states of all rounds are found by running code until no new one comes. What is left of K is one
+loop are a few states, so the states of all rounds are found by running code until no new one comes. The rest of K is one
 symbol, whose bounds come from branches.
 """
 
@@ -47,7 +47,7 @@ class Products:
     machine: Machine
     nest: LoopNest
     budget: Budget
-    seen: dict[Any, list[float]] = field(default_factory=dict)  # bounds of what is left of K, and how often they grew
+    seen: dict[Any, list[float]] = field(default_factory=dict)  # bounds of the rest of K, and how often they grew
     pending: list[Any] = field(default_factory=list)
     visits: Counter[int] = field(default_factory=Counter)
 

@@ -55,7 +55,7 @@ class Requests(AccessLog):
 class CoverageRun(SafetyRun):
     """A kernel's run on terms, to its accesses and loops.
 
-    Paths meet only with equal registers, if loops changed them: what was done in a loop stays apart from what was not.
+    Paths meet only with equal registers, if loops changed them: effects of a loop stay apart from others.
     """
 
     of_place: frozenset[str] = frozenset()  # symbols that only say which tile a workgroup has

@@ -3,7 +3,7 @@
     nest.py      blocks and loops
     log.py       all accesses of a lane
     integers.py  bit-vectors as integers
-    facts.py     what is known of all rounds of loops
+    facts.py     facts about all rounds of loops
     sizes.py     expressions of a user, such as 4*n
     launches.py  grids, blocks and arguments as symbols
     prover.py    questions about all launches

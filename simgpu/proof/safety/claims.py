@@ -38,7 +38,7 @@ class Doubt:
 
 @dataclass
 class Claims:
-    """Accesses of a kernel and what is known of its launches."""
+    """Accesses of a kernel and facts about its launches."""
 
     inputs: KernelInputs
     prover: Prover
@@ -168,7 +168,7 @@ class Claims:
     ) -> Iterator[Doubt]:  # fmt: skip
         """Counts a proof, or yields the doubt.
 
-        whole: what is wrong, of integers; exact_bits: False if the formulas of bit-vectors only serve to find a launch.
+        whole: the fault, of integers; exact_bits: False if the formulas of bit-vectors only serve to find a launch.
         """
         self.prover.budget.check()
         *bits, _ = doubt.wrong

@@ -90,7 +90,7 @@ def same_round(mine: Advance, theirs: Advance) -> Inside | None:
 
 @dataclass
 class LoopFacts:
-    """Facts about loops that hold wherever their symbols are used, and those that hold only inside."""
+    """Facts about loops that hold wherever their symbols are used, and facts that hold only inside."""
 
     advances: list[Advance] = field(default_factory=list)
     formulas: list[Term] = field(default_factory=list)
@@ -100,7 +100,7 @@ class LoopFacts:
         return len(self.advances), len(self.formulas), len(self.inside)
 
     def reset(self, mark: tuple[int, int, int]) -> None:
-        """Forgets what was added after a mark."""
+        """Forgets facts that were added after a mark."""
         del self.advances[mark[0] :], self.formulas[mark[1] :], self.inside[mark[2] :]
 
     def bits(self) -> list[Term]:
@@ -139,7 +139,7 @@ class Question:
 def relevant(
     about: Sequence[Term], asked: Sequence[Term], known: Sequence[Term], advances: Sequence[Advance]
 ) -> tuple[list[Term], frozenset[str], list[Advance]]:
-    """Returns what is asked and those known formulas that may matter, without conditions of masks; the names in them; and the
+    """Returns the query and the known formulas that may matter, without conditions of masks; the names in them; and the
     values of loops that may matter. An equation matters only if all its symbols occur.
     """
     reached = frozenset().union(*map(names_of, about), frozenset())

@@ -1,7 +1,7 @@
 """Bit-vectors as integers, for the solver's arithmetic: it decides products of symbols, which bits hide.
 
 A term of n bits becomes an integer from 0 to 2^n - 1. A sum or product that may wrap is x = value + 2^n · q with an unknown q.
-An operation without a rule becomes an unknown integer, so what is proved of the integers holds for the bits.
+An operation without a rule becomes an unknown integer, so a proof about the integers holds for the bits.
 """
 
 from __future__ import annotations

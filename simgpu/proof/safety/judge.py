@@ -45,7 +45,7 @@ class SafetyVerdict:
 
 @dataclass
 class SafetyJudge:
-    """A kernel, what is to be shown of it, and what is assumed."""
+    """A kernel, claims about it, and assumptions."""
 
     code: CodeObject
     kernel: str

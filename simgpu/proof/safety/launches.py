@@ -1,4 +1,4 @@
-"""All launches of a kernel: its arguments, grid and block as symbols, and what is assumed of them."""
+"""All launches of a kernel: its arguments, grid and block as symbols, and assumptions about them."""
 
 from __future__ import annotations
 

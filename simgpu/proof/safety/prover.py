@@ -29,7 +29,7 @@ class Prover:
     budget: Budget
     _ranges: Memo = field(default_factory=Memo)  # by guard
     _always: Memo = field(default_factory=Memo)  # ranges that need no guard
-    _tried: Memo = field(default_factory=Memo)  # what was tried for them
+    _tried: Memo = field(default_factory=Memo)  # attempts for them
 
     @cached_property
     def _constants(self) -> list[tuple[Term, Term]]:
@@ -46,7 +46,7 @@ class Prover:
         return z3.BoolVal(True) if not made.eq(term) and z3.is_true(z3.simplify(made)) else made
 
     def known(self, facts: LoopFacts) -> list[Term]:
-        """Returns what is known of a wave, as formulas of bit-vectors."""
+        """Returns facts about a wave, as formulas of bit-vectors."""
         return [*self._of_waves, *facts.bits()]
 
     @cached_property
@@ -123,7 +123,7 @@ def _may_wrap(term: Term) -> bool:
 
 
 def _operands_first(terms: Sequence[Term]) -> list[Term]:
-    """Returns all parts of the terms, operands before what is made of them."""
+    """Returns all parts of the terms, operands before their results."""
     found: dict[int, Term] = {}
     left = list(terms)
     while left:

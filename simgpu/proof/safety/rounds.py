@@ -205,7 +205,7 @@ class Rounds:
     def _difference(
         self, head: WaveState, again: WaveState, place: Place, read: Callable[[WaveState, Place], Term]
     ) -> Term | None:
-        """Returns what was added to a register by the body; None if that is not the same in each round."""
+        """Returns the body's increment of a register; None if it is not the same in each round."""
         known = again.known() | head.known()
         ids = known if place[0] in "va" else again.path_ids | head.path_ids
         before, after = (self._assumed(read(state, place), ids) for state in (head, again))

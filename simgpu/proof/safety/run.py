@@ -77,7 +77,7 @@ class SafetyRun(SymbolicRun):
     # -- blocks --------------------------------------------------------------------------------
 
     def _region(self, start: WaveState, loop: Loop | None) -> tuple[list[WaveState], list[WaveState]]:
-        """Runs a loop's body once, or the whole kernel; returns the states that reach the loop's head, and those that leave."""
+        """Runs a loop's body once, or the whole kernel; returns the states that reach the loop's head, and the ones that leave."""
         again: list[WaveState] = []
         left: list[WaveState] = []
         waiting: dict[int, list[WaveState]] = {}

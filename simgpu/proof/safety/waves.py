@@ -1,4 +1,4 @@
-"""Two waves of one launch: what is a wave's own gets another name in the other."""
+"""Two waves of one launch: values of one wave's own get another name in the other."""
 
 from __future__ import annotations
 

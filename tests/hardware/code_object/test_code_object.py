@@ -201,7 +201,7 @@ def test_relocation_formulas(kind, expected):
 
 
 def test_symbols_are_those_of_pyelftools():
-    """Names, addresses, sizes, types and what is defined, of symbols of every type that the assembler writes."""
+    """Names, addresses, sizes, types and definitions, of symbols of every type that the assembler writes."""
     places = {"function": ".data", "object": ".data", "notype": ".data", "tls_object": '.section .tdata,"awT"'}
     own = [
         f"{place}\n.type {kind}_symbol,@{kind}\n.globl {kind}_symbol\n{kind}_symbol:\n.long 1\n.size {kind}_symbol,4"

@@ -133,8 +133,8 @@ ABBREVIATIONS = bytes((
     5, 0x24, 0, 0x3E, 0x0B, 0x0B, 0x0B, 0, 0, 6, 0x04, 0, 0x0B, 0x0B, 0, 0, 7, 0x05, 0, 0x49, 0x20, 0, 0,
     8, 0x05, 0, 0x31, 0x10, 0, 0, 9, 0x15, 1, 0, 0, 0,
 ))  # fmt: skip
-FIRST = 11  # where the first entry of the first unit stands
-BASE = FIRST + 1  # and the one behind it
+FIRST = 11  # of the first entry of the first unit
+BASE = FIRST + 1  # and the one after it
 FLOAT, SIGNED = bytes((5, 4, 4)), bytes((5, 5, 4))
 
 

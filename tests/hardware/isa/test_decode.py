@@ -1,4 +1,4 @@
-"""The decoder: undefined and cut code, operands by name, tables without clashes."""
+"""Decoder: undefined and cut code, operands by name, tables without clashes."""
 
 from __future__ import annotations
 

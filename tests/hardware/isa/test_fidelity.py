@@ -1,4 +1,4 @@
-"""The fidelity report: every inexact instruction has a bound or a reason, and a run lists what it executed."""
+"""Fidelity report: every inexact instruction has a bound or a reason, and a run lists what it executed."""
 
 from __future__ import annotations
 

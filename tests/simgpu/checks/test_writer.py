@@ -1,4 +1,4 @@
-"""The writer of an address: of several workgroups the last in the order of dispatch, whichever ran last."""
+"""Writer of an address: of several workgroups the last in the order of dispatch, whichever ran last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first launch of an installation: its loop is translated and kept, and nothing needs numba."""
+"""First launch of an installation: its loop is translated and kept, and nothing needs numba."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The binary interface: symbols with AMD's versions, and numbers and offsets as in HIP's headers."""
+"""Binary interface: symbols with AMD's versions, and numbers and offsets as in HIP's headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of matrix operands: same bits give the same product, other bits never an older one."""
+"""Cache of matrix operands: same bits give the same product, other bits never an older one."""
 
 from __future__ import annotations
 

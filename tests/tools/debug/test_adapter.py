@@ -1,4 +1,4 @@
-"""The adapter for editors, driven as a client drives it: each message over a socket has the fields that the protocol requires."""
+"""Adapter for editors, driven as a client drives it: each message over a socket has the fields that the protocol requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prompt: the output of its commands, and that only quit ends it."""
+"""Prompt: the output of its commands, and that only quit ends it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """How many of the variables that optimization keeps does the debugger print right? Twelve kernels store their variables, compiled a
-second time for it; the stored values are compared with those that the debugger prints at the same lines."""
+second time for it; the stored values are compared with the values that the debugger prints at the same lines."""
 
 from __future__ import annotations
 

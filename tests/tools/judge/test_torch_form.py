@@ -137,7 +137,7 @@ def copied(x):
     "no module": ("fails", "import torch\n"),
     "out of bounds": ("finding", GOOD.replace("mask=(n[:, None] < N)", "mask=(n[:, None] < N + 1)")),
 }  # fmt: skip
-QUICK = ("f16",)  # of those that take seconds each; the others run in the exhaustive run
+QUICK = ("f16",)  # of the cases that take seconds each; the others run in the exhaustive run
 
 
 def judged(text: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, dict]:

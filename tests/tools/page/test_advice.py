@@ -1,4 +1,4 @@
-"""The page of `simgpu profile`: what to change, with a way to its line."""
+"""Page of `simgpu profile`: what to change, with a way to its line."""
 
 from __future__ import annotations
 

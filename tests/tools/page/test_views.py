@@ -1,4 +1,4 @@
-"""The data of views: buffers against their bytes, waves against the model's log, trees and roofs against plans."""
+"""Data of views: buffers against their bytes, waves against the model's log, trees and roofs against plans."""
 
 from __future__ import annotations
 

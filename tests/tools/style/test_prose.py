@@ -1,4 +1,4 @@
-"""The counter of prose: good and bad sentences, limits, and the pages of docs/ within them."""
+"""Counter of prose: good and bad sentences, limits, and the pages of docs/ within them."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_when_the_process_in_the_background_starts(compiler, monkeypatch, reason
 
 
 class FinishedProcess:
-    """Stands in for a process that has ended."""
+    """Acts as a process that has ended."""
 
     def wait(self):
         return 0

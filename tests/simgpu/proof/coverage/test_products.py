@@ -1,4 +1,4 @@
-"""Each element of C is the sum of all its products in emitted GEMM kernels; altered kernels are told."""
+"""Each element of C is the sum of all its products in emitted GEMM kernels; altered kernels are found."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def emitted(target: str, sizes: tuple[tuple[str, Any], ...] = tuple(SMALL.items(
 
 
 def judged(tree: TiledComputation, source: str, target: str) -> str:
-    """Returns what is wrong with the sums of a kernel, "" if nothing."""
+    """Returns the fault in the sums of a kernel, "" if nothing."""
     code = CodeObject.parse(bytes(load(source, target).code.data))
     plan = product_plan(tree)
     with own_terms():
@@ -72,7 +72,7 @@ MFMA = "v_mfma_f32_16x16x4_f32 a[0:3]"
 LAST = ".Lgemm_f32_nn_32x32x32_last_tile_0 "
 LEFT_OUT, TWICE, PAIRS = "on may be left out", "is added twice", "multiplies elements of different k"
 OTHER = "is not the sum for its row and column"
-# The instruction, its altered form, which one of them from 1 on, and what is said.
+# The instruction, its altered form, which one of them from 1 on, and the message.
 BROKEN = {
     "a-round-short": ("s_cmp_gt_i32 s28, 0 ", "s_cmp_gt_i32 s28, 32 ", 1, LEFT_OUT),
     "a-round-more": ("s_cmp_gt_i32 s28, 0 ", "s_cmp_gt_i32 s28, -32 ", 1, TWICE),

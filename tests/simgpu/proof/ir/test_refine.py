@@ -1,4 +1,4 @@
-"""Machine code against IR: LLVM's faults are found without a second compilation, control flow and memory, what is out of reach."""
+"""Machine code against IR: LLVM's faults are found without a second compilation, control flow, memory, kernels out of reach."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ CALLED = """define internal i32 @twice(i32 %a) alwaysinline {
   ret i32 %b
 }"""
 VARIABLE = "@lds = internal addrspace(3) global [256 x i32] poison, align 4"
-# Name: body, fields of the IR, the same of the machine code if it differs, what is before the kernel.
+# Name: body, fields of the IR, the same of the machine code if it differs, text before the kernel.
 BODIES: dict[str, tuple[str, dict[str, object], dict[str, object], str]] = {
     "loop": (LOOP, {"rounds": 3}, {"rounds": 4}, ""),
     "branch": (DIVERGENT, {"limit": 3, "other": 9}, {"limit": 4, "other": 9}, ""),

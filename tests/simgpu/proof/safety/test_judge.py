@@ -78,7 +78,7 @@ RIGHT: dict[str, tuple[str, str, Mapping[str, str], tuple[int, ...]]] = {
     "reduction": (VECTORS, REDUCTION, {"x": "4*n", "y": "4*grid_x"}, (256,)),
     "any_reduction": (VECTORS, ANY_REDUCTION, {"x": "4*n", "y": "4*grid_x"}, ()),
 }  # fmt: skip
-# A right kernel, a part of its source, what it becomes, and the fault.
+# A right kernel, a part of its source, its replacement, and the fault.
 BROKEN = {
     "saxpy_n": ("saxpy", "i < n", "i <= n", "out-of-bounds"),
     "stencil_first": ("stencil", "i >= 1 && ", "", "out-of-bounds"),

@@ -1,4 +1,4 @@
-"""Random kernels: those that are proved have no finding in random launches."""
+"""Random kernels: proved ones have no finding in random launches."""
 
 from __future__ import annotations
 

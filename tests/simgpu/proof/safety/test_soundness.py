@@ -1,4 +1,4 @@
-"""What is proved is so: checked mode is silent in random launches, and a launch that breaks the claim forbids a proof."""
+"""Proofs are true: checked mode is silent in random launches, and a launch that breaks the claim forbids a proof."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def test_the_givens_are_all_used() -> None:
     assert [field.name for field in fields(Givens) if f"g.{field.name}" not in source] == []
 
 
-# -- what is validated -------------------------------------------------------------------------------
+# -- validated kernels -------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The comparison on a GPU of another maker: what of it runs without one."""
+"""Comparison on a GPU of another maker: what of it runs without one."""
 
 from __future__ import annotations
 

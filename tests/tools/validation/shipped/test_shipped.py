@@ -145,7 +145,7 @@ def test_a_layer_of_experts_is_compared_with_the_sum_over_sorted_rows() -> None:
 
 
 def test_persistent_workgroups_share_whole_blocks() -> None:
-    """AITER's grid has all workgroups; the kernel's argument has those that whole blocks take."""
+    """AITER's grid has all workgroups; the kernel's argument has the workgroups that whole blocks take."""
     case = ExpertLayer(32, tokens=5, width=64, inner=96, experts=3, persistent=8)(Path("k.co"), "mi300x")
     assert case.launch.grid == (8, 1, 1) and list(case.launch.values[-2:]) == [6, 3]
     case = ExpertLayer(32, tokens=5, width=64, inner=96, experts=3)(Path("k.co"), "mi300x")

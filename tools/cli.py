@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None, on_gpu: bool = False) -> int:
 
 
 def verb_parser(verb: str) -> Parser:
-    """Returns the parser of one verb alone, with its own options."""
+    """Returns the parser of one verb, with its own options."""
     made = Parser(prog=f"simgpu {verb}")
     _module(verb).configure(made)
     return made

@@ -24,7 +24,7 @@ class RowExecutor(Executor, root=RowTree):
     """Computes an operator on the rows of X. Matrices, vectors and tables are passed by name."""
 
     def visit_device(self, tree: RowTree, x: ArrayLike, **more: ArrayLike) -> Written:
-        """Returns what is written, not rounded to its type: an array, or a tuple in the order of `written`."""
+        """Returns the results, not rounded to its type: an array, or a tuple in the order of `written`."""
         p, kind = tree.problem, self.kind("f32")
         tree.plan.check()
         given = {name: array.astype(kind) for name, array in p.given(X=x, **more).items()}

@@ -50,7 +50,7 @@ class RowOperands:
     group: int = 0
 
     def program(self, arch: str) -> RowProgram:
-        """Returns the expressions for an architecture. LaunchError names the method and what it lacks."""
+        """Returns the expressions for an architecture. LaunchError names the method and its missing parts."""
         raise NotImplementedError
 
     @property
@@ -212,7 +212,7 @@ class RowOperator(RowOperands):
     # -- what follows ----------------------------------------------------------------------------
 
     def program(self, arch: str) -> RowProgram:
-        """Returns the expressions for an architecture. LaunchError names the method and what it lacks."""
+        """Returns the expressions for an architecture. LaunchError names the method and its missing parts."""
         return _program(self, arch)
 
     def constants(self, arch: str) -> dict[str, float]:

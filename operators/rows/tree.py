@@ -28,7 +28,7 @@ class _RowNode(TileNode):
 
     @staticmethod
     def views_of(plan: RowPlan, axes: Axes) -> tuple[View, ...]:  # type: ignore[override]
-        """Returns the windows of X and of what is written."""
+        """Returns the windows of X and of the results."""
         p, rows, columns = plan.problem, axes["rows"], axes["n"]
         name = next(iter(p.written))
         if name in p.row_results:

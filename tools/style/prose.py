@@ -1,9 +1,10 @@
 """Counts sentences, words and habit words of Markdown pages and of Python docstrings and comments.
 
-    python -m simgpu.tools.style.prose README.md docs/*/*.md          # a line a file, then the longest sentences
-    python -m simgpu.tools.style.prose --max 20,5,2 docs/*/*.md       # status 1 if a file is above a limit
+    python -m simgpu.tools.style.prose --worst 5 README.md            # a line a page, then its longest sentences
+    python -m simgpu.tools.style.prose --max 20,5,2 docs simgpu       # status 1 if a page or room is above a limit
 
-docs/reference/style.md explains the limits. Code, tables, quotes and headings of a page do not count.
+A room is a folder of Python files, which count together. docs/reference/style.md explains the limits. Code, tables, quotes and
+headings do not count.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ HABITS = (
 _HABIT = {word: re.compile(rf"\b{word}\b", re.I) for word in HABITS}
 _END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`(])")
 _ITEM = re.compile(r"\s*([*-]|\d+\.)\s+")
+_EXAMPLE = re.compile(r"^ *>>> .*?(?:\n\s*\n|\Z)", re.S | re.M)
 _NOT_PROSE = re.compile(r"\s*(\||#|>|!\[)| {4}")
 
 
@@ -62,11 +64,13 @@ class Count:
         return [f"{value:.1f} {name}, at most {limit:g}" for name, value, limit in exceeded]
 
 
-def count(path: Path) -> Count:
-    """Counts a page, or the docstrings and comments of a Python file."""
-    text = path.read_text(encoding="utf-8")
-    paragraphs = _of_python(text) if path.suffix == ".py" else _of_page(text)
-    found = [sentence for paragraph in paragraphs for sentence in sentences(paragraph)]
+def count(*paths: Path) -> Count:
+    """Counts a page, or the docstrings and comments of Python files."""
+    found: list[str] = []
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        for paragraph in _of_python(text) if path.suffix == ".py" else _of_page(text):
+            found += sentences(paragraph)
     prose = " ".join(found)
     return Count(found, Counter({word: number for word, regex in _HABIT.items() if (number := len(regex.findall(prose)))}))
 
@@ -95,10 +99,10 @@ def _of_page(text: str) -> Iterator[str]:
 
 
 def _of_python(text: str) -> Iterator[str]:
-    """Yields docstrings by paragraphs, and comments, consecutive lines together."""
+    """Yields docstrings by paragraphs, without examples, and comments, consecutive lines together."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from re.split(r"\n\s*\n", ast.get_docstring(node) or "")
+            yield from _of_page(_EXAMPLE.sub("", ast.get_docstring(node) or ""))
     comment: list[str] = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -108,23 +112,29 @@ def _of_python(text: str) -> Iterator[str]:
             comment = []
 
 
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Returns files, and those with a known ending in folders."""
+def rooms(paths: Sequence[Path]) -> Iterator[tuple[Path, list[Path]]]:
+    """Yields files, the pages of folders, and their rooms, each with its files."""
     for path in paths:
-        yield from sorted(each for each in path.rglob("*") if each.suffix in (".md", ".py")) if path.is_dir() else (path,)
+        if not path.is_dir():
+            yield path, [path]
+            continue
+        yield from ((page, [page]) for page in sorted(path.rglob("*.md")))
+        files = sorted(path.rglob("*.py"))
+        for room in sorted({file.parent for file in files}):
+            yield room, [file for file in files if file.parent == room]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints a line a file; returns 1 if one is above `--max`."""
+    """Prints a line a page, room or file; returns 1 if one is above `--max`."""
     parser = argparse.ArgumentParser(prog="python -m simgpu.tools.style.prose")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="Markdown or Python, or a folder of such")
     parser.add_argument("--max", metavar="MEAN,LONG,HABITS", help="mean words, percent of long sentences, habit words in 1,000")
-    parser.add_argument("--worst", type=int, default=0, metavar="N", help="also the N longest sentences of each file")
+    parser.add_argument("--worst", type=int, default=0, metavar="N", help="also the N longest sentences of each")
     options = parser.parse_args(arguments)
     limits = [float(limit) for limit in options.max.split(",")] if options.max else [float("inf")] * 3
     status = 0
-    for path in _files(options.files):
-        found = count(path)
+    for path, files in rooms(options.files):
+        found = count(*files)
         habits = "".join(f", {word} {number}" for word, number in found.habits.items())
         print(f"{path}: {len(found.sentences)} sentences, mean {found.mean:.1f} words, {found.long} over {LONG}{habits}")
         for sentence in sorted(found.sentences, key=lambda sentence: -len(sentence.split()))[: options.worst]:

@@ -1,4 +1,4 @@
-"""Verdicts on pairs of kernels: right compilations are equal, altered ones are not, what is not modelled is unknown."""
+"""Verdicts on pairs of kernels: right compilations are equal, altered ones are not, other effects are unknown."""
 
 from __future__ import annotations
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from simgpu.tools.style.prose import Count, count, main, sentences
+from simgpu.tools.style.prose import Count, count, main, rooms, sentences
 from tests.support.places import ROOT
 from tests.support.sweeps import swept
+from tests.test_imports import MAY_IMPORT
 
 LIMITS = (20, 5, 2)  # mean words of a sentence, percent of sentences over 30 words, habit words in 1,000
 GOOD = "Checked mode reports the race. It names both instructions, the wave and the lanes."
@@ -70,6 +71,26 @@ def test_limits_decide_the_status(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main([str(file), "--max", "99,100,999", "--worst", "1"]) == 0
     printed = capsys.readouterr().out
     assert "100.0 % of sentences over 30 words, at most 5" in printed and "What is told" in printed
+
+
+def test_examples_and_indented_lines_do_not_count(tmp_path: Path) -> None:
+    file = tmp_path / "code.py"
+    file.write_text(f'"""{GOOD}\n\n    map.py  {BAD}\n\n>>> f()  # {BAD}\n{BAD}\n\n{GOOD}\n"""\n')
+    assert len(count(file).sentences) == 4 and count(file).faults(LIMITS) == []
+
+
+def test_files_of_a_room_count_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (("a.py", GOOD), ("b.py", GOOD), ("c/d.py", BAD), ("c/page.md", GOOD)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f'"""{text}"""\n' if name.endswith("py") else text)
+    assert main([str(tmp_path), "--max", "20,5,2"]) == 1
+    found = [line.removeprefix(f"{tmp_path}").partition(" sentences")[0] for line in capsys.readouterr().out.splitlines()]
+    assert found[:3] == ["/c/page.md: 2", ": 4", "/c: 1"] and len(found) == 6
+
+
+@swept("room, files", rooms([ROOT / top for top in (*MAY_IMPORT, "tests")]), ids=lambda value: str(value)[:60])
+def test_rooms_are_within_the_limits(room: Path, files: list[Path]) -> None:
+    assert count(*files).faults(LIMITS) == [], f"python -m simgpu.tools.style.prose --worst 9 {room.relative_to(ROOT)}"
 
 
 @swept("path", PAGES, ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""Small HIP programs on an MI300A: rows, launches that cover the published sizes, and what is not judged."""
+"""Small HIP programs on an MI300A: rows, launches that cover the published sizes, and programs that are not judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published measurements as rows, and the model against those that need no outside data."""
+"""Published measurements as rows, and the model against the ones that need no outside data."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_clocks_of_gfx950_are_the_fit_of_published_runs() -> None:
 
 
 def test_valu_and_lds_lower_the_clock_of_gfx950_as_in_published_attention() -> None:
-    """The runs of one source alone give nearly the same figures."""
+    """Runs of only one source give nearly the same figures."""
     chip = hardware.target("mi355x")
     assert clock_falls(chip) == pytest.approx(clock_fit.beyond_products(), abs=0.6)
     errors = [

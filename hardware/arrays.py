@@ -20,14 +20,14 @@ def as_bytes(array: Any) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Form:
+class ArrayForm:
     """Type and shape of the array for which a buffer was allocated."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, shape: int | Sequence[int], dtype: DTypeLike) -> Form:
+    def of(cls, shape: int | Sequence[int], dtype: DTypeLike) -> ArrayForm:
         """Returns the form of a shape (an int for one dimension) and a dtype. LaunchError for a negative extent."""
         extents = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(extent) for extent in shape)
         if any(extent < 0 for extent in extents):
@@ -43,7 +43,7 @@ class Form:
 
 
 def extents_of(
-    nbytes: int, form: Form | None, dtype: DTypeLike | None, shape: int | Sequence[int] | None
+    nbytes: int, form: ArrayForm | None, dtype: DTypeLike | None, shape: int | Sequence[int] | None
 ) -> tuple[np.dtype, tuple[int, ...]]:
     """Returns the type and shape of a download from a buffer of `nbytes`.
 

@@ -26,7 +26,7 @@ from functools import partial
 
 from simgpu.asm.attention_backward.moves import HALF, QUAD, TileMoves
 from simgpu.asm.attention_backward.reads import Reads
-from simgpu.asm.attention_backward.weights import LOG2_E, Part, Weights, halves
+from simgpu.asm.attention_backward.weights import LOG2_E, AtomPart, Weights, halves
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
@@ -154,7 +154,7 @@ class GradientEmitter(Visitor):
             k.s_mov_b32(register, value)
         self.other_first = k.s.alloc("the step's first row")
         self.parts = halves(plan)
-        whole = Part(range(plan.atoms), range(plan.step // ATOM))
+        whole = AtomPart(range(plan.atoms), range(plan.step // ATOM))
         split = not self.keys and all(2 * len(part.other) % self.words == 0 for part in self.parts)
         self.product_parts = self.parts if split else (whole,)
         self.weights = Weights(k, plan, self.ranges, self.arguments["factor"], self.other_first)
@@ -420,7 +420,7 @@ class GradientEmitter(Visitor):
             end = len(main)
         k.items += interleave(main[:end], hidden, LEAD) + main[end:]
 
-    def _scores(self, number: int, name: str, part: Part) -> None:
+    def _scores(self, number: int, name: str, part: AtomPart) -> None:
         """Emits the products of S or dP: rows of the step by own rows."""
         plan, zero = self.plan, self.ranges.get("zero", 0)
         for span in range(plan.moved[number - 1].padded // PADDED):
@@ -433,7 +433,7 @@ class GradientEmitter(Visitor):
                         self._multiply(d, rows[words], self.own(number, t, span)[words], d if span or first else zero, name)
                 self.reads.refill()
 
-    def _products(self, gradient: str, weights: str, width: int, part: Part) -> None:
+    def _products(self, gradient: str, weights: str, width: int, part: AtomPart) -> None:
         """Emits the products of a gradient: columns of the step by P or dS."""
         size = 2 * len(part.other)
         for c in range(-(-width // ATOM)):

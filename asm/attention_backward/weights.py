@@ -24,7 +24,7 @@ LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
-class Part:
+class AtomPart:
     """Some atoms of S and dP: own ones and those of a step."""
 
     own: range
@@ -36,13 +36,13 @@ class Part:
         return [(t, a, r) for t in self.own for a in self.other for r in range(QUAD)]
 
 
-def halves(plan: GradientPlan) -> tuple[Part, ...]:
+def halves(plan: GradientPlan) -> tuple[AtomPart, ...]:
     """Returns the parts of a step: products of one hide arithmetic of the other. By atoms of the step, or else by own atoms."""
     own, other = range(plan.atoms), range(plan.step // ATOM)
     if len(other) > 1:
-        return tuple(Part(own, range(a, a + 1)) for a in other)
+        return tuple(AtomPart(own, range(a, a + 1)) for a in other)
     middle = -(-len(own) // 2)
-    return tuple(Part(ts, other) for ts in (own[:middle], own[middle:]) if ts)
+    return tuple(AtomPart(ts, other) for ts in (own[:middle], own[middle:]) if ts)
 
 
 class Weights:
@@ -101,7 +101,7 @@ class Weights:
                 if addend:
                     k.v_add_f32(self.ranges[name][number], addend, self.ranges[name][number])
 
-    def probabilities(self, part: Part) -> None:
+    def probabilities(self, part: AtomPart) -> None:
         """Emits P; for dV also rounded to the operands' type."""
         k = self.k
         for place in part.places:
@@ -114,7 +114,7 @@ class Weights:
         if self.keys:
             self._round(part, "P", "S", keep=True)
 
-    def gradients(self, part: Part) -> None:
+    def gradients(self, part: AtomPart) -> None:
         """Emits dS, rounded to the operands' type."""
         k = self.k
         for place in part.places:
@@ -123,7 +123,7 @@ class Weights:
             k.v_mul_f32(value, self._value("S", place), value, note="dS")
         self._round(part, "dS", "dP", keep=False)
 
-    def _round(self, part: Part, target: str, source: str, keep: bool) -> None:
+    def _round(self, part: AtomPart, target: str, source: str, keep: bool) -> None:
         spare = self.ranges["temporaries"]
         for number, place in enumerate(part.places[::2]):
             t, a, r = place
@@ -136,7 +136,7 @@ class Weights:
 
     # -- masks -------------------------------------------------------------------------------------
 
-    def _mask(self, part: Part) -> None:
+    def _mask(self, part: AtomPart) -> None:
         """Emits the finite floor for exponents of pairs that are not seen or do not exist, out of line, if a step has any."""
         if self.cut is None:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.gemm.leaves import ResultLeaf, RowValues
+from simgpu.asm.gemm.leaves import RowValues, StoredLeaf
 from simgpu.asm.gemm.operands import TileLayouts, base_activation, second_pass
 from simgpu.asm.gemm.prologue import TilePlace, tile_buffer
 from simgpu.asm.gemm.store import Accumulators, StoreInputs, TileStore
@@ -114,14 +114,14 @@ class Ending:
             self.compute != problem.accumulator, bias, residual, scales, leaf,
         )  # fmt: skip
 
-    def _leaf(self) -> ResultLeaf | None:
+    def _leaf(self) -> StoredLeaf | None:
         """Returns the leaf on the products, with buffers of its columns."""
         if self.rows is None:
             return None
         columns = {name: self.k.s.alloc(f"{name} buffer", 4) for name in self.rows.leaves.columns}
         for name, resource in columns.items():
             self._vector(resource, name, self.place.n0, None, WORD)
-        return ResultLeaf(self.rows, columns)
+        return StoredLeaf(self.rows, columns)
 
     def _bias(self) -> tuple[Reg, Elements] | None:
         """Returns a buffer of the bias at the tile's first column, and its elements."""

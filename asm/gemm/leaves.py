@@ -34,7 +34,7 @@ TOGETHER = 4  # parts of a sum that a work-item reads at once
 
 
 @dataclass(frozen=True)
-class Parts:
+class LoadPlaces:
     """Places of a work-item's loads of A: rows whose sums it has parts of, and k whose vectors it needs."""
 
     layout: TileLayout
@@ -139,7 +139,7 @@ class MappedStaging(Staging):
 
     def __init__(self, *given: Any, leaves: Leaves, pointers: dict[str, Reg], dtype: str, **more: Any) -> None:
         super().__init__(*given, **more)
-        self.leaves, self.pointers, self.dtype, self.parts = leaves, pointers, dtype, Parts(self.layout)
+        self.leaves, self.pointers, self.dtype, self.parts = leaves, pointers, dtype, LoadPlaces(self.layout)
         self.vectors: list[VectorStaging] = []
         self.matrices: list[MatrixStaging] = []
         self.sums = [self.k.array(sum_range(name), self.parts.sums) for name, _ in leaves.sums]
@@ -355,7 +355,7 @@ class RowValues:
 
 
 @dataclass(frozen=True)
-class ResultLeaf:
+class StoredLeaf:
     """Leaf on products, for the store."""
 
     values: RowValues

@@ -9,7 +9,7 @@ from itertools import islice
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.gemm.leaves import ResultLeaf
+from simgpu.asm.gemm.leaves import StoredLeaf
 from simgpu.asm.parts.buffers import OUTSIDE, REACH, clip
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
@@ -76,7 +76,7 @@ class StoreInputs:
     bias: tuple[Reg, Elements] | None = None  # buffer at the tile's first column, and the type
     residual: Reg | None = None  # buffer
     scales: tuple[Reg, Reg] | None = None  # buffers of A's scales by row and B's by column
-    leaf: ResultLeaf | None = None  # what becomes of a product before the epilogue
+    leaf: StoredLeaf | None = None  # what becomes of a product before the epilogue
 
 
 @dataclass

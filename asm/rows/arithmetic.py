@@ -18,7 +18,7 @@ MINUS_INFINITY, MINUS_INFINITY_F64 = 0xFF800000, 0xFFF00000  # the latter is an 
 TEMPORARIES = 4  # VGPRs, or pairs of them
 
 
-class Arithmetic:
+class RowArithmetic:
     """In f32. `scratch`: temporaries."""
 
     kind, words = "f32", 1
@@ -96,7 +96,7 @@ class Arithmetic:
         k.v_cndmask_b32(delta, found, 0, "vcc")
 
 
-class WideArithmetic(Arithmetic):
+class WideArithmetic(RowArithmetic):
     """In f64. The exponential is a polynomial, and NaN stays NaN."""
 
     kind, words = "f64", 2

@@ -20,7 +20,7 @@ from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number, wave_number
 from simgpu.asm.rows.exchange import STATES
 from simgpu.asm.rows.exponentials import Exponentials
-from simgpu.asm.rows.frame import Frame, Place
+from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.asm.rows.operands import RowBuffers
 from simgpu.asm.rows.places import Places
 from simgpu.asm.rows.values import Values
@@ -174,7 +174,7 @@ class RowEmitter(Visitor):
             k.v_and_b32(column, self.lanes - 1, column, note="lane of a row")
         self._start_part(column)
         merges = tiles.waves_row > 1 and p.groups == 1
-        frame = Frame(k, self.plan, p, self.program, tiles, buffers.in_flight, self.lanes, self.arguments, self.row,
+        frame = RowFrame(k, self.plan, p, self.program, tiles, buffers.in_flight, self.lanes, self.arguments, self.row,
                       self.wave if merges else None, self.places, operands, buffers.table_rows)  # fmt: skip
         self.values = Exponentials(frame) if self.shared else Values(frame)
         if several and not self.program.reductions:

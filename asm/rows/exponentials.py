@@ -16,9 +16,9 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import scalar_modulo
 from simgpu.asm.parts.lanes import unpack, unpack_chunk
-from simgpu.asm.rows.arithmetic import Arithmetic, WideArithmetic
+from simgpu.asm.rows.arithmetic import RowArithmetic, WideArithmetic
 from simgpu.asm.rows.exchange import STATES, states_buffer
-from simgpu.asm.rows.frame import Frame, Place
+from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.asm.rows.states import RowState
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.program import Step
@@ -32,13 +32,13 @@ MASK_VGPRS, BYTE = 8, 8
 class Exponentials:
     """Emits the values of a softmax. The elements of one load of a wave and of all groups, or of some, are a place."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: RowFrame) -> None:
         plan, p = frame.plan, frame.problem
         assert isinstance(plan, SoftmaxPlan) and isinstance(p, SoftmaxProblem)
         self.frame, self.k, self.places, self.problem = frame, frame.k, frame.places, p
         k, tiles = self.k, frame.tiles
         self.packed, self.kept = plan.packing > 1, not plan.running
-        self.arithmetic = WideArithmetic(k) if p.dtype == "f64" else Arithmetic(k)
+        self.arithmetic = WideArithmetic(k) if p.dtype == "f64" else RowArithmetic(k)
         self.states = [
             RowState(k, self.arithmetic, frame.lanes, tiles.waves_row, not self.kept) for _ in range(frame.in_flight)
         ]

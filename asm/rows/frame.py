@@ -21,7 +21,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Frame:
+class RowFrame:
     """Sizes, operands and registers of a wave."""
 
     k: KernelBuilder

@@ -7,7 +7,7 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import DWORDS
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number
-from simgpu.asm.rows.arithmetic import Arithmetic
+from simgpu.asm.rows.arithmetic import RowArithmetic
 from simgpu.asm.rows.exchange import share
 from simgpu.hardware.isa.instruction import Reg
 
@@ -20,7 +20,7 @@ class RowState:
         running   True if lanes keep an m of their own to the row's end
     """
 
-    def __init__(self, k: KernelBuilder, arithmetic: Arithmetic, lanes: int, waves: int, running: bool) -> None:
+    def __init__(self, k: KernelBuilder, arithmetic: RowArithmetic, lanes: int, waves: int, running: bool) -> None:
         self.k, self.arithmetic, self.lanes, self.waves, self.running = k, arithmetic, lanes, waves, running
         words = arithmetic.words
         self.bytes = 2 * words * WORD

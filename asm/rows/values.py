@@ -14,7 +14,7 @@ from simgpu.asm.parts.expressions import Computation
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number, lanes_reduce, row_reduce, unpack_chunk
 from simgpu.asm.rows.exchange import STATES, share, states_buffer
-from simgpu.asm.rows.frame import Frame, Place
+from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.program import Step
@@ -28,7 +28,7 @@ Registers = Mapping[str, Reg]
 class Values:
     """Emits the steps of a program. States are reductions and values of rows, by load in flight and group that is reduced."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: RowFrame) -> None:
         self.frame, self.k, self.places, self.program = frame, frame.k, frame.places, frame.program
         k, p, tiles, program = self.k, frame.problem, frame.tiles, frame.program
         loads = [(load, group) for load in range(frame.in_flight) for group in range(tiles.loads)]

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from simgpu.hardware.code_object.dwarf import DebugLimit, DebugSections
 from simgpu.hardware.code_object.elf import ElfFile
-from simgpu.hardware.code_object.frames import Frame, is_library, users_line
+from simgpu.hardware.code_object.frames import SourceFrame, is_library, users_line
 from simgpu.hardware.code_object.inlined import InlinedCall, InlinedCalls
 from simgpu.hardware.code_object.lines import LineTable, SourceLine
 from simgpu.hardware.code_object.locals import Local, Locals
@@ -33,7 +33,7 @@ class DebugInformation:
         """Returns the addresses from `low` to below `high` at which a statement begins, by the line table."""
         return list(self._lines.statements(low, high)) if self._lines else []
 
-    def frames(self, address: int) -> tuple[Frame, ...]:
+    def frames(self, address: int) -> tuple[SourceFrame, ...]:
         """Returns the lines of the instruction at a virtual address and of the calls that it was inlined from, innermost first.
 
         Returns () if the file has none.
@@ -41,7 +41,7 @@ class DebugInformation:
         own, calls = self.source_line(address), self._calls(address)
         lines = [*filter(None, [own]), *(call.site for call in calls)]
         functions = [call.function for call in calls] + [""]
-        return tuple(map(Frame, lines, functions[len(functions) - len(lines) :]))
+        return tuple(map(SourceFrame, lines, functions[len(functions) - len(lines) :]))
 
     def users_line(self, address: int) -> SourceLine | None:
         """Returns the innermost line of `frames` outside library headers; the innermost line if all are in libraries."""

@@ -26,7 +26,7 @@ class DebugLimit(Exception):
     """Raised for debug information that is larger than any compiler makes it."""
 
 
-class Steps:
+class StepBudget:
     """Remaining number of steps."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class DebugSections:
             if room < 0:
                 raise DebugLimit(f"debug sections have over {SECTION_LIMIT} bytes, the limit")
             self._content.setdefault(name.replace(".zdebug_", ".debug_"), content)
-        self.steps = Steps()
+        self.steps = StepBudget()
 
     def __getitem__(self, name: str) -> bytes:
         return self._content.get(name, b"")

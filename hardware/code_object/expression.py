@@ -29,7 +29,7 @@ ARITHMETIC = {
 MOST_STEPS = 64  # operations of a computed value
 
 
-class Step(NamedTuple):
+class StackOperation(NamedTuple):
     """An operation of a computed value, on a stack of numbers."""
 
     name: str  # "register", "constant", "frame" (the frame's base), or one of ARITHMETIC
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
     value: int  # of a constant
     size: int  # bytes; 0 if the piece is the whole value
     space: str = ""  # of a value in memory: "private", "lds" or "global"
-    steps: tuple[Step, ...] = ()  # of a computed value, or of the address in memory
+    steps: tuple[StackOperation, ...] = ()  # of a computed value, or of the address in memory
 
 
 def pieces_of(expression: bytes, address_at: Callable[[int], int] = int) -> tuple[Piece, ...] | None:
@@ -79,7 +79,7 @@ class _Part:
     """Operations of one piece."""
 
     def __init__(self, address_at: Callable[[int], int]) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[StackOperation] = []
         self._space, self._is_value, self._address_at = "", False, address_at
 
     def take(self, op: int, cursor: Cursor) -> bool:
@@ -90,13 +90,13 @@ class _Part:
         if op in (DW_OP_LLVM_form_aspace_address, DW_OP_LLVM_user):
             if op == DW_OP_LLVM_user and cursor.uleb() != USER_FORM_ASPACE:
                 return False
-            last = self.steps.pop() if self.steps else Step("")
+            last = self.steps.pop() if self.steps else StackOperation("")
             self._space = SPACES.get(last.value, "") if last.name == "constant" else ""
             return bool(self._space and self.steps)
         if op == DW_OP_plus_uconst:
-            self.steps += [Step("constant", value=cursor.uleb()), Step("plus")]
+            self.steps += [StackOperation("constant", value=cursor.uleb()), StackOperation("plus")]
         elif op in ARITHMETIC:
-            self.steps.append(Step(ARITHMETIC[op]))
+            self.steps.append(StackOperation(ARITHMETIC[op]))
         else:
             step = self._operand(op, cursor)
             if step is None:
@@ -104,22 +104,23 @@ class _Part:
             self.steps.append(step)
         return len(self.steps) <= MOST_STEPS
 
-    def _operand(self, op: int, cursor: Cursor) -> Step | None:
+    def _operand(self, op: int, cursor: Cursor) -> StackOperation | None:
         """Returns the register or constant of an operation, None for other operations."""
         if DW_OP_lit0 <= op < DW_OP_lit0 + 32:
-            return Step("constant", value=op - DW_OP_lit0)
+            return StackOperation("constant", value=op - DW_OP_lit0)
         if op in (DW_OP_constu, DW_OP_consts):
-            return Step("constant", value=cursor.uleb() if op == DW_OP_constu else cursor.sleb())
+            return StackOperation("constant", value=cursor.uleb() if op == DW_OP_constu else cursor.sleb())
         if op in CONSTANTS:
             size = abs(CONSTANTS[op])
             value = cursor.number(size)
-            return Step("constant", value=value - (1 << 8 * size) if CONSTANTS[op] < 0 and value >> 8 * size - 1 else value)
+            negative = CONSTANTS[op] < 0 and value >> 8 * size - 1
+            return StackOperation("constant", value=value - (1 << 8 * size) if negative else value)
         if op in (DW_OP_addr, DW_OP_addrx):
             self._space = "global"
-            return Step("constant", value=cursor.number(8) if op == DW_OP_addr else self._address_at(cursor.uleb()))
+            return StackOperation("constant", value=cursor.number(8) if op == DW_OP_addr else self._address_at(cursor.uleb()))
         if op == DW_OP_fbreg:
             self._space = "private"
-            return Step("frame", value=cursor.sleb())
+            return StackOperation("frame", value=cursor.sleb())
         if DW_OP_reg0 <= op < DW_OP_reg0 + 32 or op == DW_OP_regx:
             return _register(cursor.uleb() if op == DW_OP_regx else op - DW_OP_reg0, 0)
         if DW_OP_breg0 <= op < DW_OP_breg0 + 32 or op == DW_OP_bregx:
@@ -147,8 +148,8 @@ class _Part:
         return Piece("", 0, 0, "" if self._is_value else self._space, tuple(self.steps))
 
 
-def _register(number: int, added: int) -> Step | None:
+def _register(number: int, added: int) -> StackOperation | None:
     for start, file, first, count in REGISTERS:
         if start <= number < start + count:
-            return Step("register", f"{file}{first + number - start}", added)
+            return StackOperation("register", f"{file}{first + number - start}", added)
     return None

@@ -15,7 +15,7 @@ LIBRARIES = (
 
 
 @dataclass(frozen=True)
-class Frame:
+class SourceFrame:
     """A source line, and the function that it is in."""
 
     line: SourceLine
@@ -30,7 +30,7 @@ def is_library(line: SourceLine) -> bool:
     return any(part in f"{line.directory}/{line.file}" for part in LIBRARIES)
 
 
-def users_line(frames: Sequence[Frame]) -> SourceLine | None:
+def users_line(frames: Sequence[SourceFrame]) -> SourceLine | None:
     """Returns the innermost line outside libraries; if there is none, the innermost line; None without frames."""
     lines = [frame.line for frame in frames]
     return next((line for line in lines if not is_library(line)), lines[0] if lines else None)

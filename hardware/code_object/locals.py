@@ -19,7 +19,7 @@ from simgpu.hardware.code_object.entries import (
     Entries,
     Values,
 )
-from simgpu.hardware.code_object.expression import Piece, Step, pieces_of
+from simgpu.hardware.code_object.expression import Piece, StackOperation, pieces_of
 from simgpu.hardware.code_object.inlined import (
     OF_UNIT,
     Attributes,
@@ -39,7 +39,7 @@ from simgpu.hardware.code_object.references import (
     References,
 )
 from simgpu.hardware.code_object.shared import Shared, offsets
-from simgpu.hardware.code_object.types import OF_PARTS, STRUCT, Type, Types
+from simgpu.hardware.code_object.types import OF_PARTS, STRUCT, DwarfType, Types
 
 DW_TAG_lexical_block = 0x0B
 DW_AT_location, DW_AT_const_value, DW_AT_loclists_base = 0x02, 0x1C, 0x8C
@@ -69,7 +69,7 @@ class Local:
     size: int  # bytes, 0 if unknown
     function: str  # the inlined function that it belongs to; "" for the kernel's own
     pieces: tuple[Piece, ...] | None  # None if nothing holds the value here: optimized out
-    layout: Type = field(default=Type(OTHER, 0), compare=False)  # the type with its parts
+    layout: DwarfType = field(default=DwarfType(OTHER, 0), compare=False)  # the type with its parts
     is_global: bool = False  # True for variables outside functions
     frame: str = ""  # the register that holds the base of the function's frame in private memory, "" if the base is 0
 
@@ -77,7 +77,7 @@ class Local:
 class _Variable(NamedTuple):
     name: str
     type: str
-    layout: Type
+    layout: DwarfType
     function: str
     scope: tuple[tuple[int, int], ...]  # ranges
     depth: int
@@ -131,7 +131,7 @@ class Locals:
                  for each in wanted]  # fmt: skip
         for each, offset in zip(wanted, offsets(parts, lds_bytes), strict=True):
             if offset is not None:
-                yield each.local((Piece("", 0, 0, "lds", (Step("constant", value=offset),)),))
+                yield each.local((Piece("", 0, 0, "lds", (StackOperation("constant", value=offset),)),))
 
     def _unit(self, unit: CompileUnit) -> Iterator[_Variable]:
         reader, known = _Places(self._sections, unit), self._references

@@ -29,7 +29,7 @@ METADATA_ENTRIES = 1 << 16  # of one map or list
 MAP_BYTES = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 
 
-class Place(NamedTuple):
+class FileRange(NamedTuple):
     """A range of bytes in the file."""
 
     start: int
@@ -40,8 +40,8 @@ class Place(NamedTuple):
 class Note:
     """A metadata note."""
 
-    values: dict[str, Place]  # by key, except the kernels
-    kernels: list[Place] | None = None  # None if it lists none
+    values: dict[str, FileRange]  # by key, except the kernels
+    kernels: list[FileRange] | None = None  # None if it lists none
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Metadata:
     """Notes of a code object, read as one document."""
 
     data: bytes = field(repr=False)  # of the file
-    values: dict[str, Place]  # by key, except the kernels
-    kernels: dict[str, Place]  # by name, printable, in their order in the file
+    values: dict[str, FileRange]  # by key, except the kernels
+    kernels: dict[str, FileRange]  # by name, printable, in their order in the file
 
     def kernel(self, name: str) -> dict[str, Any]:
         """Returns the decoded entry of a kernel, its texts printable. Raises KeyError for another name."""
@@ -73,7 +73,7 @@ def read_metadata(elf: ElfFile) -> Metadata:
     if not found:
         raise DecodeError("no AMDGPU metadata note: not a code object of version 3 or later")
     first = found[0]
-    kernels: dict[str, Place] = {}
+    kernels: dict[str, FileRange] = {}
     for note in found:
         if note is first or _continues(elf.data, first, note):
             first.values.update({PRINTF: note.values[PRINTF]} if PRINTF in note.values else {})
@@ -90,7 +90,7 @@ def _continues(data: bytes, first: Note, note: Note) -> bool:
     return first.kernels is not None and note.kernels is not None and agree
 
 
-def _kernel_name(data: bytes, place: Place) -> str:
+def _kernel_name(data: bytes, place: FileRange) -> str:
     entry = _decoded(data, place)
     name = entry.get(".name") if isinstance(entry, dict) else None
     if not isinstance(name, str):
@@ -99,7 +99,7 @@ def _kernel_name(data: bytes, place: Place) -> str:
     return printable(name)
 
 
-def _decoded(data: bytes, place: Place) -> Any:
+def _decoded(data: bytes, place: FileRange) -> Any:
     """Decodes a value. Its maps are counted first: an empty one has a byte in the note, and 64 bytes in Python."""
     content = data[place.start : place.end]
     maps = len(content) - len(content.translate(None, MAP_BYTES))
@@ -118,18 +118,18 @@ def _read_notes(elf: ElfFile) -> Iterator[Note]:
         yield _read_note(elf.data, place)
 
 
-def _read_note(data: bytes, place: Place) -> Note:
+def _read_note(data: bytes, place: FileRange) -> Note:
     """Finds the values of a note without decoding them."""
     limits = {"max_array_len": METADATA_ENTRIES, "max_map_len": METADATA_ENTRIES}
     cursor = msgpack.Unpacker(strict_map_key=False, max_buffer_size=METADATA_LIMIT, **limits)
     cursor.feed(data[place.start : place.end])
 
-    def skipped() -> Place:
+    def skipped() -> FileRange:
         start = place.start + cursor.tell()
         cursor.skip()
-        return Place(start, place.start + cursor.tell())
+        return FileRange(start, place.start + cursor.tell())
 
-    values: dict[str, Place] = {}
+    values: dict[str, FileRange] = {}
     kernels = None
     for _ in range(_length(cursor.read_map_header, "the metadata note is no map")):
         key = all_printable(_decoded(data, skipped()))
@@ -151,7 +151,7 @@ def _length(read_header: Callable[[], int], otherwise: str) -> int:
     return count
 
 
-def _note_places(elf: ElfFile) -> Iterator[Place]:
+def _note_places(elf: ElfFile) -> Iterator[FileRange]:
     """Yields the places of the metadata notes."""
     headers = [header for header in elf.headers if header.type == PT_NOTE]
     total = sum(header.file_size for header in headers)
@@ -165,7 +165,7 @@ def _note_places(elf: ElfFile) -> Iterator[Place]:
             if first + size > len(notes):
                 raise DecodeError(f"a note ends at byte {first + size} of {len(notes)}: it is cut off")
             if kind == NT_AMDGPU_METADATA and notes[at + 12 : at + 12 + name_bytes].rstrip(b"\0") == b"AMDGPU":
-                yield Place(header.offset + first, header.offset + first + size)
+                yield FileRange(header.offset + first, header.offset + first + size)
             at = first + _round_up(size)
 
 

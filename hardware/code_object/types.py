@@ -33,7 +33,7 @@ MOST_BYTES = 1 << 30  # of an array; larger ones are damaged information
 
 
 @dataclass(frozen=True)
-class Type:
+class DwarfType:
     """A type. Equal types of different entries are equal."""
 
     kind: str  # such as f32, i64, POINTER, ARRAY, STRUCT, or OTHER
@@ -41,20 +41,20 @@ class Type:
     name: str = ""  # of a struct; VECTOR for an array that is a vector
     count: int = 0  # elements of an array
     members: tuple[Member, ...] = ()  # of a struct, in the order of the source; those of its base classes first
-    _target: Callable[[], Type] | None = None
+    _target: Callable[[], DwarfType] | None = None
 
     @cached_property
-    def target(self) -> Type:
+    def target(self) -> DwarfType:
         """Type of an array's element, or of what a pointer points to."""
-        return self._target() if self._target else Type(OTHER, 0)
+        return self._target() if self._target else DwarfType(OTHER, 0)
 
-    def array(self, count: int, name: str = "") -> Type:
+    def array(self, count: int, name: str = "") -> DwarfType:
         """Returns the type of an array of `count` such elements. name: VECTOR for a vector.
 
         >>> Type("f32", 4).array(3).size
         12
         """
-        return Type(ARRAY, self.size * count, name, count, _target=lambda: self)
+        return DwarfType(ARRAY, self.size * count, name, count, _target=lambda: self)
 
     @property
     def alignment(self) -> int:
@@ -87,7 +87,7 @@ class Member:
 
     name: str  # "" for an anonymous struct or union, whose members count as those of the outer one
     offset: int  # bytes
-    type: Type
+    type: DwarfType
 
 
 class Types:
@@ -95,9 +95,9 @@ class Types:
 
     def __init__(self, entries: Entries, references: References) -> None:
         self._entries, self._references = entries, references
-        self._known: dict[int, Type] = {}  # by the entry's position
+        self._known: dict[int, DwarfType] = {}  # by the entry's position
 
-    def of(self, unit: CompileUnit, values: Values, depth: int = 0) -> Type:
+    def of(self, unit: CompileUnit, values: Values, depth: int = 0) -> DwarfType:
         """Returns the type of a variable, parameter, member or element, by its attributes."""
         for _ in range(CHAIN_LIMIT):
             found = self._references.type_entry(unit, values)
@@ -113,14 +113,14 @@ class Types:
                 return self._known[at]
             kind, size = self._references.own_type(unit, tag, values)
             if kind == POINTER:
-                return Type(POINTER, POINTER_BYTES, _target=partial(self.of, unit, values))
+                return DwarfType(POINTER, POINTER_BYTES, _target=partial(self.of, unit, values))
             if kind != OTHER:
-                return Type(kind, size)
+                return DwarfType(kind, size)
             if tag not in SAME_TYPE and DW_AT_type not in values:
                 break
-        return Type(OTHER, 0)
+        return DwarfType(OTHER, 0)
 
-    def _array(self, unit: CompileUnit, at: int, values: Values, depth: int) -> Type:
+    def _array(self, unit: CompileUnit, at: int, values: Values, depth: int) -> DwarfType:
         made, counts, name = self.of(unit, values, depth + 1), [], VECTOR if DW_AT_GNU_vector in values else ""
         for _, level, _, tag, parts in self._entries.walk(unit, at):
             if level == 1 and tag == DW_TAG_subrange_type:
@@ -132,7 +132,7 @@ class Types:
                 raise ValueError(f"an array of {made.size} bytes")
         return made
 
-    def _struct(self, unit: CompileUnit, at: int, values: Values, depth: int) -> Type:
+    def _struct(self, unit: CompileUnit, at: int, values: Values, depth: int) -> DwarfType:
         members: list[Member] = []
         for _, level, _, tag, parts in self._entries.walk(unit, at):
             if level != 1 or tag not in (DW_TAG_member, DW_TAG_inheritance) or parts.keys() & {DW_AT_bit_size, DW_AT_external}:
@@ -140,4 +140,4 @@ class Types:
             name = self._references.text(unit, *parts[DW_AT_name]) if DW_AT_name in parts else ""
             members.append(Member(name, parts.get(DW_AT_data_member_location, (0, 0))[1], self.of(unit, parts, depth + 1)))
         name = self._references.text(unit, *values[DW_AT_name]) if DW_AT_name in values else ""
-        return Type(STRUCT, values.get(DW_AT_byte_size, (0, 0))[1], name.partition("<")[0], members=tuple(members))
+        return DwarfType(STRUCT, values.get(DW_AT_byte_size, (0, 0))[1], name.partition("<")[0], members=tuple(members))

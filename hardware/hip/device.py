@@ -24,7 +24,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from simgpu.hardware.arrays import Form, as_bytes, extents_of
+from simgpu.hardware.arrays import ArrayForm, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, pack
 from simgpu.hardware.code_object.code_object import CodeObject, LoadedKernel, kernel_list, kernel_named
 from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
@@ -56,7 +56,7 @@ class Buffer:
         self._library = library
         self.address = address
         self.nbytes = nbytes
-        self.form: Form | None = None  # of the array that it was made for
+        self.form: ArrayForm | None = None  # of the array that it was made for
 
     def download(self, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> np.ndarray:
         """Returns a copy of the buffer's first bytes as an array of `dtype` and `shape`.
@@ -134,13 +134,13 @@ class Device:
         given = np.asarray(array)
         raw = as_bytes(given)
         buffer = self.alloc(raw.size)
-        buffer.form = Form(given.dtype, given.shape)
+        buffer.form = ArrayForm(given.dtype, given.shape)
         buffer.write(raw)
         return buffer
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
         """Allocates GPU memory for an array of a shape and type, which `download` uses."""
-        form = Form.of(shape, dtype)
+        form = ArrayForm.of(shape, dtype)
         buffer = self.alloc(form.nbytes)
         buffer.form = form
         return buffer

@@ -24,7 +24,7 @@ ROWS = 1 << 22  # scores that are held at once
 
 
 @dataclass(frozen=True)
-class Parts:
+class HeadValues:
     """Values of one query head for some of its queries, in float64."""
 
     head: tuple[int, int]  # batch and query head
@@ -41,7 +41,7 @@ class Parts:
     sums: Array  # D, a column
 
 
-def parts(problem: AttentionBackwardProblem, operands: dict[str, Array]) -> Iterator[Parts]:
+def parts(problem: AttentionBackwardProblem, operands: dict[str, Array]) -> Iterator[HeadValues]:
     """Yields the values of each query head, some queries at a time."""
     p = problem
     assert p.scale is not None
@@ -54,7 +54,7 @@ def parts(problem: AttentionBackwardProblem, operands: dict[str, Array]) -> Iter
             q, do, o, logarithm = (operands[name][b, h, rows] for name in ("Q", "dO", "O", "L"))
             keep, held = p.keep(block, Extent.whole(p.lk)), np.where(np.isneginf(logarithm), 0.0, logarithm)[:, None]
             weights = np.where(keep, np.exp(np.minimum(p.scale * (q @ k.T) - held, LARGEST_EXPONENT)), 0.0)
-            yield Parts((b, h), shared, rows, q, k, v, do, o, held, weights, do @ v.T, (do * o).sum(1, keepdims=True))
+            yield HeadValues((b, h), shared, rows, q, k, v, do, o, held, weights, do @ v.T, (do * o).sum(1, keepdims=True))
 
 
 def given_operands(problem: AttentionBackwardProblem, arrays: tuple[ArrayLike, ...]) -> dict[str, Array]:

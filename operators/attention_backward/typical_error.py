@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from simgpu.operators.attention.typical_error import tied_fraction
 from simgpu.operators.attention_backward.problem import AttentionBackwardProblem
-from simgpu.operators.attention_backward.reference import OPERANDS, Parts, parts
+from simgpu.operators.attention_backward.reference import OPERANDS, HeadValues, parts
 from simgpu.operators.error_model import (
     FLUSHED_INPUT,
     TYPICAL_ROUNDING,
@@ -47,7 +47,7 @@ def attention_backward_typical_error(problem: AttentionBackwardProblem, *operand
     return found
 
 
-def _of_head(p: AttentionBackwardProblem, one: Parts, arch: str) -> tuple[Array, Array, Array, Array]:
+def _of_head(p: AttentionBackwardProblem, one: HeadValues, arch: str) -> tuple[Array, Array, Array, Array]:
     """Returns expected, deviation, drift and shared deviation of some rows of a head's dQ."""
     assert p.scale is not None
     kind, scale = Accumulation.of(p.dtype, arch), abs(p.scale)

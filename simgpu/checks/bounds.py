@@ -25,7 +25,7 @@ from simgpu.engine.events import event, finding_of, report, retired_before
 from simgpu.engine.finding import Finding, moment
 from simgpu.engine.positions import Event, argument_names, finding_at
 from simgpu.engine.workers.fields import context_fields
-from simgpu.engine.workers.worker import WaveState, current_wave, wave_bytes_of
+from simgpu.engine.workers.worker import StoppedWave, current_wave, wave_bytes_of
 from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
@@ -292,7 +292,7 @@ def _of_kernarg(launch: Dispatch, event: Event) -> Finding:
     return _finding(launch, event, "out-of-bounds", message, f"kernarg+{event.address:#x}")
 
 
-def _fault(launch: Dispatch, worker: Worker, state: WaveState) -> Finding | None:
+def _fault(launch: Dispatch, worker: Worker, state: StoppedWave) -> Finding | None:
     """Returns the finding of the fault that ended a worker's part of the launch."""
     if state.fault_kind not in WORKING:
         return None
@@ -321,12 +321,12 @@ def _fault(launch: Dispatch, worker: Worker, state: WaveState) -> Finding | None
     )  # fmt: skip
 
 
-def _scalars(worker: Worker, state: WaveState) -> np.ndarray:
+def _scalars(worker: Worker, state: StoppedWave) -> np.ndarray:
     """Returns the SGPRs of the wave that stopped."""
     return wave_bytes_of(worker, worker.job.current, state.wave)[:512].view(np.uint32)
 
 
-def _pointer(launch: Dispatch, worker: Worker, state: WaveState) -> int | None:
+def _pointer(launch: Dispatch, worker: Worker, state: StoppedWave) -> int | None:
     """Returns the scalar base address of the faulting instruction, None if it has none."""
     inst = launch.instruction(state.resume)
     found = base_of(inst) if inst is not None else None
@@ -338,7 +338,7 @@ def _pointer(launch: Dispatch, worker: Worker, state: WaveState) -> int | None:
     return base & BASE_BITS if kind == "resource" else base
 
 
-def _origin(launch: Dispatch, worker: Worker, state: WaveState, address: int) -> str:
+def _origin(launch: Dispatch, worker: Worker, state: StoppedWave, address: int) -> str:
     pointer = _pointer(launch, worker, state)
     if pointer is None or pointer >> 32 == PRIVATE_APERTURE:
         return ""
@@ -346,7 +346,7 @@ def _origin(launch: Dispatch, worker: Worker, state: WaveState, address: int) ->
     return f"; its pointer {pointer:#x} is one to {allocation_name(owner, argument_names(launch))}" if owner is not None else ""
 
 
-def _resource_reaches(launch: Dispatch, worker: Worker, state: WaveState) -> bool:
+def _resource_reaches(launch: Dispatch, worker: Worker, state: StoppedWave) -> bool:
     """True if the faulting access uses a buffer resource whose range ends past the allocation of its base."""
     inst = launch.instruction(state.resume)
     found = base_of(inst) if inst is not None else None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from simgpu.debugger.objects import Memory, Object
-from simgpu.hardware.code_object.types import Type
+from simgpu.debugger.objects import Object, ObjectMemory
+from simgpu.hardware.code_object.types import DwarfType
 
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger
@@ -67,10 +67,10 @@ def dynamic_arrays(debugger: Debugger, address: int, wave: int) -> Iterator[Obje
         for each in reversed(declared("\n".join(debugger.sources(frame.line.file) or ()))):
             if each.first <= frame.line.line <= each.last:
                 kind = each.kind or "u32"
-                element = Type(kind, int(re.sub(r"\D", "", kind)) // 8)
+                element = DwarfType(kind, int(re.sub(r"\D", "", kind)) // 8)
                 start = first + -first % element.size
                 count = max(0, first + size - start) // element.size
-                yield Object(each.name, element.array(count), Memory(debugger, wave, "lds", np.array([start])))
+                yield Object(each.name, element.array(count), ObjectMemory(debugger, wave, "lds", np.array([start])))
 
 
 def _end_of_block(code: str, at: int) -> int:

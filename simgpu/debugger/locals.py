@@ -12,7 +12,7 @@ import numpy as np
 from simgpu.debugger.dynamic_lds import dynamic_arrays
 from simgpu.debugger.objects import MOST_ELEMENTS, Fixed, Object, part_of, storage_of, target
 from simgpu.hardware.code_object.locals import Local
-from simgpu.hardware.code_object.types import Type
+from simgpu.hardware.code_object.types import DwarfType
 from simgpu.hardware.errors import LaunchError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def local_values(debugger: Debugger, wave: int | None = None) -> list[LocalValue
     number = debugger.wave if wave is None else wave
     address = debugger.code.virtual(debugger.record(wave))
     found: dict[str, LocalValue] = {}
-    types: dict[str, Type] = {}
+    types: dict[str, DwarfType] = {}
     for local in debugger.kernel.module.code.debug.locals(address, debugger.kernel.info.group_segment_size):
         types.setdefault(local.name, local.layout)
         if local.name not in found or (found[local.name].object is None and not local.is_global):
@@ -91,7 +91,7 @@ def object_named(debugger: Debugger, text: str, wave: int | None = None) -> Obje
     return replace(found, name=text.strip())
 
 
-def _fits(kind: Type | None, passed: Object) -> bool:
+def _fits(kind: DwarfType | None, passed: Object) -> bool:
     return kind is not None and kind.size == passed.type.size
 
 
@@ -102,14 +102,14 @@ def _arguments(debugger: Debugger) -> Iterator[tuple[str, Object]]:
         raw = segment[argument.offset : argument.offset + argument.size]
         kind = "pointer" if argument.is_pointer else typed.value_type
         held = Fixed(np.frombuffer(raw, np.uint8)[None], "it is optimized out")
-        yield argument.name, Object(argument.name, Type(kind, argument.size), held)
+        yield argument.name, Object(argument.name, DwarfType(kind, argument.size), held)
 
 
 def _object(debugger: Debugger, local: Local, wave: int) -> Object | None:
     """Returns a variable, None if it is optimized out or in a place that is not supported."""
     if local.pieces is None:
         return None
-    kind = local.layout if local.layout.size else Type(local.type, sum(piece.size or 4 for piece in local.pieces))
+    kind = local.layout if local.layout.size else DwarfType(local.type, sum(piece.size or 4 for piece in local.pieces))
     try:
         return Object(local.name, kind, storage_of(debugger, wave, local.pieces, kind, local.frame))
     except LaunchError:

@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from simgpu.debugger.breakpoints import RegisterNames
-from simgpu.hardware.code_object.expression import Piece, Step
-from simgpu.hardware.code_object.types import ARRAY, Type
+from simgpu.hardware.code_object.expression import Piece, StackOperation
+from simgpu.hardware.code_object.types import ARRAY, DwarfType
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine import layout
 
@@ -39,7 +39,7 @@ class Object:
     """A variable, or a part of one."""
 
     name: str  # as it was typed
-    type: Type
+    type: DwarfType
     storage: Storage
     at: int = 0  # its first byte in the storage
     lane: int | None = None  # the only lane that is meant
@@ -121,7 +121,7 @@ class Registers:
 
 
 @dataclass(frozen=True)
-class Memory:
+class ObjectMemory:
     """Bytes in private memory, LDS or device memory."""
 
     debugger: Debugger
@@ -165,18 +165,19 @@ class Memory:
         return allocation.data, base - allocation.base + (offsets // 4 << 8) + lanes + offsets % 4
 
 
-def storage_of(debugger: Debugger, wave: int, pieces: Sequence[Piece], kind: Type, frame: str) -> Storage:
+def storage_of(debugger: Debugger, wave: int, pieces: Sequence[Piece], kind: DwarfType, frame: str) -> Storage:
     """Returns the storage of a variable. frame: the register of its frame's base, "" if that is 0."""
     size = kind.size
     if len(pieces) == 1 and pieces[0].register and not kind.fits_registers:
         # LLVM moved it from private memory to LDS (AMDGPUPromoteAlloca), and the register holds its address.
-        return Memory(debugger, wave, "lds", _computed(debugger, wave, [Step("register", pieces[0].register)], frame, 4))
+        operation = StackOperation("register", pieces[0].register)
+        return ObjectMemory(debugger, wave, "lds", _computed(debugger, wave, [operation], frame, 4))
     if len(pieces) == 1 and pieces[0].steps:
         (piece,) = pieces
         number = _computed(debugger, wave, piece.steps, frame, 8 if piece.space else size)
         if piece.space:
             bias = debugger.kernel.module.bias if piece.space == "global" else 0
-            return Memory(debugger, wave, piece.space, number + bias)
+            return ObjectMemory(debugger, wave, piece.space, number + bias)
         width = min(8, -(-size // 4) * 4)
         return Fixed(number.view(np.uint8).reshape(-1, 8)[:, :width], "it is computed from registers (`info registers`)")
     if any(piece.steps for piece in pieces):
@@ -188,7 +189,7 @@ def storage_of(debugger: Debugger, wave: int, pieces: Sequence[Piece], kind: Typ
     return Registers(debugger, wave, tuple(parts))
 
 
-def _computed(debugger: Debugger, wave: int, steps: Sequence[Step], frame: str, size: int) -> np.ndarray:
+def _computed(debugger: Debugger, wave: int, steps: Sequence[StackOperation], frame: str, size: int) -> np.ndarray:
     """Returns a computed value as int64, of each lane or of all."""
     stack: list[np.ndarray] = []
     for step in steps:
@@ -272,7 +273,7 @@ def target(debugger: Debugger, wave: int, pointer: Object, active: int, number: 
         addresses = addresses[lanes[:1]]
     else:  # inactive lanes point anywhere
         addresses = np.where([active >> lane & 1 for lane in range(len(addresses))], addresses, addresses[lanes[0]])
-    held = Memory(debugger, wave, "global", addresses + number * kind.size)
+    held = ObjectMemory(debugger, wave, "global", addresses + number * kind.size)
     if count:
         kind = kind.array(count)
     return Object(f"*{pointer.name}", kind, held, 0, pointer.lane)

@@ -17,7 +17,7 @@ from simgpu.engine.failures import FAILURES, blame, note_failure
 from simgpu.engine.finding import CHECK_FAILED, Finding
 from simgpu.engine.positions import finding_at
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.machine.accesses import Access, Sums
+from simgpu.machine.accesses import Access, LaneSums
 from simgpu.machine.frame import Frame, Hooks
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Plan
@@ -125,7 +125,7 @@ class GuardedCheck(Check):
         with blame(self):
             self.check.on_flush(frame, value, tiny)
 
-    def on_sums(self, frame: Frame, sums: Sums) -> None:
+    def on_sums(self, frame: Frame, sums: LaneSums) -> None:
         with blame(self):
             self.check.on_sums(frame, sums)
 

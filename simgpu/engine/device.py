@@ -19,14 +19,14 @@ from simgpu.engine.check import Check, guard
 from simgpu.engine.dispatch import Dispatch
 from simgpu.engine.failures import name_of
 from simgpu.engine.hostcall.heap import Heap
-from simgpu.engine.node import Node
+from simgpu.engine.node import DeviceNode
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run
 from simgpu.engine.suppressions import Suppressions
 from simgpu.engine.workers.initial_state import mode_register, registers
 from simgpu.engine.workers.kept import ReusePool
 from simgpu.hardware.architectures import GFX12
-from simgpu.hardware.arrays import Form, as_bytes, extents_of
+from simgpu.hardware.arrays import ArrayForm, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, hidden_segment
 from simgpu.hardware.code_object.code_object import CodeObject, LoadedKernel, kernel_list, kernel_named
 from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
@@ -76,7 +76,7 @@ class Buffer:
     def __init__(self, device: Device, allocation: Allocation) -> None:
         self._device = device
         self._allocation = allocation
-        self.form: Form | None = None  # dtype and shape of the array that it was made for
+        self.form: ArrayForm | None = None  # dtype and shape of the array that it was made for
 
     @property
     def address(self) -> int:
@@ -154,7 +154,7 @@ class Device:
         self.weak: int | None = None  # seed of weak mode, None outside it
         self.late: int | None = None  # seed of late mode, None outside it
         self.schedule = schedule
-        self.node: Node | None = None  # devices that share memory with this one, and its number among them
+        self.node: DeviceNode | None = None  # devices that share memory with this one, and its number among them
         self.number = 0
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
@@ -233,14 +233,14 @@ class Device:
         given = np.asarray(array)
         raw = as_bytes(given)
         buffer = self.alloc(raw.size)
-        buffer.form = Form(given.dtype, given.shape)
+        buffer.form = ArrayForm(given.dtype, given.shape)
         buffer.write(raw)
         return buffer
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
         """Returns device memory for an array; `download` returns its dtype and shape. Its bytes are zero, but checked mode counts
         them as undefined."""
-        form = Form.of(shape, dtype)
+        form = ArrayForm.of(shape, dtype)
         buffer = self.alloc(form.nbytes)
         buffer.form = form
         return buffer

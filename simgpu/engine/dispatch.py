@@ -8,7 +8,7 @@ from typing import Any
 from simgpu.engine.accounts import Accounts
 from simgpu.engine.allocations import DeviceMemory
 from simgpu.engine.hostcall.output import Output
-from simgpu.engine.node import Node
+from simgpu.engine.node import DeviceNode
 from simgpu.engine.program import Program
 from simgpu.engine.suppressions import Suppressions
 from simgpu.engine.workers.borrowed import LaunchLoan
@@ -37,7 +37,7 @@ class Dispatch:
     chip: HardwareDescriptor
     memory: DeviceMemory
     shadows: dict[str, Any]  # data that checks keep from one launch to the next
-    node: Node | None  # devices that share memory with this one
+    node: DeviceNode | None  # devices that share memory with this one
     number: int  # the device's number among them
     check: bool | str  # see `device.Device`
     suppressions: Suppressions  # findings that are not reported

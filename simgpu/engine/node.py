@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 
-class Node:
+class DeviceNode:
     """Some devices. A thread that uses `shared` holds `lock`."""
 
     def __init__(self) -> None:

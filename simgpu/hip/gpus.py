@@ -14,7 +14,7 @@ import numpy as np
 from simgpu.device import Device, Kernel, Module
 from simgpu.engine.allocations import Allocation
 from simgpu.engine.launch import launch
-from simgpu.engine.node import Node
+from simgpu.engine.node import DeviceNode
 from simgpu.engine.result import Run
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hip.memory import Arena, ArenaMemory
@@ -72,7 +72,7 @@ def shape_of(sx: int, sy: int, sz: int, bx: int, by: int, bz: int, lds: int, coo
     return LaunchShape((sx, sy, sz), (bx, by, bz), lds, bool(cooperative))
 
 
-class Function:
+class LoadedFunction:
     """A kernel of a loaded module. plain: the same kernel for launches without checks."""
 
     def __init__(self, device: int, kernel: Kernel, plain: Kernel) -> None:
@@ -88,7 +88,7 @@ class Function:
 class GPU:
     """Two devices that share memory: one for launches with checks or in weak or late mode, one for launches without."""
 
-    def __init__(self, board: str, options: Options, arena: Arena, node: Node | None, index: int) -> None:
+    def __init__(self, board: str, options: Options, arena: Arena, node: DeviceNode | None, index: int) -> None:
         self.checking = Device(
             board, check=options.check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout,
             ring=options.ring, weak=options.weak, late=options.late,
@@ -108,11 +108,11 @@ class GPUs:
         self.options = options
         self.arena = arena
         self.busy = threading.RLock()
-        node = Node() if len(options.boards) > 1 else None
+        node = DeviceNode() if len(options.boards) > 1 else None
         self.gpus = [GPU(board, options, arena, node, index) for index, board in enumerate(options.boards)]
         self.owned: dict[int, OwnedAllocation] = {}  # by address; freed ones stay for messages
         self.modules: dict[int, tuple[int, Module, Module]] = {}  # GPU, and the module on its two devices
-        self.functions: list[Function] = []
+        self.functions: list[LoadedFunction] = []
 
     @property
     def track_definedness(self) -> bool:
@@ -208,7 +208,7 @@ class GPUs:
         """Returns a kernel's number and the kernel. Raises KeyError if the module has none of the name."""
         index, loaded, plain = self.modules[module]
         kernel = loaded[name]
-        self.functions.append(Function(index, kernel, plain[name]))
+        self.functions.append(LoadedFunction(index, kernel, plain[name]))
         return len(self.functions) - 1, kernel
 
     def symbol(self, module: int, name: str) -> tuple[int, int]:
@@ -221,7 +221,7 @@ class GPUs:
     # -- launches ------------------------------------------------------------------------------
 
     def launch(
-        self, function: Function, shape: LaunchShape, arguments: bytes, checked: bool, printed: io.StringIO,
+        self, function: LoadedFunction, shape: LaunchShape, arguments: bytes, checked: bool, printed: io.StringIO,
         observe: Observe | None = None,
     ) -> tuple[Run, dict[str, Any]]:  # fmt: skip
         """Runs a launch. Returns its run, and the data of `observe` for a page, {} without `observe`.
@@ -239,7 +239,7 @@ class GPUs:
             self._all_defined()
         return run, observed
 
-    def seconds(self, function: Function, shape: LaunchShape, arguments: bytes) -> float:
+    def seconds(self, function: LoadedFunction, shape: LaunchShape, arguments: bytes) -> float:
         """Predicts the launch's time on a real GPU, in seconds, by the timing model. Raises the errors of `Kernel.time`."""
         return float(function.plain.time(**shape.call(function.args(arguments))).seconds)
 

@@ -22,7 +22,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Sums:
+class LaneSums:
     """Sums of consecutive lanes of D; IR values."""
 
     group: Any  # i64: index among D's groups of this many lanes, counted from its first register

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import intrinsics, layout
-from simgpu.machine.accesses import Access, Sums
+from simgpu.machine.accesses import Access, LaneSums
 from simgpu.machine.jit import compiler
 from simgpu.machine.layout import RECORD, Status
 from simgpu.machine.mode import Mode
@@ -228,7 +228,7 @@ class Hooks:
         kind = type(self)
         return kind.on_result is not Hooks.on_result or kind.on_flush is not Hooks.on_flush
 
-    def on_sums(self, frame: Frame, sums: Sums) -> None:
+    def on_sums(self, frame: Frame, sums: LaneSums) -> None:
         """Emits code for a matrix instruction's sums in some lanes of D, before they are written; only if `sums`."""
 
     def access(self, frame: Frame, access: Access) -> None:

@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.machine.accesses import Sums
+from simgpu.machine.accesses import LaneSums
 from simgpu.machine.frame import Frame
 from simgpu.machine.intrinsics import any_special, fma
 from simgpu.machine.jit import host
@@ -135,7 +135,7 @@ class FloatTile:
                 number = self.frame.value(ir.Constant(I64, f * (LANES // GROUP) + g))
                 new, old, zeros = (self.lanes.in_order(value) for value in (new, old, zeros))
                 for check in (check for check in self.frame.hooks if check.sums):
-                    check.on_sums(self.frame, Sums(number, new, old, operands.records(d), zeros.is_nan()))
+                    check.on_sums(self.frame, LaneSums(number, new, old, operands.records(d), zeros.is_nan()))
         return following
 
     def _factors(self, operands: TileFactors, place: tuple[int, int, int], k: int) -> tuple[IrValue, IrValue]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.machine.accesses import Sums
+from simgpu.machine.accesses import LaneSums
 from simgpu.machine.frame import Frame
 from simgpu.machine.intrinsics import any_special, fabs
 from simgpu.machine.layout import LANES, ROW, SLOT_INDEX
@@ -185,7 +185,7 @@ def report_nonfinite(frame: Frame, group: Any, new: IrValue, old: Callable[[], I
         return
     with frame.build.if_then(any_special([new]), likely=False):
         number = frame.value(ir.Constant(I64, group)) if isinstance(group, int) else group
-        sums = Sums(number, new, old(), frame.slot(SLOT_INDEX).zext(I64))
+        sums = LaneSums(number, new, old(), frame.slot(SLOT_INDEX).zext(I64))
         for check in hooks:
             check.on_sums(frame, sums)
 

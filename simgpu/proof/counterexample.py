@@ -51,7 +51,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Launch:
+class CounterexampleLaunch:
     """Arguments, buffers among them as bytes, and extents."""
 
     arguments: Sequence[Any]
@@ -62,15 +62,15 @@ class Launch:
 class Runner(Protocol):
     """Kernel of the two, to be run."""
 
-    def run(self, launch: Launch) -> list[Memory | None] | None:
+    def run(self, launch: CounterexampleLaunch) -> list[BufferContent | None] | None:
         """Returns each buffer after a launch, None for other arguments; None if the launch fails."""
 
-    def races(self, launch: Launch) -> bool:
+    def races(self, launch: CounterexampleLaunch) -> bool:
         """True if lanes race in a launch, so that its results may differ anyway."""
 
 
 @dataclass(frozen=True)
-class Memory:
+class BufferContent:
     """A buffer after a launch. free: bits of its bytes that may have any value."""
 
     content: np.ndarray
@@ -78,23 +78,23 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Machine:
+class SimulatedKernel:
     """A kernel's code on the simulator."""
 
     inputs: KernelInputs
 
-    def run(self, launch: Launch) -> list[Memory | None] | None:
+    def run(self, launch: CounterexampleLaunch) -> list[BufferContent | None] | None:
         done = self._launched(launch, check=False)
         if done is None:
             return None
         buffers = zip(done[1], launch.arguments, strict=True)
-        return [Memory(buffer.download(np.uint8)) if isinstance(value, np.ndarray) else None for buffer, value in buffers]
+        return [BufferContent(buffer.download(np.uint8)) if isinstance(value, np.ndarray) else None for buffer, value in buffers]
 
-    def races(self, launch: Launch) -> bool:
+    def races(self, launch: CounterexampleLaunch) -> bool:
         done = self._launched(launch, check=True)
         return done is None or any(finding.kind == "race" for finding in done[0].findings)
 
-    def _launched(self, launch: Launch, check: bool) -> tuple[Any, list[Any]] | None:
+    def _launched(self, launch: CounterexampleLaunch, check: bool) -> tuple[Any, list[Any]] | None:
         device = Device(self.inputs.info.target, check=check, max_instructions=MOST_INSTRUCTIONS)
         buffers = [device.upload(value) if isinstance(value, np.ndarray) else value for value in launch.arguments]
         kernel = device.load(self.inputs.code.data)[self.inputs.info.name]
@@ -208,7 +208,7 @@ def _argument(question: Question, model: Any, index: int) -> Any:
 
 def confirm(question: Question, arguments: Sequence[Any], block: Sequence[int], grid: Sequence[int]) -> Counterexample | None:
     """Runs both kernels; returns the launch if their memory differs by more than a NaN's payload."""
-    launch = Launch(arguments, block, grid)
+    launch = CounterexampleLaunch(arguments, block, grid)
     after = [runner.run(launch) for runner in question.runners]
     if after[0] is None or after[1] is None:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 import z3
 
 from simgpu.hardware.isa.lane_smt import choose, every, fold, joined, negation, number
-from simgpu.proof.memory_log import Atomic, Interval, Store
+from simgpu.proof.memory_log import Atomic, Interval, LaneStore
 from simgpu.proof.roots import GLOBAL, LDS, POINTER, WIDTH, initial_bytes
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import NotModelled
@@ -37,7 +37,7 @@ class Cell:
     writes: tuple[tuple[Term, Term, Term], ...]
     pc: int
 
-    def after(self, store: Store, at: int) -> Cell:
+    def after(self, store: LaneStore, at: int) -> Cell:
         """Returns the cell after byte `at` of a store."""
         free = store.free[at] if store.free else number(0, 8)
         return Cell(((store.guard, store.data[at], free), *(() if z3.is_true(store.guard) else self.writes)), store.pc)
@@ -68,7 +68,7 @@ class Cell:
 
 
 @dataclass
-class Run:
+class StoreRun:
     """Stores in a row to addresses that are a known distance apart."""
 
     root: Term
@@ -110,12 +110,12 @@ def _atomics(a: Interval, b: Interval) -> Iterator[Obligation]:
 
 def _stores(a: Interval, b: Interval, epoch: int, rules: Rules) -> Iterator[Obligation]:
     mine, other = (
-        [event for event in side.events if isinstance(event, Store) and not (rules.last and event.address.space == LDS)]
+        [event for event in side.events if isinstance(event, LaneStore) and not (rules.last and event.address.space == LDS)]
         for side in (a, b)
     )
     apart = all(event.address.base for event in (*mine, *other))
 
-    def group(event: Store) -> str:
+    def group(event: LaneStore) -> str:
         pointer = event.address.base if apart and event.address.space == GLOBAL else ""
         return f"{event.address.space} {pointer and f'of argument {pointer.removeprefix(POINTER)}'}"
 
@@ -130,11 +130,11 @@ def _stores(a: Interval, b: Interval, epoch: int, rules: Rules) -> Iterator[Obli
             yield _any_address(name, sides, epoch, rules)
 
 
-def _runs(events: Sequence[Store]) -> list[Run]:
-    runs: list[Run] = []
+def _runs(events: Sequence[LaneStore]) -> list[StoreRun]:
+    runs: list[StoreRun] = []
     for event in events:
         if not runs or not runs[-1].root.eq(event.address.root):
-            runs.append(Run(event.address.root, {}))
+            runs.append(StoreRun(event.address.root, {}))
         cells = runs[-1].cells
         for at in range(len(event.data)):
             place = event.address.offset + at
@@ -142,7 +142,7 @@ def _runs(events: Sequence[Store]) -> list[Run]:
     return runs
 
 
-def _cells(name: str, a: Run, b: Run, epoch: int, rules: Rules) -> Iterator[Obligation]:
+def _cells(name: str, a: StoreRun, b: StoreRun, epoch: int, rules: Rules) -> Iterator[Obligation]:
     """Yields an obligation for each few bytes that were stored under the same conditions."""
     offsets = sorted({*a.cells, *b.cells})
     nothing = Cell(((z3.BoolVal(False), z3.BitVecVal(0, 8), number(0, 8)),), 0)
@@ -199,7 +199,7 @@ def _block(cells: Sequence[Cell]) -> Cell:
     return Cell(writes, first.pc)  # type: ignore[arg-type]
 
 
-def _any_address(name: str, sides: Sequence[Sequence[Store]], epoch: int, rules: Rules) -> Obligation:
+def _any_address(name: str, sides: Sequence[Sequence[LaneStore]], epoch: int, rules: Rules) -> Obligation:
     """Returns the obligation that memory is the same at every address."""
     if sum(len(event.data) for side in sides for event in side) > MOST_BYTES:
         raise NotModelled(f"stores in different orders to addresses in {name.strip()} that may overlap")

@@ -14,7 +14,7 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.code.text import text
 from simgpu.hardware.isa.lane_smt import FLOAT_NAME, SmtOps, UninterpretedFloats
-from simgpu.proof.counterexample import Counterexample, Machine, Question, find
+from simgpu.proof.counterexample import Counterexample, Question, SimulatedKernel, find
 from simgpu.proof.effects import Obligation, obligations
 from simgpu.proof.entry import KernelInputs
 from simgpu.proof.execute import execute
@@ -110,7 +110,7 @@ class Comparison:
     def _question(
         self, one: Obligation, ends: Sequence[WaveState], inputs: Sequence[KernelInputs], payloads: bool
     ) -> Question:  # fmt: skip
-        return Question(one, ends, inputs, self.budget, payloads, tuple(Machine(each) for each in inputs))
+        return Question(one, ends, inputs, self.budget, payloads, tuple(SimulatedKernel(each) for each in inputs))
 
     def _inputs(self, lanes: Lanes) -> list[KernelInputs]:
         infos = [code.kernels[name] for code, name in zip(self.codes, self.kernel, strict=True)]

@@ -32,7 +32,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Store:
+class LaneStore:
     """A lane's store."""
 
     address: Address
@@ -57,7 +57,7 @@ class Atomic:
 class Interval:
     """Accesses of a lane between two barriers."""
 
-    events: tuple[Store | Atomic, ...]
+    events: tuple[LaneStore | Atomic, ...]
     path: Term  # the condition that the wave gets to the barrier at its end
 
 
@@ -69,8 +69,8 @@ class MemoryLog:
     lanes: Lanes
     roots: Roots
     read_only: frozenset[str] = frozenset()  # bases of memory that nothing writes
-    events: list[Store | Atomic] = field(default_factory=list)
-    private: list[Store] = field(default_factory=list)  # never visible to other lanes
+    events: list[LaneStore | Atomic] = field(default_factory=list)
+    private: list[LaneStore] = field(default_factory=list)  # never visible to other lanes
     intervals: list[Interval] = field(default_factory=list)
     read: list[Load] = field(default_factory=list)  # of global memory
     knows_operands: ClassVar[bool] = True  # False if an access has to have an address
@@ -98,9 +98,9 @@ class MemoryLog:
 
     def store(self, address: Address, data: Term, guard: Term, pc: int) -> None:
         if not z3.is_false(guard):
-            self.add(Store(address, bytes_of(data), guard, pc))
+            self.add(LaneStore(address, bytes_of(data), guard, pc))
 
-    def add(self, store: Store) -> None:
+    def add(self, store: LaneStore) -> None:
         """Adds a store."""
         (self.private if store.address.space == PRIVATE else self.events).append(store)
 
@@ -121,7 +121,7 @@ class MemoryLog:
         return composed(pieces, [self._initial(address, byte) for byte in range(count)])
 
     def pieces(
-        self, address: Address, count: int, known: set[int], content: Callable[[Store], Sequence[Term]]
+        self, address: Address, count: int, known: set[int], content: Callable[[LaneStore], Sequence[Term]]
     ) -> tuple[list[list[tuple[Term, Term]]], list[bool]]:
         """Returns for each byte of a load what stores may have put there, with their conditions, and if it is one of them."""
         pieces: list[list[tuple[Term, Term]]] = [[] for _ in range(count)]
@@ -135,8 +135,8 @@ class MemoryLog:
         return pieces, done
 
     def _cover(
-        self, event: Store | Atomic, address: Address, known: set[int], pieces: list[list[tuple[Term, Term]]], done: list[bool],
-        content: Callable[[Store], Sequence[Term]],
+        self, event: LaneStore | Atomic, address: Address, known: set[int], pieces: list[list[tuple[Term, Term]]], done: list[bool],
+        content: Callable[[LaneStore], Sequence[Term]],
     ) -> None:  # fmt: skip
         """Adds an event's bytes that a load may read."""
         same = event.address.root.eq(address.root)

@@ -32,7 +32,7 @@ class Doubt:
 
 
 @dataclass(frozen=True)
-class Told:
+class PredictionFacts:
     """Knowledge about a predicted launch."""
 
     chip: HardwareDescriptor
@@ -44,7 +44,7 @@ class Told:
     remembered: float  # fraction of the bytes past L2 of a first round that later rounds find in L2
 
 
-def doubts(told: Told) -> Iterator[Doubt]:
+def doubts(told: PredictionFacts) -> Iterator[Doubt]:
     """Yields the reasons.
 
     >>> from simgpu.hardware import target

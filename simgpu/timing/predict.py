@@ -16,7 +16,7 @@ from simgpu.hardware.rates.clocks import Busy, Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing import state
-from simgpu.timing.band import Told, doubts
+from simgpu.timing.band import PredictionFacts, doubts
 from simgpu.timing.caches import ServedAccesses, Shares, Warm, first_caches, shares, written_fraction
 from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.contention import LineContention
@@ -145,7 +145,7 @@ def predict(
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     seconds = cycles / (clock.mhz * 1e6) + overhead
     reached = _shares(result, chip, clock.mhz, model.sharing)
-    told = Told(chip, reached, seconds, dtype if mhz is None else None, sampled.channels, atomics, traffic.remembered)
+    told = PredictionFacts(chip, reached, seconds, dtype if mhz is None else None, sampled.channels, atomics, traffic.remembered)
     unknown = list(doubts(told))
     band = clock.band + sampled.wider + sum(doubt.wider for doubt in unknown)
     return Prediction(

@@ -39,7 +39,7 @@ class CacheLine(Structure):
     )
 
 
-class Cache(Structure):
+class DirectMappedCache(Structure):
     """A direct-mapped cache."""
 
     _fields_ = (
@@ -70,7 +70,7 @@ class WeakBlock(Structure):
     """Memory of weak mode, as handlers find it. A chance of n is 1 in 2^n."""
 
     _fields_ = (
-        ("near", c_int64),  # address of the L1s, a `Cache` each
+        ("near", c_int64),  # address of the L1s, a `DirectMappedCache` each
         ("cus", c_int64),  # the number of L1s
         ("far", c_int64),  # address of the L2s
         ("dies", c_int64),  # the number of L2s; 0 if the L2 is the device's memory
@@ -97,8 +97,8 @@ class WeakBlock(Structure):
     )
 
 
-LINE, CACHE, BLOCK, SHARED = np.dtype(CacheLine), np.dtype(Cache), np.dtype(WeakBlock), np.dtype(SharedMemory)
-LINE_BYTES, CACHE_BYTES = sizeof(CacheLine), sizeof(Cache)
+LINE, CACHE, BLOCK, SHARED = np.dtype(CacheLine), np.dtype(DirectMappedCache), np.dtype(WeakBlock), np.dtype(SharedMemory)
+LINE_BYTES, CACHE_BYTES = sizeof(CacheLine), sizeof(DirectMappedCache)
 SYSTEM = int(Scope.SYSTEM)
 
 

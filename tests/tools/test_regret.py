@@ -17,7 +17,7 @@ from simgpu.tools.cost.candidates import candidates
 from simgpu.tools.cost.emitted import FAR, alternatives, drawn_cases
 from simgpu.tools.cost.names import OPS, TYPES
 from simgpu.tools.cost.problems import GEMMS, draw_problems, listed_problems, shapes
-from simgpu.tools.cost.ranking import Ranking, rank, summarise
+from simgpu.tools.cost.ranking import TileRanking, rank, summarise
 from simgpu.tools.cost.space import ROOTS, space
 from tests.support.exhaustive import left_out, one_in
 from tests.support.places import ROOT
@@ -33,7 +33,7 @@ OTHERS = [(op, *row) for op in ("conv2d", "attention", "softmax") for row in (("
 OTHERS += [(op, "mi300x", "f16") for op in ("rmsnorm_gemm", "rmsnorm", "layernorm", "quantise", "attention_backward")]
 
 
-def ranked(op: str, target: str, dtype: str, seed: int | None, step: int = 1) -> list[Ranking]:
+def ranked(op: str, target: str, dtype: str, seed: int | None, step: int = 1) -> list[TileRanking]:
     """Ranks the listed problems, or those drawn from a seed; of them, every `step`th."""
     problems = list(listed_problems(op, dtype) if seed is None else draw_problems(op, dtype, seed, 100))
     return [rank(op, problem, hardware.target(target), kind) for kind, problem in problems[::step]]

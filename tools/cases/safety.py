@@ -46,7 +46,7 @@ def properties_of(options: Namespace) -> list[str]:
 def assumptions_of(options: Namespace) -> Assumptions:
     """Returns what the options state. UsageError for text that states nothing."""
     from simgpu.proof.safety.launches import Assumptions
-    from simgpu.proof.safety.sizes import BadAssumption, Expression
+    from simgpu.proof.safety.sizes import BadAssumption, SizeExpression
 
     buffers = {}
     try:
@@ -56,11 +56,11 @@ def assumptions_of(options: Namespace) -> Assumptions:
                 raise UsageError(f"--buffer {text}: give an argument and its bytes, as x=4*n")
             if name.strip() in buffers:
                 raise UsageError(f"--buffer {text}: the size of {name.strip()} is stated twice")
-            buffers[name.strip()] = Expression.parse(size)
+            buffers[name.strip()] = SizeExpression.parse(size)
             if buffers[name.strip()].is_condition:
                 raise UsageError(f"--buffer {text}: the size is a comparison")
-        conditions = [Expression.parse(text) for text in options.assume]
-        largest = Expression.parse(options.largest_buffer)
+        conditions = [SizeExpression.parse(text) for text in options.assume]
+        largest = SizeExpression.parse(options.largest_buffer)
         most = 0 if largest.is_condition or any(largest.names()) else largest.value({})
     except BadAssumption as error:
         raise UsageError(str(error)) from None

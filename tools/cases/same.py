@@ -73,7 +73,7 @@ def branches(kernel: Kernel) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ArrayComparison:
     """Array of both sides."""
 
     names: tuple[str, str]
@@ -85,7 +85,7 @@ class Comparison:
     reasons: list[str] = field(default_factory=list)
 
 
-def compare(first: Side, second: Side) -> list[Comparison]:
+def compare(first: Side, second: Side) -> list[ArrayComparison]:
     """Compares the arrays that the sides wrote, in their order. Raises UsageError if they do not correspond."""
     one, two = first.written, second.written
     if not one and not two:
@@ -100,7 +100,7 @@ def compare(first: Side, second: Side) -> list[Comparison]:
 
 def _compare_arrays(
     names: tuple[str, str], a: np.ndarray, b: np.ndarray, inputs: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
-) -> Comparison:
+) -> ArrayComparison:
     if a.dtype != b.dtype or a.size != b.size:
         shapes = [f"{array.dtype} {'x'.join(map(str, array.shape))}" for array in (a, b)]
         raise UsageError(f"{names[0]} is {shapes[0]}, {names[1]} is {shapes[1]}: results of one type and size can be compared")
@@ -108,20 +108,20 @@ def _compare_arrays(
     wrong = words(a) != words(b)
     count = int(np.count_nonzero(wrong))
     if not count:
-        return Comparison(names, EQUAL, a.size)
+        return ArrayComparison(names, EQUAL, a.size)
     if a.dtype.kind in "iub":
         index = tuple(map(int, np.argwhere(wrong)[0]))
-        return Comparison(names, DIFFERENT, a.size, count, index, (int(a[index]), int(b[index])))
+        return ArrayComparison(names, DIFFERENT, a.size, count, index, (int(a[index]), int(b[index])))
     x, y = elements(a), elements(b)
     for mask, verdict in ((NARROW, NARROWLY), (LOST, NEARLY)):
         low = (x ^ y) & x.dtype.type(mask) != 0
         if not low.any():
-            return Comparison(names, verdict, a.size, count)
+            return ArrayComparison(names, verdict, a.size, count)
     index = tuple(map(int, np.argwhere(low)[0]))
     same = {name: array for name, array in inputs.items() if any(array.tobytes() == other.tobytes() for other in others.values())}
     modulus = 1 << 8 * a.itemsize
     reasons = explain(index, int(x[index]), int(y[index]), modulus, same) if a.ndim >= 2 else []
-    return Comparison(names, DIFFERENT, a.size, int(np.count_nonzero(low)), index, (int(x[index]), int(y[index])), reasons)
+    return ArrayComparison(names, DIFFERENT, a.size, int(np.count_nonzero(low)), index, (int(x[index]), int(y[index])), reasons)
 
 
 def explain(index: tuple[int, ...], one: int, two: int, modulus: int, inputs: Mapping[str, np.ndarray]) -> list[str]:
@@ -206,7 +206,7 @@ def _swapped(factors: tuple[np.ndarray, np.ndarray], values: list[int], more: in
     return ""
 
 
-def verdict_of(comparisons: Sequence[Comparison], sides: Sequence[Side]) -> str:
+def verdict_of(comparisons: Sequence[ArrayComparison], sides: Sequence[Side]) -> str:
     """Returns the verdict on all arrays. Results that differ say nothing if branches depended on floats."""
     kinds = {each.verdict for each in comparisons}
     if DIFFERENT in kinds:

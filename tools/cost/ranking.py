@@ -17,7 +17,7 @@ SUMMARY = ("kind", "problems", "geometric mean", "worst", "above 1.25")
 
 
 @dataclass(frozen=True)
-class Ranking:
+class TileRanking:
     """A problem's tile by the closed form and the best that the search found, in the numbers of `space.TILES`."""
 
     problem: str
@@ -33,13 +33,13 @@ class Ranking:
         return self.seconds / self.least
 
 
-def rank(op: str, problem: Any, descriptor: HardwareDescriptor, kind: str = "") -> Ranking:
+def rank(op: str, problem: Any, descriptor: HardwareDescriptor, kind: str = "") -> TileRanking:
     """Compares the closed form's tile of a problem with the best of all."""
     found = space(op, problem, descriptor)
-    return Ranking(found.problem, kind, found.chosen, found.chosen_seconds, *found.best())
+    return TileRanking(found.problem, kind, found.chosen, found.chosen_seconds, *found.best())
 
 
-def summarise(kind: str, rows: Iterable[Ranking]) -> tuple[str, int, float, float, int]:
+def summarise(kind: str, rows: Iterable[TileRanking]) -> tuple[str, int, float, float, int]:
     """Returns kind, problems, geometric mean and worst of the regret, problems above 1.25."""
     every = [row.regret for row in rows]
     return kind, len(every), exp(sum(map(log, every)) / len(every)), max(every), sum(value > 1.25 for value in every)

@@ -221,7 +221,7 @@ class Looking(Commands):
         """tile REGISTERS OPERAND MFMA [at rows R, cols C] [against M]: shows the matrix that registers hold. Example: `tile
         a[0:3] D v_mfma_f32_16x16x4f32`. Rows and columns place it in a matrix; M, one of the operator's, is shown next to
         it."""
-        from simgpu.tools.matrix.trace_tile import Comparison, Declaration
+        from simgpu.tools.matrix.trace_tile import Declaration, TileComparison
 
         wanted, _, against = text.partition(" against ")
         words = wanted.split(maxsplit=2)
@@ -235,7 +235,7 @@ class Looking(Commands):
             reference = self.subject.matrices[against.strip()]
         declared = Declaration.parse(f"{words[0]} is {words[1]} of {words[2]}", self.debugger.kernel.module.device.arch)
         if self.output is print:
-            show(*Comparison.of(declared, self.debugger.snapshot(), reference, 1e-5).parts())
+            show(*TileComparison.of(declared, self.debugger.snapshot(), reference, 1e-5).parts())
         else:
             self._lines(views.matrix(declared.tile(self.debugger.snapshot()), declared.row0, declared.column0))
 

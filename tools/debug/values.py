@@ -16,7 +16,7 @@ from simgpu.tools.debug.views import COLUMNS, lane_rows, number
 if TYPE_CHECKING:
     from simgpu.debugger.locals import LocalValue
     from simgpu.debugger.objects import Object
-    from simgpu.hardware.code_object.types import Type
+    from simgpu.hardware.code_object.types import DwarfType
 
 OPTIMIZED_OUT = "<optimized out>"
 REPEATS = 10  # equal elements from which on their number is printed, as in gdb
@@ -63,7 +63,7 @@ def lines(found: Object, active: int, form: str) -> Iterator[str]:
             yield f"and {sum(map(len, groups[GROUPS:]))} lanes more; an index after the last part shows one lane"
 
 
-def literal(kind: Type, raw: np.ndarray, form: str, most: int = ELEMENTS) -> str:
+def literal(kind: DwarfType, raw: np.ndarray, form: str, most: int = ELEMENTS) -> str:
     """Formats the bytes of a value: a number, {1, 2, 3}, {x = 1, y = 2}."""
     if kind.kind == "array":
         size = kind.target.size
@@ -82,7 +82,7 @@ def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, 80, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
-def _elements(rows: Sequence[np.ndarray], kind: Type, form: str, most: int) -> Iterator[str]:
+def _elements(rows: Sequence[np.ndarray], kind: DwarfType, form: str, most: int) -> Iterator[str]:
     """Yields the elements of an array; equal consecutive ones once, with their number."""
     shown = 0
     for _, same in groupby(rows, key=bytes):
@@ -106,7 +106,7 @@ def _number(value: Any, form: str) -> str:
     return number(value, form if form == "x" or not form else "")
 
 
-def _is_number(kind: Type) -> bool:
+def _is_number(kind: DwarfType) -> bool:
     return not kind.members and kind.kind != "array"
 
 

@@ -29,14 +29,14 @@ from simgpu.tools.judge.signature import (
     IN,
     INOUT,
     OUT,
-    Argument,
+    CandidateArgument,
     parse_arguments,
     parse_launches,
     require_known,
 )  # fmt: skip
 from simgpu.tools.judge.sizes import check_ranges, draw
-from simgpu.tools.judge.tolerance import Expected, Outcome, compare, is_float, narrow, narrower, reason_of, unit_of
-from simgpu.tools.judge.verdict import Judgement, Limits, Times, Trial
+from simgpu.tools.judge.tolerance import CallOutcome, Expected, compare, is_float, narrow, narrower, reason_of, unit_of
+from simgpu.tools.judge.verdict import JudgeLimits, Judgement, Times, Trial
 from simgpu.tools.shared.arrays import random_array, require_memory
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 
@@ -75,7 +75,7 @@ class NumpyReference:
                 raise UsageError(f"{self.path}: ALIASES: {result!r} in {held!r}: give a result and an input of one type")
 
     @property
-    def results(self) -> list[Argument]:
+    def results(self) -> list[CandidateArgument]:
         """Arguments that kernels write."""
         return [one for one in self.arguments if one.use in (OUT, INOUT)]
 
@@ -168,7 +168,7 @@ def _normal(rng: np.random.Generator, kind: np.dtype, shape: Sequence[int]) -> n
     return rng.standard_normal(shape).astype(kind) if is_float(kind) else random_array(rng, kind, shape)
 
 
-def _number(one: Argument, sizes: Mapping[str, int], given: Mapping[str, Any], rng: np.random.Generator) -> Any:
+def _number(one: CandidateArgument, sizes: Mapping[str, int], given: Mapping[str, Any], rng: np.random.Generator) -> Any:
     if one.name in sizes:
         return one.kind.type(sizes[one.name])
     if one.name in given:
@@ -227,10 +227,10 @@ class HipCandidate:
         for name in names:
             self.device.free(self.buffers.pop(name))
 
-    def _arrays(self) -> list[Argument]:
+    def _arrays(self) -> list[CandidateArgument]:
         return [one for one in self.arguments if one.dimensions is not None]
 
-    def _stored(self, one: Argument) -> tuple[int, int, int]:
+    def _stored(self, one: CandidateArgument) -> tuple[int, int, int]:
         """Returns the elements of an array's memory, those of a row, and the distance of rows."""
         shape = one.shape(self.sizes)
         width = shape[-1] if shape else 1
@@ -260,7 +260,7 @@ class HipCandidate:
             self.buffers[one.name] = self.device.place(address, memory, nbytes=raw.size, label=one.name)
         self.buffers |= {name: self.buffers[held] for name, held in aliases.items()}
 
-    def _memory(self, one: Argument, value: np.ndarray | None) -> np.ndarray:
+    def _memory(self, one: CandidateArgument, value: np.ndarray | None) -> np.ndarray:
         """Returns an array's bytes: its elements with NaN between rows, or poison only."""
         total, width, apart = self._stored(one)
         raw = np.full(max(total * one.kind.itemsize, 1), POISON, np.uint8)
@@ -270,7 +270,7 @@ class HipCandidate:
             rows[:, :width] = value.reshape(-1, width)
         return raw
 
-    def read(self, one: Argument, value: np.ndarray | None) -> tuple[np.ndarray, bool]:
+    def read(self, one: CandidateArgument, value: np.ndarray | None) -> tuple[np.ndarray, bool]:
         """Returns an array after a call, and whether the bytes between its rows are as before; value: as the call got it."""
         total, width, apart = self._stored(one)
         used = total * one.kind.itemsize
@@ -310,7 +310,7 @@ class HipCandidate:
 class HipJudge:
     """Judges one file of HIP kernels."""
 
-    def __init__(self, judgement: Judgement, limits: Limits) -> None:
+    def __init__(self, judgement: Judgement, limits: JudgeLimits) -> None:
         self.judgement, self.limits = judgement, limits
         self.rng = np.random.default_rng(judgement.seed)
         self.arch = hardware.target(judgement.target).arch
@@ -365,12 +365,12 @@ class HipJudge:
             expected = self.reference.expected(sizes, values, self.rng)
             said = ", ".join(f"{name}={size}" for name, size in sizes.items())
             name = f"call {len(self.judgement.trials) + 1}: {style} inputs, {said}"
-            if not self._trial(candidate, Trial(name, style, sizes, Outcome()), values, expected, earlier, {}):
+            if not self._trial(candidate, Trial(name, style, sizes, CallOutcome()), values, expected, earlier, {}):
                 return False
             earlier[name.partition(",")[0]] = expected
         for result, held in self.reference.aliases.items() if len(styles) == len(STYLES) else ():
             values = self.reference.draw(sizes, "own", self.rng)
-            trial = Trial(f"call {len(self.judgement.trials) + 1}: {result} in the memory of {held}", "own", sizes, Outcome())
+            trial = Trial(f"call {len(self.judgement.trials) + 1}: {result} in the memory of {held}", "own", sizes, CallOutcome())
             expected = self.reference.expected(sizes, values, self.rng)
             if not self._trial(candidate, trial, values, expected, earlier, {result: held}):
                 return False
@@ -461,11 +461,12 @@ class HipJudge:
 
 
 def _compare(
-    results: Sequence[Argument], got: Sequence[np.ndarray], expected: Sequence[Expected], values: Mapping[str, Any], special: bool
-) -> Outcome:
+    results: Sequence[CandidateArgument], got: Sequence[np.ndarray], expected: Sequence[Expected], values: Mapping[str, Any],
+    special: bool,
+) -> CallOutcome:
     """Compares the results of one call. Results that are no inputs were poisoned before it."""
     comparisons = []
     for one, array, want in zip(results, got, expected, strict=True):
         poison = np.full(array.nbytes, POISON, np.uint8).view(one.kind).reshape(array.shape) if one.use == OUT else None
         comparisons.append(compare(one.name, array, want, poison, special))
-    return Outcome(tuple(comparisons))
+    return CallOutcome(tuple(comparisons))

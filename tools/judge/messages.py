@@ -23,7 +23,7 @@ class ProtocolError(Exception):
 
 
 @dataclass
-class Message:
+class ArrayMessage:
     """A JSON document, and arrays that it refers to by number."""
 
     document: dict[str, Any]
@@ -45,7 +45,7 @@ def kind_named(name: str) -> np.dtype:
     return kind
 
 
-def send(descriptor: int, message: Message) -> None:
+def send(descriptor: int, message: ArrayMessage) -> None:
     """Writes a message to a pipe. Raises OSError."""
     raw = [np.ascontiguousarray(array).reshape(array.shape) for array in message.arrays]
     forms = [{"kind": array.dtype.name, "shape": array.shape} for array in raw]
@@ -61,7 +61,7 @@ def _write(descriptor: int, data: Any) -> None:
         view = view[os.write(descriptor, view[: 1 << 20]) :]
 
 
-def receive(descriptor: int, seconds: float | None = None) -> Message:
+def receive(descriptor: int, seconds: float | None = None) -> ArrayMessage:
     """Reads a message from a pipe, within `seconds` if given.
 
     Raises ProtocolError for an end of the stream, a deadline, and a message of another form: its sender may be hostile.
@@ -82,7 +82,7 @@ def receive(descriptor: int, seconds: float | None = None) -> Message:
         np.frombuffer(_read(descriptor, size, deadline), np.uint8).view(kind).reshape(shape)
         for size, (kind, shape) in zip(sizes, forms, strict=True)
     ]
-    return Message(document, arrays)
+    return ArrayMessage(document, arrays)
 
 
 def _shape(given: Any) -> tuple[int, ...]:

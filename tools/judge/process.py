@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.tools.judge.messages import Message, ProtocolError, receive, send
+from simgpu.tools.judge.messages import ArrayMessage, ProtocolError, receive, send
 from simgpu.tools.shared.processes import environment
 
 # Variables that a child gets. Others may hold keys and passwords.
@@ -63,10 +63,10 @@ class Child:
             os.close(theirs_in)
             os.close(theirs_out)
 
-    def ask(self, request: str, arrays: Sequence[np.ndarray] = (), **more: Any) -> Message:
+    def ask(self, request: str, arrays: Sequence[np.ndarray] = (), **more: Any) -> ArrayMessage:
         """Sends a request and returns the answer. Raises ChildFailed and ChildEnded."""
         try:
-            send(self._out, Message({"request": request, **more}, list(arrays)))
+            send(self._out, ArrayMessage({"request": request, **more}, list(arrays)))
             answer = receive(self._in, self._timeout)
         except (ProtocolError, OSError) as error:
             raise ChildEnded(self._end(str(error))) from None

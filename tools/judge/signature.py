@@ -30,7 +30,7 @@ MOST_LAUNCHES = 64
 
 
 @dataclass(frozen=True)
-class Argument:
+class CandidateArgument:
     """An argument of the kernels: an array of elements in memory, or a number."""
 
     name: str
@@ -46,7 +46,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Launch:
+class CandidateLaunch:
     """A launch of one of the candidate's kernels."""
 
     kernel: str
@@ -62,7 +62,7 @@ class Launch:
         return {"grid": grid, "block": block, "dynamic_lds": evaluate(self.lds, sizes, where)}
 
 
-def parse_arguments(text: str, arch: str, where: str) -> list[Argument]:
+def parse_arguments(text: str, arch: str, where: str) -> list[CandidateArgument]:
     """Parses an argument list. Raises UsageError.
 
     >>> [(one.name, one.use, one.kind.name, one.leading) for one in parse_arguments("x: f32[m, n:ldx], out y: f16[n], n: i32",
@@ -72,7 +72,7 @@ def parse_arguments(text: str, arch: str, where: str) -> list[Argument]:
     return [_argument(part, arch, where) for part in split_at_commas(text) if part.strip()]
 
 
-def _argument(text: str, arch: str, where: str, use: str = "") -> Argument:
+def _argument(text: str, arch: str, where: str, use: str = "") -> CandidateArgument:
     found = _ARGUMENT.fullmatch(text.strip())
     if not found:
         raise UsageError(f"{where}: {text.strip()!r}: write NAME: TYPE or NAME: TYPE[SIZES], with `out` or `inout` before a result")
@@ -81,13 +81,13 @@ def _argument(text: str, arch: str, where: str, use: str = "") -> Argument:
     if inside is None:
         if use != IN:
             raise UsageError(f"{where}: {name} is a number, which no kernel can write: leave {said} out")
-        return Argument(name, array_type(kind, arch), IN, None)
+        return CandidateArgument(name, array_type(kind, arch), IN, None)
     extents = split_at_commas(inside)
     extents[-1], _, leading = (part.strip() for part in extents[-1].partition(":"))
-    return Argument(name, array_type(kind, arch), use, tuple(parse(each, f"{where}: {name}") for each in extents), leading)
+    return CandidateArgument(name, array_type(kind, arch), use, tuple(parse(each, f"{where}: {name}") for each in extents), leading)
 
 
-def parse_launches(source: str, default: str, arch: str, name: str) -> tuple[list[Launch], list[Argument]]:
+def parse_launches(source: str, default: str, arch: str, name: str) -> tuple[list[CandidateLaunch], list[CandidateArgument]]:
     """Reads the comments `launch:` and `scratch:` of a source; default: the launch if it has none. Raises UsageError.
 
     >>> launches, scratch = parse_launches("// launch: scale(grid=cdiv(n, 64), block=64)", "", "gfx942", "k.hip")
@@ -109,7 +109,7 @@ def parse_launches(source: str, default: str, arch: str, name: str) -> tuple[lis
     return launches, scratch
 
 
-def _launch(text: str, where: str) -> Launch:
+def _launch(text: str, where: str) -> CandidateLaunch:
     where = f"{where}: launch"
     match parse(text, where):
         case ast.Call(func=ast.Name(id=kernel), args=[], keywords=keywords):
@@ -122,7 +122,7 @@ def _launch(text: str, where: str) -> Launch:
         raise UsageError(f"{where}: {text!r} lacks grid or block")
     args = given.get("args")
     named = None if args is None else tuple(_name(each, where) for each in _several(args))
-    return Launch(kernel, _several(given["grid"]), _several(given["block"]), given.get("lds", ast.Constant(0)), named)
+    return CandidateLaunch(kernel, _several(given["grid"]), _several(given["block"]), given.get("lds", ast.Constant(0)), named)
 
 
 def _several(node: ast.expr) -> tuple[ast.expr, ...]:
@@ -135,7 +135,7 @@ def _name(node: ast.expr, where: str) -> str:
     return node.id
 
 
-def require_known(launches: Sequence[Launch], arguments: Sequence[Argument], name: str) -> None:
+def require_known(launches: Sequence[CandidateLaunch], arguments: Sequence[CandidateArgument], name: str) -> None:
     """Raises UsageError if a launch names an argument that nobody declared."""
     known = [one.name for one in arguments]
     for one in launches:

@@ -48,7 +48,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class OutputComparison:
     """Output of a candidate compared with the reference."""
 
     name: str
@@ -126,7 +126,7 @@ def is_float(kind: np.dtype) -> bool:
 
 def compare(
     name: str, got: np.ndarray, expected: Expected, poison: np.ndarray | None = None, special: bool = False, xf32: bool = False
-) -> Comparison:
+) -> OutputComparison:
     """Compares a result with the reference, element by element.
 
     poison: what the judge filled the result with before the call; None if unknown. special: True if NaN and infinities must be
@@ -143,12 +143,12 @@ def compare(
         at = _first(wrong)
         values = (float(got[at]), float(expected.want[at])) if wrong.any() else (0.0, 0.0)
         error = float(np.inf) if wrong.any() else 0.0
-        return Comparison(name, got.size, got.size, error, error, (0.0, 0.0), at if wrong.any() else (), *values, unwritten)
+        return OutputComparison(name, got.size, got.size, error, error, (0.0, 0.0), at if wrong.any() else (), *values, unwritten)
     with np.errstate(all="ignore"):
         return _compare_floats(name, got.astype(np.float64), expected, unwritten, special, xf32)
 
 
-def _compare_floats(name: str, got: np.ndarray, expected: Expected, unwritten: int, special: bool, xf32: bool) -> Comparison:
+def _compare_floats(name: str, got: np.ndarray, expected: Expected, unwritten: int, special: bool, xf32: bool) -> OutputComparison:
     want, promised = expected.want.astype(np.float64), expected.promised.astype(np.float64)
     kind = expected.promised.dtype
     wide = bool(ml_dtypes.finfo(kind).nmant >= WIDE_MANTISSA)
@@ -165,7 +165,7 @@ def _compare_floats(name: str, got: np.ndarray, expected: Expected, unwritten: i
     like = _rounded_inputs(got, want, unit, counts, expected.narrowed)
     reduced = xf32 and (like == XF32 or (not like and (rms > usual[0] or largest > usual[1])))
     like = "" if reduced else f"inputs rounded to {like}" if like else _like(rms, kind) if wrong and counts.sum() >= FEW else ""
-    return Comparison(
+    return OutputComparison(
         name, got.size, int(counts.sum()), rms, largest, limits, at if wrong or unwritten or like else (),
         float(got[at]) if got.size else 0.0, float(want[at]) if got.size else 0.0, unwritten, int(other.sum()) if special else 0,
         like, bool(reduced and not wrong),
@@ -219,10 +219,10 @@ def _first(where: np.ndarray) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """All outputs of one call compared with the reference's."""
 
-    comparisons: Sequence[Comparison] = field(default_factory=tuple)
+    comparisons: Sequence[OutputComparison] = field(default_factory=tuple)
 
     @property
     def right(self) -> bool:
@@ -238,12 +238,12 @@ class Outcome:
         """True if a result has xf32's errors."""
         return any(one.reduced for one in self.comparisons)
 
-    def worst(self) -> Comparison:
+    def worst(self) -> OutputComparison:
         """Returns the comparison that is furthest from right."""
         return max(self.comparisons, key=lambda one: (one.unwritten > 0, one.rms / max(one.limits[0], 1e-9)))
 
 
-def reason_of(outcome: Outcome, earlier: Mapping[str, Outcome]) -> tuple[str, str]:
+def reason_of(outcome: CallOutcome, earlier: Mapping[str, CallOutcome]) -> tuple[str, str]:
     """Returns kind and message of a wrong outcome. earlier: the same result compared with earlier calls' references, by name."""
     worst = outcome.worst()
     same = next((name for name, other in earlier.items() if other.right and any(one.compared for one in other.comparisons)), None)

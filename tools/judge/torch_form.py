@@ -17,10 +17,10 @@ import numpy as np
 
 from simgpu import hardware
 from simgpu.tools.judge.hostile import STYLES, change
-from simgpu.tools.judge.messages import Message
+from simgpu.tools.judge.messages import ArrayMessage
 from simgpu.tools.judge.process import Child, ChildEnded, ChildFailed
-from simgpu.tools.judge.tolerance import Expected, Outcome, compare, reason_of
-from simgpu.tools.judge.verdict import Judgement, Limits, Times, Trial
+from simgpu.tools.judge.tolerance import CallOutcome, Expected, compare, reason_of
+from simgpu.tools.judge.verdict import JudgeLimits, Judgement, Times, Trial
 from simgpu.tools.shared.errors import UsageError
 
 GIVEN, DRAWN = "given", "drawn"
@@ -31,14 +31,14 @@ TRIES = 40  # draws of sizes that the reference may refuse
 
 
 @dataclass(frozen=True)
-class Inputs:
+class CallInputs:
     """Inputs of a call."""
 
     packed: Any  # the module's arguments as JSON, which refers to arrays by number
     arrays: list[np.ndarray]
     seed: int
 
-    def changed(self, style: str) -> Inputs:
+    def changed(self, style: str) -> CallInputs:
         """Returns the same inputs in a style."""
         return replace(self, arrays=[change(one, style) for one in self.arrays])
 
@@ -46,7 +46,7 @@ class Inputs:
 class TorchJudge:
     """Judges one candidate."""
 
-    def __init__(self, judgement: Judgement, limits: Limits, shapes: str, sizes: Mapping[str, int]) -> None:
+    def __init__(self, judgement: Judgement, limits: JudgeLimits, shapes: str, sizes: Mapping[str, int]) -> None:
         self.judgement, self.limits = judgement, limits
         self._shapes, self._sizes = shapes, dict(sizes)
         self._seeds = iter(np.random.default_rng(judgement.seed).integers(0, 2**31, 10_000).tolist())
@@ -77,7 +77,7 @@ class TorchJudge:
     def _child(self, name: str, arguments: Sequence[str]) -> Child:
         return Child(name, arguments, self.limits.timeout, self.limits.memory)
 
-    def _ask_reference(self, request: str, arrays: Sequence[np.ndarray] = (), **more: Any) -> Message:
+    def _ask_reference(self, request: str, arrays: Sequence[np.ndarray] = (), **more: Any) -> ArrayMessage:
         try:
             return self._reference.ask(request, arrays, **more)
         except (ChildEnded, ChildFailed) as error:
@@ -94,7 +94,7 @@ class TorchJudge:
             for style in ("own", "signed"):
                 self._call(sizes, self._draw().changed(style), style, NEW, earlier)
 
-    def _first_case(self, sizes: dict[str, int], inputs: Inputs) -> None:
+    def _first_case(self, sizes: dict[str, int], inputs: CallInputs) -> None:
         """Runs every style, and the calls that show what a candidate keeps from one call to the next."""
         earlier: dict[str, list[Expected]] = {}
         work = self._call(sizes, inputs, "own", NEW, earlier)
@@ -112,10 +112,10 @@ class TorchJudge:
         made = self._ask_reference("make", seed=seed)
         self._look(self._candidate.ask("make", made.arrays, packed=made.document["packed"], seed=seed).document, "construction")
 
-    def _draw(self) -> Inputs:
+    def _draw(self) -> CallInputs:
         seed = next(self._seeds)
         answer = self._ask_reference("inputs", seed=seed, most=self.limits.elements)
-        return Inputs(answer.document["packed"], answer.arrays, seed)
+        return CallInputs(answer.document["packed"], answer.arrays, seed)
 
     def _drawn_sizes(self, known: Mapping[str, int]) -> Iterator[dict[str, int]]:
         """Yields sets of sizes that the reference accepts, each with some sizes changed."""
@@ -130,7 +130,7 @@ class TorchJudge:
                 self._reference.ask("load", sizes=sizes)
                 self._reference.ask("make", seed=0)
                 inputs = self._reference.ask("inputs", seed=0, most=self.limits.elements)
-                self._evaluate(Inputs(inputs.document["packed"], inputs.arrays, 0))
+                self._evaluate(CallInputs(inputs.document["packed"], inputs.arrays, 0))
             except (ChildFailed, UsageError):
                 continue
             except ChildEnded as error:
@@ -143,7 +143,7 @@ class TorchJudge:
             return value
         return int(self._rng.integers(1, min(value, MOST_DRAWN), endpoint=True)) | int(self._rng.integers(2))
 
-    def _evaluate(self, inputs: Inputs) -> tuple[list[Expected], dict[str, Any]]:
+    def _evaluate(self, inputs: CallInputs) -> tuple[list[Expected], dict[str, Any]]:
         target = self.judgement.target
         answer = self._ask_reference("evaluate", inputs.arrays, packed=inputs.packed, seed=inputs.seed, target=target)
         names = answer.document["narrowed"]
@@ -153,7 +153,7 @@ class TorchJudge:
         return expected, answer.document["work"]
 
     def _call(
-        self, sizes: dict[str, int], inputs: Inputs, style: str, how: str, earlier: dict[str, list[Expected]]
+        self, sizes: dict[str, int], inputs: CallInputs, style: str, how: str, earlier: dict[str, list[Expected]]
     ) -> dict[str, Any]:
         """Calls the candidate once, compares, and returns the work of the reference's operators."""
         expected, work = self._evaluate(inputs)
@@ -164,12 +164,12 @@ class TorchJudge:
         said = {NEW: f"{style} inputs", SAME: "other contents of the same tensors", STRIDED: "strided inputs"}[how]
         name = f"{number}: {said}" + (f", {shown}" if shown else "")
         answer = self._candidate.ask("call", inputs.arrays, packed=inputs.packed, seed=inputs.seed, how=how)
-        self._judge(Trial(name, style, dict(sizes), Outcome()), answer, expected, work, earlier, how)
+        self._judge(Trial(name, style, dict(sizes), CallOutcome()), answer, expected, work, earlier, how)
         earlier[number] = expected
         return work
 
     def _judge(
-        self, trial: Trial, answer: Message, expected: Sequence[Expected], work: Mapping[str, Any],
+        self, trial: Trial, answer: ArrayMessage, expected: Sequence[Expected], work: Mapping[str, Any],
         earlier: Mapping[str, Sequence[Expected]], how: str,
     ) -> None:  # fmt: skip
         seen, judgement = answer.document, self.judgement
@@ -233,11 +233,11 @@ class TorchJudge:
         else:
             add("library-part", f"PyTorch computes {named}", trial)
 
-    def _time(self, sizes: dict[str, int], inputs: Inputs, work: Mapping[str, Any], earlier: Mapping[str, Any]) -> None:
+    def _time(self, sizes: dict[str, int], inputs: CallInputs, work: Mapping[str, Any], earlier: Mapping[str, Any]) -> None:
         """Models the time of a call, whose result must also be right."""
         expected, _ = self._evaluate(inputs)
         answer = self._candidate.ask("time", inputs.arrays, packed=inputs.packed, seed=inputs.seed, how=NEW)
-        trial = Trial(f"call {self._calls + 1}: own inputs, timed", "own", dict(sizes), Outcome())
+        trial = Trial(f"call {self._calls + 1}: own inputs, timed", "own", dict(sizes), CallOutcome())
         self._judge(trial, answer, expected, work, earlier, NEW)
         chip, seen = hardware.target(self.judgement.target), answer.document
         moved = sum(one.nbytes for one in (*inputs.arrays, *(each.promised for each in expected)))
@@ -266,10 +266,10 @@ def _form_error(seen: Mapping[str, Any], got: Sequence[np.ndarray], expected: Se
     return ""
 
 
-def _compare(got: Sequence[np.ndarray], expected: Sequence[Expected], special: bool, xf32: bool) -> Outcome:
+def _compare(got: Sequence[np.ndarray], expected: Sequence[Expected], special: bool, xf32: bool) -> CallOutcome:
     poisons = [np.full(array.nbytes, 0xFF, np.uint8).view(array.dtype).reshape(array.shape) for array in got]
     rows = zip(got, expected, poisons, strict=True)
-    return Outcome(tuple(compare(f"result{at}", a, b, poison, special, xf32) for at, (a, b, poison) in enumerate(rows)))
+    return CallOutcome(tuple(compare(f"result{at}", a, b, poison, special, xf32) for at, (a, b, poison) in enumerate(rows)))
 
 
 def _line_of(trace: str, path: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from simgpu.tools.judge.kinds import KINDS, NOTE, REJECT
-from simgpu.tools.judge.tolerance import Outcome
+from simgpu.tools.judge.tolerance import CallOutcome
 
 SCHEMA = "simgpu-judge-1"
 ACCEPTED, REJECTED = "accepted", "rejected"
@@ -19,7 +19,7 @@ MOST_REASONS = 3  # of a kind; later ones are counted only
 
 
 @dataclass(frozen=True)
-class Limits:
+class JudgeLimits:
     """Budget of the judge."""
 
     timeout: float = 60.0  # seconds of a launch, or of a call
@@ -48,7 +48,7 @@ class Trial:
     name: str
     style: str
     sizes: dict[str, int]
-    outcome: Outcome
+    outcome: CallOutcome
     launches: int = 0
     instructions: int = 0  # wave-instructions
 

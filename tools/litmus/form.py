@@ -63,7 +63,7 @@ class LitmusStep(NamedTuple):
 Result = tuple[tuple[str, int], ...]  # registers' values, by name
 
 
-class Comparison(NamedTuple):
+class RegisterComparison(NamedTuple):
     """A comparison of a register with a value."""
 
     register: str
@@ -78,7 +78,7 @@ class Claim(NamedTuple):
     """Condition of a test in the form of herdtools."""
 
     quantifier: str  # exists, ~exists or forall
-    alternatives: tuple[tuple[Comparison, ...], ...]  # one has only comparisons that hold
+    alternatives: tuple[tuple[RegisterComparison, ...], ...]  # one has only comparisons that hold
 
     def __str__(self) -> str:
         return f"{self.quantifier} {' or '.join(' '.join(map(str, one)) for one in self.alternatives)}"

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from simgpu.hardware.memory_model import Order, Scope
-from simgpu.tools.litmus.form import APART, DEVICES, NEEDED, TOGETHER, Claim, Comparison, LitmusStep, LitmusTest, demand
+from simgpu.tools.litmus.form import APART, DEVICES, NEEDED, TOGETHER, Claim, LitmusStep, LitmusTest, RegisterComparison, demand
 from simgpu.tools.shared.errors import UsageError
 
 FIRST_LINE = re.compile(r"(PTX|Vulkan) +(\S.*)", re.IGNORECASE)
@@ -161,7 +161,7 @@ class _Parser:
                 name = found and self.registers.get((int(found[1]), found[2]))
                 if found is None or name is None:
                     raise ValueError(f"the condition `{atom.strip(blanks)}` has no translation")
-                comparisons.append(Comparison(name, found[3] != "!=", int(found[4])))
+                comparisons.append(RegisterComparison(name, found[3] != "!=", int(found[4])))
             alternatives.append(tuple(comparisons))
         if len(alternatives) > 1 and re.search(r"\([^()]*\\/[^()]*\) */\\|/\\ *\([^()]*\\/", text):
             raise ValueError("a condition with alternatives inside a conjunction has no translation")

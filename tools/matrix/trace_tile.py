@@ -79,7 +79,7 @@ class Declaration:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TileComparison:
     """A tile and the expected part of a reference; NaN past the reference's end."""
 
     declaration: Declaration
@@ -90,7 +90,7 @@ class Comparison:
     @classmethod
     def of(
         cls, declaration: Declaration, snapshot: Snapshot, reference: np.ndarray | None, tolerance: float
-    ) -> Comparison:
+    ) -> TileComparison:
         tile = declaration.tile(snapshot).astype(np.float64)
         if reference is None:
             return cls(declaration, tile, None, tolerance)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from simgpu.tools.robustness.ir_operands import I32, I64, Region
 from simgpu.tools.robustness.ir_statements import ATOM_STRIDE, COMMUTING, Phase
-from simgpu.tools.robustness.ir_values import Value
+from simgpu.tools.robustness.ir_values import DrawnValue
 
 LANES = 256
 IN_STRIDE, OUT_STRIDE, LDS_STRIDE, PRIVATE = 160, 640, 128, 96  # bytes that a lane owns; its base may be odd
@@ -104,7 +104,7 @@ def _body(phase: Phase, extra: dict[str, int], length: int) -> tuple[str, ...]:
         Region("%in", "G", IN_STRIDE, 16, False), Region("%in_own", "G", IN_STRIDE, _align(strides["in"]), False),
         out, out, private, private, Region("%lds_own", "L", LDS_STRIDE, _align(lds), not phase.phase),
     ]  # fmt: skip
-    phase.pool = [Value("%lane", I32), Value("%scalar", I64)]
+    phase.pool = [DrawnValue("%lane", I32), DrawnValue("%scalar", I64)]
     phase.pool += [phase.load() for _ in range(4)]
     phase.statements(length, 0)
     for given in phase.pool[-24:]:

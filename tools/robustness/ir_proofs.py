@@ -33,7 +33,7 @@ from simgpu.tools.robustness.ir_operands import I32, I64, Region
 from simgpu.tools.robustness.ir_programs import IN_STRIDE, OUT_STRIDE, IrProgram
 from simgpu.tools.robustness.ir_runs import ProgramRejected, Setting, code_object
 from simgpu.tools.robustness.ir_statements import Phase
-from simgpu.tools.robustness.ir_values import Value
+from simgpu.tools.robustness.ir_values import DrawnValue
 from simgpu.tools.shared.errors import UsageError
 
 STORED = 4  # values of a program that are stored
@@ -54,7 +54,7 @@ def small_program(seed: int, number: int) -> IrProgram:
     phase.effect("%atom_own = getelementptr i8, §G %atom, i64 64", keep=True)
     out = Region("%out_own", "G", OUT_STRIDE, 16, True)
     phase.regions = [Region("%in_own", "G", IN_STRIDE, 16, False), out]
-    phase.pool = [Value("%lane", I32), Value("%scalar", I64), phase.load(), phase.load()]
+    phase.pool = [DrawnValue("%lane", I32), DrawnValue("%scalar", I64), phase.load(), phase.load()]
     phase.statements(rng.choice((2, 3, 4, 6, 8)), 0)
     for given in phase.pool[-STORED:]:
         width = -(-given.type.bits // 8) * 8
@@ -87,7 +87,7 @@ def outcome(verdict: Verdict) -> str:
 
 
 @dataclass(frozen=True)
-class Case:
+class ProofCase:
     """A program or a function to be judged. judge: raises ProgramRejected."""
 
     name: str
@@ -95,20 +95,20 @@ class Case:
     text: Callable[[], str]
 
 
-def random_cases(options: argparse.Namespace) -> Iterator[Case]:
+def random_cases(options: argparse.Namespace) -> Iterator[ProofCase]:
     """Yields random programs, compared with another compilation or with their IR."""
     setting = Setting(options.target, options.level, False)
     other = Setting(options.other_target, options.level, False) if options.other_target else Setting(options.target, "-O0", False)
     for number in range(options.first, options.first + options.count):
         program = small_program(options.seed, number)
         made = partial(judge_source, program, setting) if options.source else partial(judge, program, (other, setting))
-        yield Case(f"p{number}", made, partial(program.text, gpu=True))
+        yield ProofCase(f"p{number}", made, partial(program.text, gpu=True))
 
 
-def function_cases(options: argparse.Namespace) -> Iterator[Case]:
+def function_cases(options: argparse.Namespace) -> Iterator[ProofCase]:
     """Yields functions of a folder, compared with their IR."""
     for file, name in drawn(options.folder, options.target, options.seed, options.first, options.count):
-        yield Case(f"{file.path.name} {name}", partial(judge_function, file, name), partial(file.only, name))
+        yield ProofCase(f"{file.path.name} {name}", partial(judge_function, file, name), partial(file.only, name))
 
 
 def grouped(reason: str) -> str:
@@ -153,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if tally["different"] else 0
 
 
-def _judged(case: Case, limits: Limits) -> tuple[str, str]:
+def _judged(case: ProofCase, limits: Limits) -> tuple[str, str]:
     """Prints a case's verdict; returns its kind and reason."""
     try:
         verdict = case.judge(limits)

@@ -5,7 +5,7 @@ Comments describe bugs of LLVM, which the programs avoid.
 
 from __future__ import annotations
 
-from simgpu.tools.robustness.ir_operands import I1, I32, I64, Operands, Region
+from simgpu.tools.robustness.ir_operands import I1, I32, I64, FunctionText, Region
 from simgpu.tools.robustness.ir_values import (
     BINARY,
     DIVISIONS,
@@ -16,8 +16,8 @@ from simgpu.tools.robustness.ir_values import (
     INTEGER_TESTS,
     MANTISSA,
     SHIFTS,
-    Type,
-    Value,
+    DrawnType,
+    DrawnValue,
     literal,
     memory_type,
     splat,
@@ -27,7 +27,7 @@ ATOM_STRIDE = 64  # bytes of atomics that a lane owns
 COMMUTING = ("add", "xor", "umax", "min")  # atomics of all lanes on the same bytes, in any order
 
 
-class Phase(Operands):
+class Phase(FunctionText):
     """Draws the body of one function."""
 
     # -- operations ------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class Phase(Operands):
             made = self.atomic()
         self.pool.append(made)
 
-    def integer_operation(self) -> Value:
+    def integer_operation(self) -> DrawnValue:
         rng, type = self.rng, self.integer()
         a, b = self.value(type), self.value(type)
         width, kind = type.width, rng.randrange(12)
@@ -91,7 +91,7 @@ class Phase(Operands):
         name = rng.choice(("ctpop", "bitreverse", *(("bswap",) if width % 16 == 0 else ())))
         return self.call(f"{name}.{type.suffix}", type, f"{type} {a.text}")
 
-    def float_operation(self) -> Value:
+    def float_operation(self) -> DrawnValue:
         rng, type = self.rng, self.floating()
         a, b = self.value(type), self.value(type)
         kind = rng.randrange(10)
@@ -107,7 +107,7 @@ class Phase(Operands):
         if kind == 5:
             test = self.emit(f"fcmp {rng.choice(FLOAT_TESTS)} {type} {a.text}, {b.text}", type.of("i1"))
             # Not of a and b: SelectionDAG turns such a selection into a maximum with max(0, -0) = 0, as if zeros had no sign.
-            c, d = self.value(type), Value(literal(rng, type), type)
+            c, d = self.value(type), DrawnValue(literal(rng, type), type)
             return test if rng.random() < 0.4 else self.select(test, c, d)
         if kind == 6:
             return self.emit(f"fneg {type} {a.text}", type)
@@ -119,26 +119,27 @@ class Phase(Operands):
             return self.call(f"copysign.{type.suffix}", type, f"{type} {a.text}", f"{type} {sign.text}")
         return self.call(f"{rng.choice(('minimum', 'maximum'))}.{type.suffix}", type, f"{type} {a.text}", f"{type} {b.text}")
 
-    def vector_operation(self) -> Value:
+    def vector_operation(self) -> DrawnValue:
         rng = self.rng
         mine = [v for v in self.pool if v.type.count]
         if not mine or rng.random() < 0.2:
-            return self.value(Type(rng.choice(("i8", "i16", "i32", "half", "float", "i64")), rng.choice((2, 3, 4, 8, 16))))
+            return self.value(DrawnType(rng.choice(("i8", "i16", "i32", "half", "float", "i64")), rng.choice((2, 3, 4, 8, 16))))
         a = rng.choice(mine)
-        type, scalar, kind = a.type, Type(a.type.element), rng.randrange(6)
+        type, scalar, kind = a.type, DrawnType(a.type.element), rng.randrange(6)
         mask = (1 << type.count.bit_length() - 1) - 1
         if kind < 2:
-            place = self.index(mask) if kind else Value(str(rng.randrange(type.count)), I32)
+            place = self.index(mask) if kind else DrawnValue(str(rng.randrange(type.count)), I32)
             return self.emit(f"extractelement {type} {a.text}, i32 {place.text}", scalar)
         if kind < 4:
-            place = self.index(mask) if kind == 2 else Value(str(rng.randrange(type.count)), I32)
+            place = self.index(mask) if kind == 2 else DrawnValue(str(rng.randrange(type.count)), I32)
             return self.emit(f"insertelement {type} {a.text}, {scalar} {self.value(scalar).text}, i32 {place.text}", type)
         if kind == 4 and not type.floating:
             name = rng.choice(("add", "and", "or", "xor", "smax", "umin"))
             return self.call(f"vector.reduce.{name}.{type.suffix}", scalar, f"{type} {a.text}")
         b, count = self.value(type), rng.choice((2, 3, 4, 8))
         places = ", ".join(f"i32 {rng.randrange(2 * type.count)}" for _ in range(count))
-        return self.emit(f"shufflevector {type} {a.text}, {type} {b.text}, <{count} x i32> <{places}>", Type(type.element, count))
+        places = f"<{count} x i32> <{places}>"
+        return self.emit(f"shufflevector {type} {a.text}, {type} {b.text}, {places}", DrawnType(type.element, count))
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -168,7 +169,7 @@ class Phase(Operands):
             pointer = f"§F {made.text}"
         return pointer, align
 
-    def load(self) -> Value:
+    def load(self) -> DrawnValue:
         type = memory_type(self.rng, self.odd_widths)
         # GlobalISel reads only four of a private i40's bytes.
         odd = type.width in (40, 56)
@@ -180,7 +181,7 @@ class Phase(Operands):
         type = memory_type(self.rng, self.odd_widths)
         self.store_value(self.value(type), self.rng.choice([r for r in self.regions if r.writable and r.size >= type.bits // 8]))
 
-    def store_value(self, given: Value, region: Region) -> None:
+    def store_value(self, given: DrawnValue, region: Region) -> None:
         clean = self.canonical(given)
         pointer, align = self.place(region, clean.type.bits // 8)
         self.effect(f"store {clean.type} {clean.text}, {pointer}, align {self.claim(align)}")
@@ -197,16 +198,16 @@ class Phase(Operands):
         size = f"i32 {most if rng.random() < 0.7 else self.index((1 << (most + 1).bit_length() - 1) - 1).text}, i1 false"
         space, aligned = to[1], f"{to[:2]} align {align}{to[2:]}"
         if rng.random() < 0.25:
-            self.effect(f"call void @llvm.memset.p§{space}.i32({aligned}, i8 {self.value(Type('i8')).text}, {size})")
+            self.effect(f"call void @llvm.memset.p§{space}.i32({aligned}, i8 {self.value(DrawnType('i8')).text}, {size})")
             return
         source = rng.choice((*self.regions, target, target))
         at, other_align = self.place(source, most)
         name = "memmove" if source == target or rng.random() < 0.2 else "memcpy"
         self.effect(f"call void @llvm.{name}.p§{space}.p§{at[1]}.i32({aligned}, {at[:2]} align {other_align}{at[2:]}, {size})")
 
-    def atomic(self) -> Value:
+    def atomic(self) -> DrawnValue:
         """Emits an atomic on the lane's own bytes with a result, or on shared ones if the order does not matter."""
-        rng, type = self.rng, Type(self.rng.choice(("i32", "i32", "i64", "i64", "i16", "i8")))
+        rng, type = self.rng, DrawnType(self.rng.choice(("i32", "i32", "i64", "i64", "i16", "i8")))
         size = type.width // 8
         given = self.value(type)
         scope = rng.choice(("", 'syncscope("agent") ', 'syncscope("workgroup") '))
@@ -275,9 +276,9 @@ class Phase(Operands):
         outer = list(self.pool)
         self.label(f"loop{tag}")
         at = len(self.lines)
-        carried = [Value(self.fresh(), type) for type in types]
+        carried = [DrawnValue(self.fresh(), type) for type in types]
         counter = self.fresh()
-        self.pool = [*outer, *carried, Value(counter, I32)]
+        self.pool = [*outer, *carried, DrawnValue(counter, I32)]
         self.statements(self.rng.randrange(2, 8), depth + 1)
         nexts = [self.value(type) for type in types]
         step = self.emit(f"add i32 {counter}, 1", I32, keep=True)

@@ -15,7 +15,7 @@ COUNTS = (2, 2, 3, 4, 4, 8)
 
 
 @dataclass(frozen=True)
-class Type:
+class DrawnType:
     """An integer or float, or a vector of `count` of them; element: LLVM's name of the scalar."""
 
     element: str
@@ -35,9 +35,9 @@ class Type:
         return self.width * max(1, self.count)
 
     @property
-    def integer(self) -> Type:
+    def integer(self) -> DrawnType:
         """Integer type of the same shape."""
-        return Type(f"i{self.width}", self.count)
+        return DrawnType(f"i{self.width}", self.count)
 
     @property
     def suffix(self) -> str:
@@ -45,19 +45,19 @@ class Type:
         name = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(self.element, self.element)
         return f"v{self.count}{name}" if self.count else name
 
-    def of(self, element: str) -> Type:
-        return Type(element, self.count)
+    def of(self, element: str) -> DrawnType:
+        return DrawnType(element, self.count)
 
     def __str__(self) -> str:
         return f"<{self.count} x {self.element}>" if self.count else self.element
 
 
 @dataclass(frozen=True)
-class Value:
+class DrawnValue:
     """An operand: its text (`%v3` or a literal) and type."""
 
     text: str
-    type: Type
+    type: DrawnType
 
 
 def is_odd(width: int) -> bool:
@@ -65,34 +65,36 @@ def is_odd(width: int) -> bool:
     return 32 < width < 64
 
 
-def random_type(rng: random.Random, odd_widths: bool) -> Type:
+def random_type(rng: random.Random, odd_widths: bool) -> DrawnType:
     kind = rng.randrange(10)
     if kind < 5:
-        return Type(f"i{rng.choice([width for width in WIDTHS if odd_widths or not is_odd(width)])}")
+        return DrawnType(f"i{rng.choice([width for width in WIDTHS if odd_widths or not is_odd(width)])}")
     if kind < 7:
-        return Type(rng.choice(tuple(FLOATS)))
-    return Type(rng.choice(ELEMENTS), rng.choice(COUNTS))
+        return DrawnType(rng.choice(tuple(FLOATS)))
+    return DrawnType(rng.choice(ELEMENTS), rng.choice(COUNTS))
 
 
-def memory_type(rng: random.Random, odd_widths: bool) -> Type:
+def memory_type(rng: random.Random, odd_widths: bool) -> DrawnType:
     """Draws a type that has no padding in memory."""
     if rng.randrange(3) == 0:
-        return Type(rng.choice(ELEMENTS), rng.choice(COUNTS)) if rng.randrange(4) else Type(rng.choice(("i8", "i16", "half")), 16)
-    return Type(rng.choice((*(f"i{w}" for w in BYTE_WIDTHS if odd_widths or not is_odd(w)), *FLOATS)))
+        if rng.randrange(4):
+            return DrawnType(rng.choice(ELEMENTS), rng.choice(COUNTS))
+        return DrawnType(rng.choice(("i8", "i16", "half")), 16)
+    return DrawnType(rng.choice((*(f"i{w}" for w in BYTE_WIDTHS if odd_widths or not is_odd(w)), *FLOATS)))
 
 
-def splat(type: Type, scalar: str) -> str:
+def splat(type: DrawnType, scalar: str) -> str:
     return "<" + ", ".join(f"{type.element} {scalar}" for _ in range(type.count)) + ">" if type.count else scalar
 
 
-def literal(rng: random.Random, type: Type) -> str:
+def literal(rng: random.Random, type: DrawnType) -> str:
     """Draws a constant without NaN."""
     if type.count:
         return "<" + ", ".join(f"{type.element} {_scalar(rng, type)}" for _ in range(type.count)) + ">"
     return _scalar(rng, type)
 
 
-def _scalar(rng: random.Random, type: Type) -> str:
+def _scalar(rng: random.Random, type: DrawnType) -> str:
     if type.floating:
         values = (0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -2.75, 1e-3, 100.0, float("inf"), rng.gauss(0, 50))
         value = rng.choice(values)

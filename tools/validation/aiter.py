@@ -171,7 +171,7 @@ FAMILIES: dict[str, Callable[..., ShippedLaunch]] = {"bf16gemm": _bf16, "f4gemm"
 
 
 @dataclass(frozen=True)
-class AttentionShape:
+class AttentionExtents:
     """Extents of forward attention in bf16, d = 128, with as many keys as queries."""
 
     length: int
@@ -189,7 +189,7 @@ class AttentionShape:
         return row, head, 2 * WIDTH * self.length * heads
 
 
-def attention(checkout: Path, board: str, shape: AttentionShape) -> ShippedLaunch:
+def attention(checkout: Path, board: str, shape: AttentionExtents) -> ShippedLaunch:
     """Returns the launch of forward attention. Raises NotJudged if the checkout has no code object for it."""
     arch = "gfx950" if board.startswith("mi35") else "gfx942"
     folder = checkout / "hsa" / arch / "fmha_v3_fwd"
@@ -200,7 +200,7 @@ def attention(checkout: Path, board: str, shape: AttentionShape) -> ShippedLaunc
     return attention_of(path, board, shape)
 
 
-def attention_of(path: Path, board: str, shape: AttentionShape) -> ShippedLaunch:
+def attention_of(path: Path, board: str, shape: AttentionExtents) -> ShippedLaunch:
     """Returns that launch of a code object, which is named after its kernel."""
     rows, threads, name, length, heads = 256, 512, path.stem, shape.length, shape.heads
     tuned = 5 - 2 * (shape.causal and (heads % 8 != 0 or length > 16384))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.validation.aiter import WIDTH, AttentionShape
+from simgpu.tools.validation.aiter import WIDTH, AttentionExtents
 from simgpu.tools.validation.checkouts import text_of
 
 FOLDER = "analysis/attn/fwd/benchmark"
@@ -26,7 +26,7 @@ class MeasuredAttention:
     """A published time."""
 
     kind: str  # a key of HEADS
-    shape: AttentionShape
+    shape: AttentionExtents
     us: float
 
     @property
@@ -54,7 +54,7 @@ def rows(checkout: Path) -> Iterator[MeasuredAttention]:
                 length, ms, tflops = (float(entry[key]) for key in ("N", "avg_time_ref", "tflops_ref"))
                 # The file does not give the batch, which was 15 for the longest: as many as make these TFLOPS.
                 batch = round(tflops * 1e9 * ms * (2 if causal else 1) / (4 * length**2 * heads * WIDTH))
-                shape = AttentionShape(int(length), heads, causal, kv_heads, batch, torch_layout=True)
+                shape = AttentionExtents(int(length), heads, causal, kv_heads, batch, torch_layout=True)
                 yield MeasuredAttention(kind, shape, 1e3 * ms)
 
 

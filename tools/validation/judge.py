@@ -64,7 +64,7 @@ Judge = Callable[[Mechanisms], RowVerdict]
 
 
 @dataclass(frozen=True)
-class Sources:
+class MeasurementFolders:
     """Folders with measurements."""
 
     tables: Path | None  # *.csv.gz
@@ -85,7 +85,7 @@ class Sources:
         return rows if name == "measured" else sorted(rows, key=lambda row: hashlib.sha256(row.key.encode()).digest())
 
 
-def judges(sources: Sources, sets: Sequence[str], limit: int | None, found: Findings) -> Iterable[Judge]:
+def judges(sources: MeasurementFolders, sets: Sequence[str], limit: int | None, found: Findings) -> Iterable[Judge]:
     """Judges the rows of the sets into `found`, and yields each one's judge; limit: rows of AITER, and of Tensile, by hash."""
     makers: dict[str, Callable[[Any, Path | None], Judge]] = {
         "measured": _judge_measured, "tensile": _tensile, "aiter": _aiter, "attention": _attention, "seismic": _seismic,

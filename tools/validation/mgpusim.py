@@ -38,7 +38,7 @@ REPOSITORY = "sarchlab/mgpusim"
 MOST_MEMORY = 1 << 30  # bytes of a launch's buffers that are judged
 
 
-class Call(NamedTuple):
+class ProgramLaunch(NamedTuple):
     """A launch of a program."""
 
     kernel: str
@@ -108,56 +108,56 @@ def _lanes(count: int, block: int = 256) -> Geometry:
     return Geometry.of(-(-count // block), block)
 
 
-def _vectoradd(of: Buffers, n: int) -> Call:
-    return Call("vectoradd_float", _lanes(n), [*of(n, n, n), n, 1])
+def _vectoradd(of: Buffers, n: int) -> ProgramLaunch:
+    return ProgramLaunch("vectoradd_float", _lanes(n), [*of(n, n, n), n, 1])
 
 
-def _relu(of: Buffers, n: int) -> Call:
-    return Call("ReLUForward", _lanes(n), [n, *of(n, n)])
+def _relu(of: Buffers, n: int) -> ProgramLaunch:
+    return ProgramLaunch("ReLUForward", _lanes(n), [n, *of(n, n)])
 
 
-def _transpose(of: Buffers, n: int, _n: int) -> Call:
+def _transpose(of: Buffers, n: int, _n: int) -> ProgramLaunch:
     blocks = n // 64  # 16 x 16 lanes, each with 4 x 4 elements
     geometry = Geometry.of((blocks, blocks), (16, 16), dynamic_lds=64 * 64 * F32)
-    return Call("matrixTranspose", geometry, [*of(n * n, n * n), 0, n // 4, n // 4, blocks, 0, 0])
+    return ProgramLaunch("matrixTranspose", geometry, [*of(n * n, n * n), 0, n // 4, n // 4, blocks, 0, 0])
 
 
-def _fir(of: Buffers, n: int, taps: int) -> Call:
-    return Call("FIR", _lanes(n), [*of(n, taps, n, taps + 1), taps])
+def _fir(of: Buffers, n: int, taps: int) -> ProgramLaunch:
+    return ProgramLaunch("FIR", _lanes(n), [*of(n, taps, n, taps + 1), taps])
 
 
-def _convolution(of: Buffers, width: int, height: int, mask: int) -> Call:
+def _convolution(of: Buffers, width: int, height: int, mask: int) -> ProgramLaunch:
     wide = width + mask - 1
     buffers = of(wide * (height + mask - 1), mask * mask, width * height)
-    return Call("simpleNonSeparableConvolution", _lanes(width * height, 64), [*buffers, width, height, mask, mask, wide])
+    return ProgramLaunch("simpleNonSeparableConvolution", _lanes(width * height, 64), [*buffers, width, height, mask, mask, wide])
 
 
-def _stencil(of: Buffers, n: int, _n: int) -> Call:
+def _stencil(of: Buffers, n: int, _n: int) -> ProgramLaunch:
     padded = -(-(n + 2) // 16) * 16
     geometry = Geometry.of((n // 16, n // 64), (1, 64))
-    return Call("StencilKernel", geometry, [*of((n + 2) * padded, (n + 2) * padded), 16, 0.25, 0.15, 0.05])
+    return ProgramLaunch("StencilKernel", geometry, [*of((n + 2) * padded, (n + 2) * padded), 16, 0.25, 0.15, 0.05])
 
 
-def _kmeans(of: Buffers, points: int, features: int, clusters: int) -> Call:
+def _kmeans(of: Buffers, points: int, features: int, clusters: int) -> ProgramLaunch:
     buffers = of(points * features, clusters * features, points)
-    return Call("kmeans_kernel_compute", _lanes(points), [*buffers, points, clusters, features, 0, points])
+    return ProgramLaunch("kmeans_kernel_compute", _lanes(points), [*buffers, points, clusters, features, 0, points])
 
 
-def _spmv(of: Buffers, n: int, _n: int, nonzeros: int) -> Call:
+def _spmv(of: Buffers, n: int, _n: int, nonzeros: int) -> ProgramLaunch:
     each = nonzeros // n
     columns = (np.arange(n, dtype=np.int32)[:, None] + np.arange(each, dtype=np.int32)) % n
     buffers = of(nonzeros, n, columns.astype(np.int32), np.arange(n + 1, dtype=np.int32) * each)
-    return Call("spmv_csr_scalar_kernel", _lanes(n), [*buffers, n, *of(n)])
+    return ProgramLaunch("spmv_csr_scalar_kernel", _lanes(n), [*buffers, n, *of(n)])
 
 
-def _im2col(of: Buffers, batch: int, channels: int, height: int, width: int, down: int, across: int) -> Call:
+def _im2col(of: Buffers, batch: int, channels: int, height: int, width: int, down: int, across: int) -> ProgramLaunch:
     fields = (height - down + 1) * (width - across + 1) * batch
     pairs = [np.array(pair, np.uint32).tobytes() for pair in ((width, height), (across, down), (1, 1), (0, 0), (1, 1))]
     buffers = of(batch * channels * height * width, fields * down * across * channels)
-    return Call("im2col", _lanes(fields), [*buffers, *pairs, channels, batch])
+    return ProgramLaunch("im2col", _lanes(fields), [*buffers, *pairs, channels, batch])
 
 
-PROGRAMS: dict[str, Callable[..., Call]] = {
+PROGRAMS: dict[str, Callable[..., ProgramLaunch]] = {
     "vectoradd": _vectoradd, "relu": _relu, "matrixtranspose": _transpose, "fir": _fir, "simpleconvolution": _convolution,
     "stencil2d": _stencil, "kmeans": _kmeans, "spmv_csr_scalar": _spmv, "im2col": _im2col,
 }  # fmt: skip

@@ -79,7 +79,7 @@ CLIENTS = (
 
 
 @dataclass
-class Outcome:
+class ClientOutcome:
     """Tests of a client that ended."""
 
     client: Client
@@ -101,12 +101,12 @@ def programs(client: Client, root: Path) -> list[Path]:
     return sorted(each for folder in PROGRAMS for each in root.glob(f"{folder}/{client.package}/{client.program}"))
 
 
-def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw: int = 0) -> Outcome:
+def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw: int = 0) -> ClientOutcome:
     """Runs each program of a client for at most `seconds`, and counts the tests that ended until then.
 
     draw: number of tests that are drawn of each program, 0 for the client's own choice
     """
-    outcome = Outcome(client)
+    outcome = ClientOutcome(client)
     for program in programs(client, root):
         with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as scratch:
             data = Path(scratch, Path(client.records).name)

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from simgpu import hardware
-from simgpu.tools.judge.verdict import ACCEPTED, Judgement, Limits
+from simgpu.tools.judge.verdict import ACCEPTED, JudgeLimits, Judgement
 from simgpu.tools.shared.console import add_json_option, print_json, progress
 from simgpu.tools.shared.errors import UsageError
 
@@ -49,7 +49,7 @@ def run(options: Namespace) -> int:
     """Judges the candidate; status 1 if it is rejected."""
     hardware.target(options.target)
     judgement = Judgement(options.candidate, options.reference, options.target, options.seed, options.strict, _form(options))
-    limits = Limits(options.timeout, int(options.memory * GIBIBYTE), options.cases, options.elements)
+    limits = JudgeLimits(options.timeout, int(options.memory * GIBIBYTE), options.cases, options.elements)
     with progress(f"judging {options.candidate}"):
         if judgement.form == HIP:
             from simgpu.tools.judge.hip_form import HipJudge

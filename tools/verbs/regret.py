@@ -20,7 +20,7 @@ from simgpu.tools.shared.console import add_json_option, count_progress, print_j
 from simgpu.tools.shared.errors import UsageError
 
 if TYPE_CHECKING:
-    from simgpu.tools.cost.ranking import Ranking
+    from simgpu.tools.cost.ranking import TileRanking
 
 DRAWN = 100
 DRAWN_ODD = 50
@@ -206,7 +206,7 @@ def _problems(op: str, dtype: str, seed: int | None) -> list[tuple[str, Any]]:
     return list(listed_problems(op, dtype) if seed is None else draw_problems(op, dtype, seed, DRAWN))
 
 
-def _ranking(search: tuple[str, str, str, int | None]) -> list[Ranking]:
+def _ranking(search: tuple[str, str, str, int | None]) -> list[TileRanking]:
     from simgpu.hardware import target
     from simgpu.tools.cost.ranking import rank
 
@@ -242,7 +242,7 @@ def _text(tile: tuple[int, ...]) -> str:
     return "x".join(map(str, tile))
 
 
-def _document(row: Ranking) -> dict[str, Any]:
+def _document(row: TileRanking) -> dict[str, Any]:
     return {
         "problem": row.problem, "kind": row.kind, "chosen": row.chosen, "seconds": row.seconds, "best": row.best,
         "least_seconds": row.least, "regret": row.regret,

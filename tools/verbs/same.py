@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.cases.same import DIFFERENT, EQUAL, NARROWLY, NEARLY, UNKNOWN, Comparison, Side, compare, verdict_of
+from simgpu.tools.cases.same import DIFFERENT, EQUAL, NARROWLY, NEARLY, UNKNOWN, ArrayComparison, Side, compare, verdict_of
 from simgpu.tools.cases.subject import subjects
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
@@ -71,7 +71,7 @@ def _launches(words: list[str]) -> list[list[str]]:
     raise UsageError("give two files and their options, or two launches with `and` between them; see `simgpu same --help`")
 
 
-def _lines(comparison: Comparison) -> list[str]:
+def _lines(comparison: ArrayComparison) -> list[str]:
     one, two = comparison.names
     names = one if one == two else f"{one} and {two}"
     if comparison.verdict == EQUAL:

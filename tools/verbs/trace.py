@@ -77,7 +77,7 @@ def _file_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Prints each visit; status 1 if a tile differs from its reference or the kernel fails."""
-    from simgpu.tools.matrix.trace_tile import Comparison, Declaration
+    from simgpu.tools.matrix.trace_tile import Declaration, TileComparison
 
     operator = names_operator(options.what)
     own = Parser(prog=f"simgpu trace {options.what}", add_help=not operator, allow_abbrev=False)
@@ -99,7 +99,7 @@ def run(options: Namespace) -> int:
     offsets = places(options.at, module.code, subject.kernel.name, subject.source)
     snapshots = _trace(options, subject, offsets)
     compared = [
-        [Comparison.of(declaration, snapshot, reference, options.tolerance) for declaration in declarations]
+        [TileComparison.of(declaration, snapshot, reference, options.tolerance) for declaration in declarations]
         for snapshot in snapshots
     ]
     if options.html:

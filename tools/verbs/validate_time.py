@@ -40,7 +40,7 @@ def run(options: Namespace) -> int:
     folder = data_folder(options.data) if set(sets) - WITHOUT_TABLES else None
     given = options.aiter, options.hipkittens, options.examples, options.mgpusim
     checkout, *others = (Path(one) if one else None for one in given)
-    sources = judge.Sources(folder, checkout, *others)
+    sources = judge.MeasurementFolders(folder, checkout, *others)
     if checkout is not None and not (checkout / "hsa").is_dir():
         raise UsageError(f"--aiter {checkout}: no hsa/ in there; give a checkout of github.com/ROCm/aiter")
     found = judge.Findings()

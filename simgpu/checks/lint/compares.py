@@ -122,32 +122,32 @@ def registers(test: BranchTest) -> int:
 
 
 @dataclass(frozen=True)
-class Values:
+class ValueRange:
     """Range of a 32-bit register's possible values, signed."""
 
     low: int = LOWEST  # the lowest value
     high: int = HIGHEST  # the highest value
     without: frozenset[int] = frozenset()  # values in between that are excluded
 
-    def narrow(self, low: int, high: int) -> Values | None:
+    def narrow(self, low: int, high: int) -> ValueRange | None:
         """Returns the values within bounds, None if there are none."""
         low, high = max(low, self.low), min(high, self.high)
         while low in self.without:
             low += 1
         while high in self.without:
             high -= 1
-        return Values(low, high, frozenset(value for value in self.without if low < value < high)) if low <= high else None
+        return ValueRange(low, high, frozenset(value for value in self.without if low < value < high)) if low <= high else None
 
-    def exclude(self, value: int) -> Values | None:
+    def exclude(self, value: int) -> ValueRange | None:
         """Returns all other values, None if there are none."""
-        return Values(self.low, self.high, self.without | {value}).narrow(LOWEST, HIGHEST) if len(self.without) < MOST else self
+        return ValueRange(self.low, self.high, self.without | {value}).narrow(LOWEST, HIGHEST) if len(self.without) < MOST else self
 
 
-MOST = 16  # most values in `Values.without`
-ANY = Values()
+MOST = 16  # most values in `ValueRange.without`
+ANY = ValueRange()
 
 
-def decide(test: BranchTest, one: Values, other: Values) -> bool | None:
+def decide(test: BranchTest, one: ValueRange, other: ValueRange) -> bool | None:
     """Returns the outcome of an eq, lt or ltu test, None if these values do not decide it."""
     if test.relation == "eq":
         if one.high < other.low or other.high < one.low:
@@ -168,7 +168,7 @@ def decide(test: BranchTest, one: Values, other: Values) -> bool | None:
     return False if one.low >= other.high else None
 
 
-def limit(test: BranchTest, outcome: bool, values: Values) -> Values | None:
+def limit(test: BranchTest, outcome: bool, values: ValueRange) -> ValueRange | None:
     """Returns the values that `test.register` may hold if the test has an outcome, None if it cannot have it. values: those that
     it may hold before."""
     first = single(test.one) is not None

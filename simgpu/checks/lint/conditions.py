@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from simgpu.checks.lint.compares import ANY, BranchTest, Compare, Values, compare_of, decide, limit, registers, single
+from simgpu.checks.lint.compares import ANY, BranchTest, Compare, ValueRange, compare_of, decide, limit, registers, single
 from simgpu.checks.lint.registers import EXEC, FILES, M0, VCC, span
 from simgpu.checks.lint.registers import SCC as SCC_BIT
 from simgpu.checks.lint.steps import LintStep
@@ -96,7 +96,7 @@ class Conditions:
 
         packed: v0 holds those along y and z, too.
         """
-        numbers = IDS if packed else Values(0, self.work_items - 1)
+        numbers = IDS if packed else ValueRange(0, self.work_items - 1)
         return frozenset({(EXEC_ANY, 1), *([(VECTORS_FROM, numbers)] if 0 in self.vectors else [])})
 
     def transfer(self, facts: Facts, steps: Sequence[LintStep]) -> list[Facts]:
@@ -181,18 +181,18 @@ class Conditions:
             return {VCC_TEST if vector else SCC_TEST: compare}
         return {}
 
-    def _values(self, term: Any, known: Mapping[Cell, Any]) -> Values:
+    def _values(self, term: Any, known: Mapping[Cell, Any]) -> ValueRange:
         """Returns the values that a 32-bit source may hold."""
         if isinstance(term, int):
-            return Values(term, term)
+            return ValueRange(term, term)
         value = _value(term, known)
         if value is not None:
             signed = (value & WORD ^ 1 << 31) - (1 << 31)
-            return Values(signed, signed)
+            return ValueRange(signed, signed)
         number = single(term)
         return ANY if number is None else known.get(VALUES + number, ANY)
 
-    def _scalar_values(self, step: LintStep, known: dict[Cell, Any]) -> Values | None:
+    def _scalar_values(self, step: LintStep, known: dict[Cell, Any]) -> ValueRange | None:
         """Returns the values that the SGPR written by an instruction may hold, None if unknown."""
         name, args = step.inst.mnemonic, step.inst.args
         if name == "s_mov_b32":

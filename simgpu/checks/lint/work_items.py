@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from simgpu.checks.lint.compares import Values, constant, single
+from simgpu.checks.lint.compares import ValueRange, constant, single
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.instruction import Operand, Reg
 
@@ -40,7 +40,7 @@ def vector_values(step: LintStep, known: Mapping[Any, Any], work_items: int, sca
         return {}
     if inst.mnemonic == "v_readfirstlane_b32":
         number, values = single(inst.args["sdst"]), _known_value(inst.args["src0"], known)
-        return {scalars_from + number: values} if number is not None and isinstance(values, Values) else {}
+        return {scalars_from + number: values} if number is not None and isinstance(values, ValueRange) else {}
     target = _vector(inst.args.get("vdst"))
     if inst.mnemonic not in PASS_ON or target is None:
         return {}
@@ -52,16 +52,16 @@ def _result(name: str, sources: list[Operand | None], known: Mapping[Any, Any], 
     numbers, held = [constant(source) for source in sources], [_known_value(source, known) for source in sources]
     if name == "v_mov_b32":
         return held[0]
-    if name == "v_lshrrev_b32" and numbers[0] is not None and isinstance(held[1], Values) and held[1].low >= 0:
-        return Values(held[1].low >> (numbers[0] & 31), held[1].high >> (numbers[0] & 31))
+    if name == "v_lshrrev_b32" and numbers[0] is not None and isinstance(held[1], ValueRange) and held[1].low >= 0:
+        return ValueRange(held[1].low >> (numbers[0] & 31), held[1].high >> (numbers[0] & 31))
     if name == "v_bfe_u32" and numbers[1] == 0 and numbers[2] == X_BITS.bit_length() and held[0] == IDS:
-        return Values(0, min(X_BITS, work_items - 1))
+        return ValueRange(0, min(X_BITS, work_items - 1))
     if name == "v_and_b32":
         for number, other in ((numbers[0], held[1]), (numbers[1], held[0])):
             if number == X_BITS and other == IDS:
-                return Values(0, min(X_BITS, work_items - 1))
+                return ValueRange(0, min(X_BITS, work_items - 1))
             if number is not None and number >= 0:
-                return Values(0, min(number, other.high) if isinstance(other, Values) and other.low >= 0 else number)
+                return ValueRange(0, min(number, other.high) if isinstance(other, ValueRange) and other.low >= 0 else number)
     return None
 
 

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simgpu.checks.numerics import findings, matrix, stores, table, vector
-from simgpu.checks.numerics.matrix import Matrix
+from simgpu.checks.numerics.matrix import MatrixFacts
 from simgpu.checks.numerics.stored_types import writes_memory
 from simgpu.checks.numerics.vector import Look, Vector
 from simgpu.checks.numerics.wanted import NumericsOptions
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.machine.accesses import Access, Sums
+from simgpu.machine.accesses import Access, LaneSums
 from simgpu.machine.frame import Frame
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import OperandPlace, Plan
@@ -44,7 +44,7 @@ class Numerics(Check):
             return matrix.row_of(inst).cd_type != "i32"
         return writes_memory(inst) if spec.memory is not None else vector.plan_vector(inst, self.wanted) is not None
 
-    def plan(self, inst: Instruction, plan: Plan) -> Matrix | Vector | OperandPlace | None:
+    def plan(self, inst: Instruction, plan: Plan) -> MatrixFacts | Vector | OperandPlace | None:
         if inst.spec.kind == "matrix":
             return matrix.plan_matrix(inst, plan.operands)
         if inst.spec.memory is not None:
@@ -60,7 +60,7 @@ class Numerics(Check):
         if self.wanted.denormals:
             Look(frame, frame.planned[Numerics]).on_flush(value, tiny)
 
-    def on_sums(self, frame: Frame, sums: Sums) -> None:
+    def on_sums(self, frame: Frame, sums: LaneSums) -> None:
         matrix.emit_sum_notes(frame, frame.planned[Numerics], sums)
 
     def access(self, frame: Frame, access: Access) -> None:

@@ -17,7 +17,7 @@ from simgpu.checks.numerics.table import NumericKind, enter, keep, lowest, ones,
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.mfma.instruction import BITS
 from simgpu.hardware.mfma.numbers import FORMATS, NumberFormat
-from simgpu.machine.accesses import Sums
+from simgpu.machine.accesses import LaneSums
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import OperandPlace
@@ -48,23 +48,23 @@ class PackedOperand:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class MatrixFacts:
     """Facts that the hooks use about an instruction."""
 
-    operands: tuple[PackedOperand, ...]  # A and B; empty for f32 and f64, where `Sums.spoilt` replaces them
+    operands: tuple[PackedOperand, ...]  # A and B; empty for f32 and f64, where `LaneSums.spoilt` replaces them
 
 
-def plan_matrix(inst: Instruction, operands: Any) -> Matrix | None:
+def plan_matrix(inst: Instruction, operands: Any) -> MatrixFacts | None:
     """Returns how to check a matrix instruction's sums, None for integers."""
     row = row_of(inst)
     if row.cd_type == "i32":
         return None
     if row.a_type in ("f32", "f64"):
-        return Matrix(())
+        return MatrixFacts(())
     mods = selections(inst)
     formats = row.with_formats(mods["cbsz"], mods["blgp"])
     places = zip((operands.a, operands.b), (formats.a_type, formats.b_type), strict=True)
-    return Matrix(tuple(_operand(place, name) for place, name in places))
+    return MatrixFacts(tuple(_operand(place, name) for place, name in places))
 
 
 def _operand(place: OperandPlace, name: str) -> PackedOperand:
@@ -82,7 +82,7 @@ def _top(form: NumberFormat) -> tuple[int, int]:
     return field, field
 
 
-def emit_sum_notes(frame: Frame, matrix: Matrix, sums: Sums) -> None:
+def emit_sum_notes(frame: Frame, matrix: MatrixFacts, sums: LaneSums) -> None:
     """Emits notes of the lanes with new NaN or infinities; see `Hooks.on_sums`."""
     new, old = sums.new, sums.old
     lanes = new.lanes

@@ -17,7 +17,7 @@ from simgpu.checks.races import accesses, barriers, findings, order, pending, us
 from simgpu.checks.races.expected import expected_loads
 from simgpu.checks.races.lds import carried, shadow
 from simgpu.checks.races.ordering import give_order, model_of, shared_order
-from simgpu.checks.races.overlap import OVERLAP, Member, alone_note, join
+from simgpu.checks.races.overlap import OVERLAP, OverlapMember, alone_note, join
 from simgpu.checks.races.storage import AREA, Shadow, allocation_shadows, give_back, lazy_zeros, lds_shadow
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding
@@ -162,7 +162,7 @@ class Races(Check):
         return alone_note(launch)
 
 
-def _shadows(launch: Dispatch, synchronises: bool, member: Member | None) -> list[Shadow]:
+def _shadows(launch: Dispatch, synchronises: bool, member: OverlapMember | None) -> list[Shadow]:
     """Returns the launch's own shadows of allocations. Launches that overlap have common ones."""
     if member is None or launch.node is None:
         return allocation_shadows(launch, synchronises)

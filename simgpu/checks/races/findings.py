@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from simgpu.checks.races import accesses, barriers, cells, skips
 from simgpu.checks.races.lds import carried, clashes
-from simgpu.checks.races.overlap import Member, member_of, needed_scope
+from simgpu.checks.races.overlap import OverlapMember, member_of, needed_scope
 from simgpu.checks.races.remedies import HIP, OPENCL, Remedy, language_of, remedy_of
 from simgpu.checks.races.unused import is_unused
 from simgpu.checks.waits.in_flight import missing_wait
@@ -32,7 +32,7 @@ def _site(launch: Dispatch, low: int) -> int:
 
 
 def _race(
-    launch: Dispatch, event: Event, where: str, unordered: Remedy | None = None, foreign: Member | None = None
+    launch: Dispatch, event: Event, where: str, unordered: Remedy | None = None, foreign: OverlapMember | None = None
 ) -> Finding:
     """Returns the finding of two accesses. foreign: the launch of the other one, if it is not this one."""
     swapped = bool(event.lanes & clashes.SWAPPED)  # then the wave that saw it was at the earlier place

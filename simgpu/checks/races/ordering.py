@@ -8,7 +8,7 @@ import numpy as np
 
 from simgpu.checks.races.knowledge import KNOWN_BYTES, LINK_BYTES, LINKS, NODE_BYTES, NODES, STACK
 from simgpu.checks.races.order import ORDER_BYTES, VIEWS, RaceBlock
-from simgpu.checks.races.overlap import MOST_GROUPS, STRIDE, Member
+from simgpu.checks.races.overlap import MOST_GROUPS, STRIDE, OverlapMember
 from simgpu.checks.races.storage import lazy_zeros
 from simgpu.engine.program import Program
 from simgpu.hardware.architectures import BEFORE_GFX942
@@ -69,7 +69,7 @@ def model_of(program: Program, entry: int, target: str, split: bool) -> ProgramM
     return model
 
 
-def shared_order(launch: Dispatch, model: ProgramModel, member: Member | None) -> SharedOrder:
+def shared_order(launch: Dispatch, model: ProgramModel, member: OverlapMember | None) -> SharedOrder:
     """Returns memory for all workers of a launch. The host allocates it page by page when it is touched."""
     if member is not None:
         common = member.overlap
@@ -86,7 +86,7 @@ def shared_order(launch: Dispatch, model: ProgramModel, member: Member | None) -
 
 
 def give_order(
-    launch: Dispatch, shared: SharedOrder, member: Member | None, block: RaceBlock, slots: int
+    launch: Dispatch, shared: SharedOrder, member: OverlapMember | None, block: RaceBlock, slots: int
 ) -> list[np.ndarray]:
     """Sets a worker's block. Returns arrays that must live as long as the launch runs."""
     room, waves, target = int(shared.synchronises), launch.waves, launch.arch

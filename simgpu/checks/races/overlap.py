@@ -22,11 +22,11 @@ from simgpu.hardware.memory_model import Scope
 
 if TYPE_CHECKING:
     from simgpu.engine.dispatch import Dispatch
-    from simgpu.engine.node import Node
+    from simgpu.engine.node import DeviceNode
 
 MOST_GROUPS = 1 << 12  # workgroups of all launches of an overlap; a launch that brings more runs by itself
 STRIDE = 16  # most waves of a workgroup
-OVERLAP, TRAFFIC = "overlap", "traffic"  # keys in `Node.shared`
+OVERLAP, TRAFFIC = "overlap", "traffic"  # keys in `DeviceNode.shared`
 ALONE = "alone"  # key in `Dispatch.checks`
 
 
@@ -39,7 +39,7 @@ class Traffic:
 
 
 @dataclass
-class Alone:
+class LoneLaunch:
     """A launch that is checked by itself because its overlap is full."""
 
     limit: str  # the limit, in words
@@ -49,7 +49,7 @@ class Alone:
 
 
 @dataclass
-class Member:
+class OverlapMember:
     """A launch of an overlap."""
 
     overlap: Overlap
@@ -82,11 +82,11 @@ class Overlap:
     devices: np.ndarray = field(default_factory=lambda: lazy_zeros(MOST_GROUPS))  # uint8 by workgroup: 1 + its device
     launches: np.ndarray = field(default_factory=lambda: lazy_zeros(MOST_GROUPS))  # uint8 by workgroup: its launch
     ended: np.ndarray = field(default_factory=lambda: np.zeros(LAUNCHES, np.int64))  # launches that ended before it, as bits
-    members: list[Member] = field(default_factory=list)
+    members: list[OverlapMember] = field(default_factory=list)
     shadows: dict[tuple[int, int], Shadow] = field(default_factory=dict)  # by address and bytes of the allocation
     failed: bool = False  # True if a launch ended with an error, which leaves cells in an unknown state
 
-    def member_of(self, number: int, *, site: bool) -> Member | None:
+    def member_of(self, number: int, *, site: bool) -> OverlapMember | None:
         """Returns the launch of a workgroup, or of a record, by its number in cells; None if there is none."""
         return next((member for member in self.members if number in (member.sites if site else member.groups)), None)
 
@@ -106,7 +106,7 @@ class Overlap:
         return f"{cells.SITES:,} instructions" if site + records > cells.SITES else ""
 
 
-def join(launch: Dispatch, scopes: np.ndarray) -> Member | None:
+def join(launch: Dispatch, scopes: np.ndarray) -> OverlapMember | None:
     """Makes a launch a member of the overlap of its node until it ends; None if it has no node, or no room there.
 
     scopes: uint8 by record, the scope of its access
@@ -121,10 +121,10 @@ def join(launch: Dispatch, scopes: np.ndarray) -> Member | None:
         launch.borrowed.add_end(functools.partial(_end, node, traffic))
         overlap: Overlap = node.shared.get(OVERLAP) or Overlap()
         if limit := overlap.full(launch.groups, launch.program.count + 1):
-            launch.checks[ALONE] = Alone(limit, traffic, traffic.begun, traffic.running - 1)
+            launch.checks[ALONE] = LoneLaunch(limit, traffic, traffic.begun, traffic.running - 1)
             return None
         node.shared[OVERLAP] = overlap
-        member = Member(overlap, launch, *overlap.free, len(overlap.members))
+        member = OverlapMember(overlap, launch, *overlap.free, len(overlap.members))
         launch.borrowed.add_end(functools.partial(leave, node, member))
         overlap.ended[member.number] = sum(1 << other.number for other in overlap.members if not other.runs)
         overlap.launches[member.groups.start : member.groups.stop] = member.number
@@ -134,7 +134,7 @@ def join(launch: Dispatch, scopes: np.ndarray) -> Member | None:
         return member
 
 
-def leave(node: Node, member: Member, well: bool) -> None:
+def leave(node: DeviceNode, member: OverlapMember, well: bool) -> None:
     """Ends a member. The last one ends the overlap. well: True if the launch ended without an error."""
     with node.lock:
         member.runs = False
@@ -149,14 +149,14 @@ def leave(node: Node, member: Member, well: bool) -> None:
             give_back(node.shared, list(overlap.shadows.values()))
 
 
-def _end(node: Node, traffic: Traffic, well: bool) -> None:
+def _end(node: DeviceNode, traffic: Traffic, well: bool) -> None:
     with node.lock:
         traffic.running -= 1
 
 
 def alone_note(launch: Dispatch) -> list[Finding]:
     """Returns a note if the launch is checked by itself although others of its node ran at the same time."""
-    alone: Alone | None = launch.checks.get(ALONE)
+    alone: LoneLaunch | None = launch.checks.get(ALONE)
     if alone is None or not (alone.beside or alone.traffic.begun > alone.begun):
         return []
     text = (
@@ -166,9 +166,9 @@ def alone_note(launch: Dispatch) -> list[Finding]:
     return [finding_at(launch, launch.entry, "resource", text, severity="note")]
 
 
-def member_of(launch: Dispatch) -> Member | None:
+def member_of(launch: Dispatch) -> OverlapMember | None:
     """Returns the launch as a member of an overlap, None if it runs by itself."""
-    found: Member | None = launch.checks.get(OVERLAP)
+    found: OverlapMember | None = launch.checks.get(OVERLAP)
     return found
 
 

@@ -19,7 +19,7 @@ from simgpu.machine.runtime import cold_part, load32, part, structure, words
 SWAP = 0x80  # flag of a role (`RaceBlock.roles`)
 
 
-class Pending(Structure):
+class PendingLoad(Structure):
     """Last execution of a load by a wave."""
 
     _fields_ = (
@@ -32,12 +32,12 @@ class Pending(Structure):
     )
 
 
-PENDING, PENDING_BYTES = np.dtype(Pending), sizeof(Pending)
+PENDING, PENDING_BYTES = np.dtype(PendingLoad), sizeof(PendingLoad)
 
 
 @part
 def pending_of(block: Any, slot: int, wave: int, number: int) -> Any:
-    """Returns the `Pending` of a wave's load, by the load's number from 0 on."""
+    """Returns the `PendingLoad` of a wave's load, by the load's number from 0 on."""
     of_wave = (slot * WAVES + load32(wave + layout.WAVE_ID)) * block.loads
     return structure(block.pending + (of_wave + number) * PENDING_BYTES, PENDING)
 

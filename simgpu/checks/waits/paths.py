@@ -20,7 +20,7 @@ from simgpu.engine.events import retired_before
 from simgpu.engine.finding import Finding, hazard_message, moment, wait_message
 from simgpu.engine.positions import finding_at, location_of
 from simgpu.engine.workers.fields import context_fields, wave_fields
-from simgpu.engine.workers.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
+from simgpu.engine.workers.worker import StoppedWave, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
@@ -156,7 +156,7 @@ class Paths(Check):
 class FirstPassage:
     """First wave that took a transition."""
 
-    wave: WaveState
+    wave: StoppedWave
     last: int  # record at which it left straight-line code
     retired: int  # number of instructions that it had retired by then
 

@@ -58,7 +58,7 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class WaveState:
+class StoppedWave:
     """Fields of a stopped wave."""
 
     status: int
@@ -98,10 +98,10 @@ def live_waves(worker: Worker) -> Iterator[Wave]:
                 yield wave
 
 
-def current_wave(worker: Worker) -> WaveState:
+def current_wave(worker: Worker) -> StoppedWave:
     """Returns the state of the wave that a worker currently runs."""
     slot, wave = place_of_wave(worker)
     state = wave_of(worker, slot, wave)
     x, y, z = worker.slots[slot].group
     fault = state.fault_kind, state.fault_address, state.fault_lane
-    return WaveState(state.status, state.resume, state.entry, *fault, wave, (x, y, z), state.mode)
+    return StoppedWave(state.status, state.resume, state.entry, *fault, wave, (x, y, z), state.mode)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from simgpu.hardware.isa.lane_smt import bits_of, every, fold, joined, some
-from simgpu.proof.ir.memory import Heap
-from simgpu.proof.ir.syntax import BOOL, Instruction, IrType
-from simgpu.proof.ir.values import IrValue, composed, flag, known
+from simgpu.proof.ir.memory import IrHeap
+from simgpu.proof.ir.syntax import BOOL, IrInstruction, IrType
+from simgpu.proof.ir.values import SymbolicValue, composed, flag, known
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import NotModelled
 
@@ -38,7 +38,7 @@ def operation(what: str, type_: IrType, space: int) -> str:
     raise NotModelled(f"atomicrmw {what} of {type_} in address space {space}")
 
 
-def run_atomic(heap: Heap, state: WaveState, inst: Instruction, values: list[IrValue]) -> tuple[IrValue, Term]:
+def run_atomic(heap: IrHeap, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> tuple[SymbolicValue, Term]:
     """Does atomicrmw or cmpxchg; returns its result, and the condition that its behaviour is undefined."""
     pointer, operand = values[0].one, values[1]
     space, type_ = pointer.type.space, operand.type

@@ -12,9 +12,9 @@ from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, n
 from simgpu.proof import buffers
 from simgpu.proof.buffers import BufferPlace
 from simgpu.proof.ir.atomics import operation
-from simgpu.proof.ir.memory import Heap
+from simgpu.proof.ir.memory import IrHeap
 from simgpu.proof.ir.syntax import IrType
-from simgpu.proof.ir.values import IrValue, known
+from simgpu.proof.ir.values import SymbolicValue, known
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import NotModelled, is_number
 
@@ -33,7 +33,9 @@ def is_buffer(name: str) -> bool:
     return bool(SCALAR.match(name) or NAME.match(name)) and ".lds" not in name
 
 
-def access(heap: Heap, state: WaveState, name: str, type_: IrType, values: Sequence[IrValue]) -> tuple[IrValue | None, Term]:
+def access(
+    heap: IrHeap, state: WaveState, name: str, type_: IrType, values: Sequence[SymbolicValue]
+) -> tuple[SymbolicValue | None, Term]:
     """Does an access; returns its result, and the condition that its behaviour is undefined."""
     undefined = some(z3.BoolVal(False), *(each.poison for value in values for each in value.scalars))
     if SCALAR.match(name):
@@ -54,20 +56,20 @@ def access(heap: Heap, state: WaveState, name: str, type_: IrType, values: Seque
     return _atomic(heap, state, place, found[4], data), undefined
 
 
-def resource(values: Sequence[IrValue]) -> Term:
+def resource(values: Sequence[SymbolicValue]) -> Term:
     """Returns make.buffer.rsrc's 128 bits, of an address of 48 bits, the stride, the number of records and flags."""
     base, stride, records, flags = (value.bits for value in values)
     low = base if is_number(stride, 0) else joined(bits_of(base, 0, 48), stride)
     return joined(low, bits_of(records, 0, 32), flags)
 
 
-def _words(value: IrValue) -> tuple[Term, Term, Term, Term]:
+def _words(value: SymbolicValue) -> tuple[Term, Term, Term, Term]:
     if value.bits.size() != 128:
         raise NotModelled(f"a buffer's resource of {value.bits.size()} bits")
     return tuple(bits_of(value.bits, low, 32) for low in (0, 32, 64, 96))  # type: ignore[return-value]
 
 
-def _load(heap: Heap, state: WaveState, place: BufferPlace, type_: IrType, constant: bool = False) -> IrValue:
+def _load(heap: IrHeap, state: WaveState, place: BufferPlace, type_: IrType, constant: bool = False) -> SymbolicValue:
     found = place.linear(state.memory.roots, type_.width // 8)
     if found is None:
         components = type_.count if type_.kind == "vector" else 1
@@ -79,7 +81,7 @@ def _load(heap: Heap, state: WaveState, place: BufferPlace, type_: IrType, const
     return known(type_, choose(inside, data, number(0, type_.width)))
 
 
-def _store(heap: Heap, state: WaveState, place: BufferPlace, data: IrValue) -> None:
+def _store(heap: IrHeap, state: WaveState, place: BufferPlace, data: SymbolicValue) -> None:
     found = place.linear(state.memory.roots, data.type.width // 8)
     if found is None:
         components = data.type.count if data.type.kind == "vector" else 1
@@ -88,7 +90,7 @@ def _store(heap: Heap, state: WaveState, place: BufferPlace, data: IrValue) -> N
     heap.write(state, found[0], data.bits, number(0, data.type.width), found[1])
 
 
-def _atomic(heap: Heap, state: WaveState, place: BufferPlace, name: str, data: Sequence[IrValue]) -> IrValue:
+def _atomic(heap: IrHeap, state: WaveState, place: BufferPlace, name: str, data: Sequence[SymbolicValue]) -> SymbolicValue:
     type_ = data[0].type
     what = ATOMICS.get(name, name)
     said = operation(what, type_, 1)

@@ -8,13 +8,13 @@ from typing import Any
 import z3
 
 from simgpu.hardware.isa.lane_smt import bits_of, choose, fold, joined, negation, number, some
-from simgpu.proof.ir.syntax import Instruction, IrType
-from simgpu.proof.ir.values import IrValue, composed, flag, is_set, scalar_types
+from simgpu.proof.ir.syntax import IrInstruction, IrType
+from simgpu.proof.ir.values import SymbolicValue, composed, flag, is_set, scalar_types
 
 Term = Any
 
 
-def bitcast(type_: IrType, value: IrValue) -> IrValue:
+def bitcast(type_: IrType, value: SymbolicValue) -> SymbolicValue:
     """Returns the same bits as another type: an element is poison if one is whose bits it has."""
     whole = []
     for each in value.scalars:
@@ -26,43 +26,44 @@ def bitcast(type_: IrType, value: IrValue) -> IrValue:
         poison.append(flag(negation(fold(here == 0))))
         low += scalar.bits
     if type_.leaves == value.type.leaves:
-        return IrValue(type_, value.bits, value.poison)
-    return IrValue(type_, value.bits, joined(*poison))
+        return SymbolicValue(type_, value.bits, value.poison)
+    return SymbolicValue(type_, value.bits, joined(*poison))
 
 
-def selected(condition: IrValue, yes: IrValue, no: IrValue) -> IrValue:
+def selected(condition: SymbolicValue, yes: SymbolicValue, no: SymbolicValue) -> SymbolicValue:
     test, leaves = condition.one, yes.type.leaves
     holds = is_set(test.bits)
     poison = choose(test.poison, number(-1, leaves), choose(holds, yes.poison, no.poison))
-    return IrValue(yes.type, choose(holds, yes.bits, no.bits), poison)
+    return SymbolicValue(yes.type, choose(holds, yes.bits, no.bits), poison)
 
 
-def _extract_element(inst: Instruction, values: list[IrValue]) -> IrValue:
+def _extract_element(inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
     vector, index = values
-    made: IrValue | None = None
+    made: SymbolicValue | None = None
     at, wrong = _index(vector, index)
     for number_ in range(vector.type.count):
         part = vector.part(number_)
         here = fold(at == number_)
         made = (
-            part if made is None else IrValue(part.type, choose(here, part.bits, made.bits), choose(here, part.poison, made.poison))
+            part if made is None else
+            SymbolicValue(part.type, choose(here, part.bits, made.bits), choose(here, part.poison, made.poison))
         )
     assert made is not None
-    return IrValue(made.type, made.bits, choose(wrong, number(-1, 1), made.poison))
+    return SymbolicValue(made.type, made.bits, choose(wrong, number(-1, 1), made.poison))
 
 
-def _insert_element(inst: Instruction, values: list[IrValue]) -> IrValue:
+def _insert_element(inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
     vector, element, index = values
     at, wrong = _index(vector, index)
     parts = []
     for number_ in range(vector.type.count):
         part, here = vector.part(number_), fold(at == number_)
         poison = choose(wrong, number(-1, 1), choose(here, element.poison, part.poison))
-        parts.append(IrValue(part.type, choose(here, element.bits, part.bits), poison))
+        parts.append(SymbolicValue(part.type, choose(here, element.bits, part.bits), poison))
     return composed(vector.type, parts)
 
 
-def _index(vector: IrValue, index: IrValue) -> tuple[Term, Term]:
+def _index(vector: SymbolicValue, index: SymbolicValue) -> tuple[Term, Term]:
     """Returns an index, and the condition that it is poison or outside the vector."""
     beyond = fold(z3.UGE(index.bits, number(vector.type.count, index.type.bits)))
     if vector.type.count >> index.type.bits:
@@ -70,21 +71,21 @@ def _index(vector: IrValue, index: IrValue) -> tuple[Term, Term]:
     return index.bits, some(index.one.poison, beyond)
 
 
-def _shuffle(inst: Instruction, values: list[IrValue]) -> IrValue:
+def _shuffle(inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
     parts = [value.part(at) for value in values for at in range(value.type.count)]
-    nothing = IrValue(inst.type.element, number(0, inst.type.element.bits), number(1, 1))
+    nothing = SymbolicValue(inst.type.element, number(0, inst.type.element.bits), number(1, 1))
     return composed(inst.type, [parts[at] if at >= 0 else nothing for at in inst.numbers])
 
 
-def _extract_value(inst: Instruction, values: list[IrValue]) -> IrValue:
+def _extract_value(inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
     made = values[0]
     for index in inst.numbers:
         made = made.part(index)
     return made
 
 
-def _insert_value(inst: Instruction, values: list[IrValue]) -> IrValue:
-    def placed(whole: IrValue, numbers: Sequence[int]) -> IrValue:
+def _insert_value(inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
+    def placed(whole: SymbolicValue, numbers: Sequence[int]) -> SymbolicValue:
         if not numbers:
             return values[1]
         return whole.with_part(numbers[0], placed(whole.part(numbers[0]), numbers[1:]))
@@ -92,7 +93,7 @@ def _insert_value(inst: Instruction, values: list[IrValue]) -> IrValue:
     return placed(values[0], inst.numbers)
 
 
-ELEMENTS: dict[str, Callable[[Instruction, list[IrValue]], IrValue]] = {
+ELEMENTS: dict[str, Callable[[IrInstruction, list[SymbolicValue]], SymbolicValue]] = {
     "extractelement": _extract_element, "insertelement": _insert_element, "shufflevector": _shuffle,
     "extractvalue": _extract_value, "insertvalue": _insert_value,
 }  # fmt: skip

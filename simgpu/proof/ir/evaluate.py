@@ -12,10 +12,10 @@ import z3
 from simgpu.device import Device
 from simgpu.hardware.isa.lane_smt import FRACTION_BITS, SmtOps, joined, number
 from simgpu.hardware.isa.types import Type
-from simgpu.proof.counterexample import Launch, Memory
+from simgpu.proof.counterexample import BufferContent, CounterexampleLaunch
 from simgpu.proof.entry import AXES, KernelInputs, argument_symbol
 from simgpu.proof.ir.execute import IrRun
-from simgpu.proof.memory_log import Interval, Store
+from simgpu.proof.memory_log import Interval, LaneStore
 from simgpu.proof.roots import GLOBAL, LDS, Roots
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import Lanes, NotModelled, subterms
@@ -28,7 +28,7 @@ MOST_ITEMS = 256  # work-items of a launch, which are evaluated one after anothe
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownBits:
     """A value and its unknown bits, which are 0 in `bits`. A condition has one bit."""
 
     bits: int
@@ -62,20 +62,20 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Reference:
+class IrReference:
     """IR as one of two kernels. execute: runs it on terms, with private memory from an address on."""
 
     inputs: KernelInputs
     execute: Callable[[KernelInputs, SmtOps, int], tuple[IrRun, WaveState]]
 
-    def run(self, launch: Launch) -> list[Memory | None] | None:
+    def run(self, launch: CounterexampleLaunch) -> list[BufferContent | None] | None:
         """Returns each buffer after a launch; None if its behaviour is undefined or unknown, or one of several."""
         runs = [self._run(launch, SmtOps, 0), self._run(launch, OtherNans, OTHER_PRIVATE_START)]
         if runs[0] is None or runs[1] is None:
             return None
         return [_either(*pair) for pair in zip(*runs, strict=True)]
 
-    def _run(self, launch: Launch, kind: type[SmtOps], private_start: int) -> list[Memory | None] | None:
+    def _run(self, launch: CounterexampleLaunch, kind: type[SmtOps], private_start: int) -> list[BufferContent | None] | None:
         items = int(np.prod(launch.block)) * int(np.prod(launch.grid))
         if items > MOST_ITEMS:
             return None
@@ -88,11 +88,11 @@ class Reference:
             made, end = self.execute(inputs, ops, private_start)
             if made.loose or sum(each.space == 3 for each in made.module.variables.values()) > 1:
                 return None  # one of several results is here; the compiler chooses the places of several variables in LDS
-            return Evaluation(made, end, inputs, launch).memory()
+            return IrEvaluation(made, end, inputs, launch).memory()
         except (NotModelled, Undecided, z3.Z3Exception):
             return None
 
-    def races(self, launch: Launch) -> bool:
+    def races(self, launch: CounterexampleLaunch) -> bool:
         """Returns False: the machine's run shows races."""
         return False
 
@@ -105,22 +105,22 @@ class OtherNans(SmtOps):
         return SmtOps.nan(type_) ^ (1 << type_.bits - 1 | (1 << FRACTION_BITS[type_.name]) - 1)
 
 
-def _either(a: Memory | None, b: Memory | None) -> Memory | None:
+def _either(a: BufferContent | None, b: BufferContent | None) -> BufferContent | None:
     """Returns what two runs of one launch left in a buffer: bytes that differ may have any value."""
     if a is None or b is None:
         return None
     free = np.zeros_like(a.content) if a.free is None or b.free is None else a.free | b.free
-    return Memory(a.content, free | np.where(a.content != b.content, 255, 0).astype(np.uint8))
+    return BufferContent(a.content, free | np.where(a.content != b.content, 255, 0).astype(np.uint8))
 
 
 @dataclass
-class Evaluation:
+class IrEvaluation:
     """A run's terms, and a launch."""
 
     made: IrRun
     end: WaveState
     inputs: KernelInputs
-    launch: Launch
+    launch: CounterexampleLaunch
     images: Images = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class Evaluation:
         self.images = Images(addresses, [buffers], [np.zeros_like(each) for each in buffers], [lds])
         self.images.next_epoch()
 
-    def memory(self) -> list[Memory | None]:
+    def memory(self) -> list[BufferContent | None]:
         """Returns each buffer, None for other arguments. Raises Undecided."""
         log = self.end.memory
         intervals = [*log.intervals, Interval(tuple(log.events), z3.BoolVal(True))]
@@ -144,7 +144,7 @@ class Evaluation:
                 self._execute(interval, group, item, checked=number_ == len(intervals) - 1)
             self.images.next_epoch()
         found = iter(zip(self.images.global_[-1], self.images.free, strict=True))
-        return [Memory(*next(found)) if isinstance(value, np.ndarray) else None for value in self.launch.arguments]
+        return [BufferContent(*next(found)) if isinstance(value, np.ndarray) else None for value in self.launch.arguments]
 
     def _items(self) -> Iterator[tuple[tuple[int, int, int], int]]:
         for group in np.ndindex(*reversed(self.launch.grid)):
@@ -155,7 +155,7 @@ class Evaluation:
         """Does one work-item's stores of an interval. checked: True to look for undefined behaviour, too."""
         terms: list[Term] = []
         for event in interval.events:
-            if not isinstance(event, Store):
+            if not isinstance(event, LaneStore):
                 raise Undecided
             terms += [event.guard, event.address.at(), joined(*event.data)]
             terms.append(joined(*event.free) if event.free else number(0, 8 * len(event.data)))
@@ -168,7 +168,7 @@ class Evaluation:
         values = Numbers(self, group, item).of([*terms, *known])
         stores, rest = values[: len(terms)], values[len(terms) :]
         for at, event in enumerate(interval.events):
-            if isinstance(event, Store):
+            if isinstance(event, LaneStore):
                 self._store(event, stores[4 * at : 4 * at + 4], group)
         plain = len(known) - 2 * len(self.end.memory.read) if checked else 0
         if any(value.unknown or value.bits for value in rest[:plain]):
@@ -178,7 +178,7 @@ class Evaluation:
             if guard.unknown or (guard.bits and outside):
                 raise Undecided
 
-    def _store(self, event: Store, values: Sequence[Known], group: tuple[int, int, int]) -> None:
+    def _store(self, event: LaneStore, values: Sequence[KnownBits], group: tuple[int, int, int]) -> None:
         guard, where, data, free = values
         count, address = len(event.data), where.bits
         if not guard.unknown and not guard.bits:
@@ -209,11 +209,11 @@ class Evaluation:
 class Numbers:
     """Numbers of a work-item's symbols."""
 
-    evaluation: Evaluation
+    evaluation: IrEvaluation
     group: tuple[int, int, int]
     item: int
 
-    def of(self, terms: Sequence[Term]) -> list[Known]:
+    def of(self, terms: Sequence[Term]) -> list[KnownBits]:
         """Returns the terms' values."""
         if not terms:
             return []
@@ -270,25 +270,25 @@ class Numbers:
         return item % x, item // x % y, item // (x * y)
 
 
-def known_bits(term: Term) -> Known:
+def known_bits(term: Term) -> KnownBits:
     """Returns the bits of a term that are numbers.
 
     >>> known_bits(z3.Concat(number(3, 2), z3.BitVec("a", 2)))
     Known(bits=12, unknown=3)
     """
     if z3.is_bool(term):
-        return Known(int(z3.is_true(term)), int(not (z3.is_true(term) or z3.is_false(term))))
+        return KnownBits(int(z3.is_true(term)), int(not (z3.is_true(term) or z3.is_false(term))))
     if z3.is_bv_value(term):
-        return Known(int(term.as_long()), 0)
+        return KnownBits(int(term.as_long()), 0)
     kind = term.decl().kind()
     if kind == z3.Z3_OP_CONCAT:
         bits = unknown = 0
         for child in term.children():
             part = known_bits(child)
             bits, unknown = bits << child.size() | part.bits, unknown << child.size() | part.unknown
-        return Known(bits, unknown)
+        return KnownBits(bits, unknown)
     if kind == z3.Z3_OP_ITE:
         a, b = known_bits(term.arg(1)), known_bits(term.arg(2))
         unknown = a.unknown | b.unknown | a.bits ^ b.bits
-        return Known(a.bits & ~unknown, unknown)
-    return Known(0, (1 << term.size()) - 1)
+        return KnownBits(a.bits & ~unknown, unknown)
+    return KnownBits(0, (1 << term.size()) - 1)

@@ -15,11 +15,22 @@ from simgpu.proof.ir import buffers, floats, integers, intrinsics, lanes
 from simgpu.proof.ir.atomics import run_atomic
 from simgpu.proof.ir.elements import ELEMENTS, bitcast, selected
 from simgpu.proof.ir.flow import ordered
-from simgpu.proof.ir.memory import APERTURES, Heap, IrMemory, Unknowns, cast_space
-from simgpu.proof.ir.syntax import Function, Group, Instruction, IrModule, IrType, Local, Number, Operand, Symbol, Undefined
+from simgpu.proof.ir.memory import APERTURES, IrHeap, IrMemory, Unknowns, cast_space
+from simgpu.proof.ir.syntax import (
+    Aggregate,
+    Function,
+    IrInstruction,
+    IrLocal,
+    IrModule,
+    IrSymbol,
+    IrType,
+    Number,
+    Operand,
+    Undefined,
+)
 from simgpu.proof.ir.values import (
-    IrValue,
     Scalar,
+    SymbolicValue,
     composed,
     each_scalar,
     flag,
@@ -47,14 +58,14 @@ class IrRun(SymbolicRun):
     undefined: list[Term] = field(default_factory=list)
     loose: str = ""
     unknowns: Unknowns = field(default_factory=Unknowns)
-    products: floats.Products = field(default_factory=floats.Products)
-    code: list[Instruction] = field(default_factory=list)
+    products: floats.FusableProducts = field(default_factory=floats.FusableProducts)
+    code: list[IrInstruction] = field(default_factory=list)
     blocks: dict[str, dict[str, int]] = field(default_factory=dict)  # of each function that was met: where its blocks begin
     within: list[str] = field(default_factory=list)  # block of each instruction
     private_start: int = 0  # address of the first object in private memory, which a compiler chooses
 
     def __post_init__(self) -> None:
-        self.heap = Heap(self.module, self.inputs, self.unknowns, private_bytes=self.private_start)
+        self.heap = IrHeap(self.module, self.inputs, self.unknowns, private_bytes=self.private_start)
 
     def begin(self) -> WaveState:
         inputs = self.inputs
@@ -73,10 +84,10 @@ class IrRun(SymbolicRun):
     def instruction(self, pc: int) -> Any:
         return self.code[pc]
 
-    def ends(self, state: WaveState, inst: Instruction) -> bool:
+    def ends(self, state: WaveState, inst: IrInstruction) -> bool:
         return inst.op == "ret" and not state.calls
 
-    def text_of(self, inst: Instruction, pc: int) -> str:
+    def text_of(self, inst: IrInstruction, pc: int) -> str:
         return inst.text or inst.op
 
     def joined(self, a: WaveState, b: WaveState) -> WaveState:
@@ -119,7 +130,7 @@ class IrRun(SymbolicRun):
             if type_.kind == "ptr" and parameter.align > 1:
                 self.heap.align(state, Scalar(type_, bits, z3.BoolVal(False)), parameter.align)
 
-    def _set(self, state: WaveState, name: str, value: IrValue, depth: int | None = None) -> None:
+    def _set(self, state: WaveState, name: str, value: SymbolicValue, depth: int | None = None) -> None:
         key = f"{len(state.calls) if depth is None else depth}{name}"
         state.registers[key, 0], state.registers[key, 1] = value.bits, value.poison
 
@@ -133,25 +144,25 @@ class IrRun(SymbolicRun):
 
     # -- operands ------------------------------------------------------------------------------
 
-    def value(self, state: WaveState, operand: Operand) -> IrValue:
+    def value(self, state: WaveState, operand: Operand) -> SymbolicValue:
         """Returns an operand's value; `undef` is a new unknown value at each use."""
         type_ = operand.type
-        if isinstance(operand, Local):
+        if isinstance(operand, IrLocal):
             key = f"{len(state.calls)}{operand.name}"
             found = state.registers.get((key, 0)), state.registers.get((key, 1))
             if found[0] is None or found[1] is None:
                 raise NotModelled(f"a value of {type_}" if type_.kind != "other" else str(operand.name))
-            return IrValue(type_, *(state.lanes.assume(each, state.path_ids) for each in found))
+            return SymbolicValue(type_, *(state.lanes.assume(each, state.path_ids) for each in found))
         if isinstance(operand, Number):
             return known(type_, number(operand.value, self._width(type_)))
         if isinstance(operand, Undefined):
             width = self._width(type_)
             if operand.poison:
-                return IrValue(type_, number(0, width), number(-1, type_.leaves))
+                return SymbolicValue(type_, number(0, width), number(-1, type_.leaves))
             return known(type_, self.unknowns.bits(width))
-        if isinstance(operand, Group):
+        if isinstance(operand, Aggregate):
             return composed(type_, [self.value(state, item) for item in operand.items])
-        if isinstance(operand, Symbol):
+        if isinstance(operand, IrSymbol):
             address = self.heap.symbol(operand.name)
             return known(type_, address)
         made = self._compute(state, operand)
@@ -167,7 +178,7 @@ class IrRun(SymbolicRun):
 
     # -- instructions --------------------------------------------------------------------------
 
-    def step(self, state: WaveState, inst: Instruction) -> WaveState | None:  # type: ignore[override]
+    def step(self, state: WaveState, inst: IrInstruction) -> WaveState | None:  # type: ignore[override]
         """Runs an instruction; returns the state after it, or None if no path goes on here."""
         flow = FLOW.get(inst.op)
         if flow is not None:
@@ -180,7 +191,7 @@ class IrRun(SymbolicRun):
         state.pc += 1
         return state
 
-    def _limited(self, made: IrValue, inst: Instruction) -> IrValue:
+    def _limited(self, made: SymbolicValue, inst: IrInstruction) -> SymbolicValue:
         """Returns a value, poison outside the range that IR gives for it."""
         if inst.limits is None or made.type.kind != "int":
             return made
@@ -188,7 +199,7 @@ class IrRun(SymbolicRun):
         inside = fold(z3.ULT(fold(made.bits - low), fold(high - low)))
         return of_scalars(made.type, [Scalar(made.type, made.bits, some(made.one.poison, negation(inside)))])
 
-    def _compute(self, state: WaveState, inst: Instruction) -> IrValue | None:
+    def _compute(self, state: WaveState, inst: IrInstruction) -> SymbolicValue | None:
         if inst.op not in COMPUTED and inst.op not in ELEMENTS:
             raise NotModelled(inst.what or inst.op)
         values = [self.value(state, each) for each in inst.operands]
@@ -196,13 +207,13 @@ class IrRun(SymbolicRun):
             return ELEMENTS[inst.op](inst, values)
         return COMPUTED[inst.op](self, state, inst, values)
 
-    def _loosen(self, inst: Instruction) -> None:
+    def _loosen(self, inst: IrInstruction) -> None:
         if (inst.flags & floats.LOOSE or "fmuladd" in inst.what) and not self.loose:
             self.loose = inst.text
 
     # -- arithmetic ----------------------------------------------------------------------------
 
-    def _binary(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _binary(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         def made(a: Scalar, b: Scalar) -> Scalar:
             result, undefined = integers.binary(inst.op, inst.flags, a, b)
             self.forbid(state, undefined)
@@ -210,7 +221,7 @@ class IrRun(SymbolicRun):
 
         return each_scalar(inst.type, made, *values)
 
-    def _float_binary(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _float_binary(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         self._loosen(inst)
         ops = self.ops
 
@@ -225,14 +236,14 @@ class IrRun(SymbolicRun):
 
         return each_scalar(inst.type, made, *values)
 
-    def _compare(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _compare(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         type_ = inst.type.scalar
         if inst.op == "icmp":
             return each_scalar(inst.type, lambda a, b: integers.compare(inst.what, inst.flags, type_, a, b), *values)
         self._loosen(inst)  # a selection of zeros may become a minimum
         return each_scalar(inst.type, lambda a, b: floats.compare(self.ops, inst.what, inst.flags, type_, a, b), *values)
 
-    def _cast(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _cast(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         type_, (value,) = inst.type.scalar, values
         if inst.op == "bitcast":
             return bitcast(inst.type, value)
@@ -242,14 +253,14 @@ class IrRun(SymbolicRun):
             return each_scalar(inst.type, lambda a: cast_space(a, type_), value)
         return each_scalar(inst.type, lambda a: floats.cast(self.ops, inst.op, inst.flags, type_, a), value)
 
-    def _freeze(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _freeze(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         def made(a: Scalar) -> Scalar:
             bits = a.bits if z3.is_false(a.poison) else choose(a.poison, self.unknowns.fixed(a.bits.size()), a.bits)
             return Scalar(a.type, bits, z3.BoolVal(False))
 
         return each_scalar(inst.type, made, *values)
 
-    def _select(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _select(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         condition, yes, no = values
         if inst.flags & floats.LOOSE:
             self._loosen(inst)
@@ -260,7 +271,7 @@ class IrRun(SymbolicRun):
 
     # -- memory --------------------------------------------------------------------------------
 
-    def _pointer(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _pointer(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         """Returns getelementptr's sum. Of its flags only nuw makes poison here."""
         base, *indices = (value.one for value in values)
         size, type_ = base.bits.size(), inst.source
@@ -282,29 +293,29 @@ class IrRun(SymbolicRun):
             poison = some(poison, fold(z3.ULT(made, base.bits)))
         return of_scalars(inst.type, [Scalar(base.type, made, poison)])
 
-    def _alloca(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _alloca(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         if inst.type.space != 5:
             raise NotModelled("alloca in another address space")
         return known(inst.type, self.heap.allocate(inst.source, inst.align))
 
-    def _load(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _load(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         pointer = values[0].one
         self.forbid(state, pointer.poison)
         return self.heap.load(state, pointer, inst.type, inst.align)
 
-    def _store(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> None:
+    def _store(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> None:
         pointer = values[1].one
         self.forbid(state, pointer.poison)
         self.heap.store(state, pointer, values[0], inst.align)
 
-    def _atomic(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _atomic(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         made, undefined = run_atomic(self.heap, state, inst, values)
         self.forbid(state, undefined)
         return made
 
     # -- control -------------------------------------------------------------------------------
 
-    def _either(self, state: WaveState, inst: Instruction) -> WaveState | None:
+    def _either(self, state: WaveState, inst: IrInstruction) -> WaveState | None:
         if not inst.operands:
             return self._ways(state, [(z3.BoolVal(True), inst.targets[0])])
         test = self.value(state, inst.operands[0]).one
@@ -312,7 +323,7 @@ class IrRun(SymbolicRun):
         holds = is_set(test.bits)
         return self._ways(state, [(holds, inst.targets[0]), (negation(holds), inst.targets[1])])
 
-    def _switch(self, state: WaveState, inst: Instruction) -> WaveState | None:
+    def _switch(self, state: WaveState, inst: IrInstruction) -> WaveState | None:
         test = self.value(state, inst.operands[0]).one
         self.forbid(state, test.poison)
         same = [fold(test.bits == number(each, test.type.bits)) for each in inst.numbers]
@@ -359,10 +370,10 @@ class IrRun(SymbolicRun):
         state.pc = pc
         return state
 
-    def _unreachable(self, state: WaveState, inst: Instruction) -> None:
+    def _unreachable(self, state: WaveState, inst: IrInstruction) -> None:
         self.forbid(state, z3.BoolVal(True))
 
-    def _return(self, state: WaveState, inst: Instruction) -> WaveState:
+    def _return(self, state: WaveState, inst: IrInstruction) -> WaveState:
         value = self.value(state, inst.operands[0]) if inst.operands else None
         prefix = str(len(state.calls))
         *calls, back = state.calls
@@ -373,13 +384,13 @@ class IrRun(SymbolicRun):
             self._set(state, name, value)
         return state
 
-    def _fence(self, state: WaveState, inst: Instruction) -> WaveState:
+    def _fence(self, state: WaveState, inst: IrInstruction) -> WaveState:
         state.pc += 1
         return state
 
     # -- calls ---------------------------------------------------------------------------------
 
-    def _call(self, state: WaveState, inst: Instruction) -> WaveState:
+    def _call(self, state: WaveState, inst: IrInstruction) -> WaveState:
         function = self.module.functions.get(inst.what)
         if function is not None and function.blocks:
             return self._enter_function(state, inst, function)
@@ -392,7 +403,7 @@ class IrRun(SymbolicRun):
         state.pc += 1
         return state
 
-    def _enter_function(self, state: WaveState, inst: Instruction, function: Function) -> WaveState:
+    def _enter_function(self, state: WaveState, inst: IrInstruction, function: Function) -> WaveState:
         if len(state.calls) >= DEEPEST or any(each.byref is not None for each in function.parameters):
             raise NotModelled(f"a call of {function.name}")
         values = [self.value(state, each) for each in inst.operands]
@@ -403,7 +414,7 @@ class IrRun(SymbolicRun):
         state.pc = pc
         return state
 
-    def _intrinsic(self, state: WaveState, inst: Instruction, name: str, values: list[IrValue]) -> IrValue | None:
+    def _intrinsic(self, state: WaveState, inst: IrInstruction, name: str, values: list[SymbolicValue]) -> SymbolicValue | None:
         found = next((made for prefix, made in SPECIAL.items() if name.startswith(prefix)), None)
         if found is not None:
             return found(self, state, inst, values)
@@ -423,13 +434,13 @@ class IrRun(SymbolicRun):
             )
         return made
 
-    def _id(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _id(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         axis = inst.what[-1]
         if inst.what.startswith("@llvm.amdgcn.workgroup"):
             return known(inst.type, group_id(axis))
         return known(inst.type, fold(z3.ZeroExt(22, item_id(axis, state.lanes))))
 
-    def _base(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _base(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         """Returns the address of arguments, explicit or hidden, or of the dispatch packet."""
         if "dispatch.ptr" in inst.what:
             return known(inst.type, self.inputs.dispatch)
@@ -440,24 +451,24 @@ class IrRun(SymbolicRun):
             offset = min(hidden, default=last + -last % 8)
         return known(inst.type, self.inputs.kernarg + number(offset, 64) if offset else self.inputs.kernarg)
 
-    def _barrier(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> None:
+    def _barrier(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> None:
         state.memory.barrier(every(*state.path))
 
-    def _resource(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _resource(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         self.forbid(state, some(*(value.one.poison for value in values)))
         return known(inst.type, buffers.resource(values))
 
-    def _in_space(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> IrValue:
+    def _in_space(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         """Returns if a flat pointer is one into LDS or private memory."""
         aperture = APERTURES[3 if inst.what.endswith("shared") else 5]
         inside = fold(bits_of(values[0].bits, 32, 32) == aperture)
         return of_scalars(inst.type, [Scalar(inst.type, flag(inside), values[0].one.poison)])
 
-    def _assume(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> None:
+    def _assume(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> None:
         test = values[0].one
         self.forbid(state, some(test.poison, negation(is_set(test.bits))))
 
-    def _copy(self, state: WaveState, inst: Instruction, values: list[IrValue]) -> None:
+    def _copy(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> None:
         target, source, count = (value.one for value in values[:3])
         if not z3.is_bv_value(count.bits):
             raise NotModelled("a copy or fill of a variable size")
@@ -471,7 +482,7 @@ FLOW: dict[str, Callable[..., Any]] = {
     "br": IrRun._either, "switch": IrRun._switch, "ret": IrRun._return, "unreachable": IrRun._unreachable, "fence": IrRun._fence,
     "comment": IrRun._fence,
 }  # fmt: skip
-COMPUTED: dict[str, Callable[..., IrValue | None]] = {
+COMPUTED: dict[str, Callable[..., SymbolicValue | None]] = {
     **dict.fromkeys(("add", "sub", "mul", "and", "or", "xor", *integers.SHIFTS, *integers.DIVISIONS), IrRun._binary),
     **dict.fromkeys((*floats.OPERATIONS, "frem", "fneg"), IrRun._float_binary), **dict.fromkeys(("icmp", "fcmp"), IrRun._compare),
     **dict.fromkeys(
@@ -481,7 +492,7 @@ COMPUTED: dict[str, Callable[..., IrValue | None]] = {
     "freeze": IrRun._freeze, "select": IrRun._select, "getelementptr": IrRun._pointer, "alloca": IrRun._alloca,
     "load": IrRun._load, "store": IrRun._store, "atomicrmw": IrRun._atomic, "cmpxchg": IrRun._atomic,
 }  # fmt: skip
-SPECIAL: dict[str, Callable[..., IrValue | None]] = {
+SPECIAL: dict[str, Callable[..., SymbolicValue | None]] = {
     "amdgcn.workitem.id.": IrRun._id, "amdgcn.workgroup.id.": IrRun._id, "amdgcn.dispatch.ptr": IrRun._base,
     "amdgcn.implicitarg.ptr": IrRun._base, "amdgcn.kernarg.segment.ptr": IrRun._base, "amdgcn.s.barrier": IrRun._barrier,
     "assume": IrRun._assume, "memcpy": IrRun._copy, "memmove": IrRun._copy, "memset": IrRun._copy,

@@ -14,7 +14,7 @@ from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.lane_smt import FRACTION_BITS, SmtOps, bits_of, choose, every, fold, joined, negation, number, some
 from simgpu.hardware.isa.types import Type
 from simgpu.proof.ir.syntax import IrType
-from simgpu.proof.ir.values import IrValue, Scalar, each_scalar, flag, is_set, poisoned
+from simgpu.proof.ir.values import Scalar, SymbolicValue, each_scalar, flag, is_set, poisoned
 from simgpu.proof.terms import Memo, NotModelled
 
 Term = Any
@@ -64,7 +64,7 @@ def with_flags(ops: SmtOps, flags: frozenset[str], made: Term, type_: IrType, *o
     return Scalar(type_, made, some(*wrong))
 
 
-class Products:
+class FusableProducts:
     """Products that may be fused with a sum. They are, as AMDGPU's instruction selectors do it."""
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ CLASSES = {
 }  # fmt: skip
 
 
-def without_classes(ops: SmtOps, attributes: frozenset[str], value: IrValue) -> IrValue:
+def without_classes(ops: SmtOps, attributes: frozenset[str], value: SymbolicValue) -> SymbolicValue:
     """Returns a parameter's value, poison where `nofpclass` excludes it."""
     words = [word for each in attributes if each.startswith("nofpclass(") for word in each[10:-1].split()]
     if not words or value.type.scalar.kind != "float":

@@ -15,8 +15,8 @@ from simgpu.hardware.isa import table
 from simgpu.hardware.isa.lane_smt import SmtOps, bits_of, choose, count_bits, evaluate, every, fold, joined, number, some
 from simgpu.machine.mode import Mode
 from simgpu.proof.ir import floats, integers
-from simgpu.proof.ir.syntax import BOOL, Instruction, IrType
-from simgpu.proof.ir.values import IrValue, Scalar, composed, each_scalar, flag, is_set, known, of_scalars, poisoned
+from simgpu.proof.ir.syntax import BOOL, IrInstruction, IrType
+from simgpu.proof.ir.values import Scalar, SymbolicValue, composed, each_scalar, flag, is_set, known, of_scalars, poisoned
 from simgpu.proof.terms import NotModelled
 
 Term = Any
@@ -51,8 +51,8 @@ CONSTRAINED = "experimental.constrained."
 
 
 def call(
-    ops: SmtOps, name: str, info: KernelInfo, inst: Instruction, operands: Sequence[IrValue], unknown: Callable[[int], Term]
-) -> IrValue:
+    ops: SmtOps, name: str, info: KernelInfo, inst: IrInstruction, operands: Sequence[SymbolicValue], unknown: Callable[[int], Term]
+) -> SymbolicValue:
     """Returns an intrinsic's result. name: without "llvm."; unknown: makes bits that may have any value. Raises NotModelled."""
     if name.startswith(CONSTRAINED):
         return _constrained(ops, name.removeprefix(CONSTRAINED), inst, operands, unknown)
@@ -82,7 +82,7 @@ def call(
     raise NotModelled(f"llvm.{name}")
 
 
-def _spread(type_: IrType, value: IrValue) -> IrValue:
+def _spread(type_: IrType, value: SymbolicValue) -> SymbolicValue:
     """Returns a scalar operand, such as the bit of ctlz, for each element."""
     return of_scalars(IrType("vector", count=type_.leaves, fields=(value.type,)), [value.one] * type_.leaves)
 
@@ -164,7 +164,7 @@ INTEGER_FUNCTIONS: dict[str, tuple[int, Callable[..., Scalar]]] = {
 }  # fmt: skip
 
 
-def _reduced(op: str, type_: IrType, value: IrValue) -> IrValue:
+def _reduced(op: str, type_: IrType, value: SymbolicValue) -> SymbolicValue:
     """Returns the sum, or another reduction, of a vector's integers."""
     total, *rest = value.scalars
     for each in rest:
@@ -180,7 +180,9 @@ def _reduced(op: str, type_: IrType, value: IrValue) -> IrValue:
 # -- floats ------------------------------------------------------------------------------------
 
 
-def _float(ops: SmtOps, stem: str, type_: IrType, operands: Sequence[IrValue], unknown: Callable[[int], Term]) -> IrValue:
+def _float(
+    ops: SmtOps, stem: str, type_: IrType, operands: Sequence[SymbolicValue], unknown: Callable[[int], Term]
+) -> SymbolicValue:
     def made(*given: Scalar) -> Scalar:
         first = given[0]
         if stem in ("fptosi", "fptoui"):
@@ -215,7 +217,7 @@ def _by_mnemonic(target: str) -> dict[str, Any]:
     return {spec.mnemonic: spec for spec, *_ in table(target).values()}
 
 
-def _instruction(ops: SmtOps, mnemonic: str, info: KernelInfo, type_: IrType, operands: Sequence[IrValue]) -> IrValue:
+def _instruction(ops: SmtOps, mnemonic: str, info: KernelInfo, type_: IrType, operands: Sequence[SymbolicValue]) -> SymbolicValue:
     spec = _by_mnemonic(info.target).get(mnemonic)
     if spec is None:
         raise NotModelled(f"{mnemonic}, which {info.target} lacks")
@@ -229,10 +231,10 @@ def _instruction(ops: SmtOps, mnemonic: str, info: KernelInfo, type_: IrType, op
     (bits,) = evaluate(ops, spec, [each.bits for each in operands[: len(taken)]], **modifiers)
     poison = some(*(each.poison for value in operands for each in value.scalars), z3.BoolVal(False))
     made = known(type_, bits)
-    return IrValue(type_, made.bits, joined(*[flag(poison)] * type_.leaves))
+    return SymbolicValue(type_, made.bits, joined(*[flag(poison)] * type_.leaves))
 
 
-def _canonical(ops: SmtOps, info: KernelInfo, type_: IrType, operand: IrValue) -> IrValue:
+def _canonical(ops: SmtOps, info: KernelInfo, type_: IrType, operand: SymbolicValue) -> SymbolicValue:
     """Returns the maximum of a float and itself, whose NaN is quiet."""
     kind = floats.float_type(type_.scalar)
     given = [of_scalars(type_.scalar, [each]) for each in operand.scalars]
@@ -240,7 +242,7 @@ def _canonical(ops: SmtOps, info: KernelInfo, type_: IrType, operand: IrValue) -
     return composed(type_, parts) if type_.kind == "vector" else parts[0]
 
 
-def _class(ops: SmtOps, type_: IrType, operands: Sequence[IrValue]) -> IrValue:
+def _class(ops: SmtOps, type_: IrType, operands: Sequence[SymbolicValue]) -> SymbolicValue:
     """Returns amdgcn.class's bit, whose mask may be a variable."""
     value, mask = (each.one for each in operands)
     bits = [floats.class_of(ops, BOOL, value, 1 << at) for at in range(CLASSES)]
@@ -249,8 +251,8 @@ def _class(ops: SmtOps, type_: IrType, operands: Sequence[IrValue]) -> IrValue:
 
 
 def _constrained(
-    ops: SmtOps, name: str, inst: Instruction, operands: Sequence[IrValue], unknown: Callable[[int], Term]
-) -> IrValue:  # fmt: skip
+    ops: SmtOps, name: str, inst: IrInstruction, operands: Sequence[SymbolicValue], unknown: Callable[[int], Term]
+) -> SymbolicValue:  # fmt: skip
     """Returns the result of an operation whose rounding and exceptions are stated: to nearest even, as kernels begin."""
     stem = name.partition(".")[0]
     if re.search(r"round\.(upward|downward|towardzero|tonearestaway)", inst.text):

@@ -9,7 +9,7 @@ import z3
 
 from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, negation, number
 from simgpu.proof.ir.syntax import IrType
-from simgpu.proof.ir.values import IrValue, is_set, known
+from simgpu.proof.ir.values import SymbolicValue, is_set, known
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import NotModelled
 from simgpu.proof.vector import source_lane
@@ -18,7 +18,7 @@ Term = Any
 WAVE = 64
 
 
-def cross(state: WaveState, name: str, type_: IrType, values: list[IrValue]) -> IrValue | None:
+def cross(state: WaveState, name: str, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue | None:
     """Returns the result of an intrinsic that reads other lanes; None if it is another one. Raises NotModelled."""
     made = next((function for prefix, function in CROSSING.items() if name.startswith(prefix)), None)
     if made is None:
@@ -29,47 +29,47 @@ def cross(state: WaveState, name: str, type_: IrType, values: list[IrValue]) -> 
     return made(state, type_, values)
 
 
-def _there(state: WaveState, value: IrValue, lane: Term) -> IrValue:
+def _there(state: WaveState, value: SymbolicValue, lane: Term) -> SymbolicValue:
     """Returns a value as another lane has it."""
-    return IrValue(value.type, state.lanes.at(value.bits, lane), state.lanes.at(value.poison, lane))
+    return SymbolicValue(value.type, state.lanes.at(value.bits, lane), state.lanes.at(value.poison, lane))
 
 
-def _first(state: WaveState, type_: IrType, values: list[IrValue]) -> IrValue:
+def _first(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
     return _there(state, values[0], number(0, 32)) if state.lanes.varies(values[0].bits) else values[0]
 
 
-def _read(state: WaveState, type_: IrType, values: list[IrValue]) -> IrValue:
+def _read(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
     return _there(state, values[0], _uniform(state, values[1]))
 
 
-def _uniform(state: WaveState, index: IrValue) -> Term:
+def _uniform(state: WaveState, index: SymbolicValue) -> Term:
     if state.lanes.varies(index.bits):
         raise NotModelled("the number of a lane that differs between lanes")
     return fold(index.bits & (WAVE - 1))
 
 
-def _write(state: WaveState, type_: IrType, values: list[IrValue]) -> IrValue:
+def _write(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
     here = fold(state.lanes.lane == _uniform(state, values[1]))
     return _chosen(here, _first(state, type_, values[:1]), values[2])
 
 
-def _chosen(condition: Term, yes: IrValue, no: IrValue) -> IrValue:
-    return IrValue(no.type, choose(condition, yes.bits, no.bits), choose(condition, yes.poison, no.poison))
+def _chosen(condition: Term, yes: SymbolicValue, no: SymbolicValue) -> SymbolicValue:
+    return SymbolicValue(no.type, choose(condition, yes.bits, no.bits), choose(condition, yes.poison, no.poison))
 
 
-def _permuted(state: WaveState, type_: IrType, values: list[IrValue]) -> IrValue:
+def _permuted(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
     """Returns ds.bpermute's value: that of the lane whose number times 4 is the first operand."""
     return _there(state, values[1], bits_of(fold(z3.LShR(values[0].bits, 2) & (WAVE - 1)), 0, 32))
 
 
-def _ballot(state: WaveState, type_: IrType, values: list[IrValue]) -> IrValue:
+def _ballot(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
     if type_.width != WAVE or not z3.is_false(is_set(values[0].poison)):
         raise NotModelled("a ballot of other than 64 lanes")
     mask = state.lanes.mask(is_set(values[0].bits))
     return known(type_, z3.simplify(state.lanes.started & mask))
 
 
-def _updated(state: WaveState, type_: IrType, values: list[IrValue]) -> IrValue:
+def _updated(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
     """Returns update.dpp's value, as `VectorInstruction` permutes rows."""
     old, source, *rest = values
     control, rows, banks, bound = (z3.simplify(each.bits).as_long() for each in rest)
@@ -84,11 +84,11 @@ def _updated(state: WaveState, type_: IrType, values: list[IrValue]) -> IrValue:
     return _chosen(every(*write), made, old)
 
 
-def _moved(state: WaveState, type_: IrType, values: list[IrValue]) -> IrValue:
+def _moved(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
     return _updated(state, type_, [known(type_, number(0, type_.width)), *values])
 
 
-CROSSING: dict[str, Callable[[WaveState, IrType, list[IrValue]], IrValue]] = {
+CROSSING: dict[str, Callable[[WaveState, IrType, list[SymbolicValue]], SymbolicValue]] = {
     "amdgcn.readfirstlane": _first, "amdgcn.readlane": _read, "amdgcn.writelane": _write, "amdgcn.ds.bpermute": _permuted,
     "amdgcn.ballot": _ballot, "amdgcn.update.dpp": _updated, "amdgcn.mov.dpp.": _moved,
 }  # fmt: skip

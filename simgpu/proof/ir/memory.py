@@ -12,9 +12,9 @@ from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, n
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
 from simgpu.proof.access import flat_place, read_bytes
 from simgpu.proof.entry import KernelInputs
-from simgpu.proof.ir.syntax import Group, IrModule, IrType, Number, Operand, Undefined
-from simgpu.proof.ir.values import IrValue, Scalar, flag, is_set
-from simgpu.proof.memory_log import MemoryLog, Store, bytes_of, composed
+from simgpu.proof.ir.syntax import Aggregate, IrModule, IrType, Number, Operand, Undefined
+from simgpu.proof.ir.values import Scalar, SymbolicValue, flag, is_set
+from simgpu.proof.memory_log import LaneStore, MemoryLog, bytes_of, composed
 from simgpu.proof.roots import GLOBAL, LDS, PRIVATE, Address
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import NotModelled, is_number
@@ -66,7 +66,7 @@ class IrMemory(MemoryLog):
 
 
 @dataclass
-class Heap:
+class IrHeap:
     """Memory of a function of IR: its places, and what undefined accesses exclude."""
 
     module: IrModule
@@ -162,11 +162,11 @@ class Heap:
             free = fold(free | undetermined(data))
         guard = every(*state.path, *conditions)
         if not z3.is_false(guard):
-            state.memory.add(Store(place, bytes_of(data), guard, 0, () if _is_zero(free) else bytes_of(free)))
+            state.memory.add(LaneStore(place, bytes_of(data), guard, 0, () if _is_zero(free) else bytes_of(free)))
 
     # -- values --------------------------------------------------------------------------------
 
-    def load(self, state: WaveState, pointer: Scalar, type_: IrType, alignment: int) -> IrValue:
+    def load(self, state: WaveState, pointer: Scalar, type_: IrType, alignment: int) -> SymbolicValue:
         """Returns a value from memory."""
         self.align(state, pointer, alignment)
         bits, poison = [], []
@@ -182,7 +182,7 @@ class Heap:
                 here = bits_of(free, low, scalar.bits)
                 poison.append(number(0, 1) if _is_zero(here) else flag(z3.simplify(here != 0)))
                 low += scalar.bits
-        return IrValue(type_, joined(*bits), joined(*poison))
+        return SymbolicValue(type_, joined(*bits), joined(*poison))
 
     def _pad(self, state: WaveState, zeros: Term) -> None:
         if not z3.is_true(zeros):
@@ -190,7 +190,7 @@ class Heap:
             self.padded.append(held)
             state.lanes.known.append(held)
 
-    def store(self, state: WaveState, pointer: Scalar, value: IrValue, alignment: int) -> None:
+    def store(self, state: WaveState, pointer: Scalar, value: SymbolicValue, alignment: int) -> None:
         """Stores a value. Bits beside those of an iN may have any value, also poison's."""
         self.align(state, pointer, alignment)
         low = leaf = 0
@@ -280,10 +280,10 @@ def _is_zero(term: Term) -> bool:
 def _fill(content: bytearray, start: int, value: Operand) -> None:
     """Writes a constant's bytes."""
     type_ = value.type
-    if isinstance(value, Group) and type_.kind != "vector":
+    if isinstance(value, Aggregate) and type_.kind != "vector":
         for at, item in enumerate(value.items):
             _fill(content, start + type_.offset(at), item)
-    elif isinstance(value, Group):
+    elif isinstance(value, Aggregate):
         bits = 0
         for at, item in enumerate(value.items):
             if not isinstance(item, Number):

@@ -15,17 +15,17 @@ from simgpu.proof.ir.syntax import (
     Block,
     Function,
     Global,
-    Instruction,
+    IrInstruction,
+    IrLocal,
     IrModule,
+    IrParameter,
     IrType,
-    Local,
     Number,
     Operand,
-    Parameter,
     Unreadable,
     integer,
 )  # fmt: skip
-from simgpu.proof.ir.tokens import CASTS, Cursor, tokens_of
+from simgpu.proof.ir.tokens import CASTS, TokenCursor, tokens_of
 
 LINKAGE = (
     "internal", "private", "dso_local", "hidden", "protected", "linkonce_odr", "linkonce", "weak", "weak_odr", "external",
@@ -85,7 +85,7 @@ def _named_types(lines: list[str]) -> dict[str, IrType]:
         before = len(left)
         for name, text in list(left.items()):
             try:
-                made[name] = Cursor(tokens_of(text), made).type() if text != "opaque" else OTHER
+                made[name] = TokenCursor(tokens_of(text), made).type() if text != "opaque" else OTHER
             except Unreadable:
                 continue
             del left[name]
@@ -95,7 +95,7 @@ def _named_types(lines: list[str]) -> dict[str, IrType]:
 
 
 def _global(line: str, types: Mapping[str, IrType]) -> Global:
-    cursor = Cursor(tokens_of(line), types)
+    cursor = TokenCursor(tokens_of(line), types)
     name = cursor.take()
     cursor.expect("=")
     space = 0
@@ -118,7 +118,7 @@ def _global(line: str, types: Mapping[str, IrType]) -> Global:
 def _function(
     line: str, body: list[str], types: Mapping[str, IrType], metadata: Mapping[str, str], attributes: Mapping[str, str]
 ) -> Function:
-    cursor = Cursor(tokens_of(line), types)
+    cursor = TokenCursor(tokens_of(line), types)
     cursor.take()
     convention = "ccc"
     while not cursor.next.startswith("@"):
@@ -142,12 +142,12 @@ def _function(
         unnamed = sum(each.name[1:].isdecimal() for each in parameters)
         blocks = tuple(_blocks(body, types, metadata, unnamed)) if body else ()
     except Unreadable as reason:
-        blocks = (Block("", (Instruction("unreadable", VOID, what=str(reason)),)),) if body else ()
+        blocks = (Block("", (IrInstruction("unreadable", VOID, what=str(reason)),)),) if body else ()
         parameters, rest = (), ""
     return Function(name, convention, result, parameters, rest, blocks)
 
 
-def _parameters(cursor: Cursor) -> Iterator[Parameter]:
+def _parameters(cursor: TokenCursor) -> Iterator[IrParameter]:
     cursor.expect("(")
     while not cursor.accept(")"):
         if cursor.accept("..."):
@@ -163,16 +163,16 @@ def _parameters(cursor: Cursor) -> Iterator[Parameter]:
                 begin = cursor.at
                 inner = cursor.skip_brackets()
                 if token in ("byref", "byval", "sret"):
-                    byref = Cursor(cursor.tokens[begin + 1 : cursor.at - 1], cursor.types).type()
+                    byref = TokenCursor(cursor.tokens[begin + 1 : cursor.at - 1], cursor.types).type()
                 found.add(f"{token}({' '.join(inner)})" if token not in ("byref", "byval", "sret") else token)
             else:
                 found.add(token)
         cursor.accept(",")
-        yield Parameter(type_, name, align, byref, frozenset(found))
+        yield IrParameter(type_, name, align, byref, frozenset(found))
 
 
 def _blocks(body: list[str], types: Mapping[str, IrType], metadata: Mapping[str, str], unnamed: int) -> Iterator[Block]:
-    made: list[Instruction] = []
+    made: list[IrInstruction] = []
     name = f"%{unnamed}"  # an entry block without a name has the number after the parameters
     first = True
     for line in _whole(body):
@@ -203,9 +203,9 @@ class _Line:
     def __init__(self, line: str, types: Mapping[str, IrType], metadata: Mapping[str, str]) -> None:
         self.text = line.strip()
         self.metadata = metadata
-        self.cursor = Cursor(tokens_of(line), types)
+        self.cursor = TokenCursor(tokens_of(line), types)
 
-    def instruction(self) -> Instruction:
+    def instruction(self) -> IrInstruction:
         """Returns the instruction. Raises Unreadable."""
         cursor, name = self.cursor, ""
         if cursor.next.startswith("%"):
@@ -246,48 +246,48 @@ class _Line:
             made.append(self.cursor.typed())
         return tuple(made)
 
-    def other(self, op: str) -> Instruction:
+    def other(self, op: str) -> IrInstruction:
         raise Unreadable(op)
 
-    def binary(self, op: str) -> Instruction:
+    def binary(self, op: str) -> IrInstruction:
         type_ = self.cursor.type()
         first = self.cursor.operand(type_)
         self.cursor.expect(",")
-        return Instruction(op, type_, (first, self.cursor.operand(type_)))
+        return IrInstruction(op, type_, (first, self.cursor.operand(type_)))
 
-    def unary(self, op: str) -> Instruction:
+    def unary(self, op: str) -> IrInstruction:
         operand = self.cursor.typed()
-        return Instruction(op, operand.type, (operand,))
+        return IrInstruction(op, operand.type, (operand,))
 
-    def compare(self, op: str) -> Instruction:
+    def compare(self, op: str) -> IrInstruction:
         predicate = self.cursor.take()
         type_ = self.cursor.type()
         first = self.cursor.operand(type_)
         self.cursor.expect(",")
         result = replace(type_, fields=(BOOL,)) if type_.kind == "vector" else BOOL
-        return Instruction(op, result, (first, self.cursor.operand(type_)), what=predicate)
+        return IrInstruction(op, result, (first, self.cursor.operand(type_)), what=predicate)
 
-    def cast(self, op: str) -> Instruction:
+    def cast(self, op: str) -> IrInstruction:
         operand = self.cursor.typed()
         self.cursor.expect("to")
-        return Instruction(op, self.cursor.type(), (operand,))
+        return IrInstruction(op, self.cursor.type(), (operand,))
 
-    def select(self, op: str) -> Instruction:
+    def select(self, op: str) -> IrInstruction:
         operands = self.operands()
-        return Instruction(op, operands[1].type, operands)
+        return IrInstruction(op, operands[1].type, operands)
 
-    def element(self, op: str) -> Instruction:
+    def element(self, op: str) -> IrInstruction:
         operands = self.operands()
-        return Instruction(op, operands[0].type.element if op == "extractelement" else operands[0].type, operands)
+        return IrInstruction(op, operands[0].type.element if op == "extractelement" else operands[0].type, operands)
 
-    def shuffle(self, op: str) -> Instruction:
+    def shuffle(self, op: str) -> IrInstruction:
         a, b, mask = self.operands()
         count = mask.type.count
         items = getattr(mask, "items", (Number(integer(32), 0),) * count if isinstance(mask, Number) else (mask,) * count)
         numbers = tuple(item.value if isinstance(item, Number) else -1 for item in items)
-        return Instruction(op, replace(a.type, count=count), (a, b), numbers=numbers)
+        return IrInstruction(op, replace(a.type, count=count), (a, b), numbers=numbers)
 
-    def value(self, op: str) -> Instruction:
+    def value(self, op: str) -> IrInstruction:
         operands = [self.cursor.typed()]
         if op == "insertvalue":
             self.cursor.expect(",")
@@ -300,27 +300,27 @@ class _Line:
         type_ = operands[0].type
         for index in numbers if op == "extractvalue" else ():
             type_ = type_.parts[index]
-        return Instruction(op, type_, tuple(operands), numbers=tuple(numbers))
+        return IrInstruction(op, type_, tuple(operands), numbers=tuple(numbers))
 
-    def load(self, op: str) -> Instruction:
+    def load(self, op: str) -> IrInstruction:
         flags = self.cursor.flags()
         type_ = self.cursor.type()
         self.cursor.expect(",")
-        return Instruction(op, type_, (self.cursor.typed(),), flags=flags)
+        return IrInstruction(op, type_, (self.cursor.typed(),), flags=flags)
 
-    def store(self, op: str) -> Instruction:
+    def store(self, op: str) -> IrInstruction:
         flags = self.cursor.flags()
-        return Instruction(op, VOID, self.operands(), flags=flags)
+        return IrInstruction(op, VOID, self.operands(), flags=flags)
 
-    def pointer(self, op: str) -> Instruction:
+    def pointer(self, op: str) -> IrInstruction:
         source = self.cursor.type()
         self.cursor.expect(",")
         operands = self.operands()
         if any(each.type.kind == "vector" for each in operands):
             raise Unreadable("getelementptr of vectors")
-        return Instruction(op, operands[0].type, operands, source=source)
+        return IrInstruction(op, operands[0].type, operands, source=source)
 
-    def alloca(self, op: str) -> Instruction:
+    def alloca(self, op: str) -> IrInstruction:
         source, count, space = self.cursor.type(), 1, 0
         while self.cursor.accept(","):
             if self.cursor.accept("align"):
@@ -333,9 +333,9 @@ class _Line:
                     raise Unreadable("alloca of a variable size")
                 count = number.value
         bits = 32 if space == 5 else 64
-        return Instruction(op, IrType("ptr", bits, space=space), source=IrType("array", count=count, fields=(source,)))
+        return IrInstruction(op, IrType("ptr", bits, space=space), source=IrType("array", count=count, fields=(source,)))
 
-    def phi(self, op: str) -> Instruction:
+    def phi(self, op: str) -> IrInstruction:
         type_ = self.cursor.type()
         operands, targets = [], []
         while self.cursor.accept("["):
@@ -344,28 +344,28 @@ class _Line:
             targets.append(self.cursor.take())
             self.cursor.expect("]")
             self.cursor.accept(",")
-        return Instruction(op, type_, tuple(operands), targets=tuple(targets))
+        return IrInstruction(op, type_, tuple(operands), targets=tuple(targets))
 
-    def branch(self, op: str) -> Instruction:
+    def branch(self, op: str) -> IrInstruction:
         operands = self.operands()
-        names = tuple(each.name for each in operands if isinstance(each, Local) and each.type is OTHER)
-        return Instruction(op, VOID, operands[:1] if len(operands) > 1 else (), targets=names)
+        names = tuple(each.name for each in operands if isinstance(each, IrLocal) and each.type is OTHER)
+        return IrInstruction(op, VOID, operands[:1] if len(operands) > 1 else (), targets=names)
 
-    def switch(self, op: str) -> Instruction:
+    def switch(self, op: str) -> IrInstruction:
         value, _ = self.operands()
         names, numbers = [self.cursor.tokens[self.cursor.at - 1]], []
         self.cursor.expect("[")
         while not self.cursor.accept("]"):
             case, target = self.operands()
-            assert isinstance(case, Number) and isinstance(target, Local)
+            assert isinstance(case, Number) and isinstance(target, IrLocal)
             numbers.append(case.value)
             names.append(target.name)
-        return Instruction(op, VOID, (value,), numbers=tuple(numbers), targets=tuple(names))
+        return IrInstruction(op, VOID, (value,), numbers=tuple(numbers), targets=tuple(names))
 
-    def ret(self, op: str) -> Instruction:
-        return Instruction(op, VOID, () if self.cursor.accept("void") else (self.cursor.typed(),))
+    def ret(self, op: str) -> IrInstruction:
+        return IrInstruction(op, VOID, () if self.cursor.accept("void") else (self.cursor.typed(),))
 
-    def call(self, op: str) -> Instruction:
+    def call(self, op: str) -> IrInstruction:
         """Takes a call: attributes of the result, its type, the function, arguments with theirs."""
         cursor, limits = self.cursor, None
         while True:
@@ -387,7 +387,7 @@ class _Line:
         callee = cursor.take()
         if callee == "asm":
             self._comment(result)
-            return Instruction("comment", VOID)
+            return IrInstruction("comment", VOID)
         if callee[:1] != "@":
             raise Unreadable("a call by pointer")
         operands = []
@@ -395,7 +395,7 @@ class _Line:
         while not cursor.accept(")"):
             operands.append(self._argument())
             cursor.accept(",")
-        return Instruction(op, result, tuple(each for each in operands if each is not None), what=callee, limits=limits)
+        return IrInstruction(op, result, tuple(each for each in operands if each is not None), what=callee, limits=limits)
 
     def _comment(self, result: IrType) -> None:
         """Takes inline assembly without instructions and results. Raises Unreadable for other."""
@@ -426,17 +426,17 @@ class _Line:
                 raise Unreadable("a constant expression as an argument")
         return cursor.operand(type_)
 
-    def atomic(self, op: str) -> Instruction:
+    def atomic(self, op: str) -> IrInstruction:
         operation = self.cursor.take() if op == "atomicrmw" else "cmpxchg"
         operands = self.operands()
         result = operands[1].type
         if op == "cmpxchg":
             result = IrType("struct", fields=(result, BOOL))
-        return Instruction(op, result, operands, what=operation)
+        return IrInstruction(op, result, operands, what=operation)
 
-    def fence(self, op: str) -> Instruction:
+    def fence(self, op: str) -> IrInstruction:
         self.cursor.at = len(self.cursor.tokens)
-        return Instruction(op, VOID)
+        return IrInstruction(op, VOID)
 
 
 def _limits(tokens: list[str]) -> tuple[int, int] | None:
@@ -444,7 +444,7 @@ def _limits(tokens: list[str]) -> tuple[int, int] | None:
     return (numbers[0], numbers[1]) if len(numbers) == 2 else None
 
 
-READERS: dict[str, Callable[[_Line, str], Instruction]] = {
+READERS: dict[str, Callable[[_Line, str], IrInstruction]] = {
     **dict.fromkeys(BINARY, _Line.binary), **dict.fromkeys(CASTS, _Line.cast), **dict.fromkeys(("icmp", "fcmp"), _Line.compare),
     **dict.fromkeys(("fneg", "freeze"), _Line.unary), **dict.fromkeys(("extractelement", "insertelement"), _Line.element),
     **dict.fromkeys(("extractvalue", "insertvalue"), _Line.value), **dict.fromkeys(("atomicrmw", "cmpxchg"), _Line.atomic),

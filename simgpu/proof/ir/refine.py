@@ -10,12 +10,12 @@ import z3
 
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa.lane_smt import SmtOps, every
-from simgpu.proof.counterexample import Counterexample, Machine, Question
+from simgpu.proof.counterexample import Counterexample, Question, SimulatedKernel
 from simgpu.proof.effects import Obligation, obligations
 from simgpu.proof.entry import KernelInputs
 from simgpu.proof.equal import Comparison, Verdict
 from simgpu.proof.execute import execute
-from simgpu.proof.ir.evaluate import Reference
+from simgpu.proof.ir.evaluate import IrReference
 from simgpu.proof.ir.execute import IrRun
 from simgpu.proof.ir.memory import FIXED, UNDEFINED
 from simgpu.proof.ir.syntax import IrModule
@@ -93,8 +93,8 @@ class Refinement(Comparison):
             made = self._ir_run(inputs, ops, start)
             return made, made.run()
 
-        reference = Reference(inputs[1], run)
-        return Question(one, ends, inputs, self.budget, payloads, (Machine(inputs[0]), reference))
+        reference = IrReference(inputs[1], run)
+        return Question(one, ends, inputs, self.budget, payloads, (SimulatedKernel(inputs[0]), reference))
 
 
 def refines(code: CodeObject, kernel: str, module: IrModule, limits: Limits = DEFAULT) -> Verdict:

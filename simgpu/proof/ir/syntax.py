@@ -122,7 +122,7 @@ BOOL = integer(1)
 
 
 @dataclass(frozen=True)
-class Local:
+class IrLocal:
     """A value of the function."""
 
     type: IrType
@@ -138,7 +138,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Group:
+class Aggregate:
     """A constant vector, array or struct."""
 
     type: IrType
@@ -154,7 +154,7 @@ class Undefined:
 
 
 @dataclass(frozen=True)
-class Symbol:
+class IrSymbol:
     """A function or a global variable."""
 
     type: IrType
@@ -162,7 +162,7 @@ class Symbol:
 
 
 @dataclass(frozen=True)
-class Instruction:
+class IrInstruction:
     """An instruction, or a constant expression."""
 
     op: str
@@ -179,11 +179,11 @@ class Instruction:
     text: str = ""
 
 
-Operand = Local | Number | Group | Undefined | Symbol | Instruction
+Operand = IrLocal | Number | Aggregate | Undefined | IrSymbol | IrInstruction
 
 
 @dataclass(frozen=True)
-class Parameter:
+class IrParameter:
     """A parameter. byref: type of what a pointer into the kernel's arguments points to."""
 
     type: IrType
@@ -198,7 +198,7 @@ class Block:
     """A basic block."""
 
     name: str
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[IrInstruction, ...]
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Function:
     name: str
     convention: str
     result: IrType
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[IrParameter, ...]
     attributes: str  # as text
     blocks: tuple[Block, ...]
 

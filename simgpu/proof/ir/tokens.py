@@ -11,13 +11,13 @@ from simgpu.proof.ir.syntax import (
     OTHER,
     POINTER_BITS,
     VOID,
-    Group,
-    Instruction,
+    Aggregate,
+    IrInstruction,
+    IrLocal,
+    IrSymbol,
     IrType,
-    Local,
     Number,
     Operand,
-    Symbol,
     Undefined,
     Unreadable,
     integer,
@@ -68,7 +68,7 @@ def tokens_of(text: str) -> list[str]:
     return found
 
 
-class Cursor:
+class TokenCursor:
     """A place in tokens."""
 
     def __init__(self, tokens: list[str], types: Mapping[str, IrType]) -> None:
@@ -168,9 +168,9 @@ class Cursor:
         """Takes an operand of a type."""
         token = self.take()
         if token[:1] == "%":
-            return Local(type_, token)
+            return IrLocal(type_, token)
         if token[:1] == "@":
-            return Symbol(type_, token)
+            return IrSymbol(type_, token)
         if token in ("undef", "poison"):
             return Undefined(type_, token == "poison")
         if token in ("zeroinitializer", "null", "false"):
@@ -181,16 +181,16 @@ class Cursor:
             self.expect("(")
             item = self.typed()
             self.expect(")")
-            return Group(type_, (item,) * type_.count)
+            return Aggregate(type_, (item,) * type_.count)
         if token[:2] == 'c"':
-            return Group(type_, tuple(Number(type_.element, byte) for byte in _text_bytes(token[2:-1])))
+            return Aggregate(type_, tuple(Number(type_.element, byte) for byte in _text_bytes(token[2:-1])))
         if token in ("[", "{", "<"):
             return self._group(type_, token)
         if token in EXPRESSIONS:
             return self._expression(type_, token)
         return Number(type_, constant(type_, token))
 
-    def _group(self, type_: IrType, opening: str) -> Group:
+    def _group(self, type_: IrType, opening: str) -> Aggregate:
         packed = opening == "<" and bool(self.accept("{"))
         closing = {"[": "]", "{": "}", "<": "}" if packed else ">"}[opening]
         items = []
@@ -199,9 +199,9 @@ class Cursor:
             self.accept(",")
         if packed:
             self.expect(">")
-        return Group(type_, tuple(items))
+        return Aggregate(type_, tuple(items))
 
-    def _expression(self, type_: IrType, op: str) -> Instruction:
+    def _expression(self, type_: IrType, op: str) -> IrInstruction:
         flags = self.flags()
         if self.next in ("inrange", "nuw"):
             raise Unreadable(f"{op} with {self.next}")
@@ -217,7 +217,7 @@ class Cursor:
             self.expect("to")
             self.type()
         self.expect(")")
-        return Instruction(op, type_, tuple(operands), flags=flags, source=source, text=op)
+        return IrInstruction(op, type_, tuple(operands), flags=flags, source=source, text=op)
 
 
 def constant(type_: IrType, token: str) -> int:

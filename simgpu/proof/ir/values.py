@@ -25,7 +25,7 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class IrValue:
+class SymbolicValue:
     """A value of any type. bits: of all its scalars, the first lowest; poison: a bit for each scalar."""
 
     type: IrType
@@ -46,15 +46,15 @@ class IrValue:
         """Scalar of a value that is one."""
         return Scalar(self.type, self.bits, is_set(self.poison))
 
-    def part(self, index: int) -> IrValue:
+    def part(self, index: int) -> SymbolicValue:
         """Returns an element of a vector, an array or a struct."""
         low, leaf = (sum(getattr(each, name) for each in self.type.parts[:index]) for name in ("width", "leaves"))
         type_ = self.type.parts[index]
         if not type_.width:
             raise NotModelled(f"a value of {type_}")
-        return IrValue(type_, bits_of(self.bits, low, type_.width), bits_of(self.poison, leaf, type_.leaves))
+        return SymbolicValue(type_, bits_of(self.bits, low, type_.width), bits_of(self.poison, leaf, type_.leaves))
 
-    def with_part(self, index: int, part: IrValue) -> IrValue:
+    def with_part(self, index: int, part: SymbolicValue) -> SymbolicValue:
         """Returns the value with another element."""
         return composed(self.type, [part if at == index else self.part(at) for at in range(len(self.type.parts))])
 
@@ -85,22 +85,22 @@ def scalar_types(type_: IrType) -> list[IrType]:
     return [inner for part in type_.parts for inner in scalar_types(part)]
 
 
-def composed(type_: IrType, parts: Sequence[IrValue]) -> IrValue:
+def composed(type_: IrType, parts: Sequence[SymbolicValue]) -> SymbolicValue:
     """Returns the vector, array or struct of these elements."""
-    return IrValue(type_, joined(*(part.bits for part in parts)), joined(*(part.poison for part in parts)))
+    return SymbolicValue(type_, joined(*(part.bits for part in parts)), joined(*(part.poison for part in parts)))
 
 
-def of_scalars(type_: IrType, scalars: Sequence[Scalar]) -> IrValue:
+def of_scalars(type_: IrType, scalars: Sequence[Scalar]) -> SymbolicValue:
     """Returns the value that has these scalars."""
-    return IrValue(type_, joined(*(each.bits for each in scalars)), joined(*(flag(each.poison) for each in scalars)))
+    return SymbolicValue(type_, joined(*(each.bits for each in scalars)), joined(*(flag(each.poison) for each in scalars)))
 
 
-def known(type_: IrType, bits: Term) -> IrValue:
+def known(type_: IrType, bits: Term) -> SymbolicValue:
     """Returns a value that is not poison."""
-    return IrValue(type_, bits, number(0, type_.leaves))
+    return SymbolicValue(type_, bits, number(0, type_.leaves))
 
 
-def each_scalar(type_: IrType, function: Callable[..., Scalar], *values: IrValue) -> IrValue:
+def each_scalar(type_: IrType, function: Callable[..., Scalar], *values: SymbolicValue) -> SymbolicValue:
     """Returns what a function of scalars makes of each element."""
     return of_scalars(type_, [function(*row) for row in zip(*(value.scalars for value in values), strict=True)])
 

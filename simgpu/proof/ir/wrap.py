@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from simgpu.proof.ir.syntax import Function, Parameter, Unreadable
+from simgpu.proof.ir.syntax import Function, IrParameter, Unreadable
 
 CALLABLE = ("ccc", "fastcc", "coldcc", "amdgpu_gfx", "spir_func")
 SHADERS = ("amdgpu_ps", "amdgpu_vs", "amdgpu_gs", "amdgpu_cs", "amdgpu_es", "amdgpu_hs", "amdgpu_ls")  # become plain functions
@@ -96,7 +96,7 @@ def _kernel(function: Function) -> str:
     return f"define amdgpu_kernel void @{name}({', '.join(taken)}){modes} {{\n{body}\n}}\n"
 
 
-def _loads(values: list[tuple[int, Parameter]], pointer: str, index: str) -> list[str]:
+def _loads(values: list[tuple[int, IrParameter]], pointer: str, index: str) -> list[str]:
     """Returns lines that load the fields of a struct as arguments."""
     fields = "{ " + ", ".join(str(each.type) for _, each in values) + " }"
     lines = []
@@ -106,6 +106,6 @@ def _loads(values: list[tuple[int, Parameter]], pointer: str, index: str) -> lis
     return lines
 
 
-def _declared(parameter: Parameter) -> str:
+def _declared(parameter: IrParameter) -> str:
     align = f" align {parameter.align}" if parameter.align > 1 else ""
     return f"{parameter.type}{align}"

@@ -28,7 +28,7 @@ OUT_OF_BOUNDS, RACE = "out-of-bounds", "race"
 
 
 @dataclass(frozen=True)
-class Doubt:
+class UnprovedClaim:
     """A claim that was not proved."""
 
     kind: str  # OUT_OF_BOUNDS or RACE
@@ -67,7 +67,7 @@ class Claims:
 
     # -- bounds --------------------------------------------------------------------------------
 
-    def in_bounds(self) -> Iterator[Doubt]:
+    def in_bounds(self) -> Iterator[UnprovedClaim]:
         """Yields doubts whether accesses are in bounds."""
         for access in self.accesses:
             if access.address.space == GLOBAL:
@@ -75,7 +75,7 @@ class Claims:
             else:
                 yield from self._in_segment(access)
 
-    def _in_segment(self, access: Access) -> Iterator[Doubt]:
+    def _in_segment(self, access: Access) -> Iterator[UnprovedClaim]:
         """Claims that an access to LDS or private memory is below the segment's size."""
         info = self.inputs.info
         lds = info.group_segment_size + self.launches.assumptions.dynamic_lds
@@ -84,10 +84,10 @@ class Claims:
         if z3.is_false(z3.simplify(beyond)):  # a fixed place, as most of private memory
             self.proved += 1
             return
-        doubt = Doubt(OUT_OF_BOUNDS, (access,), (access.guard, beyond))
+        doubt = UnprovedClaim(OUT_OF_BOUNDS, (access,), (access.guard, beyond))
         yield from self._unless_proved(doubt, self.facts, lambda integers: [integers.condition(beyond)], Memo)
 
-    def _in_buffer(self, access: Access) -> Iterator[Doubt]:
+    def _in_buffer(self, access: Access) -> Iterator[UnprovedClaim]:
         size = self.launches.size(access.address.base)
         assert size is not None
         bits = size.bits(self.launches.bits())
@@ -97,12 +97,12 @@ class Claims:
             at = _whole_distance(integers, access.address)
             return [z3.Or(at < 0, at + access.size > size.whole(self.launches.whole(integers)))]
 
-        doubt = Doubt(OUT_OF_BOUNDS, (access,), (access.guard, negation(fits)))
+        doubt = UnprovedClaim(OUT_OF_BOUNDS, (access,), (access.guard, negation(fits)))
         yield from self._unless_proved(doubt, self.facts, outside, lambda: self._range_of(access), exact_bits=not size.divides)
 
     # -- races ---------------------------------------------------------------------------------
 
-    def no_races(self) -> Iterator[Doubt]:
+    def no_races(self) -> Iterator[UnprovedClaim]:
         """Yields doubts whether pairs of accesses by different waves are ordered or apart."""
         for at, one in enumerate(self.accesses):
             for two in self.accesses[at:]:
@@ -112,7 +112,7 @@ class Claims:
                 if one.address.space == GLOBAL:
                     yield from self._apart(one, two, same_group=False)
 
-    def _apart(self, one: Access, two: Access, same_group: bool) -> Iterator[Doubt]:
+    def _apart(self, one: Access, two: Access, same_group: bool) -> Iterator[UnprovedClaim]:
         there = self._others[same_group].of
         bits = [one.guard, there(two.guard)]
         if same_group:
@@ -139,7 +139,7 @@ class Claims:
                     found.put(term if rename is None else rename(term), high)
             return found
 
-        doubt = Doubt(RACE, (one, two), (*bits, overlap))
+        doubt = UnprovedClaim(RACE, (one, two), (*bits, overlap))
         yield from self._unless_proved(doubt, self._facts_of_both(same_group), meet, ranges)
 
     @cached_property
@@ -163,9 +163,9 @@ class Claims:
     # -- proofs --------------------------------------------------------------------------------
 
     def _unless_proved(
-        self, doubt: Doubt, facts: LoopFacts, whole: Callable[[Integers], list[Term]], ranges: Callable[[], Memo],
+        self, doubt: UnprovedClaim, facts: LoopFacts, whole: Callable[[Integers], list[Term]], ranges: Callable[[], Memo],
         exact_bits: bool = True,
-    ) -> Iterator[Doubt]:  # fmt: skip
+    ) -> Iterator[UnprovedClaim]:  # fmt: skip
         """Counts a proof, or yields the doubt.
 
         whole: the fault, of integers; exact_bits: False if the formulas of bit-vectors only serve to find a launch.
@@ -181,7 +181,7 @@ class Claims:
         else:
             yield doubt
 
-    def facts_of(self, doubt: Doubt) -> LoopFacts:
+    def facts_of(self, doubt: UnprovedClaim) -> LoopFacts:
         """Returns the facts about loops of a doubt's waves."""
         if doubt.kind == OUT_OF_BOUNDS:
             return self.facts

@@ -118,7 +118,7 @@ class LoopFacts:
 
 
 @dataclass
-class Question:
+class Conjunction:
     """Formulas whose conjunction may be impossible: of bit-vectors, and of their integers."""
 
     bits: list[Term]

@@ -14,7 +14,7 @@ from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.code.text import text
 from simgpu.proof.entry import KernelInputs
 from simgpu.proof.roots import GLOBAL, POINTER, Roots
-from simgpu.proof.safety.claims import OUT_OF_BOUNDS, RACE, Claims, Doubt
+from simgpu.proof.safety.claims import OUT_OF_BOUNDS, RACE, Claims, UnprovedClaim
 from simgpu.proof.safety.launches import Assumptions, Launches, plain
 from simgpu.proof.safety.log import Access
 from simgpu.proof.safety.nest import LoopNest
@@ -93,7 +93,7 @@ class SafetyJudge:
         return access.address.space == GLOBAL and not access.address.base and access.address.offset >= inputs.code_base
 
     def _judged(self, claims: Claims, budget: Budget) -> tuple[str, UnsafeLaunch | None]:
-        doubts: list[Doubt] = []
+        doubts: list[UnprovedClaim] = []
         reasons: list[str] = []
         if OUT_OF_BOUNDS in self.properties:
             reasons += self._without_size(claims)
@@ -125,7 +125,7 @@ class SafetyJudge:
                 found.append(f"the size of buffer {name} is not stated: --buffer {name}=BYTES, as {name}='4*n'")
         return list(dict.fromkeys(found))
 
-    def _described(self, doubt: Doubt) -> str:
+    def _described(self, doubt: UnprovedClaim) -> str:
         if doubt.kind == RACE:
             one, two = doubt.accesses
             both = f"{self._instruction(one.pc)} and {self._instruction(two.pc)}"

@@ -14,7 +14,7 @@ from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.lane_smt import bits_of
 from simgpu.proof.entry import AXES, KernelInputs, argument_symbol, group_id, item_id
 from simgpu.proof.safety.integers import Integers
-from simgpu.proof.safety.sizes import BadAssumption, Expression, whole, widened
+from simgpu.proof.safety.sizes import BadAssumption, SizeExpression, whole, widened
 
 Term = Any
 MOST_NUMBER = {32: 1 << 30, 64: 1 << 40}  # of an argument of these bits that sizes or conditions name, and less
@@ -39,8 +39,8 @@ class Assumptions:
     workgroup, () for any; dynamic_lds: bytes of LDS beyond the kernel's own; most_bytes: a buffer has fewer.
     """
 
-    buffers: Mapping[str, Expression] = field(default_factory=dict)
-    conditions: Sequence[Expression] = ()
+    buffers: Mapping[str, SizeExpression] = field(default_factory=dict)
+    conditions: Sequence[SizeExpression] = ()
     block: tuple[int, ...] = ()
     dynamic_lds: int = 0
     most_bytes: int = 1 << 31
@@ -96,7 +96,7 @@ class Launches:
                 found[plain(named.name)] = argument_symbol(at, named), not typed.value_type.startswith("u")
         return {**found, **{name: (term, False) for name, term in self.extents.items() if name not in found}}
 
-    def size(self, base: str) -> Expression | None:
+    def size(self, base: str) -> SizeExpression | None:
         """Returns the bytes of the buffer that a pointer argument's symbol points to."""
         for name, index in self.pointers.items():
             if base == str(argument_symbol(index, self.inputs.info.explicit_arguments[index])):

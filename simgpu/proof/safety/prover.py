@@ -10,7 +10,7 @@ from typing import Any
 import z3
 
 from simgpu.proof.roots import has_pointer
-from simgpu.proof.safety.facts import LoopFacts, Question, relevant
+from simgpu.proof.safety.facts import Conjunction, LoopFacts, relevant
 from simgpu.proof.safety.integers import Integers
 from simgpu.proof.safety.launches import Launches
 from simgpu.proof.solver import Budget
@@ -73,7 +73,7 @@ class Prover:
         def all_whole(integers: Integers) -> list[Term]:
             return [*whole(integers), *self.launches.whole_facts(integers, names)]
 
-        return Question(asked, advances, all_whole, ranges).impossible(self.budget, effort)
+        return Conjunction(asked, advances, all_whole, ranges).impossible(self.budget, effort)
 
     def range_of(self, guard: Term, term: Term, facts: LoopFacts) -> Memo:
         """Returns the largest values of the guard's and the term's parts, where the guard holds and they do not wrap."""

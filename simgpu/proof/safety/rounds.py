@@ -33,7 +33,7 @@ FORMS = ("single", "pair", "toggle", "unknown")
 
 
 @dataclass(frozen=True)
-class Form:
+class RegisterChange:
     """Change of a register, or of a pair by its low register, from round to round."""
 
     kind: str  # one of FORMS
@@ -48,7 +48,7 @@ class Rounds:
     entry: WaveState
     facts: LoopFacts
     prover: Prover
-    forms: dict[Place, Form] = field(default_factory=dict)
+    forms: dict[Place, RegisterChange] = field(default_factory=dict)
     lanes_leave: bool = False  # True if EXEC loses lanes from round to round
     guesses: int = 0
     private: bool = False  # True if the body stores to private memory
@@ -79,7 +79,7 @@ class Rounds:
             self._set(state, place, form, memory.numbers)
         return state
 
-    def _set(self, state: WaveState, place: Place, form: Form, numbers: Iterator[int]) -> None:
+    def _set(self, state: WaveState, place: Place, form: RegisterChange, numbers: Iterator[int]) -> None:
         file = place[0]
         active = state.active if file in "va" else z3.BoolVal(True)
         if form.kind == "pair":
@@ -160,14 +160,14 @@ class Rounds:
         if form is not None and form.kind == "unknown":
             return True
         if place[0] == SCC:
-            self.forms[place] = Form("unknown")
+            self.forms[place] = RegisterChange("unknown")
             return False
         if form is not None and form.kind == "pair":
             done.add(form.high)
             by = self._difference(head, again, place, partial(self._pair, high=form.high))
             if by is not None and by.eq(form.by):
                 return True
-            self.forms[place] = self.forms[form.high] = Form("unknown")
+            self.forms[place] = self.forms[form.high] = RegisterChange("unknown")
             return False
         if form is None and self._is_low_half(head, again, place):
             done.add(self.forms[place].high)
@@ -178,13 +178,13 @@ class Rounds:
         if form is not None:
             if by is not None and by.eq(form.by):
                 return True
-            self.forms[place] = Form("unknown")
+            self.forms[place] = RegisterChange("unknown")
             return False
         toggled = self._toggled(head, again, place) if by is None else None
         if by is not None:
-            self.forms[place] = Form("single", by)
+            self.forms[place] = RegisterChange("single", by)
         else:
-            self.forms[place] = Form("toggle", toggled) if toggled is not None else Form("unknown")
+            self.forms[place] = RegisterChange("toggle", toggled) if toggled is not None else RegisterChange("unknown")
         return False
 
     def _is_low_half(self, head: WaveState, again: WaveState, place: Place) -> bool:
@@ -198,7 +198,7 @@ class Rounds:
             by = self._difference(head, again, place, partial(self._pair, high=high))
             constant = by is not None and z3.is_bv_value(by)
             if constant or (by is not None and high == after and self._difference(head, again, high, self._read) is None):
-                self.forms[place] = Form("pair", by, high)
+                self.forms[place] = RegisterChange("pair", by, high)
                 return True
         return False
 

@@ -15,7 +15,7 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import SimError
 from simgpu.proof.entry import AXES, argument_symbol
 from simgpu.proof.roots import POINTER
-from simgpu.proof.safety.claims import Claims, Doubt
+from simgpu.proof.safety.claims import Claims, UnprovedClaim
 from simgpu.proof.safety.launches import block_count, extent
 from simgpu.proof.safety.sizes import BadAssumption
 from simgpu.proof.solver import Budget, solve
@@ -39,7 +39,7 @@ class UnsafeLaunch:
     dynamic_lds: int = 0
 
 
-def find(code: CodeObject, claims: Claims, doubt: Doubt, budget: Budget) -> UnsafeLaunch | None:
+def find(code: CodeObject, claims: Claims, doubt: UnprovedClaim, budget: Budget) -> UnsafeLaunch | None:
     """Returns a confirmed launch in which a doubt is right; None if none was found."""
     for model in _models(claims, doubt, budget):
         found = _confirmed(code, claims, doubt, model)
@@ -48,7 +48,7 @@ def find(code: CodeObject, claims: Claims, doubt: Doubt, budget: Budget) -> Unsa
     return None
 
 
-def _models(claims: Claims, doubt: Doubt, budget: Budget) -> Iterator[Any]:
+def _models(claims: Claims, doubt: UnprovedClaim, budget: Budget) -> Iterator[Any]:
     launches = claims.launches
     known = [*claims.prover.known(claims.facts_of(doubt)), *launches.bit_facts()]
     for index, argument in enumerate(claims.inputs.info.explicit_arguments):
@@ -63,7 +63,7 @@ def _models(claims: Claims, doubt: Doubt, budget: Budget) -> Iterator[Any]:
             yield model
 
 
-def _confirmed(code: CodeObject, claims: Claims, doubt: Doubt, model: Any) -> UnsafeLaunch | None:
+def _confirmed(code: CodeObject, claims: Claims, doubt: UnprovedClaim, model: Any) -> UnsafeLaunch | None:
     info, launches = claims.inputs.info, claims.launches
     names = {name: _value(model, term, signed) for name, (term, signed) in launches.names.items()}
     arguments: list[np.ndarray | bytes] = []
@@ -107,7 +107,7 @@ def _value(model: Any, term: Term, signed: bool) -> int:
     return int(value.as_signed_long() if signed else value.as_long())
 
 
-def _finding(code: CodeObject, claims: Claims, doubt: Doubt, arguments: Any, block: Any, grid: Any) -> Finding | None:
+def _finding(code: CodeObject, claims: Claims, doubt: UnprovedClaim, arguments: Any, block: Any, grid: Any) -> Finding | None:
     """Returns the finding of the doubt's kind in a launch, in checked mode."""
     device = Device(code.target, check=True, max_instructions=MOST_INSTRUCTIONS)
     given = [device.upload(value) if isinstance(value, np.ndarray) else value for value in arguments]

@@ -34,7 +34,7 @@ class BadAssumption(SimError):
 
 
 @dataclass(frozen=True)
-class Expression:
+class SizeExpression:
     """An expression of whole numbers and names: + - * // % **, and comparisons between such.
 
     >>> Expression.parse("4 * (n + 1)").value({"n": 2})
@@ -45,7 +45,7 @@ class Expression:
     tree: ast.expr
 
     @classmethod
-    def parse(cls, text: str) -> Expression:
+    def parse(cls, text: str) -> SizeExpression:
         """Parses text. Raises BadAssumption."""
         try:
             if len(text) > MOST_TEXT:

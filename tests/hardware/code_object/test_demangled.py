@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simgpu.hardware.code_object.demangled import SHOWN, kernels_by_name, readable, spellings
-from simgpu.hardware.code_object.frames import Frame, library_words, users_line
+from simgpu.hardware.code_object.frames import SourceFrame, library_words, users_line
 from simgpu.hardware.code_object.lines import SourceLine
 
 SCALE, OTHER = "_Z5scaleIfEvPT_PKS0_i", "_Z5scaleIdEvPT_PKS0_i"
@@ -38,8 +38,8 @@ def test_long_names_are_abbreviated() -> None:
 
 
 def test_frames_are_told_by_the_users_file() -> None:
-    header = Frame(SourceLine("/site-packages/simgpu/tools/shared/device", "hip.h", 61), "__syncthreads")
-    helper, kernel = Frame(SourceLine(".", "k.hip", 3), "helper"), Frame(SourceLine(".", "k.hip", 9), "")
+    header = SourceFrame(SourceLine("/site-packages/simgpu/tools/shared/device", "hip.h", 61), "__syncthreads")
+    helper, kernel = SourceFrame(SourceLine(".", "k.hip", 3), "helper"), SourceFrame(SourceLine(".", "k.hip", 9), "")
     assert users_line([header, helper, kernel]) == helper.line
     assert library_words("k.hip:3", [str(header), str(helper), str(kernel)]) == "in __syncthreads, hip.h:61"
     assert users_line([header]) == header.line and users_line([]) is None, "a file of libraries only has no other line"

@@ -11,7 +11,7 @@ import pytest
 import simgpu
 from simgpu.checks.races.overlap import MOST_GROUPS, OVERLAP
 from simgpu.engine.launch import Launch, Supervisor
-from simgpu.engine.node import Node
+from simgpu.engine.node import DeviceNode
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import InstructionLimit
 from tests.support.kernels import KernelText, assemble
@@ -19,10 +19,10 @@ from tests.support.kernels import KernelText, assemble
 FOREVER = "again:\ns_branch again"
 
 
-def loaded(lines: str = "s_nop 0", node: Node | None = None, **options: Any) -> tuple[Node, Any]:
+def loaded(lines: str = "s_nop 0", node: DeviceNode | None = None, **options: Any) -> tuple[DeviceNode, Any]:
     """Returns a node and a kernel on a GPU of it."""
     gpu = simgpu.Device("gfx942", check=True, threads=1, **options)
-    gpu.node = node or Node()
+    gpu.node = node or DeviceNode()
     return gpu.node, gpu.load(assemble("gfx942", KernelText("k", lines, ("buffer",))))["k"]
 
 

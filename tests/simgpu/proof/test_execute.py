@@ -20,7 +20,7 @@ z3 = pytest.importorskip("z3", reason="proofs need the solver z3: pip install 's
 from simgpu.hardware.isa.lane_smt import SmtOps, number  # noqa: E402
 from simgpu.proof.entry import KernelInputs  # noqa: E402
 from simgpu.proof.execute import execute  # noqa: E402
-from simgpu.proof.memory_log import Store  # noqa: E402
+from simgpu.proof.memory_log import LaneStore  # noqa: E402
 from simgpu.proof.roots import Roots  # noqa: E402
 from simgpu.proof.solver import Budget, Limits  # noqa: E402
 from simgpu.proof.terms import Lanes, NotModelled  # noqa: E402
@@ -68,7 +68,7 @@ class Values:
         return number(int(self.buffers[at // GAP - 1][at % GAP]), 8)
 
 
-def symbolic_stores(program: IrProgram, setting: Setting) -> list[Store]:
+def symbolic_stores(program: IrProgram, setting: Setting) -> list[LaneStore]:
     """Returns the stores of a program's symbolic run, with the floats of IEEE 754."""
     code = CodeObject.parse(code_object([program], setting))
     lanes, deadline = Lanes(), Budget(Limits(20.0))
@@ -79,7 +79,7 @@ def symbolic_stores(program: IrProgram, setting: Setting) -> list[Store]:
     if any(symbol.startswith("mask") for symbol in map(str, lanes.known)):
         raise NotModelled("masks of other lanes")
     events = [event for interval in log.intervals for event in interval.events] + log.events
-    return [event for event in events if isinstance(event, Store)]
+    return [event for event in events if isinstance(event, LaneStore)]
 
 
 def check(seed: int, numbers: Sequence[int], setting: Setting) -> int:

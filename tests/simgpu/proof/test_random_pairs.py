@@ -14,7 +14,7 @@ from simgpu.tools.cases.sources import compile
 
 pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
 
-from simgpu.proof.counterexample import Machine, confirm
+from simgpu.proof.counterexample import SimulatedKernel, confirm
 from simgpu.proof.equal import Verdict, compare
 from simgpu.tools.robustness.ir_proofs import compiled, main, outcome, small_program
 
@@ -60,7 +60,7 @@ def test_a_launch_with_a_race_shows_nothing() -> None:
     """Its results may differ anyway."""
     one, other = (CodeObject.parse(compile(RACE.format(value), "gfx942")) for value in ("threadIdx.x", "threadIdx.x + 1"))
     inputs: list[Any] = [SimpleNamespace(info=code.kernels["f"], code=code) for code in (one, other)]
-    question: Any = SimpleNamespace(runners=[Machine(each) for each in inputs], payloads=False)
+    question: Any = SimpleNamespace(runners=[SimulatedKernel(each) for each in inputs], payloads=False)
     arguments = [np.zeros(512, np.uint8), np.zeros(512, np.uint8)]
     assert confirm(question, arguments, (128, 1, 1), (1, 1, 1)) is None
     found = confirm(question, arguments, (64, 1, 1), (1, 1, 1))

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from simgpu import hardware
-from simgpu.timing.band import Told, doubts
+from simgpu.timing.band import PredictionFacts, doubts
 
-PRODUCT = Told(
+PRODUCT = PredictionFacts(
     hardware.target("mi355x"), {"matrix": 0.9, "vector cache": 0.7, "LDS": 0.3, "HBM": 0.2}, seconds=1e-3, dtype="bf16",
     channels=1.0, atomics=0.0, remembered=0.0,
 )  # fmt: skip
@@ -34,7 +34,7 @@ def test_a_long_product_has_no_doubt() -> None:
         (replace(PRODUCT, chip=hardware.target("mi300x"), shares={**PRODUCT.shares, "LDS": 0.6}), "LDS works more", 0.05),
     ],
 )  # fmt: skip
-def test_each_doubt_is_told_and_widens_the_band(told: Told, said: str, wider: float) -> None:
+def test_each_doubt_is_told_and_widens_the_band(told: PredictionFacts, said: str, wider: float) -> None:
     [doubt] = doubts(told)
     assert said in doubt.note and doubt.wider == pytest.approx(wider)
 

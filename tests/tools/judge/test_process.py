@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simgpu.tools.judge.messages import HEAD, Message, ProtocolError, receive, send
+from simgpu.tools.judge.messages import HEAD, ArrayMessage, ProtocolError, receive, send
 from simgpu.tools.judge.process import Child, ChildEnded
 from tests.support.exhaustive import examples
 
 
-def through_a_pipe(write: object, seconds: float | None = 5) -> Message:
+def through_a_pipe(write: object, seconds: float | None = 5) -> ArrayMessage:
     """Receives what `write` puts into a pipe from another thread."""
     out, into = os.pipe()
 
@@ -38,7 +38,7 @@ def through_a_pipe(write: object, seconds: float | None = 5) -> Message:
 @pytest.mark.parametrize("shape", [(), (0, 3), (3, 4), (100_000,)])
 def test_a_message_arrives(kind: str, shape: tuple[int, ...]) -> None:
     array = np.ones(shape, getattr(ml_dtypes, kind, kind))
-    message = through_a_pipe(lambda pipe: send(pipe, Message({"a": [1, "ü"]}, [array, array])))
+    message = through_a_pipe(lambda pipe: send(pipe, ArrayMessage({"a": [1, "ü"]}, [array, array])))
     assert message.document == {"a": [1, "ü"]} and len(message.arrays) == 2
     assert message.arrays[0].dtype == array.dtype and message.arrays[0].tobytes() == array.tobytes()
     assert message.arrays[0].shape == shape

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simgpu.tools.judge.hostile import STYLES, change
-from simgpu.tools.judge.tolerance import Comparison, Expected, compare, narrow, narrower, unit_of
+from simgpu.tools.judge.tolerance import Expected, OutputComparison, compare, narrow, narrower, unit_of
 
 RNG = np.random.default_rng(5)
 
@@ -36,7 +36,7 @@ def operands(k: int, positive: bool, kind: type = np.float32) -> tuple[np.ndarra
     return draw((9, k)).astype(kind), draw((k, 8)).astype(kind)
 
 
-def of(got: np.ndarray, want: Expected, **how: bool) -> Comparison:
+def of(got: np.ndarray, want: Expected, **how: bool) -> OutputComparison:
     return compare("c", got, want, **how)
 
 

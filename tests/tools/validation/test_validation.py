@@ -21,7 +21,7 @@ from simgpu.tools.benchmarks import clock_fit
 from simgpu.tools.cli import main
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation import aiter, hipkittens, judge, measured, own_kernels, tensile
-from simgpu.tools.validation.aiter import AttentionShape, NotJudged
+from simgpu.tools.validation.aiter import AttentionExtents, NotJudged
 from simgpu.tools.validation.judge import RowVerdict, table
 from simgpu.tools.validation.rows import Measurement, read
 from simgpu.tools.validation.tile_kernel import TileKernel, model
@@ -71,7 +71,7 @@ def test_what_is_no_table_is_refused_by_its_name(held: bytes, why: str, tmp_path
 
 def test_a_measurement_of_0_is_not_judged(tmp_path: Path) -> None:
     found = judge.Findings()
-    list(judge.judges(judge.Sources(written(tmp_path, [replace(LDS, value=0.0)])), ("measured",), None, found))
+    list(judge.judges(judge.MeasurementFolders(written(tmp_path, [replace(LDS, value=0.0)])), ("measured",), None, found))
     assert not found.judged and found.reasons == {("measured", "its measurement is 0"): 1}
 
 
@@ -258,11 +258,11 @@ def test_aiter_s_arguments_lie_where_its_structure_has_them(tmp_path: Path) -> N
 def test_aiter_s_attention_s_arguments_lie_where_its_structure_has_them(tmp_path: Path) -> None:
     """fmha_fwd_v3_args of csrc/include/mha_fwd.h: O, Q, K, V, LSE, scale, lengths, strides in bytes, then null pointers."""
     with pytest.raises(NotJudged, match="not in the checkout"):
-        aiter.attention(tmp_path, "mi355x", AttentionShape(4096, 32))
+        aiter.attention(tmp_path, "mi355x", AttentionExtents(4096, 32))
     folder = tmp_path / "hsa/gfx942/fmha_v3_fwd/MI300"
     folder.mkdir(parents=True)
     (folder / "fwd_hd128_bf16_causal_rtna.co").write_bytes(b"")
-    call = aiter.attention(tmp_path, "mi300x", AttentionShape(1000, 4, causal=True))
+    call = aiter.attention(tmp_path, "mi300x", AttentionExtents(1000, 4, causal=True))
     assert call.kernel == "_ZN5aiter31fmha_fwd_hd128_bf16_causal_rtnaE" and call.grid == (2, 4, 1) and call.threads == 512
     packed = call.pack({"O": 0x1000, "Q": 0x2000, "K": 0x3000, "V": 0x4000})
     words = [int.from_bytes(packed[at : at + 8], "little") for at in range(0, len(packed), 16)]
@@ -271,7 +271,7 @@ def test_aiter_s_attention_s_arguments_lie_where_its_structure_has_them(tmp_path
     assert words[6:11] == [1000, row, 256 * row, head, 4 * head]  # of Q, its tile's in the middle
     assert words[11:21] == [1, row, head, 4 * head, 3, 0, 1000, 128, 128, 4]
     assert words[21:27] == [row, head, 4 * head] * 2 and not any(words[27:])
-    torch = AttentionShape(1000, 8, causal=True, kv_heads=2, batch=3, torch_layout=True)
+    torch = AttentionExtents(1000, 8, causal=True, kv_heads=2, batch=3, torch_layout=True)
     call = aiter.attention(tmp_path, "mi300x", torch)
     assert call.grid == (2, 8, 3) and call.buffers["Q"] == 3 * 1000 * 8 * 256 == 4 * call.buffers["K"]
     packed = call.pack({"O": 0x1000, "Q": 0x2000, "K": 0x3000, "V": 0x4000, "LSE": 0x5000})
@@ -298,7 +298,7 @@ def test_times_of_attention_are_read_from_hipkittens(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         list(hipkittens.rows(tmp_path))
     found = judge.Findings()
-    list(judge.judges(judge.Sources(None, None, tmp_path / "none"), (), None, found))
+    list(judge.judges(judge.MeasurementFolders(None, None, tmp_path / "none"), (), None, found))
     assert not found.judged
 
 

@@ -17,11 +17,11 @@ from torch.overrides import TorchFunctionMode
 
 import simgpu.triton
 from simgpu.tools.judge.child.integrity import Integrity
-from simgpu.tools.judge.child.launches import Launches
+from simgpu.tools.judge.child.launches import CallLaunches
 from simgpu.tools.judge.child.operators import WatchOperators, address_of
 from simgpu.tools.judge.child.serving import descriptors, limit, serve
 from simgpu.tools.judge.child.tensors import flatten, to_array, to_tensor, unpack
-from simgpu.tools.judge.messages import Message
+from simgpu.tools.judge.messages import ArrayMessage
 from simgpu.tools.torch.pretend import pretended_gpu
 from simgpu.triton.session import Session
 
@@ -63,7 +63,7 @@ class Candidate:
         self._earlier: tuple[list[torch.Tensor], list[np.ndarray]] = ([], [])
         self._integrity = Integrity()
 
-    def load(self, message: Message) -> Message:
+    def load(self, message: ArrayMessage) -> ArrayMessage:
         """Runs the file."""
         spec = importlib.util.spec_from_file_location("candidate", self._path)
         assert spec is not None and spec.loader is not None
@@ -72,25 +72,25 @@ class Candidate:
         spec.loader.exec_module(self._module)
         if not hasattr(self._module, MODEL):
             raise AttributeError(f"the candidate has no {MODEL}")
-        return Message({"patched": self._patched()})
+        return ArrayMessage({"patched": self._patched()})
 
-    def make(self, message: Message) -> Message:
+    def make(self, message: ArrayMessage) -> ArrayMessage:
         """Makes the model with a seed and the reference's arguments, and moves it to the GPU."""
         given = unpack(message.document["packed"], [to_tensor(one) for one in message.arrays])
         torch.manual_seed(message.document["seed"])
         self._model = getattr(self._module, MODEL)(*given)
         self._model = self._model.cuda() if isinstance(self._model, torch.nn.Module) else self._model
         self._inputs, self._earlier = [], ([], [])
-        return Message({"patched": self._patched()})
+        return ArrayMessage({"patched": self._patched()})
 
-    def call(self, message: Message) -> Message:
+    def call(self, message: ArrayMessage) -> ArrayMessage:
         """Calls the model. how: "new" inputs, the "same" tensors with other contents, or "strided" ones. Answers with the
         results and all that was seen."""
         document = message.document
         self._place(message.arrays, document["how"])
         before = [to_array(one) for one in self._inputs]
         alive = set(threading.enumerate())
-        watch, host, launches = WatchOperators(self._target), WatchHost(), Launches()
+        watch, host, launches = WatchOperators(self._target), WatchHost(), CallLaunches()
         known, counted = len(self._session.findings), _instructions(self._session)
         torch.manual_seed(document["seed"])
         given = unpack(document["packed"], self._inputs)
@@ -104,7 +104,7 @@ class Candidate:
             at for at, (one, fine) in enumerate(zip(results, plain, strict=True))
             if fine and one.numel() and address_of(one) not in watch.traced
         ]  # fmt: skip
-        return Message(
+        return ArrayMessage(
             {
                 "plain": plain, "types": [type(one).__name__ for one in results], "kernels": dict(launches.kernels),
                 "xf32": launches.xf32, "instructions": _instructions(self._session) - counted,
@@ -116,7 +116,7 @@ class Candidate:
             arrays,
         )  # fmt: skip
 
-    def time(self, message: Message) -> Message:
+    def time(self, message: ArrayMessage) -> ArrayMessage:
         """Calls the model once more, unchecked, and models the time of its launches and of PyTorch's operators."""
         with simgpu.triton.device(self._target) as session:
             session.clock.modelled_ms()

@@ -19,7 +19,7 @@ from simgpu.triton.usage import Launched
 
 
 @dataclass
-class Launches:
+class CallLaunches:
     """Launches of one call."""
 
     kernels: Counter[str] = field(default_factory=Counter)

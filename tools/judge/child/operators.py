@@ -36,7 +36,7 @@ _MATRIX_TYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f
 
 
 @dataclass
-class Work:
+class ComputingOperators:
     """Operators of a block that compute.
 
     flops: of matrix products, convolutions and attention. other_bytes: that the other operators read and write.
@@ -61,7 +61,7 @@ class WatchOperators(TorchDispatchMode):
 
     def __init__(self, target: str) -> None:
         super().__init__()
-        self.work = Work()
+        self.work = ComputingOperators()
         self.traced: set[int] = set()
         self._target = target
         self._held: list[torch.Tensor] = []  # keeps storages alive, so that no address is used twice

@@ -21,7 +21,7 @@ import torch
 from simgpu.tools.judge.child.operators import WatchOperators
 from simgpu.tools.judge.child.serving import descriptors, limit, serve
 from simgpu.tools.judge.child.tensors import flatten, pack, to_array, to_tensor, unpack
-from simgpu.tools.judge.messages import Message
+from simgpu.tools.judge.messages import ArrayMessage
 from simgpu.tools.judge.tolerance import narrow, narrower
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -62,7 +62,7 @@ class Reference:
         self._module = types.ModuleType("reference")
         self._model: Any = None
 
-    def load(self, message: Message) -> Message:
+    def load(self, message: ArrayMessage) -> ArrayMessage:
         """Runs the file with the sizes of the request. Answers with its sizes."""
         known = constants(self._source)
         tree = _Resize(message.document["sizes"]).visit(ast.parse(self._source, self._path))
@@ -73,9 +73,9 @@ class Reference:
         missing = [name for name in NEEDED if not hasattr(self._module, name)]
         if missing:
             raise AttributeError(f"{self._path} has no {missing[0]}: a reference has {', '.join(NEEDED)}")
-        return Message({"sizes": known | {n: v for n, v in message.document["sizes"].items() if n in known}})
+        return ArrayMessage({"sizes": known | {n: v for n, v in message.document["sizes"].items() if n in known}})
 
-    def make(self, message: Message) -> Message:
+    def make(self, message: ArrayMessage) -> ArrayMessage:
         """Makes the model with a seed. Answers with the arguments of its constructor."""
         torch.manual_seed(message.document["seed"])
         given = self._module.get_init_inputs()
@@ -84,9 +84,9 @@ class Reference:
         arrays = [to_array(one) for one in tensors]
         torch.manual_seed(message.document["seed"])
         self._model = self._module.Model(*given)
-        return Message({"packed": packed}, arrays)
+        return ArrayMessage({"packed": packed}, arrays)
 
-    def inputs(self, message: Message) -> Message:
+    def inputs(self, message: ArrayMessage) -> ArrayMessage:
         """Draws inputs with a seed."""
         torch.manual_seed(message.document["seed"])
         tensors: list[torch.Tensor] = []
@@ -94,9 +94,9 @@ class Reference:
         total, most = sum(one.numel() for one in tensors), message.document["most"]
         if total > most:
             raise ValueError(f"inputs of {total:,} elements, more than {most:,}: give smaller sizes by --size, or raise --elements")
-        return Message({"packed": packed}, [to_array(one) for one in tensors])
+        return ArrayMessage({"packed": packed}, [to_array(one) for one in tensors])
 
-    def evaluate(self, message: Message) -> Message:
+    def evaluate(self, message: ArrayMessage) -> ArrayMessage:
         """Computes results in the promised type, in float64, and with inputs and parameters moved by a rounding: three arrays
         for each result. Answers also with the operators' work."""
         tensors = [to_tensor(one) for one in message.arrays]
@@ -121,7 +121,7 @@ class Reference:
                     names.append(f"{kind}:{part}")
                     narrowed.append(self._run(partial(_narrow, kind), tensors, packed, seed, part))
         arrays = [array for row in zip(wide, promised, spread, *narrowed, strict=True) for array in row]
-        return Message({"work": watch.work.document(), "narrowed": names}, arrays)
+        return ArrayMessage({"work": watch.work.document(), "narrowed": names}, arrays)
 
     def _run(
         self, change: Change, tensors: Sequence[torch.Tensor], packed: Any, seed: int, part: str = EVERYTHING

@@ -8,9 +8,9 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 
-from simgpu.tools.judge.messages import Message, ProtocolError, receive, send
+from simgpu.tools.judge.messages import ArrayMessage, ProtocolError, receive, send
 
-Answer = Callable[[Message], Message]
+Answer = Callable[[ArrayMessage], ArrayMessage]
 MOST_FILE = 4 << 30  # bytes of a file that the process writes
 
 
@@ -33,7 +33,7 @@ def serve(answers: Mapping[str, Answer], requests: int, results: int) -> None:
             answer = answers[message.document["request"]](message)
         except BaseException as error:  # also SystemExit of a candidate that gives up
             text = str(error).strip().splitlines() or [""]
-            answer = Message({"error": f"{type(error).__name__}: {text[0]}", "trace": traceback.format_exc()[-4000:]})
+            answer = ArrayMessage({"error": f"{type(error).__name__}: {text[0]}", "trace": traceback.format_exc()[-4000:]})
         send(results, answer)
 
 

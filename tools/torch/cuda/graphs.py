@@ -19,7 +19,7 @@ from simgpu.tools.torch.places import tensors_in
 from simgpu.triton.driver import active_driver
 
 
-class Capture(TorchDispatchMode):
+class GraphCapture(TorchDispatchMode):
     """Records each operator as a step of a graph."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class CUDAGraph:
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._steps: list[Callable[[], Any]] | None = None
-        self._under_way: tuple[Capture, ExitStack] | None = None
+        self._under_way: tuple[GraphCapture, ExitStack] | None = None
 
     @classmethod
     def capturing(cls) -> bool:
@@ -96,7 +96,7 @@ class CUDAGraph:
         """Starts a capture: from here on, this thread's operations belong to the graph."""
         if self._under_way is not None:
             raise RuntimeError("the graph's capture is under way: end it first")
-        stack, capture, session = ExitStack(), Capture(), active_driver().session
+        stack, capture, session = ExitStack(), GraphCapture(), active_driver().session
         stack.enter_context(mock.patch.object(session, "launch", partial(capture.launch, session.launch)))
         stack.enter_context(capture)
         self._under_way = capture, stack

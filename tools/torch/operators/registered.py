@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from simgpu.tools.torch.cuda.graphs import Capture
+from simgpu.tools.torch.cuda.graphs import GraphCapture
 from simgpu.tools.torch.environment import simulates
 from simgpu.tools.torch.operators.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, is_sampling, not_computed
 from simgpu.tools.torch.operators.attention import COMPOSED
@@ -203,7 +203,7 @@ def _captured(function: Callable[..., Any], args: Sequence[Any], given: Mapping[
         with plain_torch():
             return function(*args, **given)
 
-    capture = next((mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Capture)), None)
+    capture = next((mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, GraphCapture)), None)
     return compute(*args, **given) if capture is None else capture.compute(compute, args, given)
 
 

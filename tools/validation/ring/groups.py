@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from simgpu.hardware.errors import SimError
-from simgpu.tools.cases.same import Comparison, Side, compare, verdict_of
+from simgpu.tools.cases.same import ArrayComparison, Side, compare, verdict_of
 
 NOT_RUN, FIRST = "not run", "first"
 
@@ -35,7 +35,7 @@ class Judged:
     group: str
     label: str
     verdict: str
-    comparisons: Sequence[Comparison] = ()
+    comparisons: Sequence[ArrayComparison] = ()
     branches: Sequence[str] = ()  # that depend on floats
     reason: str = field(default="")  # why it did not run
 

@@ -30,7 +30,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Family:
+class ProductFamily:
     """Kernels of one folder. make: returns the arrays A, B and more, and the elements of D."""
 
     name: str
@@ -61,19 +61,19 @@ def groups(checkout: Path, target: str, seed: int) -> Iterator[Group]:
                 yield Group(f"{family.name}{', preshuffled' * shuffled}", variants, want)
 
 
-def _splits(family: Family, tile: Mapping[str, int]) -> list[int]:
+def _splits(family: ProductFamily, tile: Mapping[str, int]) -> list[int]:
     """Returns the splits that AITER's host code accepts for a kernel."""
     parts = [split for split in SPLITS if _is_accepted(family, split)] if tile["splitk"] else []
     return parts if family is BF16 and parts else [1, *parts]
 
 
-def _is_accepted(family: Family, split: int) -> bool:
+def _is_accepted(family: ProductFamily, split: int) -> bool:
     steps = K // family.k_step
     part = -(-steps // split)  # steps
     return split == -(-steps // part) and steps // part >= split - 1
 
 
-def _run(family: Family, path: Path, target: str, tile: Mapping[str, int], split: int, arrays: Arrays) -> Side:
+def _run(family: ProductFamily, path: Path, target: str, tile: Mapping[str, int], split: int, arrays: Arrays) -> Side:
     launch = FAMILIES[family.name](path, "", target, M, N, K, split, tile)
     results = {family.result: np.zeros((M, N), np.uint16)}
     more = {name: np.zeros(size, np.uint8) for name, size in launch.buffers.items() if name not in (*arrays, *results)}
@@ -109,6 +109,6 @@ def _int8(rng: np.random.Generator, arch: str) -> tuple[Arrays, np.ndarray]:
     return arrays, summed * elements(of_a)[:, None] * elements(of_b)[None]
 
 
-BF16 = Family("bf16gemm", "D", _bf16, 64)
-FP8 = Family("fp8gemm_blockscale", "C", _fp8, BLOCK)
-INT8 = Family("i8gemm", "C", _int8, 128)
+BF16 = ProductFamily("bf16gemm", "D", _bf16, 64)
+FP8 = ProductFamily("fp8gemm_blockscale", "C", _fp8, BLOCK)
+INT8 = ProductFamily("i8gemm", "C", _int8, 128)

@@ -24,7 +24,7 @@ class ForwardAttention:
 
     def __call__(self, path: Path, board: str) -> ShippedCase:
         """Returns the launch of a code object."""
-        launch = aiter.attention_of(path, board, aiter.AttentionShape(self.length, self.heads, self.causal))
+        launch = aiter.attention_of(path, board, aiter.AttentionExtents(self.length, self.heads, self.causal))
         rng = np.random.default_rng(0)
         shape = self.heads, self.length, aiter.WIDTH
         inputs = {name: rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for name in "QKV"}

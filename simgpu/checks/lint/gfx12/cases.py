@@ -40,7 +40,7 @@ PREFETCHES = ("global_prefetch", "flat_prefetch")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FindingWords:
     """A finding's words: kind, place, message and the rest."""
 
     kind: str
@@ -54,7 +54,7 @@ class Verdict:
     certainty: Certainty = "every path"
 
 
-def verdicts(blocks: StraightBlocks, kernel: KernelInfo) -> list[Verdict] | None:
+def verdicts(blocks: StraightBlocks, kernel: KernelInfo) -> list[FindingWords] | None:
     """Returns the findings on waits, barriers and VGPR numbers of a kernel; None if there are too many paths."""
     unknown = resolve(blocks)
     several = kernel.max_flat_workgroup_size > WAVE
@@ -72,7 +72,7 @@ def verdicts(blocks: StraightBlocks, kernel: KernelInfo) -> list[Verdict] | None
     found += [_half(one) for one in flowed.found if isinstance(one, BarrierHalf)]
     if unknown:
         message = f"paths with different s_set_vgpr_msb lead here: the VGPRs of {len(unknown)} instructions are not known"
-        found.append(Verdict("not-followed", unknown[0], message, error=False, certainty=""))
+        found.append(FindingWords("not-followed", unknown[0], message, error=False, certainty=""))
     return found
 
 
@@ -100,7 +100,7 @@ def _after_signals(blocks: StraightBlocks) -> dict[int, frozenset[str]]:
     return found
 
 
-def _early(one: Early, certainty: Certainty) -> Verdict:
+def _early(one: Early, certainty: Certainty) -> FindingWords:
     """Returns the words of an instruction that comes too early."""
     ((counter, count),) = one.waits
     earlier, place, rule = text(one.earlier.inst), first(one.registers), one.what
@@ -127,7 +127,7 @@ def _early(one: Early, certainty: Certainty) -> Verdict:
         message = wait_message(place, one.what, earlier, f"{counter}({count})").replace("s_waitcnt", "s_wait")
         message = message.replace(f"s_wait {counter}({count})", f"s_wait_{counter} {count}")
         error = one.what != OVERWRITTEN or counter != "loadcnt" or not one.step.pending
-    return Verdict("missing-wait", one.step, message, one.earlier, place, count, rule, error, certainty)
+    return FindingWords("missing-wait", one.step, message, one.earlier, place, count, rule, error, certainty)
 
 
 def _matters(one: Early) -> bool:
@@ -144,9 +144,9 @@ def _use(one: Early) -> str:
     return "read" if one.registers & one.step.reads else "overwritten"
 
 
-def _half(one: BarrierHalf) -> Verdict:
+def _half(one: BarrierHalf) -> FindingWords:
     if one.what == SIGNALS_TWICE:
         message = "this wave has signalled the barrier already and has not waited for it: waves get out of step"
     else:
         message = "this wave has not signalled the barrier that it waits for: the wait does not end, or ends a barrier early"
-    return Verdict("barrier", one.step, message, rule=one.what)
+    return FindingWords("barrier", one.step, message, rule=one.what)

@@ -26,7 +26,7 @@ TRANSFERS = frozenset(("asynccnt", "tensorcnt"))  # counters of transfers betwee
 ROOM = {VA_VDST: 15, VM_VSRC: 7}
 
 
-class Entry(NamedTuple):
+class PendingOperation(NamedTuple):
     """An operation that may be incomplete. Comparison is by time first: the latest decides."""
 
     time: int  # on its counter
@@ -51,10 +51,10 @@ class Pending:
     waited: counters of transfers to LDS that any path has waited for
     """
 
-    writes: dict[Key, Entry] = field(default_factory=dict)
-    results: dict[int, Entry] = field(default_factory=dict)
-    sources: dict[Key, Entry] = field(default_factory=dict)
-    lds: dict[Key, Entry] = field(default_factory=dict)
+    writes: dict[Key, PendingOperation] = field(default_factory=dict)
+    results: dict[int, PendingOperation] = field(default_factory=dict)
+    sources: dict[Key, PendingOperation] = field(default_factory=dict)
+    lds: dict[Key, PendingOperation] = field(default_factory=dict)
     expert: bool = False
     signals: dict[int, frozenset[int]] = field(default_factory=dict)
     waited: frozenset[str] = frozenset()
@@ -75,9 +75,9 @@ class Pending:
         """Returns the same state with all clocks at 0."""
         given, passed = self.given, self.passed
 
-        def moved(entry: Entry, counter: str, other: str = "") -> Entry:
+        def moved(entry: PendingOperation, counter: str, other: str = "") -> PendingOperation:
             later = entry.other - given.get(other, 0) if other else entry.other
-            return Entry(entry.time - given.get(counter, 0), entry.at - passed, entry.pc, later)
+            return PendingOperation(entry.time - given.get(counter, 0), entry.at - passed, entry.pc, later)
 
         return Pending(
             {key: moved(entry, key[0]) for key, entry in self.writes.items()},
@@ -106,7 +106,7 @@ class Pending:
         self.given[counter] = self.given.get(counter, 0) + count
         return self.given[counter]
 
-    def is_out(self, counter: str, entry: Entry) -> bool:
+    def is_out(self, counter: str, entry: PendingOperation) -> bool:
         """True if an operation may be incomplete: it fits the counter together with all younger ones."""
         return counter not in ROOM or self.given.get(counter, 0) - entry.time < ROOM[counter]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simgpu.checks.lint.flow import PathAnalysis
-from simgpu.checks.lint.gfx12.pending import TRANSFERS, VA_VDST, VM_VSRC, Entry, Pending
+from simgpu.checks.lint.gfx12.pending import TRANSFERS, VA_VDST, VM_VSRC, Pending, PendingOperation
 from simgpu.checks.lint.registers import FILES
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.gfx12.immediates import SCHED_MODE_REGISTER
@@ -109,7 +109,7 @@ class Waits12(PathAnalysis[Pending, "Early | BarrierHalf"]):
                 time = here.issue(VA_VDST, effect.access.states)
                 for bit in self._positions(step, writes=True):
                     if VGPRS >> bit & 1:
-                        here.results[bit] = Entry(time, here.passed, step.pc)
+                        here.results[bit] = PendingOperation(time, here.passed, step.pc)
             return
         if effect.queue is not None:
             if effect.lds == "read" and effect.queue is DS and self.only_transfers:
@@ -127,7 +127,7 @@ class Waits12(PathAnalysis[Pending, "Early | BarrierHalf"]):
     # -- registers ---------------------------------------------------------------------------------
 
     def _check_registers(self, here: Pending, step: LintStep, valu: bool, tell: Callable[[Early | BarrierHalf], None]) -> None:
-        found: dict[tuple[str, str], list[tuple[Entry, int]]] = {}
+        found: dict[tuple[str, str], list[tuple[PendingOperation, int]]] = {}
         own = step.effect.queue.counters if step.effect.queue is not None else ()
         for writes in (False, True):
             for bit in self._positions(step, writes):
@@ -161,15 +161,15 @@ class Waits12(PathAnalysis[Pending, "Early | BarrierHalf"]):
         for counter, time in times.items():
             for bit in self._positions(step, writes=True):
                 if step.pending >> bit & 1:
-                    here.writes[counter, bit] = Entry(time, here.passed, step.pc)
+                    here.writes[counter, bit] = PendingOperation(time, here.passed, step.pc)
             if effect.lds:
-                here.lds[counter, step.pc] = Entry(time, here.passed, step.pc)
+                here.lds[counter, step.pc] = PendingOperation(time, here.passed, step.pc)
         if here.expert and step.reads & VGPRS:
             read = here.issue(VM_VSRC)
             for counter, time in times.items():
                 for bit in self._positions(step, writes=False):
                     if VGPRS >> bit & 1:
-                        here.sources[counter, bit] = Entry(read, here.passed, step.pc, time)
+                        here.sources[counter, bit] = PendingOperation(read, here.passed, step.pc, time)
 
     def _read_lds(self, here: Pending, step: LintStep, tell: Callable[[Early | BarrierHalf], None]) -> None:
         """Reports a read of LDS that only transfers write, if no path to it has waited for any of them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simgpu.checks.lint.compares import ANY, BranchTest, Values, decide, limit
+from simgpu.checks.lint.compares import ANY, BranchTest, ValueRange, decide, limit
 from simgpu.hardware.isa.instruction import Reg
 from tests.support.linted import kernel_linted, linted
 
@@ -107,7 +107,7 @@ def test_values_after_a_test_against_all_small_numbers(relation: str, turned: bo
 
     for number in range(-4, 5):
         test = BranchTest(relation, number, S4) if turned else BranchTest(relation, S4, number)
-        for values in (Values(-3, 3), Values(0, 4), Values(-4, -1), Values(-2, 2, frozenset({0})), ANY):
+        for values in (ValueRange(-3, 3), ValueRange(0, 4), ValueRange(-4, -1), ValueRange(-2, 2, frozenset({0})), ANY):
             held = [value for value in range(-5, 6) if values.low <= value <= values.high and value not in values.without]
             for outcome in (False, True):
                 allowed = [value for value in held if holds(*((number, value) if turned else (value, number))) == outcome]
@@ -118,6 +118,6 @@ def test_values_after_a_test_against_all_small_numbers(relation: str, turned: bo
                     assert allowed == kept
             if values != ANY:
                 outcomes = {holds(*((number, value) if turned else (value, number))) for value in held}
-                one, other = (Values(number, number), values) if turned else (values, Values(number, number))
+                one, other = (ValueRange(number, number), values) if turned else (values, ValueRange(number, number))
                 said = decide(test, one, other)
                 assert said is None or outcomes == {said}

@@ -9,7 +9,7 @@ pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu
 
 from simgpu.proof.ir.flow import ordered
 from simgpu.proof.ir.read import read_ir
-from simgpu.proof.ir.syntax import Group, Number, Undefined, Unreadable
+from simgpu.proof.ir.syntax import Aggregate, Number, Undefined, Unreadable
 from simgpu.tools.cases.sources import compile
 
 FORMS = """
@@ -54,7 +54,7 @@ def test_forms_of_instructions() -> None:
     assert found["%y"].targets == ("%a", "%0", "%0") and isinstance(found["%u"].operands[2], Undefined)
     assert found["%o"].what == "add" and found["%o"].align == 4
     initial = module.variables["@table"].initial
-    assert isinstance(initial, Group) and [getattr(item, "value", None) for item in initial.items] == [1, (1 << 32) - 2]
+    assert isinstance(initial, Aggregate) and [getattr(item, "value", None) for item in initial.items] == [1, (1 << 32) - 2]
 
 
 @pytest.mark.parametrize(("type_", "kind"), [("float", np.float32), ("double", np.float64), ("half", np.float16)])

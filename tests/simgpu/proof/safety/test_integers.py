@@ -10,7 +10,7 @@ import pytest
 z3 = pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
 
 from simgpu.proof.safety.integers import Integers  # noqa: E402
-from simgpu.proof.safety.sizes import BadAssumption, Expression  # noqa: E402
+from simgpu.proof.safety.sizes import BadAssumption, SizeExpression  # noqa: E402
 
 BITS = 16
 SYMBOLS = z3.BitVecs("a b c", BITS)
@@ -60,10 +60,10 @@ def test_exact_operations_have_one_value() -> None:
 
 
 def test_expressions() -> None:
-    size = Expression.parse("4 * (n + 1) // 3 - m % 5")
+    size = SizeExpression.parse("4 * (n + 1) // 3 - m % 5")
     assert size.value({"n": 7, "m": 13}) == 4 * 8 // 3 - 13 % 5
     assert set(size.names()) == {"n", "m"} and not size.is_condition
-    assert Expression.parse("0 < n <= 2**20").value({"n": 5}) is True
+    assert SizeExpression.parse("0 < n <= 2**20").value({"n": 5}) is True
     n = z3.Int("n")
     solver = z3.Solver()
     solver.add(n == 7, size.whole({"n": n, "m": z3.IntVal(13)}) != 7)
@@ -71,4 +71,4 @@ def test_expressions() -> None:
     bad = "n[0]", "f(n)", "n +", "1.5 * n", "4 * (n < 3)", "n and m", "'x'", "2**99999999", "n" * 2000, "n // 0", "__import__('os')"
     for text in bad:
         with pytest.raises(BadAssumption):
-            Expression.parse(text).value({"n": 1, "m": 1})
+            SizeExpression.parse(text).value({"n": 1, "m": 1})

@@ -16,7 +16,7 @@ pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu
 
 from simgpu.proof.safety.judge import SafetyVerdict, judge
 from simgpu.proof.safety.launches import Assumptions
-from simgpu.proof.safety.sizes import Expression
+from simgpu.proof.safety.sizes import SizeExpression
 
 BOTH = ("out-of-bounds", "race")
 ITEM = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
@@ -111,7 +111,7 @@ def judged(name: str, properties: Sequence[str] = BOTH, target: str = "gfx942") 
     code = CodeObject.parse(compile(source(name), target))
     _, _, buffers, block = RIGHT[BROKEN[name][0] if name in BROKEN else name]
     lds = 4096 if name == "any_reduction" else 0
-    assumptions = Assumptions({key: Expression.parse(text) for key, text in buffers.items()}, (), block, lds)
+    assumptions = Assumptions({key: SizeExpression.parse(text) for key, text in buffers.items()}, (), block, lds)
     return judge(code, name, properties, assumptions)
 
 
@@ -159,7 +159,7 @@ UNKNOWN = {
 def test_what_is_not_stated_is_unknown(what: str) -> None:
     body, buffers, reason = UNKNOWN[what]
     code = CodeObject.parse(compile(f'extern "C" __global__ void f({VECTORS}) {{\n  {body}\n}}\n', "gfx942"))
-    assumptions = Assumptions({key: Expression.parse(text) for key, text in buffers.items()})
+    assumptions = Assumptions({key: SizeExpression.parse(text) for key, text in buffers.items()})
     verdict = judge(code, "f", ("out-of-bounds",), assumptions)
     assert verdict.kind == "unknown" and reason in verdict.reason
 
@@ -168,7 +168,7 @@ def test_what_is_not_stated_is_unknown(what: str) -> None:
 def test_a_condition_makes_a_kernel_without_a_guard_right() -> None:
     """The kernel has no guard: it is right if the launch has as many work-items as elements."""
     code = CodeObject.parse(compile(f'extern "C" __global__ void f({VECTORS}) {{\n  {ITEM} y[i] = x[i];\n}}\n', "gfx942"))
-    buffers = {key: Expression.parse(text) for key, text in LINE.items()}
+    buffers = {key: SizeExpression.parse(text) for key, text in LINE.items()}
     for condition, kind in (("grid_x * block_x == n", "proved"), ("grid_x * block_x <= n + 1", "counterexample")):
-        verdict = judge(code, "f", ("out-of-bounds",), Assumptions(buffers, [Expression.parse(condition)]))
+        verdict = judge(code, "f", ("out-of-bounds",), Assumptions(buffers, [SizeExpression.parse(condition)]))
         assert verdict.kind == kind, verdict.reason

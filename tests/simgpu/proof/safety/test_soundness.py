@@ -15,7 +15,7 @@ pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu
 
 from simgpu.proof.safety.judge import SafetyVerdict, judge
 from simgpu.proof.safety.launches import Assumptions
-from simgpu.proof.safety.sizes import BadAssumption, Expression
+from simgpu.proof.safety.sizes import BadAssumption, SizeExpression
 from tests.simgpu.proof.safety.test_judge import RIGHT, judged, marked, source
 
 LAUNCHES = 12
@@ -67,8 +67,8 @@ def judged_body(
 ) -> SafetyVerdict:  # fmt: skip
     """Returns the verdict on a kernel."""
     code = CodeObject.parse(compile(f'extern "C" __global__ void f({parameters}) {{\n  {body}\n}}\n', "gfx942"))
-    sizes = {name: Expression.parse(text) for name, text in buffers.items()}
-    return judge(code, "f", properties, Assumptions(sizes, list(map(Expression.parse, conditions)), block))
+    sizes = {name: SizeExpression.parse(text) for name, text in buffers.items()}
+    return judge(code, "f", properties, Assumptions(sizes, list(map(SizeExpression.parse, conditions)), block))
 
 
 @pytest.mark.parametrize("name", marked(list(WRONG), QUICK))
@@ -118,7 +118,7 @@ def test_checked_mode_is_silent_in_random_launches_of_proved_kernels(name: str) 
     """Extents are odd and 0 as well, and workgroups are of partial waves where the kernel leaves them open."""
     assert judged(name).kind == "proved"
     parameters, _, buffers, block = RIGHT[name]
-    sizes = {key: Expression.parse(text) for key, text in buffers.items()}
+    sizes = {key: SizeExpression.parse(text) for key, text in buffers.items()}
     code = compile(source(name), "gfx942")
     rng = random.Random(name)
     for _ in range(LAUNCHES):

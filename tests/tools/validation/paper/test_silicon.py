@@ -10,7 +10,7 @@ from simgpu.hardware.errors import TargetError
 from simgpu.operators import AttentionProblem, GemmProblem, SoftmaxProblem
 from simgpu.tools.validation.paper.silicon.__main__ import line, main, summary
 from simgpu.tools.validation.paper.silicon.boards import board
-from simgpu.tools.validation.paper.silicon.candidates import BYTES, RESULTS_OF_A_LANE, Candidate, by_formula, candidates
+from simgpu.tools.validation.paper.silicon.candidates import BYTES, RESULTS_OF_A_LANE, CandidateTiles, by_formula, candidates
 from simgpu.tools.validation.paper.silicon.shapes import DRAW, draw
 
 H100 = board("NVIDIA H100 80GB HBM3")
@@ -36,7 +36,7 @@ def test_candidates_of_a_gemm_fit_shared_memory_and_registers() -> None:
 
 def test_tiles_follow_from_the_descriptor() -> None:
     """Each is the plan's: 160 x 192 is nearest to 128 x 256; a row of 4,096 stays whole; registers hold 128 queries of d = 64."""
-    assert by_formula(GemmProblem(8192, 8192, 8192, dtype="f16"), H100) == Candidate(128, 256, 32, 8, 4)
+    assert by_formula(GemmProblem(8192, 8192, 8192, dtype="f16"), H100) == CandidateTiles(128, 256, 32, 8, 4)
     row = by_formula(SoftmaxProblem(4096, 4096, dtype="f16"), H100)
     assert row is not None and row.whole and row.n == 4096
     tiles = by_formula(AttentionProblem(8192, 8192, 64, 16, dtype="f16"), H100)

@@ -22,7 +22,7 @@ ROW_IN_REGISTERS = 65536  # columns that a block of 16 to 32 warps holds
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateTiles:
     """Tiles of one Triton kernel: of GEMM m, n, k; of softmax rows m and columns n; of attention queries m and keys n."""
 
     m: int
@@ -34,35 +34,35 @@ class Candidate:
     whole: bool = False  # of softmax: a row is read once
 
 
-def candidates(problem: Problem, chip: HardwareDescriptor) -> list[Candidate]:
+def candidates(problem: Problem, chip: HardwareDescriptor) -> list[CandidateTiles]:
     """Returns the feasible tiles: what fits shared memory and registers."""
     if isinstance(problem, GemmProblem):
         return _gemm(problem, chip)
     return _softmax(problem) if isinstance(problem, SoftmaxProblem) else _attention(problem, chip)
 
 
-def by_formula(problem: Problem, chip: HardwareDescriptor, policy: str = "corrected") -> Candidate | None:
+def by_formula(problem: Problem, chip: HardwareDescriptor, policy: str = "corrected") -> CandidateTiles | None:
     """Returns the tiles of the closed formulas, as near as Triton has them. None if blocks share a row: no kernel here does."""
     if isinstance(problem, GemmProblem):
         plan = plan_gemm(problem, chip, policy)
         m, n, k = (_power(side) for side in (plan.tile_m, plan.tile_n, plan.tile_k))
         warps = min(8, max(4, _power(plan.waves * WARPS_OF_A_WAVE), m * n // 32 // RESULTS_OF_A_LANE))
-        return Candidate(m, n, k, warps, _stages((m + n) * k * BYTES, chip), _power(plan.split_k))
+        return CandidateTiles(m, n, k, warps, _stages((m + n) * k * BYTES, chip), _power(plan.split_k))
     if isinstance(problem, SoftmaxProblem):
         row = plan_softmax(problem, chip, policy)
         if row.split_n > 1:
             return None
         warps = min(32, _power(WARPS_OF_A_WAVE * row.waves_row * max(1, row.waves // row.waves_row)))
         if row.reads == 1 and row.packing == 1:  # Triton holds a row in f32, not two elements a register
-            return Candidate(_power(row.tile_rows), _above(problem.n), 0, warps, 1, whole=True)
-        return Candidate(_power(row.tile_rows), _power(row.tile_n), 0, warps, 2)
+            return CandidateTiles(_power(row.tile_rows), _above(problem.n), 0, warps, 1, whole=True)
+        return CandidateTiles(_power(row.tile_rows), _power(row.tile_n), 0, warps, 2)
     tiles = plan_attention(problem, chip, policy)
     m, n = max(16, _power(tiles.tile_queries)), max(16, _power(tiles.tile_KV))
     warps = min(8, max(4, _power(tiles.threads // 32)))
-    return Candidate(m, n, 0, warps, _stages(2 * n * problem.d * BYTES, chip, m * problem.d * BYTES))
+    return CandidateTiles(m, n, 0, warps, _stages(2 * n * problem.d * BYTES, chip, m * problem.d * BYTES))
 
 
-def _gemm(problem: GemmProblem, chip: HardwareDescriptor) -> list[Candidate]:
+def _gemm(problem: GemmProblem, chip: HardwareDescriptor) -> list[CandidateTiles]:
     found = []
     for m, n, k, warps, stages in itertools.product((16, 32, 64, 128, 256), (32, 64, 128, 256), (32, 64, 128), (4, 8), (2, 3, 4)):
         blocks = math.ceil(problem.m / m) * math.ceil(problem.n / n)
@@ -71,26 +71,26 @@ def _gemm(problem: GemmProblem, chip: HardwareDescriptor) -> list[Candidate]:
         for split in (1, 2, 4, 8):
             whole = blocks * split <= 2 * chip.num_cus and problem.k // k >= 2 * split
             if fits and useful and (split == 1 or whole):
-                found.append(Candidate(m, n, k, warps, stages, split))
+                found.append(CandidateTiles(m, n, k, warps, stages, split))
     return found
 
 
-def _softmax(problem: SoftmaxProblem) -> list[Candidate]:
+def _softmax(problem: SoftmaxProblem) -> list[CandidateTiles]:
     whole = _above(problem.n)
     found = []
     for rows, warps in itertools.product((1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32)):
         lane = rows * whole // (32 * warps)
         if whole <= ROW_IN_REGISTERS and lane <= 64 and (lane >= 1 or rows == 1):
-            found.append(Candidate(rows, whole, 0, warps, 1, whole=True))
+            found.append(CandidateTiles(rows, whole, 0, warps, 1, whole=True))
         for n, stages in itertools.product((1024, 2048, 4096, 8192), (1, 2, 3)):
             if n < whole and 4 <= rows * n // (32 * warps) <= 32:
-                found.append(Candidate(rows, n, 0, warps, stages))
+                found.append(CandidateTiles(rows, n, 0, warps, stages))
     return found
 
 
-def _attention(problem: AttentionProblem, chip: HardwareDescriptor) -> list[Candidate]:
+def _attention(problem: AttentionProblem, chip: HardwareDescriptor) -> list[CandidateTiles]:
     return [
-        Candidate(m, n, 0, warps, stages)
+        CandidateTiles(m, n, 0, warps, stages)
         for m, n, warps, stages in itertools.product((16, 32, 64, 128, 256), (16, 32, 64, 128, 256), (4, 8), (2, 3, 4))
         if m * max(n, problem.d) <= warps * 32 * RESULTS_OF_A_LANE
         and m * problem.d * BYTES + stages * 2 * n * problem.d * BYTES <= chip.lds_bytes

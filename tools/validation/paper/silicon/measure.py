@@ -14,7 +14,7 @@ import torch
 
 from simgpu.operators import AttentionProblem, GemmProblem, SoftmaxProblem
 from simgpu.tools.validation.paper.silicon import kernels
-from simgpu.tools.validation.paper.silicon.candidates import Candidate
+from simgpu.tools.validation.paper.silicon.candidates import CandidateTiles
 from simgpu.tools.validation.paper.silicon.shapes import Problem
 
 FLUSH_BYTES = 256 << 20  # more than the L2 of any GPU here
@@ -23,7 +23,7 @@ GROUP = 8  # tiles of M that follow each other, for reuse in L2
 TOLERANCE = {"gemm": 2e-2, "softmax": 2e-3, "attention": 2e-2}  # of the largest element: a kernel that is wrong is off by more
 
 
-class Work:
+class ProblemWork:
     """Arrays of a problem, and its launches."""
 
     def __init__(self, problem: Problem, seed: int = 1) -> None:
@@ -46,7 +46,7 @@ class Work:
             self.out = torch.empty_like(self.given[0])
             self.want = torch.nn.functional.scaled_dot_product_attention(*(x[None] for x in self.given))[0]
 
-    def launch(self, c: Candidate) -> None:
+    def launch(self, c: CandidateTiles) -> None:
         """Computes `out` with the candidate's tiles."""
         p = self.problem
         options = {"num_warps": c.warps, "num_stages": c.stages}
@@ -83,9 +83,9 @@ def microseconds(run: Callable[[], None], flush: torch.Tensor) -> float:
     return median(times)
 
 
-def times(operator: str, problem: Problem, tiles: Iterable[Candidate]) -> dict[Candidate, float]:
+def times(operator: str, problem: Problem, tiles: Iterable[CandidateTiles]) -> dict[CandidateTiles, float]:
     """Returns the microseconds of each candidate that compiles, fits and is right."""
-    work, flush, found = Work(problem), torch.empty(FLUSH_BYTES, device="cuda", dtype=torch.uint8), {}
+    work, flush, found = ProblemWork(problem), torch.empty(FLUSH_BYTES, device="cuda", dtype=torch.uint8), {}
     for one in tiles:
         try:
             work.out.zero_()
@@ -101,14 +101,14 @@ def times(operator: str, problem: Problem, tiles: Iterable[Candidate]) -> dict[C
     return found
 
 
-def compile_all(work: Iterable[tuple[Problem, Candidate]]) -> None:
+def compile_all(work: Iterable[tuple[Problem, CandidateTiles]]) -> None:
     """Compiles in processes of their own, whose results Triton keeps on disk."""
     distinct = {(type(p), getattr(p, "d", 0), replace(c, split=min(c.split, 2))): (p, c) for p, c in work}
     with ProcessPoolExecutor(max(1, (os.cpu_count() or 2) - 1), mp_context=get_context("spawn")) as pool:
         list(pool.map(_compile, distinct.values(), chunksize=4))
 
 
-def _compile(pair: tuple[Problem, Candidate]) -> None:
+def _compile(pair: tuple[Problem, CandidateTiles]) -> None:
     p, c = pair
     half = torch.float16
     options = {"num_warps": c.warps, "num_stages": c.stages, "grid": (1,)}

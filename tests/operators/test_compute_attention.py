@@ -197,6 +197,8 @@ def test_independent_accounting(where: tuple[str, str], d16: int, lq: int, lk: i
         assert not fits(2 * plan.tile_Q_max), "a larger tile fits"
     if plan.feasible:
         assert 1 <= plan.split_kv <= -(-lk // plan.tile_KV) and 0 < plan.eta <= 1
+        part = p.batch * p.heads * p.lq * (16 * d16 + 2) * 4 * acc_words  # O, a maximum and a sum
+        assert plan.partial_bytes == (2 * plan.split_kv * part if plan.split_kv > 1 else 0)
     else:
         assert plan.remedy and not plan.binding.satisfied
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import ComputeVisitor, Conv2d, Conv2dProblem, FeasibilityVisitor, pack_filter, reference, space_to_channel
+from simgpu.operators.conv2d.plan import with_nest
 from simgpu.operators.conv2d.problem import space_to_channel_operands
+from simgpu.operators.levels import Level
 from tests.support.exhaustive import examples
 
 LEVELS = ("device", "block", "warp", "atom")
@@ -154,6 +157,15 @@ def test_a_filter_that_lds_cannot_hold_is_cut_into_windows() -> None:
     plan = Conv2d(huge).plan
     assert plan.window == (1, 32) and plan.windows == (64, 2) and plan.feasible
     assert "windows of 1x32 taps as channels" in " ".join(Conv2d(huge).tree().split())
+
+
+@pytest.mark.parametrize("sizes", [(64, 12, 64, 16), (2048, 4, 32, 2)], ids=["taps as channels", "split"])
+def test_groups_are_merged_in_no_plan_with_other_reductions(sizes: tuple[int, ...]) -> None:
+    ic, edge, oc, groups = sizes
+    plan = Conv2d(Conv2dProblem(1, ic, edge, edge, oc, 3, 3, groups=groups, padding=(1, 1)), "mi300x").derivation
+    assert plan.groups == 1 and (plan.factor > 1 or plan.split_ic > 1)
+    loops = tuple(replace(loop, tile=2) if loop.axis == "group" else loop for loop in plan.nest[Level.DEVICE])
+    assert with_nest(plan, {**plan.nest, Level.DEVICE: loops}).groups == 1
 
 
 def test_what_cannot_be_says_so() -> None:

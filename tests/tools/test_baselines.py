@@ -83,6 +83,8 @@ def test_the_verb(tmp_path: Path, capsys: Capture) -> None:
     ranking.write_text(RANKED)
     assert main(["baselines", "--origami", str(ranking), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["count"] == 1
+    assert main(["baselines", "--origami", str(ranking)]) == 0
+    assert "geometric means" in capsys.readouterr().out
     ranking.write_text("nothing ranked")
     for bad in (["4096"], ["axbxc"], ["--origami", str(tmp_path / "none")], ["--origami", str(ranking)]):
         assert main(["baselines", *bad]) == 2

@@ -135,6 +135,15 @@ def damaged(packets: int = 5) -> tuple[HostCalls, np.ndarray]:
     return host, host.allocation.data.view(np.uint64)
 
 
+def test_the_stack_of_free_packets_has_each_once_and_ends() -> None:
+    _, words = damaged()
+    pointer, found = int(words[3]), []
+    while pointer and len(found) <= 5:
+        found.append(pointer & 7)
+        pointer = int(words[24 + 3 * found[-1]])
+    assert sorted(found) == [0, 1, 2, 3, 4] and pointer == 0
+
+
 def test_a_circle_of_packets_is_told() -> None:
     host, words = damaged()
     packet(host, 1, 8 | 2, "a")

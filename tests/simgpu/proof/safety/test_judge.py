@@ -94,7 +94,7 @@ BROKEN = {
     "reduction_lds": ("reduction", "s[t + k]", "s[t + k + 129]", "out-of-bounds"),
     "saxpy_same": ("any_saxpy", "y[i] +=", "y[i / 2] +=", "race"),
 }  # fmt: skip
-QUICK = ("saxpy", "saxpy_n")  # the others are marked exhaustive
+QUICK = ("saxpy", "saxpy_n", "grid_stride", "saxpy_same")  # the others are marked exhaustive
 
 
 def source(name: str) -> str:

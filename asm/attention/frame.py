@@ -155,11 +155,7 @@ class AttentionFrame:
             self.second_query = k.s.alloc("first query of the second tile")
             k.s_mul_i32(self.second_query, self.first_query, self.tile_queries)
         if plan.problem.causal:
-            last = k.s.alloc("last tile")
-            k.s_sub_u32(last, self.arguments["lq"], 1)
-            self._divide(last, last, self.tile_queries)
-            k.s_sub_u32(self.first_query, last, self.first_query, note="those that see most keys first")
-            k.s.free(last)
+            self._order_tiles()
         k.s_mul_i32(self.first_query, self.first_query, self.tile_queries)
         split = self.parts
         self._divide(self.head, k.group_y, split)
@@ -177,6 +173,29 @@ class AttentionFrame:
         self.scale_v: Reg | None = None
         if plan.problem.cached:
             self._cache()
+
+    def _order_tiles(self) -> None:
+        """Emits the tile of a workgroup under a causal mask, from its number in the series of a group of heads.
+
+        The last series begins with the tiles that see most keys, the one before it ends with them, and so on: workgroups of
+        several series that run on a CU together see about as many keys as those of other CUs, and the launch ends with short ones.
+        """
+        k, a = self.k, self.arguments
+        last = k.s.alloc("last tile")
+        k.s_sub_u32(last, a["lq"], 1)
+        self._divide(last, last, self.tile_queries)
+        k.s_sub_u32(last, last, self.first_query, note="those that see most keys first")
+        if self.plan.tile_pairs:  # a pair sees as many keys as any other
+            k.s_mov_b32(self.first_query, last)
+        else:
+            series = k.s.alloc("series left")
+            self._divide(series, a["heads"], self.tile_heads * self.turn)
+            k.s_mul_i32(series, series, self.parts)
+            k.s_sub_u32(series, series, k.group_y)
+            k.s_bitcmp1_b32(series, 0)
+            k.s_cselect_b32(self.first_query, last, self.first_query)
+            k.s.free(series)
+        k.s.free(last)
 
     def _cache(self) -> None:
         """Emits what a cache changes: lk = the sequence's keys, its row of `blocks`, the head within the sequence, scales."""

@@ -81,16 +81,17 @@ class Accounts:
     memory: np.ndarray  # rows of memory instructions
     moved: np.ndarray  # (memory rows, columns of MOVED): bytes a lane
     inexact: Sequence[tuple[int, str, Fidelity]]  # (row, mnemonic, fidelity): results that may differ from the hardware's bits
+    settled: bool  # True if code that is lowered later does not add to them
 
     @classmethod
     def of(cls, programs: Sequence[Program], entry: int) -> Accounts:
         """Returns the accounts of one program's code from an entry on, or of all lowered code of several programs."""
-        instructions: dict[int, Instruction] = {}
-        accounts: dict[int, Account] = {}
-        for program in programs:
-            instructions |= program.instructions
-            accounts |= program.map_instructions(Account.of)
-        records = sorted(programs[0].executable(entry) if len(programs) == 1 else instructions)
+        first, *others = programs
+        only = first.executable(entry) if not others else None
+        instructions, accounts = first.instructions, first.map_instructions(Account.of, only)
+        for program in others:
+            instructions, accounts = instructions | program.instructions, accounts | program.map_instructions(Account.of)
+        records = sorted(instructions if only is None else only)
         rows = [accounts[record] for record in records]
         different = list({id(account): account for account in rows}.values())
         number = {id(account): at for at, account in enumerate(different)}
@@ -108,7 +109,8 @@ class Accounts:
         ]
         at = np.array(records, np.int64)
         places = (at + (programs[0].count + 1) * np.arange(3)[:, None]).reshape(-1)
-        return cls(at, places, 4 * (at - entry), counted[which], memory, moved[which[memory]], inexact)
+        settled = only is not None and first.is_settled(only)
+        return cls(at, places, 4 * (at - entry), counted[which], memory, moved[which[memory]], inexact, settled)
 
 
 def bytes_moved(inst: Instruction) -> dict[str, int]:

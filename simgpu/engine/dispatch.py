@@ -81,7 +81,7 @@ class Dispatch:
         """Costs of the instructions lowered so far, cached until more are lowered."""
         version = [program.version for program in self.programs.values()]
         known = self.program.kept.get(("accounts", self.entry))
-        if known is None or known[0] != version:
+        if known is None or (known[0] != version and not (known[1].settled and len(version) == 1)):
             known = version, Accounts.of(tuple(self.programs.values()), self.entry)
             self.program.kept["accounts", self.entry] = known
         found: Accounts = known[1]

@@ -260,7 +260,7 @@ class Launch(LaunchSetup):
         if self.place not in last:
             last.append(self.place)
             return False
-        self.recurs = self.is_uniform and self.nbytes <= AGAIN_BYTES
+        self.recurs = self.is_uniform and self.borrowed.nbytes <= AGAIN_BYTES
         return self.recurs
 
     def _keep(self) -> None:
@@ -271,7 +271,7 @@ class Launch(LaunchSetup):
         del self.kernel, self.device
         self.args, self.call = [], None
         self.borrowed.leave()
-        kept.give_back(self.place, self, self.nbytes, _drop)
+        kept.give_back(self.place, self, self.borrowed.nbytes, _drop)
 
     # -- workgroups ----------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -114,12 +115,13 @@ class Program:
         """Returns the bytes of the instruction at a record."""
         return self.code[4 * index : 4 * index + inst.size]
 
-    def map_instructions(self, function: Callable[[Instruction], T]) -> dict[int, T]:
-        """Returns function(instruction) of all lowered instructions, by record. Results are cached by function."""
+    def map_instructions(self, function: Callable[[Instruction], T], records: Iterable[int] | None = None) -> dict[int, T]:
+        """Returns function(instruction) of lowered instructions, by record. Results are cached by function. Default: all."""
         with self._lock:
-            known = self._known.setdefault(function, {})
-            known |= {index: function(inst) for index, inst in self.instructions.items() if index not in known}
-            return known.copy()
+            known, lowered = self._known.setdefault(function, {}), self.instructions
+            wanted = lowered if records is None else records
+            known |= {index: function(lowered[index]) for index in wanted if index not in known}
+            return {index: known[index] for index in wanted}
 
     def begin_at(self, index: int) -> None:
         """Notes a record as the entry of a kernel, before code of the kernel is lowered: its registers hold no floats there."""
@@ -154,7 +156,8 @@ class Program:
                     at = following[0]
             if self._fuse:
                 changed = self._separate()
-                if len(self.instructions) > before:
+                fresh = itertools.islice(reversed(self.instructions.values()), len(self.instructions) - before)
+                if any(inst.spec.kind == "matrix" for inst in fresh):
                     self._join()
                     changed = True
                 if changed:
@@ -191,6 +194,12 @@ class Program:
         if any(self.instructions[at].spec.control in INDIRECT for at in found):
             return set(self.instructions)
         return found
+
+    def is_settled(self, records: Iterable[int]) -> bool:
+        """True if control flow from these lowered records leads only to them: what is lowered later does not change that."""
+        inside = set(records)
+        left = {after for at in inside for after in self._following[at]} - inside
+        return left <= self.problems.keys() and not any(self.instructions[at].spec.control in INDIRECT for at in inside)
 
     def may_meet(self, index: int) -> bool:
         """True if a wave at record `index` may reach an s_barrier. Code after a computed jump counts as having one."""

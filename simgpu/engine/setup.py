@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from ctypes import addressof
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from simgpu.engine.device import Device, Kernel
 from simgpu.engine.dispatch import Dispatch
@@ -108,11 +109,6 @@ class LaunchSetup(Dispatch):
         whole = all(size % block == 0 for size, block in zip(self.geometry.global_size, self.geometry.block, strict=True))
         return whole and not self.geometry.extra and not any(map(self._wants, (heap.ARGUMENT, packets.ARGUMENT)))
 
-    @functools.cached_property
-    def nbytes(self) -> int:
-        """Bytes of host memory that the launch, whose workers are made, uses for itself."""
-        return self.borrowed.nbytes + sum(worker.counts.nbytes for worker in self.at_work)
-
     # -- workers -------------------------------------------------------------------------------
 
     def prepare(self) -> list[Worker]:
@@ -157,6 +153,8 @@ class LaunchSetup(Dispatch):
                 worker.given = replace(worker.given, arguments=self.kernarg)
                 worker.desk.begin(self.info, worker.given, self.lds_room, self.entry, self.program.address)
             self._set_fields(worker.desk.fields)
+            worker.counts = self._take_counts(worker.desk.fields)
+            worker.job.entered = worker.desk.fields.entered + 8 * self.entry
             scheduler.begin_job(worker.job, worker.slots)
 
     def _set_fields(self, fields: Context) -> None:
@@ -165,6 +163,14 @@ class LaunchSetup(Dispatch):
         fields.bitmap_pages = self.table.page_zero
         fields.clock, fields.outside_lds = 0, -1
         fields.in_step = self.waves > 1 and self.lds_bytes > 0 and self.program.may_meet(self.entry)
+
+    def _take_counts(self, fields: Context) -> np.ndarray:
+        """Returns zeroed counts for a worker; see `Worker`."""
+        free = self.program.counts
+        counts = free.pop() if free else RecordCounts.of(self.program.count + 1)
+        self.borrowed.add_return(lambda: free.append(counts))
+        fields.entered, fields.exited, fields.lanes = counts.rows
+        return counts.all
 
     def _worker_memory(
         self, shared: dict[str, int], resident: int, scratch: int
@@ -195,16 +201,13 @@ class LaunchSetup(Dispatch):
     def _worker(
         self, resident: int, lds_stride: int, wave_bytes: int, given: LaunchInputs, host: HostCalls | None, kernargs: list[int]
     ) -> Worker:
-        free = self.program.counts
-        counts = free.pop() if free else RecordCounts.of(self.program.count + 1)
-        self.borrowed.add_return(lambda: free.append(counts))
         desk = self.borrowed.take("desk", Desk.nbytes, Desk)
         desk.begin(self.info, given, self.lds_room, self.entry, self.program.address)
         desk.set_programs({number: program.address for number, program in self.programs.items()})
         desk.kernargs[:] = list(kernargs)  # a list is the type that ctypes accepts
         fields = desk.fields
         self._set_fields(fields)
-        fields.entered, fields.exited, fields.lanes = counts.rows
+        counts = self._take_counts(fields)
         fields.record_count, fields.code_base = self.program.count, self.program.base
         fields.lds_faults = bool(self.device.checks)
         size = resident * self.waves * self.stride
@@ -221,4 +224,4 @@ class LaunchSetup(Dispatch):
         if self.seed is not None:
             scheduler.seed_job(job, self.seed)
         slots = (Slot * resident)()
-        return Worker(job, slots, desk, counts.all, given, host, [waves.bytes, lds.bytes])
+        return Worker(job, slots, desk, counts, given, host, [waves.bytes, lds.bytes])

@@ -57,8 +57,11 @@ class LaunchLoan:
         return sum(nbytes for _, _, nbytes, _ in self._taken)
 
     def leave(self) -> None:
-        """Makes the launch the owner of its resources: `end` drops them."""
+        """Makes a launch that ended well the owner of its resources, which `end` drops. Calls the functions of `add_return`."""
         self._kept = None
+        returns, self._returns = self._returns, []
+        for each in returns:
+            each()
 
     def add_return(self, give_back: Callable[[], None]) -> None:
         """Registers a function to call after the launch, if it ends without an error."""

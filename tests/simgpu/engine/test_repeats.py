@@ -169,3 +169,21 @@ def test_a_kept_launch_does_not_keep_its_device():
     held = [weakref.ref(kernel.gpu), weakref.ref(kernel.gpu.memory)]
     del kernel, data
     assert [one() for one in held] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("lines", "settled"),
+    [(LOOP, True), ("s_getpc_b64 s[10:11]\ns_add_u32 s10, s10, 8\ns_setpc_b64 s[10:11]\n", False)],
+    ids=["loop", "computed jump"],
+)
+def test_accounts_hold_until_later_code_may_add_to_them(lines, settled):
+    """Each kernel of a module makes a new version of the program; its accounts need not be made anew."""
+    kernel = Kernel(TARGET, lines).kernel
+    program = kernel.module.program(kernel.info, kernel.mode, True)
+    entry = (kernel.info.start + kernel.module.bias - program.base) // 4
+    steps = iter(range(3))
+    program.lower(entry, lambda: next(steps, None) is not None)
+    assert not Accounts.of([program], entry).settled, "only a part is lowered"
+    program.lower(program.following(max(program.instructions))[0])  # as the wave that gets there
+    found = Accounts.of([program], entry)
+    assert found.settled == settled and set(found.records.tolist()) == program.executable(entry)

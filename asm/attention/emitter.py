@@ -97,9 +97,13 @@ class ChainedEmitter(FusedEmitter):
         temporary = wave.ranges["temporaries"][0]
         k.comment("K: key i, columns from vec·g; V: key 4g, columns from wide·i")
         k.v_add_u32(temporary, first, block.lane_row)
-        k.v_mul_lo_u32(wave.key_offset, temporary, a["K_row"])
-        k.v_mul_u32_u24(temporary, shape.vec * shape.e_kv, block.group)
-        k.v_add_u32(wave.key_offset, wave.key_offset, temporary)
+        first_offset, *others = wave.key_offset.values()
+        k.v_mul_lo_u32(first_offset, temporary, a["K_row"])
+        for other in others:
+            k.v_mov_b32(other, first_offset)
+        for vec, offset in wave.key_offset.items():
+            k.v_mul_u32_u24(temporary, vec * shape.e_kv, block.group)
+            k.v_add_u32(offset, offset, temporary)
         for wide, offset in wave.value_offset.items():
             k.v_lshlrev_b32(temporary, 2, block.group)
             k.v_add_u32(temporary, first, temporary)
@@ -114,13 +118,13 @@ class ChainedEmitter(FusedEmitter):
         for q in range(shape.nq):
             self.block.row_of(row, q)
             self.block.row_offset(offset, row, strides, temporary)
-            k.v_mul_u32_u24(temporary, shape.vec * shape.e, self.block.group)
-            k.v_add_u32(offset, offset, temporary)
-            for span in range(shape.spans):
-                wave.load(wave.query(q, span), offset, buffer, 0, span * 4 * shape.vec * shape.e, shape.vec * shape.e,
-                          f"Q[{q}][{span}]")  # fmt: skip
+            for span, (column, vec) in enumerate(shape.spans):
+                if span == 0 or vec != shape.vec:
+                    k.v_mul_u32_u24(temporary, vec * shape.e, self.block.group)
+                    k.v_add_u32(temporary, offset, temporary)
+                wave.load(wave.query(q, span), temporary, buffer, 0, column * shape.e, vec * shape.e, f"Q[{q}][{span}]")
         for q in range(shape.nq):
-            wave.mask_columns(wave.query(q, shape.spans - 1))
+            wave.mask_columns(wave.query(q, len(shape.spans) - 1))
 
     # -- main loop ---------------------------------------------------------------------------
 
@@ -157,8 +161,8 @@ class ChainedEmitter(FusedEmitter):
             self.pages.advance()
 
     def _advance_keys(self) -> None:
-        if self.pages is None:
-            self.k.v_add_u32(self.wave.key_offset, self.key_step, self.wave.key_offset, note="K: next step")
+        for offset in self.wave.key_offset.values() if self.pages is None else ():
+            self.k.v_add_u32(offset, self.key_step, offset, note="K: next step")
 
     def _advance_values(self) -> None:
         for offset in self.wave.value_offset.values() if self.pages is None else ():

@@ -14,7 +14,7 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.chain import chain
 from simgpu.operators.attention.problem import ATOM
-from simgpu.operators.attention.registers import column_blocks, fragment_elements
+from simgpu.operators.attention.registers import column_blocks, key_spans
 from simgpu.operators.attention.shared_registers import padded_columns
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 
@@ -34,9 +34,9 @@ class AttentionShape:
     kind_kv: str  # 8-bit type of K and V in memory; "": the same as Q's
     nq: int  # query atoms of a wave
     na: int  # key atoms of a wave in a step
-    vec: int  # elements of d in one load of Q or K by a lane
+    spans: tuple[tuple[int, int], ...]  # (first column, elements of a lane's load) of the loads of a row of Q or K
     blocks: tuple[tuple[int, int], ...]  # (first column, column atoms) of V's loads
-    score: MatrixInstruction  # matrix instruction of S^T
+    scores: dict[int, MatrixInstruction]  # matrix instruction of S^T by the elements of a lane's load
     value: MatrixInstruction  # matrix instruction of O^T
 
     @classmethod
@@ -48,9 +48,10 @@ class AttentionShape:
             raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
         e = p.element.bytes
         if plan.shared:
-            d, dv, vec = padded_columns(p.d), padded_columns(p.dv), 8
+            d, dv = padded_columns(p.d), padded_columns(p.dv)
         else:
-            d, dv, vec = p.padded_d, p.padded_dv, fragment_elements(p.padded_d, e)
+            d, dv = p.padded_d, p.padded_dv
+        spans = key_spans(d, e)
         _, queries, keys = block.loops
         nq, na = queries.tile * plan.row_slots // ATOM, keys.tile // ATOM
         rows = [mfma.find(a.mnemonic, plan.descriptor.arch) for a in plan.descriptor.atoms
@@ -59,9 +60,9 @@ class AttentionShape:
         def widest(elements: int) -> MatrixInstruction:
             return max((row for row in rows if row.k <= GROUPS * elements), key=lambda row: row.k)
 
-        score, value = widest(vec), widest(QUAD * na)
-        assert chain(score, value).free
-        return cls(d, dv, e, p.dtype, p.dtype_kv if p.narrow_kv else "", nq, na, vec, column_blocks(dv, e), score, value)
+        scores, value = {vec: widest(vec) for _, vec in spans}, widest(QUAD * na)
+        assert all(chain(score, value).free for score in scores.values())
+        return cls(d, dv, e, p.dtype, p.dtype_kv if p.narrow_kv else "", nq, na, spans, column_blocks(dv, e), scores, value)
 
     @property
     def e_kv(self) -> int:
@@ -69,14 +70,14 @@ class AttentionShape:
         return 1 if self.kind_kv else self.e
 
     @property
-    def spans(self) -> int:
-        """Loads of a row of Q or K, by four lane groups each."""
-        return self.d // (GROUPS * self.vec)
+    def vec(self) -> int:
+        """Elements of a lane's load of Q or K in all spans but the last."""
+        return self.spans[0][1]
 
     @property
-    def span_registers(self) -> int:
-        """Registers of a load of Q or K."""
-        return self.vec * self.e // 4
+    def score(self) -> MatrixInstruction:
+        """Matrix instruction of S^T in all spans but the last."""
+        return self.scores[self.vec]
 
     @property
     def column_atoms(self) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simgpu.asm.attention.shape import GROUPS, QUAD, AttentionShape
+from simgpu.asm.attention.shape import QUAD, AttentionShape
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.resources import ResourcePlan
 
 FILES = {"arch": "v", "acc": "a"}
@@ -34,8 +35,8 @@ class WaveRegisters:
                 k.s_mov_b32(register, selector)
 
     def query(self, q: int, span: int) -> Reg:
-        """Returns the Q^T fragment: columns vec·(4·span + g) .. of query 16q + i."""
-        return self._part("Q fragments", q * self.shape.spans + span, self.shape.span_registers)
+        """Returns the Q^T fragment: columns first + vec·g .. of query 16q + i, for a span (first, vec)."""
+        return self._span("Q fragments", q, span, self.shape.e)
 
     def score(self, q: int, a: int) -> Reg:
         """Returns the S^T atom: register r is key 16a + 4g + r of query 16q + i."""
@@ -68,6 +69,12 @@ class WaveRegisters:
         else:
             k.v_perm_b32(target, pair[1], pair[0], self.pack[1])
 
+    def _span(self, name: str, atom: int, span: int, e: int) -> Reg:
+        """Returns the part of a range with rows of `e` bytes an element that holds an atom's span."""
+        column, vec = self.shape.spans[span]
+        start = (atom * self.shape.d + column) * e // ATOM
+        return self.ranges[name][start : start + vec * e // 4]
+
     def _part(self, name: str, number: int, count: int) -> Reg:
         return self.ranges[name][number * count : (number + 1) * count]
 
@@ -94,18 +101,18 @@ class KeyWave(WaveRegisters):
         self.value_rows: list[Reg | int] = []  # soffset of each row s of each key atom, [a][s]
         self.before_keys: Callable[[int], object] = lambda a: None  # emits the code before the loads of a key atom
         self.before_values: Callable[[int], object] = lambda a: None
-        self.key_offset = k.v.alloc("K offset")
+        self.key_offset = {vec: k.v.alloc(f"K offset, {vec} elements") for vec in shape.scores}
         self.value_offset = {wide: k.v.alloc(f"V offset, {wide} atoms") for wide in shape.widths}
 
     # -- places ------------------------------------------------------------------------------
 
     def key(self, a: int, span: int) -> Reg:
-        """Returns the K fragment: columns vec·(4·span + g) .. of key 16a + i."""
-        return self._part("K fragments", a * self.shape.spans + span, self.shape.span_registers)
+        """Returns the K fragment: columns first + vec·g .. of key 16a + i, for a span (first, vec)."""
+        return self._span("K fragments", a, span, self.shape.e)
 
     def narrow_key(self, a: int, span: int) -> Reg:
         """Returns the K fragment as loaded, in 8-bit floats."""
-        return self._part("K staging", a * self.shape.spans + span, self.shape.span_registers * self.shape.e_kv // self.shape.e)
+        return self._span("K staging", a, span, self.shape.e_kv)
 
     def value_row(self, a: int, s: int, block: int) -> Reg:
         """Returns a lane's load of V's row 16a + 4g + s: its columns of a block."""
@@ -120,10 +127,9 @@ class KeyWave(WaveRegisters):
         shape, e = self.shape, self.shape.e_kv
         for a in range(shape.na):
             self.before_keys(a)
-            for span in range(shape.spans):
+            for span, (column, vec) in enumerate(shape.spans):
                 target = self.key(a, span) if e == shape.e else self.narrow_key(a, span)
-                self.load(target, self.key_offset, self.key_buffer, self.key_rows[a], span * 4 * shape.vec * e, shape.vec * e,
-                          f"K[{a}][{span}]")  # fmt: skip
+                self.load(target, self.key_offset[vec], self.key_buffer, self.key_rows[a], column * e, vec * e, f"K[{a}][{span}]")
 
     def load_values(self, a: int, s: int) -> None:
         """Loads row 4g + s of key atom a of V."""
@@ -143,9 +149,10 @@ class KeyWave(WaveRegisters):
             return
         column, half = self.ranges["temporaries"][0], self.ranges["temporaries"][1]
         k.comment(f"columns from {d} on read 0, whatever lies behind a row")
-        k.v_mul_u32_u24(column, shape.vec, group)
-        left = d - (shape.spans - 1) * GROUPS * shape.vec
-        for number in range(shape.span_registers):
+        first, vec = shape.spans[-1]
+        k.v_mul_u32_u24(column, vec, group)
+        left = d - first
+        for number in range(vec * shape.e // 4):
             mask = self.ranges["column masks"][number]
             for part in range(4 // shape.e):
                 k.v_cmp_gt_i32("vcc", left - number * (4 // shape.e) - part, column)
@@ -158,17 +165,18 @@ class KeyWave(WaveRegisters):
     def mask_columns(self, fragment: Reg) -> None:
         """Zeroes the columns of a last fragment that do not exist."""
         if "column masks" in self.ranges:
-            for number in range(self.shape.span_registers):
+            for number in range(fragment.count):
                 self.k.v_and_b32(fragment[number], self.ranges["column masks"][number], fragment[number])
 
     def scores(self, half: Sequence[int], fresh: bool) -> None:
         """Emits S^T = K Q^T for these query atoms. fresh: True for the first products of these keys."""
-        k, shape, row = self.k, self.shape, self.shape.score
-        size = shape.operand_registers(row)
-        for span in range(shape.spans):
-            for a in range(shape.na) if fresh and span == shape.spans - 1 else ():
+        k, shape = self.k, self.shape
+        for span, (_, vec) in enumerate(shape.spans):
+            row = shape.scores[vec]
+            size = shape.operand_registers(row)
+            for a in range(shape.na) if fresh and span == len(shape.spans) - 1 else ():
                 self.mask_columns(self.key(a, span))
-            for step in range(shape.steps(row, shape.vec)):
+            for step in range(shape.steps(row, vec)):
                 part = slice(step * size, (step + 1) * size)
                 for a in range(shape.na):
                     for q in half:
@@ -204,7 +212,7 @@ class KeyWave(WaveRegisters):
     def widen_keys(self) -> None:
         """Converts 8-bit K fragments to Q's type."""
         for a in range(self.shape.na):
-            for span in range(self.shape.spans):
+            for span in range(len(self.shape.spans)):
                 source, target = self.narrow_key(a, span), self.key(a, span)
                 for number in range(target.count):
                     self.widen(target[number], source[number // 2], number % 2, self.shape.kind_kv)

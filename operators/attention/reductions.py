@@ -18,7 +18,7 @@ from simgpu.operators.attention.problem import ATOM, AttentionProblem
 from simgpu.operators.attention.registers import REACH
 from simgpu.operators.resources import LdsArray, ResourcePlan
 
-_LANES_APART = 4  # lanes that could pass the coalescer together, if those of a K fragment did not load different keys
+_LINE = 64  # bytes of a line that adjacent lanes may load from and pass together
 _WIDENING = 1.25  # instructions for an 8-bit element: a conversion and a packing for two, and a permutation for four of V
 _HALF_LINES = 2  # staged V passes the coalescer at half its rate
 
@@ -92,10 +92,12 @@ def shared_tile(p: AttentionProblem, desc: HardwareDescriptor) -> int:
 def chained_clocks(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> dict[str, float]:
     """Returns clocks of a CU, by unit, for one step of a block whose waves have keys of their own."""
     rates, e = sustained_rates(desc), p.element_kv.bytes
+    passes = chained.LANE_GROUPS * len(chained.key_spans(p.padded_d, p.element.bytes))  # lanes of a key's row
+    lines = sum(-(-ATOM * wide * e // _LINE) for _, wide in chained.column_blocks(p.padded_dv, p.element.bytes))
     widened = p.narrow_kv * tile_kv * (p.padded_d + p.padded_dv) * _WIDENING
     return {
         "matrix": 2 * tile_q * tile_kv * (p.padded_d + p.padded_dv) / desc.matrix_flops_per_clock(p.dtype),
-        "cache": tile_kv * (_LANES_APART * p.d + p.dv) * e / rates.rates.cache,
+        "cache": tile_kv * _LINE * (passes + lines) / rates.rates.cache,
         "VALU": (tile_q * tile_kv * SOFTMAX_INSTRUCTIONS + widened) / rates.valu_lanes,
         "LDS": 0.0,
     }

@@ -18,10 +18,11 @@ from simgpu.operators.attention.problem import ATOM, AttentionProblem
 from simgpu.operators.resources import RegisterRange, scalar_ranges
 
 FRAGMENT_BYTES = 16  # one load a lane
+LANE_GROUPS = 4  # lanes that load a span of a row of Q or K
 WAVES = 4  # one a SIMD, each with its own keys
 TEMPORARIES = 8
-# Work-item id, lane's row and group, key offset, address of the exchange between lane halves.
-ADDRESSES = 5
+# Work-item id, lane's row and group, address of the exchange between lane halves; besides offsets in K and V by width.
+ADDRESSES = 4
 # After the loop: four waves' partial O of a work-item, the sum in flight, addresses; besides factors and addresses by
 # width.
 END = 22
@@ -45,9 +46,18 @@ def key_atoms(p: AttentionProblem) -> int:
     return 2 if p.element.bytes < 4 and max(p.d, p.dv) <= 128 else 1
 
 
-def fragment_elements(d: int, e: int) -> int:
-    """Returns the elements of Q or K in a lane's load."""
-    return 4 if e == 4 or d % 32 else 8
+def key_spans(d: int, e: int) -> tuple[tuple[int, int], ...]:
+    """Returns (first column, elements of a lane's load) of each span of a row of Q or K, which LANE_GROUPS lanes load.
+
+    A lane loads 16 bytes, and 8 of the last 16 columns if d is an odd multiple of 16 and e is 2.
+
+    >>> key_spans(80, 2)
+    ((0, 8), (32, 8), (64, 4))
+    """
+    most = FRAGMENT_BYTES // e
+    whole = d // (LANE_GROUPS * most) * LANE_GROUPS * most
+    spans = tuple((column, most) for column in range(0, whole, LANE_GROUPS * most))
+    return spans if whole == d else (*spans, (whole, (d - whole) // LANE_GROUPS))
 
 
 def column_blocks(d: int, e: int) -> tuple[tuple[int, int], ...]:
@@ -66,7 +76,7 @@ def registers(p: AttentionProblem, descriptor: HardwareDescriptor, queries: int)
     """Returns the named VGPR ranges of a wave. queries: a multiple of 16."""
     d, dv, e, words = p.padded_d, p.padded_dv, p.element.bytes, find_dtype(p.dtype_c).registers
     nq, na = queries // ATOM, key_atoms(p)
-    blocks = column_blocks(dv, e)
+    spans, blocks = key_spans(d, e), column_blocks(dv, e)
     fragments = na * ATOM * dv * e // 256
     scores = nq * na * 4 * words
     ranges = [
@@ -81,9 +91,9 @@ def registers(p: AttentionProblem, descriptor: HardwareDescriptor, queries: int)
         ("O", "acc", queries * dv // 64 * words),
         ("zero", "acc", 0 if descriptor.unified_vgprs else 4),
         *((name, "arch", nq * words) for name in STATISTICS),
-        ("column masks", "arch", fragment_elements(d, e) * e // 4 if p.d != d else 0),
+        ("column masks", "arch", spans[-1][1] * e // 4 if p.d != d else 0),
         ("slopes", "arch", nq if p.alibi else 0),
-        ("addresses", "arch", ADDRESSES + len({wide for _, wide in blocks})),
+        ("addresses", "arch", ADDRESSES + len({vec for _, vec in spans}) + len({wide for _, wide in blocks})),
         ("temporaries", "arch", TEMPORARIES),
     ]
     freed = sum(count for name, file, count in ranges if file == "arch" and name in LOOP_RANGES)

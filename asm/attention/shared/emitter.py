@@ -73,7 +73,7 @@ class SharedEmitter(FusedEmitter):
             k.v_mul_u32_u24(column, shape.vec, self.block.group)
             k.v_lshlrev_b32(spare, 1, column)
             k.v_add_u32(offset, offset, spare)
-            for span in range(shape.spans):
+            for span in range(len(shape.spans)):
                 place = offset
                 if (span + 1) * width > d:
                     k.v_cmp_gt_i32("vcc", d - span * width, column)

@@ -79,7 +79,7 @@ class SharedWave(WaveRegisters):
             k.s_mul_i32(register, a["V_row"], row)
         self._key_addresses()
         self._value_addresses()
-        k.comment(f"fragments of K: atom, {shape.spans} spans; of V: pair of atoms, {shape.column_atoms} column atoms")
+        k.comment(f"fragments of K: atom, {len(shape.spans)} spans; of V: pair of atoms, {shape.column_atoms} column atoms")
 
     def _key_addresses(self) -> None:
         """Emits the addresses of K.
@@ -107,7 +107,7 @@ class SharedWave(WaveRegisters):
         for n in range(self.key_loads) if "K columns" in self.ranges else ():
             k.v_cmp_gt_i32("vcc", self.p.d - n * GROUPS * shape.vec, column)
             k.v_cndmask_b32(self.ranges["K columns"][n], OUTSIDE, self.key_offset, "vcc", note="columns past d read 0")
-        k.s_mul_i32(atom, atom, shape.spans * FRAGMENT // ATOM)
+        k.s_mul_i32(atom, atom, len(shape.spans) * FRAGMENT // ATOM)
         k.s_mul_i32(part, part, FRAGMENT // (GROUPS * shape.vec))
         k.s_add_u32(atom, atom, part)
         k.v_add_u32(self.key_write, atom, self.key_write)
@@ -255,12 +255,12 @@ class SharedWave(WaveRegisters):
 
     def key_fragments(self) -> list[LdsFragment]:
         """Returns the fragments of K, in the order of S^T's products."""
-        return [LdsFragment(False, a, span) for span in range(self.shape.spans) for a in range(self.shape.na)]
+        return [LdsFragment(False, a, span) for span in range(len(self.shape.spans)) for a in range(self.shape.na)]
 
     def read(self, fragments: Sequence[LdsFragment], number: int) -> None:
         """Reads fragment `number` of a sequence into registers."""
         fragment = fragments[number]
-        columns = self.shape.column_atoms if fragment.value else self.shape.spans
+        columns = self.shape.column_atoms if fragment.value else len(self.shape.spans)
         address = self.value_read if fragment.value else self.key_read
         name = f"{'V' if fragment.value else 'K'}[{fragment.first}][{fragment.second}]"
         offset = (fragment.first * columns + fragment.second) * FRAGMENT

@@ -31,6 +31,7 @@ from simgpu.machine.shield import run_shielded
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
+    from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
     from simgpu.memory.table import AllocationTable
 
 __tracebackhide__ = says_it_all
@@ -132,13 +133,7 @@ class Launch(LaunchSetup):
         self.count = sum(map(len, parts)) if parts else self.groups
         self.output = Output(device.stdout, device.stderr)
         self.sync = GlobalSync(self.groups - 1)
-        stack = DYNAMIC_STACK if self.info.uses_dynamic_stack else 0
-        self.private = -(-(self.info.private_segment_size + stack) // 16) * 16
-        if self.private > PRIVATE_LIMIT:
-            raise LaunchError(
-                f"{self.info.title}: {self.private} bytes of private memory for a lane; "
-                f"the hardware has at most {PRIVATE_LIMIT}"
-            )
+        self.private = _private_bytes(self.info)
         self.stride = layout.WAVE_BYTES + sum(check.wave_bytes for check in device.checks)
         self.programs, self.checks = {}, {}
         self.lock = threading.Lock()
@@ -404,6 +399,15 @@ def launch(
     """Runs a kernel to its end; see `Kernel.launch`."""
     kept = None if cooperative else Launch.again(kernel, geometry, args, call)
     return (kept or Launch(kernel, geometry, args, cooperative, call)).run()
+
+
+def _private_bytes(info: KernelInfo) -> int:
+    """Returns the bytes of private memory of a lane. Raises LaunchError if the hardware has fewer."""
+    stack = DYNAMIC_STACK if info.uses_dynamic_stack else 0
+    private = -(-(info.private_segment_size + stack) // 16) * 16
+    if private > PRIVATE_LIMIT:
+        raise LaunchError(f"{info.title}: {private} bytes of private memory for a lane; the hardware has at most {PRIVATE_LIMIT}")
+    return private
 
 
 def _place(kernel: Kernel, geometry: Geometry) -> Hashable:

@@ -14,7 +14,7 @@ from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction, Operand, Reg
-from simgpu.hardware.isa.types import u32
+from simgpu.hardware.isa.types import u32, u64
 from simgpu.machine.operands import constant_bits
 from simgpu.proof.coverage.claims import Violation
 from simgpu.proof.coverage.forms import Form
@@ -95,14 +95,14 @@ class Machine:
 
     # -- operands ------------------------------------------------------------------------------
 
-    def read(self, state: State, operand: Operand | None, word: int = 0) -> Value:
-        """Returns a 32-bit word of an operand."""
+    def read(self, state: State, operand: Operand | None, word: int = 0, wide: bool = False) -> Value:
+        """Returns a 32-bit word of an operand. wide: a constant has 64 bits."""
         if isinstance(operand, Reg):
             return state.registers.get((operand.file, operand.index + word))
         if operand is None or isinstance(operand, isa.Off):
             return Form()
         try:
-            value = constant_bits(operand, u32, 32)
+            value = constant_bits(operand, u64, 64) >> 32 * word if wide else constant_bits(operand, u32, 32)
         except (KeyError, ValueError, TypeError):
             return None
         return Form.of(value).modulo(32)
@@ -213,8 +213,7 @@ class Machine:
         found: list[Value] = [None, None]
         scc: Test | None = None
         if inst.spec.mnemonic == "s_mov_b64":
-            high = self.read(state, source, 1) if isinstance(source, Reg) else None
-            found = [self.read(state, source), high if isinstance(source, Reg) else self.read(state, source)]
+            found = [self.read(state, source, word, wide=True) for word in (0, 1)]
             scc = state.scc
         elif inst.spec.mnemonic in ("s_and_b64", "s_or_b64"):
             both = inst.spec.mnemonic == "s_and_b64"

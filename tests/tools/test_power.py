@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from simgpu.operators import (
+    AttentionBackward,
+    AttentionBackwardProblem,
     AttentionProblem,
     Conv2d,
     Conv2dProblem,
@@ -176,6 +178,13 @@ def test_bounds_of_long_sums_are_no_less_than_of_short_ones() -> None:
     tree = TiledComputation(1, 1, 8_000_000, dtype="bf16")
     work = workload(tree, "gfx908", 0)
     assert (work.bound() > 0).all() and np.isfinite(work.bound()).all()
+
+
+def test_each_gradient_of_attention_has_its_bound() -> None:
+    p = AttentionBackwardProblem(17, 33, 32, 2, dtype="f16", causal=True)
+    work = workload(AttentionBackward(p, "mi300x"), "gfx942", 0)
+    for want, bound in ((work.want, work.bound), *((each.want, each.bound) for each in work.beside)):
+        assert bound().shape == want().shape and (bound() > 2.0**-12 * abs(want())).all() and np.isfinite(bound()).all()
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)

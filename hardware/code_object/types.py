@@ -51,7 +51,7 @@ class DwarfType:
     def array(self, count: int, name: str = "") -> DwarfType:
         """Returns the type of an array of `count` such elements. name: VECTOR for a vector.
 
-        >>> Type("f32", 4).array(3).size
+        >>> DwarfType("f32", 4).array(3).size
         12
         """
         return DwarfType(ARRAY, self.size * count, name, count, _target=lambda: self)

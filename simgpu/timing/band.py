@@ -49,7 +49,7 @@ def doubts(told: PredictionFacts) -> Iterator[Doubt]:
 
     >>> from simgpu.hardware import target
     >>> busy = {"matrix": 0.4, "vector cache": 0.7, "LDS": 0.2, "HBM": 0.1}
-    >>> [doubt.wider for doubt in doubts(Told(target("mi355x"), busy, 1e-3, "f4", 1.0, 0.0, 0.0))]
+    >>> [doubt.wider for doubt in doubts(PredictionFacts(target("mi355x"), busy, 1e-3, "f4", 1.0, 0.0, 0.0))]
     [0.1]
     """
     matrix, chip = told.shares["matrix"], told.chip

@@ -274,7 +274,7 @@ def known_bits(term: Term) -> KnownBits:
     """Returns the bits of a term that are numbers.
 
     >>> known_bits(z3.Concat(number(3, 2), z3.BitVec("a", 2)))
-    Known(bits=12, unknown=3)
+    KnownBits(bits=12, unknown=3)
     """
     if z3.is_bool(term):
         return KnownBits(int(z3.is_true(term)), int(not (z3.is_true(term) or z3.is_false(term))))

@@ -37,7 +37,7 @@ class BadAssumption(SimError):
 class SizeExpression:
     """An expression of whole numbers and names: + - * // % **, and comparisons between such.
 
-    >>> Expression.parse("4 * (n + 1)").value({"n": 2})
+    >>> SizeExpression.parse("4 * (n + 1)").value({"n": 2})
     12
     """
 

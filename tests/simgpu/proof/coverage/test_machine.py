@@ -26,8 +26,8 @@ FIVE, MINUS_ONE = 128 + 5, 193  # inline constants
 )
 def test_a_move_of_64_bits_has_two_words(source: Operand, words: list[int]) -> None:
     nothing = np.zeros(0, np.int64)
-    state = State(Cells(nothing, nothing, nothing), {("s", 4): Form.of(7), ("s", 5): Form.of(9)})
-    machine = Machine("gfx942", 64, {}, {}, "k", "part", "factor", 1, frozenset())
+    state = State(Cells(nothing), {("s", 4): Form.of(7), ("s", 5): Form.of(9)})
+    machine = Machine("gfx942", 64, {}, {}, "k", "part", "factor", "f32", 1, frozenset())
     step: Any = SimpleNamespace(pc=0, inst=Instruction(MOVE, "gfx942", "sop1", {"sdst": Reg("s", 0, 2), "src0": source}, size=4))
     machine.step(state, step)
     found = [cast(Form, state.registers["s", at]).constant for at in (0, 1)]

@@ -278,7 +278,7 @@ def test_dynamic_lds_adds_to_static():
 
 @pytest.mark.parametrize(("target", "granule"), [("gfx90a", 512), ("gfx950", 1280)])
 def test_lds_is_reserved_in_granules(target, granule):
-    """Bytes behind those that were asked for are there, as on the chip; checked mode names the access."""
+    """Bytes past the requested ones are there, as on the chip; checked mode names the access."""
     lines = f"""
     v_mov_b32 v1, {granule - 4:#x}
     v_mov_b32 v2, 7

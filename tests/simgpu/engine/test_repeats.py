@@ -53,7 +53,7 @@ def test_a_run_does_not_depend_on_the_launches_before(launches):
 
 
 def test_launches_that_were_small_stay_on_one_thread():
-    """By the instructions of earlier launches: one alone does not hide that the kernel may run long."""
+    """By the instructions of earlier launches: a single one does not hide that the kernel may run long."""
     kernel = Kernel(TARGET, LOOP)
     kernel.gpu.threads = 4
     used = []

@@ -1,0 +1,52 @@
+"""Attention's closed cost: the keys that masks leave, and the split of keys that follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simgpu import hardware
+from simgpu.operators import AttentionProblem, FusedAttention, plan_attention
+from simgpu.operators.attention.cost import attention_cost
+from simgpu.operators.attention.reductions import key_steps
+from tests.support.exhaustive import examples
+
+
+@settings(max_examples=examples(60))
+@given(
+    sizes=st.tuples(st.integers(1, 400), st.integers(1, 400)),
+    heads=st.sampled_from(((1, 1), (6, 2), (3, 3))),
+    causal=st.booleans(),
+    window=st.none() | st.integers(1, 300),
+    dtype=st.sampled_from(["f32", "f16"]),
+)
+def test_steps_are_those_of_the_trees_blocks(
+    sizes: tuple[int, int], heads: tuple[int, int], causal: bool, window: int | None, dtype: str
+) -> None:
+    problem = AttentionProblem(*sizes, 64, *heads, causal=causal, window=window, dtype=dtype)
+    tree = FusedAttention(problem, replace(hardware.target("mi300x"), num_cus=1))  # keys are not split over idle CUs
+    plan = tree.derivation
+    steps = [-(-len(block.views[1].rows) // plan.tile_KV) for block in tree.children()]
+    mean, most = key_steps(problem, plan.tile_Q, plan.tile_KV)
+    assert most == max(1, *steps) and mean == pytest.approx(max(1, sum(steps) / len(steps)))
+
+
+def test_a_window_of_few_keys_is_not_split() -> None:
+    """Two queries see 30 of 24,242 keys: one step."""
+    few = AttentionProblem(2, 24242, 64, 4, causal=True, window=29, dtype="bf16")
+    assert plan_attention(few, hardware.target("mi355x")).split_kv == 1
+    assert plan_attention(replace(few, window=None), hardware.target("mi355x")).split_kv > 8
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_a_causal_mask_halves_long_launches(dtype: str) -> None:
+    d = hardware.target("mi300x")
+    whole = AttentionProblem(8192, 8192, 128, 64, dtype=dtype)
+    times = [
+        float(attention_cost(problem, d, 32, 64 if dtype == "f32" else 128, 1, False).terms()["total"])
+        for problem in (whole, replace(whole, causal=True))
+    ]
+    assert times[1] == pytest.approx(times[0] / 2, rel=0.05)

@@ -72,7 +72,7 @@ class BundleHeader:
         end = min(start + size, self.size)
         raw = memoryview(data)[self.content : self.start + self.total if self.total else None]
         found, at = [], 0
-        for piece in _inflated(raw, where) if self.method == ZLIB else _from_zstd(raw, self.size, where):
+        for piece in _inflate(raw, where) if self.method == ZLIB else _from_zstd(raw, self.size, where):
             found.append(piece[max(start - at, 0) : end - at])
             at += len(piece)
             if at >= end:
@@ -80,7 +80,7 @@ class BundleHeader:
         raise DecodeError(f"{where} expands to {at} bytes where its header says {self.size}: it is damaged or cut off")
 
 
-def _inflated(raw: memoryview, where: str) -> Iterator[bytes]:
+def _inflate(raw: memoryview, where: str) -> Iterator[bytes]:
     """Yields the expanded pieces of zlib data."""
     stream = zlib.decompressobj()
     try:

@@ -54,11 +54,11 @@ class Metadata:
 
     def kernel(self, name: str) -> dict[str, Any]:
         """Returns the decoded entry of a kernel, its texts printable. Raises KeyError for another name."""
-        return all_printable(_decoded(self.data, self.kernels[name]))  # type: ignore[no-any-return]
+        return all_printable(_decode_value(self.data, self.kernels[name]))  # type: ignore[no-any-return]
 
     def document(self) -> dict[str, Any]:
         """Returns all of it decoded, its texts printable."""
-        values = {key: all_printable(_decoded(self.data, place)) for key, place in self.values.items()}
+        values = {key: all_printable(_decode_value(self.data, place)) for key, place in self.values.items()}
         return {**values, KERNELS: list(map(self.kernel, self.kernels))}
 
 
@@ -91,7 +91,7 @@ def _continues(data: bytes, first: Note, note: Note) -> bool:
 
 
 def _kernel_name(data: bytes, place: FileRange) -> str:
-    entry = _decoded(data, place)
+    entry = _decode_value(data, place)
     name = entry.get(".name") if isinstance(entry, dict) else None
     if not isinstance(name, str):
         found = f"in a {type(entry).__name__}" if not isinstance(entry, dict) else f"of type {type(name).__name__}"
@@ -99,7 +99,7 @@ def _kernel_name(data: bytes, place: FileRange) -> str:
     return printable(name)
 
 
-def _decoded(data: bytes, place: FileRange) -> Any:
+def _decode_value(data: bytes, place: FileRange) -> Any:
     """Decodes a value. Its maps are counted first: an empty one has a byte in the note, and 64 bytes in Python."""
     content = data[place.start : place.end]
     maps = len(content) - len(content.translate(None, MAP_BYTES))
@@ -132,7 +132,7 @@ def _read_note(data: bytes, place: FileRange) -> Note:
     values: dict[str, FileRange] = {}
     kernels = None
     for _ in range(_length(cursor.read_map_header, "the metadata note is no map")):
-        key = all_printable(_decoded(data, skipped()))
+        key = all_printable(_decode_value(data, skipped()))
         if key == KERNELS:
             kernels = [skipped() for _ in range(_length(cursor.read_array_header, f"metadata: {KERNELS} is no list"))]
         else:

@@ -168,7 +168,7 @@ class SmtOps:
             less = self.compare("lt", type_, a, b) if op == "min" else self.compare("lt", type_, b, a)
             return choose(less, a, b)
         if op == "mul_hi":
-            wide = [self.convert(type_, t.i64 if signed else t.u64, x) if type_.bits < 64 else _widened(x, signed) for x in (a, b)]
+            wide = [self.convert(type_, t.i64 if signed else t.u64, x) if type_.bits < 64 else _widen(x, signed) for x in (a, b)]
             return bits_of(fold(wide[0] * wide[1]), type_.bits, type_.bits)
         if op == "udiv":
             return choose(fold(b == 0), number(0, type_.bits), fold(z3.UDiv(a, b)))
@@ -258,10 +258,10 @@ class SmtOps:
     def float_convert(self, source: Type, target: Type, a: Term) -> Term:
         if source.is_float and target.is_float:
             made = z3.fpFPToFP(z3.RNE(), _float(source, a), _sort(target))
-            return _settled(choose(self.is_nan(source, a), self._converted_nan(source, target, a), z3.fpToIEEEBV(made)), a)
+            return _fold_constants(choose(self.is_nan(source, a), self._converted_nan(source, target, a), z3.fpToIEEEBV(made)), a)
         if target.is_float:
             make = z3.fpSignedToFP if source.kind == "signed" else z3.fpUnsignedToFP
-            return _settled(z3.fpToIEEEBV(make(z3.RNE(), a, _sort(target))), a)
+            return _fold_constants(z3.fpToIEEEBV(make(z3.RNE(), a, _sort(target))), a)
         given, bits, signed = _float(source, a), target.bits, target.kind == "signed"
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
         wide = z3.fpFPToFP(z3.RNE(), given, z3.Float64()) if source.bits < 64 else given
@@ -269,7 +269,7 @@ class SmtOps:
         made = (z3.fpToSBV if signed else z3.fpToUBV)(z3.RTZ(), whole, z3.BitVecSort(bits))
         for limit, test in ((low, z3.fpLEQ), (high, z3.fpGEQ)):
             made = z3.If(test(whole, z3.FPVal(float(limit), z3.Float64())), number(limit, bits), made)
-        return _settled(choose(self.is_nan(source, a), number(0, bits), made), a)
+        return _fold_constants(choose(self.is_nan(source, a), number(0, bits), made), a)
 
     def _converted_nan(self, source: Type, target: Type, a: Term) -> Term:
         have, want = FRACTION_BITS[source.name], FRACTION_BITS[target.name]
@@ -284,7 +284,7 @@ class SmtOps:
         out = z3.If(z3.fpIsNaN(made), number(self.nan(type_), type_.bits), z3.fpToIEEEBV(made))
         for operand in reversed(operands if self.payloads else ()):
             out = choose(self.is_nan(type_, operand), self.unary("quiet", type_, operand), out)
-        return _settled(out, *operands)
+        return _fold_constants(out, *operands)
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -361,7 +361,7 @@ def _constant(*terms: Term) -> bool:
     return all(z3.is_bv_value(term) for term in terms)
 
 
-def _settled(term: Term, *operands: Term) -> Term:
+def _fold_constants(term: Term, *operands: Term) -> Term:
     """Returns the value of a float operation on constants, other terms unchanged."""
     return z3.simplify(term) if _constant(*operands) else term
 
@@ -379,7 +379,7 @@ def _differ(a: Term, b: Term) -> Term:
     return choose(a, negation(b), b)
 
 
-def _widened(a: Term, signed: bool) -> Term:
+def _widen(a: Term, signed: bool) -> Term:
     return (z3.SignExt if signed else z3.ZeroExt)(a.size(), a)
 
 

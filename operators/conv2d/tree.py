@@ -164,7 +164,7 @@ class Conv2d(Root):
         n, rows, cols, part = (axes[axis] for axis in ("n", "oh", "ow", "ic"))
         (sh, sw), (ph, pw), (high, wide) = p.stride, p.padding, p.halo(plan.tile_oh, plan.tile_ow)
         top, left, group = rows.min_ * sh - ph, cols.min_ * sw - pw, axes["group"].min_ // plan.groups
-        oc, ic = _shifted(axes["oc"], group * p.ocg), _shifted(part, group * p.icg)
+        oc, ic = _shift(axes["oc"], group * p.ocg), _shift(part, group * p.icg)
         oc = replace(oc, max_=max(oc.min_, min(oc.max_, self.problem.oc)))
         x = View("X", Extent(top, top + high, high), Extent(left, left + wide, wide), (n, ic))
         w = View("W", Extent.whole(p.kh), Extent.whole(p.kw), (oc, part))
@@ -205,7 +205,7 @@ class Conv2d(Root):
         return head, loops
 
 
-def _shifted(extent: Extent, by: int) -> Extent:
+def _shift(extent: Extent, by: int) -> Extent:
     return Extent(extent.min_ + by, extent.max_ + by, extent.tile)
 
 

@@ -194,12 +194,12 @@ def rows_plan(problem: RowOperator, descriptor: HardwareDescriptor, policy: str 
         fitting = [kept for w in ROW_WAVES[few:] if (kept := with_waves(plan, w)).feasible]
         if fitting:
             busy = (one for one in fitting if one.resources.waves_per_simd >= BUSY_WAVES and (one.waves_row == 1 or one.loads > 1))
-            return _several_rows(_shared(next(busy, fitting[0])))
-        return _shared(with_waves(plan, 0))
+            return _several_rows(_shared_plan(next(busy, fitting[0])))
+        return _shared_plan(with_waves(plan, 0))
     return with_waves(plan, 0)
 
 
-def _shared(plan: RowPlan) -> RowPlan:
+def _shared_plan(plan: RowPlan) -> RowPlan:
     """Returns the plan in which several blocks share a row, if that is faster for few rows, or else the plan itself."""
     p, d = plan.problem, plan.descriptor
     streamed = with_waves(plan, 0)

@@ -34,13 +34,13 @@ def rows(problem: RowOperator, x: ArrayLike, arch: str = "gfx908", **more: Array
     given = {name: array.astype(np.float64) for name, array in p.given(X=x, **more).items()}
     found: dict[str, list[Wide]] = {name: [] for name in p.written}
     for _, columns in _groups(p):
-        for name, part in _defined(p, given, columns, arch).items():
+        for name, part in _definition(p, given, columns, arch).items():
             found[name].append(part)
     whole = {name: np.concatenate(parts, 1) for name, parts in found.items()}
     return {name: array if name in p.row_results else _limit(p.dtype_y, arch, array) for name, array in whole.items()}
 
 
-def _defined(p: RowOperator, given: dict[str, Wide], columns: slice, arch: str) -> dict[str, Wide]:
+def _definition(p: RowOperator, given: dict[str, Wide], columns: slice, arch: str) -> dict[str, Wide]:
     """Returns the definition's results for the columns of a group."""
     numbers = np.arange(p.rows) // p.repeat
     named: dict[str, Any] = {"x": np.concatenate([part[:, columns] for part in np.split(given["X"], p.parts, 1)], 1)}
@@ -89,7 +89,7 @@ def rows_error_bound(problem: RowOperator, x: ArrayLike, arch: str = "gfx908", *
             known[step.name] = value.sum() if step.combine == "sum" else value.maximum()
         for step in program.results:
             value = _all(evaluate(step.value, known, ARITHMETIC), shape)
-            found[step.name].append(_rounded(p.dtype_y, arch, value))
+            found[step.name].append(_rounded_bound(p.dtype_y, arch, value))
         for step in program.row_results:
             value = _all(evaluate(step.value, known, ARITHMETIC), (p.rows, 1))
             found[step.name].append(value.error * (1 + OWN) + OWN * 2.0**-24 * value.size)
@@ -111,7 +111,7 @@ def _limit(kind: str, arch: str, x: Wide) -> Wide:
     return x if kind == "f32" else Rounding.of(kind, arch).limit(x)
 
 
-def _rounded(kind: str, arch: str, one: Bounded) -> Wide:
+def _rounded_bound(kind: str, arch: str, one: Bounded) -> Wide:
     """Returns the bound after rounding to a type."""
     error = one.error * (1 + OWN) + OWN * 2.0**-24 * one.size
     if kind == "f32":

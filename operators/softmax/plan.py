@@ -219,7 +219,7 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
 
 def keeping(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[int, int]:
     """Returns (waves that would keep a row in registers, elements per register); 0 waves if none of ROW_WAVES can."""
-    waves = next((w for w in ROW_WAVES if _held(p, d, w, 1) <= _room(p, d, w)), 0)
+    waves = next((w for w in ROW_WAVES if _row_registers(p, d, w, 1) <= _room(p, d, w)), 0)
     if waves == 1 and p.rows < WAVES * d.num_cus and p.n >= step_elements(p, d):
         waves = ROW_WAVES[1]
     return (ROW_WAVES[-1], PACKING) if _packs(p, d, waves) else (waves, 1)
@@ -251,7 +251,7 @@ def _wave_part(p: SoftmaxProblem, waves: int) -> int:
     return -(-each // GRANULE) * GRANULE if waves > 1 else each
 
 
-def _held(p: SoftmaxProblem, d: HardwareDescriptor, waves: int, packing: int) -> int:
+def _row_registers(p: SoftmaxProblem, d: HardwareDescriptor, waves: int, packing: int) -> int:
     """Returns the ArchVGPRs in which a lane keeps its elements of a row of `waves` waves. packing: elements per register."""
     loads = -(-_wave_part(p, waves) // d.wavefront_size)
     return loads * chunk_elements(p) * p.element.registers // packing
@@ -269,7 +269,7 @@ def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
     """
     if p.element.bytes != 2 or p.element_y != p.element or _has_row_per_wave(p):
         return False
-    fits = _held(p, d, ROW_WAVES[-1], PACKING) <= _room(p, d, ROW_WAVES[-1]) - UNPACKED
+    fits = _row_registers(p, d, ROW_WAVES[-1], PACKING) <= _room(p, d, ROW_WAVES[-1]) - UNPACKED
     return fits and (waves_row == 0 or softmax_resources(p, d, waves_row).blocks_per_cu < 2)
 
 
@@ -383,7 +383,7 @@ def softmax_resources(
     if short:
         row = words * short_elements(p)
     else:
-        row = _held(p, d, waves_row, packing) if waves_row else words * (step or step_elements(p, d)) // d.wavefront_size
+        row = _row_registers(p, d, waves_row, packing) if waves_row else words * (step or step_elements(p, d)) // d.wavefront_size
     registers = (
         RegisterRange("row", "arch", in_flight * row),
         RegisterRange("m, delta", "arch", 2 * words * in_flight),

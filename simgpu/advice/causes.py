@@ -162,8 +162,8 @@ def latencies(scene: Scene) -> Iterator[Cause]:
     is a load that takes no time.
     """
     costs, batches = by_number(scene.lines), _batches(scene)
-    of_line = {line.place: _awaited(scene, line, costs) for line in scene.lines}
-    chained = _chained(scene, {cost.number for found in of_line.values() for cost in found}, batches)
+    of_line = {line.place: _awaited_accesses(scene, line, costs) for line in scene.lines}
+    chained = _waits_in_chain(scene, {cost.number for found in of_line.values() for cost in found}, batches)
     special = [cause.without for cause in chain(*(search(scene) for search in (conflicts, scattered, uniform_loads)))]
     found: set[frozenset[int]] = set()
     for line in sorted(scene.lines, key=lambda line: -line.stall):
@@ -189,7 +189,7 @@ def latencies(scene: Scene) -> Iterator[Cause]:
         yield replace(cause, without=Without(instant=loads) if cause.bound else Without(ahead=loads), beyond=beyond)
 
 
-def _awaited(scene: Scene, line: LineCost, costs: Mapping[int, tuple[LineCost, Cost]]) -> list[Cost]:
+def _awaited_accesses(scene: Scene, line: LineCost, costs: Mapping[int, tuple[LineCost, Cost]]) -> list[Cost]:
     """Returns the loads and stores for which a line waits, longest first."""
     entry, whole = scene.prediction.sampled.entry, sum(line.waits.values())
     found = [costs[entry + offset // 4][1] for offset, clocks in line.waits.items() if clocks >= PART * whole]
@@ -215,7 +215,7 @@ def _batches(scene: Scene) -> dict[int, frozenset[int]]:
     return made
 
 
-def _chained(scene: Scene, loads: set[int], batches: Mapping[int, frozenset[int]]) -> frozenset[int]:
+def _waits_in_chain(scene: Scene, loads: set[int], batches: Mapping[int, frozenset[int]]) -> frozenset[int]:
     trace = max(scene.prediction.sampled.whole, key=len)
     longest = int(np.argmax(np.diff(trace.starts)))
     steps = trace.steps[trace.starts[longest] : trace.starts[longest + 1]]

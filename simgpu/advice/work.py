@@ -58,20 +58,20 @@ def _computation(line: LineCost, vector: list[Cost], part: float) -> Cause:
         scalar = [cost for cost in line.costs if cost.unit is Unit.SCALAR and cost.kind is Kind.PLAIN]
         return Cause(
             "division", line.place, f"divides: {each:.3g} vector instructions each time",
-            "multiply by a reciprocal, or shift by a power of two", _removed([*vector, *scalar]),
+            "multiply by a reciprocal, or shift by a power of two", _remove([*vector, *scalar]),
         )
     doubled = [cost for cost in vector if "cvt_f64_f32" in cost.inst.mnemonic or "cvt_f32_f64" in cost.inst.mnemonic]
     if doubled:
         return Cause(
             "double", line.place, "converts float to double and back", "write constants as 1.0f, call sinf instead of sin",
-            _removed(doubled),
+            _remove(doubled),
         )
     slow = [cost for cost in vector if Flag.TRANS in cost.inst.spec.flags]
     if slow:
         names = ", ".join(dict.fromkeys(cost.inst.mnemonic.removesuffix("_e32") for cost in slow))
-        return Cause("transcendental", line.place, f"computes {names}", "compute it less often", _removed(slow), bound=True)
+        return Cause("transcendental", line.place, f"computes {names}", "compute it less often", _remove(slow), bound=True)
     return Cause(
-        "computation", line.place, f"{100 * part:.0f} % of the vector unit's work", "compute less here", _removed(vector),
+        "computation", line.place, f"{100 * part:.0f} % of the vector unit's work", "compute less here", _remove(vector),
         bound=True,
     )
 
@@ -86,7 +86,7 @@ def idling(scene: Scene) -> Iterator[Cause]:
     for line in scene.lines:
         held = [c for c in line.costs if c.kind is Kind.SLEEP or c.inst.mnemonic == "s_nop"]
         if held and scene.matters(sum(cost.line.latency for cost in held)):
-            yield Cause("idle", line.place, "executes s_nop or s_sleep", "do useful work instead", _removed(held))
+            yield Cause("idle", line.place, "executes s_nop or s_sleep", "do useful work instead", _remove(held))
     if scene.matters(sum(cost.line.idle for line in scene.lines for cost in line.costs)):
         yield Cause(
             "instruction-fetch", "", "waves wait for instructions that are not in the cache", "unroll less",
@@ -130,7 +130,7 @@ def around_the_loop(scene: Scene) -> Iterator[Cause]:
         clocks = sum(cost.line.latency for cost in found)
         if scene.matters(clocks):
             why = f"{clocks / scene.waves:,.0f} clocks of each wave {when} the loop of matrix instructions"
-            yield Cause(kind, "", why, change, _removed(found), bound=True)
+            yield Cause(kind, "", why, change, _remove(found), bound=True)
 
 
 def dispatch(scene: Scene) -> Iterator[Cause]:
@@ -142,5 +142,5 @@ def dispatch(scene: Scene) -> Iterator[Cause]:
         )
 
 
-def _removed(costs: list[Cost]) -> Without:
+def _remove(costs: list[Cost]) -> Without:
     return Without(removed=frozenset(cost.number for cost in costs))

@@ -171,10 +171,10 @@ def storage_of(debugger: Debugger, wave: int, pieces: Sequence[Piece], kind: Dwa
     if len(pieces) == 1 and pieces[0].register and not kind.fits_registers:
         # LLVM moved it from private memory to LDS (AMDGPUPromoteAlloca), and the register holds its address.
         operation = StackOperation("register", pieces[0].register)
-        return ObjectMemory(debugger, wave, "lds", _computed(debugger, wave, [operation], frame, 4))
+        return ObjectMemory(debugger, wave, "lds", _compute(debugger, wave, [operation], frame, 4))
     if len(pieces) == 1 and pieces[0].steps:
         (piece,) = pieces
-        number = _computed(debugger, wave, piece.steps, frame, 8 if piece.space else size)
+        number = _compute(debugger, wave, piece.steps, frame, 8 if piece.space else size)
         if piece.space:
             bias = debugger.kernel.module.bias if piece.space == "global" else 0
             return ObjectMemory(debugger, wave, piece.space, number + bias)
@@ -189,7 +189,7 @@ def storage_of(debugger: Debugger, wave: int, pieces: Sequence[Piece], kind: Dwa
     return Registers(debugger, wave, tuple(parts))
 
 
-def _computed(debugger: Debugger, wave: int, steps: Sequence[StackOperation], frame: str, size: int) -> np.ndarray:
+def _compute(debugger: Debugger, wave: int, steps: Sequence[StackOperation], frame: str, size: int) -> np.ndarray:
     """Returns a computed value as int64, of each lane or of all."""
     stack: list[np.ndarray] = []
     for step in steps:
@@ -211,7 +211,7 @@ def _computed(debugger: Debugger, wave: int, steps: Sequence[StackOperation], fr
     return stack[-1]
 
 
-def _divided(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _divide(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.where(right == 0, 0, left // np.where(right == 0, 1, right))
 
 
@@ -220,7 +220,7 @@ BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "plus": np.add, "minus": np.subtract, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "shl": lambda left, right: left << (right & 63), "shra": lambda left, right: left >> (right & 63),
     "shr": lambda left, right: (left.view(np.uint64) >> (right & 63).view(np.uint64)).view(np.int64),
-    "div": _divided, "mod": lambda left, right: left - _divided(left, right) * right,
+    "div": _divide, "mod": lambda left, right: left - _divide(left, right) * right,
 }  # fmt: skip
 
 

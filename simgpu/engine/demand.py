@@ -57,7 +57,7 @@ class _Use:
 def demand_of(code: bytes, decode: Callable[[int], Instruction], entry: int) -> Demand:
     """Returns the demand of the code that record `entry` reaches; an empty one if it cannot be followed. decode: returns the
     instruction at a record."""
-    found = _reached(decode, entry, len(code) // RECORD)
+    found = _reached_instructions(decode, entry, len(code) // RECORD)
     if not any(inst.spec.kind == "matrix" for inst in found.values()) or any(one.spec.control in OPAQUE for one in found.values()):
         return Demand()
     records = list(found)
@@ -67,16 +67,16 @@ def demand_of(code: bytes, decode: Callable[[int], Instruction], entry: int) -> 
         for record in records
     ]
     blocks, uses = Blocks(following, [0]), list(_uses(code, found))
-    needed, deciding = _needed(blocks, uses, False)
+    needed, deciding = _needed_instructions(blocks, uses, False)
     if any("lds" in uses[node].loads for node in deciding):
-        needed, deciding = _needed(blocks, uses, True)
+        needed, deciding = _needed_instructions(blocks, uses, True)
     unneeded = {node for node, use in enumerate(uses) if use.matrix} - needed
     doubtful = _doubtful(blocks, uses, unneeded | {node for node, use in enumerate(uses) if use.loads} - deciding)
     named = [frozenset(records[node] for node in nodes) for nodes in (unneeded, deciding, doubtful)]
     return Demand(*named) if unneeded else Demand()
 
 
-def _reached(decode: Callable[[int], Instruction], entry: int, count: int) -> dict[int, Instruction]:
+def _reached_instructions(decode: Callable[[int], Instruction], entry: int, count: int) -> dict[int, Instruction]:
     """Returns the instructions that direct control flow reaches, the entry first."""
     found: dict[int, Instruction] = {}
     pending = [entry]
@@ -137,7 +137,7 @@ def _demanded_before(use: _Use, same: int, other: int, lds: bool) -> tuple[int, 
     return (same, other | wanted, hit) if use.across else (same | wanted, other, hit)
 
 
-def _needed(blocks: Blocks, uses: Sequence[_Use], lds: bool) -> tuple[set[int], set[int]]:
+def _needed_instructions(blocks: Blocks, uses: Sequence[_Use], lds: bool) -> tuple[set[int], set[int]]:
     """Returns the matrix instructions and the loads whose results are demanded."""
     before = [(0, 0)] * len(blocks.nodes)
     pending = list(range(len(blocks.nodes)))  # the last block first

@@ -111,10 +111,10 @@ class NumberFlow:
         moved = spec.mnemonic in MOVES and not read & ~EXEC & ~held.elements
         made = written if moved or (floats and not known and any(map(_is_float, spec.results))) else 0
         judged_after = held.judged | written if judged else held.judged & ~written
-        return Held(numbers, judged_after, held.elements & ~written | made, _indexed(inst, held.indexed))
+        return Held(numbers, judged_after, held.elements & ~written | made, _indexed_operands(inst, held.indexed))
 
 
-def _indexed(inst: Instruction, before: int) -> int:
+def _indexed_operands(inst: Instruction, before: int) -> int:
     """Returns the operands that are relative to M0 after an instruction."""
     if inst.spec.control is ControlKind.SET_GPR_IDX_OFF:
         return 0

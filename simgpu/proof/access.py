@@ -191,7 +191,7 @@ def _run_buffer(state: WaveState, inst: Instruction, place: BufferPlace, inputs:
     if memory.op == "load":
         _set_loaded(state, inst, buffers.load(state.memory, place, memory.bits * memory.count, memory.count))
     elif memory.op == "store":
-        data = _stored(state, inst, memory.bits * memory.count, "vdata")
+        data = _stored_bits(state, inst, memory.bits * memory.count, "vdata")
         buffers.store(state.memory, place, data, memory.count, guard, state.pc)
     else:
         operation = inst.mnemonic.partition("atomic_")[2]
@@ -252,10 +252,10 @@ def _store(state: WaveState, inst: Instruction, places: list[Address], guard: Te
     names = (("data0", "vdata"), ("data1",))
     for place, name in zip(places, names, strict=False):
         bits = memory.bits * (1 if len(places) == 2 else memory.count)
-        state.memory.store(place, _stored(state, inst, bits, *name), guard, state.pc)
+        state.memory.store(place, _stored_bits(state, inst, bits, *name), guard, state.pc)
 
 
-def _stored(state: WaveState, inst: Instruction, bits: int, *names: str) -> Term:
+def _stored_bits(state: WaveState, inst: Instruction, bits: int, *names: str) -> Term:
     """Returns the bits that a store takes from its registers. names: their operand's possible ones."""
     memory = inst.spec.memory
     assert memory is not None

@@ -75,7 +75,7 @@ class Roots:
     @staticmethod
     def _drawn(term: Term) -> int:
         """Returns the term's value for some inputs, -1 if it is none; equal terms have equal values."""
-        constants = [(s, _hashed(str(s), s.sort())) for s in symbols_of([term])]
+        constants = [(s, _hash(str(s), s.sort())) for s in symbols_of([term])]
         made = z3.substitute(term, *constants) if constants else term
         made = z3.simplify(z3.substitute_funs(made, *((f, _function(f)) for f in _functions(made))))
         return int(made.as_long()) if z3.is_bv_value(made) else -1
@@ -88,7 +88,7 @@ def initial_bytes(epoch: str, root: Term, offset: int, count: int) -> Term:
     return joined(*(memory(place.at(at)) for at in range(count)))
 
 
-def _hashed(name: str, sort: Any) -> Term:
+def _hash(name: str, sort: Any) -> Term:
     value = SEED
     for letter in name.encode():
         value = (value ^ letter) * 0x100000001B3 % (1 << 64)
@@ -111,7 +111,7 @@ def _is_application(term: Term) -> bool:
 
 def _function(function: Any) -> Term:
     """Returns a function's result for operands that are variables, by their sum."""
-    total, range_ = _hashed(function.name(), z3.BitVecSort(64)), function.range()
+    total, range_ = _hash(function.name(), z3.BitVecSort(64)), function.range()
     for at in range(function.arity()):
         operand = z3.Var(at, function.domain(at))
         size = operand.size()

@@ -158,11 +158,11 @@ def merge(a: WaveState, b: WaveState) -> WaveState:
     for place in sorted({*a.registers, *b.registers}):
         x, y = a.read(place), b.read(place)
         if not x.eq(y):
-            made.registers[place] = _chosen(a.lanes, ours, x, y)
+            made.registers[place] = _simplify_choice(a.lanes, ours, x, y)
     return made
 
 
-def _chosen(lanes: Lanes, condition: Term, a: Term, b: Term) -> Term:
+def _simplify_choice(lanes: Lanes, condition: Term, a: Term, b: Term) -> Term:
     """Returns a choice without choices that the condition has made: a path writes a register only where it is taken."""
     opposite = negation(condition)
     return choose(condition, lanes.assume(a, lanes.parts(condition).ids), lanes.assume(b, {opposite.get_id()}))

@@ -106,7 +106,7 @@ def wide(low: Term, high: Term) -> Term:
         return lesser
     highs = flat_sum(high)
     for at, part in enumerate(highs):
-        addends = _carried(part, low)
+        addends = _addends_of_carry(part, low)
         if addends:
             rest = highs[:at] + highs[at + 1 :]
             return _joined_sum([lone for addend in addends for lone in _split(addend, rest)], rest)
@@ -127,7 +127,7 @@ def _difference(low: Term, high: Term) -> Term | None:
     return wide(a, c) - wide(b, d)
 
 
-def _carried(part: Term, low: Term) -> tuple[Term, Term] | None:
+def _addends_of_carry(part: Term, low: Term) -> tuple[Term, Term] | None:
     """Returns the addends of `low` if the other term is the carry of their sum."""
     if not (z3.is_app_of(part, z3.Z3_OP_ITE) and is_number(part.arg(1), 1) and is_number(part.arg(2), 0)):
         return None
@@ -143,7 +143,7 @@ def _carried(part: Term, low: Term) -> tuple[Term, Term] | None:
 def _split(addend: Term, highs: list[Term]) -> list[Term]:
     """Returns the addends of a low half that was itself a sum with a carry in `highs`, which loses it."""
     for at, part in enumerate(highs):
-        inner = _carried(part, addend)
+        inner = _addends_of_carry(part, addend)
         if inner:
             del highs[at]
             return [lone for each in inner for lone in _split(each, highs)]
@@ -159,7 +159,7 @@ def _joined_sum(lows: list[Term], highs: list[Term]) -> Term:
             constant += low.as_long()
             continue
         mate = next((at for at, high in enumerate(highs) if _is_pair(low, high)), None)
-        total.append(wide(low, highs.pop(mate)) if mate is not None else _extended(low, highs))
+        total.append(wide(low, highs.pop(mate)) if mate is not None else _extension(low, highs))
     for high in highs:
         if z3.is_bv_value(high):
             constant += high.as_long() << 32
@@ -175,7 +175,7 @@ def _is_pair(low: Term, high: Term) -> bool:
     return not together or low.decl().kind() == z3.Z3_OP_CONCAT == high.decl().kind()
 
 
-def _extended(low: Term, highs: list[Term]) -> Term:
+def _extension(low: Term, highs: list[Term]) -> Term:
     """Returns a low half with its sign or zeros above: the sign's copies are taken from `highs`."""
     for at, high in enumerate(highs):
         if high.decl().kind() == z3.Z3_OP_BASHR and high.arg(0).eq(low) and is_number(high.arg(1), 31):

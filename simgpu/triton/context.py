@@ -68,7 +68,7 @@ def device(
         stack.enter_context(_patch_attribute(Autotuner, "_bench", show_progress(Autotuner._bench)))
         for name in [name for name in vars(triton.testing) if name.startswith("do_bench")]:  # by events, graphs, proton
             stack.enter_context(_patch_attribute(triton.testing, name, modelled_bench))
-        stack.enter_context(_patch_attribute(triton.testing.Mark, "run", _swept(triton.testing.Mark.run)))
+        stack.enter_context(_patch_attribute(triton.testing.Mark, "run", _wrap_sweep(triton.testing.Mark.run)))
         stack.enter_context(profile(session, _samples_alone))
         yield session
 
@@ -143,7 +143,7 @@ def modelled_bench(fn: Callable[[], Any], *args: Any, **options: Any) -> Any:
         return clock.do_bench(fn, *args, **options)
 
 
-def _swept(run: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_sweep(run: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps `triton.testing.Mark.run`, which goes through a benchmark's shapes: nothing reads the results of its launches."""
 
     def sweep(mark: Any, *args: Any, **options: Any) -> Any:

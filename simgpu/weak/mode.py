@@ -124,7 +124,7 @@ class WeakMemory(Check):
         block = WeakBlock(random=addressof(worker.job) + WorkerJob.random.offset, private=worker.job.scratch)
         apart = scope_of(launch.arch, "store", ()) < Scope.AGENT
         block.dies, block.share, block.reach = (launch.chip.xcds, DIE_CUS, AGENT) if apart else (0, DEVICE_CUS, AGENT)
-        shared = _shared(launch)
+        shared = _shared_memory(launch)
         if shared is not None:
             block.dies, block.share, block.reach, block.begun = 1, DEVICE_CUS, SYSTEM, 1
             block.shared, block.count, block.alike = shared[0].ctypes.data, len(shared[0]), not apart
@@ -160,7 +160,7 @@ def _awaits_memory(inst: Instruction) -> bool:
     return "vmcnt" in awaited_counters(counts.value)
 
 
-def _shared(launch: Dispatch) -> tuple[np.ndarray, list[np.ndarray]] | None:
+def _shared_memory(launch: Dispatch) -> tuple[np.ndarray, list[np.ndarray]] | None:
     """Returns the memory that other devices may also access, with a copy of each allocation; None for a single device, and for
     targets without instructions that write back and invalidate for all devices."""
     if launch.node is None or not lowering(launch.arch, "fence", "release", Scope.SYSTEM).before:

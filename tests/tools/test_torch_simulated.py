@@ -217,8 +217,8 @@ def test_tensors_of_the_host_stay_there(session: Any) -> None:
 
 def test_findings_and_faults_name_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GEMM that is told a stride too large reads past its operand."""
-    stored = gemms._stored
-    monkeypatch.setattr(gemms, "_stored", lambda matrices: (*stored(matrices)[:2], 64))
+    stored = gemms._storage
+    monkeypatch.setattr(gemms, "_storage", lambda matrices: (*stored(matrices)[:2], 64))
     for check, error in ((True, KernelFinding), (False, simgpu.MemoryFault)):
         with simgpu.triton.device("mi300x", check=check), pytest.raises(error, match=r"operand [AB].*\(in PyTorch's aten::mm\)"):
             torch.ones(40, 40, device="cuda") @ torch.ones(40, 40, device="cuda")

@@ -43,14 +43,14 @@ def ir_module(path: str) -> IrModule:
 
     text, log = printed_ir(Path(path).read_bytes(), Path(path).name)
     if text is None:
-        raise UsageError(_said(log))
+        raise UsageError(_first_error(log))
     try:
         return read_ir(text)
     except Unreadable as error:
         raise UsageError(f"{path}: {error}") from None
 
 
-def _said(log: str) -> str:
+def _first_error(log: str) -> str:
     """Returns clang's first error."""
     return next((line for line in log.splitlines() if "error: " in line), log.strip().partition("\n")[0]).removeprefix("./")
 
@@ -84,7 +84,7 @@ def compiled(module: IrModule, function: Function, path: str, target: str, optio
             return Compiled(name, "", None, None, str(reason))
     made, log = compile_ir(module.text, architecture(target), Path(path).with_suffix(".ll"), options)
     if made is None:
-        said = _said(log)
+        said = _first_error(log)
         return Compiled(name, "", None, None, f"clang: {said.partition('error: ')[2] or said}")
     try:
         code = CodeObject.parse(made)

@@ -91,7 +91,7 @@ def compare(first: Side, second: Side) -> list[ArrayComparison]:
     if not one and not two:
         raise UsageError("neither launch wrote anything: give arguments with which they do")
     if len(one) != len(two):
-        listed = f"{first.title} wrote {_listed(one)}, {second.title} wrote {_listed(two)}"
+        listed = f"{first.title} wrote {_list(one)}, {second.title} wrote {_list(two)}"
         raise UsageError(f"{listed}: give launches that write as many arrays")
     return [
         _compare_arrays((a, b), one[a], two[b], first.before, second.before) for a, b in zip(one, two, strict=True)
@@ -176,7 +176,7 @@ def _reasons(
                 found.append(f"the {side} has {place} once more than the {other}")
         elif (span := _span(values, more, modulus)) is not None:
             found.append(f"the {side} has {what} of k = {span[0]} to {span[1]} once more than the {other}")
-        elif mine == whole and (swap := _swapped(factors, values, more, modulus)):
+        elif mine == whole and (swap := _swapped_factor(factors, values, more, modulus)):
             found.append(f"the {other} has {swap.format(left, right)}")
     return found
 
@@ -192,7 +192,7 @@ def _span(values: list[int], more: int, modulus: int) -> tuple[int, int] | None:
     return None
 
 
-def _swapped(factors: tuple[np.ndarray, np.ndarray], values: list[int], more: int, modulus: int) -> str:
+def _swapped_factor(factors: tuple[np.ndarray, np.ndarray], values: list[int], more: int, modulus: int) -> str:
     """Returns which factor was taken from another k: {0} and {1} stand for the factors' names."""
     x, y = (factor.astype(np.uint64) for factor in factors)
     if len(x) ** 2 > MOST_PAIRS:
@@ -214,5 +214,5 @@ def verdict_of(comparisons: Sequence[ArrayComparison], sides: Sequence[Side]) ->
     return next((kind for kind in (NEARLY, NARROWLY) if kind in kinds), EQUAL)
 
 
-def _listed(arrays: Mapping[str, np.ndarray]) -> str:
+def _list(arrays: Mapping[str, np.ndarray]) -> str:
     return ", ".join(arrays) or "nothing"

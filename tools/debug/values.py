@@ -49,7 +49,7 @@ def lines(found: Object, active: int, form: str) -> Iterator[str]:
     """Yields an object by lanes. (…) marks inactive lanes of a number; arrays and structs are printed for active lanes only."""
     raw = found.raw()
     if len(raw) == 1:
-        yield from _wrapped(f"{found.name} = {literal(found.type, raw[0], form)}", "    ")
+        yield from _wrap(f"{found.name} = {literal(found.type, raw[0], form)}", "    ")
     elif _is_number(found.type):
         cells = [literal(found.type, row, form) for row in raw]
         yield from lane_rows(found.name, [cell if active >> lane & 1 else f"({cell})" for lane, cell in enumerate(cells)])
@@ -58,7 +58,7 @@ def lines(found: Object, active: int, form: str) -> Iterator[str]:
         groups = [list(same) for _, same in groupby(_lanes(raw, active), key=lambda lane: raw[lane].tobytes())]
         for first, *more in groups[:GROUPS]:
             where = f"[{first}]" if not more else f"[{first}-{more[-1]}]"
-            yield from _wrapped(f"{where:>9} {literal(found.type, raw[first], form)}", " " * 11)
+            yield from _wrap(f"{where:>9} {literal(found.type, raw[first], form)}", " " * 11)
         if len(groups) > GROUPS:
             yield f"and {sum(map(len, groups[GROUPS:]))} lanes more; an index after the last part shows one lane"
 
@@ -78,7 +78,7 @@ def literal(kind: DwarfType, raw: np.ndarray, form: str, most: int = ELEMENTS) -
     return _number(seen, form) if not np.ndim(seen) else " ".join(number(word, "x") for word in seen)
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
+def _wrap(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, 80, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 

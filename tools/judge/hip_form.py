@@ -109,17 +109,17 @@ class NumpyReference:
 
     def expected(self, sizes: Mapping[str, int], values: Mapping[str, Any], rng: np.random.Generator) -> list[Expected]:
         """Computes each result in float64, in the promised type, and with inputs moved by a rounding."""
-        wide = self.compute(sizes, {name: _widened(value) for name, value in values.items()})
+        wide = self.compute(sizes, {name: _widen(value) for name, value in values.items()})
         promised = self.compute(sizes, values)
         spread = [np.zeros(array.shape) for array in wide]
         for _ in range(SAMPLES):
-            moved = self.compute(sizes, {name: _moved(value, rng) for name, value in values.items()})
+            moved = self.compute(sizes, {name: _move(value, rng) for name, value in values.items()})
             with np.errstate(all="ignore"):
                 spread = [
                     np.fmax(most, np.abs(a.astype(np.float64) - b.astype(np.float64)))
                     for most, a, b in zip(spread, moved, wide, strict=True)
                 ]
-        narrowed = {name: self.compute(sizes, changed) for name, changed in _narrowed(values).items()}
+        narrowed = {name: self.compute(sizes, changed) for name, changed in _narrow(values).items()}
         return [
             Expected(wide[at], promised[at].astype(one.kind), spread[at], {name: made[at] for name, made in narrowed.items()})
             for at, one in enumerate(self.results)
@@ -176,12 +176,12 @@ def _number(one: CandidateArgument, sizes: Mapping[str, int], given: Mapping[str
     return _normal(rng, one.kind, ())[()] if is_float(one.kind) else one.kind.type(int(rng.integers(0, 100)))
 
 
-def _widened(value: Any) -> Any:
+def _widen(value: Any) -> Any:
     array = np.asarray(value)
     return array.astype(np.float64)[()] if is_float(array.dtype) else value
 
 
-def _moved(value: Any, rng: np.random.Generator) -> Any:
+def _move(value: Any, rng: np.random.Generator) -> Any:
     """Returns floats in float64, each moved by up to a rounding of its type."""
     array = np.asarray(value)
     if not is_float(array.dtype):
@@ -189,10 +189,10 @@ def _moved(value: Any, rng: np.random.Generator) -> Any:
     return (array.astype(np.float64) * (1 + unit_of(array.dtype) * rng.uniform(-1, 1, array.shape)))[()]
 
 
-def _narrowed(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _narrow(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns values with the floats of all arrays, or of one, rounded to narrower types."""
     arrays = [name for name, value in values.items() if isinstance(value, np.ndarray) and is_float(value.dtype)]
-    wide = {name: _widened(value) for name, value in values.items()}
+    wide = {name: _widen(value) for name, value in values.items()}
     found = {}
     for kind in dict.fromkeys(one for name in arrays for one in narrower(values[name].dtype)):
         for chosen in [arrays, *([name] for name in arrays[:MOST_NARROWED] if len(arrays) > 1)]:

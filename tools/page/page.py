@@ -123,11 +123,11 @@ def comparison_document(document: dict[str, Any], path: str) -> dict[str, Any]:
     if names != others:
         listed = printable_name(", ".join(others) or "no kernel")
         raise UsageError(f"--against {path}: a page of {listed}, this is one of {', '.join(names)}")
-    kernels = [_compared(mine, theirs) for mine, theirs in zip(document["kernels"], other["kernels"], strict=True)]
+    kernels = [_figures_of(mine, theirs) for mine, theirs in zip(document["kernels"], other["kernels"], strict=True)]
     return {"title": other["title"], "command": other["command"], "kernels": kernels}
 
 
-def _compared(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+def _figures_of(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     """Returns the figures of one kernel of another page."""
     there = theirs["code"]["columns"]
     columns = {name: there[name] for name in COMPARED if name in there}

@@ -16,9 +16,9 @@ def rank_launches(path: str, rest: list[str]) -> Ranking:
     if rest:
         raise UsageError(f"{shlex.join(rest)}: each line of {path} has its own options")
     lines = shapes(path)
-    return rank(f"{path}: {len(lines)} launch{'es' * (len(lines) != 1)}", [(line, partial(_timed, line)) for line in lines])
+    return rank(f"{path}: {len(lines)} launch{'es' * (len(lines) != 1)}", [(line, partial(_time, line)) for line in lines])
 
 
-def _timed(line: str) -> Ranked:
+def _time(line: str) -> Ranked:
     what, *rest = shlex.split(line)
     return Ranked.of(line, [one.kernel.time(**one.call) for one in subjects("time", what, rest, compares=False)])

@@ -64,7 +64,7 @@ def _candidates(folder: Path, name_of_board: str, m: int, n: int, k: int) -> Ite
                 given = split.bit_length() - 1 if family in LOGARITHMS else split
                 call = FAMILIES[family](path, kernel, name_of_board, m, n, k, given, tile)
                 name = f"{path.stem} split {split}"
-                yield name, partial(_timed, name, call)
+                yield name, partial(_time, name, call)
 
 
 def _rows(table: Path) -> list[tuple[str, str]]:
@@ -79,5 +79,5 @@ def _rows(table: Path) -> list[tuple[str, str]]:
     return found
 
 
-def _timed(name: str, call: ShippedLaunch) -> Ranked:
+def _time(name: str, call: ShippedLaunch) -> Ranked:
     return Ranked.of(name, [predict(sampled_call(call))], zeroing(call))

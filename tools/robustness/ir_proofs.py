@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     begun = time.monotonic()
     try:
         for case in function_cases(options) if options.folder else random_cases(options):
-            kind, reason = _judged(case, limits)
+            kind, reason = _judge(case, limits)
             tally[kind] += 1
             if reason and kind in ("unknown", "out of reach"):
                 reasons[f"{kind}: {grouped(reason)}"] += 1
@@ -153,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if tally["different"] else 0
 
 
-def _judged(case: ProofCase, limits: Limits) -> tuple[str, str]:
+def _judge(case: ProofCase, limits: Limits) -> tuple[str, str]:
     """Prints a case's verdict; returns its kind and reason."""
     try:
         verdict = case.judge(limits)

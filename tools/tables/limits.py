@@ -35,10 +35,10 @@ def bound_line(report: FeasibilityReport) -> str:
 
 def constraint_table(rows: Sequence[Constraint]) -> Sheet:
     """Makes the table of every limit of a tree with its use: the one that binds, the violated ones, the others node by node."""
-    return table("Constraints", ("node", "constraint", "use", "limit", "used", "note"), map(_constraint, _ordered(rows)), left=2)
+    return table("Constraints", ("node", "constraint", "use", "limit", "used", "note"), map(_constraint, _order(rows)), left=2)
 
 
-def _ordered(rows: Sequence[Constraint]) -> list[Constraint]:
+def _order(rows: Sequence[Constraint]) -> list[Constraint]:
     return sorted(rows, key=lambda row: (not row.binding, not row.hard or row.satisfied, row.level.depth))
 
 
@@ -104,7 +104,7 @@ def counter_documents(rows: Sequence[CounterRow]) -> list[dict[str, Any]]:
 
 def bar_chart(rows: Sequence[Constraint]) -> Sheet:
     """Draws use over limit of each row as a bar; a bar past the mark at 100 % ends in an arrow."""
-    cells = ((row.level, row.name, f"{100 * row.ratio:.0f} %", bar(row.ratio)) for row in _ordered(rows))
+    cells = ((row.level, row.name, f"{100 * row.ratio:.0f} %", bar(row.ratio)) for row in _order(rows))
     return table("Used", ("node", "constraint", "used", "note"), cells, left=2)
 
 

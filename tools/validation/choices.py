@@ -165,7 +165,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, metavar="FILE", help="a line of JSON for each judged shape, not judged again")
     options = parser.parse_args(words)
     times = tuned_times(options.checkout)
-    kept = {one.shape: one for one in _kept(options.keep)}
+    kept = {one.shape: one for one in _kept_choices(options.keep)}
     found, failed = [], []
     drawn = draw(times, options.shapes, options.pairs)
     with count_progress(len(drawn), "shapes") as done:
@@ -207,7 +207,7 @@ def summary(choices: Sequence[Choice]) -> Iterator[tuple[object, ...]]:
         yield name, len(some), *(f"{part:.0f}" for part in parts), *modelled, *measured
 
 
-def _kept(path: Path | None) -> list[Choice]:
+def _kept_choices(path: Path | None) -> list[Choice]:
     if path is None or not path.is_file():
         return []
     try:

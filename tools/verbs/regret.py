@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
     from simgpu.tools.cost.space import TILES
 
     if options.by == "time":
-        return _emitted(options)
+        return _print_emitted(options)
     options.target, options.dtype = options.target or TARGET, options.dtype or TYPES.get(options.op, (DTYPE,))[0]
     if options.odd:
         return _odd_extents(options)
@@ -146,7 +146,7 @@ def row_of_emitted(case: EmittedCase) -> dict[str, Any]:
     return {"status": PASS, **dict(zip(FIELDS, row, strict=True))}
 
 
-def _emitted(options: Namespace) -> int:
+def _print_emitted(options: Namespace) -> int:
     """Prints the regret of emitted kernels. Returns 1 if the mean is above MEAN or one is above MOST."""
     from simgpu.tools.cost.emitted import ALTERNATIVES, APART, COLUMNS, FIELDS, sources
 

@@ -67,10 +67,10 @@ def _with_signs(inst: Instruction, number: int, operand: Operand, shown: str) ->
     negative = signs.neg >> number & 1
     if signs.abs >> number & 1:
         return f"-|{shown}|" if negative else f"|{shown}|"
-    return _negated(operand, shown) if negative else shown
+    return _negate(operand, shown) if negative else shown
 
 
-def _negated(operand: Operand, shown: str) -> str:
+def _negate(operand: Operand, shown: str) -> str:
     """Returns the text of a negated source; for numbers, a minus sign would be part of the number."""
     number = isinstance(operand, Literal) or (isinstance(operand, Const) and is_inline(operand.code))
     return f"neg({shown})" if number else f"-{shown}"
@@ -215,7 +215,7 @@ def _dual_operand(inst: Instruction, one: Field, negative: int, end: str) -> str
     place = {"src0": 0, "vsrc1": 1, "vsrc2": 2}.get(one.name.removesuffix("y"))
     if place is None or not negative >> place & 1:
         return shown
-    return _negated(operand, shown)
+    return _negate(operand, shown)
 
 
 PRINTERS: dict[str, Callable[[Instruction, RowSpec], str]] = {

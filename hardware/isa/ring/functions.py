@@ -154,7 +154,7 @@ def quotient(a: Value, b: Value) -> Value:
     return a * reciprocal(b)
 
 
-def _mixed(h: int) -> int:
+def _hash(h: int) -> int:
     """Returns the hash of a tag's number (FpSan's: the finalizer of MurmurHash3)."""
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         h = (h ^ h >> 33) * factor % (1 << 64)
@@ -163,7 +163,7 @@ def _mixed(h: int) -> int:
 
 def tag(name: str) -> Callable[[Value], Value]:
     """Returns a function of elements without laws, another one for each name of `TAGS` (FpSan)."""
-    hashed = _mixed(TAGS[name])
+    hashed = _hash(TAGS[name])
 
     def tagged(x: Value) -> Value:
         return ((x * TAG_MULTIPLIER) ^ hashed % (1 << x.type.bits)) * TAG_MULTIPLIER

@@ -78,7 +78,7 @@ class Selections(PathAnalysis[State, Selection]):
 
     def transfer(self, state: State, steps: Sequence[LintStep], tell: Callable[[Selection], None]) -> State:
         for step in steps:
-            made = _made(step, state, self.items)
+            made = _new_facts(step, state, self.items)
             state = frozenset(known for known in state if not known.registers & step.writes) | made
         active = _find(state, EXEC, "mask")
         if active is not None:
@@ -86,7 +86,7 @@ class Selections(PathAnalysis[State, Selection]):
         return state
 
 
-def _made(step: LintStep, state: State, items: int) -> State:
+def _new_facts(step: LintStep, state: State, items: int) -> State:
     """Returns the facts that hold because of an instruction."""
     name, args = step.inst.mnemonic, step.inst.args
     if step.inst.mods:
@@ -103,7 +103,7 @@ def _made(step: LintStep, state: State, items: int) -> State:
     if name == "v_and_b32" and _find(state, _bits(args["src1"]), "packed") and constant(args["src0"]) == X_BITS:
         return frozenset({Known(_bits(args["vdst"]), "item")})
     if name in SELECTED:
-        return _selected(step, state, items)
+        return _selected_lanes(step, state, items)
     if name == "s_and_saveexec_b64" and _find(state, EXEC, "all"):
         mask = _find(state, _bits(args["src0"]), "mask")
         saved = Known(_bits(args["sdst"]), "all")
@@ -117,7 +117,7 @@ def _made(step: LintStep, state: State, items: int) -> State:
     return frozenset()
 
 
-def _selected(step: LintStep, state: State, items: int) -> State:
+def _selected_lanes(step: LintStep, state: State, items: int) -> State:
     """Returns the lanes that a comparison of the work-item's number with a constant selects."""
     args = step.inst.args
     for name, number, item in ((step.inst.mnemonic, "src0", "src1"), (MIRRORED[step.inst.mnemonic], "src1", "src0")):

@@ -39,11 +39,11 @@ def arithmetic(ops: SmtOps, op: str, *operands: Scalar) -> Term:
     values = [each.bits for each in operands]
     if type_ is t.bf16 and op not in ("neg", "abs"):
         wide = [ops.float_convert(t.bf16, t.f32, value) for value in values]
-        return ops.float_convert(t.f32, t.bf16, _made(ops, op, t.f32, wide))
-    return _made(ops, op, type_, values)
+        return ops.float_convert(t.f32, t.bf16, _make(ops, op, t.f32, wide))
+    return _make(ops, op, type_, values)
 
 
-def _made(ops: SmtOps, op: str, type_: Type, values: list[Term]) -> Term:
+def _make(ops: SmtOps, op: str, type_: Type, values: list[Term]) -> Term:
     if op == "fma":
         return ops.fma(type_, *values)
     if op in ("neg", "abs") or len(values) == 1:

@@ -10,17 +10,17 @@ from simgpu.proof.ir.syntax import Function
 def ordered(function: Function) -> list[str]:
     """Returns the names of the blocks that can be reached: a weak topological order (Bourdoncle 1993)."""
     following = {block.name: block.instructions[-1].targets if block.instructions else () for block in function.blocks}
-    return _arranged(set(following), [function.blocks[0].name], following)
+    return _arrange(set(following), [function.blocks[0].name], following)
 
 
-def _arranged(nodes: set[str], starts: Sequence[str], following: Mapping[str, Sequence[str]]) -> list[str]:
+def _arrange(nodes: set[str], starts: Sequence[str], following: Mapping[str, Sequence[str]]) -> list[str]:
     order: list[str] = []
     for component in _components(nodes, starts, following):
         head = component[0]
         order.append(head)
         if len(component) > 1:
             inside = set(component) - {head}
-            order += _arranged(inside, [each for each in following[head] if each in inside], following)
+            order += _arrange(inside, [each for each in following[head] if each in inside], following)
     return order
 
 

@@ -55,10 +55,10 @@ def call(
 ) -> SymbolicValue:
     """Returns an intrinsic's result. name: without "llvm."; unknown: makes bits that may have any value. Raises NotModelled."""
     if name.startswith(CONSTRAINED):
-        return _constrained(ops, name.removeprefix(CONSTRAINED), inst, operands, unknown)
+        return _constrain(ops, name.removeprefix(CONSTRAINED), inst, operands, unknown)
     type_, stem = inst.type, name.partition(".")[0]
     if name.startswith("vector.reduce."):
-        return _reduced(name.split(".")[2], type_, operands[0])
+        return _reduce(name.split(".")[2], type_, operands[0])
     if ".with.overflow." in name:
         op, signed = stem[1:], stem[0] == "s"
         parts = [each_scalar(operands[0].type, lambda a, b: _whole(op, a, b), *operands)]
@@ -66,7 +66,7 @@ def call(
         parts.append(each_scalar(bit, lambda a, b: _overflow(op, signed, a, b), *operands))
         return composed(type_, parts)
     if ".sat." in name and stem in SATURATED:
-        return each_scalar(type_, lambda a, b: _saturated(stem, a, b), *operands)
+        return each_scalar(type_, lambda a, b: _saturate(stem, a, b), *operands)
     if stem in INTEGER_FUNCTIONS:
         count, function = INTEGER_FUNCTIONS[stem]
         given = [each if each.type == operands[0].type else _spread(operands[0].type, each) for each in operands]
@@ -139,7 +139,7 @@ def _funnel(left: bool) -> Callable[..., Scalar]:
 SATURATED = ("uadd", "usub", "sadd", "ssub", "ushl", "sshl")
 
 
-def _saturated(name: str, a: Scalar, b: Scalar) -> Scalar:
+def _saturate(name: str, a: Scalar, b: Scalar) -> Scalar:
     """Returns a sum, a difference or a shift to the left that stops at the largest or smallest value."""
     size, signed = a.bits.size(), name[0] == "s"
     least, most = number(1 << size - 1, size), number((1 << size - 1) - 1, size)
@@ -164,7 +164,7 @@ INTEGER_FUNCTIONS: dict[str, tuple[int, Callable[..., Scalar]]] = {
 }  # fmt: skip
 
 
-def _reduced(op: str, type_: IrType, value: SymbolicValue) -> SymbolicValue:
+def _reduce(op: str, type_: IrType, value: SymbolicValue) -> SymbolicValue:
     """Returns the sum, or another reduction, of a vector's integers."""
     total, *rest = value.scalars
     for each in rest:
@@ -250,7 +250,7 @@ def _class(ops: SmtOps, type_: IrType, operands: Sequence[SymbolicValue]) -> Sym
     return of_scalars(type_, [Scalar(BOOL, flag(holds), poisoned(value, mask))])
 
 
-def _constrained(
+def _constrain(
     ops: SmtOps, name: str, inst: IrInstruction, operands: Sequence[SymbolicValue], unknown: Callable[[int], Term]
 ) -> SymbolicValue:  # fmt: skip
     """Returns the result of an operation whose rounding and exceptions are stated: to nearest even, as kernels begin."""

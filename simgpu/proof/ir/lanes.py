@@ -50,14 +50,14 @@ def _uniform(state: WaveState, index: SymbolicValue) -> Term:
 
 def _write(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
     here = fold(state.lanes.lane == _uniform(state, values[1]))
-    return _chosen(here, _first(state, type_, values[:1]), values[2])
+    return _select_value(here, _first(state, type_, values[:1]), values[2])
 
 
-def _chosen(condition: Term, yes: SymbolicValue, no: SymbolicValue) -> SymbolicValue:
+def _select_value(condition: Term, yes: SymbolicValue, no: SymbolicValue) -> SymbolicValue:
     return SymbolicValue(no.type, choose(condition, yes.bits, no.bits), choose(condition, yes.poison, no.poison))
 
 
-def _permuted(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
+def _permute(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
     """Returns ds.bpermute's value: that of the lane whose number times 4 is the first operand."""
     return _there(state, values[1], bits_of(fold(z3.LShR(values[0].bits, 2) & (WAVE - 1)), 0, 32))
 
@@ -69,7 +69,7 @@ def _ballot(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> Sym
     return known(type_, z3.simplify(state.lanes.started & mask))
 
 
-def _updated(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
+def _update(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
     """Returns update.dpp's value, as `VectorInstruction` permutes rows."""
     old, source, *rest = values
     control, rows, banks, bound = (z3.simplify(each.bits).as_long() for each in rest)
@@ -80,15 +80,15 @@ def _updated(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> Sy
         if mask != 15:
             write.append(fold(z3.LShR(number(mask, 32), fold(z3.LShR(lane, shift) & 3)) & 1) == 1)
     zero = known(type_, number(0, type_.width))
-    made = _chosen(negation(valid), zero, _there(state, source, there))
-    return _chosen(every(*write), made, old)
+    made = _select_value(negation(valid), zero, _there(state, source, there))
+    return _select_value(every(*write), made, old)
 
 
-def _moved(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
-    return _updated(state, type_, [known(type_, number(0, type_.width)), *values])
+def _move(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
+    return _update(state, type_, [known(type_, number(0, type_.width)), *values])
 
 
 CROSSING: dict[str, Callable[[WaveState, IrType, list[SymbolicValue]], SymbolicValue]] = {
-    "amdgcn.readfirstlane": _first, "amdgcn.readlane": _read, "amdgcn.writelane": _write, "amdgcn.ds.bpermute": _permuted,
-    "amdgcn.ballot": _ballot, "amdgcn.update.dpp": _updated, "amdgcn.mov.dpp.": _moved,
+    "amdgcn.readfirstlane": _first, "amdgcn.readlane": _read, "amdgcn.writelane": _write, "amdgcn.ds.bpermute": _permute,
+    "amdgcn.ballot": _ballot, "amdgcn.update.dpp": _update, "amdgcn.mov.dpp.": _move,
 }  # fmt: skip

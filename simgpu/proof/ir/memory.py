@@ -197,7 +197,7 @@ class IrHeap:
         for offset, unit in units(value.type):
             width, beyond = unit.width, 8 * unit.store_size - unit.width
             data = bits_of(value.bits, low, width)
-            free = [_repeated(bits_of(value.poison, leaf + at, 1), each.bits)
+            free = [_repeat(bits_of(value.poison, leaf + at, 1), each.bits)
                     for at, each in enumerate(unit.parts if unit.kind == "vector" else (unit,))]  # fmt: skip
             if beyond:
                 data, free = joined(data, number(0, beyond)), [*free, number(-1, beyond)]
@@ -217,7 +217,7 @@ class IrHeap:
         if count > LARGEST_COPY:
             raise NotModelled(f"a fill of {count} bytes")
         if count:
-            free = _repeated(flag(byte.poison), 8 * count)
+            free = _repeat(flag(byte.poison), 8 * count)
             self.write(state, self.place(state, target), joined(*[byte.bits] * count), free)
 
 
@@ -247,7 +247,7 @@ def units(type_: IrType, offset: int = 0) -> Iterator[tuple[int, IrType]]:
         yield offset, type_
 
 
-def _repeated(bit: Term, count: int) -> Term:
+def _repeat(bit: Term, count: int) -> Term:
     if z3.is_bv_value(bit):
         return number(-bit.as_long(), count)
     return z3.If(is_set(bit), number(-1, count), number(0, count))

@@ -69,7 +69,7 @@ def _kernel(function: Function) -> str:
     uniform = [one for one in values if "inreg" in one[1].attributes]
     private = [at for at, each in pointers if each.type.space == 5]
     taken = ["ptr addrspace(1) %in", "ptr addrspace(1) %out"]
-    taken += [f"ptr addrspace(1) %b{at}" if at in private else f"{_declared(each)} %a{at}" for at, each in pointers]
+    taken += [f"ptr addrspace(1) %b{at}" if at in private else f"{_declaration(each)} %a{at}" for at, each in pointers]
     lines = [f"  %lane = call i32 {IDS}()"]
     lines += _loads([one for one in values if one not in uniform], "ptr addrspace(1) %in", "%lane")
     if uniform:
@@ -106,6 +106,6 @@ def _loads(values: list[tuple[int, IrParameter]], pointer: str, index: str) -> l
     return lines
 
 
-def _declared(parameter: IrParameter) -> str:
+def _declaration(parameter: IrParameter) -> str:
     align = f" align {parameter.align}" if parameter.align > 1 else ""
     return f"{parameter.type}{align}"

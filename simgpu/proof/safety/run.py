@@ -63,7 +63,7 @@ class SafetyRun(SymbolicRun):
         self._region(state, None)
         if not self.ended:
             raise NotModelled("the kernel does not end")
-        return _joined(self.ended).memory.events
+        return _join(self.ended).memory.events
 
     def _begin(self) -> WaveState:
         """Returns the state that a wave begins with."""
@@ -99,7 +99,7 @@ class SafetyRun(SymbolicRun):
 
     def _met(self, states: Sequence[WaveState]) -> list[WaveState]:
         """Returns the states to go on with from one place: one."""
-        return [_joined(states)]
+        return [_join(states)]
 
     def _block(self, state: WaveState) -> list[WaveState]:
         """Runs the instructions of a block; returns the states at the beginnings of the next."""
@@ -148,11 +148,11 @@ class SafetyRun(SymbolicRun):
             ended, mark = len(self.ended), self.facts.mark()
             head = rounds.head()
             again, left = self._region(head.fork(), loop)
-            if not again or rounds.holds(head, _joined(again)):
+            if not again or rounds.holds(head, _join(again)):
                 break
             del self.ended[ended:]  # of a wrong guess
             self.facts.reset(mark)
-        if again and rounds.irregular(head, _joined(again)):
+        if again and rounds.irregular(head, _join(again)):
             count = len(self.ended)
             found = self._executed(loop, entry, EXACT_ROUNDS, certain=False)
             if found is not None:
@@ -160,7 +160,7 @@ class SafetyRun(SymbolicRun):
                 return found
             del self.ended[count:]
         if again:
-            rounds.close(head, _joined(again))
+            rounds.close(head, _join(again))
         return left
 
     def _executed(self, loop: Loop, entry: WaveState, most: int, certain: bool) -> list[WaveState] | None:
@@ -175,7 +175,7 @@ class SafetyRun(SymbolicRun):
             found += left
             if not again:
                 return found
-            state = _joined(again)
+            state = _join(again)
             if left and not self._feasible(state):
                 return found
             if left and certain:
@@ -194,7 +194,7 @@ class SafetyRun(SymbolicRun):
         return bool(solve(formulas, self.budget, FEASIBLE_EFFORT)[0] != z3.unsat)
 
 
-def _joined(states: Sequence[WaveState]) -> WaveState:
+def _join(states: Sequence[WaveState]) -> WaveState:
     """Returns the states at one place as one."""
     first, *others = sorted(states, key=lambda each: -len(each.path))
     for other in others:

@@ -42,7 +42,7 @@ class UnsafeLaunch:
 def find(code: CodeObject, claims: Claims, doubt: UnprovedClaim, budget: Budget) -> UnsafeLaunch | None:
     """Returns a confirmed launch in which a doubt is right; None if none was found."""
     for model in _models(claims, doubt, budget):
-        found = _confirmed(code, claims, doubt, model)
+        found = _confirm(code, claims, doubt, model)
         if found is not None:
             return found
     return None
@@ -63,7 +63,7 @@ def _models(claims: Claims, doubt: UnprovedClaim, budget: Budget) -> Iterator[An
             yield model
 
 
-def _confirmed(code: CodeObject, claims: Claims, doubt: UnprovedClaim, model: Any) -> UnsafeLaunch | None:
+def _confirm(code: CodeObject, claims: Claims, doubt: UnprovedClaim, model: Any) -> UnsafeLaunch | None:
     info, launches = claims.inputs.info, claims.launches
     names = {name: _value(model, term, signed) for name, (term, signed) in launches.names.items()}
     arguments: list[np.ndarray | bytes] = []

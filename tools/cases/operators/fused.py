@@ -50,15 +50,15 @@ def _workload(tree: FusedTree, arch: str, inputs: Inputs) -> Workload:
     a, b = a.draw(inputs), b.draw(inputs)
     more: dict[str, StridedArray] = {}
     if p.bias:
-        more["bias"] = _drawn(array_type(gemm.dtype_addend, arch), (p.n,), inputs)
+        more["bias"] = _draw(array_type(gemm.dtype_addend, arch), (p.n,), inputs)
     if p.residual:
         more["residual"] = c.draw(inputs)
     for name in p.columns:
-        more[name] = _drawn(array_type("f32", arch), (p.n,), inputs)
+        more[name] = _draw(array_type("f32", arch), (p.n,), inputs)
     for name in p.matrices:
         more[name] = a.draw(inputs)
     for name in p.vectors:
-        more[name] = _drawn(array_type(p.dtype, arch), (p.k,), inputs)
+        more[name] = _draw(array_type(p.dtype, arch), (p.k,), inputs)
     given = {"a": a.view, "b": b.view, **{name: operand.view for name, operand in more.items()}}
     return Workload(
         (a, b, c, *more.values()), 2, lambda: reference.fused(p, arch=arch, **given),
@@ -76,5 +76,5 @@ def _matrices(tree: FusedTree, work: Workload) -> Matrices:
     return {"A": a, "B": b, "C": a @ b}
 
 
-def _drawn(kind: Any, shape: tuple[int, ...], inputs: Inputs) -> StridedArray:
+def _draw(kind: Any, shape: tuple[int, ...], inputs: Inputs) -> StridedArray:
     return StridedArray.empty(kind, shape, contiguous(shape), guard=0).draw(inputs)

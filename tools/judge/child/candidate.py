@@ -109,7 +109,7 @@ class Candidate:
                 "plain": plain, "types": [type(one).__name__ for one in results], "kernels": dict(launches.kernels),
                 "xf32": launches.xf32, "instructions": _instructions(self._session) - counted,
                 "library": watch.work.document(), "host": host.moves,
-                "untraced": untraced, "threads": list(_started(alive)), "reused": reused,
+                "untraced": untraced, "threads": list(_new_threads(alive)), "reused": reused,
                 "changed": [at for at, (a, b) in enumerate(zip(before, after, strict=True)) if a.tobytes() != b.tobytes()],
                 "findings": [finding.document() for finding in self._session.findings[known:]], "patched": self._patched(),
             },
@@ -138,7 +138,7 @@ class Candidate:
                 held.copy_(one)
             return
         placed = [one.cuda() for one in tensors]
-        self._inputs = [_strided(one) for one in placed] if how == "strided" else placed
+        self._inputs = [_stride(one) for one in placed] if how == "strided" else placed
 
     def _reused(self, results: Sequence[Any], arrays: list[np.ndarray]) -> bool:
         """True if an earlier call's results changed; keeps these results for the next call."""
@@ -152,7 +152,7 @@ class Candidate:
         return self._integrity.changed()
 
 
-def _strided(tensor: torch.Tensor) -> torch.Tensor:
+def _stride(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a view with the same elements whose rows are apart, or whose elements are, if it has one axis."""
     if tensor.dim() == 0:
         return tensor
@@ -166,7 +166,7 @@ def _filling(kind: torch.dtype) -> Any:
     return float("nan") if kind.is_floating_point else 0
 
 
-def _started(before: set[threading.Thread]) -> Iterator[str]:
+def _new_threads(before: set[threading.Thread]) -> Iterator[str]:
     """Yields the names of threads that a call started and that still run."""
     for thread in set(threading.enumerate()) - before:
         if isinstance(thread, threading._DummyThread):  # a native thread of simgpu's

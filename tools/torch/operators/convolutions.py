@@ -53,7 +53,7 @@ def _convolve(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Step
     return y
 
 
-def _transposed(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Steps, rest: _Ints) -> Tensor:
+def _transpose(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Steps, rest: _Ints) -> Tensor:
     """Returns the transposed convolution of x (n, ic, ih, iw) with w (ic, oc/groups, kh, kw); rest: rows and columns that are added
     to the result."""
     n, channels, *extents = x.shape
@@ -77,7 +77,7 @@ def _input_gradient(call: Call, grad: Tensor, x: Tensor, w: Tensor, steps: Steps
     """Returns the gradient of x, of a convolution whose result has this gradient."""
     reached = ((out - 1) * step + hole * (taps - 1) + 1 - 2 * less
                for out, taps, step, less, hole in zip(grad.shape[2:], w.shape[2:], *steps[:3]))  # fmt: skip
-    return _transposed(call, grad, w, None, steps, [extent - reach for extent, reach in zip(x.shape[2:], reached)])
+    return _transpose(call, grad, w, None, steps, [extent - reach for extent, reach in zip(x.shape[2:], reached)])
 
 
 def _in_two_axes(dims: int, along: Sequence[_Ints], rest: _Ints, groups: int) -> tuple[Steps, _Ints]:
@@ -98,7 +98,7 @@ def _convolution(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, *more: A
     steps, rest = _in_two_axes(x.dim(), along, rest, groups)
     if x.dim() == 3:
         x, w = x.unsqueeze(2), w.unsqueeze(2)
-    found = _transposed(call, x, w, bias, steps, rest) if transposed else _convolve(call, x, w, bias, steps)
+    found = _transpose(call, x, w, bias, steps, rest) if transposed else _convolve(call, x, w, bias, steps)
     return found.squeeze(2) if len(along[0]) == 1 else found
 
 

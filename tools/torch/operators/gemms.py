@@ -15,7 +15,7 @@ from simgpu.tools.torch.operators.kernels import TYPES, Call, OnHost, posed, typ
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
-def _stored(matrices: Tensor) -> tuple[Tensor, bool, int]:
+def _storage(matrices: Tensor) -> tuple[Tensor, bool, int]:
     """Returns matrices (..., rows, columns), whether they are stored transposed, and the stride of stored rows.
 
     A copy if they are neither, or if the matrices of a batch do not follow each other.
@@ -47,7 +47,7 @@ def multiply(
         out = torch.empty(shape, dtype=kind, device=a.device)
     else:
         out = addend.expand(shape).to(kind, memory_format=torch.contiguous_format, copy=True)
-    (left, trans_a, lda), (right, trans_b, ldb) = _stored(a), _stored(b)
+    (left, trans_a, lda), (right, trans_b, ldb) = _storage(a), _storage(b)
     problem = posed(
         GemmProblem, *shape[-2:], a.shape[-1], name, trans_a, trans_b, float(alpha), 0.0 if addend is None or bias else float(beta),
         lda, ldb, batch=math.prod(shape[:-2]), bias=bias, dtype_c=TYPES.get(kind, "i32"),

@@ -136,7 +136,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
         if any(wraps(tensor) and not _is_traced(tensor) for tensor in given_tensors):
             return self._call_subclass(func, types, args, given)
         if simulates() and name not in REGISTERED and self._may_simulate(given_tensors):
-            found = _captured(functools.partial(self._simulate, func), args, given)
+            found = _capture(functools.partial(self._simulate, func), args, given)
             if found is not NotImplemented:
                 return found
         if kernel is None and name not in IN_F32:
@@ -149,7 +149,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
             return func(*args, **given)
         if kernel is None:
             computes = not_computed if name in PRODUCTS and is_sampling() else in_f32
-            return _captured(lambda *args, **given: computes(func, args, given), args, given)
+            return _capture(lambda *args, **given: computes(func, args, given), args, given)
         if given.get("device") == _CPU and (self._place is None or on_gpu(self._place)):
             given["device"] = device_at(self._place or common(given_tensors))
         with plain_torch() if name in ON_GPUS and name not in REGISTERED else self._pretended():
@@ -196,7 +196,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
         return func(*args, **given)  # PyTorch's own error
 
 
-def _captured(function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+def _capture(function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
     """Computes an operator by a function, with PyTorch's own answers; if a CUDA graph is being captured, as one step of it."""
 
     def compute(*args: Any, **given: Any) -> Any:

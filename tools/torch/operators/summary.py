@@ -28,14 +28,14 @@ def lines(target: str, operators: Iterable[OperatorUse]) -> list[str]:
     head = "simgpu: {} call{} of PyTorch's operators computed on "
     simulated, host = sum(use.simulated for use in uses), sum(use.host for use in uses)
     told = [head.format(simulated, "" if simulated == 1 else "s") + f"the simulated {target}"]
-    told += [line for use in uses if use.simulated for line in _wrapped(_simulated(use))]
+    told += [line for use in uses if use.simulated for line in _wrap(_simulated_line(use))]
     told.append(head.format(host, "" if host == 1 else "s") + "the host")
-    told += [line for use in uses if use.reasons for line in _wrapped(_with_reasons(use))]
+    told += [line for use in uses if use.reasons for line in _wrap(_with_reasons(use))]
     rest = [f"{use.operator} {use.host}" for use in sorted(uses, key=lambda one: -one.host) if use.host and not use.reasons]
-    return told + (_wrapped(", ".join(rest)) if rest else [])
+    return told + (_wrap(", ".join(rest)) if rest else [])
 
 
-def _simulated(use: OperatorUse) -> str:
+def _simulated_line(use: OperatorUse) -> str:
     names = [name for name, _ in use.kernels.most_common()]
     shown = ", ".join(names[:KERNELS]) + (f" and {len(names) - KERNELS} more" if names[KERNELS:] else "")
     spent = "" if use.milliseconds is None else f", {use.milliseconds:.3g} ms modelled"
@@ -44,12 +44,12 @@ def _simulated(use: OperatorUse) -> str:
 
 def _with_reasons(use: OperatorUse) -> str:
     """Names an operator that has kernels, and why they did not serve."""
-    return f"{use.operator} {use.host}: {'; '.join(_counted(use.reasons))}"
+    return f"{use.operator} {use.host}: {'; '.join(_reason_texts(use.reasons))}"
 
 
-def _counted(reasons: Counter[str]) -> list[str]:
+def _reason_texts(reasons: Counter[str]) -> list[str]:
     return [reason if count == 1 else f"{reason} ({count} times)" for reason, count in reasons.most_common()]
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)

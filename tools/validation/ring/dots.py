@@ -92,21 +92,21 @@ def _rows(module: Any, cases: list[str]) -> Iterator[Row]:
 def _group(title: str, rows: list[Row], kernel: Any, target: str, seed: int) -> Group:
     row = rows[0]
     rng, kind = np.random.default_rng(seed), np.dtype(DTYPES[row.in_dtype])
-    x, y, w = (_drawn(rng, shape, kind, column) for shape, column in (
+    x, y, w = (_draw(rng, shape, kind, column) for shape, column in (
         ((row.m, row.k), row.col_a), ((row.k, row.n), row.col_b), ((row.n, row.n), False)))  # fmt: skip
     out = np.dtype(np.int32) if kind.kind == "i" else kind if kind.itemsize > 1 else np.dtype(np.float32)
-    z = _drawn(rng, (row.m, row.n), out, row.epilogue == "trans")
+    z = _draw(rng, (row.m, row.n), out, row.epilogue == "trans")
     options = [(each.warps, each.kpack, each.nonk) for each in rows]
     options += [(warps, row.kpack, row.nonk) for warps in EXTRA_WARPS if warps not in [each.warps for each in rows]]
     variants = []
     for warps, kpack, nonk in dict.fromkeys(options):
         launch = TritonLaunch(kernel, (1, 1), _arguments(x, y, w, z), _constants(row, warps, kpack, nonk))
         variants.append(launch.variant(f"num_warps={warps} kpack={kpack} matrix_instr_nonkdim={nonk}", target))
-    want = _expected(row, x, y, w, z)
+    want = _reference(row, x, y, w, z)
     return Group(title, variants, want if want is None else reference({"x": x, "y": y, "w": w, "z": z}, {"z": want}))
 
 
-def _drawn(rng: np.random.Generator, shape: tuple[int, int], kind: np.dtype, column: bool) -> np.ndarray:
+def _draw(rng: np.random.Generator, shape: tuple[int, int], kind: np.dtype, column: bool) -> np.ndarray:
     shape = shape[::-1] if column else shape
     drawn = rng.integers(-9, 9, shape) if kind.kind == "i" else rng.standard_normal(shape)
     return drawn.astype(kind).T if column else drawn.astype(kind)
@@ -135,7 +135,7 @@ def _constants(row: Row, warps: int, kpack: int, nonk: int | None) -> dict[str, 
     }  # fmt: skip
 
 
-def _expected(row: Row, x: np.ndarray, y: np.ndarray, w: np.ndarray, z: np.ndarray) -> np.ndarray | None:
+def _reference(row: Row, x: np.ndarray, y: np.ndarray, w: np.ndarray, z: np.ndarray) -> np.ndarray | None:
     """Returns Z after the kernel. None after a softmax, or a rounding to 8 bits: configurations are compared with each other."""
     summed = product(x, y)
     if row.epilogue == "softmax" or (row.epilogue == "chain-dot" and w.dtype.kind != "i" and w.itemsize == 1):

@@ -38,7 +38,7 @@ class ShippedCase:
     def run_kernel(self, kernel: Kernel) -> tuple[Run, Arrays]:
         """Launches the loaded kernel; returns the run and the results."""
         gpu = kernel.module.device
-        buffers = {key: gpu.upload(_padded(array)) for key, array in {**self.inputs, **self.results}.items()}
+        buffers = {key: gpu.upload(_pad(array)) for key, array in {**self.inputs, **self.results}.items()}
         addresses = {key: buffer.address for key, buffer in buffers.items()}
         for key, names in self.tables.items():
             addresses[key] = gpu.upload(np.array([addresses[name] for name in names], np.uint64)).address
@@ -83,5 +83,5 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return weights
 
 
-def _padded(array: np.ndarray) -> np.ndarray:
+def _pad(array: np.ndarray) -> np.ndarray:
     return np.concatenate([np.frombuffer(array.tobytes(), np.uint8), np.zeros(AHEAD, np.uint8)])

@@ -59,7 +59,7 @@ class Decode:
                 mine = _keys(cache, at)
                 weights = softmax(query[at].astype(np.float64) @ mine.T * WIDTH**-0.5)
                 wanted.append(weights @ mine[:, :VALUES])
-                found.append(_joined(got["R"][at].astype(np.float64), got["LSE"][at].astype(np.float64)))
+                found.append(_join(got["R"][at].astype(np.float64), got["LSE"][at].astype(np.float64)))
             return relative_error(np.array(found), np.array(wanted))
 
         return error
@@ -124,7 +124,7 @@ def _keys(cache: Arrays, sequence: int) -> np.ndarray:
     return found
 
 
-def _joined(parts: np.ndarray, sums: np.ndarray) -> np.ndarray:
+def _join(parts: np.ndarray, sums: np.ndarray) -> np.ndarray:
     """Returns the result of all splits: a kernel leaves out splits without keys, as whole blocks of keys go to the first ones."""
     left_out = np.isnan(sums).all(axis=1) & np.isnan(parts).all(axis=(1, 2))
     weights = softmax(sums[~left_out].T).T

@@ -26,6 +26,7 @@ CHUNK = 16  # bytes that a load of operands has at most
 STORED = (1, 2, 4)  # columns that a store has
 CLAIMS = {
     "C": "each element is written {times}",
+    "partials": "each element of each part is written {times}",
     "A": "each element is read {times} by each column of tiles",
     "B": "each element is read {times} by each row of tiles",
 }
@@ -53,13 +54,12 @@ def planned(op: str, words: list[str]) -> tuple[TiledComputation, EmittedKernel]
             raise UsageError(f"{text}: no claim is made about such kernels, only about plain products")
     if tree.problem.activation in GATES:
         raise UsageError(f"--activation {tree.problem.activation}: no claim is made about gates, which leave n/2 columns")
-    if tree.plan.split_k > 1:
-        raise UsageError(f"K is split into {tree.plan.split_k} parts, whose sums another kernel adds: give a larger m or n")
     return tree, options.operator.choose_kernels(options).emit(tree)
 
 
 def product_plan(tree: TiledComputation) -> ProductPlan:
     """Returns what a kernel's accesses must be, and its launch."""
+    from simgpu.asm.gemm.operands import second_pass
     from simgpu.asm.gemm.tile_order import NAMES, order_words
     from simgpu.hardware.dtypes import dtype
     from simgpu.proof.coverage.judge import MatrixPlan, ProductPlan
@@ -70,18 +70,20 @@ def product_plan(tree: TiledComputation) -> ProductPlan:
         "A": ("k", "m") if problem.trans_a else ("m", "k"),
         "B": ("n", "k") if problem.trans_b else ("k", "n"),
     }
-    sizes = dtype(problem.dtype_c).bytes, problem.element.bits // 8, problem.element_b.bits // 8
+    split = second_pass(plan)
+    sizes = dtype(problem.accumulator if split else problem.dtype_c).bytes, problem.element.bits // 8, problem.element_b.bits // 8
     layouts, found = _layouts(tree), []
     times = {"C": None, "A": _stored_as(axes["A"], layouts.a), "B": _stored_as(axes["B"], layouts.b)}
     for (name, along), size in zip(axes.items(), sizes, strict=True):
         kind: Any = "store" if name == "C" else "load"
         multiples = STORED if name == "C" else (CHUNK // size,)
-        found.append(MatrixPlan(name, kind, along, f"ld{name.lower()}", f"batch_{name.lower()}", size, multiples, times[name]))
+        argument = "partials" if name == "C" and split else name
+        found.append(MatrixPlan(argument, kind, along, f"ld{name.lower()}", f"batch_{name.lower()}", size, multiples, times[name]))
     tile = {"m": plan.tile_m, "n": plan.tile_n, "k": plan.tile_k}
-    words = {"m": problem.m, "n": problem.n, "k": problem.k, "k_part": problem.k}
+    words = {"m": problem.m, "n": problem.n, "k": problem.k, "k_part": min(problem.k, tree.loop("k").tile)}
     words |= zip(NAMES, order_words(tree), strict=True)
     columns, rows = plan.grid
-    tiles = rows, columns, problem.batch
+    tiles = rows, columns, tree.trips("k") if split else 1, problem.batch
     counted = plan.workgroups <= MOST_COUNTED
     plan_ = ProductPlan(tuple(found), tile, NAMES, factor_type=problem.epilogue_type)
     return replace(plan_, launch=words, tiles=tiles) if counted else plan_
@@ -104,7 +106,7 @@ def _stored_as(axes: tuple[str, str], layout: TileLayout) -> np.ndarray:
 def shown(tree: TiledComputation, code: CodeObject, name: str) -> str:
     """Returns how a launch shows that a kernel is not as its plan: a fault, a wrong result, or other bytes; "" if none does."""
     plan = tree.plan
-    if any(getattr(tree.problem, name) != usual for name, usual in PRODUCT.items()):
+    if plan.split_k > 1 or any(getattr(tree.problem, name) != usual for name, usual in PRODUCT.items()):
         return ""
     for whole, more in AROUND:
         m, n, k = (count * getattr(plan, f"tile_{axis}") + more for axis, count in zip("mnk", (whole, whole, STEPS), strict=True))
@@ -171,16 +173,20 @@ def coverage_lines(kernel: str, tree: TiledComputation, verdict: CoverageVerdict
     tile = " x ".join(str(getattr(plan, f"tile_{axis}")) for axis in "mnk")
     matrices = {each.argument: each for each in product_plan(tree).matrices}
     lines = [f"proved: {what} accesses its matrices as planned, for all m, n and k, in tiles of {tile}"]
-    for name, multiple in sorted(verdict.proved, key=lambda each: "CAB".index(each[0])):
+    for name, multiple in sorted(verdict.proved, key=lambda each: list(CLAIMS).index(each[0])):
         row, claim = matrices[name].axes[1], CLAIMS[name].format(times=_times(matrices[name].times))
         lines.append(f"  {name}: {claim}" + (f", if {row} is a multiple of {multiple}" if multiple > 1 else ""))
     if verdict.summed:
-        lines.append("  C = A·B: each element is the sum of its k products, each added once, under the same conditions")
+        sums = "C = A·B: each element is the sum of its k products"
+        if plan.split_k > 1:
+            sums = f"{plan.split_k} parts of K: each element of a part is the sum of its products"
+        lines.append(f"  {sums}, each added once, under the same conditions")
     if product_plan(tree).launch:
         lines.append(
             f"  tiles: {plan.workgroups:,} workgroups of m = {tree.problem.m}, n = {tree.problem.n} have each of them once"
         )
-    return [*lines, "assumed:", *(f"  {text}" for text in verdict.assumed)]
+    second = ["a second kernel adds the parts"] if plan.split_k > 1 else []
+    return [*lines, "assumed:", *(f"  {text}" for text in (*verdict.assumed, *second))]
 
 
 def _times(counts: np.ndarray | None) -> str:

@@ -217,7 +217,8 @@ def _run_coverage(options: Namespace, words: list[str]) -> int:
     with progress("emitting"):
         tree, kernel = planned(options.file, [*words, *target])
     code = read_code_object(options.code, kernel.target) if options.code else CodeObject.parse(kernel.assemble())
-    name = kernel_named(code.kernels, options.kernel)
+    first = kernel.name if kernel.name in code.kernels else None  # a second kernel adds the parts of a split K
+    name = kernel_named(code.kernels, options.kernel or first)
     with progress(f"proving {name}"):
         verdict = cover(code, name, product_plan(tree), _limits(options))
         launch = shown(tree, code, name) if verdict.kind == "wrong" else ""

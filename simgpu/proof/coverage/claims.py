@@ -73,10 +73,11 @@ class Coverage:
     facts: list[Term]
     budget: Budget
     starts: dict[int, int]  # first address of the block of an instruction
+    numbers: dict[Any, Form] = field(default_factory=dict)  # of the matrix in its batch: one, by its key
     _again_of: dict[str, Term] = field(default_factory=dict)  # conditions of a next round, by the round's name
 
-    def places(self, accesses: Sequence[Access]) -> tuple[Form, Form]:
-        """Shows that the accesses are each element of a workgroup's tile once; returns the tile's first row and column.
+    def places(self, accesses: Sequence[Access]) -> tuple[Form, Form, Form]:
+        """Shows that the accesses are each element of a workgroup's tile once; returns its first row, column and matrix's number.
 
         Raises Violation, NotModelled.
         """
@@ -92,7 +93,10 @@ class Coverage:
         first = {tuple(_of_place(form).key() for form in group.first): group for group in groups}
         if len(first) > 1:
             raise Violation(f"{self.matrix.argument}: tiles at different places")
-        return tuple(map(_of_place, groups[0].first))  # type: ignore[return-value]
+        if len(self.numbers) > 1:
+            raise Violation(f"{self.matrix.argument}: tiles of several matrices of a batch")
+        row, column = map(_of_place, groups[0].first)
+        return row, column, *self.numbers.values()  # type: ignore[return-value]
 
     # -- what an instruction asks for ----------------------------------------------------------
 
@@ -130,6 +134,7 @@ class Coverage:
         high, rest = rest.split(f"{matrix.batch} high")
         if (low.times(1 << 32) - high).parts or not all(product and product[0].startswith(PLACE) for product in low.parts):
             raise Violation(f"{matrix.argument}: the matrix of a batch is at another place than its number says ({pc:#x})")
+        self.numbers[low.key()] = low
         found = [part.divided(matrix.element) for part in (rows, rest)]
         if found[0] is None or found[1] is None:
             raise Violation(f"{matrix.argument}: an address is not that of an element ({pc:#x})")

@@ -115,6 +115,11 @@ class Evaluation:
         if least is not None:
             return least
         condition = self.condition(term.arg(0))
+        known = condition.form.constant if condition.kind == "at least" else None
+        if known is not None:
+            (yes, *others), (no, *more) = (self.cases(term.arg(at)) for at in (1, 2))
+            if yes[0].always and no[0].always and not others and not more:
+                return [(ALWAYS, yes[1].times(known >= 0) + no[1].times(known < 0))]
         ways = (condition, self.cases(term.arg(1))), (condition.negated(), self.cases(term.arg(2)))
         return [(both(where, when), form) for where, cases in ways for when, form in cases if not both(where, when).never]
 

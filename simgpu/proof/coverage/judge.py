@@ -60,7 +60,7 @@ class ProductPlan:
     tile: Mapping[str, int]  # elements of a tile along m and n, and of a step along k
     order: tuple[str, ...]  # arguments that only say which tile a workgroup has
     launch: Mapping[str, int] = field(default_factory=dict)  # arguments of a launch that are whole numbers; none if not counted
-    tiles: tuple[int, int, int] = (0, 0, 0)  # its tiles along m and n, and its products
+    tiles: tuple[int, int, int, int] = (0, 0, 0, 0)  # its tiles along m and n, parts of K, and products
     part: str = "k_part"  # argument: elements of K that a workgroup multiplies
     factor: str = "alpha"  # argument: if it is 0, nothing is read
     factor_type: Literal["f32", "f64", "i32"] = "f32"
@@ -101,13 +101,13 @@ class CoverageJudge:
             found: dict[str, Any] = {}
             for matrix in self.plan.matrices:
                 places, multiple = self._places(matrix, budget)
-                for axis, place in zip(matrix.axes, places, strict=True):
+                for axis, place in zip((*matrix.axes, f"number of {matrix.kind}"), places, strict=True):
                     if found.setdefault(axis, place) != place:
                         raise Violation(f"{matrix.argument}: its tile begins at another {axis} than that of another matrix")
                 proved.append((matrix.argument, multiple))
                 count += len({access.pc for access in self._of(matrix)})
             self._each_tile(found)
-            if {"A", "B", "C"} <= dict(proved).keys():
+            if len({"m", "n", "k"} & found.keys()) == 3 == len(proved):
                 self.sums(dict(proved), budget)
                 summed = True
         except Violation as wrong:
@@ -134,7 +134,7 @@ class CoverageJudge:
         looped = frozenset(
             step.pc for steps in nest.blocks.all_steps if steps[0].pc in inside for step in steps
         )  # fmt: skip
-        kinds = {"A": A, "B": B, "C": RESULT}
+        kinds = {each.argument: RESULT if each.kind == "store" else A if "m" in each.axes else B for each in plan.matrices}
         pointed = {
             each.argument: Pointed(kinds[each.argument], each.axes, each.stride, each.batch, 8 * each.element)
             for each in plan.matrices
@@ -156,18 +156,18 @@ class CoverageJudge:
         for name, term in self.terms.named.items() if values else ():
             known.append((z3.BitVec(name, 32), z3.simplify(z3.substitute(z3.substitute(term, *known), *values))))
         terms = {str(name): term for name, term in known}
+        rows, columns, parts, products = plan.tiles
         counts: Counter[tuple[int, ...]] = Counter()
-        for group in range(math.prod(plan.tiles)):
+        for group in range(math.prod(plan.tiles) if values else 0):
             here = group_id("x"), number(group, 32)
-            places = [z3.simplify(z3.substitute(terms[name], here)) for axis in "mn" for (name,) in first[axis]]
-            if not all(map(z3.is_bv_value, places)):
-                raise NotModelled("a workgroup's tile depends on something else than its number")
-            counts[tuple(place.as_long() for place in places)] += 1
-        rows, columns, products = plan.tiles
-        for place in itertools.product(range(rows), range(columns)):
-            corner = place[0] * plan.tile["m"], place[1] * plan.tile["n"]
-            if counts[corner] != products:
-                raise Violation(f"{counts[corner]} workgroups have the tile at row {corner[0]}, column {corner[1]}, not {products}")
+            places = [_number_of(first.get(axis, {}), terms, here) for axis in (*"mnk", "number of load", "number of store")]
+            counts[tuple(places)] += 1
+        for row, column, part in itertools.product(range(rows), range(columns), range(parts) if values else ()):
+            corner = row * plan.tile["m"], column * plan.tile["n"], part * plan.launch[plan.part]
+            have = sum(counts[*corner, batch, batch * parts + part] for batch in range(products))
+            if have != products:
+                where = f"row {corner[0]}, column {corner[1]}" + (f", k {corner[2]}" if parts > 1 else "")
+                raise Violation(f"{have} workgroups have the tile at {where}, not {products}")
 
     def _assumed(self) -> tuple[str, ...]:
         launches = "launches other than this one" if self.plan.launch else "launches"
@@ -283,6 +283,17 @@ class CoverageJudge:
         return len(forms) == 2 and len(rest) == 1 and all(
             product[0].startswith(PLACE) for product in (rest[0] - k).parts
         )  # fmt: skip
+
+
+def _number_of(place: Mapping[Any, Any], terms: Mapping[str, Term], workgroup: tuple[Term, Term]) -> int:
+    """Returns a place's value for a workgroup. Raises NotModelled."""
+    found = 0
+    for (name,), factor in place.items():
+        value = z3.simplify(z3.substitute(terms[name], workgroup))
+        if not z3.is_bv_value(value):
+            raise NotModelled("a workgroup's tile depends on something else than its number")
+        found += int(value.as_long() * factor)
+    return found
 
 
 def cover(code: CodeObject, kernel: str, plan: ProductPlan, limits: Limits = DEFAULT) -> CoverageVerdict:

@@ -98,6 +98,14 @@ def test_a_choice_has_the_cases_of_its_term(x: int) -> None:
     assert total.tolist() == of_terms(term, numbers, lanes)
 
 
+def test_a_choice_of_work_items_is_one_sum() -> None:
+    lanes, numbers = Lanes(), {"x": 5, "ld": 7}
+    row = z3.LShR(item(lanes), 3) & 7
+    term = X + z3.If(z3.ULE(row, z3.BitVecVal(5, 32)), row * LD, 5 * LD + 1)
+    ((when, form),) = Evaluation(ITEMS, {}, dict(RANGES), {}, lanes).cases(term)
+    assert when.always and value(form, numbers).tolist() == of_terms(term, numbers, lanes)
+
+
 def test_a_number_that_wraps_in_all_launches_is_exact() -> None:
     lanes, numbers = Lanes(), {"x": 12345, "ld": 7}
     outside = z3.BitVecVal(0xC0000000, 32) + X + (item(lanes) & 3) * LD

@@ -30,7 +30,7 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.amp.autocast_mode import _enter_autocast
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree
+from torch.fx.node import map_aggregate
 
 from simgpu.tools.torch.cuda import autocast
 from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, on_host, run_pretended
@@ -95,7 +95,7 @@ def _nodes(model: GraphModule) -> Iterator[Node]:
 def _change_arguments(model: GraphModule, change: Callable[[Any], Any]) -> None:
     """Changes the arguments of a graph's operators."""
     for node in _nodes(model):
-        node.args, node.kwargs = _pytree.tree_map(change, node.args), _pytree.tree_map(change, node.kwargs)
+        node.args, node.kwargs = map_aggregate(node.args, change), map_aggregate(node.kwargs, change)
     for part in _graphs(model):
         part.recompile()
 
@@ -114,7 +114,7 @@ def _on_the_gpu(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> An
         _change_arguments(graph, lambda value: gpu if value == _CPU else value)
         for node in _nodes(graph):
             if "val" in node.meta:
-                node.meta["val"] = _pytree.tree_map(there, node.meta["val"])
+                node.meta["val"] = map_aggregate(node.meta["val"], there)
         made = compile_fx.compile_fx_inner(graph, list(map(there, inputs)), **options)
     made.current_callable = run_pretended(made.current_callable)
     return made

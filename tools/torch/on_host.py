@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 import torch.utils._device as default_device
-from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from simgpu.tools.torch.cuda import autocast, traced
-from simgpu.tools.torch.operators.registered import KernelsOfTheGpu, kernels_of_the_gpu
+from simgpu.tools.torch.operators.registered import OVERLOAD, KernelsOfTheGpu, kernels_of_the_gpu
 from simgpu.tools.torch.places import (
     GPU,
     HOST,
@@ -230,7 +229,7 @@ def _requested_place(func: Callable[..., Any], args: Sequence[Any], given: Mappi
         if isinstance(other, torch.Tensor):
             return place_of(other)
         named = other if named is None else named
-    elif named is None and isinstance(func, OpOverload):  # its Python functions may take a device by its position
+    elif named is None and isinstance(func, OVERLOAD):  # its Python functions may take a device by its position
         named = next((arg for arg in args if isinstance(arg, torch.device)), None)
     elif named is None and func in default_device._device_constructors() and _default_is_gpu():
         return gpu_named(default_device.CURRENT_DEVICE)

@@ -23,15 +23,35 @@ def current() -> int:
 def index_of(device: Any = None) -> int:
     """Returns a GPU's number, from a device, a string or the number; by default this thread's. Raises AssertionError if there
     is none."""
-    found = torch._utils._get_device_index(device, optional=True)
+    found = _number_or_current(device)
     if not 0 <= found < count():
         raise AssertionError(f"Invalid device id: {device}, of {count()} GPU(s) of {active_driver().session.name}")
     return found
 
 
+def _number(device: Any) -> int | None:
+    """Returns the number that a GPU's name, device or number has, None if it has none. Raises ValueError for the CPU."""
+    if isinstance(device, str):
+        device = torch.device(device)
+    if isinstance(device, torch.device):
+        if device.type == "cpu":
+            raise ValueError(f"Expected a non cpu device, but got: {device}")
+        device = device.index
+    return device if isinstance(device, int) else None
+
+
+def _number_or_current(device: Any) -> int:
+    """Returns the number of `_number`, by default this thread's GPU."""
+    found = _number(device)
+    return current() if found is None else found
+
+
 def choose(device: Any) -> None:
     """Answers `torch.cuda.set_device`, for this thread; a negative number chooses nothing."""
-    exchange(torch._utils._get_device_index(device))
+    found = _number(device)
+    if found is None:
+        raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+    exchange(found)
 
 
 def exchange(index: int | None) -> int:
@@ -57,7 +77,7 @@ class Guard:
     """Replaces `torch.cuda.device`: a GPU is this thread's for the block; None or a negative number changes nothing."""
 
     def __init__(self, device: Any) -> None:
-        self.idx = torch._utils._get_device_index(device, optional=True)
+        self.idx = _number_or_current(device)
         self.prev_idx = -1
 
     def __enter__(self) -> Guard:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
@@ -42,7 +42,8 @@ from simgpu.tools.torch.places import (
 from simgpu.triton.tensors import plain_torch
 
 _CPU = torch.device("cpu")  # PyTorch's device of tensors on the GPU
-_OPERATORS = (OpOverload, OpOverloadPacket)  # of `torch.ops`; some exist only on GPUs
+OVERLOAD = type(torch.ops.aten.add.Tensor)  # class of one overload of an operator
+_OPERATORS = (OVERLOAD, type(torch.ops.aten.add))  # of `torch.ops`; some exist only on GPUs
 # Operators whose tensors may be on different GPUs: copies between them, and those that go through lists of tensors.
 _COPIES, _LISTS = ("aten::copy_", "aten::_to_copy", "aten::set_"), "aten::_foreach_"
 

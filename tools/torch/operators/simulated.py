@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from simgpu.operators import AttentionProblem
 from simgpu.tools.torch.operators.attention import FUSED
@@ -64,13 +63,13 @@ def _overload(name: str) -> tuple[Callable[..., Any] | None, bool]:
 
 
 @functools.cache
-def _computes(func: OpOverload) -> bool:
+def _computes(func: Any) -> bool:
     """False for views, copies and new tensors."""
     views = any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
     return not views and not func.name().removeprefix("aten::").startswith(_MOVES)
 
 
-def call(func: OpOverload, args: Sequence[Any], given: Mapping[str, Any], decomposes: bool) -> Any:
+def call(func: Any, args: Sequence[Any], given: Mapping[str, Any], decomposes: bool) -> Any:
     """Returns the result of an operator on the simulated GPU, and counts the call; NotImplemented if the host is to compute it.
 
     decomposes: it will be computed by other operators instead, which are counted.

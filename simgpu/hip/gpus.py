@@ -62,7 +62,7 @@ class LaunchShape:
 
     @cached_property
     def geometry(self) -> Geometry:
-        """The same shape for the engine."""
+        """Shape in the engine's terms."""
         return Geometry.of(None, self.block, self.lds, self.size)
 
 

@@ -107,7 +107,7 @@ def _of_python(text: str) -> Iterator[str]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             comment.append(token.string.lstrip("#: "))
-        elif token.type not in (tokenize.NL, tokenize.NEWLINE):
+        elif comment and token.type not in (tokenize.NL, tokenize.NEWLINE):
             yield " ".join(comment)
             comment = []
 

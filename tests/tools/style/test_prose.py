@@ -88,6 +88,7 @@ def test_files_of_a_room_count_together(tmp_path: Path, capsys: pytest.CaptureFi
     assert found[:3] == ["/c/page.md: 2", ": 4", "/c: 1"] and len(found) == 6
 
 
+@pytest.mark.slow
 @swept("room, files", rooms([ROOT / top for top in (*MAY_IMPORT, "tests")]), ids=lambda value: str(value)[:60])
 def test_rooms_are_within_the_limits(room: Path, files: list[Path]) -> None:
     assert count(*files).faults(LIMITS) == [], f"python -m simgpu.tools.style.prose --worst 9 {room.relative_to(ROOT)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import json
 import os
@@ -115,13 +116,15 @@ def _gpu(options: Namespace) -> Iterator[Session]:
     seeds = seeds_of(options)
     given = {TARGET: options.target, CHECK: check or "no", SUPPRESSIONS: options.suppressions, OPERATORS: options.operators}
     given |= {SEEDS[mode]: None if seed is None else str(seed) for mode, seed in seeds._asdict().items()}
-    before = {name: os.environ.get(name) for name in given}
+    before, has_torch = {name: os.environ.get(name) for name in given}, importlib.util.find_spec("torch") is not None
+    if has_torch:
+        importlib.import_module("torch")  # before TARGET is set: PyTorch then loads `simgpu.tools.torch` while that loads PyTorch
     with simgpu.triton.device(
         options.target, check=check, threads=options.threads, suppressions=options.suppressions, weak=seeds.weak, late=seeds.late
     ) as session, contextlib.ExitStack() as stack:
         try:
             _set(given)
-            if importlib.util.find_spec("torch") is not None:
+            if has_torch:
                 from simgpu.tools.torch.pretend import pretended_gpu
 
                 stack.enter_context(pretended_gpu())

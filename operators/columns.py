@@ -283,7 +283,7 @@ class Columns(Root):
         """Returns the node of a block."""
         return ColumnBlock.of(self.derivation, axes)
 
-    def fitted(self, nest: Nest) -> ColumnPlan:
+    def fit(self, nest: Nest) -> ColumnPlan:
         """Returns the plan of other rows for a block, as near to the loops as a kernel can be."""
         rows, _ = nest[Level.DEVICE]
         return plan_columns(self.problem, self.descriptor, self.derivation.policy, rows=rows.tile)

@@ -207,12 +207,12 @@ def hoist(value: Value, names: set[str], title: str) -> tuple[tuple[Value, ...],
     parts = tuple(dict.fromkeys(largest(value)))
     known = {part: Value("argument", name=f"{title} {number}") for number, part in enumerate(parts)}
 
-    def replaced(one: Value) -> Value:
+    def substitute(one: Value) -> Value:
         if one in known:
             return known[one]
-        return Value(one.op, tuple(replaced(operand) for operand in one.operands), one.name, one.constant)
+        return Value(one.op, tuple(substitute(operand) for operand in one.operands), one.name, one.constant)
 
-    return parts, replaced(value)
+    return parts, substitute(value)
 
 
 def evaluate(value: Value, given: Mapping[str, Any], arithmetic: Mapping[str, Callable[..., Any]]) -> Any:

@@ -31,7 +31,7 @@ class RmsNormGemm(FusedGemm):
     def row_sums(self, a: Value, gamma: Value) -> Mapping[str, Value]:  # type: ignore[override]
         return {"squares": a * a}
 
-    def multiplied(self, a: Value, gamma: Value) -> Value:  # type: ignore[override]
+    def left_operand(self, a: Value, gamma: Value) -> Value:  # type: ignore[override]
         return a * gamma
 
     def result(self, product: Value, squares: Value) -> Value:  # type: ignore[override]

@@ -115,10 +115,10 @@ def _binade(x: Bounded) -> Bounded:
 
 
 def _choose(function: Callable[..., Any]) -> Callable[[Bounded, Bounded], Bounded]:
-    def chosen(x: Bounded, y: Bounded) -> Bounded:
+    def choose(x: Bounded, y: Bounded) -> Bounded:
         return Bounded(function(x.value, y.value), np.maximum(x.error, y.error))
 
-    return chosen
+    return choose
 
 
 ARITHMETIC: dict[str, Callable[..., Bounded]] = {

@@ -253,7 +253,7 @@ class Transpose(Root):
         """Returns the node of a block."""
         return TransposeBlock.of(self.derivation, axes)
 
-    def fitted(self, nest: Nest) -> TransposePlan:
+    def fit(self, nest: Nest) -> TransposePlan:
         """Returns the plan of other tiles, as near to the loops as a kernel can be."""
         plan, (m, n) = self.derivation, nest[Level.BLOCK]
         if nest[Level.DEVICE][0] != plan.nest[Level.DEVICE][0]:

@@ -276,23 +276,23 @@ class Root(Node):
         for own, loop in zip_longest(plan.nest.get(level, ()), loops):
             if not (own and loop and replace(own, tile=loop.tile) == loop and loop.tile > 0):
                 raise LaunchError(wrong.format(plan.title, level, loop, own))
-        other.derivation = self.fitted({**plan.nest, level: loops})
+        other.derivation = self.fit({**plan.nest, level: loops})
         for near, loop in zip(other.derivation.nest[level], loops, strict=True):
             if near != loop:
                 raise LaunchError(wrong.format(plan.title, level, loop, near))
         return other
 
-    def fitted(self, nest: Nest) -> Any:
+    def fit(self, nest: Nest) -> Any:
         """Returns the plan of other tiles, as near to the loops as a kernel can be. LaunchError if none is."""
         raise LaunchError(f"{self.derivation.title}: its loops are fixed")
 
-    def clipped(self, **ends: int) -> Self:
+    def clip(self, **ends: int) -> Self:
         """Returns the tree of the first indices of some axes. The operands keep their sizes in memory.
 
         LaunchError for an axis that the operator cannot clip, or that is shorter.
 
         >>> from simgpu.operators import Softmax, SoftmaxProblem
-        >>> print(*Softmax(SoftmaxProblem(rows=20, n=1000), "mi300x").clipped(rows=10).views)
+        >>> print(*Softmax(SoftmaxProblem(rows=20, n=1000), "mi300x").clip(rows=10).views)
         X:(10,1000) Y:(10,1000)
         """
         other = copy(self)

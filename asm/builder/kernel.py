@@ -181,7 +181,7 @@ class KernelBuilder:
     def branch_registers(self) -> Iterator[None]:
         """Frees what a block has allocated when it ends. For a block that ends the kernel: code after it is reached by a branch."""
         files = self.s, self.v, self.a
-        before = [file.used() for file in files]
+        before = [file.in_use() for file in files]
         yield
         for file, used in zip(files, before, strict=True):
             file.restore(used)

@@ -85,12 +85,12 @@ class RegisterFile:
         self.names.append((reg, name))
         return reg
 
-    def used(self) -> list[bool]:
+    def in_use(self) -> list[bool]:
         """Returns which registers are in use, by number."""
         return list(self._used)
 
     def restore(self, used: list[bool]) -> None:
-        """Makes the registers in use those that an earlier `used` returned; names stay in the kernel's legend."""
+        """Makes the registers in use those that an earlier `in_use` returned; names stay in the kernel's legend."""
         self._used = list(used)
 
     def free(self, *regs: Reg, listed: bool = False) -> None:

@@ -48,12 +48,12 @@ class LoadPlaces:
     @cached_property
     def sum_of(self) -> list[int]:
         """For each load, the number of its sum."""
-        return self._numbered(self._groups(0))
+        return self._number(self._groups(0))
 
     @cached_property
     def place_of(self) -> list[int]:
         """For each load, the number of its place in k."""
-        return self._numbered(self._groups(1))
+        return self._number(self._groups(1))
 
     @cached_property
     def first_of_place(self) -> list[int]:
@@ -61,7 +61,7 @@ class LoadPlaces:
         return [self.place_of.index(place) for place in range(max(self.place_of) + 1)]
 
     @staticmethod
-    def _numbered(firsts: list[int]) -> list[int]:
+    def _number(firsts: list[int]) -> list[int]:
         order = sorted(set(firsts))
         return [order.index(first) for first in firsts]
 
@@ -193,12 +193,12 @@ class MappedStaging(Staging):
     def _element(self, load: int, held: Sequence[Reg], target: Reg) -> None:
         """Applies the leaves to one element, except those on packed elements. held: f32 registers of A's, the matrices' and the
         vectors'."""
-        k, multiplied = self.k, self.leaves.multiplied
+        k, left_operand = self.k, self.leaves.left_operand
         left = [(_factors(value), sums) for (_, value), sums in zip(self.leaves.sums, self.sums, strict=True)
                 if not self.leaves.packs(value, self.dtype)]  # fmt: skip
-        mapped = self.leaves.maps and not self.leaves.packs(multiplied, self.dtype)
+        mapped = self.leaves.maps and not self.leaves.packs(left_operand, self.dtype)
         given = dict(zip(self.leaves.of_element, held, strict=True))
-        work = Computation(k, [*(one for summand, _ in left for one in summand), *[multiplied] * mapped], given)
+        work = Computation(k, [*(one for summand, _ in left for one in summand), *[left_operand] * mapped], given)
         for summand, sums in left:
             total, found = sums[self.parts.sum_of[load]], [work.value(one) for one in summand]
             if len(found) == 2:
@@ -208,7 +208,7 @@ class MappedStaging(Staging):
             for one in summand:
                 work.done(one)
         if mapped:
-            work.register(multiplied, target)
+            work.register(left_operand, target)
 
     def _pair(self, load: int, held: Sequence[Reg], target: Reg) -> None:
         """Applies the leaves to the two elements of a register. held: packed registers of A's, the matrices' and the vectors'.
@@ -224,8 +224,8 @@ class MappedStaging(Staging):
                     k.v_fma_mix_f32(total, x, y, total, op_sel=f"[{half},{half},0]", op_sel_hi="[1,1,0]")
         if any(not leaves.packs(value, self.dtype) for value in leaves.changes):
             self._converted_pair(load, held, target)
-        if leaves.maps and leaves.packs(leaves.multiplied, self.dtype):
-            k.v_pk_mul_f16(target, *(packed[one.name] for one in leaves.multiplied.operands))
+        if leaves.maps and leaves.packs(leaves.left_operand, self.dtype):
+            k.v_pk_mul_f16(target, *(packed[one.name] for one in leaves.left_operand.operands))
 
     def _converted_pair(self, load: int, held: Sequence[Reg], target: Reg) -> None:
         """Applies the leaves that are not on packed elements to the two elements of a register."""
@@ -235,7 +235,7 @@ class MappedStaging(Staging):
             unpack(k, self.dtype, low, high, packed)
         for half in range(2):
             self._element(load, [pair[half] for pair in pairs], pairs[0][half])
-        if self.leaves.maps and not self.leaves.packs(self.leaves.multiplied, self.dtype):
+        if self.leaves.maps and not self.leaves.packs(self.leaves.left_operand, self.dtype):
             assert self.narrowing is not None
             scratch = k.v.alloc("rounding")
             self.narrowing.pack(target, *pairs[0], scratch)

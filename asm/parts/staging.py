@@ -265,7 +265,7 @@ class Staging:
         if self.short_rows:
             k.s_cmp_lt_i32(self.length, layout.vec)
             k.s_cbranch_scc1(short)
-        with self._counted(k_left) as left:
+        with self._units_left(k_left) as left:
             self._load_to_row_ends(left)
         if self.short_rows:
             k.s_branch(loaded)
@@ -280,7 +280,7 @@ class Staging:
         return self.layout.vec > 1 and not self.bits
 
     @contextmanager
-    def _counted(self, k_left: Reg) -> Iterator[Reg]:
+    def _units_left(self, k_left: Reg) -> Iterator[Reg]:
         """Yields an SGPR with k_left as the layout counts: in elements, or in bytes if elements share them."""
         if not self.bits:
             yield k_left
@@ -327,7 +327,7 @@ class Staging:
             k.s_cmp_lt_i32(self.length, layout.vec)
             k.s_cbranch_scc1(moved)
         limit, rest = k.s.alloc("limit"), k.s.alloc("elements of a row's last chunk")
-        with self._counted(k_left) as counted:
+        with self._units_left(k_left) as counted:
             k.s_and_b32(rest, counted if layout.k_contiguous else self.rows_left, layout.vec - 1)
             k.s_cbranch_scc0(moved)
             for number, unit in enumerate(self.units):

@@ -234,7 +234,7 @@ class RowEmitter(Visitor):
 
         Of a loop's body there are two versions. The one for steps in which all chunks are whole leaves nothing out.
         """
-        k, names, places = self.k, self.program.used(steps), self.places
+        k, names, places = self.k, self.program.operands_of(steps), self.places
         if self.plan.resident:
             body()
             return

@@ -71,7 +71,7 @@ class Values:
 
     def places_of(self, steps: Sequence[Step]) -> Iterator[Place]:
         """Yields the places of loads, with chunks of vectors and tables converted to f32 before the chunks of their rows."""
-        used = self.program.used(steps)
+        used = self.program.operands_of(steps)
         for group in reversed(range(self.frame.tiles.loads)):  # 1 to 2 % faster than forwards, in the model of time
             self._unpack_beside(used, (0, group), self.program.vectors)
             for load in range(self.frame.in_flight):

@@ -124,7 +124,7 @@ def _read_note(data: bytes, place: FileRange) -> Note:
     cursor = msgpack.Unpacker(strict_map_key=False, max_buffer_size=METADATA_LIMIT, **limits)
     cursor.feed(data[place.start : place.end])
 
-    def skipped() -> FileRange:
+    def skip() -> FileRange:
         start = place.start + cursor.tell()
         cursor.skip()
         return FileRange(start, place.start + cursor.tell())
@@ -132,11 +132,11 @@ def _read_note(data: bytes, place: FileRange) -> Note:
     values: dict[str, FileRange] = {}
     kernels = None
     for _ in range(_length(cursor.read_map_header, "the metadata note is no map")):
-        key = all_printable(_decode_value(data, skipped()))
+        key = all_printable(_decode_value(data, skip()))
         if key == KERNELS:
-            kernels = [skipped() for _ in range(_length(cursor.read_array_header, f"metadata: {KERNELS} is no list"))]
+            kernels = [skip() for _ in range(_length(cursor.read_array_header, f"metadata: {KERNELS} is no list"))]
         else:
-            values[key if isinstance(key, str) else repr(key)] = skipped()
+            values[key if isinstance(key, str) else repr(key)] = skip()
     return Note(values, kernels)
 
 

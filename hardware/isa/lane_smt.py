@@ -108,7 +108,7 @@ def bits_of(term: Term, low: int, width: int) -> Term:
     return z3.Extract(low + width - 1, low, term)
 
 
-def joined(*parts: Term) -> Term:
+def concat(*parts: Term) -> Term:
     """Returns the parts as one term, the lowest first."""
     if all(z3.is_bv_value(part) for part in parts):
         return z3.simplify(z3.Concat(*reversed(parts))) if len(parts) > 1 else parts[0]
@@ -277,7 +277,7 @@ class SmtOps:
             return number(self.nan(target), target.bits)
         payload = bits_of(self.unary("quiet", source, a), max(0, have - want), min(have, want))
         parts = [payload, number(-1, target.bits - 1 - want), bits_of(a, source.bits - 1, 1)]
-        return joined(*([number(0, want - have)] if want > have else []), *parts)
+        return concat(*([number(0, want - have)] if want > have else []), *parts)
 
     def _result(self, type_: Type, made: Term, *operands: Term) -> Term:
         """Returns the bits of a float result; a NaN is the first NaN operand, quieted, or the default NaN."""
@@ -313,7 +313,7 @@ class SmtOps:
 
     def ballot(self, condition: Term) -> Term:
         one, zero = number(1, 1), number(0, 1)
-        return joined(*(choose(z3.simplify(self.at(condition, number(lane, 32))), one, zero) for lane in range(LANES)))
+        return concat(*(choose(z3.simplify(self.at(condition, number(lane, 32))), one, zero) for lane in range(LANES)))
 
     def splat(self, type_: Type, scalar: Term) -> Term:
         return scalar
@@ -419,11 +419,11 @@ def _exclusive(a: Term, b: Term) -> Term:
 
 
 def _shift(shift: Callable[[Term, Term], Term]) -> Callable[[Term, Term], Term]:
-    def made(a: Term, b: Term) -> Term:
+    def make(a: Term, b: Term) -> Term:
         count = fold(b & (a.size() - 1))
         return a if _is_zero(count) else fold(shift(a, count))
 
-    return made
+    return make
 
 
 def count_bits(op: str, a: Term) -> Term:
@@ -474,7 +474,7 @@ def wrap(ops: SmtOps, type_: Type, raw: Term) -> Any:
 
 def unwrap(type_: Type, result: Any) -> Term:
     """Returns a body's result as a term."""
-    return joined(*(value.raw for value in result)) if type_.kind == "pair" else result.raw
+    return concat(*(value.raw for value in result)) if type_.kind == "pair" else result.raw
 
 
 def evaluate(ops: SmtOps, spec: Spec, operands: Sequence[Term], **modifiers: int) -> tuple[Term, ...]:

@@ -198,7 +198,7 @@ class FusedAttention(Root):
         )
         return BlockAttentionNode(self.derivation, (q, k, v, r))
 
-    def fitted(self, nest: Nest) -> AttentionTiles:
+    def fit(self, nest: Nest) -> AttentionTiles:
         """Returns the plan of other tiles, as near to the loops as a kernel can be."""
         return with_nest(self.derivation, nest)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from simgpu.hardware.rates.clocks import element
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, sustained_rates
-from simgpu.operators.attention_backward.tiles import WAVES, GradientPlan, padded
+from simgpu.operators.attention_backward.tiles import WAVES, GradientPlan, padded_width
 from simgpu.operators.cost import KernelCost
 
 # Fitted to 79 kernels on MI210, MI300X and MI355X in the model of time. Seconds are then 2 % more in the mean, with a standard
@@ -67,8 +67,8 @@ def gradient_cost(plan: GradientPlan, blocks: int, steps: float) -> KernelCost:
 def step_clocks(plan: GradientPlan) -> dict[str, float]:
     """Returns clocks of a block's step, by unit, as its waves wait for them."""
     p, d, rates = plan.problem, plan.descriptor, sustained_rates(plan.descriptor)
-    widths = [padded(p.d), padded(p.dv)]
-    products = sum(widths) + sum(padded(p.dv if name == "dV" else p.d) for name in plan.results)
+    widths = [padded_width(p.d), padded_width(p.dv)]
+    products = sum(widths) + sum(padded_width(p.dv if name == "dV" else p.d) for name in plan.results)
     lds = WAVES * 2 * plan.step * products / _LDS_BYTES + sum(tile.nbytes for tile in plan.moved) / rates.rates.lds_write
     return {
         "matrix": 2 * plan.tile * plan.step * products / d.matrix_flops_per_clock(p.dtype),

@@ -55,14 +55,14 @@ class GradientExecutor(WindowExecutor, Executor, root=GradientTree):
         keep = p.keep(rows, keys)
         exponents = np.where(keep, kind(p.scale) * (q @ k.T) - np.where(np.isfinite(logarithm), logarithm, kind(0)), -np.inf)
         weights = np.exp(exponents) * gain
-        ds = self._rounded(weights * ((do @ v.T - sums) / gain))
+        ds = self._round(weights * ((do @ v.T - sums) / gain))
         if "dQ" in self._found:
             self._found["dQ"][head][rows.slice] += kind(p.scale) * (ds @ k)
         else:
             self._found["dK"][shared][keys.slice] += kind(p.scale) * (ds.T @ q)
-            self._found["dV"][shared][keys.slice] += self._rounded(weights).T @ do / gain
+            self._found["dV"][shared][keys.slice] += self._round(weights).T @ do / gain
 
-    def _rounded(self, x: Array) -> Array:
+    def _round(self, x: Array) -> Array:
         return x.astype(self._narrow).astype(x.dtype)
 
 

@@ -26,7 +26,7 @@ from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention_backward.cost import gradient_seconds
 from simgpu.operators.attention_backward.problem import AttentionBackwardProblem
-from simgpu.operators.attention_backward.tiles import SIDES, WAVES, GradientPlan, moved_tiles, padded
+from simgpu.operators.attention_backward.tiles import SIDES, WAVES, GradientPlan, moved_tiles, padded_width
 from simgpu.operators.resources import (
     LdsArray,
     RegisterRange,
@@ -47,7 +47,7 @@ _MOST_ROWS = 1 << 24  # limit of a row's number in products of 24 bits
 
 
 def _resources(p: AttentionBackwardProblem, d: HardwareDescriptor, side: str, atoms: int, step: int, stages: int) -> ResourcePlan:
-    keys, first, second = side == "keys", padded(p.d), padded(p.dv)
+    keys, first, second = side == "keys", padded_width(p.d), padded_width(p.dv)
     tiles, scores = moved_tiles(p, side, step), atoms * step // 4
     chained = "arch" if d.unified_vgprs else "acc"
     statistics = step // 4 if keys else atoms

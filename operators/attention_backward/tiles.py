@@ -17,7 +17,7 @@ ROW_PAD = 16  # bytes after a row in LDS, so that rows begin in different banks
 UNIT_ROWS = 4  # rows of the block of rows by columns that a lane moves to LDS
 
 
-def padded(width: int) -> int:
+def padded_width(width: int) -> int:
     """Returns the columns of a row in registers and LDS."""
     return -(-width // PADDED) * PADDED
 
@@ -34,7 +34,7 @@ class MovedTile:
     @property
     def padded(self) -> int:
         """Columns in LDS."""
-        return padded(self.width)
+        return padded_width(self.width)
 
     @property
     def unit_columns(self) -> int:

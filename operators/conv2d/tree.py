@@ -170,7 +170,7 @@ class Conv2d(Root):
         w = View("W", Extent.whole(p.kh), Extent.whole(p.kw), (oc, part))
         return BlockConv2dNode(plan, (x, w, View("Y", rows, cols, (n, oc))), part)
 
-    def fitted(self, nest: Nest) -> Conv2dPlan:
+    def fit(self, nest: Nest) -> Conv2dPlan:
         """Returns the plan of other tiles, as near to the loops as a kernel can be."""
         return with_nest(self.derivation, nest)
 

@@ -27,7 +27,7 @@ class FusedExecutor(GemmExecutor, root=FusedTree):
         problem, gemm, kind = tree.problem, tree.problem.gemm, self.kind("f32")
         given = GemmArrays.of(gemm, a, b, None, more.get("bias"), more.get("residual"))
         wide = given.map(lambda array: array.astype(kind))
-        self._named = {name: array.astype(kind) for name, array in problem.given(**more).items()}
+        self._named = {name: array.astype(kind) for name, array in problem.own_arrays(**more).items()}
         self._loaded, self._b = wide.factors(gemm)
         self._a, self._narrow = np.zeros_like(self._loaded), numpy_dtype(problem.dtype)
         self._elements, self._leaves, self._vector_bytes = (gemm.element, gemm.element_b), problem.leaves, gemm.vector_bytes
@@ -72,8 +72,8 @@ class FusedExecutor(GemmExecutor, root=FusedTree):
         given |= {name: self._named[name][view.cols.slice] for name in self._leaves.vectors}
         for name, summand in self._leaves.sums:
             self._sums[name] += self._compute(summand, given, tile).sum(-1, keepdims=True)
-        multiplied = self._compute(self._leaves.multiplied, given, tile)
-        self._a[view.index] = multiplied if self.accumulate == "f64" else multiplied.astype(self._narrow).astype(kind)
+        left_operand = self._compute(self._leaves.left_operand, given, tile)
+        self._a[view.index] = left_operand if self.accumulate == "f64" else left_operand.astype(self._narrow).astype(kind)
 
     def _of_result(self, view: View, out: Array) -> None:
         """Replaces a block's products by the result."""

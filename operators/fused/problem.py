@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -33,15 +34,15 @@ class LeafGemm(GemmProblem):
 
 @dataclass(frozen=True)
 class FusedGemm:
-    """Base of an operator C (m,n) = epilogue(result(multiplied(A (m,k)) @ B (k,n))), row-major.
+    """Base of an operator C (m,n) = epilogue(result(left_operand(A (m,k)) @ B (k,n))), row-major.
 
     A subclass is a frozen dataclass; its own fields, with defaults, are options of the command line. It has `name`, and names its
     operands: `matrices`, `vectors`, `columns`. The first three methods get Values, on which + - * / and the functions of
     `operators.expressions` work:
 
-        row_sums(a, *matrices, *vectors)      a dict: the summands of each row of A, by name
-        multiplied(a, *matrices, *vectors)    the factor of B instead of A's element; without it, the element
-        result(product, *sums, *columns)      what becomes of the sum over k; without it, the sum
+        row_sums(a, *matrices, *vectors)        a dict: the summands of each row of A, by name
+        left_operand(a, *matrices, *vectors)    the factor of B instead of A's element; without it, the element
+        result(product, *sums, *columns)        what becomes of the sum over k; without it, the sum
         reference(a, b, *matrices, *vectors, *columns)    the definition in numpy: arrays in float64 to the result, (m,n)
 
     Values computed of A are f32, rounded to A's type before they are multiplied. The epilogue is a GEMM's.
@@ -51,12 +52,12 @@ class FusedGemm:
     >>> @dataclass(frozen=True)
     ... class SquaredRelu(FusedGemm):
     ...     name = "squared_relu"
-    ...     def multiplied(self, a):
+    ...     def left_operand(self, a):
     ...         from simgpu.operators.expressions import maximum
     ...         return maximum(a, 0) * maximum(a, 0)
     ...     def reference(self, a, b):
     ...         return np.maximum(a, 0) ** 2 @ b
-    >>> print(SquaredRelu(64, 64, 64).leaves.multiplied)
+    >>> print(SquaredRelu(64, 64, 64).leaves.left_operand)
     maximum(a, 0) * maximum(a, 0)
     """
 
@@ -78,6 +79,15 @@ class FusedGemm:
     dtype_c: str = ""  # type of C: f32 (default), f16, bf16, fp8 or bf8
     residual: bool = False  # True: adds a matrix of C's type and strides after the activation
 
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        own = vars(cls)
+        if "multiplied" in own and "left_operand" not in own:  # its name until 0.2.0
+            warnings.warn(f"{cls.__name__}.multiplied is now left_operand", DeprecationWarning, stacklevel=2)
+            setattr(cls, "left_operand", own["multiplied"])  # noqa: B010  mypy refuses to assign to a method
+        elif "left_operand" in own:
+            setattr(cls, "multiplied", own["left_operand"])  # noqa: B010
+
     def __post_init__(self) -> None:
         given = {entry.name: getattr(self, entry.name) for entry in fields(FusedGemm)}
         gemm = LeafGemm(**given, own=self.leaves)
@@ -92,9 +102,11 @@ class FusedGemm:
         """Returns the summands of each row of A, by name."""
         return {}
 
-    def multiplied(self, **values: Value) -> Value:
+    def left_operand(self, **values: Value) -> Value:
         """Returns the factor of B instead of A's element."""
         return values[ELEMENT]
+
+    multiplied = left_operand  # by the earlier name, until the next release
 
     def result(self, **values: Value) -> Value:
         """Returns what becomes of the sum over k."""
@@ -130,22 +142,22 @@ class FusedGemm:
         for name in sums:
             if not str(name).isidentifier() or name in (PRODUCT, *self.columns):
                 raise LaunchError(f"{kind}.row_sums: {name!r} cannot name a sum: result takes it as an argument: use another name")
-        multiplied = trace(f"{kind}.multiplied", self.multiplied, of_a)
+        left_operand = trace(f"{kind}.left_operand", self.left_operand, of_a)
         result = trace(f"{kind}.result", self.result, (PRODUCT, *sums, *self.columns))
         for where, value in (*((f"row_sums[{name!r}]", one) for name, one in sums.items()),
-                             ("multiplied", multiplied), ("result", result)):  # fmt: skip
+                             ("left_operand", left_operand), ("result", result)):  # fmt: skip
             if not isinstance(value, Value):
                 raise LaunchError(f"{kind}.{where} is {value!r}: return an expression of the arguments")
         if PRODUCT not in arguments(result):
             raise LaunchError(f"{kind}.result is {result}: it does not use {PRODUCT}")
-        self._check_padding(sums, multiplied)
-        return Leaves(self.name, self.matrices, self.vectors, self.columns, tuple(sums.items()), multiplied, result)
+        self._check_padding(sums, left_operand)
+        return Leaves(self.name, self.matrices, self.vectors, self.columns, tuple(sums.items()), left_operand, result)
 
-    def _check_padding(self, sums: Mapping[str, Value], multiplied: Value) -> None:
+    def _check_padding(self, sums: Mapping[str, Value], left_operand: Value) -> None:
         """Elements past the end of a row are 0, as are those of matrices and vectors; they must not count, in f32."""
         zeros = dict.fromkeys((ELEMENT, *self.matrices, *self.vectors), np.float32(0))
         for where, value, right in (*((f"row_sums[{name!r}]", one, 0.0) for name, one in sums.items()),
-                                    ("multiplied", multiplied, None)):  # fmt: skip
+                                    ("left_operand", left_operand, None)):  # fmt: skip
             with np.errstate(all="ignore"):
                 found = float(evaluate(value, zeros, F32))
             if not math.isfinite(found) or (right is not None and found != right):
@@ -180,7 +192,7 @@ class FusedGemm:
         """Returns the type of a matrix, vector or column."""
         return "f32" if name in self.columns else self.dtype
 
-    def given(self, **arrays: Any) -> dict[str, NDArray[Any]]:
+    def own_arrays(self, **arrays: Any) -> dict[str, NDArray[Any]]:
         """Returns the matrices, vectors and columns among the arrays. LaunchError names one that is missing or of another shape."""
         found = {}
         for name, shape in self.shapes.items():

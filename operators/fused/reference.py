@@ -31,7 +31,7 @@ def fused(problem: FusedGemm, a: ArrayLike, b: ArrayLike, arch: str = "gfx908", 
     array([[1., 3.]])
     """
     given = _wide(problem, a, b, more)
-    named = {name: array.astype(np.float64) for name, array in problem.given(**more).items()}
+    named = {name: array.astype(np.float64) for name, array in problem.own_arrays(**more).items()}
     try:
         found = np.asarray(problem.reference(a=given.a, b=op(given.b, problem.trans_b), **named))
         found = found.astype(np.float64, casting="same_kind")
@@ -59,10 +59,10 @@ def fused_error_bound(
     """
     p, leaves, gemm = problem, problem.leaves, problem.gemm
     given = _wide(p, a, b, more)
-    named = {name: Bounded.exact(array.astype(np.float64)) for name, array in p.given(**more).items()}
+    named = {name: Bounded.exact(array.astype(np.float64)) for name, array in p.own_arrays(**more).items()}
     elements = {ELEMENT: Bounded.exact(given.a), **{name: named[name] for name in leaves.of_element[1:]}}
     sums = {name: _all(evaluate(value, elements, ARITHMETIC), given.a).sum() for name, value in leaves.sums}
-    factor = _all(evaluate(leaves.multiplied, elements, ARITHMETIC), given.a)
+    factor = _all(evaluate(leaves.left_operand, elements, ARITHMETIC), given.a)
     if leaves.maps and p.dtype != "f32":
         rounded = Rounding.of(p.dtype, arch).bound(factor.value, factor.error)
         factor = Bounded(factor.value, rounded)

@@ -118,7 +118,7 @@ class FusedTree(TiledComputation):
         """Returns the header and the device's loop nest."""
         (_, *lines), loops = super().describe()
         p, leaves = self.problem, self.problem.leaves
-        product = f"({leaves.multiplied}) @ B{'^T' * p.trans_b}" if leaves.maps else f"A @ B{'^T' * p.trans_b}"
+        product = f"({leaves.left_operand}) @ B{'^T' * p.trans_b}" if leaves.maps else f"A @ B{'^T' * p.trans_b}"
         result = epilogue_text(p.gemm, str(leaves.result))
         return (f"{type(p).__name__}  C = {result}, product = {product}", *lines), loops
 

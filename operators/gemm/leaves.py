@@ -1,7 +1,7 @@
 """Leaves of a GEMM's tree: what a row adds up, what is multiplied, and what becomes of the product.
 
     s[i]   = sum over k of summand(a[i,k], w[i,k], ..., v[k], ...)         for each of `sums`, in f32
-    a'[i,k] = multiplied(a[i,k], w[i,k], ..., v[k], ...)                   in f32, rounded to A's type
+    a'[i,k] = left_operand(a[i,k], w[i,k], ..., v[k], ...)                 in f32, rounded to A's type
     c[i,j] = result(sum over k of a'[i,k] b[k,j], s[i], ..., u[j], ...)     in f32, before the epilogue
 
 w are `matrices` like A, v are `vectors` along k, u are `columns` along n. A block computes s and a' from the tiles of A that it
@@ -16,7 +16,7 @@ from functools import cached_property
 from simgpu.operators.expressions import Value, hoist, operations
 
 PRODUCT = "product"  # name of the sum over k, for `result`
-ELEMENT = "a"  # name of A's element, for the summands and `multiplied`
+ELEMENT = "a"  # name of A's element, for the summands and `left_operand`
 ROW_VALUE = "row value"
 TYPES = ("f32", "f16", "bf16")  # of A: leaves are computed in f32
 LOOP_TEMPORARIES = 8  # of a GEMM's temporaries, those that a wave can use while it writes a tile to LDS
@@ -31,7 +31,7 @@ class Leaves:
     vectors: tuple[str, ...]  # names of operands of k elements, of A's type
     columns: tuple[str, ...]  # names of operands of n elements, in f32
     sums: tuple[tuple[str, Value], ...]  # name and summand of each sum over a row
-    multiplied: Value  # what is multiplied instead of A's element
+    left_operand: Value  # what is multiplied instead of A's element
     result: Value
 
     @property
@@ -51,7 +51,7 @@ class Leaves:
     @property
     def per_element(self) -> tuple[Value, ...]:
         """Expression of each element of A."""
-        return (*(summand for _, summand in self.sums), self.multiplied)
+        return (*(summand for _, summand in self.sums), self.left_operand)
 
     @property
     def of_element(self) -> tuple[str, ...]:
@@ -61,12 +61,12 @@ class Leaves:
     @property
     def maps(self) -> bool:
         """True if what is multiplied is not A's element itself."""
-        return self.multiplied != Value("argument", name=ELEMENT)
+        return self.left_operand != Value("argument", name=ELEMENT)
 
     @property
     def changes(self) -> tuple[Value, ...]:
         """Summands, and what is multiplied if it is not A's element."""
-        return (*(summand for _, summand in self.sums), *[self.multiplied] * self.maps)
+        return (*(summand for _, summand in self.sums), *[self.left_operand] * self.maps)
 
     @staticmethod
     def packs(value: Value, dtype: str) -> bool:
@@ -77,10 +77,10 @@ class Leaves:
         """Returns the vector instructions for each element of A of a type, conversions included."""
         packed = [value for value in self.changes if self.packs(value, dtype)]
         rest = [value for value in self.changes if not self.packs(value, dtype)]
-        each = len(packed) - 0.5 * (self.maps and self.multiplied in packed)  # a product of two is one instruction
+        each = len(packed) - 0.5 * (self.maps and self.left_operand in packed)  # a product of two is one instruction
         if not rest:
             return each
-        converted = 0 if dtype == "f32" else 1.5 * len(self.of_element) + (self.maps and self.multiplied in rest) * 1.5
+        converted = 0 if dtype == "f32" else 1.5 * len(self.of_element) + (self.maps and self.left_operand in rest) * 1.5
         return each + converted + len(list(operations(*rest))) + len(self.sums)
 
     @property
@@ -92,7 +92,7 @@ class Leaves:
         """Returns sections of text for a tree: the leaves, a title and lines each."""
         found = [(f"RowSum  [leaf -- on each tile of A]  {name}[i] += {value}",) for name, value in self.sums]
         if self.maps:
-            found.append((f"Map  [leaf -- on each tile of A]  A[i,k] -> {self.multiplied}",))
+            found.append((f"Map  [leaf -- on each tile of A]  A[i,k] -> {self.left_operand}",))
         return (*found, (f"Result  [leaf -- on the tile of C]  C[i,j] = {self.result}",))
 
 

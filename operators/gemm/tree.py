@@ -202,7 +202,7 @@ class TiledComputation(Root):
         """Returns the node of a block."""
         return BlockGemmNode(self.derivation, views_of(axes))
 
-    def fitted(self, nest: Nest) -> GemmPlan:
+    def fit(self, nest: Nest) -> GemmPlan:
         """Returns the plan of other tiles, as near to the loops as a kernel can be."""
         return self.derivation.with_nest(nest)
 

@@ -27,7 +27,7 @@ class RowExecutor(Executor, root=RowTree):
         """Returns the results, not rounded to its type: an array, or a tuple in the order of `written`."""
         p, kind = tree.problem, self.kind("f32")
         tree.plan.check()
-        given = {name: array.astype(kind) for name, array in p.given(X=x, **more).items()}
+        given = {name: array.astype(kind) for name, array in p.own_arrays(X=x, **more).items()}
         self._p, self._program = p, tree.program
         self._of_element = dict(zip(p.elements, np.split(given.pop("X"), p.parts, 1), strict=False)) | given
         rows, columns = (len(tree.axes[axis]) for axis in ("rows", "n"))

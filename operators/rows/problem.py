@@ -220,7 +220,7 @@ class RowOperator(RowOperands):
         of_row = {} if self.columns % self.span else {COUNT: float(self.span)}
         return {**of_row, LIMIT: largest_value(self.dtype_y, arch)}
 
-    def given(self, **arrays: Any) -> dict[str, NDArray[Any]]:
+    def own_arrays(self, **arrays: Any) -> dict[str, NDArray[Any]]:
         """Returns the arrays by name. LaunchError names one that is missing or of another shape."""
         found = {}
         for name, shape in self.read.items():

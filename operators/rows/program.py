@@ -60,7 +60,7 @@ class RowProgram:
             left = [step for step in left if step not in ready]
         return tuple(found)
 
-    def used(self, steps: Sequence[Step]) -> tuple[str, ...]:
+    def operands_of(self, steps: Sequence[Step]) -> tuple[str, ...]:
         """Returns the names of operands that the steps read."""
         names = {name for step in steps for name in arguments(step.value)}
         return tuple(name for name in (*self.matrices, *self.vectors, *self.tables) if name in names)

@@ -31,7 +31,7 @@ def rows(problem: RowOperator, x: ArrayLike, arch: str = "gfx908", **more: Array
     array([[1., 3.]])
     """
     p = problem
-    given = {name: array.astype(np.float64) for name, array in p.given(X=x, **more).items()}
+    given = {name: array.astype(np.float64) for name, array in p.own_arrays(X=x, **more).items()}
     found: dict[str, list[Wide]] = {name: [] for name in p.written}
     for _, columns in _groups(p):
         for name, part in _definition(p, given, columns, arch).items():
@@ -75,7 +75,7 @@ def rows_error_bound(problem: RowOperator, x: ArrayLike, arch: str = "gfx908", *
     True
     """
     p, program = problem, problem.program(arch)
-    given = {name: array.astype(np.float64) for name, array in p.given(X=x, **more).items()}
+    given = {name: array.astype(np.float64) for name, array in p.own_arrays(X=x, **more).items()}
     of_element = dict(zip(p.elements, np.split(given["X"], p.parts, 1), strict=False)) | given
     numbers = np.arange(p.rows) // p.repeat
     found: dict[str, list[Wide]] = {name: [] for name in (*p.results, *p.row_results)}

@@ -135,7 +135,7 @@ class RowTree(RowRoot):
         """Returns the node of a block."""
         return RowBlock.of(self.derivation, axes)
 
-    def fitted(self, nest: Nest) -> RowPlan:
+    def fit(self, nest: Nest) -> RowPlan:
         """Returns the plan of other tiles, as near to the loops as a kernel can be."""
         return self.derivation.with_nest(nest)
 

@@ -128,7 +128,7 @@ class Softmax(RowRoot):
         """Returns the node of a workgroup's rows, or of its part of them."""
         return BlockSoftmaxNode.of(self.derivation, axes)
 
-    def fitted(self, nest: Nest) -> SoftmaxPlan:
+    def fit(self, nest: Nest) -> SoftmaxPlan:
         """Returns the plan of other tiles, as near to the loops as a kernel can be."""
         return self.derivation.with_nest(nest)
 

@@ -85,7 +85,7 @@ def conflicts(scene: Scene) -> Iterator[Cause]:
     yield Cause("bank-conflict", found[0].place, why, change, Without(smooth=_numbers(guilty)))
 
 
-def scattered(scene: Scene) -> Iterator[Cause]:
+def scattered_accesses(scene: Scene) -> Iterator[Cause]:
     """Yields lines whose lanes access more cache lines of memory than they need."""
     for line in scene.lines:
         guilty = [cost for cost in line.costs if cost.kind is Kind.VMEM and not cost.atomic and _wastes(cost)]
@@ -164,7 +164,7 @@ def latencies(scene: Scene) -> Iterator[Cause]:
     costs, batches = by_number(scene.lines), _batches(scene)
     of_line = {line.place: _awaited_accesses(scene, line, costs) for line in scene.lines}
     chained = _waits_in_chain(scene, {cost.number for found in of_line.values() for cost in found}, batches)
-    special = [cause.without for cause in chain(*(search(scene) for search in (conflicts, scattered, uniform_loads)))]
+    special = [cause.without for cause in chain(*(search(scene) for search in (conflicts, scattered_accesses, uniform_loads)))]
     found: set[frozenset[int]] = set()
     for line in sorted(scene.lines, key=lambda line: -line.stall):
         awaited = of_line[line.place]

@@ -47,7 +47,7 @@ def counters(prediction: Prediction, lines: list[LineCost]) -> dict[str, float]:
     held = {stall.name: int(clocks) for stall, clocks in zip(state.Stall, result.stalls.sum(0), strict=True)}
     arbiter = held["ARBITER_NOT_WIN"] + held["ARBITER_WIN_EX_STALL"]
 
-    def executed(wanted: Callable[[Cost], bool], each: Callable[[Cost], float] = lambda cost: 1.0) -> float:
+    def sum_over(wanted: Callable[[Cost], bool], each: Callable[[Cost], float] = lambda cost: 1.0) -> float:
         return sum(each(cost) * hits[cost.number] for cost in costs if wanted(cost))
 
     def memory(cost: Cost) -> bool:
@@ -58,7 +58,7 @@ def counters(prediction: Prediction, lines: list[LineCost]) -> dict[str, float]:
 
     line = pipelines(prediction.sampled.chip.arch).cache_line
     scalar = result.tally[state.Tally.SCALAR_BYTES]
-    stored = executed(lambda cost: memory(cost) and cost.store, lambda cost: cost.touched)
+    stored = sum_over(lambda cost: memory(cost) and cost.store, lambda cost: cost.touched)
     found = {
         "GRBM_GUI_ACTIVE": prediction.cycles,
         "SQ_WAVES": prediction.groups * prediction.sampled.used.waves,
@@ -66,23 +66,23 @@ def counters(prediction: Prediction, lines: list[LineCost]) -> dict[str, float]:
         "SQ_WAIT_ANY": launch * (result.stalls.sum() - arbiter) / QUAD,
         "SQ_WAIT_INST_ANY": launch * arbiter / QUAD,
         "SQ_BUSY_CU_CYCLES": prediction.active * result.clocks / QUAD,
-        "SQ_INSTS_VALU": executed(lambda cost: cost.unit in (Unit.VALU, Unit.ALONE, Unit.MATRIX)),
-        "SQ_INSTS_MFMA": executed(lambda cost: cost.unit is Unit.MATRIX),
-        "SQ_INSTS_SALU": executed(lambda cost: cost.unit is Unit.SCALAR and cost.kind is Kind.PLAIN),
-        "SQ_INSTS_SMEM": executed(lambda cost: cost.kind is Kind.SMEM),
-        "SQ_INSTS_VMEM_RD": executed(lambda cost: memory(cost) and not cost.store),
-        "SQ_INSTS_VMEM_WR": executed(lambda cost: memory(cost) and cost.store),
-        "SQ_INSTS_LDS": executed(lds),
-        "SQ_INSTS_BRANCH": executed(lambda cost: cost.unit is Unit.BRANCH),
-        "SQ_VALU_MFMA_BUSY_CYCLES": executed(lambda cost: cost.unit is Unit.MATRIX, lambda cost: cost.clocks),
-        "SQ_LDS_IDX_ACTIVE": executed(lds, lambda cost: cost.taken),
-        "SQ_LDS_BANK_CONFLICT": executed(lds, lambda cost: cost.taken - cost.least),
-        "TCP_TOTAL_CACHE_ACCESSES_sum": executed(memory, lambda cost: math.ceil(cost.touched * LINE_BYTES / line)),
+        "SQ_INSTS_VALU": sum_over(lambda cost: cost.unit in (Unit.VALU, Unit.ALONE, Unit.MATRIX)),
+        "SQ_INSTS_MFMA": sum_over(lambda cost: cost.unit is Unit.MATRIX),
+        "SQ_INSTS_SALU": sum_over(lambda cost: cost.unit is Unit.SCALAR and cost.kind is Kind.PLAIN),
+        "SQ_INSTS_SMEM": sum_over(lambda cost: cost.kind is Kind.SMEM),
+        "SQ_INSTS_VMEM_RD": sum_over(lambda cost: memory(cost) and not cost.store),
+        "SQ_INSTS_VMEM_WR": sum_over(lambda cost: memory(cost) and cost.store),
+        "SQ_INSTS_LDS": sum_over(lds),
+        "SQ_INSTS_BRANCH": sum_over(lambda cost: cost.unit is Unit.BRANCH),
+        "SQ_VALU_MFMA_BUSY_CYCLES": sum_over(lambda cost: cost.unit is Unit.MATRIX, lambda cost: cost.clocks),
+        "SQ_LDS_IDX_ACTIVE": sum_over(lds, lambda cost: cost.taken),
+        "SQ_LDS_BANK_CONFLICT": sum_over(lds, lambda cost: cost.taken - cost.least),
+        "TCP_TOTAL_CACHE_ACCESSES_sum": sum_over(memory, lambda cost: math.ceil(cost.touched * LINE_BYTES / line)),
         "TCP_TCC_READ_REQ_sum": (launch * (result.tally[state.Tally.L2_BYTES] - scalar) - stored * LINE_BYTES) / line,
         "TCP_TCC_WRITE_REQ_sum": stored,
     }
     made: dict[str, float] = {name: max(0, round(float(value))) for name, value in found.items()}
-    return made | _traffic(prediction, launch, executed) | _percentages(prediction, made)
+    return made | _traffic(prediction, launch, sum_over) | _percentages(prediction, made)
 
 
 Executed = Callable[[Callable[[Cost], bool], Callable[[Cost], float]], float]  # sums a figure of executed instructions

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from simgpu.advice.barriers import unneeded_barriers
-from simgpu.advice.causes import Cause, Scene, atomics, conflicts, latencies, scattered, uniform_loads
+from simgpu.advice.causes import Cause, Scene, atomics, conflicts, latencies, scattered_accesses, uniform_loads
 from simgpu.advice.costs import LineCost, Place, line_costs
 from simgpu.advice.work import around_the_loop, barriers, computation, dispatch, idling, occupancy
 from simgpu.timing.caches import Warm
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simgpu.device import Kernel
 
 SEARCHES = (
-    conflicts, scattered, uniform_loads, atomics, barriers, occupancy, computation, latencies, idling, around_the_loop,
+    conflicts, scattered_accesses, uniform_loads, atomics, barriers, occupancy, computation, latencies, idling, around_the_loop,
     dispatch,
 )  # fmt: skip
 MOST_CAUSES = 24  # that are predicted, of most waiting first

@@ -39,10 +39,10 @@ class Declared(NamedTuple):
     last: int  # last line of the block that has it
 
 
-def declared(text: str) -> list[Declared]:
+def declarations(text: str) -> list[Declared]:
     """Returns the declarations of dynamic LDS in a HIP source.
 
-    >>> declared("__global__ void k() {\\n  extern __shared__ float s[];\\n}\\n")
+    >>> declarations("__global__ void k() {\\n  extern __shared__ float s[];\\n}\\n")
     [Declared(name='s', kind='f32', first=2, last=3)]
     """
     code = _NO_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
@@ -64,7 +64,7 @@ def dynamic_arrays(debugger: Debugger, address: int, wave: int) -> Iterator[Obje
     if not size:
         return
     for frame in debugger.kernel.module.code.debug.frames(address):
-        for each in reversed(declared("\n".join(debugger.sources(frame.line.file) or ()))):
+        for each in reversed(declarations("\n".join(debugger.sources(frame.line.file) or ()))):
             if each.first <= frame.line.line <= each.last:
                 kind = each.kind or "u32"
                 element = DwarfType(kind, int(re.sub(r"\D", "", kind)) // 8)

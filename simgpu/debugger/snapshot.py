@@ -140,7 +140,7 @@ class _Visits(Supervisor):
         self.found: list[Snapshot] = []
         self._armed: dict[int, ArmedPoints] = {}  # by MODE's number, as `Launch.programs`
 
-    def begun(self, launch: Launch, workers: list[Worker]) -> None:
+    def before_run(self, launch: Launch, workers: list[Worker]) -> None:
         self._records = {launch.entry + offset // 4 for offset in self._at}
         (worker,) = workers
         block = focus_on(worker, launch.waves)

@@ -52,7 +52,7 @@ PRIVATE_LIMIT = ((1 << 13) - 1) * 1024 // 64
 class Supervisor:
     """Hooks for a launch's caller while the launch runs. This base class serves waves and collects findings as usual."""
 
-    def begun(self, launch: Launch, workers: list[Worker]) -> None:
+    def before_run(self, launch: Launch, workers: list[Worker]) -> None:
         """Called before the first workgroup begins."""
 
     def serve(self, launch: Launch, worker: Worker) -> None:
@@ -148,11 +148,11 @@ class Launch(LaunchSetup):
 
     def _workers(self, threads: int | None) -> int:
         """Returns the number of workers. Starting threads takes longer than a small launch on this one."""
-        if self.seed is not None or (threads is None and self._expected() < SMALL):
+        if self.seed is not None or (threads is None and self._expected_count() < SMALL):
             return 1
         return min(threads or self.device.threads, self.count)
 
-    def _expected(self) -> int:
+    def _expected_count(self) -> int:
         """Returns the number of wave-instructions by that of earlier launches of the kernel, UNKNOWN if there are none."""
         each: int | None = self.program.kept.get(("instructions", self.entry))
         if each is None or self.count > RESIDENT_GROUPS or self.device.checks:
@@ -271,7 +271,7 @@ class Launch(LaunchSetup):
     # -- workgroups ----------------------------------------------------------------------------
 
     def _run(self, workers: list[Worker]) -> Run:
-        self.supervisor.begun(self, workers)
+        self.supervisor.before_run(self, workers)
         begun = time.perf_counter()
         for part in self.parts:
             self.run_groups(workers, part.start, part.stop)

@@ -256,7 +256,7 @@ class Program:
             plan.note("ring" * self.mode.ring)
             first, *others = tile.records
             self._set(first, compile_handler(tile.first, plan, emitter, self._batch, self.checks), plan.slots)
-            passing = self._fixed("idle")
+            passing = self._fixed_address("idle")
             for at in others:
                 self._set(at, passing, [])
             self.fused |= dict.fromkeys(tile.records, tile.records)
@@ -291,7 +291,7 @@ class Program:
         first, end = piece * FILLED, min((piece + 1) * FILLED, self.count + 1)
         self.records[first:end, layout.SLOT_INDEX] = np.arange(first, end)
         self._fence()
-        self.records.view(np.uint64)[first:end, 0] = self._fixed("lower")
+        self.records.view(np.uint64)[first:end, 0] = self._fixed_address("lower")
 
     def _lower_one(self, index: int) -> list[int]:
         """Lowers one record. Returns its successors; none if it cannot be executed."""
@@ -364,14 +364,14 @@ class Program:
     @property
     def _faulting(self) -> int:
         """Address of the handler that returns UNSUPPORTED."""
-        return self._fixed("unsupported")
+        return self._fixed_address("unsupported")
 
-    def _fixed(self, key: str) -> int:
+    def _fixed_address(self, key: str) -> int:
         return self.compiler.address(key, FIXED[key])
 
     def _fence(self) -> None:
         """Orders this thread's stores before it and after it."""
-        ctypes.CFUNCTYPE(None)(self._fixed("fence"))()
+        ctypes.CFUNCTYPE(None)(self._fixed_address("fence"))()
 
     def _has_complete(self, key: str) -> bool:
         """True if the complete handler for `key` was cached when this program first asked. The cache's files are slow to ask."""

@@ -170,9 +170,9 @@ class WaveFrame:
             arguments = [value, target, ir.Constant(I32, 64), mask]
             intrinsics.call(self.build, f"llvm.masked.store.v{self.together}i32.p0", ir.VoidType(), arguments)
         else:
-            target.store(self._blended(target, value, mask), align=64)
+            target.store(self._blend(target, value, mask), align=64)
 
-    def _blended(self, target: IrValue, value: Any, mask: Any) -> Any:
+    def _blend(self, target: IrValue, value: Any, mask: Any) -> Any:
         """Returns the value in lanes of a mask, and in the others what is at a pointer."""
         # Volatile, or LLVM makes masked stores, which take 12 clocks each on AMD's CPUs before Zen 4 [uops.info, VPMASKMOVD].
         return self.build.select(mask, value, target.load_volatile(value.type, align=64))
@@ -195,7 +195,7 @@ class WaveFrame:
         with self.hoist():
             some_are_off = lanes != ALL_LANES
         with self.build.if_then(some_are_off, likely=False):
-            blended, unusual = self._blended(target, value, self.lanes(lanes)), self.build.block
+            blended, unusual = self._blend(target, value, self.lanes(lanes)), self.build.block
         result = self.build.phi(value.type)
         result.add_incoming(value, usual)
         result.add_incoming(blended, unusual)

@@ -8,7 +8,7 @@ import z3
 
 from simgpu.hardware.isa.instruction import Imm, Instruction, Off, Operand, Reg
 from simgpu.hardware.isa.kinds import Flag
-from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, number
+from simgpu.hardware.isa.lane_smt import bits_of, choose, concat, every, fold, number
 from simgpu.hardware.isa.types import u32
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
 from simgpu.proof import buffers
@@ -209,10 +209,10 @@ def _needs_operands(state: WaveState, inst: Instruction) -> None:
 def _load(state: WaveState, inst: Instruction, places: list[Address], inputs: KernelInputs, inside: Term) -> None:
     memory = inst.spec.memory
     assert memory is not None
-    known, guard = state.known(), every(state.guard, inside)
+    known, guard = state.known_ids(), every(state.guard, inside)
     size = memory.bits * (1 if len(places) == 2 else memory.count) // 8
     parts = [read_bytes(state, place, size, known, guard, inputs) for place in places]
-    data = joined(*parts)
+    data = concat(*parts)
     _set_loaded(state, inst, choose(inside, data, number(0, data.size())))
 
 
@@ -221,14 +221,14 @@ def _set_loaded(state: WaveState, inst: Instruction, data: Term) -> None:
     memory, target = inst.spec.memory, _register(inst, "vdst", "vdata")
     assert memory is not None
     if data.size() % 32 and memory.format:
-        data = joined(data, number(0, -data.size() % 32))
+        data = concat(data, number(0, -data.size() % 32))
     elif data.size() < 32:
         wanted = 16 if memory.d16 else 32
         if data.size() < wanted:
             data = fold((z3.SignExt if memory.sign else z3.ZeroExt)(wanted - data.size(), data))
         if memory.d16:
             old = state.vector(target)
-            data = joined(data, bits_of(old, 16, 16)) if memory.d16 == "lo" else joined(bits_of(old, 0, 16), data)
+            data = concat(data, bits_of(old, 16, 16)) if memory.d16 == "lo" else concat(bits_of(old, 0, 16), data)
     state.set_vector(target, data)
 
 
@@ -304,7 +304,7 @@ def _scalar_load(state: WaveState, inst: Instruction, inputs: KernelInputs) -> N
         distance = fold(z3.ZeroExt(32, state.scalar(extra.index))) + distance
     place = state.memory.roots.place(GLOBAL, base + distance)
     guard = z3.And(*state.path) if state.path else z3.BoolVal(True)
-    data = read_bytes(state, place, memory.bits * memory.count // 8, state.known(active=False), guard, inputs)
+    data = read_bytes(state, place, memory.bits * memory.count // 8, state.known_ids(active=False), guard, inputs)
     if state.lanes.varies(data):
         raise NotModelled("a scalar load of what a lane stored")
     state.set_scalar(_register(inst, "sdst").index, data)
@@ -326,7 +326,7 @@ def _scalar_buffer_load(state: WaveState, inst: Instruction, inputs: KernelInput
         data = buffers.load(state.memory, place, bits, constant=True)
     else:
         guard = every(*state.path, found[1])
-        data = read_bytes(state, found[0], bits // 8, state.known(active=False), guard, inputs)
+        data = read_bytes(state, found[0], bits // 8, state.known_ids(active=False), guard, inputs)
         data = choose(found[1], data, number(0, bits))
     if state.lanes.varies(data):
         raise NotModelled("a scalar load of what a lane stored")

@@ -12,7 +12,7 @@ from typing import Any
 
 import z3
 
-from simgpu.hardware.isa.lane_smt import bits_of, fold, joined, number
+from simgpu.hardware.isa.lane_smt import bits_of, concat, fold, number
 from simgpu.proof.memory_log import Atomic, MemoryLog
 from simgpu.proof.roots import GLOBAL, Address, Roots, has_pointer
 from simgpu.proof.terms import is_number, wide
@@ -51,9 +51,9 @@ class BufferPlace:
     def operands(self, byte: int) -> tuple[Term, ...]:
         """Returns what says where a byte of the access is."""
         index = () if self.index is None else (self.index,)
-        return (joined(*self.resource), *index, z3.simplify(self.offset + byte), z3.simplify(self.soffset))
+        return (concat(*self.resource), *index, z3.simplify(self.offset + byte), z3.simplify(self.soffset))
 
-    def named(self, what: str, part: int) -> str:
+    def name_of(self, what: str, part: int) -> str:
         """Returns the name of an access: of formatted ones, with the component."""
         kind = "raw" if self.index is None else "structured"
         return f"{kind} buffer {what}{'' if self.form is None else f' format {self.form}.{part}'}"
@@ -66,23 +66,23 @@ def load(memory: MemoryLog, place: BufferPlace, bits: int, components: int = 1, 
     made = []
     for part, unit, byte in _parts(place, bits, components):
         operands = place.operands(byte)
-        name = f"{place.named('load', part)} {unit}{epoch}"
+        name = f"{place.name_of('load', part)} {unit}{epoch}"
         made.append(z3.Function(name, *(each.sort() for each in operands), z3.BitVecSort(unit))(*operands))
-    return joined(*made)
+    return concat(*made)
 
 
 def store(memory: MemoryLog, place: BufferPlace, data: Term, components: int, guard: Term, pc: int) -> None:
     """Notes a store. components: of a formatted one."""
     low = 0
     for part, unit, byte in _parts(place, data.size(), components):
-        name = place.named("store", part)
+        name = place.name_of("store", part)
         memory.atomic(name, _nowhere(), (bits_of(data, low, unit), *place.operands(byte)), guard, pc)
         low += unit
 
 
 def atomic(memory: MemoryLog, place: BufferPlace, operation: str, data: Sequence[Term], guard: Term, pc: int) -> Term:
     """Notes an atomic operation; returns memory's value before it, 64 bits."""
-    return memory.atomic(place.named(operation, 0), _nowhere(), (*data, *place.operands(0)), guard, pc)
+    return memory.atomic(place.name_of(operation, 0), _nowhere(), (*data, *place.operands(0)), guard, pc)
 
 
 def _nowhere() -> Address:

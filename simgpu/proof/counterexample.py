@@ -84,17 +84,17 @@ class SimulatedKernel:
     inputs: KernelInputs
 
     def run(self, launch: CounterexampleLaunch) -> list[BufferContent | None] | None:
-        done = self._launched(launch, check=False)
+        done = self._launch(launch, check=False)
         if done is None:
             return None
         buffers = zip(done[1], launch.arguments, strict=True)
         return [BufferContent(buffer.download(np.uint8)) if isinstance(value, np.ndarray) else None for buffer, value in buffers]
 
     def races(self, launch: CounterexampleLaunch) -> bool:
-        done = self._launched(launch, check=True)
+        done = self._launch(launch, check=True)
         return done is None or any(finding.kind == "race" for finding in done[0].findings)
 
-    def _launched(self, launch: CounterexampleLaunch, check: bool) -> tuple[Any, list[Any]] | None:
+    def _launch(self, launch: CounterexampleLaunch, check: bool) -> tuple[Any, list[Any]] | None:
         device = Device(self.inputs.info.target, check=check, max_instructions=MOST_INSTRUCTIONS)
         buffers = [device.upload(value) if isinstance(value, np.ndarray) else value for value in launch.arguments]
         kernel = device.load(self.inputs.code.data)[self.inputs.info.name]
@@ -116,13 +116,13 @@ def find(question: Question) -> Counterexample | None:
     for right in tries:
         wanted = [z3.Not(right), *given]
         result, model = solve([*wanted, *question.ends[0].lanes.facts(wanted)], question.budget, SEARCH_EFFORT)
-        found = _launched(question, model) if result == z3.sat else None
+        found = _try_launches(question, model) if result == z3.sat else None
         if found is not None:
             return found
     return None
 
 
-def _launched(question: Question, model: Any) -> Counterexample | None:
+def _try_launches(question: Question, model: Any) -> Counterexample | None:
     """Runs launches with a model's arguments: with the model's memory, and with drawn bytes where or even if it has some."""
     info = question.inputs[0].info
     arguments = [_argument(question, model, index) for index in range(len(info.explicit_arguments))]

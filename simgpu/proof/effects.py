@@ -8,7 +8,7 @@ from typing import Any
 
 import z3
 
-from simgpu.hardware.isa.lane_smt import choose, every, fold, joined, negation, number
+from simgpu.hardware.isa.lane_smt import choose, concat, every, fold, negation, number
 from simgpu.proof.memory_log import Atomic, Interval, LaneStore
 from simgpu.proof.roots import GLOBAL, LDS, POINTER, WIDTH, initial_bytes
 from simgpu.proof.state import WaveState
@@ -193,7 +193,7 @@ def _block(cells: Sequence[Cell]) -> Cell:
     """Returns cells with the same conditions as one."""
     first = cells[0]
     writes = tuple(
-        (write[0], *(joined(*(cell.writes[number_][part] for cell in cells)) for part in (1, 2)))
+        (write[0], *(concat(*(cell.writes[number_][part] for cell in cells)) for part in (1, 2)))
         for number_, write in enumerate(first.writes)
     )
     return Cell(writes, first.pc)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from simgpu.engine.workers.initial_state import mode_register
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.code_object.code_object import Argument, CodeObject, KernelInfo
 from simgpu.hardware.isa import instruction as isa
-from simgpu.hardware.isa.lane_smt import bits_of, fold, joined, number
+from simgpu.hardware.isa.lane_smt import bits_of, concat, fold, number
 from simgpu.proof.memory_log import MemoryLog
 from simgpu.proof.roots import POINTER, Roots
 from simgpu.proof.state import WaveState
@@ -72,7 +72,7 @@ class KernelInputs:
                 byte = offset + at - argument.offset
                 if 0 <= byte < argument.size:
                     found[at] = bits_of(symbol, 8 * byte, 8)
-        return joined(*found)
+        return concat(*found)
 
     def packet_bytes(self, offset: int, size: int) -> Term:
         """Returns bytes of the dispatch packet."""
@@ -81,7 +81,7 @@ class KernelInputs:
             for at in range(size):
                 if 0 <= offset + at - start < count:
                     found[at] = bits_of(z3.BitVec(name, 8 * count), 8 * (offset + at - start), 8)
-        return joined(*found)
+        return concat(*found)
 
     def constant_bytes(self, address: int, size: int) -> Term:
         """Returns bytes of the code object's constants, by the file's virtual address."""
@@ -127,7 +127,7 @@ def initial_state(inputs: KernelInputs) -> WaveState:
     ids = [item_id(axis, lanes) for axis in AXES]
     if info.target != "gfx908":  # packed; 0 for an id that the kernel does not ask for, which LLVM relies on
         packed = [part if at <= descriptor.workitem_id_mode else number(0, 10) for at, part in enumerate(ids)]
-        state.registers["v", 0] = joined(*packed, number(0, 2))
+        state.registers["v", 0] = concat(*packed, number(0, 2))
     else:
         for at in range(descriptor.workitem_id_mode + 1):
             state.registers["v", at] = fold(z3.ZeroExt(22, ids[at]))

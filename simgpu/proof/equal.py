@@ -75,7 +75,7 @@ class Comparison:
         ops: SmtOps = UninterpretedFloats(lanes.lane) if uninterpreted else SmtOps(lanes.lane, payloads=False)
         ops.at = lanes.at  # type: ignore[method-assign]
         inputs = self._inputs(lanes)
-        ends = self._executed(inputs, ops)
+        ends = self._execute(inputs, ops)
         self.proved, floats = 0, False
         self.assumed.clear()  # of an earlier try
         todo = list(self._obligations(ends))
@@ -90,17 +90,17 @@ class Comparison:
                 continue
             found = find(self._question(one, ends, inputs, payloads))
             if found is not None:
-                return "different", self._described(one), found
+                return "different", self._describe(one), found
             if uninterpreted and _has_floats(one.holds):
                 floats = True
                 continue
-            return "unknown", f"{self._described(one)} may differ, but no launch was found that shows it", None
+            return "unknown", f"{self._describe(one)} may differ, but no launch was found that shows it", None
         self._assume(lanes, todo)
         if late:
             return "unknown", late, None
         return ("unknown", FLOATS, None) if floats else ("equal", "", None)
 
-    def _executed(self, inputs: Sequence[KernelInputs], ops: SmtOps) -> list[WaveState]:
+    def _execute(self, inputs: Sequence[KernelInputs], ops: SmtOps) -> list[WaveState]:
         """Returns both kernels' states at their ends."""
         return [execute(each, ops, self.limits, self.budget) for each in inputs]
 
@@ -133,7 +133,7 @@ class Comparison:
         known = [fact for each in inputs for fact in each.facts()]
         return solve([wrong, *known, *ends[0].lanes.facts([wrong, *known])], self.budget)[0]
 
-    def _described(self, one: Obligation) -> str:
+    def _describe(self, one: Obligation) -> str:
         """Returns what an obligation is about, with the instructions of both kernels."""
         found = []
         for code, pc in zip(self.codes, one.pc, strict=False):

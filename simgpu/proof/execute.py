@@ -60,7 +60,7 @@ class SymbolicRun:
             self.budget.check()
             inst, pc = self.instruction(state.pc), state.pc
             if self.ends(state, inst):
-                ended = state if ended is None else self.joined(ended, state)
+                ended = state if ended is None else self.merge(ended, state)
                 state = None
                 continue
             try:
@@ -94,10 +94,10 @@ class SymbolicRun:
         self.pending = [each for each in self.pending if not any(each is other for other in here)]
         first, *others = sorted(here, key=lambda each: -len(each.path))  # the paths that parted last meet first
         for other in others:
-            first = self.joined(first, other)
+            first = self.merge(first, other)
         return first
 
-    def joined(self, a: WaveState, b: WaveState) -> WaveState:
+    def merge(self, a: WaveState, b: WaveState) -> WaveState:
         """Returns the state where two paths meet."""
         return merge(a, b)
 
@@ -147,11 +147,11 @@ class SymbolicRun:
             self._link(state, inst, following)
             state.pc = following
         elif control in (Kind.CALL, Kind.SWAPPC):
-            where = target if target is not None else self._computed(state, inst)
+            where = target if target is not None else self._jump_address(state, inst)
             self._link(state, inst, following)
             state.calls, state.pc = (*state.calls, following), where
         elif control is Kind.SETPC:
-            state.pc = self._computed(state, inst)
+            state.pc = self._jump_address(state, inst)
             if state.calls and state.calls[-1] == state.pc:
                 state.calls = state.calls[:-1]
         elif control is Kind.SETREG:
@@ -213,7 +213,7 @@ class SymbolicRun:
         assert isinstance(register, Reg)
         state.set_scalar(register.index, number(self.inputs.code_base + following, 64))
 
-    def _computed(self, state: WaveState, inst: Instruction) -> int:
+    def _jump_address(self, state: WaveState, inst: Instruction) -> int:
         register = inst.args["src0"]
         assert isinstance(register, Reg)
         where = z3.simplify(state.scalar(register.index, 64))

@@ -12,7 +12,7 @@ import z3
 
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.isa.instruction import Instruction, Reg
-from simgpu.hardware.isa.lane_smt import bits_of, fold, joined, number
+from simgpu.hardware.isa.lane_smt import bits_of, concat, fold, number
 from simgpu.hardware.isa.types import f32
 from simgpu.hardware.mfma import find
 from simgpu.hardware.mfma.instruction import MatrixInstruction
@@ -58,7 +58,7 @@ def _unknown(state: WaveState, inst: Instruction, register: Reg) -> Term:
     mods = ",".join(f"{name}={value}" for name, value in sorted(inst.mods.items()))
     signs = inst.src_mods
     name = f"{inst.mnemonic} {mods} {signs.neg} {signs.abs} mode {state.mode:#x}"
-    number_ = state.lanes.number_of(joined(*rows))
+    number_ = state.lanes.number_of(concat(*rows))
     return z3.Function(f"{name} {number_}", z3.BitVecSort(32), z3.BitVecSort(32 * register.count))(state.lanes.lane)
 
 
@@ -79,7 +79,7 @@ def _sums(state: WaveState, inst: Instruction, row: MatrixInstruction) -> Term:
         for k in range(row.k):
             total = total + _byte(state, sources[0], maps[0][block, i, k]) * _byte(state, sources[1], maps[1][block, k, j])
         made.append(fold(total))
-    return joined(*made)
+    return concat(*made)
 
 
 def _byte(state: WaveState, registers: list[Term], places: np.ndarray) -> Term:

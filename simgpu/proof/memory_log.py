@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import z3
 
-from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, negation
+from simgpu.hardware.isa.lane_smt import bits_of, choose, concat, every, fold, negation
 from simgpu.proof.roots import GLOBAL, LDS, PRIVATE, WIDTH, Address, Roots, initial_bytes
 from simgpu.proof.terms import Lanes, NotModelled
 
@@ -118,7 +118,7 @@ class MemoryLog:
             raise NotModelled("LDS is read that another lane may have written since the last barrier")
         if address.space == GLOBAL and not all(done):
             self.read.append(Load(address, count, guard, pc))
-        return composed(pieces, [self._initial(address, byte) for byte in range(count)])
+        return compose(pieces, [self._initial(address, byte) for byte in range(count)])
 
     def pieces(
         self, address: Address, count: int, known: set[int], content: Callable[[LaneStore], Sequence[Term]]
@@ -176,20 +176,20 @@ def bytes_of(term: Term) -> tuple[Term, ...]:
     return tuple(bits_of(term, low, 8) for low in range(0, term.size(), 8))
 
 
-def composed(pieces: list[list[tuple[Term, Term]]], initial: list[Term]) -> Term:
+def compose(pieces: list[list[tuple[Term, Term]]], initial: list[Term]) -> Term:
     """Returns the bytes of a load as one term: of whole words, if all bytes have the same conditions."""
     first = pieces[0]
     alike = all(
         len(piece) == len(first) and all(a.eq(b) for (a, _), (b, _) in zip(piece, first, strict=True)) for piece in pieces
     )  # fmt: skip
     if alike:
-        total = joined(*initial) if not (first and z3.is_true(first[-1][0])) else joined(*(piece[-1][1] for piece in pieces))
+        total = concat(*initial) if not (first and z3.is_true(first[-1][0])) else concat(*(piece[-1][1] for piece in pieces))
         for number_, (condition, _) in reversed(list(enumerate(first))):
-            total = choose(condition, joined(*(piece[number_][1] for piece in pieces)), total)
+            total = choose(condition, concat(*(piece[number_][1] for piece in pieces)), total)
         return total
     made = []
     for piece, byte in zip(pieces, initial, strict=True):
         for condition, value in reversed(piece):
             byte = fold(choose(condition, value, byte))
         made.append(byte)
-    return joined(*made)
+    return concat(*made)

@@ -8,7 +8,7 @@ from typing import Any
 
 import z3
 
-from simgpu.hardware.isa.lane_smt import joined, number
+from simgpu.hardware.isa.lane_smt import concat, number
 from simgpu.proof.solver import Budget, solve
 from simgpu.proof.terms import Lanes, Memo, flat_sum, subterms, symbols_of
 
@@ -61,7 +61,7 @@ class Roots:
         found = self._found.get(root) if self.compares else root
         if found is not None:
             return found
-        key = space, base, self._drawn(root)
+        key = space, base, self._sample(root)
         known = self._known.setdefault(key, [])
         for other in known:
             wrong = root != other
@@ -73,7 +73,7 @@ class Roots:
         return self._found.put(root, root)
 
     @staticmethod
-    def _drawn(term: Term) -> int:
+    def _sample(term: Term) -> int:
         """Returns the term's value for some inputs, -1 if it is none; equal terms have equal values."""
         constants = [(s, _hash(str(s), s.sort())) for s in symbols_of([term])]
         made = z3.substitute(term, *constants) if constants else term
@@ -85,7 +85,7 @@ def initial_bytes(epoch: str, root: Term, offset: int, count: int) -> Term:
     """Returns bytes of global memory as they were before any store of this lane since a barrier, by its number."""
     place = Address(GLOBAL, root, offset, "")
     memory = z3.Function(f"{GLOBAL} {epoch}".strip(), z3.BitVecSort(64), z3.BitVecSort(8))
-    return joined(*(memory(place.at(at)) for at in range(count)))
+    return concat(*(memory(place.at(at)) for at in range(count)))
 
 
 def _hash(name: str, sort: Any) -> Term:

@@ -9,7 +9,7 @@ import z3
 
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Const, Operand, Reg
-from simgpu.hardware.isa.lane_smt import bits_of, choose, every, joined, negation, number
+from simgpu.hardware.isa.lane_smt import bits_of, choose, concat, every, negation, number
 from simgpu.hardware.isa.types import Type
 from simgpu.machine.operands import constant_bits
 from simgpu.proof.memory_log import MemoryLog
@@ -59,7 +59,7 @@ class WaveState:
         """Condition that EXEC has this lane's bit."""
         return self.lanes.bit(self.exec)
 
-    def known(self, active: bool = True) -> set[int]:
+    def known_ids(self, active: bool = True) -> set[int]:
         """Returns the ids of conditions that hold here, or in this lane if it is active."""
         return self.path_ids | self.lanes.parts(self.active).ids if active else self.path_ids
 
@@ -84,10 +84,10 @@ class WaveState:
     def read(self, place: Place) -> Term:
         found = self.registers.get(place)
         if found is None:
-            found = self.registers[place] = self._undefined(place)
+            found = self.registers[place] = self._undefined_value(place)
         return found
 
-    def _undefined(self, place: Place) -> Term:
+    def _undefined_value(self, place: Place) -> Term:
         file, index = place
         name = f"{self.kernel}.{file}{index}"
         if file == SCC:
@@ -99,25 +99,25 @@ class WaveState:
     def scalar(self, index: int, bits: int = 32) -> Term:
         if bits == 64:
             return wide(self.read(("s", index)), self.read(("s", index + 1)))
-        return joined(*(self.read(("s", index + i)) for i in range(bits // 32)))
+        return concat(*(self.read(("s", index + i)) for i in range(bits // 32)))
 
     def set_scalar(self, index: int, value: Term) -> None:
         if value.size() < 32:
-            value = joined(value, number(0, 32 - value.size()))
+            value = concat(value, number(0, 32 - value.size()))
         for i in range(value.size() // 32):
             self.registers["s", index + i] = bits_of(value, 32 * i, 32)
 
     def vector(self, register: Reg, bits: int = 32, other_lanes: bool = False) -> Term:
         """Returns vector registers; other_lanes: True if other lanes' values are used, so that EXEC says nothing about them."""
-        known = self.known() if not other_lanes else set()
+        known = self.known_ids() if not other_lanes else set()
         words = [self.read((register.file, register.index + i)) for i in range(max(1, bits // 32))]
         words = [self.lanes.assume(word, known) for word in words]
-        return wide(*words) if len(words) == 2 else joined(*words)
+        return wide(*words) if len(words) == 2 else concat(*words)
 
     def set_vector(self, register: Reg, value: Term, condition: Term | None = None) -> None:
         """Writes vector registers where the condition holds (default: where EXEC has the lane)."""
         condition = self.active if condition is None else condition
-        known = self.known(active=False)
+        known = self.known_ids(active=False)
         for i in range(max(1, value.size() // 32)):
             word = bits_of(value, 32 * i, 32) if value.size() > 32 else value
             place = register.file, register.index + i

@@ -8,7 +8,7 @@ from typing import Any
 
 import z3
 
-from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, negation, number
+from simgpu.hardware.isa.lane_smt import bits_of, choose, concat, every, fold, negation, number
 
 Term = Any
 ONES = (1 << 64) - 1
@@ -94,7 +94,7 @@ def wide(low: Term, high: Term) -> Term:
         return choose(low.arg(0), *(wide(low.arg(way), high.arg(way)) for way in (1, 2)))
     if high.decl().kind() == z3.Z3_OP_BASHR and high.arg(0).eq(low) and is_number(high.arg(1), 31):
         return z3.SignExt(32, low)
-    whole = joined(low, high)
+    whole = concat(low, high)
     if not z3.is_app_of(whole, z3.Z3_OP_CONCAT) or z3.is_bv_value(low):
         return whole
     kind = low.decl().kind()
@@ -171,7 +171,7 @@ def _joined_sum(lows: list[Term], highs: list[Term]) -> Term:
 
 
 def _is_pair(low: Term, high: Term) -> bool:
-    together = _difference(low, high) is None and z3.is_app_of(joined(low, high), z3.Z3_OP_CONCAT)
+    together = _difference(low, high) is None and z3.is_app_of(concat(low, high), z3.Z3_OP_CONCAT)
     return not together or low.decl().kind() == z3.Z3_OP_CONCAT == high.decl().kind()
 
 

@@ -14,7 +14,7 @@ from simgpu.hardware.isa.constants import F16_SOURCES
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, cast, isnan, where
-from simgpu.hardware.isa.lane_smt import SmtOps, bits_of, choose, every, fold, joined, number, unwrap, wrap
+from simgpu.hardware.isa.lane_smt import SmtOps, bits_of, choose, concat, every, fold, number, unwrap, wrap
 from simgpu.hardware.isa.types import Type
 from simgpu.machine.mode import Mode
 from simgpu.proof.scalar import STATE_REGISTER, read_state
@@ -83,7 +83,7 @@ class VectorInstruction:
                 name = param.name if param.name in self.inst.args else f"src{fields}"
                 fields += param.name not in self.inst.args
                 mixed = Flag.MIX in self.flags
-                values.append(self._mixed(name, position) if mixed else self._value(param.type, name, position))
+                values.append(self._mix_source(name, position) if mixed else self._value(param.type, name, position))
                 position += 1
         return values, modifiers
 
@@ -93,7 +93,7 @@ class VectorInstruction:
         return {name: int(self.mods[name])} if name in self.mods else {}
 
     def _condition(self, mask: Term) -> Term:
-        return self.state.lanes.assume(self.state.lanes.bit(mask), self.state.known())
+        return self.state.lanes.assume(self.state.lanes.bit(mask), self.state.known_ids())
 
     def _raw(self, name: str, type_: Type, bits: int = 0) -> Term:
         half = (self.inst.mnemonic, self.inst.form, name) in F16_SOURCES
@@ -116,7 +116,7 @@ class VectorInstruction:
         raw = self._raw(name, type_)
         if type_.bits > 64:
             return wrap(self.ops, type_, raw)
-        raw = self._selected(raw, position)
+        raw = self._select(raw, position)
         if type_.kind == "pair":
             if type_.bits == 32 and self.inst.spec.encoding == "vop3p":
                 assert type_.element is not None
@@ -125,12 +125,12 @@ class VectorInstruction:
         high = bool(self.mods.get("op_sel", 0) >> position & 1) and self.inst.form == "e64"
         if type_.bits < 32:
             raw = bits_of(raw, 16 if high else 0, type_.bits)
-        return self._flushed(Value(self.ops, type_, self._signed(raw, type_, position)))
+        return self._flush(Value(self.ops, type_, self._apply_sign(raw, type_, position)))
 
-    def _selected(self, raw: Term, position: int) -> Term:
+    def _select(self, raw: Term, position: int) -> Term:
         """Applies DPP and SDWA."""
         if self.inst.form == "dpp" and position == 0:
-            raw = self._permuted(raw)
+            raw = self._permute(raw)
         if self.inst.form == "sdwa" and position < 2:
             shift, width = SELECT[self.mods.get(f"src{position}_sel", 6)]
             if width < 32:
@@ -138,7 +138,7 @@ class VectorInstruction:
                 raw = fold(extend(32 - width, bits_of(raw, shift, width)))
         return raw
 
-    def _permuted(self, raw: Term) -> Term:
+    def _permute(self, raw: Term) -> Term:
         lanes = self.state.lanes
         source, inside = source_lane(int(self.mods.get("dpp_ctrl", 0)), lanes.lane)
         valid = every(inside, lanes.at(self.state.active, source))
@@ -151,13 +151,13 @@ class VectorInstruction:
             self.write = every(self.write, valid)
         return choose(valid, lanes.at(raw, source), number(0, 32))
 
-    def _signed(self, raw: Term, type_: Type, position: int) -> Term:
+    def _apply_sign(self, raw: Term, type_: Type, position: int) -> Term:
         sign = 1 << (raw.size() - 1)
         if self.inst.src_mods.abs >> position & 1:
             raw = fold(raw & (sign - 1))
         return fold(raw ^ sign) if self.inst.src_mods.neg >> position & 1 else raw
 
-    def _flushed(self, value: Value, output: bool = False) -> Value:
+    def _flush(self, value: Value, output: bool = False) -> Value:
         """Replaces denormals by zero of the same sign, if MODE says so."""
         type_ = value.type
         if type_.kind != "float" or not self.mode.flush(type_)[output]:
@@ -172,9 +172,9 @@ class VectorInstruction:
         made = bits_of(raw, type_.bits if high else 0, type_.bits)
         if self.mods.get("neg_hi" if part else "neg_lo", 0) >> position & 1:
             made = fold(made ^ number(1 << (type_.bits - 1), type_.bits))
-        return self._flushed(Value(self.ops, type_, made))
+        return self._flush(Value(self.ops, type_, made))
 
-    def _mixed(self, name: str, position: int) -> Value:
+    def _mix_source(self, name: str, position: int) -> Value:
         """Returns a v_mad_mix source: f32, or the f16 half that op_sel selects, widened."""
         raw = self._raw(name, t.f32)
         value = Value(self.ops, t.f32, raw)
@@ -209,13 +209,13 @@ class VectorInstruction:
         elif isinstance(value, tuple):
             self._store(register, unwrap(type_, value))
         else:
-            self._store(register, self._placed(self._finished(value), register))
+            self._store(register, self._place(self._finish(value), register))
 
-    def _finished(self, value: Value) -> Value:
+    def _finish(self, value: Value) -> Value:
         """Applies output denormals, omod and clamp."""
         if not value.type.is_float:
             return value
-        value = self._flushed(value, output=True)
+        value = self._flush(value, output=True)
         if self.ops.forgets:
             return Value(self.ops, value.type, self.ops.forgotten(value.raw))
         omod = self.mods.get("omod", 0)
@@ -227,18 +227,18 @@ class VectorInstruction:
         clamped = where(low < 1.0, low, 1.0)
         return clamped if self.mode.dx10_clamp else where(isnan(value), value, clamped)
 
-    def _placed(self, value: Value, register: Reg) -> Term:
+    def _place(self, value: Value, register: Reg) -> Term:
         """Returns a result in its register: by dst_sel, or in the half that the instruction writes."""
         raw = choose(value.raw, number(1, 32), number(0, 32)) if z3.is_bool(value.raw) else value.raw
         width = raw.size()
-        wide = joined(raw, number(0, 32 - width)) if width < 32 else raw
+        wide = concat(raw, number(0, 32 - width)) if width < 32 else raw
         if self.inst.form == "sdwa" and width <= 32:
             return self._sdwa(wide, register)
         high = Flag.WRITE_HIGH in self.flags or bool(self.mods.get("op_sel", 0) & 8)
         if width >= 32 or self.inst.form != "e64" or not (high or Flag.PRESERVE_HIGH in self.flags):
             return wide
         old, raw = self.state.vector(register), bits_of(wide, 0, 16)
-        return joined(bits_of(old, 0, 16), raw) if high else joined(raw, bits_of(old, 16, 16))
+        return concat(bits_of(old, 0, 16), raw) if high else concat(raw, bits_of(old, 16, 16))
 
     def _sdwa(self, raw: Term, register: Reg) -> Term:
         shift, width = SELECT[self.mods.get("dst_sel", 6)]
@@ -254,7 +254,7 @@ class VectorInstruction:
             parts.append(sign if unused == 1 else number(0, above))
         if unused == 2:
             parts = [*([bits_of(old, 0, shift)] if shift else []), inside, *([bits_of(old, 32 - above, above)] if above else [])]
-        return joined(*parts)
+        return concat(*parts)
 
     def _store(self, register: Reg, raw: Term) -> None:
         self.state.set_vector(register, raw, self.write)
@@ -293,15 +293,15 @@ class VectorInstruction:
                 else:
                     values.append(self._half(raw, param.type, position, part))
                     position += 1
-            halves.append(self._finished(spec.body(*values, **modifiers)).raw)
-        self._store(self._destination(0), joined(*halves))
+            halves.append(self._finish(spec.body(*values, **modifiers)).raw)
+        self._store(self._destination(0), concat(*halves))
 
     def _read_first_lane(self) -> None:
         """Reads the first active lane; a value that is the same in all active lanes needs no other lane."""
         source = self.inst.args["src0"]
         raw = self.state.operand(source, t.u32, 32, other_lanes=True)
         lanes, chosen = self.state.lanes, self.state.exec
-        here = self.state.lanes.assume(raw, self.state.known())
+        here = self.state.lanes.assume(raw, self.state.known_ids())
         if lanes.varies(here):
             here = lanes.at(raw, bits_of(self.ops.unary("cttz", t.u64, chosen) & 63, 0, 32))
         elif lanes.varies(raw):

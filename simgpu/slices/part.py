@@ -48,7 +48,7 @@ class SliceElsewhere(Slice):
 
     alone = ""
 
-    def begun(self, launch: Launch, workers: list[Worker]) -> None:
+    def before_run(self, launch: Launch, workers: list[Worker]) -> None:
         self._begun = -1
         launch.shared.budget = min(PATIENCE, launch.device.max_instructions)
 

@@ -33,7 +33,7 @@ class LayerNormGemm(FusedGemm):
     def row_sums(self, a: Value, gamma: Value) -> Mapping[str, Value]:  # type: ignore[override]
         return {"total": a, "squares": a * a}
 
-    def multiplied(self, a: Value, gamma: Value) -> Value:  # type: ignore[override]
+    def left_operand(self, a: Value, gamma: Value) -> Value:  # type: ignore[override]
         return a * gamma
 
     def result(self, product: Value, total: Value, squares: Value, shift: Value) -> Value:  # type: ignore[override]
@@ -52,7 +52,7 @@ class SquaredRelu(FusedGemm):
     name = "squared_relu"
     columns = ("gain",)
 
-    def multiplied(self, a: Value) -> Value:  # type: ignore[override]
+    def left_operand(self, a: Value) -> Value:  # type: ignore[override]
         return maximum(a, 0) * maximum(a, 0)
 
     def result(self, product: Value, gain: Value) -> Value:  # type: ignore[override]
@@ -72,7 +72,7 @@ class Everything(FusedGemm):
     def row_sums(self, a: Value, u: Value, v: Value) -> Mapping[str, Value]:  # type: ignore[override]
         return {"s": abs(a) * exp(-a * a / 4), "t": minimum(a, v) * minimum(a, v)}
 
-    def multiplied(self, a: Value, u: Value, v: Value) -> Value:  # type: ignore[override]
+    def left_operand(self, a: Value, u: Value, v: Value) -> Value:  # type: ignore[override]
         return a / (1 + exp(-a * u)) - v
 
     def result(self, product: Value, s: Value, t: Value) -> Value:  # type: ignore[override]
@@ -112,7 +112,7 @@ class AddNormGemm(FusedGemm):
     def row_sums(self, a: Value, r: Value, gamma: Value) -> Mapping[str, Value]:  # type: ignore[override]
         return {"squares": (a + r) * (a + r)}
 
-    def multiplied(self, a: Value, r: Value, gamma: Value) -> Value:  # type: ignore[override]
+    def left_operand(self, a: Value, r: Value, gamma: Value) -> Value:  # type: ignore[override]
         return (a + r) * gamma
 
     def result(self, product: Value, squares: Value) -> Value:  # type: ignore[override]
@@ -130,7 +130,7 @@ class SwigluGemm(FusedGemm):
     name = "swiglu_gemm"
     matrices = ("up",)
 
-    def multiplied(self, a: Value, up: Value) -> Value:  # type: ignore[override]
+    def left_operand(self, a: Value, up: Value) -> Value:  # type: ignore[override]
         return a / (1 + exp(-a)) * up
 
     def reference(self, a: Any, b: Any, up: Any) -> Any:  # type: ignore[override]
@@ -280,6 +280,16 @@ def made(**members: Any) -> FusedGemm:
     return type("Mine", (FusedGemm,), base | members)(8, 8, 8)  # type: ignore[no-any-return]
 
 
+def test_the_earlier_name_of_the_left_operand_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="Mine.multiplied is now left_operand"):
+        problem = made(multiplied=lambda self, a: a + a)
+    want, got = made(left_operand=lambda self, a: a + a), type(problem)(8, 8, 8)
+    assert got.leaves == want.leaves and str(got.leaves.left_operand) == "a + a"
+    with pytest.warns(DeprecationWarning):
+        further = type("Further", (type(want),), {"multiplied": lambda self, a: super(type(self), self).multiplied(a=a) * 3})
+    assert str(further(8, 8, 8).leaves.left_operand) == str(made(left_operand=lambda self, a: (a + a) * 3).leaves.left_operand)
+
+
 @pytest.mark.parametrize(
     ("members", "said"),
     [
@@ -291,10 +301,10 @@ def made(**members: Any) -> FusedGemm:
         ({"row_sums": lambda self, a: a * a}, "return a dict"),
         ({"row_sums": lambda self, a: {"product": a}}, "'product' cannot name a sum"),
         ({"row_sums": lambda self, a: {"s": exp(a)}}, "is 1 for zeros"),
-        ({"multiplied": lambda self, a: 1 / a}, "must be finite"),
-        ({"multiplied": lambda self, a: a * rsqrt((a + 1e-30) * (a + 1e-30))}, "must be finite"),  # in f64 it is
-        ({"multiplied": lambda self, a, gamma: a}, "gamma"),
-        ({"multiplied": lambda self, a: 3}, "return an expression"),
+        ({"left_operand": lambda self, a: 1 / a}, "must be finite"),
+        ({"left_operand": lambda self, a: a * rsqrt((a + 1e-30) * (a + 1e-30))}, "must be finite"),  # in f64 it is
+        ({"left_operand": lambda self, a, gamma: a}, "gamma"),
+        ({"left_operand": lambda self, a: 3}, "return an expression"),
         ({"result": lambda self, product: Value("constant")}, "does not use product"),
     ],
 )

@@ -110,7 +110,7 @@ class Gated(FusedGemm):
     def row_sums(self, a: Value, up: Value, shift: Value) -> dict[str, Value]:  # type: ignore[override]
         return {"size": (a + shift) * (a + shift)}
 
-    def multiplied(self, a: Value, up: Value, shift: Value) -> Value:  # type: ignore[override]
+    def left_operand(self, a: Value, up: Value, shift: Value) -> Value:  # type: ignore[override]
         return a * up + shift
 
     def result(self, product: Value, size: Value, gain: Value) -> Value:  # type: ignore[override]
@@ -288,7 +288,7 @@ def test_a_kernel_that_ignores_the_tree_is_found(case: Case, monkeypatch: pytest
     monkeypatch.setattr(asm, "emit", lambda tree: same)
     for axis in clips[-1:]:
         with pytest.raises(AssertionError):
-            agree(case, case.tree.clipped(**{axis: 1}), "device")
+            agree(case, case.tree.clip(**{axis: 1}), "device")
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -308,7 +308,7 @@ def test_extents(case: Case, data: st.DataObject) -> None:
     axis, extent = data.draw(st.sampled_from(sorted(case.tree.axes.items())))
     assume(len(extent) > 1)
     try:
-        tree = case.tree.clipped(**{axis: data.draw(st.integers(1, len(extent) - 1))})
+        tree = case.tree.clip(**{axis: data.draw(st.integers(1, len(extent) - 1))})
     except LaunchError as error:
         assert f"axis {axis}" in str(error)
         return

@@ -34,7 +34,7 @@ class Mine(FusedGemm):
     def row_sums(self, a, gain):
         return {"size": absolute(a)}
 
-    def multiplied(self, a, gain):
+    def left_operand(self, a, gain):
         return a * gain
 
     def result(self, product, size):
@@ -151,7 +151,7 @@ def test_a_script_without_operators_is_a_script(mine: str) -> None:
         ("absolute(a)", "abs(a) + 1", "is 1 for zeros"),
         ("absolute(a)", "np.abs(a)", "Mine.row_sums(a, gain):"),
         ("return product", "return gamma", "Mine.result(product, size): name 'gamma' is not defined"),
-        ("def multiplied(self, a, gain)", "def multiplied(self, a)", "Mine.multiplied(a, gain): "),
+        ("def left_operand(self, a, gain)", "def left_operand(self, a)", "Mine.left_operand(a, gain): "),
         ("gain", "beta", "_l1norm_gemm: it has an argument 'beta' of its own"),
         ("gain", "lda", "Mine: 'lda' cannot name an operand"),
         ("gain", "arch", "Mine: 'arch' cannot name an operand"),

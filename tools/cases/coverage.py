@@ -40,7 +40,7 @@ AROUND = (2, 0), (2, -1), (2, -2), (2, -3), (1, 1)  # launches that are tried: t
 MARGIN, UNWRITTEN = 8, 99  # rows and columns around C, and their value
 
 
-def planned(op: str, words: list[str]) -> tuple[TiledComputation, EmittedKernel]:
+def planned_kernel(op: str, words: list[str]) -> tuple[TiledComputation, EmittedKernel]:
     """Returns the tree that OP and its options describe, and its kernel. UsageError if no claim is made about such a kernel."""
     parser = Parser(prog="simgpu prove", add_help=False)
     add_operator_options(parser)
@@ -103,7 +103,7 @@ def _stored_as(axes: tuple[str, str], layout: TileLayout) -> np.ndarray:
     return times.T if axes[0] == "k" else times
 
 
-def shown(tree: TiledComputation, code: CodeObject, name: str) -> str:
+def evidence(tree: TiledComputation, code: CodeObject, name: str) -> str:
     """Returns how a launch shows that a kernel is not as its plan: a fault, a wrong result, or other bytes; "" if none does."""
     plan = tree.plan
     if plan.split_k > 1 or any(getattr(tree.problem, name) != usual for name, usual in PRODUCT.items()):

@@ -68,7 +68,7 @@ def functions_of(module: IrModule, path: str, name: str | None) -> list[Function
     return kernels or list(found.values())
 
 
-def compiled(module: IrModule, function: Function, path: str, target: str, options: Sequence[str]) -> Compiled:
+def compile_function(module: IrModule, function: Function, path: str, target: str, options: Sequence[str]) -> Compiled:
     """Compiles the file with a kernel that runs a function. Raises ToolchainError."""
     from simgpu.hardware.code_object import CodeObject
     from simgpu.hardware.errors import DecodeError

@@ -107,7 +107,7 @@ class NumpyReference:
         taken = inspect.signature(self._inputs).parameters if self._inputs else {}
         return [name for name in taken if name != "rng"]
 
-    def expected(self, sizes: Mapping[str, int], values: Mapping[str, Any], rng: np.random.Generator) -> list[Expected]:
+    def expectations(self, sizes: Mapping[str, int], values: Mapping[str, Any], rng: np.random.Generator) -> list[Expected]:
         """Computes each result in float64, in the promised type, and with inputs moved by a rounding."""
         wide = self.compute(sizes, {name: _widen(value) for name, value in values.items()})
         promised = self.compute(sizes, values)
@@ -218,7 +218,7 @@ class HipCandidate:
         self._free([name for name in self.buffers if name not in self.aliases])
         self.buffers, self.aliases, self.sizes = {}, {}, sizes
         for one in self._arrays():
-            nbytes = self._stored(one)[0] * one.kind.itemsize
+            nbytes = self._storage(one)[0] * one.kind.itemsize
             require_memory(2 * nbytes, f"{self.path}: {one.name}")
             if one.use in (IN, INOUT):
                 self.buffers[one.name] = self.device.alloc(max(nbytes, 1))
@@ -230,7 +230,7 @@ class HipCandidate:
     def _arrays(self) -> list[CandidateArgument]:
         return [one for one in self.arguments if one.dimensions is not None]
 
-    def _stored(self, one: CandidateArgument) -> tuple[int, int, int]:
+    def _storage(self, one: CandidateArgument) -> tuple[int, int, int]:
         """Returns the elements of an array's memory, those of a row, and the distance of rows."""
         shape = one.shape(self.sizes)
         width = shape[-1] if shape else 1
@@ -262,7 +262,7 @@ class HipCandidate:
 
     def _memory(self, one: CandidateArgument, value: np.ndarray | None) -> np.ndarray:
         """Returns an array's bytes: its elements with NaN between rows, or poison only."""
-        total, width, apart = self._stored(one)
+        total, width, apart = self._storage(one)
         raw = np.full(max(total * one.kind.itemsize, 1), POISON, np.uint8)
         if value is not None and total:
             rows = raw[: total * one.kind.itemsize].view(one.kind).reshape(-1, apart)
@@ -272,7 +272,7 @@ class HipCandidate:
 
     def read(self, one: CandidateArgument, value: np.ndarray | None) -> tuple[np.ndarray, bool]:
         """Returns an array after a call, and whether the bytes between its rows are as before; value: as the call got it."""
-        total, width, apart = self._stored(one)
+        total, width, apart = self._storage(one)
         used = total * one.kind.itemsize
         before, after = (
             raw[:used].view(one.kind).reshape(-1, max(apart, 1))
@@ -362,7 +362,7 @@ class HipJudge:
         earlier: dict[str, list[Expected]] = {}
         for style in ["own", *styles]:  # own twice: other numbers at the same addresses
             values = self.reference.draw(sizes, style, self.rng)
-            expected = self.reference.expected(sizes, values, self.rng)
+            expected = self.reference.expectations(sizes, values, self.rng)
             said = ", ".join(f"{name}={size}" for name, size in sizes.items())
             name = f"call {len(self.judgement.trials) + 1}: {style} inputs, {said}"
             if not self._trial(candidate, Trial(name, style, sizes, CallOutcome()), values, expected, earlier, {}):
@@ -371,7 +371,7 @@ class HipJudge:
         for result, held in self.reference.aliases.items() if len(styles) == len(STYLES) else ():
             values = self.reference.draw(sizes, "own", self.rng)
             trial = Trial(f"call {len(self.judgement.trials) + 1}: {result} in the memory of {held}", "own", sizes, CallOutcome())
-            expected = self.reference.expected(sizes, values, self.rng)
+            expected = self.reference.expectations(sizes, values, self.rng)
             if not self._trial(candidate, trial, values, expected, earlier, {result: held}):
                 return False
         return True

@@ -30,12 +30,12 @@ def hashes(x: np.ndarray, seed: int = 0) -> np.ndarray:
     return (mixed >> np.uint64(48)).reshape(x.shape).astype(np.int64)
 
 
-def _signed(x: np.ndarray, wide: bool) -> np.ndarray:
+def _random_signs(x: np.ndarray, wide: bool) -> np.ndarray:
     return np.where(hashes(x) & 1, x, -x)
 
 
 def _sparse(x: np.ndarray, wide: bool) -> np.ndarray:
-    return np.where(hashes(x, 1) & 15, 0.0, _signed(x, wide))
+    return np.where(hashes(x, 1) & 15, 0.0, _random_signs(x, wide))
 
 
 def _large(x: np.ndarray, wide: bool) -> np.ndarray:
@@ -65,7 +65,7 @@ class Style:
 
 STYLES = {
     "own": Style("as the reference draws them", lambda x, wide: x),
-    "signed": Style("with random signs, so that sums cancel", _signed),
+    "signed": Style("with random signs, so that sums cancel", _random_signs),
     "sparse": Style("one in 16, with random signs, the others 0: errors of single products show", _sparse),
     "large": Style("256 times as large (16-bit types: 16)", _large),
     "small": Style("a 64th as large", lambda x, wide: x / 64.0),

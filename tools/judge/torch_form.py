@@ -38,7 +38,7 @@ class CallInputs:
     arrays: list[np.ndarray]
     seed: int
 
-    def changed(self, style: str) -> CallInputs:
+    def restyle(self, style: str) -> CallInputs:
         """Returns the same inputs in a style."""
         return replace(self, arrays=[change(one, style) for one in self.arrays])
 
@@ -92,7 +92,7 @@ class TorchJudge:
             self._make(sizes)
             earlier: dict[str, list[Expected]] = {}
             for style in ("own", "signed"):
-                self._call(sizes, self._draw().changed(style), style, NEW, earlier)
+                self._call(sizes, self._draw().restyle(style), style, NEW, earlier)
 
     def _first_case(self, sizes: dict[str, int], inputs: CallInputs) -> None:
         """Runs every style, and the calls that show what a candidate keeps from one call to the next."""
@@ -101,7 +101,7 @@ class TorchJudge:
         self._call(sizes, self._draw(), "own", SAME, earlier)
         for style in STYLES:
             if style != "own":
-                self._call(sizes, inputs.changed(style), style, NEW, earlier)
+                self._call(sizes, inputs.restyle(style), style, NEW, earlier)
         self._call(sizes, self._draw(), "own", STRIDED, earlier)
         if not self.judgement.rejecting():
             self._time(sizes, self._draw(), work, earlier)

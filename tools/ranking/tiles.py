@@ -33,7 +33,7 @@ def rank_tiles(op: str, rest: list[str], most: int) -> Ranking:
     buffers = [device.upload(array) for array in work.arrays]
     tiles = space(op, tree.problem, tree.descriptor)
 
-    def timed(name: str, tile: Tile) -> Ranked:
+    def time_tile(name: str, tile: Tile) -> Ranked:
         prepared = asm.Prepared(asm.emit(tiles.tree(tile)), device)
         try:
             launches = [Subject(kernel, call) for kernel, call in prepared.calls(*buffers)]
@@ -45,7 +45,7 @@ def rank_tiles(op: str, rest: list[str], most: int) -> Ranking:
     chosen = least_cost(tiles, most)
     names = ["x".join(map(str, tile)) + " (closed form)" * (tile == tiles.chosen) for tile in chosen]
     title = f"{tree.derivation.title}: {len(chosen)} of {tiles.seconds.size:,} tiles, {TILES[op]}"
-    return rank(title, [(name, partial(timed, name, tile)) for name, tile in zip(names, chosen, strict=True)])
+    return rank(title, [(name, partial(time_tile, name, tile)) for name, tile in zip(names, chosen, strict=True)])
 
 
 def least_cost(tiles: Space, most: int) -> list[Tile]:

@@ -15,7 +15,7 @@ from simgpu.proof.ir.read import read_ir
 from simgpu.proof.ir.wrap import closing
 from simgpu.proof.solver import Limits
 from simgpu.tools.cases.ir import printed_ir
-from simgpu.tools.cases.refinement import compiled, refinement
+from simgpu.tools.cases.refinement import compile_function, refinement
 from simgpu.tools.shared.errors import UsageError
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
@@ -57,12 +57,12 @@ class IrFile:
                     left.append(other)
         first = with_memory(self.functions[name])
         needed.remove(name)
-        rest = DEFINED.sub(lambda found: hidden(found[0]) if found[1] in needed else "", self.text)
+        rest = DEFINED.sub(lambda found: hide(found[0]) if found[1] in needed else "", self.text)
         declared = f"\ndeclare i32 {ID}()\n" if ID in first and f" {ID}(" not in rest else ""
         return rest + declared + first
 
 
-def hidden(function: str) -> str:
+def hide(function: str) -> str:
     """Returns a function that is called without the global offset table."""
     stated = re.match(r"define (private|internal|hidden|protected|\w*odr|dso_local|weak|linkonce)\b", function)
     return function if stated else function.replace("define ", "define hidden ", 1)
@@ -126,7 +126,7 @@ def read_file(path: Path, target: str) -> IrFile | None:
     return IrFile(path, plain, found[1] if found else target, tuple(options))
 
 
-def drawn(folder: Path, target: str, seed: int, first: int, count: int) -> Iterator[tuple[IrFile, str]]:
+def draw_functions(folder: Path, target: str, seed: int, first: int, count: int) -> Iterator[tuple[IrFile, str]]:
     """Yields functions of a folder's files in an order that a seed draws: one of each file, then a second of each, and so on.
 
     Raises UsageError if there are none.
@@ -147,5 +147,5 @@ def judge_function(file: IrFile, name: str, limits: Limits, options: Sequence[st
     if printed is None:
         return Verdict("unknown", f"clang: {log.strip().partition(chr(10))[0]}")
     module = read_ir(printed)
-    made = compiled(module, module.function(name[1:].strip('"')), str(file.path), file.target, options or file.options)
+    made = compile_function(module, module.function(name[1:].strip('"')), str(file.path), file.target, options or file.options)
     return refinement(made, limits)

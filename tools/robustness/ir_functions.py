@@ -18,7 +18,7 @@ from pathlib import Path
 from simgpu.proof.equal import Verdict
 from simgpu.proof.ir.read import read_ir
 from simgpu.proof.solver import Limits
-from simgpu.tools.cases.refinement import compiled, functions_of, refinement
+from simgpu.tools.cases.refinement import compile_function, functions_of, refinement
 from simgpu.tools.robustness.ir_proofs import outcome
 from simgpu.tools.shared.errors import UsageError
 
@@ -270,7 +270,7 @@ def judge(text: str, target: str, options: Sequence[str], limits: Limits) -> Ver
     """Returns the verdict on a function. Raises UsageError if clang rejects it."""
     module = read_ir(text)
     (one,) = functions_of(module, "f.ll", None)
-    return refinement(compiled(module, one, "f.ll", target, options), limits)
+    return refinement(compile_function(module, one, "f.ll", target, options), limits)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

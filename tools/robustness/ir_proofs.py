@@ -28,7 +28,7 @@ from simgpu.proof.ir.read import read_ir
 from simgpu.proof.ir.refine import refines
 from simgpu.proof.solver import DEFAULT, Limits
 from simgpu.tools.robustness.ir_faults import PROLOGUE
-from simgpu.tools.robustness.ir_files import drawn, judge_function
+from simgpu.tools.robustness.ir_files import draw_functions, judge_function
 from simgpu.tools.robustness.ir_operands import I32, I64, Region
 from simgpu.tools.robustness.ir_programs import IN_STRIDE, OUT_STRIDE, IrProgram
 from simgpu.tools.robustness.ir_runs import ProgramRejected, Setting, code_object
@@ -63,20 +63,20 @@ def small_program(seed: int, number: int) -> IrProgram:
     return IrProgram(number, (lines, ("entry:", "  ret void")), ("alwaysinline", "alwaysinline"), number % 2 == 0)
 
 
-def compiled(program: IrProgram, target: str, level: str) -> CodeObject:
+def compile_program(program: IrProgram, target: str, level: str) -> CodeObject:
     """Compiles a program. Raises ProgramRejected."""
     return CodeObject.parse(code_object([program], Setting(target, level, False)))
 
 
 def judge(program: IrProgram, settings: Sequence[Setting], limits: Limits = DEFAULT) -> Verdict:
     """Compares a program compiled in two ways. Raises ProgramRejected."""
-    codes = [compiled(program, each.target, each.level) for each in settings]
+    codes = [compile_program(program, each.target, each.level) for each in settings]
     return compare(codes[0], codes[1], f"p{program.number}", limits=limits)
 
 
 def judge_source(program: IrProgram, setting: Setting, limits: Limits = DEFAULT) -> Verdict:
     """Compares a program's machine code with its IR. Raises ProgramRejected."""
-    code = compiled(program, setting.target, setting.level)
+    code = compile_program(program, setting.target, setting.level)
     return refines(code, f"p{program.number}", read_ir(program.text(gpu=True)), limits)
 
 
@@ -107,14 +107,14 @@ def random_cases(options: argparse.Namespace) -> Iterator[ProofCase]:
 
 def function_cases(options: argparse.Namespace) -> Iterator[ProofCase]:
     """Yields functions of a folder, compared with their IR."""
-    for file, name in drawn(options.folder, options.target, options.seed, options.first, options.count):
+    for file, name in draw_functions(options.folder, options.target, options.seed, options.first, options.count):
         yield ProofCase(f"{file.path.name} {name}", partial(judge_function, file, name), partial(file.only, name))
 
 
-def grouped(reason: str) -> str:
+def reason_group(reason: str) -> str:
     """Returns a reason without names, numbers and types, so that like ones are counted together.
 
-    >>> grouped("llvm.amdgcn.raw.buffer.load.v2f16 (%v = call ...)"), grouped("a parameter of type ptr addrspace(8)")
+    >>> reason_group("llvm.amdgcn.raw.buffer.load.v2f16 (%v = call ...)"), reason_group("a parameter of type ptr addrspace(8)")
     ('llvm.amdgcn.raw.buffer.load', 'a parameter of type ptr addrspace(8)')
     """
     text = re.sub(r"[;,:]? \(?[%@].*|(\.(v\d+)?[pif]\d+)+\b.*|\.v\d+bf16.*|\.bf16.*", "", reason)
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             kind, reason = _judge(case, limits)
             tally[kind] += 1
             if reason and kind in ("unknown", "out of reach"):
-                reasons[f"{kind}: {grouped(reason)}"] += 1
+                reasons[f"{kind}: {reason_group(reason)}"] += 1
     except UsageError as error:
         parser.error(str(error))
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.items()))

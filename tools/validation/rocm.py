@@ -114,13 +114,13 @@ def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw
                 data.write_bytes(b"".join(sample(records, seed)))
             cases = ""
             if "{cases}" in client.arguments:
-                cases = ",".join(ggml_cases(supported(program, root, target, seconds, Path(scratch)), max(1, draw), seed))
+                cases = ",".join(ggml_cases(support_table(program, root, target, seconds, Path(scratch)), max(1, draw), seed))
             words = [word.format(seed=seed, folder=root, data=data, cases=cases) for word in client.arguments]
             command = [str(program), *words]
             if draw and client.drawn:
                 listed, _ = output([*command, "--gtest_filter=*", "--gtest_list_tests"], root, target, seconds, Path(scratch))
                 flags = Path(scratch, "flags")
-                flags.write_text("--gtest_filter=" + ":".join(drawn(listed, client.drawn, draw, seed)))
+                flags.write_text("--gtest_filter=" + ":".join(pick(listed, client.drawn, draw, seed)))
                 command = [*(word for word in command if not word.startswith("--gtest_filter")), f"--gtest_flagfile={flags}"]
             begun = time.monotonic()
             text, why = output(command, root, target, seconds, Path(scratch))
@@ -197,10 +197,10 @@ def sample(path: Path, seed: int) -> Iterator[bytes]:
         yield data[at : at + size]
 
 
-def drawn(listed: str, pattern: str, count: int, seed: int) -> list[str]:
+def pick(listed: str, pattern: str, count: int, seed: int) -> list[str]:
     """Returns a random choice of the tests that a program lists: one of each suite, then a second one, until there are `count`.
 
-    >>> drawn("quick/axpy.\\n  f32\\n  f64\\nslow/axpy.\\n  f32\\nquick/dot.  # TypeParam = int\\n  f32  # 1\\n", "quick", 2, 49)
+    >>> pick("quick/axpy.\\n  f32\\n  f64\\nslow/axpy.\\n  f32\\nquick/dot.  # TypeParam = int\\n  f32  # 1\\n", "quick", 2, 49)
     ['quick/axpy.f32', 'quick/dot.f32']
     """
     suites: dict[str, list[str]] = {}
@@ -215,7 +215,7 @@ def drawn(listed: str, pattern: str, count: int, seed: int) -> list[str]:
     return sorted(name for _, _, name in sorted(turns)[:count])
 
 
-def supported(program: Path, root: Path, target: str, seconds: float, scratch: Path) -> str:
+def support_table(program: Path, root: Path, target: str, seconds: float, scratch: Path) -> str:
     """Returns the tests of ggml's program, in CSV: 1 as "supported" says that the GPU takes it."""
     link_backends(root, scratch)
     return output([str(program), "support", "-b", "ROCm0", "--output", "csv"], root, target, seconds, scratch)[0]
@@ -228,7 +228,7 @@ def link_backends(root: Path, scratch: Path) -> None:
 
 
 def ggml_cases(listed: str, count: int, seed: int) -> list[str]:
-    """Returns `count` random tests of each operator of ggml that the GPU takes. listed: see `supported`.
+    """Returns `count` random tests of each operator of ggml that the GPU takes. listed: see `support_table`.
 
     >>> ggml_cases('"op_name","op_params","supported"\\n"ABS","type=f16,v=0","1"\\n"ADD","type=f32","0"\\n', 1, 49)
     ['ABS(type=f16,v=0)']

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.tools.cases.coverage import coverage_document, coverage_lines, planned, product_plan, shown
+from simgpu.tools.cases.coverage import coverage_document, coverage_lines, evidence, planned_kernel, product_plan
 from simgpu.tools.cases.file_kernel import kernel_named
 from simgpu.tools.cases.operator_options import names_operator
-from simgpu.tools.cases.refinement import compiled, functions_of, ir_module, is_ir, refinement, refinement_lines, tally
+from simgpu.tools.cases.refinement import compile_function, functions_of, ir_module, is_ir, refinement, refinement_lines, tally
 from simgpu.tools.cases.safety import add_safety_options, assumptions_of, properties_of, safety_document, safety_lines
 from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show
@@ -190,7 +190,7 @@ def _run_refinement(options: Namespace) -> int:
         raise UsageError("--save is for one function: give --kernel, too")
     rows = []
     for function in functions:
-        made = compiled(module, function, options.file, options.target, shlex.split(options.options))
+        made = compile_function(module, function, options.file, options.target, shlex.split(options.options))
         with progress(f"proving {made.function}"):
             verdict = refinement(made, _limits(options))
         shown, arguments, command = verdict.counterexample, [], ""
@@ -215,13 +215,13 @@ def _run_coverage(options: Namespace, words: list[str]) -> int:
 
     target = ["--target", options.target] if options.target else []
     with progress("emitting"):
-        tree, kernel = planned(options.file, [*words, *target])
+        tree, kernel = planned_kernel(options.file, [*words, *target])
     code = read_code_object(options.code, kernel.target) if options.code else CodeObject.parse(kernel.assemble())
     first = kernel.name if kernel.name in code.kernels else None  # a second kernel adds the parts of a split K
     name = kernel_named(code.kernels, options.kernel or first)
     with progress(f"proving {name}"):
         verdict = cover(code, name, product_plan(tree), _limits(options))
-        launch = shown(tree, code, name) if verdict.kind == "wrong" else ""
+        launch = evidence(tree, code, name) if verdict.kind == "wrong" else ""
     document = coverage_document(name, tree, verdict, launch)
     if options.json:
         print_json(document)

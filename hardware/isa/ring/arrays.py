@@ -8,7 +8,7 @@ import numpy as np
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.lane import Value
 from simgpu.hardware.isa.lane_numpy import NumpyOps
-from simgpu.hardware.isa.ring.elements import element_of, float_of, resized
+from simgpu.hardware.isa.ring.elements import element_of, float_of, resize
 from simgpu.hardware.isa.ring.ops import RingOps
 
 TYPES = {
@@ -45,7 +45,7 @@ def elements(array: np.ndarray) -> np.ndarray:
     array([         0,          1,          2, 4294967295], dtype=uint32)
     """
     given = value_of(array if array.dtype in TYPES else array.astype(np.float32))
-    return np.asarray(resized(element_of(given), t.f64 if given.type is t.f64 else t.f32).raw)
+    return np.asarray(resize(element_of(given), t.f64 if given.type is t.f64 else t.f32).raw)
 
 
 def floats(array: np.ndarray, kind: np.dtype) -> np.ndarray:
@@ -56,7 +56,7 @@ def floats(array: np.ndarray, kind: np.dtype) -> np.ndarray:
     """
     type_ = TYPES[np.dtype(kind)]
     signed = Value(OPS, SIGNED[array.dtype.itemsize], array)
-    return np.asarray(float_of(resized(signed, type_), type_).raw).view(kind)
+    return np.asarray(float_of(resize(signed, type_), type_).raw).view(kind)
 
 
 def words(array: np.ndarray) -> np.ndarray:

@@ -60,17 +60,17 @@ class Scramble:
 
     def forward(self, x: int) -> int:
         """Returns the image of a magnitude."""
-        return self._swapped(self._fold(x * MULTIPLIER & MAGNITUDE) * self.last & MAGNITUDE)
+        return self._swap(self._fold(x * MULTIPLIER & MAGNITUDE) * self.last & MAGNITUDE)
 
     def backward(self, y: int) -> int:
         """Returns the magnitude with an image."""
         first, last = self.inverses
-        x, shift = self._swapped(y) * last & MAGNITUDE, self.shift
+        x, shift = self._swap(y) * last & MAGNITUDE, self.shift
         while shift < TOP:
             x, shift = x ^ x >> shift, 2 * shift
         return x * first & MAGNITUDE
 
-    def _swapped(self, y: int) -> int:
+    def _swap(self, y: int) -> int:
         return {2: self.image_of_two, self.image_of_two: 2}.get(y, y)
 
     def forward_lanes(self, x: Value) -> Value:
@@ -154,6 +154,6 @@ def float_of(element: Value, type_: Type) -> Value:
     return bits(unlikely(edge, usual, tiny), type_)
 
 
-def resized(element: Value, type_: Type) -> Value:
+def resize(element: Value, type_: Type) -> Value:
     """Returns elements sign-extended or cut to the width of a float type: conversion between types."""
     return cast(element, SIGNED[type_.bits])

@@ -27,7 +27,7 @@ from simgpu.hardware.isa.lane import (
     unlikely,
     where,
 )
-from simgpu.hardware.isa.ring.elements import SIGNED, element_of, float_of, resized
+from simgpu.hardware.isa.ring.elements import SIGNED, element_of, float_of, resize
 from simgpu.hardware.isa.types import Type
 
 TAG_MULTIPLIER = 314159  # FpSan's
@@ -70,7 +70,7 @@ def infinite_product(a: Value, b: Value) -> Value:
     return where(zero, const(a, 0.0), bits(signs | INFINITE[a.type.name], a.type))
 
 
-def ordered(a: Value) -> Value:
+def order_key(a: Value) -> Value:
     """Returns signed integers in the order of a comparison: elements, between the largest numbers and the infinities."""
     element = element_of(a)
     if a.type.name not in INFINITE:
@@ -88,13 +88,13 @@ def _signed_like(size: Value, word: Value) -> Value:
 
 
 def smaller(a: Value, b: Value, ieee: int = 1) -> Value:
-    """Returns the minimum, by `ordered`."""
-    return where(ordered(b) < ordered(a), b, a)
+    """Returns the minimum, by `order_key`."""
+    return where(order_key(b) < order_key(a), b, a)
 
 
 def greater(a: Value, b: Value, ieee: int = 1) -> Value:
     """Returns the maximum."""
-    return where(ordered(b) > ordered(a), b, a)
+    return where(order_key(b) > order_key(a), b, a)
 
 
 def median(a: Value, b: Value, c: Value, ieee: int = 1) -> Value:
@@ -165,25 +165,25 @@ def tag(name: str) -> Callable[[Value], Value]:
     """Returns a function of elements without laws, another one for each name of `TAGS` (FpSan)."""
     hashed = _hash(TAGS[name])
 
-    def tagged(x: Value) -> Value:
+    def scramble(x: Value) -> Value:
         return ((x * TAG_MULTIPLIER) ^ hashed % (1 << x.type.bits)) * TAG_MULTIPLIER
 
-    return tagged
+    return scramble
 
 
-def tagged(name: str) -> Callable[[Value], Value]:
+def tag_function(name: str) -> Callable[[Value], Value]:
     """Returns the function of floats for a name of `TAGS`. Infinities stay."""
     return lambda a: finite_or((a,), of_element(tag(name))(a), lambda: a)
 
 
 def reciprocal_root(a: Value) -> Value:
     """Returns 1/sqrt(a)."""
-    return reciprocal(tagged("sqrt")(a))
+    return reciprocal(tag_function("sqrt")(a))
 
 
 def fraction(a: Value) -> Value:
     """Returns a - floor(a)."""
-    return a - tagged("floor")(a)
+    return a - tag_function("floor")(a)
 
 
 def rotation(x: Value) -> tuple[Value, Value]:
@@ -209,7 +209,7 @@ def sine(a: Value) -> Value:
     return float_of(rotation(element_of(a))[1], a.type)
 
 
-def scaled(a: Value, exponent: Value) -> Value:
+def ldexp(a: Value, exponent: Value) -> Value:
     """Returns V_LDEXP's result: a · exp2 of the exponent, an integer. So exp2(a) · exp2(n) = exp2(a + n), as compilers assume."""
     return finite_or((a,), float_of(element_of(a) * power(cast(exponent, SIGNED[a.type.bits])), a.type), lambda: a)
 
@@ -238,9 +238,9 @@ def classes(a: Value) -> Value:
     return where(is_infinite(a), where(as_signed(as_unsigned(a)) < 0, const(number, 2), 9), number)
 
 
-def converted(a: Value, type_: Type) -> Value:
+def convert(a: Value, type_: Type) -> Value:
     """Returns a float as another type of float: sign-extended elements, or cut ones. Infinities of f32 and f64 stay."""
-    usual = float_of(resized(element_of(a), type_), type_)
+    usual = float_of(resize(element_of(a), type_), type_)
     if a.type.name not in INFINITE or type_.name not in INFINITE:
         return usual
     word = as_unsigned(a)
@@ -290,7 +290,7 @@ def small_value(code: Value, form: SmallFloat) -> Value:
 def small_value_scaled(code: Value, form: SmallFloat, scale: Value, type_: Type) -> Value:
     """Returns the number with a code times its scale."""
     value = small_value(code, form) * scale_of(scale)
-    return value if type_ is t.f32 else converted(value, type_)
+    return value if type_ is t.f32 else convert(value, type_)
 
 
 def rounded_high_half(a: Value, b: Value, c: Value) -> Value:
@@ -300,6 +300,6 @@ def rounded_high_half(a: Value, b: Value, c: Value) -> Value:
     return where(rounds, a, a + b + c)
 
 
-def unrounded(a: Value, b: Value, clamp: int) -> Value:
+def drop_rounding(a: Value, b: Value, clamp: int) -> Value:
     """Returns V_ADD_U32's result if one operand is 0x8000, which rounds an f32 to a bf16 in its upper half: the other operand."""
     return where(a == 0x8000, b, a)

@@ -19,24 +19,24 @@ ROUNDINGS = ("floor", "ceil", "trunc", "rint", "sqrt")
 # Functions of `hardware.isa.arithmetic` that bodies call, by name.
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(("exp2_f32", "exp2_f16"), ring.exp2),
-    **dict.fromkeys(("log2_f32", "log2_f16"), ring.tagged("log2")),
+    **dict.fromkeys(("log2_f32", "log2_f16"), ring.tag_function("log2")),
     **dict.fromkeys(("rcp_f32", "rcp_f64", "rcp_f16"), ring.reciprocal),
     **dict.fromkeys(("rsq_f32", "rsq_f64", "rsq_f16"), ring.reciprocal_root),
-    **dict.fromkeys(("sqrt_f32", "root"), ring.tagged("sqrt")),
+    **dict.fromkeys(("sqrt_f32", "root"), ring.tag_function("sqrt")),
     **dict.fromkeys(("sin_f32", "sin_f16"), ring.sine),
     **dict.fromkeys(("cos_f32", "cos_f16"), ring.cosine),
     "within_trig_range": lambda a, value, beyond: value,
     **dict.fromkeys(("minimum_number", "minimum"), ring.smaller),
     **dict.fromkeys(("maximum_number", "maximum"), ring.greater),
     "median": ring.median,
-    "ldexp": ring.scaled,
+    "ldexp": ring.ldexp,
     "fract": ring.fraction,
-    "frexp_mantissa": ring.tagged("mantissa"),
+    "frexp_mantissa": ring.tag_function("mantissa"),
     "frexp_exponent": ring.exponent,
     "flush": lambda a: a,
-    "to_f16_toward_zero": lambda a: ring.converted(a, t.f16),
-    "stochastic_f16": lambda a, seed: ring.converted(a, t.f16),
-    "stochastic_bf16": lambda a, seed: ring.converted(a, t.bf16),
+    "to_f16_toward_zero": lambda a: ring.convert(a, t.f16),
+    "stochastic_f16": lambda a, seed: ring.convert(a, t.f16),
+    "stochastic_bf16": lambda a, seed: ring.convert(a, t.bf16),
     "classify": ring.classes,
     "scale": ring.division_scaled,
     "fmas": ring.division_step,
@@ -45,7 +45,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "decode": ring.small_value,
     "decode_scaled": ring.small_value_scaled,
     "add3": ring.rounded_high_half,
-    "add": ring.unrounded,
+    "add": ring.drop_rounding,
 }
 
 
@@ -84,12 +84,12 @@ class RingOps:
     def unary(self, op: str, type_: Type, a: Any) -> Any:
         if not type_.is_float or op in ("neg", "abs"):
             return super().unary(op, type_, a)  # type: ignore[misc]
-        return ring.tagged(op)(self._value(type_, a)).raw if op in ROUNDINGS else a
+        return ring.tag_function(op)(self._value(type_, a)).raw if op in ROUNDINGS else a
 
     def compare(self, op: str, type_: Type, a: Any, b: Any) -> Any:
         if not type_.is_float:
             return super().compare(op, type_, a, b)  # type: ignore[misc]
-        x, y = ring.ordered(self._value(type_, a)), ring.ordered(self._value(type_, b))
+        x, y = ring.order_key(self._value(type_, a)), ring.order_key(self._value(type_, b))
         if op == "uno":
             return const(x, 0, t.u1).raw
         usual = ring.beyond_usual_range(self._value(type_, a), self._value(type_, b))
@@ -112,7 +112,7 @@ class RingOps:
         if not source.is_float or source is target:
             return super().convert(source, target, a)  # type: ignore[misc]
         value = self._value(source, a)
-        return (ring.converted(value, target) if target.is_float else ring.to_integer(value, target)).raw
+        return (ring.convert(value, target) if target.is_float else ring.to_integer(value, target)).raw
 
     def _value(self, type_: Type, raw: Any) -> Value:
         return Value(self, type_, raw)  # type: ignore[arg-type]

@@ -87,7 +87,7 @@ class Coverage:
             raise Violation(f"no {self.matrix.kind} of {self.matrix.argument}")
         groups = self._groups(requests)
         for group in groups:
-            self._counted(group)
+            self._check_counts(group)
         self._once(groups)
         self._always(groups)
         first = {tuple(_of_place(form).key() for form in group.first): group for group in groups}
@@ -110,10 +110,10 @@ class Coverage:
         total = [(when, Form.of(access.address.offset))]
         for part in parts:
             total = [
-                (_settled(both(so_far, there)), form + more)
+                (_settle(both(so_far, there)), form + more)
                 for so_far, form in total
                 for there, more in evaluation.cases(part)
-                if not _settled(both(so_far, there)).never
+                if not _settle(both(so_far, there)).never
             ]  # fmt: skip
         loops = tuple(each for each in self.passes if self.starts[access.pc] in each.blocks)
         found = []
@@ -135,7 +135,7 @@ class Coverage:
         if (low.times(1 << 32) - high).parts or not all(product and product[0].startswith(PLACE) for product in low.parts):
             raise Violation(f"{matrix.argument}: the matrix of a batch is at another place than its number says ({pc:#x})")
         self.numbers[low.key()] = low
-        found = [part.divided(matrix.element) for part in (rows, rest)]
+        found = [part.quotient(matrix.element) for part in (rows, rest)]
         if found[0] is None or found[1] is None:
             raise Violation(f"{matrix.argument}: an address is not that of an element ({pc:#x})")
         for part in found:
@@ -164,7 +164,7 @@ class Coverage:
             group.first = tuple(base + Form.of(number) for base, number in zip(group.first, least, strict=True))  # type: ignore[assignment]
         return list(found.values())
 
-    def _counted(self, group: Group) -> None:
+    def _check_counts(self, group: Group) -> None:
         """Shows that each element of a step is accessed as often as planned if it is in the matrix, and never otherwise."""
         height, width = (self.tile[axis] for axis in self.matrix.axes)
         counts = np.zeros((height, width), np.int64)
@@ -195,13 +195,13 @@ class Coverage:
             done = bounds.pop(_without_lanes(needed.form).key(), None)
             for part, other, wrong in ((needed, done, OUTSIDE), (done, needed, LEFT_OUT)):
                 stricter = None if part is None else _stricter(part, other)
-                if stricter is not None and not self._implied(group, stricter):
+                if stricter is not None and not self._implies(group, stricter):
                     raise Violation(f"{self.matrix.argument}: {wrong} ({request.pc:#x})")
         for part in bounds.values():
-            if not self._implied(group, part.form):
+            if not self._implies(group, part.form):
                 raise Violation(f"{self.matrix.argument}: {LEFT_OUT} ({request.pc:#x})")
 
-    def _implied(self, group: Group, form: Form) -> bool:
+    def _implies(self, group: Group, form: Form) -> bool:
         """True if a sum is at least 0 in all work-items wherever the group's requests are done."""
         least = _without_lanes(form) + Form.of(int(np.min(form.lanes)))
         formulas = [group.when.formula(), least.whole() < 0]
@@ -250,7 +250,7 @@ class Coverage:
             if moved.coefficient(str(loop.round)) != size:
                 raise Violation(f"{self.matrix.argument}: a round does not advance by a step of {size}")
             _, others = moved.split(str(loop.round))
-            rest = others.divided(size)
+            rest = others.quotient(size)
             if rest is None:
                 raise Violation(f"{self.matrix.argument}: a loop does not begin at a multiple of {size}")
             round_ = number - rest.whole()
@@ -325,7 +325,7 @@ class Coverage:
         return bool(result == z3.sat)
 
 
-def _settled(condition: Condition) -> Condition:
+def _settle(condition: Condition) -> Condition:
     """Returns a conjunction without alternatives that contradict the rest of it."""
     parts = condition.conjuncts()
     if not any(part.kind == "any" for part in parts):

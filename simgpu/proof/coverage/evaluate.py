@@ -45,7 +45,7 @@ class Evaluation:
 
     def _cases(self, term: Term) -> list[Case]:
         if z3.is_bv_value(term):
-            return [(ALWAYS, Form.of(_signed(term)))]
+            return [(ALWAYS, Form.of(_signed_value(term)))]
         kind, size = term.decl().kind(), term.size()
         if kind == z3.Z3_OP_UNINTERPRETED:
             return self._symbol(term)
@@ -57,19 +57,19 @@ class Evaluation:
         if kind == z3.Z3_OP_BMUL:
             return _each(parts, _product)
         if kind == z3.Z3_OP_CONCAT:
-            return self._joined(term)
+            return self._concat(term)
         if kind == z3.Z3_OP_ZERO_EXT:
-            return [(when, self._unsigned(form, term.arg(0).size())) for when, form in parts[0]]
+            return [(when, self._as_unsigned(form, term.arg(0).size())) for when, form in parts[0]]
         if kind == z3.Z3_OP_SIGN_EXT:
             return [(when, self._exact(form, term.arg(0).size(), True)) for when, form in parts[0]]
         if kind == z3.Z3_OP_EXTRACT:
             high, low = term.params()
-            return [(when, self._extracted(form, low, high + 1 - low, term.arg(0).size())) for when, form in parts[0]]
+            return [(when, self._extract(form, low, high + 1 - low, term.arg(0).size())) for when, form in parts[0]]
         if kind == z3.Z3_OP_BSHL and z3.is_bv_value(term.arg(1)):
             return [(when, form.times(1 << term.arg(1).as_long())) for when, form in parts[0]]
         if kind == z3.Z3_OP_BLSHR and z3.is_bv_value(term.arg(1)):
             low = term.arg(1).as_long()
-            return [(when, self._extracted(form, low, size - low, size)) for when, form in parts[0]]
+            return [(when, self._extract(form, low, size - low, size)) for when, form in parts[0]]
         return _each(parts, lambda *forms: self._concrete(term, forms))
 
     def _symbol(self, term: Term) -> list[Case]:
@@ -120,7 +120,7 @@ class Evaluation:
             (yes, *others), (no, *more) = (self.cases(term.arg(at)) for at in (1, 2))
             if yes[0].always and no[0].always and not others and not more:
                 return [(ALWAYS, yes[1].times(known >= 0) + no[1].times(known < 0))]
-        ways = (condition, self.cases(term.arg(1))), (condition.negated(), self.cases(term.arg(2)))
+        ways = (condition, self.cases(term.arg(1))), (condition.negation(), self.cases(term.arg(2)))
         return [(both(where, when), form) for where, cases in ways for when, form in cases if not both(where, when).never]
 
     def _least(self, term: Term) -> list[Case] | None:
@@ -143,18 +143,18 @@ class Evaluation:
             return None
         return [(at_least(other - Form.of(1)), Form.of(value)), (at_least(-other), other)]
 
-    def _joined(self, term: Term) -> list[Case]:
+    def _concat(self, term: Term) -> list[Case]:
         total: list[Case] = [(ALWAYS, Form())]
         low = 0
         for part in reversed(term.children()):
             bits = part.size()
             last = low + bits == term.size()
-            cases = [(when, form if last else self._unsigned(form, bits)) for when, form in self.cases(part)]
+            cases = [(when, form if last else self._as_unsigned(form, bits)) for when, form in self.cases(part)]
             total = _each([total, cases], lambda a, b, low=low: a + b.times(1 << low))
             low += bits
         return total
 
-    def _extracted(self, form: Form, low: int, bits: int, size: int) -> Form:
+    def _extract(self, form: Form, low: int, bits: int, size: int) -> Form:
         """Returns bits of a number."""
         if not low:
             return form
@@ -167,7 +167,7 @@ class Evaluation:
         if least >= 0 and most < 1 << low:
             return Form()
         whole = self._exact(form, size, False)
-        rest = whole.divided(1 << low)
+        rest = whole.quotient(1 << low)
         if rest is None:
             raise NotModelled("bits from the middle of a number that depends on the launch")
         return rest
@@ -179,7 +179,7 @@ class Evaluation:
         low, high = rest.bounds(self.ranges)
         return Form(whole) if low >= 0 and high < 1 << 32 else Form(whole) + Form.name(self._high_of(rest))
 
-    def _unsigned(self, form: Form, bits: int) -> Form:
+    def _as_unsigned(self, form: Form, bits: int) -> Form:
         """Returns the value of a number of `bits` bits."""
         value = form.constant
         if value is not None:
@@ -250,12 +250,12 @@ class Evaluation:
         if z3.is_true(term) or z3.is_false(term):
             return ALWAYS if z3.is_true(term) else NEVER
         if z3.is_not(term):
-            return self.condition(term.arg(0)).negated()
+            return self.condition(term.arg(0)).negation()
         if z3.is_and(term) or z3.is_or(term):
             return (both if z3.is_and(term) else either)(*map(self.condition, term.children()))
         if z3.is_app_of(term, z3.Z3_OP_ITE):
             test, yes, no = map(self.condition, term.children())
-            return either(both(test, yes), both(test.negated(), no))
+            return either(both(test, yes), both(test.negation(), no))
         mask = tested_mask(term)
         if mask is not None:
             found_in = self.condition(self.lanes.bit(mask))
@@ -272,10 +272,10 @@ class Evaluation:
             for where, b in sides[1]:
                 holds = both(when, where)
                 if not holds.never:
-                    found.append(both(holds, self._compared(compared, a, b, term.arg(0).size(), signed)))
+                    found.append(both(holds, self._compare(compared, a, b, term.arg(0).size(), signed)))
         return either(*found)
 
-    def _compared(self, compared: str, a: Form, b: Form, bits: int, signed: bool | None) -> Condition:
+    def _compare(self, compared: str, a: Form, b: Form, bits: int, signed: bool | None) -> Condition:
         if signed is None:
             try:
                 a, b = (self._exact(each, bits, False) for each in (a, b))
@@ -318,7 +318,7 @@ def _product(*forms: Form) -> Form:
     return total
 
 
-def _signed(term: Term) -> int:
+def _signed_value(term: Term) -> int:
     value, bits = term.as_long(), term.size()
     return int(value - (1 << bits) if value >> bits - 1 else value)
 
@@ -327,7 +327,7 @@ def _names(form: Form) -> str:
     return ", ".join(sorted({name for product in form.parts for name in product}))
 
 
-def _added(*forms: Form) -> Form:
+def _sum(*forms: Form) -> Form:
     total = Form()
     for form in forms:
         total = total + form
@@ -335,8 +335,8 @@ def _added(*forms: Form) -> Form:
 
 
 SUMS: dict[int, Callable[..., Form]] = {
-    z3.Z3_OP_BADD: _added,
-    z3.Z3_OP_BSUB: lambda first, *others: first - _added(*others),
+    z3.Z3_OP_BADD: _sum,
+    z3.Z3_OP_BSUB: lambda first, *others: first - _sum(*others),
     z3.Z3_OP_BNEG: lambda form: -form,
     z3.Z3_OP_BNOT: lambda form: -form - Form.of(1),
 }

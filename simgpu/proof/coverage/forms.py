@@ -95,7 +95,7 @@ class Form:
                 rest[product] = each
         return Form(inside), Form(rest)
 
-    def divided(self, divisor: int) -> Form | None:
+    def quotient(self, divisor: int) -> Form | None:
         """Returns the sum divided by a number, None if it is no multiple of it."""
         if any(np.any(each % divisor) for each in self.parts.values()):
             return None
@@ -151,13 +151,13 @@ class Condition:
     parts: tuple[Condition, ...] = ()
     name: str = ""
 
-    def negated(self) -> Condition:
+    def negation(self) -> Condition:
         """Returns the opposite."""
         if self.kind == "at least":
             return at_least(-self.form - Form.of(1))
         if self.kind in OPPOSITE:
             return Condition(OPPOSITE[self.kind], name=self.name)
-        return (either if self.kind == "all" else both)(*(part.negated() for part in self.parts))
+        return (either if self.kind == "all" else both)(*(part.negation() for part in self.parts))
 
     @property
     def always(self) -> bool:
@@ -252,7 +252,7 @@ def either(*conditions: Condition) -> Condition:
     if any(each.always for each in conditions):
         return ALWAYS
     made = {part.key(): part for each in conditions for part in each.alternatives()}
-    opposites = ([other.key() for other in part.negated().alternatives()] for part in made.values())
+    opposites = ([other.key() for other in part.negation().alternatives()] for part in made.values())
     if any(all(key in made for key in keys) for keys in opposites):
         return ALWAYS
     parts = tuple(made.values())

@@ -20,7 +20,7 @@ def _by(power: Form) -> int | None:
     return None if value is None or np.ndim(value) or not 0 <= value < 32 else 1 << int(value)
 
 
-def _shifted(value: Form, power: Form) -> Form | None:
+def _shift(value: Form, power: Form) -> Form | None:
     factor = _by(power)
     return None if factor is None else value.times(factor)
 
@@ -32,7 +32,7 @@ def _product(a: Form, b: Form) -> Form | None:
     return None
 
 
-def _masked(a: Form, b: Form) -> Form | None:
+def _mask(a: Form, b: Form) -> Form | None:
     """Returns the low bits of a sum whose names have factors that do not reach them."""
     for value, mask in ((a, b), (b, a)):
         bits = mask.constant
@@ -48,7 +48,7 @@ def _least(a: Form, b: Form) -> Form | None:
     """Returns the least of a number and of multiples of it where these are above 0: elsewhere, nothing is left to load."""
     for one, other in ((a, b), (b, a)):
         value = one.constant
-        if value is not None and not np.ndim(value) and value > 0 and other.constant is None and other.divided(int(value)):
+        if value is not None and not np.ndim(value) and value > 0 and other.constant is None and other.quotient(int(value)):
             return one
     return None
 
@@ -61,18 +61,18 @@ LINEAR: dict[str, Callable[..., Form | None]] = {
     "add_u32": lambda a, b: a + b, "add_i32": lambda a, b: a + b, "add_co_u32": lambda a, b: a + b,
     "sub_u32": lambda a, b: a - b, "sub_i32": lambda a, b: a - b, "sub_co_u32": lambda a, b: a - b,
     "subrev_u32": lambda a, b: b - a, "add3_u32": lambda a, b, c: a + b + c, "mov_b32": lambda a: a,
-    "lshl_b32": _shifted, "lshlrev_b32": lambda power, value: _shifted(value, power),
-    "lshl_add_u32": lambda value, power, more: _plus(_shifted(value, power), more),
-    "add_lshl_u32": lambda a, b, power: _shifted(a + b, power),
+    "lshl_b32": _shift, "lshlrev_b32": lambda power, value: _shift(value, power),
+    "lshl_add_u32": lambda value, power, more: _plus(_shift(value, power), more),
+    "add_lshl_u32": lambda a, b, power: _shift(a + b, power),
     "mul_i32": _product, "mul_lo_u32": _product, "mul_u32_u24": _product, "mul_i32_i24": _product,
     "mad_u32_u24": lambda a, b, c: _plus(_product(a, b), c), "mad_i32_i24": lambda a, b, c: _plus(_product(a, b), c),
-    "and_b32": _masked, "min_i32": _least,
+    "and_b32": _mask, "min_i32": _least,
 }  # fmt: skip
 # Comparisons of the scalar ALU: operands that are exchanged, whether 1 is subtracted, whether it is negated.
 ORDERS = {"ge": (False, 0), "le": (True, 0), "gt": (False, 1), "lt": (True, 1)}
 
 
-def computed(spec: Spec, forms: Forms) -> Form | None:
+def compute(spec: Spec, forms: Forms) -> Form | None:
     """Returns an instruction's first result for operands that are sums; None if it is no sum."""
     params = [param for param in spec.params if param.type.state != "modifier"]
     plain = spec.kind == "lane" and all(param.type.state in ("", "sgpr") and param.type.bits == 32 for param in params)
@@ -92,7 +92,7 @@ def computed(spec: Spec, forms: Forms) -> Form | None:
     return None if found is None else found.modulo(32)
 
 
-def compared(mnemonic: str, a: Form, b: Form) -> Test | None:
+def compare(mnemonic: str, a: Form, b: Form) -> Test | None:
     """Returns the condition of s_cmp_* or v_cmp_*; unsigned orders are known for numbers only."""
     _, _, order, kind = mnemonic.split("_")
     if order in ("eq", "lg", "ne"):

@@ -118,7 +118,7 @@ class CoverageJudge:
             kind, reason = "unknown", "terms too deep for the solver's interface"
         except z3.Z3Exception as error:
             kind, reason = "unknown", f"the solver: {error}"
-        assumed = self._assumed() if kind == "proved" else ()
+        assumed = self._assumptions() if kind == "proved" else ()
         return CoverageVerdict(kind, tuple(proved), reason, time.monotonic() - begun, count, summed, assumed)
 
     def sums(self, proved: Mapping[str, int], budget: Budget) -> None:
@@ -169,7 +169,7 @@ class CoverageJudge:
                 where = f"row {corner[0]}, column {corner[1]}" + (f", k {corner[2]}" if parts > 1 else "")
                 raise Violation(f"{have} workgroups have the tile at {where}, not {products}")
 
-    def _assumed(self) -> tuple[str, ...]:
+    def _assumptions(self) -> tuple[str, ...]:
         launches = "launches other than this one" if self.plan.launch else "launches"
         return (
             f"workgroups of {launches} have each tile of C once",
@@ -193,12 +193,12 @@ class CoverageJudge:
         *others, last = matrix.multiples
         for multiple in others:
             try:
-                return self._shown(matrix, multiple, budget), multiple
+                return self._places_in_symbols(matrix, multiple, budget), multiple
             except NotModelled:
                 budget.check()
-        return self._shown(matrix, last, budget), last
+        return self._places_in_symbols(matrix, last, budget), last
 
-    def _shown(self, matrix: MatrixPlan, multiple: int, budget: Budget) -> tuple[Any, ...]:
+    def _places_in_symbols(self, matrix: MatrixPlan, multiple: int, budget: Budget) -> tuple[Any, ...]:
         coverage = self._coverage(matrix, multiple, budget)
         return tuple(coverage.evaluation.in_symbols(place) for place in coverage.places(self._of(matrix)))
 

@@ -18,10 +18,10 @@ from simgpu.hardware.isa.types import u32, u64
 from simgpu.machine.operands import constant_bits
 from simgpu.proof.coverage.claims import Violation
 from simgpu.proof.coverage.forms import Form
-from simgpu.proof.coverage.integers import compared, computed
-from simgpu.proof.coverage.masks import Mask, joined
+from simgpu.proof.coverage.integers import compare, compute
+from simgpu.proof.coverage.masks import Mask, combine
 from simgpu.proof.coverage.multiply import Multiply
-from simgpu.proof.coverage.pieces import moved
+from simgpu.proof.coverage.pieces import move_pieces
 from simgpu.proof.coverage.values import LEFT, NONZERO, NOTHING, RESULT, UNKNOWN, ZEROS, Cells, State, Sums, Test, Value, same, zero
 from simgpu.proof.terms import NotModelled
 
@@ -77,7 +77,7 @@ class Machine:
         elif spec.encoding != "sopp":
             self._vector(state, step)
 
-    def moved(self, form: Form, step: int) -> Form:
+    def move(self, form: Form, step: int) -> Form:
         """Returns a number as seen from a later origin: the rest of K is less, and addresses begin farther on."""
         left = form.coefficient(LEFT)
         found = form + Form.of(left // self.unit * step)
@@ -121,7 +121,7 @@ class Machine:
         for at, value in enumerate(values):
             state.registers[register.file, register.index + at] = value
 
-    def _named(self, step: LintStep, register: Reg, multiple: int = 1) -> Form | None:
+    def _name_scalar(self, step: LintStep, register: Reg, multiple: int = 1) -> Form | None:
         """Returns a symbol for a scalar that is computed once."""
         if step.pc in self.looped:
             return None
@@ -138,7 +138,7 @@ class Machine:
         if a is None or b is None:
             return
         if inst.spec.mnemonic.startswith("s_cmp_"):
-            state.scc = compared(inst.spec.mnemonic, a, b)
+            state.scc = compare(inst.spec.mnemonic, a, b)
         elif a.constant is not None and b.constant is not None:
             bit = np.asarray(a.constant) >> (np.asarray(b.constant) & 31) & 1
             state.scc = Test(Form.of(bit), equal=True, negated=inst.spec.mnemonic.startswith("s_bitcmp1"))
@@ -159,14 +159,14 @@ class Machine:
         forms = [value for value in values if isinstance(value, Form)]
         found: Form | None = None
         if mnemonic == "s_cselect_b32":
-            found = self._selected(state.scc, values)
+            found = self._select(state.scc, values)
         elif len(forms) == len(values) and "simm16" not in inst.args:
             special = None if state.begun else self._special(mnemonic, forms)  # they are about the first origin
-            found = special or computed(inst.spec, forms)
+            found = special or compute(inst.spec, forms)
         if found is None and len(forms) == len(values) and mnemonic == "s_mul_i32":
             found = self._product(step, register, forms)
         if found is None:
-            found = self._named(step, register)
+            found = self._name_scalar(step, register)
         self.write(state, register, [found])
         if "scc" in {type_.state for type_ in inst.spec.results}:
             state.scc = Test(found, equal=True, negated=True) if mnemonic in NONZERO_RESULT and found is not None else None
@@ -177,7 +177,7 @@ class Machine:
             for rest, part in (forms, forms[::-1]):
                 start = self.arguments_form(self.size) - rest
                 if part.key() == self.arguments_form(self.part).key() and start.constant is None and start.key() != part.key():
-                    self._placed("k", start)
+                    self._place("k", start)
                     return Form.name(LEFT, self.unit)
         last = f"{self.factor} high" if self.factor_type == "f64" else self.factor
         keys = {form.key() for form in forms}
@@ -198,10 +198,10 @@ class Machine:
             if {name for product in one.parts for name in product} <= kept:
                 return one.product(other).modulo(32)
         factors = [math.gcd(1 << 32, *(int(each) for array in form.parts.values() for each in np.ravel(array))) for form in forms]
-        return self._named(step, register, math.gcd(1 << 32, math.prod(factors)))
+        return self._name_scalar(step, register, math.gcd(1 << 32, math.prod(factors)))
 
     @staticmethod
-    def _selected(test: Test | None, values: Sequence[Value]) -> Form | None:
+    def _select(test: Test | None, values: Sequence[Value]) -> Form | None:
         known = None if test is None else test.known
         chosen = [values[0 if known else 1]] if known is not None else list(values)
         forms = [value for value in chosen if isinstance(value, Form)]
@@ -217,7 +217,7 @@ class Machine:
             scc = state.scc
         elif inst.spec.mnemonic in ("s_and_b64", "s_or_b64"):
             both = inst.spec.mnemonic == "s_and_b64"
-            found[0] = joined(both, *(self.read(state, inst.args.get(name)) for name in ("src0", "src1")))
+            found[0] = combine(both, *(self.read(state, inst.args.get(name)) for name in ("src0", "src1")))
             scc = Test(Form(), equal=True, negated=True) if zero(found[0]) else None
         elif inst.spec.mnemonic == "s_lshl_b64":
             power, low = self.read(state, inst.args.get("src1")), self.read(state, source)
@@ -265,7 +265,7 @@ class Machine:
         values = [self.read(state, inst.args.get(name)) for name in ("src0", "src1")]
         a, b = (value if isinstance(value, Form) else None for value in values)
         integers = inst.spec.mnemonic.endswith(("_i32", "_u32"))
-        test = compared(inst.spec.mnemonic, a, b) if integers and a is not None and b is not None else None
+        test = compare(inst.spec.mnemonic, a, b) if integers and a is not None and b is not None else None
         return None if test is None else Mask((test,))
 
     def _result(self, state: State, inst: Instruction, mnemonic: str, values: Sequence[Value]) -> Value:
@@ -273,18 +273,18 @@ class Machine:
             return values[0]
         if mnemonic == "v_cndmask_b32":
             sums = any(isinstance(value, (Cells, Sums)) for value in values[:2])
-            return self._float(state, values[:2]) if sums else self._chosen(values)
+            return self._float(state, values[:2]) if sums else self._choose_address(values)
         forms = [value for value in values if isinstance(value, Form)]
-        if len(forms) == len(values) and (found := computed(inst.spec, forms)) is not None:
+        if len(forms) == len(values) and (found := compute(inst.spec, forms)) is not None:
             return found
-        cells = [self._finished(state, value) if isinstance(value, Sums) else value for value in values]
-        if (whole := moved(mnemonic, cells, self.shape)) is not None:
+        cells = [self._finish(state, value) if isinstance(value, Sums) else value for value in values]
+        if (whole := move_pieces(mnemonic, cells, self.shape)) is not None:
             return whole
         old = [self.read(state, inst.args.get("vdst"))] if any(param.name == "vdst" for param in inst.spec.params) else []
         return self._float(state, [*values, *old])
 
     @staticmethod
-    def _chosen(values: Sequence[Value]) -> Value:
+    def _choose_address(values: Sequence[Value]) -> Value:
         """Returns the other one of two addresses, if one is outside every buffer. `Coverage` is about the condition."""
         no, yes = values[:2]
         for one, other in ((no, yes), (yes, no)):
@@ -294,7 +294,7 @@ class Machine:
 
     def _float(self, state: State, values: Sequence[Value]) -> Value:
         """Returns what an operation makes of whole sums: a result of the same place in C, whatever is added or multiplied."""
-        cells = [self._finished(state, value) if isinstance(value, Sums) else value for value in values]
+        cells = [self._finish(state, value) if isinstance(value, Sums) else value for value in values]
         whole = [each for each in cells if isinstance(each, Cells)]
         if any(np.any((each.kind != RESULT) & (each.kind != NOTHING)) for each in whole):
             return None
@@ -303,7 +303,7 @@ class Machine:
         results = [each for each in whole if np.all(each.kind == RESULT)] or whole[:1]
         return results[0] if same(each.code for each in results) else None
 
-    def _finished(self, state: State, value: Sums) -> Cells:
+    def _finish(self, state: State, value: Sums) -> Cells:
         """Returns a sum that is used: all its products must be there."""
         if value.done < state.most:
             raise Violation(f"C: products from k = {value.done} of a step on may be left out")
@@ -361,15 +361,15 @@ class Machine:
                 if memory.op == "load":
                     found.append(Cells(made[index]))
                 else:
-                    made[index] = self._kept(state, self.read(state, inst.args[f"data{at}"], word))
+                    made[index] = self._codes(state, self.read(state, inst.args[f"data{at}"], word))
         if memory.op == "load":
             self.write(state, inst.args.get("vdst"), found)
         else:
             state.lds = Cells(made)
 
-    def _kept(self, state: State, value: Value) -> Any:
+    def _codes(self, state: State, value: Value) -> Any:
         """Returns codes of a word that is stored in LDS."""
-        value = self._finished(state, value) if isinstance(value, Sums) else value
+        value = self._finish(state, value) if isinstance(value, Sums) else value
         return value.code if isinstance(value, Cells) else UNKNOWN
 
     def _buffer(self, state: State, step: LintStep) -> None:
@@ -393,10 +393,10 @@ class Machine:
         row, column = self._element(matrix, total.modulo(WORD_BITS), step.pc)
         bits = memory.bits * memory.count
         if memory.op == "load":
-            self.write(state, data, [self._loaded(matrix, row, column, word, bits) for word in range(count)])
+            self.write(state, data, [self._load_word(matrix, row, column, word, bits) for word in range(count)])
         elif memory.op == "store":
             for word in range(count):
-                self._stored(state, self.read(state, data, word), matrix, (row, column), word, bits, step.pc)
+                self._store_word(state, self.read(state, data, word), matrix, (row, column), word, bits, step.pc)
 
     def _element(self, matrix: Pointed, total: Form, pc: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns row in the tile, and bits from the tile's first column on, of each work-item."""
@@ -405,14 +405,14 @@ class Machine:
         kept = {product: each for product, each in rest.parts.items() if product != (pointer,) and matrix.batch not in product}
         found = []
         for axis, form in zip(matrix.axes, (rows, Form(kept)), strict=True):
-            number = form.times(8).divided(matrix.bits)
+            number = form.times(8).quotient(matrix.bits)
             if number is None:
                 raise Violation("an address that is not that of an element")
-            self._placed(axis, Form({product: each for product, each in number.parts.items() if product}))
+            self._place(axis, Form({product: each for product, each in number.parts.items() if product}))
             found.append(np.broadcast_to(np.asarray(number.lanes, np.int64), self.items))
         return found[0], found[1] * matrix.bits
 
-    def _placed(self, axis: str, start: Form) -> None:
+    def _place(self, axis: str, start: Form) -> None:
         """Takes where the tile begins along an axis: the same at each access."""
         key: Any = start.key()
         if self.places.setdefault(axis, key) != key:
@@ -424,7 +424,7 @@ class Machine:
         places = column[:, None] + WORD_BITS * word + bits * np.arange(self.shape[1])
         return places // matrix.bits, places % matrix.bits // bits
 
-    def _loaded(self, matrix: Pointed, row: np.ndarray, column: np.ndarray, word: int, bits: int) -> Cells:
+    def _load_word(self, matrix: Pointed, row: np.ndarray, column: np.ndarray, word: int, bits: int) -> Cells:
         """Returns a word of a load. bits: of the whole load."""
         columns, parts = self._pieces(matrix, column, word)
         rows = np.broadcast_to(row[:, None], columns.shape)
@@ -433,12 +433,12 @@ class Machine:
         codes[:, bits * self.shape[1] // WORD_BITS :] = ZEROS
         return Cells(codes)
 
-    def _stored(
+    def _store_word(
         self, state: State, value: Value, matrix: Pointed, place: tuple[np.ndarray, np.ndarray], word: int, bits: int, pc: int
     ) -> None:
         """Checks a word of a store of `bits` bits. place: row, and bits before the column."""
         self.stored.add(pc)
-        cells = self._finished(state, value) if isinstance(value, Sums) else self._constant(NOTHING) if zero(value) else value
+        cells = self._finish(state, value) if isinstance(value, Sums) else self._constant(NOTHING) if zero(value) else value
         columns, parts = self._pieces(matrix, place[1], word)
         if not isinstance(cells, Cells):
             raise Violation("C: what is stored is not the sum for its row and column")
@@ -460,7 +460,7 @@ class Machine:
         target, old = inst.args["vdst"], inst.args["src2"]
         assert isinstance(target, Reg) and len(words) == 2
         sums = [self.read(state, old, word) for word in range(target.count)]
-        self.write(state, target, Multiply(self.target, self.shape, inst).summed(words[0], words[1], sums, begun=state.begun))
+        self.write(state, target, Multiply(self.target, self.shape, inst).add_products(words[0], words[1], sums, begun=state.begun))
 
 
 KERNARG = "kernarg"

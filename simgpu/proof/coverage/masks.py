@@ -38,7 +38,7 @@ def _below(form: Form) -> bool:
     return value is not None and bool(np.all(np.asarray(value) < 0))
 
 
-def joined(both: bool, a: Value, b: Value) -> Value:
+def combine(both: bool, a: Value, b: Value) -> Value:
     """Returns the intersection or union of two masks, 0 if it has no lanes."""
     if zero(a) or zero(b):
         return Form() if both else b if zero(a) else a

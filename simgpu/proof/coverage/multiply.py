@@ -29,7 +29,7 @@ class Multiply:
     shape: tuple[int, int]
     inst: Instruction
 
-    def summed(self, a_words: Sequence[Value], b_words: Sequence[Value], old: Sequence[Value], begun: bool) -> list[Value]:
+    def add_products(self, a_words: Sequence[Value], b_words: Sequence[Value], old: Sequence[Value], begun: bool) -> list[Value]:
         """Returns the words of the sums with the products. begun: no sum may begin here. Raises Violation, NotModelled."""
         try:
             modifiers = [int(self.inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")]

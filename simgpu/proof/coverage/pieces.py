@@ -19,7 +19,7 @@ def pieces_of(value: Value, shape: Shape) -> Array | None:
     return np.full(shape, ZEROS) if zero(value) else None
 
 
-def _permuted(high: Value, low: Value, selector: Value, shape: Shape) -> Cells | None:
+def _permute(high: Value, low: Value, selector: Value, shape: Shape) -> Cells | None:
     """Returns v_perm_b32: bytes 0 to 3 of a selector are those of `low`, 4 to 7 those of `high`, 12 is 0."""
     sources = [pieces_of(each, shape) for each in (low, high)]
     bytes_of = getattr(selector, "constant", None)
@@ -41,7 +41,7 @@ def _permuted(high: Value, low: Value, selector: Value, shape: Shape) -> Cells |
     return Cells(made)
 
 
-def _shifted(value: Value, power: Value, shape: Shape) -> Array | None:
+def _shift(value: Value, power: Value, shape: Shape) -> Array | None:
     """Returns a word's pieces moved by bits, to the left if positive."""
     codes, by = pieces_of(value, shape), getattr(power, "constant", None)
     bits = WORD // shape[1]
@@ -64,10 +64,10 @@ def _either(a: Array | None, b: Array | None) -> Cells | None:
 
 
 def _shifted_or(value: Value, power: Value, more: Value, shape: Shape) -> Cells | None:
-    return _either(_shifted(value, power, shape), pieces_of(more, shape))
+    return _either(_shift(value, power, shape), pieces_of(more, shape))
 
 
-def _aligned(high: Value, low: Value, power: Value, shape: Shape) -> Cells | None:
+def _align(high: Value, low: Value, power: Value, shape: Shape) -> Cells | None:
     """Returns v_alignbit_b32: the low word of a pair that is shifted right."""
     by = getattr(power, "constant", None)
     sources = [pieces_of(each, shape) for each in (low, high)]
@@ -79,16 +79,16 @@ def _aligned(high: Value, low: Value, power: Value, shape: Shape) -> Cells | Non
 
 
 MOVED: dict[str, Callable[..., Cells | None]] = {
-    "v_perm_b32": _permuted, "v_lshl_or_b32": _shifted_or, "v_alignbit_b32": _aligned,
+    "v_perm_b32": _permute, "v_lshl_or_b32": _shifted_or, "v_alignbit_b32": _align,
     "v_or_b32": lambda a, b, shape: _either(pieces_of(a, shape), pieces_of(b, shape)),
 }  # fmt: skip
 
 
-def moved(mnemonic: str, values: Sequence[Value], shape: Shape) -> Cells | None:
+def move_pieces(mnemonic: str, values: Sequence[Value], shape: Shape) -> Cells | None:
     """Returns the result of an instruction that moves pieces of its operands; None if it does something else.
 
     >>> from simgpu.proof.coverage.forms import Form
-    >>> both = moved("v_lshl_or_b32", [Cells(np.array([[6, ZEROS]])), Form.of(16), Cells(np.array([[1, ZEROS]]))], (1, 2))
+    >>> both = move_pieces("v_lshl_or_b32", [Cells(np.array([[6, ZEROS]])), Form.of(16), Cells(np.array([[1, ZEROS]]))], (1, 2))
     >>> both.code.tolist()
     [[1, 6]]
     """

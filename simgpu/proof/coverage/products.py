@@ -150,13 +150,13 @@ class Products:
             raise Violation(f"C: the product at k = {min(done)} of a step is left out")
         if not step:
             return state
-        made = {place: self._moved(value, step) for place, value in state.registers.items()}
-        return State(state.lds.moved(step), made, None, state.least - step, state.most - step, True)
+        made = {place: self._move(value, step) for place, value in state.registers.items()}
+        return State(state.lds.move(step), made, None, state.least - step, state.most - step, True)
 
-    def _moved(self, value: Value, step: int) -> Value:
+    def _move(self, value: Value, step: int) -> Value:
         if isinstance(value, Form):
-            return self.machine.moved(value, step)
-        return value.moved(step) if isinstance(value, (Cells, Sums)) else None
+            return self.machine.move(value, step)
+        return value.move(step) if isinstance(value, (Cells, Sums)) else None
 
 
 def _live(blocks: Any) -> list[list[Place]]:

@@ -121,7 +121,7 @@ class CoverageRun(SafetyRun):
 
     # -- where paths meet ----------------------------------------------------------------------
 
-    def _met(self, states: Sequence[WaveState]) -> list[WaveState]:
+    def _join_states(self, states: Sequence[WaveState]) -> list[WaveState]:
         kept: list[WaveState] = []
         ordered = sorted(states, key=lambda each: -len(each.path))
         for state in ordered:
@@ -154,7 +154,7 @@ class CoverageRun(SafetyRun):
             again, left = self._region(head.fork(), loop)
             if not again:
                 return left
-            back = self._met(again)
+            back = self._join_states(again)
             if len(back) > 1:
                 raise NotModelled(f"the loop at {loop.head:#x} goes round in {len(back)} ways")
             if rounds.holds(head, back[0]):

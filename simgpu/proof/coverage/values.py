@@ -56,7 +56,7 @@ class Cells:
     def k(self) -> Array:
         return self.code >> K
 
-    def moved(self, step: int) -> Cells:
+    def move(self, step: int) -> Cells:
         """Returns the same with a later origin."""
         return Cells(np.where((self.kind == A) | (self.kind == B), self.code - (step << K), self.code)) if step else self
 
@@ -81,7 +81,7 @@ class Sums:
     more: frozenset[int] = frozenset()
     part: int = 0
 
-    def moved(self, step: int) -> Sums:
+    def move(self, step: int) -> Sums:
         """Returns the same with a later origin."""
         return replace(self, done=self.done - step, more=frozenset(k - step for k in self.more))
 

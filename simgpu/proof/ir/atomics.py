@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from simgpu.hardware.isa.lane_smt import bits_of, every, fold, joined, some
+from simgpu.hardware.isa.lane_smt import bits_of, concat, every, fold, some
 from simgpu.proof.ir.memory import IrHeap
 from simgpu.proof.ir.syntax import BOOL, IrInstruction, IrType
-from simgpu.proof.ir.values import SymbolicValue, composed, flag, known
+from simgpu.proof.ir.values import SymbolicValue, compose, flag, known_value
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import NotModelled
 
@@ -45,9 +45,9 @@ def run_atomic(heap: IrHeap, state: WaveState, inst: IrInstruction, values: list
     name = operation(inst.what, type_, space)
     data: tuple[Term, ...] = tuple(value.bits for value in values[1:])
     if inst.what == "cmpxchg" and space != 3:
-        data = (joined(*reversed(data)),)  # the new value in the low half
+        data = (concat(*reversed(data)),)  # the new value in the low half
     old = bits_of(state.memory.atomic(name, heap.place(state, pointer), data, every(*state.path), 0), 0, type_.width)
     undefined = some(pointer.poison, *(each.poison for value in values[1:] for each in value.scalars))
     if inst.what != "cmpxchg":
-        return known(type_, old), undefined
-    return composed(inst.type, [known(type_, old), known(BOOL, flag(fold(old == operand.bits)))]), undefined
+        return known_value(type_, old), undefined
+    return compose(inst.type, [known_value(type_, old), known_value(BOOL, flag(fold(old == operand.bits)))]), undefined

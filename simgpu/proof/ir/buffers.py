@@ -8,13 +8,13 @@ from typing import Any
 
 import z3
 
-from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, number, some
+from simgpu.hardware.isa.lane_smt import bits_of, choose, concat, every, fold, number, some
 from simgpu.proof import buffers
 from simgpu.proof.buffers import BufferPlace
 from simgpu.proof.ir.atomics import operation
 from simgpu.proof.ir.memory import IrHeap
 from simgpu.proof.ir.syntax import IrType
-from simgpu.proof.ir.values import SymbolicValue, known
+from simgpu.proof.ir.values import SymbolicValue, known_value
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import NotModelled, is_number
 
@@ -59,8 +59,8 @@ def access(
 def resource(values: Sequence[SymbolicValue]) -> Term:
     """Returns make.buffer.rsrc's 128 bits, of an address of 48 bits, the stride, the number of records and flags."""
     base, stride, records, flags = (value.bits for value in values)
-    low = base if is_number(stride, 0) else joined(bits_of(base, 0, 48), stride)
-    return joined(low, bits_of(records, 0, 32), flags)
+    low = base if is_number(stride, 0) else concat(bits_of(base, 0, 48), stride)
+    return concat(low, bits_of(records, 0, 32), flags)
 
 
 def _words(value: SymbolicValue) -> tuple[Term, Term, Term, Term]:
@@ -73,12 +73,12 @@ def _load(heap: IrHeap, state: WaveState, place: BufferPlace, type_: IrType, con
     found = place.linear(state.memory.roots, type_.width // 8)
     if found is None:
         components = type_.count if type_.kind == "vector" else 1
-        return known(type_, buffers.load(state.memory, place, type_.width, components, constant))
+        return known_value(type_, buffers.load(state.memory, place, type_.width, components, constant))
     address, inside = found
     data, free = heap.read(state, address, type_.width // 8)
     if not (z3.is_bv_value(free) and not free.as_long()):
         raise NotModelled("a buffer's load of poison")
-    return known(type_, choose(inside, data, number(0, type_.width)))
+    return known_value(type_, choose(inside, data, number(0, type_.width)))
 
 
 def _store(heap: IrHeap, state: WaveState, place: BufferPlace, data: SymbolicValue) -> None:
@@ -94,11 +94,11 @@ def _atomic(heap: IrHeap, state: WaveState, place: BufferPlace, name: str, data:
     type_ = data[0].type
     what = ATOMICS.get(name, name)
     said = operation(what, type_, 1)
-    operands = [joined(*(each.bits for each in data))]
+    operands = [concat(*(each.bits for each in data))]
     found = place.linear(state.memory.roots, type_.width // 8)
     if found is None:
         old = buffers.atomic(state.memory, place, said, operands, every(*state.path), 0)
     else:
         old = state.memory.atomic(said, found[0], tuple(operands), every(*state.path, found[1]), 0)
         old = choose(found[1], old, number(0, 64))
-    return known(type_, fold(bits_of(old, 0, type_.width)))
+    return known_value(type_, fold(bits_of(old, 0, type_.width)))

@@ -7,9 +7,9 @@ from typing import Any
 
 import z3
 
-from simgpu.hardware.isa.lane_smt import bits_of, choose, fold, joined, negation, number, some
+from simgpu.hardware.isa.lane_smt import bits_of, choose, concat, fold, negation, number, some
 from simgpu.proof.ir.syntax import IrInstruction, IrType
-from simgpu.proof.ir.values import SymbolicValue, composed, flag, is_set, scalar_types
+from simgpu.proof.ir.values import SymbolicValue, compose, flag, is_set, scalar_types
 
 Term = Any
 
@@ -20,17 +20,17 @@ def bitcast(type_: IrType, value: SymbolicValue) -> SymbolicValue:
     for each in value.scalars:
         bit = flag(each.poison)
         whole.append(fold(z3.SignExt(each.type.bits - 1, bit)) if each.type.bits > 1 else bit)
-    spread, low, poison = joined(*whole), 0, []
+    spread, low, poison = concat(*whole), 0, []
     for scalar in scalar_types(type_):
         here = bits_of(spread, low, scalar.bits)
         poison.append(flag(negation(fold(here == 0))))
         low += scalar.bits
     if type_.leaves == value.type.leaves:
         return SymbolicValue(type_, value.bits, value.poison)
-    return SymbolicValue(type_, value.bits, joined(*poison))
+    return SymbolicValue(type_, value.bits, concat(*poison))
 
 
-def selected(condition: SymbolicValue, yes: SymbolicValue, no: SymbolicValue) -> SymbolicValue:
+def select(condition: SymbolicValue, yes: SymbolicValue, no: SymbolicValue) -> SymbolicValue:
     test, leaves = condition.one, yes.type.leaves
     holds = is_set(test.bits)
     poison = choose(test.poison, number(-1, leaves), choose(holds, yes.poison, no.poison))
@@ -60,7 +60,7 @@ def _insert_element(inst: IrInstruction, values: list[SymbolicValue]) -> Symboli
         part, here = vector.part(number_), fold(at == number_)
         poison = choose(wrong, number(-1, 1), choose(here, element.poison, part.poison))
         parts.append(SymbolicValue(part.type, choose(here, element.bits, part.bits), poison))
-    return composed(vector.type, parts)
+    return compose(vector.type, parts)
 
 
 def _index(vector: SymbolicValue, index: SymbolicValue) -> tuple[Term, Term]:
@@ -74,7 +74,7 @@ def _index(vector: SymbolicValue, index: SymbolicValue) -> tuple[Term, Term]:
 def _shuffle(inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
     parts = [value.part(at) for value in values for at in range(value.type.count)]
     nothing = SymbolicValue(inst.type.element, number(0, inst.type.element.bits), number(1, 1))
-    return composed(inst.type, [parts[at] if at >= 0 else nothing for at in inst.numbers])
+    return compose(inst.type, [parts[at] if at >= 0 else nothing for at in inst.numbers])
 
 
 def _extract_value(inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
@@ -85,12 +85,12 @@ def _extract_value(inst: IrInstruction, values: list[SymbolicValue]) -> Symbolic
 
 
 def _insert_value(inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
-    def placed(whole: SymbolicValue, numbers: Sequence[int]) -> SymbolicValue:
+    def place(whole: SymbolicValue, numbers: Sequence[int]) -> SymbolicValue:
         if not numbers:
             return values[1]
-        return whole.with_part(numbers[0], placed(whole.part(numbers[0]), numbers[1:]))
+        return whole.with_part(numbers[0], place(whole.part(numbers[0]), numbers[1:]))
 
-    return placed(values[0], inst.numbers)
+    return place(values[0], inst.numbers)
 
 
 ELEMENTS: dict[str, Callable[[IrInstruction, list[SymbolicValue]], SymbolicValue]] = {

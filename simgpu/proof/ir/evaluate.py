@@ -10,7 +10,7 @@ import numpy as np
 import z3
 
 from simgpu.device import Device
-from simgpu.hardware.isa.lane_smt import FRACTION_BITS, SmtOps, joined, number
+from simgpu.hardware.isa.lane_smt import FRACTION_BITS, SmtOps, concat, number
 from simgpu.hardware.isa.types import Type
 from simgpu.proof.counterexample import BufferContent, CounterexampleLaunch
 from simgpu.proof.entry import AXES, KernelInputs, argument_symbol
@@ -157,8 +157,8 @@ class IrEvaluation:
         for event in interval.events:
             if not isinstance(event, LaneStore):
                 raise Undecided
-            terms += [event.guard, event.address.at(), joined(*event.data)]
-            terms.append(joined(*event.free) if event.free else number(0, 8 * len(event.data)))
+            terms += [event.guard, event.address.at(), concat(*event.data)]
+            terms.append(concat(*event.free) if event.free else number(0, 8 * len(event.data)))
         known = []
         if checked:
             heap = self.made.heap

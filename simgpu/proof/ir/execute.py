@@ -13,8 +13,8 @@ from simgpu.proof.entry import argument_symbol, group_id, item_id
 from simgpu.proof.execute import SymbolicRun
 from simgpu.proof.ir import buffers, floats, integers, intrinsics, lanes
 from simgpu.proof.ir.atomics import run_atomic
-from simgpu.proof.ir.elements import ELEMENTS, bitcast, selected
-from simgpu.proof.ir.flow import ordered
+from simgpu.proof.ir.elements import ELEMENTS, bitcast, select
+from simgpu.proof.ir.flow import block_order
 from simgpu.proof.ir.memory import APERTURES, IrHeap, IrMemory, Unknowns, cast_space
 from simgpu.proof.ir.syntax import (
     Aggregate,
@@ -31,13 +31,13 @@ from simgpu.proof.ir.syntax import (
 from simgpu.proof.ir.values import (
     Scalar,
     SymbolicValue,
-    composed,
+    any_poison,
+    compose,
     each_scalar,
     flag,
     is_set,
-    known,
+    known_value,
     of_scalars,
-    poisoned,
 )  # fmt: skip
 from simgpu.proof.state import WaveState, merge
 from simgpu.proof.terms import NotModelled
@@ -90,7 +90,7 @@ class IrRun(SymbolicRun):
     def text_of(self, inst: IrInstruction, pc: int) -> str:
         return inst.text or inst.op
 
-    def joined(self, a: WaveState, b: WaveState) -> WaveState:
+    def merge(self, a: WaveState, b: WaveState) -> WaveState:
         for side, other in ((a, b), (b, a)):  # a value that one path lacks is not used from here on
             side.registers = {place: value for place, value in side.registers.items() if place in other.registers}
         return merge(a, b)
@@ -101,7 +101,7 @@ class IrRun(SymbolicRun):
         if function.name not in self.blocks:
             found = self.blocks[function.name] = {}
             by_name = {block.name: block for block in function.blocks}
-            for name in ordered(function):
+            for name in block_order(function):
                 found[name] = len(self.code)
                 self.code += by_name[name].instructions
                 self.within += [name] * len(by_name[name].instructions)
@@ -123,7 +123,7 @@ class IrRun(SymbolicRun):
                 if argument.is_pointer != (type_.kind == "ptr") or symbol.size() < type_.width:
                     raise NotModelled(f"a parameter of type {type_}")
                 bits = bits_of(symbol, 0, type_.width)
-            self._set(state, parameter.name, floats.without_classes(self.ops, parameter.attributes, known(type_, bits)))
+            self._set(state, parameter.name, floats.without_classes(self.ops, parameter.attributes, known_value(type_, bits)))
             beyond = 8 * argument.size - type_.width
             if parameter.byref is None and beyond and type_.kind == "int":
                 self.inputs.lanes.known.append(bits_of(argument_symbol(index, argument), type_.width, beyond) == 0)
@@ -154,17 +154,17 @@ class IrRun(SymbolicRun):
                 raise NotModelled(f"a value of {type_}" if type_.kind != "other" else str(operand.name))
             return SymbolicValue(type_, *(state.lanes.assume(each, state.path_ids) for each in found))
         if isinstance(operand, Number):
-            return known(type_, number(operand.value, self._width(type_)))
+            return known_value(type_, number(operand.value, self._width(type_)))
         if isinstance(operand, Undefined):
             width = self._width(type_)
             if operand.poison:
                 return SymbolicValue(type_, number(0, width), number(-1, type_.leaves))
-            return known(type_, self.unknowns.bits(width))
+            return known_value(type_, self.unknowns.bits(width))
         if isinstance(operand, Aggregate):
-            return composed(type_, [self.value(state, item) for item in operand.items])
+            return compose(type_, [self.value(state, item) for item in operand.items])
         if isinstance(operand, IrSymbol):
             address = self.heap.symbol(operand.name)
-            return known(type_, address)
+            return known_value(type_, address)
         made = self._compute(state, operand)
         if made is None:
             raise NotModelled(f"a constant expression: {operand.op}")
@@ -187,11 +187,11 @@ class IrRun(SymbolicRun):
             return self._call(state, inst)
         made = self._compute(state, inst)
         if made is not None and inst.name:
-            self._set(state, inst.name, self._limited(made, inst))
+            self._set(state, inst.name, self._limit(made, inst))
         state.pc += 1
         return state
 
-    def _limited(self, made: SymbolicValue, inst: IrInstruction) -> SymbolicValue:
+    def _limit(self, made: SymbolicValue, inst: IrInstruction) -> SymbolicValue:
         """Returns a value, poison outside the range that IR gives for it."""
         if inst.limits is None or made.type.kind != "int":
             return made
@@ -214,18 +214,18 @@ class IrRun(SymbolicRun):
     # -- arithmetic ----------------------------------------------------------------------------
 
     def _binary(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
-        def made(a: Scalar, b: Scalar) -> Scalar:
+        def make(a: Scalar, b: Scalar) -> Scalar:
             result, undefined = integers.binary(inst.op, inst.flags, a, b)
             self.forbid(state, undefined)
             return result
 
-        return each_scalar(inst.type, made, *values)
+        return each_scalar(inst.type, make, *values)
 
     def _float_binary(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         self._loosen(inst)
         ops = self.ops
 
-        def made(*given: Scalar) -> Scalar:
+        def make(*given: Scalar) -> Scalar:
             op = "neg" if inst.op == "fneg" else floats.OPERATIONS.get(inst.op)
             if op is None:
                 raise NotModelled(inst.op)
@@ -234,7 +234,7 @@ class IrRun(SymbolicRun):
                 made = self.products.sum(ops, op, made, *given)
             return floats.with_flags(ops, inst.flags, made, given[0].type, *given)
 
-        return each_scalar(inst.type, made, *values)
+        return each_scalar(inst.type, make, *values)
 
     def _compare(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         type_ = inst.type.scalar
@@ -254,20 +254,20 @@ class IrRun(SymbolicRun):
         return each_scalar(inst.type, lambda a: floats.cast(self.ops, inst.op, inst.flags, type_, a), value)
 
     def _freeze(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
-        def made(a: Scalar) -> Scalar:
-            bits = a.bits if z3.is_false(a.poison) else choose(a.poison, self.unknowns.fixed(a.bits.size()), a.bits)
+        def make(a: Scalar) -> Scalar:
+            bits = a.bits if z3.is_false(a.poison) else choose(a.poison, self.unknowns.fixed_value(a.bits.size()), a.bits)
             return Scalar(a.type, bits, z3.BoolVal(False))
 
-        return each_scalar(inst.type, made, *values)
+        return each_scalar(inst.type, make, *values)
 
     def _select(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         condition, yes, no = values
         if inst.flags & floats.LOOSE:
             self._loosen(inst)
         if condition.type.kind == "vector":
-            parts = [selected(condition.part(at), yes.part(at), no.part(at)) for at in range(condition.type.count)]
-            return composed(inst.type, parts)
-        return selected(condition, yes, no)
+            parts = [select(condition.part(at), yes.part(at), no.part(at)) for at in range(condition.type.count)]
+            return compose(inst.type, parts)
+        return select(condition, yes, no)
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class IrRun(SymbolicRun):
         """Returns getelementptr's sum. Of its flags only nuw makes poison here."""
         base, *indices = (value.one for value in values)
         size, type_ = base.bits.size(), inst.source
-        total, poison = number(0, size), poisoned(base, *indices)
+        total, poison = number(0, size), any_poison(base, *indices)
         for at, index in enumerate(indices):
             if at:
                 if type_.kind == "struct":
@@ -296,7 +296,7 @@ class IrRun(SymbolicRun):
     def _alloca(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         if inst.type.space != 5:
             raise NotModelled("alloca in another address space")
-        return known(inst.type, self.heap.allocate(inst.source, inst.align))
+        return known_value(inst.type, self.heap.allocate(inst.source, inst.align))
 
     def _load(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         pointer = values[0].one
@@ -399,7 +399,7 @@ class IrRun(SymbolicRun):
             values = [self.value(state, each) for each in inst.operands]
             made = self._intrinsic(state, inst, name, values)
             if made is not None and inst.name:
-                self._set(state, inst.name, self._limited(made, inst))
+                self._set(state, inst.name, self._limit(made, inst))
         state.pc += 1
         return state
 
@@ -426,7 +426,7 @@ class IrRun(SymbolicRun):
         if read is not None:
             return read
         self._loosen(inst)
-        made = intrinsics.call(self.ops, name, self.inputs.info, inst, values, self.unknowns.fixed)
+        made = intrinsics.call(self.ops, name, self.inputs.info, inst, values, self.unknowns.fixed_value)
         if inst.flags & {"nnan", "ninf", "fast"} and inst.type.scalar.kind == "float":
             kinds = [value for value in values if value.type == inst.type]
             made = each_scalar(
@@ -437,26 +437,26 @@ class IrRun(SymbolicRun):
     def _id(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         axis = inst.what[-1]
         if inst.what.startswith("@llvm.amdgcn.workgroup"):
-            return known(inst.type, group_id(axis))
-        return known(inst.type, fold(z3.ZeroExt(22, item_id(axis, state.lanes))))
+            return known_value(inst.type, group_id(axis))
+        return known_value(inst.type, fold(z3.ZeroExt(22, item_id(axis, state.lanes))))
 
     def _base(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         """Returns the address of arguments, explicit or hidden, or of the dispatch packet."""
         if "dispatch.ptr" in inst.what:
-            return known(inst.type, self.inputs.dispatch)
+            return known_value(inst.type, self.inputs.dispatch)
         offset = 0
         if "implicitarg" in inst.what:
             hidden = [each.offset for each in self.inputs.info.arguments if each.hidden]
             last = max((each.offset + each.size for each in self.inputs.info.explicit_arguments), default=0)
             offset = min(hidden, default=last + -last % 8)
-        return known(inst.type, self.inputs.kernarg + number(offset, 64) if offset else self.inputs.kernarg)
+        return known_value(inst.type, self.inputs.kernarg + number(offset, 64) if offset else self.inputs.kernarg)
 
     def _barrier(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> None:
         state.memory.barrier(every(*state.path))
 
     def _resource(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         self.forbid(state, some(*(value.one.poison for value in values)))
-        return known(inst.type, buffers.resource(values))
+        return known_value(inst.type, buffers.resource(values))
 
     def _in_space(self, state: WaveState, inst: IrInstruction, values: list[SymbolicValue]) -> SymbolicValue:
         """Returns if a flat pointer is one into LDS or private memory."""

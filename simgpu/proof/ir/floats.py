@@ -11,10 +11,10 @@ from typing import Any
 import z3
 
 from simgpu.hardware.isa import types as t
-from simgpu.hardware.isa.lane_smt import FRACTION_BITS, SmtOps, bits_of, choose, every, fold, joined, negation, number, some
+from simgpu.hardware.isa.lane_smt import FRACTION_BITS, SmtOps, bits_of, choose, concat, every, fold, negation, number, some
 from simgpu.hardware.isa.types import Type
 from simgpu.proof.ir.syntax import IrType
-from simgpu.proof.ir.values import Scalar, SymbolicValue, each_scalar, flag, is_set, poisoned
+from simgpu.proof.ir.values import Scalar, SymbolicValue, any_poison, each_scalar, flag, is_set
 from simgpu.proof.terms import Memo, NotModelled
 
 Term = Any
@@ -53,7 +53,7 @@ def _make(ops: SmtOps, op: str, type_: Type, values: list[Term]) -> Term:
 
 def with_flags(ops: SmtOps, flags: frozenset[str], made: Term, type_: IrType, *operands: Scalar) -> Scalar:
     """Returns a result, poison where nnan or ninf (or both, as `fast`) excludes it or an operand."""
-    wrong = [poisoned(*operands)]
+    wrong = [any_poison(*operands)]
     kind = float_type(type_)
     given = [each for each in operands if each.type.kind == "float"]
     everything = [*((float_type(each.type), each.bits) for each in given), (kind, made)]
@@ -105,7 +105,7 @@ def compare(ops: SmtOps, predicate: str, flags: frozenset[str], type_: IrType, a
         holds = ops.compare(predicate[1:], kind, a.bits, b.bits)
         if predicate[0] == "u":
             holds = some(unordered, holds)
-    wrong = [poisoned(a, b)]
+    wrong = [any_poison(a, b)]
     if flags & {"nnan", "fast"}:
         wrong.append(unordered)
     if flags & {"ninf", "fast"}:
@@ -163,7 +163,7 @@ def to_integer(ops: SmtOps, signed: bool, kind: Type, bits: int, value: Term) ->
     return bits_of(made, 0, bits), inside
 
 
-def saturated(ops: SmtOps, signed: bool, type_: IrType, a: Scalar) -> Scalar:
+def saturate(ops: SmtOps, signed: bool, type_: IrType, a: Scalar) -> Scalar:
     """Returns a float as an integer: the nearest one, 0 for a NaN."""
     kind, bits = float_type(a.type), type_.bits
     made, inside = to_integer(ops, signed, kind, bits, a.bits)
@@ -176,7 +176,7 @@ def saturated(ops: SmtOps, signed: bool, type_: IrType, a: Scalar) -> Scalar:
 def copysign(a: Scalar, b: Scalar) -> Term:
     """Returns a's magnitude with b's sign."""
     size = a.bits.size()
-    return joined(bits_of(a.bits, 0, size - 1), bits_of(b.bits, size - 1, 1))
+    return concat(bits_of(a.bits, 0, size - 1), bits_of(b.bits, size - 1, 1))
 
 
 def extremum(ops: SmtOps, op: str, a: Scalar, b: Scalar, unknown: Callable[[int], Term]) -> Term:
@@ -218,10 +218,10 @@ def without_classes(ops: SmtOps, attributes: frozenset[str], value: SymbolicValu
         return value
     wrong = reduce(or_, (CLASSES[word] for word in words))
 
-    def made(a: Scalar) -> Scalar:
+    def make(a: Scalar) -> Scalar:
         return replace(a, poison=some(a.poison, is_set(class_of(ops, a.type, a, wrong).bits)))
 
-    return each_scalar(value.type, made, value)
+    return each_scalar(value.type, make, value)
 
 
 def class_of(ops: SmtOps, type_: IrType, a: Scalar, wanted: int) -> Scalar:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from simgpu.proof.ir.syntax import Function
 
 
-def ordered(function: Function) -> list[str]:
+def block_order(function: Function) -> list[str]:
     """Returns the names of the blocks that can be reached: a weak topological order (Bourdoncle 1993)."""
     following = {block.name: block.instructions[-1].targets if block.instructions else () for block in function.blocks}
     return _arrange(set(following), [function.blocks[0].name], following)

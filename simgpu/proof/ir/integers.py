@@ -9,7 +9,7 @@ import z3
 
 from simgpu.hardware.isa.lane_smt import INTEGER, INTEGER_COMPARE, bits_of, choose, every, fold, negation, number, some
 from simgpu.proof.ir.syntax import IrType
-from simgpu.proof.ir.values import Scalar, flag, is_set, poisoned
+from simgpu.proof.ir.values import Scalar, any_poison, flag, is_set
 
 Term = Any
 SHIFTS = ("shl", "lshr", "ashr")
@@ -32,13 +32,13 @@ def binary(op: str, flags: frozenset[str], a: Scalar, b: Scalar) -> tuple[Scalar
         p, q = is_set(x), is_set(y)
         result = flag({"and": lambda: every(p, q), "or": lambda: some(p, q), "xor": lambda: choose(p, negation(q), q)}[op]())
     elif op in SHIFTS:
-        result = shifted(op, x, y)
+        result = shift(op, x, y)
     else:
         result = INTEGER[op](x, y)
-    return Scalar(a.type, result, some(poisoned(a, b), *wrong_by(op, flags, x, y, result))), never
+    return Scalar(a.type, result, some(any_poison(a, b), *wrong_by(op, flags, x, y, result))), never
 
 
-def shifted(op: str, x: Term, y: Term) -> Term:
+def shift(op: str, x: Term, y: Term) -> Term:
     """Returns a shift; its result for an amount of the width or more is poison, so any value."""
     if x.size() & x.size() - 1 == 0:
         return INTEGER[op](x, y)  # the machine's, which uses the low bits of the amount
@@ -54,7 +54,7 @@ def wrong_by(op: str, flags: frozenset[str], x: Term, y: Term, result: Term) -> 
         back = {"nuw": "lshr", "nsw": "ashr"} if op == "shl" else {"exact": ""}
         for name, other in back.items():
             if name in flags:
-                again = shifted(other or "shl", result, y)
+                again = shift(other or "shl", result, y)
                 found.append(negation(fold(again == x)))
     elif op in OVERFLOWS:
         for name, signed in (("nsw", True), ("nuw", False)):
@@ -101,7 +101,7 @@ def compare(predicate: str, flags: frozenset[str], type_: IrType, a: Scalar, b: 
         holds = choose(p, q, negation(q)) if name == "eq" else choose(p, negation(q), q)
     else:
         holds = fold(INTEGER_COMPARE[signed][name](a.bits, b.bits))
-    return Scalar(type_, flag(holds), some(poisoned(a, b), wrong))
+    return Scalar(type_, flag(holds), some(any_poison(a, b), wrong))
 
 
 def cast(op: str, flags: frozenset[str], type_: IrType, a: Scalar) -> Scalar:

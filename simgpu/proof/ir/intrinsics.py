@@ -12,11 +12,11 @@ import z3
 from simgpu.engine.workers.initial_state import mode_register
 from simgpu.hardware.code_object.code_object import KernelInfo
 from simgpu.hardware.isa import table
-from simgpu.hardware.isa.lane_smt import SmtOps, bits_of, choose, count_bits, evaluate, every, fold, joined, number, some
+from simgpu.hardware.isa.lane_smt import SmtOps, bits_of, choose, concat, count_bits, evaluate, every, fold, number, some
 from simgpu.machine.mode import Mode
 from simgpu.proof.ir import floats, integers
 from simgpu.proof.ir.syntax import BOOL, IrInstruction, IrType
-from simgpu.proof.ir.values import Scalar, SymbolicValue, composed, each_scalar, flag, is_set, known, of_scalars, poisoned
+from simgpu.proof.ir.values import Scalar, SymbolicValue, any_poison, compose, each_scalar, flag, is_set, known_value, of_scalars
 from simgpu.proof.terms import NotModelled
 
 Term = Any
@@ -64,7 +64,7 @@ def call(
         parts = [each_scalar(operands[0].type, lambda a, b: _whole(op, a, b), *operands)]
         bit = IrType("vector", count=parts[0].type.count, fields=(BOOL,)) if parts[0].type.kind == "vector" else BOOL
         parts.append(each_scalar(bit, lambda a, b: _overflow(op, signed, a, b), *operands))
-        return composed(type_, parts)
+        return compose(type_, parts)
     if ".sat." in name and stem in SATURATED:
         return each_scalar(type_, lambda a, b: _saturate(stem, a, b), *operands)
     if stem in INTEGER_FUNCTIONS:
@@ -92,14 +92,14 @@ def _whole(op: str, a: Scalar, b: Scalar) -> Scalar:
 
 
 def _overflow(op: str, signed: bool, a: Scalar, b: Scalar) -> Scalar:
-    return Scalar(BOOL, flag(integers.overflows(op, signed, a.bits, b.bits)), poisoned(a, b))
+    return Scalar(BOOL, flag(integers.overflows(op, signed, a.bits, b.bits)), any_poison(a, b))
 
 
 # -- integers ----------------------------------------------------------------------------------
 
 
 def _extremum(name: str) -> Callable[..., Scalar]:
-    return lambda a, b: Scalar(a.type, choose(fold(ORDERS[name](a.bits, b.bits)), a.bits, b.bits), poisoned(a, b))
+    return lambda a, b: Scalar(a.type, choose(fold(ORDERS[name](a.bits, b.bits)), a.bits, b.bits), any_poison(a, b))
 
 
 def _absolute(a: Scalar, wrong: Scalar) -> Scalar:
@@ -109,20 +109,20 @@ def _absolute(a: Scalar, wrong: Scalar) -> Scalar:
 
 
 def _zeros(op: str) -> Callable[..., Scalar]:
-    def made(a: Scalar, wrong: Scalar) -> Scalar:
+    def make(a: Scalar, wrong: Scalar) -> Scalar:
         zero = every(is_set(wrong.bits), fold(a.bits == 0))
         return Scalar(a.type, count_bits(op, a.bits), some(a.poison, zero))
 
-    return made
+    return make
 
 
 def _bytes_reversed(a: Scalar) -> Scalar:
     size = a.bits.size()
-    return Scalar(a.type, joined(*(bits_of(a.bits, low, 8) for low in reversed(range(0, size, 8)))), a.poison)
+    return Scalar(a.type, concat(*(bits_of(a.bits, low, 8) for low in reversed(range(0, size, 8)))), a.poison)
 
 
 def _funnel(left: bool) -> Callable[..., Scalar]:
-    def made(a: Scalar, b: Scalar, amount: Scalar) -> Scalar:
+    def make(a: Scalar, b: Scalar, amount: Scalar) -> Scalar:
         size = a.bits.size()
         by = amount.bits
         by = fold(by & (size - 1)) if size & size - 1 == 0 else fold(z3.URem(by, number(size, size)))
@@ -131,9 +131,9 @@ def _funnel(left: bool) -> Callable[..., Scalar]:
             whole = fold(fold(a.bits << by) | fold(z3.LShR(b.bits, back)))
         else:
             whole = fold(fold(a.bits << back) | fold(z3.LShR(b.bits, by)))
-        return Scalar(a.type, choose(fold(by == 0), a.bits if left else b.bits, whole), poisoned(a, b, amount))
+        return Scalar(a.type, choose(fold(by == 0), a.bits if left else b.bits, whole), any_poison(a, b, amount))
 
-    return made
+    return make
 
 
 SATURATED = ("uadd", "usub", "sadd", "ssub", "ushl", "sshl")
@@ -145,15 +145,15 @@ def _saturate(name: str, a: Scalar, b: Scalar) -> Scalar:
     least, most = number(1 << size - 1, size), number((1 << size - 1) - 1, size)
     negative = fold(a.bits < 0)
     if name.endswith("shl"):
-        result = integers.shifted("shl", a.bits, b.bits)
-        fits = fold(integers.shifted("ashr" if signed else "lshr", result, b.bits) == a.bits)
+        result = integers.shift("shl", a.bits, b.bits)
+        fits = fold(integers.shift("ashr" if signed else "lshr", result, b.bits) == a.bits)
         end = choose(negative, least, most) if signed else number(-1, size)
         wide = fold(z3.UGE(b.bits, number(size, size)))
-        return Scalar(a.type, choose(fits, result, end), some(poisoned(a, b), wide))
+        return Scalar(a.type, choose(fits, result, end), some(any_poison(a, b), wide))
     op = name[1:]
     over = integers.overflows(op, signed, a.bits, b.bits)
     end = choose(negative, least, most) if signed else number(-1 if op == "add" else 0, size)
-    return Scalar(a.type, choose(over, end, fold(integers.OVERFLOWS[op](a.bits, b.bits))), poisoned(a, b))
+    return Scalar(a.type, choose(over, end, fold(integers.OVERFLOWS[op](a.bits, b.bits))), any_poison(a, b))
 
 
 INTEGER_FUNCTIONS: dict[str, tuple[int, Callable[..., Scalar]]] = {
@@ -183,10 +183,10 @@ def _reduce(op: str, type_: IrType, value: SymbolicValue) -> SymbolicValue:
 def _float(
     ops: SmtOps, stem: str, type_: IrType, operands: Sequence[SymbolicValue], unknown: Callable[[int], Term]
 ) -> SymbolicValue:
-    def made(*given: Scalar) -> Scalar:
+    def make(*given: Scalar) -> Scalar:
         first = given[0]
         if stem in ("fptosi", "fptoui"):
-            return floats.saturated(ops, stem == "fptosi", type_.scalar, first)
+            return floats.saturate(ops, stem == "fptosi", type_.scalar, first)
         if stem == "copysign":
             bits = floats.copysign(*given)
         elif stem == "fmuladd":
@@ -195,12 +195,12 @@ def _float(
             bits = floats.extremum(ops, stem, given[0], given[1], unknown)
         else:
             bits = floats.arithmetic(ops, floats.ROUNDINGS.get(stem, {"fabs": "abs"}.get(stem, stem)), *given)
-        return Scalar(first.type, bits, poisoned(*given))
+        return Scalar(first.type, bits, any_poison(*given))
 
     if stem == "is":
         wanted = z3.simplify(operands[1].bits).as_long()
         return each_scalar(type_, lambda a: floats.class_of(ops, BOOL, a, wanted), operands[0])
-    return each_scalar(type_, made, *operands)
+    return each_scalar(type_, make, *operands)
 
 
 FLOAT_FUNCTIONS = (
@@ -230,8 +230,8 @@ def _instruction(ops: SmtOps, mnemonic: str, info: KernelInfo, type_: IrType, op
         raise NotModelled(f"{mnemonic} clamp")
     (bits,) = evaluate(ops, spec, [each.bits for each in operands[: len(taken)]], **modifiers)
     poison = some(*(each.poison for value in operands for each in value.scalars), z3.BoolVal(False))
-    made = known(type_, bits)
-    return SymbolicValue(type_, made.bits, joined(*[flag(poison)] * type_.leaves))
+    made = known_value(type_, bits)
+    return SymbolicValue(type_, made.bits, concat(*[flag(poison)] * type_.leaves))
 
 
 def _canonical(ops: SmtOps, info: KernelInfo, type_: IrType, operand: SymbolicValue) -> SymbolicValue:
@@ -239,7 +239,7 @@ def _canonical(ops: SmtOps, info: KernelInfo, type_: IrType, operand: SymbolicVa
     kind = floats.float_type(type_.scalar)
     given = [of_scalars(type_.scalar, [each]) for each in operand.scalars]
     parts = [_instruction(ops, f"v_max_{kind.name}", info, type_.scalar, [each] * 2) for each in given]
-    return composed(type_, parts) if type_.kind == "vector" else parts[0]
+    return compose(type_, parts) if type_.kind == "vector" else parts[0]
 
 
 def _class(ops: SmtOps, type_: IrType, operands: Sequence[SymbolicValue]) -> SymbolicValue:
@@ -247,7 +247,7 @@ def _class(ops: SmtOps, type_: IrType, operands: Sequence[SymbolicValue]) -> Sym
     value, mask = (each.one for each in operands)
     bits = [floats.class_of(ops, BOOL, value, 1 << at) for at in range(CLASSES)]
     holds = some(*(every(is_set(each.bits), is_set(bits_of(mask.bits, at, 1))) for at, each in enumerate(bits)))
-    return of_scalars(type_, [Scalar(BOOL, flag(holds), poisoned(value, mask))])
+    return of_scalars(type_, [Scalar(BOOL, flag(holds), any_poison(value, mask))])
 
 
 def _constrain(
@@ -259,7 +259,7 @@ def _constrain(
         raise NotModelled(f"llvm.{CONSTRAINED}{stem} with another rounding")
     if stem in floats.OPERATIONS:
         return each_scalar(inst.type, lambda *given: Scalar(
-            given[0].type, floats.arithmetic(ops, floats.OPERATIONS[stem], *given), poisoned(*given)), *operands)  # fmt: skip
+            given[0].type, floats.arithmetic(ops, floats.OPERATIONS[stem], *given), any_poison(*given)), *operands)  # fmt: skip
     if stem in ("fpext", "fptrunc", "sitofp", "uitofp", "fptosi", "fptoui"):
         return each_scalar(inst.type, lambda a: floats.cast(ops, stem, frozenset(), inst.type.scalar, a), *operands)
     if stem in FLOAT_FUNCTIONS:

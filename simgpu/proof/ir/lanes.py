@@ -9,7 +9,7 @@ import z3
 
 from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, negation, number
 from simgpu.proof.ir.syntax import IrType
-from simgpu.proof.ir.values import SymbolicValue, is_set, known
+from simgpu.proof.ir.values import SymbolicValue, is_set, known_value
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import NotModelled
 from simgpu.proof.vector import source_lane
@@ -66,7 +66,7 @@ def _ballot(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> Sym
     if type_.width != WAVE or not z3.is_false(is_set(values[0].poison)):
         raise NotModelled("a ballot of other than 64 lanes")
     mask = state.lanes.mask(is_set(values[0].bits))
-    return known(type_, z3.simplify(state.lanes.started & mask))
+    return known_value(type_, z3.simplify(state.lanes.started & mask))
 
 
 def _update(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
@@ -79,13 +79,13 @@ def _update(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> Sym
     for mask, shift in ((rows, 4), (banks, 2)):
         if mask != 15:
             write.append(fold(z3.LShR(number(mask, 32), fold(z3.LShR(lane, shift) & 3)) & 1) == 1)
-    zero = known(type_, number(0, type_.width))
+    zero = known_value(type_, number(0, type_.width))
     made = _select_value(negation(valid), zero, _there(state, source, there))
     return _select_value(every(*write), made, old)
 
 
 def _move(state: WaveState, type_: IrType, values: list[SymbolicValue]) -> SymbolicValue:
-    return _update(state, type_, [known(type_, number(0, type_.width)), *values])
+    return _update(state, type_, [known_value(type_, number(0, type_.width)), *values])
 
 
 CROSSING: dict[str, Callable[[WaveState, IrType, list[SymbolicValue]], SymbolicValue]] = {

@@ -8,13 +8,13 @@ from typing import Any
 
 import z3
 
-from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, joined, number
+from simgpu.hardware.isa.lane_smt import bits_of, choose, concat, every, fold, number
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
 from simgpu.proof.access import flat_place, read_bytes
 from simgpu.proof.entry import KernelInputs
 from simgpu.proof.ir.syntax import Aggregate, IrModule, IrType, Number, Operand, Undefined
 from simgpu.proof.ir.values import Scalar, SymbolicValue, flag, is_set
-from simgpu.proof.memory_log import LaneStore, MemoryLog, bytes_of, composed
+from simgpu.proof.memory_log import LaneStore, MemoryLog, bytes_of, compose
 from simgpu.proof.roots import GLOBAL, LDS, PRIVATE, Address
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import NotModelled, is_number
@@ -40,7 +40,7 @@ class Unknowns:
         self.count += 1
         return z3.BitVec(f"{UNDEFINED}{self.count}", width)
 
-    def fixed(self, width: int) -> Term:
+    def fixed_value(self, width: int) -> Term:
         """Returns an unknown value that is the same at each use."""
         self.count += 1
         return z3.BitVec(f"{FIXED}{self.count}", width)
@@ -59,7 +59,7 @@ class IrMemory(MemoryLog):
         if not any(getattr(event, "free", ()) for event in events):
             return number(0, 8 * count)
         pieces, _ = self.pieces(address, count, known, lambda event: event.free or [none] * len(event.data))
-        return composed(pieces, [none] * count)
+        return compose(pieces, [none] * count)
 
     def _initial(self, address: Address, byte: int) -> Term:
         return self.unknowns.bits(8) if address.space == PRIVATE else super()._initial(address, byte)
@@ -159,7 +159,7 @@ class IrHeap:
         if place.space == GLOBAL and place.offset >= VARIABLES:
             raise NotModelled("a store to a global variable")
         if self.unknowns.count:
-            free = fold(free | undetermined(data))
+            free = fold(free | undef_bits(data))
         guard = every(*state.path, *conditions)
         if not z3.is_false(guard):
             state.memory.add(LaneStore(place, bytes_of(data), guard, 0, () if _is_zero(free) else bytes_of(free)))
@@ -182,7 +182,7 @@ class IrHeap:
                 here = bits_of(free, low, scalar.bits)
                 poison.append(number(0, 1) if _is_zero(here) else flag(z3.simplify(here != 0)))
                 low += scalar.bits
-        return SymbolicValue(type_, joined(*bits), joined(*poison))
+        return SymbolicValue(type_, concat(*bits), concat(*poison))
 
     def _pad(self, state: WaveState, zeros: Term) -> None:
         if not z3.is_true(zeros):
@@ -200,8 +200,8 @@ class IrHeap:
             free = [_repeat(bits_of(value.poison, leaf + at, 1), each.bits)
                     for at, each in enumerate(unit.parts if unit.kind == "vector" else (unit,))]  # fmt: skip
             if beyond:
-                data, free = joined(data, number(0, beyond)), [*free, number(-1, beyond)]
-            self.write(state, self.place(state, pointer, offset), data, joined(*free))
+                data, free = concat(data, number(0, beyond)), [*free, number(-1, beyond)]
+            self.write(state, self.place(state, pointer, offset), data, concat(*free))
             low, leaf = low + width, leaf + unit.leaves
 
     def copy(self, state: WaveState, target: Scalar, source: Scalar, count: int) -> None:
@@ -218,7 +218,7 @@ class IrHeap:
             raise NotModelled(f"a fill of {count} bytes")
         if count:
             free = _repeat(flag(byte.poison), 8 * count)
-            self.write(state, self.place(state, target), joined(*[byte.bits] * count), free)
+            self.write(state, self.place(state, target), concat(*[byte.bits] * count), free)
 
 
 def cast_space(pointer: Scalar, type_: IrType) -> Scalar:
@@ -230,7 +230,7 @@ def cast_space(pointer: Scalar, type_: IrType) -> Scalar:
     if pointer.bits.size() == type_.bits:
         return replace(pointer, type=type_)
     if want == 0 and have in APERTURES:
-        made = joined(pointer.bits, number(APERTURES[have], 32))
+        made = concat(pointer.bits, number(APERTURES[have], 32))
         return Scalar(type_, choose(fold(pointer.bits == number(-1, 32)), number(0, 64), made), pointer.poison)
     if have == 0 and want in APERTURES:
         made = bits_of(pointer.bits, 0, 32)
@@ -253,23 +253,23 @@ def _repeat(bit: Term, count: int) -> Term:
     return z3.If(is_set(bit), number(-1, count), number(0, count))
 
 
-def undetermined(term: Term) -> Term:
+def undef_bits(term: Term) -> Term:
     """Returns the bits of a term that are `undef` unchanged.
 
-    >>> undetermined(joined(number(1, 4), Unknowns().bits(4)))
+    >>> undef_bits(concat(number(1, 4), Unknowns().bits(4)))
     240
     """
     kind, none = term.decl().kind(), number(0, term.size())
     if z3.is_const(term):
         return number(-1, term.size()) if str(term).startswith(UNDEFINED) else none
     if kind == z3.Z3_OP_CONCAT:
-        return fold(z3.Concat(*map(undetermined, term.children())))
+        return fold(z3.Concat(*map(undef_bits, term.children())))
     if kind == z3.Z3_OP_EXTRACT:
-        return bits_of(undetermined(term.arg(0)), term.params()[1], term.size())
+        return bits_of(undef_bits(term.arg(0)), term.params()[1], term.size())
     if kind == z3.Z3_OP_ZERO_EXT:
-        return joined(undetermined(term.arg(0)), number(0, term.params()[0]))
+        return concat(undef_bits(term.arg(0)), number(0, term.params()[0]))
     if kind == z3.Z3_OP_ITE:
-        return choose(term.arg(0), undetermined(term.arg(1)), undetermined(term.arg(2)))
+        return choose(term.arg(0), undef_bits(term.arg(1)), undef_bits(term.arg(2)))
     return none
 
 

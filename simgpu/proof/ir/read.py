@@ -238,12 +238,12 @@ class _Line:
 
     def operands(self) -> tuple[Operand, ...]:
         """Takes operands, each with its type."""
-        made = [self.cursor.typed()]
+        made = [self.cursor.typed_operand()]
         while self.cursor.next == "," and self.cursor.tokens[self.cursor.at + 1 : self.cursor.at + 2] not in (["align"], []):
             if self.cursor.tokens[self.cursor.at + 1].startswith("!"):
                 break
             self.cursor.take()
-            made.append(self.cursor.typed())
+            made.append(self.cursor.typed_operand())
         return tuple(made)
 
     def other(self, op: str) -> IrInstruction:
@@ -256,7 +256,7 @@ class _Line:
         return IrInstruction(op, type_, (first, self.cursor.operand(type_)))
 
     def unary(self, op: str) -> IrInstruction:
-        operand = self.cursor.typed()
+        operand = self.cursor.typed_operand()
         return IrInstruction(op, operand.type, (operand,))
 
     def compare(self, op: str) -> IrInstruction:
@@ -268,7 +268,7 @@ class _Line:
         return IrInstruction(op, result, (first, self.cursor.operand(type_)), what=predicate)
 
     def cast(self, op: str) -> IrInstruction:
-        operand = self.cursor.typed()
+        operand = self.cursor.typed_operand()
         self.cursor.expect("to")
         return IrInstruction(op, self.cursor.type(), (operand,))
 
@@ -288,10 +288,10 @@ class _Line:
         return IrInstruction(op, replace(a.type, count=count), (a, b), numbers=numbers)
 
     def value(self, op: str) -> IrInstruction:
-        operands = [self.cursor.typed()]
+        operands = [self.cursor.typed_operand()]
         if op == "insertvalue":
             self.cursor.expect(",")
-            operands.append(self.cursor.typed())
+            operands.append(self.cursor.typed_operand())
         numbers = []
         while self.cursor.accept(","):
             if not self.cursor.next.isdecimal():
@@ -306,7 +306,7 @@ class _Line:
         flags = self.cursor.flags()
         type_ = self.cursor.type()
         self.cursor.expect(",")
-        return IrInstruction(op, type_, (self.cursor.typed(),), flags=flags)
+        return IrInstruction(op, type_, (self.cursor.typed_operand(),), flags=flags)
 
     def store(self, op: str) -> IrInstruction:
         flags = self.cursor.flags()
@@ -328,7 +328,7 @@ class _Line:
             elif self.cursor.accept("addrspace"):
                 space = int(self.cursor.skip_brackets()[0])
             elif not self.cursor.next.startswith("!"):
-                number = self.cursor.typed()
+                number = self.cursor.typed_operand()
                 if not isinstance(number, Number):
                     raise Unreadable("alloca of a variable size")
                 count = number.value
@@ -363,7 +363,7 @@ class _Line:
         return IrInstruction(op, VOID, (value,), numbers=tuple(numbers), targets=tuple(names))
 
     def ret(self, op: str) -> IrInstruction:
-        return IrInstruction(op, VOID, () if self.cursor.accept("void") else (self.cursor.typed(),))
+        return IrInstruction(op, VOID, () if self.cursor.accept("void") else (self.cursor.typed_operand(),))
 
     def call(self, op: str) -> IrInstruction:
         """Takes a call: attributes of the result, its type, the function, arguments with theirs."""

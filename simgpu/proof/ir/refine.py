@@ -50,7 +50,7 @@ class Refinement(Comparison):
             return "unknown", "floats may differ, but no launch was found that shows it", None
         return super()._compare(uninterpreted)
 
-    def _executed(self, inputs: Sequence[KernelInputs], ops: SmtOps) -> list[WaveState]:
+    def _execute(self, inputs: Sequence[KernelInputs], ops: SmtOps) -> list[WaveState]:
         run = self._ir_run(inputs[1], ops)
         source = run.run()  # first, so that what is undefined in IR is known when addresses are compared
         self.loose, self.aligned = run.loose, run.heap.aligned

@@ -160,7 +160,7 @@ class TokenCursor:
 
     # -- operands ------------------------------------------------------------------------------
 
-    def typed(self) -> Operand:
+    def typed_operand(self) -> Operand:
         """Takes a type and an operand of it."""
         return self.operand(self.type())
 
@@ -179,7 +179,7 @@ class TokenCursor:
             return Number(type_, 1)
         if token == "splat":
             self.expect("(")
-            item = self.typed()
+            item = self.typed_operand()
             self.expect(")")
             return Aggregate(type_, (item,) * type_.count)
         if token[:2] == 'c"':
@@ -195,7 +195,7 @@ class TokenCursor:
         closing = {"[": "]", "{": "}", "<": "}" if packed else ">"}[opening]
         items = []
         while not self.accept(closing):
-            items.append(self.typed())
+            items.append(self.typed_operand())
             self.accept(",")
         if packed:
             self.expect(">")
@@ -210,9 +210,9 @@ class TokenCursor:
         if op == "getelementptr":
             source = self.type()
             self.expect(",")
-        operands = [self.typed()]
+        operands = [self.typed_operand()]
         while self.accept(","):
-            operands.append(self.typed())
+            operands.append(self.typed_operand())
         if op in CASTS:
             self.expect("to")
             self.type()

@@ -8,7 +8,7 @@ from typing import Any
 
 import z3
 
-from simgpu.hardware.isa.lane_smt import bits_of, choose, joined, negation, number, some
+from simgpu.hardware.isa.lane_smt import bits_of, choose, concat, negation, number, some
 from simgpu.proof.ir.syntax import IrType
 from simgpu.proof.terms import NotModelled
 
@@ -56,7 +56,7 @@ class SymbolicValue:
 
     def with_part(self, index: int, part: SymbolicValue) -> SymbolicValue:
         """Returns the value with another element."""
-        return composed(self.type, [part if at == index else self.part(at) for at in range(len(self.type.parts))])
+        return compose(self.type, [part if at == index else self.part(at) for at in range(len(self.type.parts))])
 
 
 def flag(condition: Term) -> Term:
@@ -85,17 +85,17 @@ def scalar_types(type_: IrType) -> list[IrType]:
     return [inner for part in type_.parts for inner in scalar_types(part)]
 
 
-def composed(type_: IrType, parts: Sequence[SymbolicValue]) -> SymbolicValue:
+def compose(type_: IrType, parts: Sequence[SymbolicValue]) -> SymbolicValue:
     """Returns the vector, array or struct of these elements."""
-    return SymbolicValue(type_, joined(*(part.bits for part in parts)), joined(*(part.poison for part in parts)))
+    return SymbolicValue(type_, concat(*(part.bits for part in parts)), concat(*(part.poison for part in parts)))
 
 
 def of_scalars(type_: IrType, scalars: Sequence[Scalar]) -> SymbolicValue:
     """Returns the value that has these scalars."""
-    return SymbolicValue(type_, joined(*(each.bits for each in scalars)), joined(*(flag(each.poison) for each in scalars)))
+    return SymbolicValue(type_, concat(*(each.bits for each in scalars)), concat(*(flag(each.poison) for each in scalars)))
 
 
-def known(type_: IrType, bits: Term) -> SymbolicValue:
+def known_value(type_: IrType, bits: Term) -> SymbolicValue:
     """Returns a value that is not poison."""
     return SymbolicValue(type_, bits, number(0, type_.leaves))
 
@@ -105,6 +105,6 @@ def each_scalar(type_: IrType, function: Callable[..., Scalar], *values: Symboli
     return of_scalars(type_, [function(*row) for row in zip(*(value.scalars for value in values), strict=True)])
 
 
-def poisoned(*scalars: Scalar) -> Term:
+def any_poison(*scalars: Scalar) -> Term:
     """Returns the condition that one of the scalars is poison."""
     return some(*(each.poison for each in scalars))

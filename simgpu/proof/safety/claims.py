@@ -52,13 +52,13 @@ class Claims:
         return self.prover.launches
 
     def __post_init__(self) -> None:
-        self.facts = self.facts.renamed(self.prover.settled)
-        self.accesses = [self._prepared(access) for access in self.accesses]
+        self.facts = self.facts.map_terms(self.prover.settle)
+        self.accesses = [self._prepare(access) for access in self.accesses]
         groups = frozenset(str(group_id(axis)) for axis in AXES)
         self._others = {True: OtherWave(groups), False: OtherWave()}  # by whether it is in the same workgroup
 
-    def _prepared(self, access: Access) -> Access:
-        settled = self.prover.settled
+    def _prepare(self, access: Access) -> Access:
+        settled = self.prover.settle
         address = replace(access.address, root=settled(access.address.root))
         return replace(access, address=address, guard=settled(access.guard), barriers=settled(access.barriers))
 
@@ -145,7 +145,7 @@ class Claims:
     @cached_property
     def _other_wave(self) -> Term:
         """Condition that both waves are different ones of a workgroup."""
-        number = self.prover.settled(z3.LShR(flat_item(self.inputs), WAVEFRONT.bit_length() - 1))
+        number = self.prover.settle(z3.LShR(flat_item(self.inputs), WAVEFRONT.bit_length() - 1))
         return number != self._others[True].of(number)
 
     @cached_property
@@ -154,7 +154,7 @@ class Claims:
 
     def _facts_of_both(self, same_group: bool) -> LoopFacts:
         there = self._others[same_group].of
-        theirs = self.facts.renamed(there)
+        theirs = self.facts.map_terms(there)
         formulas = [*self.facts.formulas, *theirs.formulas, *map(there, self.launches.wave_facts())]
         found = map(same_round, self.facts.advances, theirs.advances)
         inside = [*self.facts.inside, *theirs.inside, *(each for each in found if each is not None)]
@@ -173,7 +173,7 @@ class Claims:
         self.prover.budget.check()
         *bits, _ = doubt.wrong
         as_integers = lambda: self.prover.impossible(doubt.wrong, bits, facts, whole, ranges(), EFFORT)  # noqa: E731
-        as_bits = lambda: self._impossible_bits([*doubt.wrong, *self.prover.known(facts)])  # noqa: E731
+        as_bits = lambda: self._impossible_bits([*doubt.wrong, *self.prover.formulas_of(facts)])  # noqa: E731
         in_segment = doubt.accesses[0].address.space != GLOBAL
         ways = (as_bits, as_integers) if in_segment else (as_integers, as_bits) if exact_bits else (as_integers,)
         if any(way() for way in ways):
@@ -214,5 +214,5 @@ def _distance(address: Address) -> Term:
 def _whole_distance(integers: Integers, address: Address, rename: Callable[[Term], Term] | None = None) -> Term:
     parts = [part if rename is None else rename(part) for part in _parts(address)]
     if not address.base:
-        return integers.signed(sum(parts, z3.BitVecVal(address.offset, 64)))
-    return z3.Sum(*map(integers.signed, parts), z3.IntVal(address.offset))
+        return integers.signed_value(sum(parts, z3.BitVecVal(address.offset, 64)))
+    return z3.Sum(*map(integers.signed_value, parts), z3.IntVal(address.offset))

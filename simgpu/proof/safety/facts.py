@@ -46,15 +46,15 @@ class Advance:
 
     def whole_parts(self, integers: Integers) -> tuple[Term, Term, Term, Term]:
         """Returns value, start, step and round as integers. A value of 64 bits is a distance, which has a sign."""
-        read = integers.signed if self.value.size() == 64 else integers.of
-        return read(self.value), read(self.start), integers.signed(self.by), integers.of(self.round)
+        read = integers.signed_value if self.value.size() == 64 else integers.of
+        return read(self.value), read(self.start), integers.signed_value(self.by), integers.of(self.round)
 
-    def renamed(self, rename: Callable[[Term], Term]) -> Advance:
+    def map_terms(self, rename: Callable[[Term], Term]) -> Advance:
         """Returns the same of another wave."""
         value, start, by, rounds, active = map(rename, (self.value, self.start, self.by, self.round, self.active))
         return Advance(value, start, by, rounds, active, self.exact, self.apart, rename(self.entered))
 
-    def given(self, held: Set[int]) -> Advance:
+    def where(self, held: Set[int]) -> Advance:
         """Returns the same where conditions with these ids hold."""
         return replace(self, entered=without(self.entered, held))
 
@@ -68,15 +68,15 @@ class Inside:
 
     @property
     def bits(self) -> Term:
-        return implied([self.entered], self.formula)
+        return implication([self.entered], self.formula)
 
-    def renamed(self, rename: Callable[[Term], Term]) -> Inside:
+    def map_terms(self, rename: Callable[[Term], Term]) -> Inside:
         """Returns the same of another wave."""
         return Inside(rename(self.entered), rename(self.formula))
 
-    def given(self, held: Set[int]) -> Term:
+    def where(self, held: Set[int]) -> Term:
         """Returns the formula where conditions with these ids hold."""
-        return implied([without(self.entered, held)], self.formula)
+        return implication([without(self.entered, held)], self.formula)
 
 
 def same_round(mine: Advance, theirs: Advance) -> Inside | None:
@@ -107,14 +107,14 @@ class LoopFacts:
         """Returns all facts as formulas of bit-vectors."""
         return [*(each.formula for each in self.advances), *self.formulas, *(each.bits for each in self.inside)]
 
-    def renamed(self, rename: Callable[[Term], Term]) -> LoopFacts:
+    def map_terms(self, rename: Callable[[Term], Term]) -> LoopFacts:
         """Returns the facts of another wave."""
-        advances, inside = [each.renamed(rename) for each in self.advances], [each.renamed(rename) for each in self.inside]
+        advances, inside = [each.map_terms(rename) for each in self.advances], [each.map_terms(rename) for each in self.inside]
         return LoopFacts(advances, list(map(rename, self.formulas)), inside)
 
-    def given(self, held: Set[int]) -> tuple[list[Advance], list[Term]]:
+    def where(self, held: Set[int]) -> tuple[list[Advance], list[Term]]:
         """Returns advances, and all formulas, where conditions with these ids hold."""
-        return [each.given(held) for each in self.advances], [*self.formulas, *(each.given(held) for each in self.inside)]
+        return [each.where(held) for each in self.advances], [*self.formulas, *(each.where(held) for each in self.inside)]
 
 
 @dataclass
@@ -169,7 +169,7 @@ def without(condition: Term, held: Set[int]) -> Term:
     return every(*(part for part in conjuncts(condition) if part.get_id() not in held))
 
 
-def implied(conditions: Sequence[Term], formula: Term) -> Term:
+def implication(conditions: Sequence[Term], formula: Term) -> Term:
     """Returns the formula for those for whom the conditions hold."""
     guard = every(*conditions)
     return formula if z3.is_true(guard) else z3.Implies(guard, formula)

@@ -54,9 +54,9 @@ class Integers:
         """
         return self._whole(term).term
 
-    def signed(self, term: Term) -> Term:
+    def signed_value(self, term: Term) -> Term:
         """Returns a bit-vector's value in two's complement."""
-        return self._signed(term).term
+        return self._signed_whole(term).term
 
     def highest(self, term: Term) -> int:
         """Returns a number that a bit-vector's unsigned value is at most."""
@@ -81,21 +81,21 @@ class Integers:
                 if not missing:
                     left.pop()
                     if self._known.get(each) is None:
-                        self._known.put(each, self._made(each))
+                        self._known.put(each, self._make(each))
             found = self._known.get(term)
         assert isinstance(found, Whole)
         return found
 
-    def _signed(self, term: Term) -> Whole:
+    def _signed_whole(self, term: Term) -> Whole:
         kind, bits = term.decl().kind(), term.size()
         if z3.is_bv_value(term):
             value = term.as_signed_long()
             return Whole(z3.IntVal(value), value, value)
         if kind == z3.Z3_OP_SIGN_EXT:
-            return self._signed(term.arg(0))
+            return self._signed_whole(term.arg(0))
         if kind == z3.Z3_OP_BASHR and z3.is_bv_value(term.arg(1)):
             shift = min(term.arg(1).as_long(), bits - 1)
-            return self._quotient(self._signed(term.arg(0)), 1 << shift)
+            return self._quotient(self._signed_whole(term.arg(0)), 1 << shift)
         if kind in SIGNED and self._ranges.get(term) is None:
             made = SIGNED[kind](self, term)
             if made is not None and -(1 << bits - 1) <= made.low and made.high < 1 << bits - 1:
@@ -105,7 +105,7 @@ class Integers:
             return whole
         return Whole(z3.If(whole.term < half, whole.term, whole.term - 2 * half), -half, half - 1)
 
-    def _reduced(self, exact: Whole, bits: int) -> Whole:
+    def _reduce(self, exact: Whole, bits: int) -> Whole:
         """Returns an integer modulo 2^bits."""
         size = 1 << bits
         if exact.low >= 0 and exact.high < size:
@@ -121,7 +121,7 @@ class Integers:
         self.facts.append(exact.term == divisor * made.term + rest.term)
         return made
 
-    def _made(self, term: Term) -> Whole:
+    def _make(self, term: Term) -> Whole:
         bits = term.size()
         if z3.is_bv_value(term):
             return Whole(z3.IntVal(term.as_long()), term.as_long(), term.as_long())
@@ -139,7 +139,7 @@ class Integers:
 
     def small(self, term: Term) -> Whole:
         """Returns a value modulo 2^bits that is nearer to 0 for large constants: -1 for all ones."""
-        return self._signed(term) if z3.is_bv_value(term) else self._whole(term)
+        return self._signed_whole(term) if z3.is_bv_value(term) else self._whole(term)
 
     def sum_of(self, parts: Sequence[Whole]) -> Whole:
         return Whole(z3.Sum(*(part.term for part in parts)), sum(p.low for p in parts), sum(p.high for p in parts))
@@ -182,15 +182,15 @@ class Integers:
 
     def _sum_or_product(self, term: Term) -> Whole | None:
         exact = self.exact(term)
-        return exact and self._reduced(exact, term.size())
+        return exact and self._reduce(exact, term.size())
 
     def _subtract(self, term: Term) -> Whole:
         a, b = map(self._whole, term.children())
-        return self._reduced(Whole(a.term - b.term, a.low - b.high, a.high - b.low), term.size())
+        return self._reduce(Whole(a.term - b.term, a.low - b.high, a.high - b.low), term.size())
 
     def _negate(self, term: Term) -> Whole:
         a = self._whole(term.arg(0))
-        return self._reduced(Whole(-a.term, -a.high, -a.low), term.size())
+        return self._reduce(Whole(-a.term, -a.high, -a.low), term.size())
 
     def _invert(self, term: Term) -> Whole:
         a, most = self._whole(term.arg(0)), (1 << term.size()) - 1
@@ -213,20 +213,20 @@ class Integers:
 
     def _extract(self, term: Term) -> Whole:
         high, low = term.params()
-        return self._reduced(self._quotient(self._whole(term.arg(0)), 1 << low), high - low + 1)
+        return self._reduce(self._quotient(self._whole(term.arg(0)), 1 << low), high - low + 1)
 
     def _extend(self, term: Term) -> Whole:
         return self._whole(term.arg(0))
 
     def _extend_sign(self, term: Term) -> Whole:
-        return self._reduced(self._signed(term.arg(0)), term.size())
+        return self._reduce(self._signed_whole(term.arg(0)), term.size())
 
     def _shift_left(self, term: Term) -> Whole | None:
         if not z3.is_bv_value(term.arg(1)):
             return None
         scale = 1 << min(term.arg(1).as_long(), term.size())
         whole = self._whole(term.arg(0))
-        return self._reduced(Whole(whole.term * scale, whole.low * scale, whole.high * scale), term.size())
+        return self._reduce(Whole(whole.term * scale, whole.low * scale, whole.high * scale), term.size())
 
     def _shift_right(self, term: Term) -> Whole:
         whole = self._whole(term.arg(0))
@@ -237,7 +237,7 @@ class Integers:
         return self._quotient(whole, 1 << min(term.arg(1).as_long(), term.size()))
 
     def _shift_right_signed(self, term: Term) -> Whole:
-        return self._reduced(self._signed(term), term.size())
+        return self._reduce(self._signed_whole(term), term.size())
 
     def _and(self, term: Term) -> Whole | None:
         if term.num_args() != 2:
@@ -246,10 +246,10 @@ class Integers:
         if at is not None:
             mask, whole = term.arg(at).as_long(), self._whole(term.arg(1 - at))
             if mask & mask + 1 == 0:
-                return self._reduced(whole, mask.bit_length())
+                return self._reduce(whole, mask.bit_length())
             below = (mask & -mask) - 1
             if mask + below == (1 << term.size()) - 1:
-                rest = self._reduced(whole, below.bit_length())
+                rest = self._reduce(whole, below.bit_length())
                 return Whole(whole.term - rest.term, 0, whole.high)
         wholes = [self._whole(part) for part in term.children()]
         made = self._fresh(0, min(whole.high for whole in wholes))
@@ -297,27 +297,27 @@ class Integers:
     # Values in two's complement, if they do not wrap.
 
     def _signed_sum(self, term: Term) -> Whole:
-        return self.sum_of([self._signed(part) for part in term.children()])
+        return self.sum_of([self._signed_whole(part) for part in term.children()])
 
     def _signed_product(self, term: Term) -> Whole:
-        return self.product([self._signed(part) for part in term.children()])
+        return self.product([self._signed_whole(part) for part in term.children()])
 
     def _signed_concat(self, term: Term) -> Whole:
         """Reads a concatenation whose first part has the sign; the solver writes a sign's copies as parts of their own."""
         parts = term.children()
         copies = next((at for at in range(len(parts) - 1) if not _is_sign(parts[at], parts[at + 1])), len(parts) - 1)
         if copies:
-            return self._signed(z3.Concat(*parts[copies:]) if copies < len(parts) - 1 else parts[-1])
+            return self._signed_whole(z3.Concat(*parts[copies:]) if copies < len(parts) - 1 else parts[-1])
         below = term.size() - term.arg(0).size()
         rest = z3.Concat(*term.children()[1:]) if term.num_args() > 2 else term.arg(1)
-        top, low = self._signed(term.arg(0)), self._whole(rest)
+        top, low = self._signed_whole(term.arg(0)), self._whole(rest)
         return self.sum_of([Whole(top.term * (1 << below), top.low << below, top.high << below), low])
 
     def _signed_extract(self, term: Term) -> Whole | None:
-        return self._signed(term.arg(0)) if term.params()[1] == 0 else None
+        return self._signed_whole(term.arg(0)) if term.params()[1] == 0 else None
 
     def _signed_choice(self, term: Term) -> Whole:
-        a, b = (self._signed(term.arg(way)) for way in (1, 2))
+        a, b = (self._signed_whole(term.arg(way)) for way in (1, 2))
         return Whole(z3.If(self.condition(term.arg(0)), a.term, b.term), min(a.low, b.low), max(a.high, b.high))
 
     # -- conditions ----------------------------------------------------------------------------
@@ -333,7 +333,7 @@ class Integers:
             return term
         if kind in COMPARED:
             signed, relation = COMPARED[kind]
-            value = self.signed if signed else self.of
+            value = self.signed_value if signed else self.of
             return RELATION[relation](*map(value, term.children()))
         if kind in (z3.Z3_OP_EQ, z3.Z3_OP_DISTINCT, z3.Z3_OP_ITE) or kind in CONNECTIVES:
             children = [self.of(child) if z3.is_bv(child) else self.condition(child) for child in term.children()]

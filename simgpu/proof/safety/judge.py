@@ -63,7 +63,7 @@ class SafetyJudge:
             claims = self._claims(budget)
             if claims.prover.no_launch():
                 raise BadAssumption("no launch has all that is stated: look at conditions, sizes and the workgroup")
-            reason, shown = self._judged(claims, budget)
+            reason, shown = self._judge(claims, budget)
         except NotModelled as error:
             late = str(error)
         except RecursionError:
@@ -71,7 +71,7 @@ class SafetyJudge:
         except z3.Z3Exception as error:
             late = f"the solver: {error}"
         kind: Any = "counterexample" if shown else "unknown" if reason or late else "proved"
-        assumed = tuple(self._assumed(claims)) if claims is not None and kind == "proved" else ()
+        assumed = tuple(self._assumptions(claims)) if claims is not None and kind == "proved" else ()
         count = len({access.pc for access in claims.accesses}) if claims else 0
         proved = claims.proved if claims else 0
         return SafetyVerdict(kind, late or reason, time.monotonic() - begun, count, proved, assumed, shown)
@@ -92,7 +92,7 @@ class SafetyJudge:
         """True for the code object's constants."""
         return access.address.space == GLOBAL and not access.address.base and access.address.offset >= inputs.code_base
 
-    def _judged(self, claims: Claims, budget: Budget) -> tuple[str, UnsafeLaunch | None]:
+    def _judge(self, claims: Claims, budget: Budget) -> tuple[str, UnsafeLaunch | None]:
         doubts: list[UnprovedClaim] = []
         reasons: list[str] = []
         if OUT_OF_BOUNDS in self.properties:
@@ -107,8 +107,8 @@ class SafetyJudge:
         for doubt in doubts[:MOST_DOUBTS]:
             found = find(self.code, claims, doubt, budget)
             if found is not None:
-                return self._described(doubt), found
-            reasons.append(f"{self._described(doubt)}; no launch was found that shows it")
+                return self._describe(doubt), found
+            reasons.append(f"{self._describe(doubt)}; no launch was found that shows it")
         return "\n".join(dict.fromkeys(reasons)), None
 
     def _without_size(self, claims: Claims) -> list[str]:
@@ -125,7 +125,7 @@ class SafetyJudge:
                 found.append(f"the size of buffer {name} is not stated: --buffer {name}=BYTES, as {name}='4*n'")
         return list(dict.fromkeys(found))
 
-    def _described(self, doubt: UnprovedClaim) -> str:
+    def _describe(self, doubt: UnprovedClaim) -> str:
         if doubt.kind == RACE:
             one, two = doubt.accesses
             both = f"{self._instruction(one.pc)} and {self._instruction(two.pc)}"
@@ -144,7 +144,7 @@ class SafetyJudge:
         segment = next(s for s in self.code.segments if s.executable and s.address <= pc < s.end)
         return f"{text(decode(segment.data, pc - segment.address, self.code.target))} at {pc:#x}"
 
-    def _assumed(self, claims: Claims) -> list[str]:
+    def _assumptions(self, claims: Claims) -> list[str]:
         assumptions, launches = self.assumptions, claims.launches
         found = [f"buffer {name} has {size.text.strip()} bytes" for name, size in assumptions.buffers.items()]
         found += [each.text.strip() for each in assumptions.conditions]

@@ -14,7 +14,7 @@ from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.lane_smt import bits_of
 from simgpu.proof.entry import AXES, KernelInputs, argument_symbol, group_id, item_id
 from simgpu.proof.safety.integers import Integers
-from simgpu.proof.safety.sizes import BadAssumption, SizeExpression, whole, widened
+from simgpu.proof.safety.sizes import BadAssumption, SizeExpression, whole, widen
 
 Term = Any
 MOST_NUMBER = {32: 1 << 30, 64: 1 << 40}  # of an argument of these bits that sizes or conditions name, and less
@@ -105,7 +105,7 @@ class Launches:
 
     def bits(self) -> dict[str, Term]:
         """Returns the values of names as bit-vectors for expressions."""
-        return {name: widened(term, signed) for name, (term, signed) in self.names.items()}
+        return {name: widen(term, signed) for name, (term, signed) in self.names.items()}
 
     def whole(self, integers: Integers) -> dict[str, Term]:
         """Returns the values of names as integers."""
@@ -197,7 +197,7 @@ class Launches:
 
     def bit_facts(self) -> list[Term]:
         """Returns `whole_facts` as formulas of bit-vectors."""
-        names, extents = self.bits(), {name: widened(term, False) for name, term in self.extents.items()}
+        names, extents = self.bits(), {name: widen(term, False) for name, term in self.extents.items()}
         found = [extents[f"grid_{axis}"] * extents[f"block_{axis}"] < MOST_ITEMS for axis in AXES]
         found.append(extents["block_x"] * extents["block_y"] * extents["block_z"] <= self.inputs.info.max_flat_workgroup_size)
         found += [each.bits(names) for each in self.assumptions.conditions]

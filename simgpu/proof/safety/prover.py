@@ -36,16 +36,16 @@ class Prover:
         known = [each for each in (*self.launches.facts(), *self.launches.wave_facts()) if z3.is_eq(each)]
         return [(each.arg(0), each.arg(1)) for each in known if z3.is_bv_value(each.arg(1))]
 
-    def settled(self, term: Term) -> Term:
+    def settle(self, term: Term) -> Term:
         """Returns a term with what the launch fixes put in."""
         return z3.simplify(z3.substitute(term, *self._constants))
 
-    def _substituted(self, term: Term) -> Term:
+    def _substitute(self, term: Term) -> Term:
         """Returns a fact with what the launch fixes put in, if that does not settle it; the solver's simpler forms hide orders."""
         made = z3.substitute(term, *self._constants)
         return z3.BoolVal(True) if not made.eq(term) and z3.is_true(z3.simplify(made)) else made
 
-    def known(self, facts: LoopFacts) -> list[Term]:
+    def formulas_of(self, facts: LoopFacts) -> list[Term]:
         """Returns facts about a wave, as formulas of bit-vectors."""
         return [*self._of_waves, *facts.bits()]
 
@@ -66,8 +66,8 @@ class Prover:
 
         about: what the question is about, to find relevant facts; bits: formulas of bit-vectors, settled; whole: of integers.
         """
-        grown, formulas = facts.given({part.get_id() for each in bits for part in conjuncts(each)})
-        known = [each for each in map(self._substituted, [*self._of_waves, *formulas]) if not z3.is_true(each)]
+        grown, formulas = facts.where({part.get_id() for each in bits for part in conjuncts(each)})
+        known = [each for each in map(self._substitute, [*self._of_waves, *formulas]) if not z3.is_true(each)]
         asked, names, advances = relevant(about, bits, known, grown)
 
         def all_whole(integers: Integers) -> list[Term]:

@@ -16,7 +16,7 @@ import z3
 
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.lane_smt import bits_of, choose, every, fold, negation, number
-from simgpu.proof.safety.facts import Advance, Inside, LoopFacts, implied
+from simgpu.proof.safety.facts import Advance, Inside, LoopFacts, implication
 from simgpu.proof.safety.integers import COMPARED, Integers
 from simgpu.proof.safety.log import AccessLog
 from simgpu.proof.safety.prover import Prover
@@ -174,13 +174,13 @@ class Rounds:
             return False
         by = self._difference(head, again, place, self._read)
         if form is not None and form.kind == "toggle":
-            by = self._toggled(head, again, place)
+            by = self._toggled_bits(head, again, place)
         if form is not None:
             if by is not None and by.eq(form.by):
                 return True
             self.forms[place] = RegisterChange("unknown")
             return False
-        toggled = self._toggled(head, again, place) if by is None else None
+        toggled = self._toggled_bits(head, again, place) if by is None else None
         if by is not None:
             self.forms[place] = RegisterChange("single", by)
         else:
@@ -206,21 +206,21 @@ class Rounds:
         self, head: WaveState, again: WaveState, place: Place, read: Callable[[WaveState, Place], Term]
     ) -> Term | None:
         """Returns the body's increment of a register; None if it is not the same in each round."""
-        known = again.known() | head.known()
+        known = again.known_ids() | head.known_ids()
         ids = known if place[0] in "va" else again.path_ids | head.path_ids
-        before, after = (self._assumed(read(state, place), ids) for state in (head, again))
+        before, after = (self._assume(read(state, place), ids) for state in (head, again))
         by, simpler = z3.simplify(after - before), z3.simplify(before)
         if any(each.eq(before) or each.eq(simpler) for each in subterms([by]) if not z3.is_bv_value(each)):
             return None  # a register that the body writes before it reads it
         return by if self._is_constant(by) and not (place[0] not in "va" and self.entry.lanes.varies(by)) else None
 
-    def _toggled(self, head: WaveState, again: WaveState, place: Place) -> Term | None:
-        ids = (again.known() | head.known()) if place[0] in "va" else again.path_ids | head.path_ids
-        before, after = (self._assumed(self._read(state, place), ids) for state in (head, again))
+    def _toggled_bits(self, head: WaveState, again: WaveState, place: Place) -> Term | None:
+        ids = (again.known_ids() | head.known_ids()) if place[0] in "va" else again.path_ids | head.path_ids
+        before, after = (self._assume(self._read(state, place), ids) for state in (head, again))
         by = z3.simplify(after ^ before)
         return by if z3.is_bv_value(by) else None
 
-    def _assumed(self, term: Term, ids: set[int]) -> Term:
+    def _assume(self, term: Term, ids: set[int]) -> Term:
         return self.entry.lanes.assume(term, ids)
 
     def _is_constant(self, term: Term) -> bool:
@@ -233,7 +233,7 @@ class Rounds:
 
     def _read(self, state: WaveState, place: Place) -> Term:
         value = state.read(place)
-        return self._assumed(value, state.known() if place[0] in "va" else state.path_ids)
+        return self._assume(value, state.known_ids() if place[0] in "va" else state.path_ids)
 
     def _pair(self, state: WaveState, place: Place, high: Place) -> Term:
         return wide(self._read(state, place), self._read(state, high))
@@ -252,9 +252,9 @@ class Rounds:
         for parts, active in ((paths, z3.BoolVal(True)), (lanes, head.active)):
             for part in filter(self._is_regular, parts):
                 before = self._before(part)
-                self.facts.formulas.append(implied([self.round != 0, active], before))
+                self.facts.formulas.append(implication([self.round != 0, active], before))
                 orders = zip(_orders(before), _orders(part), strict=False)
-                guesses += [(implied([active], now), implied([active], then)) for now, then in orders]
+                guesses += [(implication([active], now), implication([active], then)) for now, then in orders]
         self._prove(head, again, guesses)
 
     def _conditions(self, head: WaveState, again: WaveState) -> tuple[list[Term], list[Term]]:
@@ -276,9 +276,9 @@ class Rounds:
 
     def _prove(self, head: WaveState, again: WaveState, guesses: list[tuple[Term, Term]]) -> None:
         """Keeps those guesses that hold in all rounds: orders of compared values, and growth without wrapping."""
-        settled = self.prover.settled
-        facts = self.facts.renamed(settled)
-        growing = [(made, made.renamed(settled)) for made in self.advances.values() if not made.exact]
+        settled = self.prover.settle
+        facts = self.facts.map_terms(settled)
+        growing = [(made, made.map_terms(settled)) for made in self.advances.values() if not made.exact]
         pairs = [(before, settled(before), settled(after)) for before, after in guesses]
         entry = [settled(every(*self.entry.path, self.entry.active)), self.round == 0]
         growing = [each for each in growing if self._follows(entry, facts, [], partial(_in_range, made=each[1], later=0))]

@@ -94,10 +94,10 @@ class SafetyRun(SymbolicRun):
                 return again, left
             pc = min(waiting, key=self.nest.order.__getitem__)
             inner, after = self.nest.loops.get(pc), []
-            for state in self._met(waiting.pop(pc)):
+            for state in self._join_states(waiting.pop(pc)):
                 after += self._loop(inner, state) if inner is not None else self._block(state)
 
-    def _met(self, states: Sequence[WaveState]) -> list[WaveState]:
+    def _join_states(self, states: Sequence[WaveState]) -> list[WaveState]:
         """Returns the states to go on with from one place: one."""
         return [_join(states)]
 
@@ -140,7 +140,7 @@ class SafetyRun(SymbolicRun):
 
     def _loop(self, loop: Loop, entry: WaveState) -> list[WaveState]:
         """Returns the states that leave a loop."""
-        found = self._executed(loop, entry, self.limits.rounds, certain=True)
+        found = self._run_rounds(loop, entry, self.limits.rounds, certain=True)
         if found is not None:
             return found
         rounds = Rounds(entry, self.facts, self.prover)
@@ -154,7 +154,7 @@ class SafetyRun(SymbolicRun):
             self.facts.reset(mark)
         if again and rounds.irregular(head, _join(again)):
             count = len(self.ended)
-            found = self._executed(loop, entry, EXACT_ROUNDS, certain=False)
+            found = self._run_rounds(loop, entry, EXACT_ROUNDS, certain=False)
             if found is not None:
                 del self.ended[ended:count]
                 return found
@@ -163,7 +163,7 @@ class SafetyRun(SymbolicRun):
             rounds.close(head, _join(again))
         return left
 
-    def _executed(self, loop: Loop, entry: WaveState, most: int, certain: bool) -> list[WaveState] | None:
+    def _run_rounds(self, loop: Loop, entry: WaveState, most: int, certain: bool) -> list[WaveState] | None:
         """Runs a loop round by round; returns the states that leave it, None if it has too many rounds.
 
         certain: each round but the last is known to have a next one.

@@ -50,7 +50,7 @@ def find(code: CodeObject, claims: Claims, doubt: UnprovedClaim, budget: Budget)
 
 def _models(claims: Claims, doubt: UnprovedClaim, budget: Budget) -> Iterator[Any]:
     launches = claims.launches
-    known = [*claims.prover.known(claims.facts_of(doubt)), *launches.bit_facts()]
+    known = [*claims.prover.formulas_of(claims.facts_of(doubt)), *launches.bit_facts()]
     for index, argument in enumerate(claims.inputs.info.explicit_arguments):
         if argument.is_pointer:
             known.append(argument_symbol(index, argument) == (index + 1) << 40)

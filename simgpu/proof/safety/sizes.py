@@ -74,24 +74,24 @@ class SizeExpression:
 
     def value(self, names: Mapping[str, int]) -> Any:
         """Returns its value for numbers."""
-        return self._evaluated(self.tree, names, bits=False)
+        return self._evaluate(self.tree, names, bits=False)
 
     def whole(self, names: Mapping[str, Term]) -> Term:
         """Returns it as a formula of integers."""
-        return self._evaluated(self.tree, names, bits=False)
+        return self._evaluate(self.tree, names, bits=False)
 
     def bits(self, names: Mapping[str, Term]) -> Term:
         """Returns it as a formula of bit-vectors of WIDTH bits."""
-        made = self._evaluated(self.tree, names, bits=True)
+        made = self._evaluate(self.tree, names, bits=True)
         return z3.BitVecVal(made, WIDTH) if isinstance(made, int) and not isinstance(made, bool) else made
 
-    def _evaluated(self, node: ast.AST, names: Mapping[str, Any], bits: bool) -> Any:
+    def _evaluate(self, node: ast.AST, names: Mapping[str, Any], bits: bool) -> Any:
         if isinstance(node, ast.Compare):
-            values = [self._evaluated(each, names, bits) for each in (node.left, *node.comparators)]
+            values = [self._evaluate(each, names, bits) for each in (node.left, *node.comparators)]
             found = [COMPARISONS[type(op)](a, b) for op, a, b in zip(node.ops, values, values[1:], strict=False)]
             return all(found) if all(isinstance(each, bool) for each in found) else z3.And(*found)
         if isinstance(node, ast.BinOp):
-            a, b = (self._evaluated(each, names, bits) for each in (node.left, node.right))
+            a, b = (self._evaluate(each, names, bits) for each in (node.left, node.right))
             numbers = isinstance(a, int) and isinstance(b, int)
             if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and isinstance(b, int) and b <= 0:
                 raise BadAssumption(f"{self.text!r} divides by {b}")
@@ -99,7 +99,7 @@ class SizeExpression:
                 raise BadAssumption(f"{self.text!r}: ** is for small numbers, as 2**20")
             return BINARY[type(node.op)][bits and not numbers](a, b)
         if isinstance(node, ast.UnaryOp):
-            return -self._evaluated(node.operand, names, bits)
+            return -self._evaluate(node.operand, names, bits)
         if isinstance(node, ast.Name):
             return names[node.id]
         assert isinstance(node, ast.Constant)
@@ -113,11 +113,11 @@ def _is_allowed(node: ast.AST) -> bool:
     return isinstance(node, plain) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub))
 
 
-def widened(term: Term, signed: bool) -> Term:
+def widen(term: Term, signed: bool) -> Term:
     """Returns a bit-vector with WIDTH bits."""
     return (z3.SignExt if signed else z3.ZeroExt)(WIDTH - term.size(), term)
 
 
 def whole(integers: Integers, term: Term, signed: bool) -> Term:
     """Returns a bit-vector's value as an integer."""
-    return integers.signed(term) if signed else integers.of(term)
+    return integers.signed_value(term) if signed else integers.of(term)

@@ -32,9 +32,9 @@ class OtherWave:
         arg0 + lane'
         """
         found = self._renamed.get(term)
-        return found if found is not None else self._renamed.put(term, self._made(term))
+        return found if found is not None else self._renamed.put(term, self._make(term))
 
-    def _made(self, term: Term) -> Term:
+    def _make(self, term: Term) -> Term:
         constants, functions = [], []
         for each in self._own(term).values():
             if z3.is_expr(each):

@@ -111,6 +111,6 @@ def test_rows_are_terms_of_the_lane() -> None:
 def test_parts_of_a_term_are_found() -> None:
     a = z3.BitVec("a", 64)
     halves = lane_smt.bits_of(a, 0, 32), lane_smt.bits_of(a, 32, 32)
-    assert lane_smt.joined(*halves).eq(a)
-    assert lane_smt.bits_of(lane_smt.joined(halves[1], halves[0]), 32, 32).eq(halves[0])
+    assert lane_smt.concat(*halves).eq(a)
+    assert lane_smt.bits_of(lane_smt.concat(halves[1], halves[0]), 32, 32).eq(halves[0])
     assert lane_smt.bits_of(z3.ZeroExt(32, halves[0]), 40, 8).as_long() == 0

@@ -32,7 +32,7 @@ class Interrupted(Supervisor):
     def __init__(self, error: type[BaseException]) -> None:
         self.error = error
 
-    def begun(self, launch: Any, workers: Any) -> None:
+    def before_run(self, launch: Any, workers: Any) -> None:
         assert OVERLAP in launch.node.shared
         raise self.error
 

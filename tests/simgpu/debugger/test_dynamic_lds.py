@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simgpu.debugger.assign import assign
-from simgpu.debugger.dynamic_lds import Declared, declared
+from simgpu.debugger.dynamic_lds import Declared, declarations
 from simgpu.debugger.locals import local_values, object_named
 from simgpu.tools.cases.subject import subject
 
@@ -38,7 +38,7 @@ __global__ void second(double *y) {
 
 
 def test_declarations() -> None:
-    found = declared(SOURCE.replace("unsigned short", "std::uint16_t"))
+    found = declarations(SOURCE.replace("unsigned short", "std::uint16_t"))
     assert found == [
         Declared("shared", "f64", 3, 5),
         Declared("shared", "f64", 8, 16),
@@ -59,14 +59,14 @@ def test_declarations() -> None:
     ],
 )
 def test_types(line: str, kind: str) -> None:
-    assert declared(f"void k() {{ {{ int t; }} {line} }}") == [Declared("s", kind, 1, 1)]
+    assert declarations(f"void k() {{ {{ int t; }} {line} }}") == [Declared("s", kind, 1, 1)]
 
 
 @pytest.mark.parametrize(
     "line", ["extern float s[];", "__shared__ float s[4];", "// extern __shared__ float s[];", 'f("extern __shared__ float s[];");']
 )
 def test_other_lines_declare_none(line: str) -> None:
-    assert declared(f"void k() {{ {line} }}") == []
+    assert declarations(f"void k() {{ {line} }}") == []
 
 
 def test_values_are_those_that_the_kernel_stored(tmp_path: Path) -> None:

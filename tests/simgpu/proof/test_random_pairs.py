@@ -16,7 +16,7 @@ pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu
 
 from simgpu.proof.counterexample import SimulatedKernel, confirm
 from simgpu.proof.equal import Verdict, compare
-from simgpu.tools.robustness.ir_proofs import compiled, main, outcome, small_program
+from simgpu.tools.robustness.ir_proofs import compile_program, main, outcome, small_program
 
 QUICK = "52"  # a program whose proof is short
 
@@ -33,7 +33,7 @@ def test_an_altered_program_differs() -> None:
     stores = [at for at, line in enumerate(lines) if line.strip().startswith("store")]
     without = tuple(line for at, line in enumerate(lines) if at != stores[-1])
     altered = dataclasses.replace(program, bodies=(without, end))
-    verdict = compare(compiled(program, "gfx942", "-O0"), compiled(altered, "gfx942", "-O3"), f"p{QUICK}")
+    verdict = compare(compile_program(program, "gfx942", "-O0"), compile_program(altered, "gfx942", "-O3"), f"p{QUICK}")
     assert outcome(verdict) == "different" and verdict.counterexample is not None
 
 

@@ -171,12 +171,12 @@ def test_each_way_to_cheat_is_rejected(name: str, capsys: pytest.CaptureFixture[
 
 def test_replaced_functions_are_named_and_untouched_ones_are_not() -> None:
     whole = Integrity()
-    assert whole.changed() == []
+    assert whole.changes() == []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("time.perf_counter", lambda: 0.0)
         patch.delattr("torch.nn.functional.linear")
         patch.setattr(torch.nn.ReLU, "__call__", print)  # a method of its base class
-        assert whole.changed() == ["time.perf_counter", "torch.nn.ReLU.__call__", "torch.nn.functional.linear"]
+        assert whole.changes() == ["time.perf_counter", "torch.nn.ReLU.__call__", "torch.nn.functional.linear"]
 
 
 def test_operators_that_compute_are_counted_and_results_are_traced() -> None:

@@ -1,7 +1,8 @@
-"""First words of docstrings, and names of classes that several rooms use."""
+"""First words of docstrings, names of classes that several rooms use, and names of functions."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simgpu.tools.validation.rocm import GGML_RESULT, RESULT, drawn, ggml_cases, sample
+from simgpu.tools.validation.rocm import GGML_RESULT, RESULT, ggml_cases, pick, sample
 
 SIZE = 160  # bytes of a record here; rocBLAS's own have 576
 
@@ -34,7 +34,7 @@ def test_a_sample_of_test_data_has_each_function(tmp_path: Path, words: tuple[by
 
 def test_a_draw_takes_every_suite_before_a_second_test_of_one() -> None:
     listed = "Running main()\n" + "".join(f"quick/{s}.\n" + "  t1\n  t2\n  t3\n" for s in "abc") + "slow/d.\n  t\n"
-    found = drawn(listed, "^quick", 5, 3)
+    found = pick(listed, "^quick", 5, 3)
     assert len(set(found)) == 5
     assert {name[6] for name in found} == set("abc")
     assert max(Counter(name[6] for name in found).values()) == 2

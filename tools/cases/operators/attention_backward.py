@@ -59,7 +59,7 @@ def _workload(tree: AttentionBackward, arch: str, inputs: Inputs) -> Workload:
     names = list(p.shapes)
 
     @cache
-    def expected() -> dict[str, np.ndarray]:
+    def gradients() -> dict[str, np.ndarray]:
         return reference.attention_backward(p, *given)
 
     @cache
@@ -67,12 +67,12 @@ def _workload(tree: AttentionBackward, arch: str, inputs: Inputs) -> Workload:
         return reference.attention_backward_error_bound(p, *given, arch=arch)
 
     beside = tuple(
-        ExpectedOperand(names.index(name), lambda name=name: expected()[name], lambda name=name: bounds()[name])  # type: ignore[misc]
+        ExpectedOperand(names.index(name), lambda name=name: gradients()[name], lambda name=name: bounds()[name])  # type: ignore[misc]
         for name in ("dK", "dV")
     )
     return Workload(
         tuple(drawn.get(name, empty[name]) for name in names), names.index("dQ"),
-        lambda: expected()["dQ"], lambda: bounds()["dQ"],
+        lambda: gradients()["dQ"], lambda: bounds()["dQ"],
         lambda: reference.attention_backward_typical_error(p, *given, arch=arch), beside=beside,
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ def class_operator(
 
     root: class of its tree. sizes, known: help of its sizes, and of the fields of its base. more: further fields of `Operator`.
     """
-    options = partial(add_fields, sizes, checked(kind, sizes, known), known)
+    options = partial(add_fields, sizes, option_fields(kind, sizes, known), known)
     return Operator(kind.name, summary(kind), root, options, partial(_tree, kind, root), kernels, **more)
 
 
@@ -31,7 +31,7 @@ def _tree(kind: Any, root: Any, o: Namespace) -> Any:
     return root(kind(**{entry.name: getattr(o, entry.name) for entry in fields(kind)}), o.target, o.policy)
 
 
-def checked(kind: Any, sizes: Iterable[str], known: Iterable[str]) -> list[Field[Any]]:
+def option_fields(kind: Any, sizes: Iterable[str], known: Iterable[str]) -> list[Field[Any]]:
     """Returns a class' fields other than its sizes and dtype. known: fields of its base. UsageError names what the class lacks."""
     if not kind.name.isidentifier():
         raise UsageError(f"{kind.__name__}.name is {kind.name!r}: give the operator a name of letters, digits and _")

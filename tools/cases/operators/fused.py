@@ -72,7 +72,7 @@ def _matrices(tree: FusedTree, work: Workload) -> Matrices:
     order = ("A", "B", "C", *(["bias"] * names.bias), *(["residual"] * names.residual), *leaves.columns, *leaves.of_element[1:])
     given = {name: operand.view.astype(np.float64) for name, operand in zip(order, work.operands, strict=True)}
     of_a = {ELEMENT: given["A"], **{name: given[name] for name in leaves.of_element[1:]}}
-    a, b = evaluate(leaves.multiplied, of_a, NUMPY), op(given["B"], tree.problem.trans_b)
+    a, b = evaluate(leaves.left_operand, of_a, NUMPY), op(given["B"], tree.problem.trans_b)
     return {"A": a, "B": b, "C": a @ b}
 
 

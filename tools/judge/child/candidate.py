@@ -72,7 +72,7 @@ class Candidate:
         spec.loader.exec_module(self._module)
         if not hasattr(self._module, MODEL):
             raise AttributeError(f"the candidate has no {MODEL}")
-        return ArrayMessage({"patched": self._patched()})
+        return ArrayMessage({"patched": self._patches()})
 
     def make(self, message: ArrayMessage) -> ArrayMessage:
         """Makes the model with a seed and the reference's arguments, and moves it to the GPU."""
@@ -81,7 +81,7 @@ class Candidate:
         self._model = getattr(self._module, MODEL)(*given)
         self._model = self._model.cuda() if isinstance(self._model, torch.nn.Module) else self._model
         self._inputs, self._earlier = [], ([], [])
-        return ArrayMessage({"patched": self._patched()})
+        return ArrayMessage({"patched": self._patches()})
 
     def call(self, message: ArrayMessage) -> ArrayMessage:
         """Calls the model. how: "new" inputs, the "same" tensors with other contents, or "strided" ones. Answers with the
@@ -94,11 +94,11 @@ class Candidate:
         known, counted = len(self._session.findings), _instructions(self._session)
         torch.manual_seed(document["seed"])
         given = unpack(document["packed"], self._inputs)
-        with torch.no_grad(), launches.counted(watch.traced), watch.counting_products(), host, watch:
+        with torch.no_grad(), launches.count_launches(watch.traced), watch.counting_products(), host, watch:
             results = flatten(self._model(*given))
         plain = [type(one) in SHAPES for one in results]
         arrays = [to_array(one) if fine else np.zeros(0) for one, fine in zip(results, plain, strict=True)]
-        reused = self._reused(results, arrays)
+        reused = self._results_changed(results, arrays)
         after = [to_array(one) for one in self._inputs]
         untraced = [
             at for at, (one, fine) in enumerate(zip(results, plain, strict=True))
@@ -111,7 +111,7 @@ class Candidate:
                 "library": watch.work.document(), "host": host.moves,
                 "untraced": untraced, "threads": list(_new_threads(alive)), "reused": reused,
                 "changed": [at for at, (a, b) in enumerate(zip(before, after, strict=True)) if a.tobytes() != b.tobytes()],
-                "findings": [finding.document() for finding in self._session.findings[known:]], "patched": self._patched(),
+                "findings": [finding.document() for finding in self._session.findings[known:]], "patched": self._patches(),
             },
             arrays,
         )  # fmt: skip
@@ -127,7 +127,7 @@ class Candidate:
                 self._session = outer
             missing = sorted(name for name, use in session.used.items() if use.milliseconds is None)
             answer.document |= {"milliseconds": session.clock.modelled_ms(), "unmodelled": missing}
-        answer.document["patched"] = self._patched()  # without what the inner device replaced
+        answer.document["patched"] = self._patches()  # without what the inner device replaced
         return answer
 
     def _place(self, arrays: Sequence[np.ndarray], how: str) -> None:
@@ -140,7 +140,7 @@ class Candidate:
         placed = [one.cuda() for one in tensors]
         self._inputs = [_stride(one) for one in placed] if how == "strided" else placed
 
-    def _reused(self, results: Sequence[Any], arrays: list[np.ndarray]) -> bool:
+    def _results_changed(self, results: Sequence[Any], arrays: list[np.ndarray]) -> bool:
         """True if an earlier call's results changed; keeps these results for the next call."""
         held, copies = self._earlier
         changed = any(to_array(one).tobytes() != array.tobytes() for one, array in zip(held, copies, strict=True))
@@ -148,8 +148,8 @@ class Candidate:
         self._earlier = (list(results), arrays) if fine else ([], [])
         return changed
 
-    def _patched(self) -> list[str]:
-        return self._integrity.changed()
+    def _patches(self) -> list[str]:
+        return self._integrity.changes()
 
 
 def _stride(tensor: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,7 @@ class Integrity:
     def __init__(self) -> None:
         self._before = dict(_functions())
 
-    def changed(self) -> list[str]:
+    def changes(self) -> list[str]:
         """Returns the names of functions that were replaced, deleted or given other code."""
         now = dict(_functions())
         return sorted(".".join(name) for name, value in self._before.items() if not _same(value, now.get(name)))

@@ -26,7 +26,7 @@ class CallLaunches:
     xf32: bool = False  # True if one executed matrix instructions of xf32
 
     @contextlib.contextmanager
-    def counted(self, traced: set[int]) -> Iterator[None]:
+    def count_launches(self, traced: set[int]) -> Iterator[None]:
         """Counts the launches of a block; storages that they write are added to `traced`."""
         launch = Session.launch
 

@@ -16,7 +16,7 @@ from torch.nn.functional import pad, unfold
 from simgpu.asm.conv2d.pack import emit_pack
 from simgpu.operators import Conv2dProblem
 from simgpu.tools.torch.operators.gemms import multiply
-from simgpu.tools.torch.operators.kernels import Call, OnHost, emitted, posed, type_of
+from simgpu.tools.torch.operators.kernels import Call, OnHost, emit_code, pose, type_of
 from simgpu.tools.torch.operators.rows import column_sums
 from simgpu.triton.driver import active_driver
 
@@ -38,12 +38,12 @@ def _convolve(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Step
     kind, last = type_of(x, *_TYPES), x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     if any(type_of(one) != kind for one in (w, bias) if one is not None):
         raise OnHost("of two types")
-    problem = posed(
+    problem = pose(
         Conv2dProblem, *x.shape, w.shape[0], *w.shape[2:], *map(tuple, steps[:3]), steps.groups, kind, "nhwc" if last else "nchw",
         bias=bias is not None, dtype_c=kind,
     )  # fmt: skip
     board = active_driver().session.board
-    plan, packing = emitted(problem, board)[0].plan, emitted(problem, board, emit_pack)[0]
+    plan, packing = emit_code(problem, board)[0].plan, emit_code(problem, board, emit_pack)[0]
     packed = torch.empty(packing.grid[0] * plan.tile_oc * plan.tile_ic, dtype=x.dtype, device=x.device)
     call.launch(problem, emit_pack, W=w.contiguous(), packed=packed)
     layout = torch.channels_last if last else torch.contiguous_format

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from simgpu.operators import GemmProblem
-from simgpu.tools.torch.operators.kernels import TYPES, Call, OnHost, posed, type_of
+from simgpu.tools.torch.operators.kernels import TYPES, Call, OnHost, pose, type_of
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -48,7 +48,7 @@ def multiply(
     else:
         out = addend.expand(shape).to(kind, memory_format=torch.contiguous_format, copy=True)
     (left, trans_a, lda), (right, trans_b, ldb) = _storage(a), _storage(b)
-    problem = posed(
+    problem = pose(
         GemmProblem, *shape[-2:], a.shape[-1], name, trans_a, trans_b, float(alpha), 0.0 if addend is None or bias else float(beta),
         lda, ldb, batch=math.prod(shape[:-2]), bias=bias, dtype_c=TYPES.get(kind, "i32"),
     )  # fmt: skip

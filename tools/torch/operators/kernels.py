@@ -55,7 +55,7 @@ class OnHost(Exception):
 _UNSERVED = (LaunchError, ResourceError, TargetError, UnsupportedInstruction)  # reasons why a problem has no kernel
 
 
-def posed(kind: Callable[..., Any], *sizes: Any, **options: Any) -> Any:
+def pose(kind: Callable[..., Any], *sizes: Any, **options: Any) -> Any:
     """Returns a problem. Raises OnHost for sizes or strides that it cannot have."""
     try:
         return kind(*sizes, **options)
@@ -70,7 +70,7 @@ def tree_of(problem: Any, board: str) -> Root:
 
 
 @functools.lru_cache(maxsize=KEPT)
-def emitted(problem: Any, board: str, emit: Callable[[Any], EmittedKernel] = asm.emit) -> tuple[EmittedKernel, bytes]:
+def emit_code(problem: Any, board: str, emit: Callable[[Any], EmittedKernel] = asm.emit) -> tuple[EmittedKernel, bytes]:
     """Returns the kernels of a problem and their code. Raises OnHost if it has none."""
     try:
         kernel = emit(tree_of(problem, board))
@@ -114,7 +114,7 @@ class Call:
     def launch(self, problem: Any, emit: Callable[[Any], EmittedKernel] = asm.emit, /, **tensors: torch.Tensor) -> None:
         """Runs a problem's kernels on tensors, by the kernels' names of their operands. Raises OnHost if it has none."""
         session = active_driver().session
-        kernel, code = emitted(problem, session.board, emit)
+        kernel, code = emit_code(problem, session.board, emit)
         with _on_gpu_of(tensors, session):
             scratch = {name: session.gpu.alloc(nbytes) for name, nbytes in kernel.scratch}
             try:

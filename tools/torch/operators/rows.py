@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from simgpu.operators import ColumnProblem, RowOperator, SoftmaxProblem
-from simgpu.tools.torch.operators.kernels import TYPES, Call, OnHost, posed, type_of
+from simgpu.tools.torch.operators.kernels import TYPES, Call, OnHost, pose, type_of
 from simgpu.tools.torch.operators.row_forms import (
     LayerNormGradient,
     LayerNormStatistics,
@@ -52,7 +52,7 @@ def _form(call: Call, form: type[RowOperator], x: Tensor, kind: torch.dtype, **m
     options = {name: value for name, value in more.items() if name not in operands}
     if any(operand.dtype != x.dtype for operand in operands.values()):
         raise OnHost("of two types")
-    p = posed(form, *x.shape, TYPES[x.dtype], TYPES[kind], **options)
+    p = pose(form, *x.shape, TYPES[x.dtype], TYPES[kind], **options)
     kinds = {name: torch.float32 if name in p.row_results else kind for name in p.written}
     written = {name: torch.empty(shape, dtype=kinds[name], device=x.device) for name, shape in p.written.items()}
     call.launch(p, X=x, **operands, **written)
@@ -62,7 +62,7 @@ def _form(call: Call, form: type[RowOperator], x: Tensor, kind: torch.dtype, **m
 def _softmax(call: Call, values: Tensor, dim: int, half_to_float: bool) -> Tensor:
     x = _along(values, dim)
     y = _new(x, torch.float32 if half_to_float else None)
-    call.launch(posed(SoftmaxProblem, *x.shape, TYPES[x.dtype], dtype_y=TYPES[y.dtype]), X=x, Y=y)
+    call.launch(pose(SoftmaxProblem, *x.shape, TYPES[x.dtype], dtype_y=TYPES[y.dtype]), X=x, Y=y)
     return _back(y, values, dim)
 
 
@@ -153,7 +153,7 @@ def _rms_norm_gradient(
 def column_sums(call: Call, x: Tensor, like: Tensor) -> Tensor:
     """Returns the sums of the columns of x (rows, n), in the shape and type of a parameter."""
     y = torch.empty(x.shape[1], dtype=torch.float32, device=x.device)
-    call.launch(posed(ColumnProblem, *x.shape, TYPES[x.dtype]), X=x, Y=y)
+    call.launch(pose(ColumnProblem, *x.shape, TYPES[x.dtype]), X=x, Y=y)
     return y.to(like.dtype).view(like.shape)
 
 

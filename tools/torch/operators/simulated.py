@@ -17,7 +17,7 @@ from simgpu.operators import AttentionProblem
 from simgpu.tools.torch.operators.attention import FUSED
 from simgpu.tools.torch.operators.convolutions import CONVOLUTIONS
 from simgpu.tools.torch.operators.gemms import GEMMS
-from simgpu.tools.torch.operators.kernels import Call, OnHost, posed, type_of
+from simgpu.tools.torch.operators.kernels import Call, OnHost, pose, type_of
 from simgpu.tools.torch.operators.rows import ROWS
 from simgpu.triton.driver import active_driver
 from simgpu.triton.usage import OperatorUse
@@ -40,7 +40,7 @@ def _attention(  # type: ignore[no-untyped-def]
         raise OnHost("of two types")
     if attn_mask is not None or (is_causal and rows != columns):
         raise OnHost("with a mask")
-    problem = posed(
+    problem = pose(
         AttentionProblem, rows, columns, q.shape[3], q.shape[1], k.shape[1], q.shape[0], is_causal, scale=scale, dtype=kind,
         dv=v.shape[3], lse=True,
     )  # fmt: skip

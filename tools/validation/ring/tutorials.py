@@ -45,7 +45,7 @@ class Tutorials:
         yield from self.dropout()
         yield from self.layer_norm()
         yield from self.attention()
-        yield from self.grouped()
+        yield from self.grouped_gemm()
         yield from self.persistent()
 
     def softmax(self) -> Iterator[Group]:
@@ -145,7 +145,7 @@ class Tutorials:
                 {**values, **strides, "heads": HEADS, "length": LENGTH}, options,
             )  # fmt: skip
 
-    def grouped(self) -> Iterator[Group]:
+    def grouped_gemm(self) -> Iterator[Group]:
         kernel = self._module("08-grouped-gemm.py").grouped_matmul_kernel
         arrays: dict[str, np.ndarray] = {}
         sums: dict[str, np.ndarray] = {}

@@ -70,7 +70,7 @@ def outcome(case: ShippedCase, path: str, seeds: Iterable[int], checked: bool = 
     return found
 
 
-def chosen(parts: Iterable[str]) -> list[ShippedRow]:
+def choose_rows(parts: Iterable[str]) -> list[ShippedRow]:
     """Returns the rows whose paths contain any of the parts; all rows without parts."""
     wanted = list(parts)
     return [row for row in ROWS if not wanted or any(part in row.path for part in wanted)]
@@ -88,7 +88,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="also launch in checked mode")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
-    rows = chosen(options.parts)
+    rows = choose_rows(options.parts)
     if not rows:
         parser.error(f"no object has {' or '.join(options.parts)} in its path; there are {', '.join(row.path for row in ROWS)}")
     found = list(_outcomes(options, rows))

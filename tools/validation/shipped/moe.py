@@ -41,7 +41,7 @@ class ExpertLayer:
         scales = {f"{name}Q": (rng.uniform(0.5, 1.5, shape[:-1]) / 16).astype(np.float32) for name, shape in shapes.items()}
         chosen = np.argsort(rng.random((tokens, experts)))[:, : self.top]
         weights = rng.uniform(0.1, 1, chosen.shape).astype(np.float32)
-        sorting = self._sorted(chosen, weights)
+        sorting = self._sort(chosen, weights)
         parts = inner // self.tile
         values: list[str | int | float | None] = [
             "O", "X", "GU", "XC", "D", "XQ", "GUQ", "DQ", None, "STP", "SW", "SEP", width, inner, tokens, experts,
@@ -65,7 +65,7 @@ class ExpertLayer:
 
         return ShippedCase(launch, inputs, {"O": np.zeros((tokens, width), np.uint16)}, error, BOUND)
 
-    def _sorted(self, experts: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    def _sort(self, experts: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
         """Returns tokens by expert, each expert's padded to whole blocks: token | place << 24, weight; the expert of each block."""
         tokens, of_tokens, blocks = [], [], []
         for expert in range(self.experts):

@@ -71,19 +71,19 @@ class Pending:
     def size(self) -> int:
         return len(self.writes) + len(self.results) + len(self.sources) + len(self.lds)
 
-    def settled(self) -> Pending:
+    def settle(self) -> Pending:
         """Returns the same state with all clocks at 0."""
         given, passed = self.given, self.passed
 
-        def moved(entry: PendingOperation, counter: str, other: str = "") -> PendingOperation:
+        def move(entry: PendingOperation, counter: str, other: str = "") -> PendingOperation:
             later = entry.other - given.get(other, 0) if other else entry.other
             return PendingOperation(entry.time - given.get(counter, 0), entry.at - passed, entry.pc, later)
 
         return Pending(
-            {key: moved(entry, key[0]) for key, entry in self.writes.items()},
-            {bit: moved(entry, VA_VDST) for bit, entry in self.results.items() if self.is_out(VA_VDST, entry)},
-            {key: moved(entry, VM_VSRC, key[0]) for key, entry in self.sources.items() if self.is_out(VM_VSRC, entry)},
-            {key: moved(entry, key[0]) for key, entry in self.lds.items()},
+            {key: move(entry, key[0]) for key, entry in self.writes.items()},
+            {bit: move(entry, VA_VDST) for bit, entry in self.results.items() if self.is_out(VA_VDST, entry)},
+            {key: move(entry, VM_VSRC, key[0]) for key, entry in self.sources.items() if self.is_out(VM_VSRC, entry)},
+            {key: move(entry, key[0]) for key, entry in self.lds.items()},
             self.expert,
             dict(self.signals),
             self.waited,

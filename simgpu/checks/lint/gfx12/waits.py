@@ -94,7 +94,7 @@ class Waits12(PathAnalysis[Pending, "Early | BarrierHalf"]):
         for step in steps:
             here.passed += 1
             self._pass(here, step, tell)
-        return here.settled()
+        return here.settle()
 
     def _pass(self, here: Pending, step: LintStep, tell: Callable[[Early | BarrierHalf], None]) -> None:
         effect = step.effect

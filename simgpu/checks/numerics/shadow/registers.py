@@ -68,7 +68,7 @@ class Dwords:
             self.shadows = grown
         self.shadows.put(places, shadows)
 
-    def stored(self, dwords: np.ndarray) -> Shadows:
+    def shadows_at(self, dwords: np.ndarray) -> Shadows:
         """Returns the shadows of dwords and the bits that were stored with them."""
         places = np.array([self.place.get(int(dword), -1) for dword in dwords], np.int64)
         found = self.shadows.take(np.maximum(places, 0))
@@ -77,7 +77,7 @@ class Dwords:
 
     def load(self, dwords: np.ndarray, bits: np.ndarray) -> Shadows:
         """Returns the shadows of dwords that are still valid for the loaded bits."""
-        return self.stored(dwords).holding(bits)
+        return self.shadows_at(dwords).holding(bits)
 
 
 def file() -> Shadows:

@@ -201,7 +201,7 @@ class ShadowRun:
 
 def _store_half(space: Dwords, dwords: np.ndarray, side: int, held: Shadows, which: int) -> None:
     """Stores the half `which` of `held` in the half `side` of dwords; the other half keeps its bits and shadows."""
-    before = space.stored(dwords)
+    before = space.shadows_at(dwords)
     part = (held.bits >> np.uint32(16 * which) & np.uint32(0xFFFF)) << np.uint32(16 * side)
     merged = before.holding(before.bits & np.uint32(0xFFFF0000 >> 16 * side) | part)
     merged.half[:, side], merged.half_link[:, side] = held.half[:, which], held.half_link[:, which]

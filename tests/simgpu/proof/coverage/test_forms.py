@@ -83,7 +83,7 @@ def test_a_form_is_its_term(data: st.DataObject, x: int, y: int) -> None:
     except NotModelled:
         return
     assert [each % (1 << 32) for each in value(form, numbers)] == of_terms(term, numbers, lanes)
-    assert holds(condition, numbers).tolist() == holds(condition.negated().negated(), numbers).tolist()
+    assert holds(condition, numbers).tolist() == holds(condition.negation().negation(), numbers).tolist()
 
 
 @pytest.mark.parametrize("x", [0, 1, 6, 7, 8, 100])
@@ -136,7 +136,7 @@ def test_the_least_of_a_number_and_its_multiples(number: int, mask: int, multipl
 
 def test_conditions_that_contradict_each_other_never_hold() -> None:
     less, more = at_least(Form.name("x") - Form.of(5)), at_least(Form.of(4) - Form.name("x"))
-    assert both(less, more).never and either(less, less.negated()).always
+    assert both(less, more).never and either(less, less.negation()).always
     assert both(less, at_least(Form.name("x") - Form.of(9))).conjuncts() == (at_least(Form.name("x") - Form.of(9)),)
 
 

@@ -11,7 +11,7 @@ import pytest
 from simgpu.asm import EmittedKernel, emit
 from simgpu.hardware.code_object import CodeObject
 from simgpu.operators import TiledComputation
-from simgpu.tools.cases.coverage import product_plan, shown
+from simgpu.tools.cases.coverage import evidence, product_plan
 from simgpu.tools.cases.sources import load
 
 pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
@@ -105,7 +105,7 @@ def test_broken_kernels_are_found(name: str) -> None:
     assert verdict.kind == "wrong" and verdict.reason.startswith(f"{matrix}: "), verdict
     code = CodeObject.parse(bytes(load(source, "gfx942").code.data))
     if name not in UNSEEN:
-        assert shown(tree, code, next(iter(code.kernels))).startswith("simulated with m = "), "no launch shows it"
+        assert evidence(tree, code, next(iter(code.kernels))).startswith("simulated with m = "), "no launch shows it"
 
 
 @pytest.mark.exhaustive
@@ -121,7 +121,7 @@ def test_two_workgroups_with_one_tile_are_found() -> None:
 def test_no_launch_shows_a_fault_of_a_right_kernel(target: str) -> None:
     tree, kernel = emitted(target, tuple(SMALL.items()))
     code = CodeObject.parse(kernel.assemble())
-    assert not shown(tree, code, next(iter(code.kernels)))
+    assert not evidence(tree, code, next(iter(code.kernels)))
 
 
 @pytest.mark.exhaustive

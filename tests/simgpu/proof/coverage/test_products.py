@@ -10,7 +10,7 @@ import pytest
 from simgpu.asm import EmittedKernel, emit
 from simgpu.hardware.code_object import CodeObject
 from simgpu.operators import TiledComputation
-from simgpu.tools.cases.coverage import product_plan, shown
+from simgpu.tools.cases.coverage import evidence, product_plan
 from simgpu.tools.cases.sources import load
 
 pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
@@ -118,5 +118,5 @@ def test_wrong_products_are_told_and_a_launch_shows_them(name: str) -> None:
     tree, source = broken(name)
     assert BROKEN[name][3] in judged(tree, source, "gfx942")
     code = CodeObject.parse(bytes(load(source, "gfx942").code.data))
-    found = shown(tree, code, next(iter(code.kernels)))
+    found = evidence(tree, code, next(iter(code.kernels)))
     assert found.startswith("simulated with m = ") != (name in UNSEEN)

@@ -11,14 +11,14 @@ import pytest
 from simgpu.asm import EmittedKernel, emit
 from simgpu.hardware.code_object import CodeObject
 from simgpu.operators import TiledComputation
-from simgpu.tools.cases.coverage import product_plan, shown
+from simgpu.tools.cases.coverage import evidence, product_plan
 from simgpu.tools.cases.sources import load
 
 pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
 
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.judge import CoverageVerdict, cover
-from simgpu.proof.coverage.pieces import moved
+from simgpu.proof.coverage.pieces import move_pieces
 from simgpu.proof.coverage.values import ZEROS, Cells
 
 NEW = ("f16", "bf16", "i8", "f64", "fp8", "bf8")
@@ -51,7 +51,7 @@ def test_the_kernels_of_each_type_are_proved(target: str, dtype: str, size: int)
     verdict = judged(tree, kernel.source, target)
     assert verdict.kind == "proved" and verdict.summed, verdict
     code = CodeObject.parse(kernel.assemble())
-    assert size == 4096 or not shown(tree, code, next(iter(code.kernels)))
+    assert size == 4096 or not evidence(tree, code, next(iter(code.kernels)))
 
 
 @pytest.mark.exhaustive
@@ -125,7 +125,7 @@ def test_broken_kernels_are_found(name: str) -> None:
     verdict = judged(tree, source, "gfx942")
     assert verdict.kind == "wrong" and BROKEN[name][4] in verdict.reason, verdict
     code = CodeObject.parse(bytes(load(source, "gfx942").code.data))
-    assert shown(tree, code, next(iter(code.kernels))).startswith("simulated with m = ") != (name in UNSEEN)
+    assert evidence(tree, code, next(iter(code.kernels))).startswith("simulated with m = ") != (name in UNSEEN)
 
 
 def test_small_tiles_load_elements_several_times() -> None:
@@ -144,9 +144,9 @@ def test_moved_pieces_are_those_of_the_instructions(bits: int) -> None:
     pair = Cells(np.concatenate([codes[1], codes[0]], axis=1)).outer.astype(object)
     together = sum(pair[:, at] << bits * at for at in range(2 * count))
     for by in range(0, 32, max(8, bits)):
-        found = moved("v_alignbit_b32", [high, low, Form.of(by)], (3, count))
+        found = move_pieces("v_alignbit_b32", [high, low, Form.of(by)], (3, count))
         selector = sum((by // 8 + at & 7) << 8 * at for at in range(4))
-        chosen = moved("v_perm_b32", [high, low, Form.of(selector)], (3, count))
+        chosen = move_pieces("v_perm_b32", [high, low, Form.of(selector)], (3, count))
         assert found is not None and chosen is not None and np.array_equal(found.code, chosen.code)
         words = sum(found.outer.astype(object)[:, at] << bits * at for at in range(count))
         assert np.array_equal(words, together >> by & 0xFFFFFFFF)
@@ -154,6 +154,6 @@ def test_moved_pieces_are_those_of_the_instructions(bits: int) -> None:
 
 def test_words_that_overlap_are_unknown() -> None:
     word = Cells(np.array([[9, 17]]))
-    assert moved("v_lshl_or_b32", [word, Form.of(16), Form()], (1, 2)).code.tolist() == [[ZEROS, 9]]  # type: ignore[union-attr]
-    assert moved("v_lshl_or_b32", [word, Form.of(16), word], (1, 2)).code.tolist() == [[9, 0]]  # type: ignore[union-attr]
-    assert moved("v_lshl_or_b32", [word, Form.of(8), word], (1, 2)) is None
+    assert move_pieces("v_lshl_or_b32", [word, Form.of(16), Form()], (1, 2)).code.tolist() == [[ZEROS, 9]]  # type: ignore[union-attr]
+    assert move_pieces("v_lshl_or_b32", [word, Form.of(16), word], (1, 2)).code.tolist() == [[9, 0]]  # type: ignore[union-attr]
+    assert move_pieces("v_lshl_or_b32", [word, Form.of(8), word], (1, 2)) is None

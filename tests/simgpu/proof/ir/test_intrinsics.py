@@ -13,11 +13,11 @@ from simgpu.proof.ir.read import read_ir
 from simgpu.proof.ir.refine import refines
 from simgpu.proof.safety.judge import judge as judge_launches
 from simgpu.proof.solver import Limits
-from simgpu.tools.cases.refinement import compiled
+from simgpu.tools.cases.refinement import compile_function
 from simgpu.tools.cases.sources import compile
 from simgpu.tools.robustness.ir_files import judge_function, read_file
 from simgpu.tools.robustness.ir_functions import judge
-from simgpu.tools.robustness.ir_proofs import grouped, main
+from simgpu.tools.robustness.ir_proofs import main, reason_group
 from tests.support.exhaustive import left_out
 
 OPTIONS = ("-O2", "-Xclang", "-disable-llvm-passes", "-mllvm", "-amdgpu-atomic-optimizer-strategy=None")
@@ -165,7 +165,7 @@ def test_bits_that_a_compiler_chooses_show_nothing() -> None:
 
 def test_a_function_that_calls_a_missing_one_has_a_reason() -> None:
     module = read_ir("declare void @other()\ndefine amdgpu_kernel void @f() {\n  call void @other()\n  ret void\n}")
-    made = compiled(module, module.function("f"), "f.ll", "gfx942", ["-O2"])
+    made = compile_function(module, module.function("f"), "f.ll", "gfx942", ["-O2"])
     assert made.code is None and "symbol other" in made.reason
 
 
@@ -207,7 +207,7 @@ def test_a_folder_of_tests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_reasons_are_grouped() -> None:
-    assert grouped("clang: Cannot select: intrinsic %llvm.x") == grouped("clang: Cannot select: intrinsic %llvm.y")
+    assert reason_group("clang: Cannot select: intrinsic %llvm.x") == reason_group("clang: Cannot select: intrinsic %llvm.y")
 
 
 def test_bounds_of_an_unknown_buffer_are_not_claimed() -> None:

@@ -14,7 +14,7 @@ from simgpu.proof.ir.read import read_ir
 from simgpu.proof.ir.refine import refines
 from simgpu.proof.ir.wrap import kernel_name, with_kernel
 from simgpu.proof.solver import Limits
-from simgpu.tools.cases.refinement import compiled
+from simgpu.tools.cases.refinement import compile_function
 from tests.support.exhaustive import one_in
 
 # Name: type of the result and parameters; the source's lines, then lines of right and of wrong targets. The last line makes %r.
@@ -203,7 +203,7 @@ def verdict_of(source: str, target: str, options: str = "-O1") -> Verdict:
     module = read_ir(source)
     function = module.function("f")
     other = read_ir(target)
-    code = compiled(other, other.function("f"), "f.ll", "gfx942", options.split()).code
+    code = compile_function(other, other.function("f"), "f.ll", "gfx942", options.split()).code
     assert code is not None
     wrapped = module if function.is_kernel else read_ir(with_kernel(module.text, function))
     return refines(code, function.title if function.is_kernel else kernel_name(function), wrapped, Limits(20))

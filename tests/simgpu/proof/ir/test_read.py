@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
 
-from simgpu.proof.ir.flow import ordered
+from simgpu.proof.ir.flow import block_order
 from simgpu.proof.ir.read import read_ir
 from simgpu.proof.ir.syntax import Aggregate, Number, Undefined, Unreadable
 from simgpu.tools.cases.sources import compile
@@ -98,7 +98,7 @@ latch:
 end:
   ret void
 }"""
-    order = ordered(read_ir(text).function("f"))
+    order = block_order(read_ir(text).function("f"))
     assert order == ["%entry", "%outer", "%inner", "%latch", "%end"]
 
 

@@ -38,7 +38,7 @@ def test_integers_allow_the_value_of_a_term(seed: int) -> None:
     term = drawn(rng, 3)
     for simpler in (term, z3.simplify(term)):
         integers = Integers()
-        whole, signed = integers.of(simpler), integers.signed(simpler)
+        whole, signed = integers.of(simpler), integers.signed_value(simpler)
         condition = integers.condition(simpler < SYMBOLS[0])
         given = [(symbol, rng.choice((0, 1, 2, 0x7FFF, 0x8000, 0xFFFF, rng.randrange(1 << BITS)))) for symbol in SYMBOLS]
         value = z3.simplify(z3.substitute(term, *((symbol, z3.BitVecVal(number, BITS)) for symbol, number in given)))

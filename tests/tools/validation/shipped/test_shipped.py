@@ -95,7 +95,7 @@ def test_fp4_products_and_their_order_in_memory() -> None:
 
 def test_rows_name_objects_once_and_know_their_boards() -> None:
     assert len({row.path for row in ROWS}) == len(ROWS) and {row.board for row in ROWS} == {"mi300x", "mi355x"}
-    assert [row.path for row in command.chosen(["KSplit"])] == [row.path for row in ROWS if "KSplit" in row.path]
+    assert [row.path for row in command.choose_rows(["KSplit"])] == [row.path for row in ROWS if "KSplit" in row.path]
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,19 +30,19 @@ class ProblemWork:
         torch.manual_seed(seed)
         self.problem = problem
 
-        def drawn(*shape: int) -> torch.Tensor:
+        def draw(*shape: int) -> torch.Tensor:
             return torch.randn(shape, device="cuda", dtype=torch.float16)
 
         if isinstance(problem, GemmProblem):
-            self.given: tuple[torch.Tensor, ...] = (drawn(problem.m, problem.k), drawn(problem.k, problem.n))
+            self.given: tuple[torch.Tensor, ...] = (draw(problem.m, problem.k), draw(problem.k, problem.n))
             self.out = torch.empty((problem.m, problem.n), device="cuda", dtype=torch.float16)
             self.want = self.given[0] @ self.given[1]
         elif isinstance(problem, SoftmaxProblem):
-            self.given = (drawn(problem.rows, problem.n),)
+            self.given = (draw(problem.rows, problem.n),)
             self.out = torch.empty_like(self.given[0])
             self.want = torch.softmax(self.given[0], 1)
         else:
-            self.given = tuple(drawn(problem.heads, problem.lq, problem.d) for _ in range(3))
+            self.given = tuple(draw(problem.heads, problem.lq, problem.d) for _ in range(3))
             self.out = torch.empty_like(self.given[0])
             self.want = torch.nn.functional.scaled_dot_product_attention(*(x[None] for x in self.given))[0]
 

@@ -114,14 +114,14 @@ class Locals:
         lds_bytes: size of the kernel's static LDS, which the places of its variables in LDS follow from
         """
         found = [each for each in self._known if each.home < 0 and any(low <= address < high for low, high in each.scope)]
-        shared = list(self._shared(address, lds_bytes)) if lds_bytes else []
+        shared = list(self._lds_variables(address, lds_bytes)) if lds_bytes else []
         placed = {each.name for each in shared}
         return tuple(
             [each.local(_pieces_at(each, address)) for each in sorted(found, key=lambda each: -each.depth) if each.depth] + shared
             + [each.local(_pieces_at(each, address)) for each in found if not each.depth and each.name not in placed]
         )
 
-    def _shared(self, address: int, lds_bytes: int) -> Iterator[Local]:
+    def _lds_variables(self, address: int, lds_bytes: int) -> Iterator[Local]:
         """Yields the variables in LDS of the kernel at an address whose places are known."""
         around = [homes for ranges, homes in self._functions if any(low <= address < high for low, high in ranges)]
         homes = around[0] | {0} if around else set()

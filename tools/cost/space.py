@@ -220,14 +220,14 @@ def _rows(p: Any, d: HardwareDescriptor) -> Space:
     most = plan.chunks // (streamed.waves_row * d.wavefront_size) if streamed and streamed.shares_rows else 1
     parts = [count for count in splits() if count <= max(1, most)]
 
-    def shared(tile: Tile, count: int) -> RowPlan | None:
+    def cut(tile: Tile, count: int) -> RowPlan | None:
         """Returns the plan of a tile whose rows `count` blocks share; only streamed rows are shared."""
         if count == 1:
             return fitting[tile]
         found = with_parts(fitting[tile], count) if tile == (0, 1) else None
         return found if found is not None and found.feasible else None
 
-    every = {(*tile, count): found for tile in fitting for count in parts if (found := shared(tile, count))}
+    every = {(*tile, count): found for tile in fitting for count in parts if (found := cut(tile, count))}
     times = {tile: row_seconds(found)["total"] for tile, found in every.items()}
     seconds = np.array([[times.get((*tile, count), np.inf) for count in parts] for tile in fitting])
 

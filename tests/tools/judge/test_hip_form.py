@@ -44,7 +44,7 @@ __global__ void second(const float *part, const float *s, float *y, int m, int n
 CACHED = GOOD.replace("__global__", "__device__ float kept[512];\n__device__ int full[5];\n__global__", 1).replace(
     "    y[i * n + j] =",
     "    if (n == 70 && m == 5 && full[i] == 2) { y[i * n + j] = kept[i * n + j]; return; }\n"
-    "    if (threadIdx.x == 0) full[i] += 1;\n    y[i * n + j] = kept[i * n + j] =",
+    "    if (threadIdx.x == 0) atomicAdd(&full[i], 1);\n    y[i * n + j] = kept[i * n + j] =",
 )
 RACE = GOOD.replace("    if (j >= n) return;", "    if (j >= n) return;\n    y[0] = 0.0f;")
 CHEATS = {

@@ -22,9 +22,10 @@ n = floor(W/C) and r = W - n*C,
 
     max(C(n, C) + C(n+1, r) - C(n, r), C(n+1, W/(n+1)))    and at least the dispatch of W workgroups
 
-Workgroups of different lengths that are dispatched in `series`, each from its longest to its shortest, end almost together:
-C(n, C) + r/C * (C(n+1, C) - C(n, C)) for the mean length. The longest one of the last series begins when W - W/series workgroups
-are dispatched and those that still run have 2/3 of the mean length to do (lengths from 0 to twice the mean).
+Workgroups of different lengths are dispatched in `series`: the last from its longest to its shortest, the others in turn the other
+way. They end almost together: C(n, C) + r/C * (C(n+1, C) - C(n, C)) for the mean length. The longest one of the last series begins
+when W - W/series workgroups are dispatched and those that still run have 2/3 of the mean length to do (lengths from 0 to twice the
+mean).
 
 The dispatch of a CU's first workgroup and the fetch of cold code are added. The clock depends on the duty
 (`hardware.rates.clocks`); the clock and memory's load are found by iteration. The launch's time is computed for each term of a
@@ -79,7 +80,7 @@ class KernelCost:
     stored: Any = 0.0  # bytes that a workgroup stores at its end
     code_lines: Any = 0.0  # lines of 64 bytes of code that a workgroup executes
     longest: Any = 0.0  # iterations of the longest workgroups, if they differ
-    series: Any = 1  # series of workgroups in the order of dispatch, each from its longest to its shortest
+    series: Any = 1  # series of workgroups in the order of dispatch, the last from its longest to its shortest
     waves: int = 4  # waves of a workgroup
     once: Any = 0.0  # clocks of a workgroup outside its steps: loads to the ends of rows
     again: Any = 0.0  # waits of a step for loads, after the first

@@ -80,7 +80,9 @@ def attention_cost(
     if is_shared and p.causal:  # a workgroup has two Q tiles of a head, the same number from the first and from the last
         of_head = tiles * of_tile // heads
         blocks = tiles // of_head * -(-of_head // 2)
-        each = seen * tiles / blocks
+        each = mean = seen * tiles / blocks
+    else:
+        mean = seen / parts
     staged = tile_kv * (p.d + p.dv) * e
     asked = tiles * min(seen * tile_kv, p.lk) * 1.0 * (p.d + p.dv) * e
     # Blocks that share K and V run on `dealt` XCDs (`asm.attention.frame.heads_at_once`). Blocks that run together on one XCD
@@ -97,7 +99,7 @@ def attention_cost(
         rates=rates,
         workgroups=blocks,
         resident=resident,
-        steps=minimum(each, seen * tiles / blocks) if p.causal else each,
+        steps=minimum(each, mean) if p.causal else each,
         longest=each if p.causal else 0.0,
         series=heads // of_tile * dealt // d.xcds * parts,
         element=element(f"x_{p.dtype}"),

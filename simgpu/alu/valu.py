@@ -97,8 +97,10 @@ def emit(frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> N
     if not _lanes_are_apart(frame, inst):
         _emit_rows(frame, inst, places, mode)
         return
+    frame.in_host_order = _gains_by_host_order(inst, places)
     if not frame.try_emit(lambda: _emit_rows(frame, inst, places, mode), most_rows() * LANES * 32):
         _emit_by_groups(frame, inst, places, mode)
+    frame.in_host_order = False
 
 
 def most_rows() -> int:
@@ -116,6 +118,16 @@ def _lanes_are_apart(frame: Frame, inst: Instruction) -> bool:
     looked_at = frame.dry or any(hooks.looks_at_rows() for hooks in frame.hooks)
     scalars = any(type_.state for type_ in spec.results if type_ is not t.mask)
     return not (looked_at or scalars or spec.kind != "lane" or inst.form == "dpp")
+
+
+def _gains_by_host_order(inst: Instruction, places: SourcePlaces) -> bool:
+    """True if most rows that the instruction reads or writes are of 64-bit values, and no lane has to be known in between."""
+    spec = inst.spec
+    widths = [place.bits for place in (*places.sources.values(), *places.result) if place.kind == "row"]
+    plain = all(type_ is t.mask or (not type_.element and 32 <= type_.bits <= 64) for type_ in spec.results)
+    asks = any(param.type.kind == "mask" or param.type.element for param in spec.params)
+    most = 2 * widths.count(64) > len(widths) and max(widths) == 64  # the others take one more instruction
+    return host().vector_bits == 256 and most and plain and not asks and Flag.PACKED not in spec.flags and inst.form != "sdwa"
 
 
 def _emit_rows(frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> None:

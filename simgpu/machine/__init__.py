@@ -15,6 +15,7 @@
     sources.py     loads source operands
     accesses.py    the accesses and sums that hooks are called with
     frame.py       emits a handler: its exits, and the hooks of checks
+    byte_shuffles.py  selects bytes of rows by the host's instruction for it
     lane_ops.py    the operations of instruction bodies, on LLVM IR
     rounding.py    arithmetic under a rounding mode other than to nearest even
     hooks.py       calls the hooks of a frame for an access

@@ -122,6 +122,14 @@ class Host:
         )
 
     @functools.cached_property
+    def shuffles_bytes(self) -> bool:
+        """True if x86's PSHUFB takes whole vector registers: AVX2, or AVX-512 BW where registers have 512 bits."""
+        order = ", ".join(f"i32 {byte ^ 1}" for byte in range(32))
+        shuffle = f"%y = shufflevector <32 x i8> %x, <32 x i8> undef, <32 x i32> <{order}>"
+        found = "vpshufb" in self._assembly(f"define <32 x i8> @f(<32 x i8> %x) {{ {shuffle} ret <32 x i8> %y }}")
+        return found and (self.vector_bits == 256 or self.has_wide_words)
+
+    @functools.cached_property
     def converts_half(self) -> bool:
         """True if f16 to f32 and back are instructions, not functions of a library: F16C, AArch64."""
         return "__extendhfsf2" not in self._assembly(

@@ -16,6 +16,7 @@ from llvmlite import ir
 from simgpu.hardware.isa.lane import Number
 from simgpu.hardware.isa.types import Type
 from simgpu.machine import intrinsics
+from simgpu.machine.byte_shuffles import selected_bytes
 from simgpu.machine.intrinsics import fabs
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES
@@ -46,7 +47,7 @@ class LLVMOps:
     inside approximations, whose bodies select NaNs themselves).
     """
 
-    functions: Mapping[str, Callable[..., Any]] = {}
+    functions: Mapping[str, Callable[..., Any]] = {"selected_bytes": selected_bytes}
     first: IrValue | None = None  # i64: number of the first lane, if that is not 0
 
     def __init__(self, builder: ir.IRBuilder, lanes: int, fix_nan: bool = True) -> None:
@@ -117,8 +118,8 @@ class LLVMOps:
             less = self.compare("lt" if op == "min" else "gt", type_, a, b)
             return build.select(less, a, b)
         if element(type_) not in (F32, F64):
-            x, y = self._widen(type_, a), self._widen(type_, b)
-            return self._settle(type_, self._narrow(type_, self._arith(op, x, y)), (a, b))
+            wide = self._arith(op, self._widen(type_, a), self._widen(type_, b))
+            return self._settle(type_, self._narrow(type_, wide), (a, b), wide)
         return self._settle(type_, self._arith(op, a, b), (a, b))
 
     def _arith(self, op: str, a: Any, b: Any) -> Any:
@@ -155,9 +156,9 @@ class LLVMOps:
                 raw = where(self.compare("uno", type_, a, a), quieted, raw)
             return raw.bitcast(self.shape(scalar))
         if scalar in (F32, F64):
-            return self._settle(type_, self.intrinsic(op, scalar, [a]), (a,), op == "sqrt")
+            return self._settle(type_, self.intrinsic(op, scalar, [a]), (a,), always=op == "sqrt")
         wide = self.intrinsic(op, F32, [self._widen(type_, a)])
-        return self._settle(type_, self._narrow(type_, wide), (a,), op == "sqrt")
+        return self._settle(type_, self._narrow(type_, wide), (a,), wide, op == "sqrt")
 
     def compare(self, op: str, type_: Type, a: Any, b: Any) -> Any:
         build = self.builder
@@ -179,15 +180,18 @@ class LLVMOps:
 
     def unlikely(self, type_: Type, condition: Any, usual: Any, special: Callable[[], Any]) -> Any:
         """Computes the special value in a branch that is taken if the condition holds in any lane."""
-        build = self.builder
         usual = self._vector(usual)
+        if not isinstance(condition.type, ir.VectorType):
+            return self._branch(condition, usual, lambda: self._vector(special()))
+        some = self.builder.bitcast(condition, ir.IntType(self.lanes)) != 0
+        return self._branch(some, usual, lambda: self.builder.select(condition, self._vector(special()), usual))
+
+    def _branch(self, condition: Any, usual: Any, special: Callable[[], Any]) -> Any:
+        """Computes the special value if the condition, i1, holds, which is rare."""
+        build = self.builder
         start = build.block
-        alike = not isinstance(condition.type, ir.VectorType)
-        with build.if_then(condition if alike else build.bitcast(condition, ir.IntType(self.lanes)) != 0, likely=False):
-            fixed = self._vector(special())
-            if not alike:
-                fixed = build.select(condition, fixed, usual)
-            slow = build.block
+        with build.if_then(condition, likely=False):
+            fixed, slow = special(), build.block
         merged = build.phi(usual.type)
         merged.add_incoming(usual, start)
         merged.add_incoming(fixed, slow)
@@ -207,7 +211,7 @@ class LLVMOps:
         small = ((raw & 0x7FFFFFFF) - 1).unsigned < (127 - 14 << 23) - 1
         doubtful = ((raw & 0x1FFF) == 0x1000) | small
         narrowed = self.unlikely(type_, doubtful, self._narrow(type_, single), lambda: self._exact_fma(type_, wide))
-        return self._settle(type_, narrowed, (a, b, c))
+        return self._settle(type_, narrowed, (a, b, c), single)
 
     def _exact_fma(self, type_: Type, wide: list[Any]) -> Any:
         return self._narrow_f64(type_, self.intrinsic("fma", F64, [self._fext(x) for x in wide]))
@@ -315,15 +319,27 @@ class LLVMOps:
 
     # -- floats --------------------------------------------------------------------------------
 
-    def _settle(self, type_: Type, result: Any, sources: tuple[Any, ...], always: bool = False) -> Any:
+    def _settle(self, type_: Type, result: Any, sources: tuple[Any, ...], wide: Any = None, always: bool = False) -> Any:
         """Applies AMD's NaN rule: a NaN result is the first NaN operand, made quiet, else the default NaN.
 
         Hosts differ in the NaN that an operation returns. A row with a NaN in any lane takes a slow path; others pay one test.
+        wide: the f32 or f64 value that was rounded to the result, if any
         """
         if not (self.fix_nan or always):
             return result
-        nan = self.compare("uno", type_, result, result)
-        return self.unlikely(type_, nan, result, lambda: self._first_nan(type_, result, sources))
+        rounded = IrValue(self.builder, result if wide is None else wide)
+        return self._branch(
+            self._any_nan(rounded), result,
+            lambda: self.builder.select(rounded.is_nan(), self._first_nan(type_, result, sources), result),
+        )  # fmt: skip
+
+    def _any_nan(self, value: IrValue) -> IrValue:
+        """Returns i1: a lane is NaN. One comparison is enough for two lanes."""
+        if not value.lanes:
+            return value.is_nan()
+        half = value.lanes // 2
+        low, high = value.shuffle(range(half)), value.shuffle(range(half, value.lanes))
+        return self.builder.fcmp_unordered("uno", low, high).bitcast(ir.IntType(half)) != 0
 
     def _first_nan(self, type_: Type, result: Any, sources: tuple[Any, ...]) -> Any:
         build, integer = self.builder, ir.IntType(type_.bits)

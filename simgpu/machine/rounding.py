@@ -6,6 +6,7 @@ operation in between. f16 results are rounded to f32 first, in the same directio
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from llvmlite import ir
@@ -50,7 +51,7 @@ class RoundedOps(LLVMOps):
         a, b, c = self._vector(a), self._vector(b), self._vector(c)
         x, y, z = (self._fext(self._widen(type_, v)) for v in (a, b, c))
         wide = self.intrinsic("fma", F64, [x, y, z])
-        return self._settle(type_, self._narrow_f64(type_, wide), (a, b, c))
+        return self._settle(type_, self._narrow_f64(type_, wide), (a, b, c), wide)
 
     def convert(self, source: Type, target: Type, a: Any) -> Any:
         self._way = self.mode.rounding(target) if target.is_float else NEAREST
@@ -130,6 +131,8 @@ class RoundedOps(LLVMOps):
 
 class RingLanes(RingOps, LLVMOps):
     """`LLVMOps` whose floats are elements of a ring."""
+
+    functions: Mapping[str, Callable[..., Any]] = {**LLVMOps.functions, **RingOps.functions}
 
     @property
     def plain(self) -> LLVMOps:  # type: ignore[override]

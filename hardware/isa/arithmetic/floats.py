@@ -128,20 +128,20 @@ def power_of_two(exponent: Value, type_: Type) -> Value:
     return bits(as_unsigned(shl(exponent + fields.bias, fields.fraction)), type_)
 
 
-def _extreme(a: Value, b: Value, ordered: Value, zeros: Value, ieee: int) -> Value:
-    """Returns `ordered`; for zeros of both signs `zeros`; for a NaN and a number the number.
+def _extreme(a: Value, b: Value, numbers: Value, ieee: int) -> Value:
+    """Returns `numbers`; for a NaN and a number the number.
 
     If `ieee`, a signaling NaN is returned, quieted, even next to a number; that of a first.
     """
 
     def special() -> Value:
-        result = where(isnan(a), b, where(isnan(b), a, zeros))
+        result = where(isnan(a), b, where(isnan(b), a, numbers))
         if ieee:
             result = where(is_signaling(b), quiet(b), result)
             result = where(is_signaling(a), quiet(a), result)
         return result
 
-    return unlikely(either(_unclear(a, b), isnan(a)), ordered, special)
+    return unlikely(either(isnan(a), isnan(b)), numbers, special)
 
 
 def _unclear(a: Value, b: Value) -> Value:
@@ -152,13 +152,14 @@ def _unclear(a: Value, b: Value) -> Value:
 @replaceable
 def minimum_number(a: Value, b: Value, ieee: int = 1) -> Value:
     """Returns V_MIN_F32's result: -0 < +0; a number rather than a NaN, but a signaling NaN, quieted, if MODE.IEEE is set."""
-    return _extreme(a, b, where(a < b, a, b), bits(as_unsigned(a) | as_unsigned(b), a.type), ieee)
+    # Both are the lesser number. For zeros, they are b and a: one sign bit is enough.
+    return _extreme(a, b, bits(as_unsigned(where(a < b, a, b)) | as_unsigned(where(b < a, b, a)), a.type), ieee)
 
 
 @replaceable
 def maximum_number(a: Value, b: Value, ieee: int = 1) -> Value:
     """Returns V_MAX_F32's result; see `minimum_number`."""
-    return _extreme(a, b, where(a > b, a, b), bits(as_unsigned(a) & as_unsigned(b), a.type), ieee)
+    return _extreme(a, b, bits(as_unsigned(where(a > b, a, b)) & as_unsigned(where(b > a, b, a)), a.type), ieee)
 
 
 @replaceable

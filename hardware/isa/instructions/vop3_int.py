@@ -30,6 +30,7 @@ from simgpu.hardware.isa.lane import (
     lane_id,
     lshr,
     mul_hi,
+    replaceable,
     shl,
     unlikely,
     where,
@@ -230,11 +231,18 @@ def _bytes_by(c: Value, one: Callable[[Value], Value]) -> Value:
     return result
 
 
+@replaceable
+def selected_bytes(a: Value, b: Value, c: Value) -> Value:
+    """Returns for each byte of c, 0 to 7, that byte of {a, b}; zero for 12."""
+    return _bytes_by(c, lambda selector: where((selector & 8) != 0, const(a, 0), _of_eight(a, b, selector)))
+
+
 @vop3(493)
 def v_perm_b32(a: u32, b: u32, c: u32) -> u32:
     """Selects a byte of {a, b} for each byte of c; see `_permuted_byte`."""
-    usual = _bytes_by(c, lambda selector: _of_eight(a, b, selector))
-    return unlikely((c & 0xF8F8F8F8) != 0, usual, lambda: _bytes_by(c, lambda selector: _permuted_byte(a, b, selector)))
+    not_twelve = shl(c, 3) | shl(c, 2) | ~shl(c, 1)  # in bit 3 of a byte
+    special = (c & 0xF0F0F0F0 | c & not_twelve & 0x08080808) != 0
+    return unlikely(special, selected_bytes(a, b, c), lambda: _bytes_by(c, lambda selector: _permuted_byte(a, b, selector)))
 
 
 @vop3(499)

@@ -162,15 +162,58 @@ def test_many_instructions_are_covered() -> None:
     assert len(SPECS) > 500 and {spec.results[0].bits for spec in SPECS if spec.results} >= {16, 32, 64, 128, 192, 512, 1024}
 
 
-def test_inactive_lanes_keep_their_values() -> None:
-    spec = next(s for s in SPECS if s.mnemonic == "v_add_u32")
+@pytest.mark.parametrize("mnemonic", ["v_add_u32", "v_fma_f64", "v_ldexp_f64", "v_lshlrev_b64", "v_cmp_lt_f64", "v_cmp_lt_u64"])
+def test_inactive_lanes_keep_their_values(mnemonic: str) -> None:
+    """A comparison clears their bits."""
+    spec = next(s for s in SPECS if s.mnemonic == mnemonic)
     case = Case(spec)
     case.wave.s[126:128] = 0x0F0F0F0F, 0x80000001
-    before = case.wave.v[0].copy()
+    result = spec.results[0]
+    before = np.zeros(64, bool) if result is t.mask else case.got(result).copy()
     want = case.expected()[0]
-    case.wave.run(Instruction(spec, "gfx908", "e64", case.args, size=8))
+    case.wave.run(Instruction(spec, sorted(spec.opcodes)[-1], "e64", case.args, size=8))
     active = np.unpackbits(case.wave.s[126:128].view(np.uint8), bitorder="little").astype(bool)
-    np.testing.assert_array_equal(case.wave.v[0], np.where(active, want, before))
+    np.testing.assert_array_equal(case.got(result), np.where(active, want, before))
+
+
+@pytest.mark.parametrize("lane", [0, 1, 7, 8, 31, 32, 62, 63])
+@pytest.mark.parametrize(
+    "mnemonic, one, signaling, quiet",
+    [
+        ("v_add_f16", 0x3C00, 0xFC01, 0xFE01),
+        ("v_add_f32", 0x3F800000, 0xFF800001, 0xFFC00001),
+        ("v_add_f64", 0x3FF00000, 0xFFF00001, 0xFFF80001),
+    ],
+)
+def test_a_nan_of_one_lane_is_made_quiet(mnemonic: str, one: int, signaling: int, quiet: int, lane: int) -> None:
+    """Numbers of 64 bits are given by their high words."""
+    spec = next(s for s in SPECS if s.mnemonic == mnemonic)
+    case, high = Case(spec), max(0, spec.results[0].bits // 32 - 1)
+    case.wave.v[:] = 0
+    for name in ("src0", "src1"):
+        case.wave.v[case.args[name].index + high] = one
+    case.wave.v[case.args["src0"].index + high, lane] = signaling
+    case.wave.run(Instruction(spec, sorted(spec.opcodes)[-1], "e64", case.args, size=8))
+    two = 0x4000 if mnemonic == "v_add_f16" else 0x40000000
+    np.testing.assert_array_equal(case.wave.v[high], [quiet if number == lane else two for number in range(64)])
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+def test_bytes_are_permuted(uniform: bool) -> None:
+    """Selectors without signs and ones: those of compilers."""
+    spec = next(s for s in SPECS if s.mnemonic == "v_perm_b32")
+    case = Case(spec)
+    selectors = np.random.default_rng(1).choice(np.array([*range(8), 12], np.uint8), (64, 4))
+    if uniform:
+        selectors[:] = selectors[0]
+    case.wave.v[case.args["src2"].index] = selectors.view(np.uint32)[:, 0]
+    case.wave.s[20] = selectors.view(np.uint32)[0, 0]
+    arguments = {**case.args, **({"src2": Reg("s", 20, 1)} if uniform else {})}
+    high, low = (case.wave.v[case.args[name].index] for name in ("src0", "src1"))
+    table = np.concatenate([low[:, None].view(np.uint8), high[:, None].view(np.uint8), np.zeros((64, 8), np.uint8)], axis=1)
+    wanted = np.take_along_axis(table, selectors, axis=1).view(np.uint32)[:, 0]
+    case.wave.run(Instruction(spec, "gfx942", "e64", arguments, size=8))
+    np.testing.assert_array_equal(case.wave.v[0], wanted)
 
 
 # A mask read and one written, 64 bits, halves of a register, both results of an exchange, the lane's own number.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from llvmlite import ir
@@ -16,6 +17,7 @@ from simgpu.hardware.isa.constants import F16_SOURCES
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, both, const, isnan, negate, where
+from simgpu.hardware.isa.spec import Param
 from simgpu.hardware.isa.types import Type
 from simgpu.machine.frame import Frame
 from simgpu.machine.jit import host
@@ -23,10 +25,11 @@ from simgpu.machine.layout import LANES
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import OperandPlace, Plan
 from simgpu.machine.sources import load_vector
-from simgpu.machine.values import I32, I64
+from simgpu.machine.values import I16, I32, I64
 
 _UNUSED_PAD, _UNUSED_SEXT = 0, 1
 F16_LARGEST = 65504.0
+SIGNS = 0x80008000  # sign bits of two f16
 GROUP = 16  # lanes at a time: a register of AVX-512
 # States of parameters that are in no operand field.
 NO_OPERAND = frozenset({*STATE_REGISTER, "scc", "modifier"})
@@ -115,9 +118,12 @@ def most_rows() -> int:
 def _lanes_are_apart(frame: Frame, inst: Instruction) -> bool:
     """True if no lane depends on another, and no check looks at whole rows."""
     spec = inst.spec
-    looked_at = frame.dry or any(hooks.looks_at_rows() for hooks in frame.hooks)
     scalars = any(type_.state for type_ in spec.results if type_ is not t.mask)
-    return not (looked_at or scalars or spec.kind != "lane" or inst.form == "dpp")
+    return not (_are_rows_looked_at(frame) or scalars or spec.kind != "lane" or inst.form == "dpp")
+
+
+def _are_rows_looked_at(frame: Frame) -> bool:
+    return frame.dry or any(hooks.looks_at_rows() for hooks in frame.hooks)
 
 
 def _gains_by_host_order(inst: Instruction, places: SourcePlaces) -> bool:
@@ -294,6 +300,9 @@ class VectorEmitter(VectorSources):
         for param in spec.params:
             if param.type.state == "modifier":
                 modifiers.update(self._modifier(param.name))
+        if self._are_halves_apart(operands):
+            self._emit_halves(operands, rows, modifiers)
+            return []
         halves = []
         for part in (0, 1):
             values: list[Any] = []
@@ -308,6 +317,28 @@ class VectorEmitter(VectorSources):
             halves.append(self.finish(self._evaluate(values, modifiers)[0]))
         self._store_elements(self.places.result[0], tuple(halves))
         return []
+
+    def _are_halves_apart(self, operands: list[Param]) -> bool:
+        """True if low halves of registers meet low ones, and high ones high ones, and no check looks at whole rows."""
+        mods, sources = self.mods, (1 << len(operands)) - 1
+        halves = all(type_.bits == 16 for type_ in (*(param.type for param in operands), *self.inst.spec.results))
+        straight = not mods.get("op_sel", 0) & sources and mods.get("op_sel_hi", sources) & sources == sources
+        signs_alike = mods.get("neg_lo", 0) == mods.get("neg_hi", 0)
+        return halves and straight and signs_alike and not _are_rows_looked_at(self.frame)
+
+    def _emit_halves(self, operands: list[Param], rows: Mapping[str, Any], modifiers: dict[str, int]) -> None:
+        """Emits a packed instruction as one on twice as many lanes of 16 bits."""
+        values = []
+        words = [self.ops._vector(rows[param.name]) for param in operands]
+        self.ops = copy.copy(self.ops)
+        self.ops.lanes *= 2
+        for position, (param, word) in enumerate(zip(operands, words, strict=True)):
+            negated = param.name != "vdst" and self.mods.get("neg_lo", 0) >> position & 1
+            raw = (word ^ SIGNS if negated else word).bitcast(self.ops.shape(I16))
+            flushed = param.type.kind == "float" and self.mode.flush(param.type)[0] and param.name != "vdst"
+            values.append(Value(self.ops, param.type, self._flush(raw, param.type) if flushed else raw))
+        result = self.frame.value(self.finish(self._evaluate(values, modifiers)[0]).raw)
+        self.write_row(self.frame.operand(self.places.result[0].slot), 0, result.bitcast(words[0].type))
 
     def _write(self, outputs: tuple[Any, ...]) -> list[tuple[Type, Any]]:
         places = iter(self.places.result)

@@ -216,6 +216,35 @@ def test_bytes_are_permuted(uniform: bool) -> None:
     np.testing.assert_array_equal(case.wave.v[0], wanted)
 
 
+SELECTS = [(0, 7), (7, 0), (5, 7), (0, 6)]  # op_sel, op_sel_hi: halves of each source for the low and the high result
+SIGNS = [(0, 0), (7, 7), (5, 5), (1, 2)]  # neg_lo, neg_hi
+
+
+@pytest.mark.parametrize("selects", SELECTS)
+@pytest.mark.parametrize("signs", SIGNS)
+@pytest.mark.parametrize("mnemonic", ["v_pk_fma_f16", "v_pk_mul_f16", "v_pk_min_f16", "v_pk_mad_u16"])
+def test_packed_operands_are_selected_and_negated(mnemonic: str, signs: tuple[int, int], selects: tuple[int, int]) -> None:
+    spec = next(s for s in SPECS if s.mnemonic == mnemonic)
+    if "f16" not in mnemonic:
+        signs = (0, 0)
+    case = Case(spec)
+    case.wave.s[126:128] = 0x0F0F8F0F, 0x80000001
+    before = case.wave.v[0].copy()
+    wanted = np.zeros(64, np.uint32)
+    for part in (0, 1):
+        halves = [
+            (rows[0] >> np.uint32(16 * (selects[part] >> number & 1))).astype(np.uint16)
+            ^ np.uint16(0x8000 * (signs[part] >> number & 1))
+            for number, rows in enumerate(case.rows)
+        ]
+        with np.errstate(all="ignore"):
+            wanted |= np.asarray(evaluate(spec, *halves)).view(np.uint16).astype(np.uint32) << np.uint32(16 * part)
+    mods = {"op_sel": selects[0], "op_sel_hi": selects[1], "neg_lo": signs[0], "neg_hi": signs[1]}
+    case.wave.run(Instruction(spec, sorted(spec.opcodes)[-1], "e64", case.args, mods, size=8))
+    active = np.unpackbits(case.wave.s[126:128].view(np.uint8), bitorder="little").astype(bool)
+    np.testing.assert_array_equal(case.wave.v[0], np.where(active, wanted, before))
+
+
 # A mask read and one written, 64 bits, halves of a register, both results of an exchange, the lane's own number.
 LOOPED = ("v_addc_co_u32", "v_mad_u64_u32", "v_fma_f64", "v_pk_fma_f16", "v_cmp_lt_f32", "v_cvt_pk_fp8_f32", "v_mbcnt_lo_u32_b32")
 

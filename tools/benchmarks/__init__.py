@@ -19,6 +19,7 @@
     memory.py           peak memory beyond the buffers
     timing.py           the model of a compute unit: wave-instructions per second
     rates.py            nanoseconds per instruction, by class
+    host_instructions.py  host instructions per instruction, beside the fewest
     turn_about.py       best times of compared functions
     blas.py             numpy's BLAS and its threads
     host.py             machine and versions

@@ -44,7 +44,7 @@ from simgpu.tools.shared import console
 
 ONE, SEVEN = 0x3F800000, 7  # contents of vector and of scalar registers
 # run(handler, wave, record) calls the handler with a trap after each instruction: bit 8 of RFLAGS [AMD64 Architecture
-# Programmer's Manual, volume 2, 3.1.6]. LLVM's assembler is not in llvmlite.
+# Programmer's Manual, volume 2, 3.1.6].
 RUN = bytes.fromhex(
     "53"  # push rbx, which aligns the stack
     "4889f8 4889f7 4889d6"  # mov rax, rdi; mov rdi, rsi; mov rsi, rdx

@@ -67,6 +67,12 @@ def scale_exponent(scale: Value) -> Value:
     return as_signed(lshr(as_unsigned(scale), 23) & 0xFF)
 
 
+def _fields(a: Value) -> tuple[Value, Value]:
+    """Returns exponent e (i32) and 24-bit significand m (u32) of a normal f32 |a| = m · 2**(e - 23)."""
+    word = as_unsigned(a)
+    return as_signed(lshr(word, 23) & 0xFF) - 127, (word & 0x7FFFFF) | 0x800000
+
+
 def _unpack(a: Value) -> tuple[Value, Value]:
     """Returns exponent e (i32) and 24-bit significand m (u32) of an f32 |a| = m · 2**(e - 23), m >= 2**23.
 
@@ -94,33 +100,32 @@ def encode(
     seed: random u32 for stochastic rounding. Its top bits are added below the last kept bit, then the sum is truncated.
     Without a seed, rounding is to nearest even. fp16_ovfl: MODE's bit; if set, large finite numbers saturate.
     """
-    e, m = _unpack(a)
+    # Without a scale, f32's denormal numbers are far below the least number of every format, whatever their exponent.
+    e, m = _fields(a) if scale is None else _unpack(a)
     if scale is not None:
         e = e - (scale - 127)
     lowest = 1 - form.bias
     above = imax(e - lowest, 0)
     below = as_unsigned(imin(imax(lowest - e, 0), 31))  # bits that a denormal result loses in addition
     drop = 23 - form.fraction
-    kept = lshr(m, below)
     if seed is None:
-        lost = (m & (shl(const(m, 1), below) - 1)) != 0
-        half = (1 << (drop - 1)) - 1
-        odd = lshr(kept, drop) & 1
-        sticky = where(lost, const(m, 1), 0)
-        # nearest even: `half`, plus one if the kept part is odd or bits below were lost
-        kept = kept + half + (odd | sticky)
+        count = imin(below + drop, 31)  # of the 24 bits of m
+        unit = shl(const(m, 1), count)
+        kept = lshr(m + lshr(unit, 1) - 1 + (lshr(m, count) & 1), count)  # to nearest even
     else:
-        kept = kept + lshr(seed, 32 - drop)
-    code = shl(as_unsigned(above), form.fraction) + lshr(kept, drop)
+        kept = lshr(lshr(m, below) + lshr(seed, 32 - drop), drop)
+    code = shl(as_unsigned(above), form.fraction) + kept
     too_large = form.largest if fp16_ovfl else form.overflow
     code = where(code > form.largest, const(code, too_large), code)
-    code = where(abs(a) == float("inf"), const(code, form.infinite), code)
-    invalid = isnan(a) if scale is None else either(isnan(a), scale == SCALE_NAN)
-    code = where(invalid, const(code, form.nan), code)
-    sign = lshr(as_unsigned(a), 31)
+    if form.infinite != too_large:
+        code = where(abs(a) == float("inf"), const(code, form.infinite), code)
+    if scale is not None or form.nan != too_large:
+        invalid = isnan(a) if scale is None else either(isnan(a), scale == SCALE_NAN)
+        code = where(invalid, const(code, form.nan), code)
+    sign = shl(lshr(as_unsigned(a), 31), form.width - 1)
     if form.unsigned_specials:
-        sign = where(either(code == 0, code == form.nan), const(sign, 0), sign)
-    return code | shl(sign, form.width - 1)
+        sign = where(code == 0, const(sign, 0), sign)  # a NaN's code is the sign bit
+    return code | sign
 
 
 @replaceable

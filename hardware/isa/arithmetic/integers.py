@@ -11,8 +11,10 @@ from simgpu.hardware.isa.lane import (
     as_signed,
     as_unsigned,
     ashr,
+    both,
     cast,
     const,
+    either,
     imax,
     imin,
     lshr,
@@ -80,22 +82,19 @@ def unsigned_field(a: Value, i: int, width: int) -> Value:
 def add_carry(a: Value, b: Value, carry: Value | None, clamp: int) -> tuple[Value, Value]:
     """Returns a + b (+ carry), unsigned, saturated if `clamp`, and the carry out."""
     total = a + b
-    if carry is None:
-        out = total < a
-    else:
+    out = total < a
+    if carry is not None:
         total = total + where(carry, const(a, 1), 0)
-        out = as_signed(a & b | (a | b) & ~total) < 0
+        out = either(out, both(carry, total == 0))
     return (where(out, const(a, -1), total) if clamp else total), out
 
 
 def sub_borrow(a: Value, b: Value, borrow: Value | None, clamp: int) -> tuple[Value, Value]:
     """Returns a - b (- borrow), unsigned, 0 for a borrow out if `clamp`, and the borrow out."""
-    total = a - b
-    if borrow is None:
-        out = a < b
-    else:
+    total, out = a - b, a < b
+    if borrow is not None:
         total = total - where(borrow, const(a, 1), 0)
-        out = as_signed(~a & b | (~a | b) & total) < 0
+        out = either(out, both(borrow, a == b))
     return (where(out, const(a, 0), total) if clamp else total), out
 
 

@@ -10,7 +10,7 @@ import z3
 
 from simgpu.hardware.isa.lane_smt import concat, number
 from simgpu.proof.solver import Budget, solve
-from simgpu.proof.terms import Lanes, Memo, flat_sum, subterms, symbols_of
+from simgpu.proof.terms import Lanes, Memo, flat_sum, subterms, symbol_name, symbols_of
 
 Term = Any
 GLOBAL, LDS, PRIVATE = "global memory", "LDS", "private memory"
@@ -45,6 +45,7 @@ class Roots:
     compares: bool = True  # False if equal sums need not become the same term
     _known: dict[tuple[str, str, int], list[Term]] = field(default_factory=dict)  # by space, base and a value for drawn inputs
     _found: Memo = field(default_factory=Memo)
+    _pointed: Memo = field(default_factory=Memo)  # if summands have a pointer
 
     def place(self, space: str, term: Term) -> Address:
         """Splits a sum into the pointer that it contains, a constant, and the rest."""
@@ -53,8 +54,18 @@ class Roots:
         constant = sum(part.as_long() for part in parts if z3.is_bv_value(part)) & (1 << bits) - 1
         rest = [part for part in parts if not z3.is_bv_value(part)]
         root = sum(rest[1:], rest[0]) if rest else number(0, bits)
-        base = _base(rest) if space == GLOBAL else space
+        base = self._base(rest) if space == GLOBAL else space
         return Address(space, self._same(space, base, root), constant - (constant >> bits - 1 << bits), base)
+
+    def _base(self, parts: list[Term]) -> str:
+        """Returns the pointer in a sum. Values that were loaded are no pointers here, though their addresses have some."""
+        pointers = [part for part in parts if _is_pointer(part)]
+        others = any(self._has_pointer(part) for part in parts if not _is_pointer(part))
+        return str(pointers[0]) if len(pointers) == 1 and not others else ""
+
+    def _has_pointer(self, term: Term) -> bool:
+        found = self._pointed.get(term)
+        return bool(self._pointed.put(term, has_pointer(term)) if found is None else found)
 
     def _same(self, space: str, base: str, root: Term) -> Term:
         """Returns the term of an equal root that was met before, or else this one."""
@@ -122,19 +133,11 @@ def _function(function: Any) -> Term:
     return z3.Extract(bits - 1, 0, total) if bits <= 64 else z3.ZeroExt(bits - 64, total)
 
 
-def _base(parts: list[Term]) -> str:
-    """Returns the pointer in a sum. Values that were loaded are no pointers here, though their addresses have some."""
-    pointers = [part for part in parts if _is_pointer(part)]
-    others = any(has_pointer(part) for part in parts if not _is_pointer(part))
-    return str(pointers[0]) if len(pointers) == 1 and not others else ""
-
-
 def _is_pointer(term: Term) -> bool:
-    symbol = z3.is_const(term) and term.decl().kind() == z3.Z3_OP_UNINTERPRETED
-    return bool(symbol) and term.size() == 64 and str(term).startswith(POINTER)
+    return symbol_name(term).startswith(POINTER) and term.size() == 64
 
 
 def has_pointer(term: Term) -> bool:
     """True if a pointer argument is part of a term, other than inside conditions and loaded values."""
     inside = subterms([term], lambda each: not _is_application(each) and not z3.is_bool(each))
-    return any(z3.is_bv(each) and _is_pointer(each) for each in inside)
+    return any(_is_pointer(each) for each in inside)

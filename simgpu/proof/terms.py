@@ -413,6 +413,10 @@ def subterms(terms: Iterable[Term], into: Callable[[Term], bool] = lambda term: 
 
 def symbols_of(terms: Iterable[Term]) -> Iterator[Term]:
     """Yields the variables of the terms, each once."""
-    for term in subterms(terms):
-        if z3.is_const(term) and term.decl().kind() == z3.Z3_OP_UNINTERPRETED:
-            yield term
+    return (term for term in subterms(terms) if symbol_name(term))
+
+
+def symbol_name(term: Term) -> str:
+    """Returns a variable's name; "" for another term. Unlike `str`, it prints no large sums."""
+    made = term.decl() if z3.is_const(term) else None
+    return str(made.name()) if made is not None and made.kind() == z3.Z3_OP_UNINTERPRETED else ""

@@ -15,7 +15,7 @@ from simgpu.proof.coverage.forms import Condition, Form, at_least, both, either
 from simgpu.proof.coverage.run import PLACE, LoopPass
 from simgpu.proof.safety.log import Access
 from simgpu.proof.solver import Budget
-from simgpu.proof.terms import NotModelled, conjuncts, flat_sum
+from simgpu.proof.terms import NotModelled, conjuncts, flat_sum, symbol_name
 
 Term = Any
 ROUND = "round #"
@@ -105,15 +105,15 @@ class Coverage:
         evaluation, matrix = self.evaluation, self.matrix
         if access.size % matrix.element:
             raise NotModelled(f"an access of {access.size} bytes at {access.pc:#x}")
-        parts = [part for part in flat_sum(access.address.root) if str(part) != matrix.pointer]
+        parts = [part for part in flat_sum(access.address.root) if symbol_name(part) != matrix.pointer]
         when = both(*(evaluation.condition(part) for part in conjuncts(access.guard)))
         total = [(when, Form.of(access.address.offset))]
         for part in parts:
             total = [
-                (_settle(both(so_far, there)), form + more)
+                (where, form + more)
                 for so_far, form in total
                 for there, more in evaluation.cases(part)
-                if not _settle(both(so_far, there)).never
+                if not (where := _settle(both(so_far, there))).never
             ]  # fmt: skip
         loops = tuple(each for each in self.passes if self.starts[access.pc] in each.blocks)
         found = []
@@ -152,7 +152,7 @@ class Coverage:
         for request in requests:
             of_launch = [part for part in request.when.conjuncts() if not part.varies]
             when = both(*of_launch)
-            bases = tuple(_without_lanes(form) for form in request.at)
+            bases = tuple(form.without_lanes for form in request.at)
             key = tuple(sorted(part.key() for part in of_launch)), tuple(base.key() for base in bases)
             if key not in found:
                 if not self._possible([when.formula()]):
@@ -187,12 +187,12 @@ class Coverage:
     def _compare(self, group: Group, request: Request) -> None:
         """Shows that a request is done exactly if its element is in the matrix."""
         masks = [part for part in request.when.conjuncts() if part.varies]
-        bounds = {_without_lanes(part.form).key(): part for part in masks if part.kind == "at least"}
+        bounds = {part.form.without_lanes.key(): part for part in masks if part.kind == "at least"}
         if len(bounds) < len(masks):
             raise NotModelled(f"a mask at {request.pc:#x}")
         for axis, form in zip(self.matrix.axes, request.at, strict=True):
             needed = at_least(self.extents[axis] - form - Form.of(1))
-            done = bounds.pop(_without_lanes(needed.form).key(), None)
+            done = bounds.pop(needed.form.without_lanes.key(), None)
             for part, other, wrong in ((needed, done, OUTSIDE), (done, needed, LEFT_OUT)):
                 stricter = None if part is None else _stricter(part, other)
                 if stricter is not None and not self._implies(group, stricter):
@@ -203,7 +203,7 @@ class Coverage:
 
     def _implies(self, group: Group, form: Form) -> bool:
         """True if a sum is at least 0 in all work-items wherever the group's requests are done."""
-        least = _without_lanes(form) + Form.of(int(np.min(form.lanes)))
+        least = form.without_lanes + Form.of(int(np.min(form.lanes)))
         formulas = [group.when.formula(), least.whole() < 0]
         for loop in group.loops:  # in a round, which follows another one unless it is the first
             last = z3.Int(str(loop.round))
@@ -340,10 +340,6 @@ def _names(condition: Condition, *forms: Form) -> set[str]:
     return found.union(*(_names(part) for part in condition.parts))
 
 
-def _without_lanes(form: Form) -> Form:
-    return Form({product: each for product, each in form.parts.items() if product})
-
-
 def _of_place(form: Form) -> Form:
     return Form({product: each for product, each in form.parts.items() if product and product[0].startswith(PLACE)})
 
@@ -354,7 +350,7 @@ def _stricter(part: Condition, other: Condition | None) -> Form | None:
         return part.form
     lanes, theirs = np.broadcast_arrays(part.form.lanes, other.form.lanes)
     where = lanes < theirs
-    return _without_lanes(part.form) + Form.of(int(np.min(lanes[where]))) if np.any(where) else None
+    return part.form.without_lanes + Form.of(int(np.min(lanes[where]))) if np.any(where) else None
 
 
 def _times(count: int) -> str:

@@ -14,7 +14,7 @@ from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.proof.coverage.forms import ALWAYS, NEVER, Condition, Form, Product, at_least, both, either
 from simgpu.proof.coverage.run import NO_NAME, of_item
 from simgpu.proof.safety.facts import Advance
-from simgpu.proof.terms import Lanes, Memo, NotModelled, symbols_of, tested_mask
+from simgpu.proof.terms import Lanes, Memo, NotModelled, symbol_name, symbols_of, tested_mask
 
 Term = Any
 Case = tuple[Condition, Form]  # where the condition holds, a term is this
@@ -121,7 +121,7 @@ class Evaluation:
             if yes[0].always and no[0].always and not others and not more:
                 return [(ALWAYS, yes[1].times(known >= 0) + no[1].times(known < 0))]
         ways = (condition, self.cases(term.arg(1))), (condition.negation(), self.cases(term.arg(2)))
-        return [(both(where, when), form) for where, cases in ways for when, form in cases if not both(where, when).never]
+        return [(there, form) for where, cases in ways for when, form in cases if not (there := both(where, when)).never]
 
     def _least(self, term: Term) -> list[Case] | None:
         """Returns min(a, x) of numbers a and x, if x is at most 0, a, or so large that a is less. None for another choice."""
@@ -236,7 +236,7 @@ class Evaluation:
         try:
             return self._known.put(term, self._condition(term))
         except NotModelled:
-            of_waves = any(str(each).startswith(NO_NAME) for each in symbols_of([term])) or of_item(term)
+            of_waves = any(symbol_name(each).startswith(NO_NAME) for each in symbols_of([term])) or of_item(term)
             if of_waves or self.lanes.varies(term):
                 raise
         return self._known.put(term, Condition("named", name=self._name_of(term)))
@@ -294,10 +294,10 @@ def _each(parts: list[list[Case]], operation: Callable[..., Form]) -> list[Case]
     found: list[tuple[Condition, tuple[Form, ...]]] = [(ALWAYS, ())]
     for cases in parts:
         found = [
-            (both(when, where), (*forms, form))
+            (there, (*forms, form))
             for when, forms in found
             for where, form in cases
-            if not both(when, where).never
+            if not (there := both(when, where)).never
         ]  # fmt: skip
     return [(when, operation(*forms)) for when, forms in found]
 

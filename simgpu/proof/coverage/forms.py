@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -31,19 +31,30 @@ class Form:
 
     @classmethod
     def of(cls, value: Array) -> Form:
-        return cls({(): value} if np.any(value) else {})
+        value = _one(value)
+        return cls({} if _is_zero(value) else {(): value})
 
     @classmethod
     def name(cls, name: str, factor: int = 1) -> Form:
-        return cls({(name,): factor})
+        return _sum_of([((name,), factor)])
 
     def __add__(self, other: Form) -> Form:
+        if not self.parts or not other.parts:
+            return self if self.parts else other
         made = dict(self.parts)
         for product, factor in other.parts.items():
-            made[product] = made.get(product, 0) + factor
-        return Form({product: _one(factor) for product, factor in made.items() if np.any(factor)})
+            found = _one(made[product] + factor) if product in made else factor
+            if _is_zero(found):
+                del made[product]
+            else:
+                made[product] = found
+        return Form(made)
 
     def __neg__(self) -> Form:
+        return self._negative
+
+    @cached_property
+    def _negative(self) -> Form:
         return self.times(-1)
 
     def __sub__(self, other: Form) -> Form:
@@ -51,7 +62,7 @@ class Form:
 
     def times(self, factor: Array) -> Form:
         """Returns the sum times a number of each work-item."""
-        return Form({product: _one(each * factor) for product, each in self.parts.items() if np.any(each * factor)})
+        return _sum_of((product, each * factor) for product, each in self.parts.items())
 
     def product(self, other: Form) -> Form:
         """Returns the product of two sums."""
@@ -66,8 +77,7 @@ class Form:
         if bits >= 64:
             return self
         half = 1 << bits - 1
-        made = {product: _one((each + half) % (2 * half) - half) for product, each in self.parts.items()}
-        return Form({product: each for product, each in made.items() if np.any(each)})
+        return _sum_of((product, (each + half) % (2 * half) - half) for product, each in self.parts.items())
 
     @property
     def constant(self) -> Array | None:
@@ -107,7 +117,12 @@ class Form:
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
-        return tuple(sorted((product, np.asarray(each).tobytes(), np.ndim(each)) for product, each in self.parts.items()))
+        return tuple(sorted((product, each.tobytes() if np.ndim(each) else int(each)) for product, each in self.parts.items()))
+
+    @cached_property
+    def without_lanes(self) -> Form:
+        """Its summands that have names."""
+        return Form({product: each for product, each in self.parts.items() if product}) if () in self.parts else self
 
     def bounds(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
         """Returns the least and largest value, by those of the names."""
@@ -133,9 +148,22 @@ class Form:
 
 def _one(values: Array) -> Array:
     """Returns one number if all work-items have the same."""
+    if type(values) is int:
+        return values
     if not np.ndim(values):
         return int(values)
-    return int(values[0]) if np.all(values == values[0]) else values
+    return int(values[0]) if values[0] == values[-1] and (values == values[0]).all() else values
+
+
+def _is_zero(value: Array) -> bool:
+    """True for 0. A number for each work-item is not 0 in all of them: `_one` made it."""
+    return type(value) is int and not value
+
+
+def _sum_of(parts: Iterable[tuple[Product, Array]]) -> Form:
+    """Returns a sum of different products, without those whose coefficient is 0."""
+    made = ((product, _one(factor)) for product, factor in parts)
+    return Form({product: factor for product, factor in made if not _is_zero(factor)})
 
 
 @dataclass(frozen=True)
@@ -153,6 +181,10 @@ class Condition:
 
     def negation(self) -> Condition:
         """Returns the opposite."""
+        return self._negation
+
+    @cached_property
+    def _negation(self) -> Condition:
         if self.kind == "at least":
             return at_least(-self.form - Form.of(1))
         if self.kind in OPPOSITE:
@@ -216,13 +248,13 @@ def at_least(form: Form) -> Condition:
     >>> at_least(Form({("k",): 4, (): -1})).form
     Form(parts={('k',): 4, (): -4})
     """
-    named = {product: each for product, each in form.parts.items() if product}
+    named = form.without_lanes.parts
     lanes = form.lanes
     if not named:
         return ALWAYS if np.all(lanes >= 0) else NEVER if np.all(lanes < 0) else Condition("at least", form)
     factor = math.gcd(*(0 if np.ndim(each) else int(each) for each in named.values()))
     if factor > 1 and not any(np.ndim(each) for each in named.values()):
-        form = Form(named) + Form.of(lanes // factor * factor)
+        form = form.without_lanes + Form.of(lanes // factor * factor)
     return Condition("at least", form)
 
 
@@ -235,14 +267,15 @@ def both(*conditions: Condition) -> Condition:
         if part.kind != "at least":
             made[part.key()] = part
             continue
-        rest = Form({product: each for product, each in part.form.parts.items() if product})
+        rest = part.form.without_lanes
         key, opposite = rest.key(), (-rest).key()
         other = made.get(key)
-        lanes = part.form.lanes if other is None else np.minimum(part.form.lanes, other.form.lanes)
+        if other is not None:
+            part = Condition("at least", rest + Form.of(np.minimum(part.form.lanes, other.form.lanes)))
         against = made.get(opposite)
-        if rest.parts and against is not None and np.all(lanes + against.form.lanes < 0):
+        if rest.parts and against is not None and np.all(part.form.lanes + against.form.lanes < 0):
             return NEVER
-        made[key] = Condition("at least", rest + Form.of(lanes))
+        made[key] = part
     parts = tuple(made.values())
     return parts[0] if len(parts) == 1 else Condition("all", parts=parts)
 

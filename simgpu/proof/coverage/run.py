@@ -19,7 +19,7 @@ from simgpu.proof.safety.nest import Loop
 from simgpu.proof.safety.rounds import Rounds
 from simgpu.proof.safety.run import SafetyRun
 from simgpu.proof.state import WaveState, merge
-from simgpu.proof.terms import NotModelled, is_number, subterms, symbols_of
+from simgpu.proof.terms import NotModelled, is_number, subterms, symbol_name, symbols_of
 
 Term = Any
 PLACE, EXTREME, GROUP = "place #", "extreme #", "workgroup_id"
@@ -102,7 +102,7 @@ class CoverageRun(SafetyRun):
         term = state.scalar(register.index)
         if not term.num_args() or z3.is_bv_value(term):
             return
-        symbols = {str(each) for each in symbols_of([term])}
+        symbols = {symbol_name(each) for each in symbols_of([term])}
         if not symbols or any(name.startswith(NO_NAME) for name in symbols) or of_item(term):
             return
         of_place = all(name.startswith((PLACE, GROUP)) or name in self.of_place for name in symbols)
@@ -191,4 +191,4 @@ def of_item(term: Term) -> bool:
 
 def _of_loops(term: Term) -> bool:
     """True if a term changes from round to round of a loop."""
-    return any(str(each).startswith(GROWN) for each in symbols_of([term]))
+    return any(symbol_name(each).startswith(GROWN) for each in symbols_of([term]))

@@ -1,4 +1,4 @@
-"""The documentation's commands print what it shows; its links and names exist."""
+"""Documentation: its commands print the output that it shows; its links and names exist."""
 
 from __future__ import annotations
 

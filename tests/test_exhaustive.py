@@ -1,4 +1,4 @@
-"""What the default run leaves out has no value, or pair of values, of its own; the command that runs all is documented."""
+"""Rows that the default run leaves out have no value, or pair of values, of their own; the command that runs all is documented."""
 
 from __future__ import annotations
 

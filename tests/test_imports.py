@@ -158,7 +158,7 @@ def module_of(name: str) -> str:
 
 
 class Parsed(NamedTuple):
-    """What laws ask of a file. Its tree of syntax is not kept: all of them take hundreds of megabytes."""
+    """Properties of a file that laws are about. Its tree of syntax is not kept: all of them take hundreds of megabytes."""
 
     imports: frozenset[str]  # full names, at any depth: for ours the defining module, for others the name in the import
     functions: tuple[tuple[str, int, int], ...]  # name, lines, arguments

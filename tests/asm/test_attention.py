@@ -304,7 +304,7 @@ def test_checked_mode_finds_nothing(target, dtype):
 @pytest.mark.parametrize("values", ["corrected", "mfma"])
 @pytest.mark.parametrize(("below", "keys"), [(10.0, 16383), (17.0, 2047), (0.0, 4095)])
 def test_small_weights_in_f16_keep_their_sum(target, values, below, keys):
-    """One key scores `below` above all others, and V = 1. The result is 1, however small the others' P are.
+    """Scores one key `below` above all others, with V = 1. The result is 1, however small the others' P are.
 
     gfx90a reads a subnormal f16 as 0.
     """

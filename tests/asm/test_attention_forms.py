@@ -94,7 +94,7 @@ def test_any_form_validates(sizes, widths, heads, masks, scale, softcap, flags, 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_split_keys_of_shared_tiles(target, dtype):
-    """One query of 7 heads that share K and V has one Q tile with split keys.
+    """Gives one query of 7 heads that share K and V, which is one Q tile with split keys.
 
     The second kernel finds rows, columns and logarithms.
     """

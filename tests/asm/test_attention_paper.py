@@ -152,7 +152,7 @@ AGREE = [*product(TARGETS, ((64, 192, 64), (50, 130, 128), (33, 200, 32))), ("gf
 @pytest.mark.parametrize("mask", [{}, {"causal": True}])
 @pytest.mark.parametrize(("target", "shape"), AGREE)
 def test_both_kernels_agree_bit_for_bit(target, shape, mask):
-    """The paper says of MFMA+FMA and MFMA+MFMA: "identical results confirm the transposed layout is correct".
+    """Compares MFMA+FMA with MFMA+MFMA. The paper: "identical results confirm the transposed layout is correct".
 
     Both have the same steps at these shapes. A sum over keys grows in one order, by one or four keys an instruction.
     """

@@ -80,7 +80,7 @@ def test_infinity_and_nan_stay_in_their_rows(target):
     (1, 128), (65, 128), (200, 256), *(left_out(keys, 64) for keys in (64, 128)),
 ])  # fmt: skip
 def test_every_number_of_steps(keys, d):
-    """One step, two, an odd number, and the widest head for which LDS holds two stages."""
+    """Takes one step, two, an odd number, and the widest head for which LDS holds two stages."""
     p = AttentionProblem(300, keys, d, dtype="bf16")
     got, _ = launched(p, "gfx950", emitted(p, "gfx950"))
     assert right(p, "gfx950", got)
@@ -174,7 +174,7 @@ def test_the_way_of_keys_and_values_is_a_crossing_of_two_times():
 
 
 def test_the_tail_of_a_step_is_a_crossing_of_two_units():
-    """The tail is long if products take a step's time, and short if the softmax does.
+    """Counts products in the tail. It is long if products take a step's time, and short if the softmax does.
 
     The kernel has as many products after its barrier.
     """

@@ -209,7 +209,7 @@ def test_what_hides_behind_others_comes_late_but_not_too_late(steps, room):
 
 
 def test_reads_of_lds_overtake_what_waits_but_no_barrier_and_nothing_of_their_registers():
-    """The first read follows the barrier, and the last follows the instruction that computes its address."""
+    """Expects the first read after the barrier, and the last after the instruction that computes its address."""
     k = KernelBuilder("x", "gfx90a", 64)
     backlog = Backlog(k, 1)
     with stream(k) as behind:

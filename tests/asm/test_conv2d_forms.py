@@ -237,7 +237,7 @@ def test_groups_of_few_channels_fill_tiles(layout):
 
 
 def test_infinity_and_nan_reach_only_their_pixels_channels_last():
-    """The next group's channels follow a group's, and must not be multiplied by the filter's padding."""
+    """Puts NaN into the second group's channels, which follow the first's; the filter's padding must not multiply them."""
     p = Conv2dProblem(1, 10, 6, 20, 6, 1, 1, groups=2, dtype="f16", layout="nhwc")
     tree, gpu = Conv2d(p, "gfx942"), device("gfx942")
     x, w = (drawn(np.dtype(np.float16), shape, np.random.default_rng(3)) for shape in p.shapes[:2])

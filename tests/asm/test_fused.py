@@ -103,7 +103,7 @@ class RowsOnly(FusedGemm):
 
 @dataclass(frozen=True)
 class AddNormGemm(FusedGemm):
-    """The residual stream: A + r, normalised. A matrix like A beside it."""
+    """Residual stream: A + r, normalised, and written as a matrix like A."""
 
     name = "add_rmsnorm_gemm"
     matrices = ("r",)
@@ -125,7 +125,7 @@ class AddNormGemm(FusedGemm):
 
 @dataclass(frozen=True)
 class SwigluGemm(FusedGemm):
-    """The second half of a gated MLP: silu(A) * up @ B."""
+    """Second half of a gated MLP: silu(A) * up @ B."""
 
     name = "swiglu_gemm"
     matrices = ("up",)
@@ -243,7 +243,7 @@ def test_every_level_computes_the_same_and_counts_as_in_closed_form() -> None:
 
 
 def test_a_broken_leaf_is_wrong() -> None:
-    """The definition is separate from the expressions: forgetting the mean's divisor is found."""
+    """Forgets the mean's divisor. It is found, as the definition is separate from the expressions."""
 
     @dataclass(frozen=True)
     class Broken(RmsNormGemm):

@@ -64,7 +64,7 @@ def test_any_shape_validates(sizes, case, trans, scales, pads, batch, bias, acti
 @pytest.mark.parametrize("trans", TRANSPOSES)
 @pytest.mark.parametrize("cus", [304, 1])
 def test_the_published_tiles_validate(name, trans, cus):
-    """The paper's tiles on one CU; on 304 CUs, the smaller ones that its occupancy rule gives."""
+    """Takes the paper's tiles on one CU; on 304 CUs, the smaller ones that its occupancy rule gives."""
     descriptor = replace(board("gfx942"), num_cus=cus)
     result = gemm(150, 130, 70, "gfx942", name, trans, pads=(1, 2, 3), policy="published", descriptor=descriptor)
     assert result.kernel.plan.tile_m == result.kernel.plan.tile_n == (128 if cus == 1 else 64)
@@ -139,7 +139,7 @@ STAGED_APART = [  # (target, type, transposes, tile, sizes): units of a work-ite
 @pytest.mark.parametrize("split", [1, 2])
 @pytest.mark.parametrize(("target", "name", "trans", "tile", "sizes"), STAGED_APART)
 def test_ends_of_rows_in_any_unit_of_a_work_item(target, name, trans, tile, sizes, split):
-    """The row's last chunk is in another unit, or in other lanes of it, than the first one. Operands end with their allocations."""
+    """Ends rows in another unit than the first chunk's, or in other lanes of it. Operands end with their allocations."""
     result = gemm(*sizes, target, name, trans, tiling=_tiled(target, name, trans, tile, sizes, split), guard=0, check=True)
     result.check()
     assert not [str(finding) for run in result.runs for finding in run.findings]
@@ -224,7 +224,7 @@ def test_large_tiles_with_edges(target, name, sizes, trans):
     ("gfx90a", "f64", (True, False), (96, 96, 16)),
 ])  # fmt: skip
 def test_many_k_tiles_of_large_tiles(target, name, trans, tile):
-    """The loops over tiles inside the view, then over the tile that the edge of k cuts. Checked mode finds nothing."""
+    """Runs the loop over tiles inside the view, then that over the tile that the edge of k cuts. Checked mode finds nothing."""
     m, n, k = tile[0] + 14, tile[1] + 4, 4 * tile[2] + 12
     tree = TiledComputation(m, n, k, target, dtype=name, trans_a=trans[0], trans_b=trans[1])
     tiling = replace(tree.plan.tiling, tile_m=tile[0], tile_n=tile[1], tile_k=tile[2], split_k=1, blocks=1, limited_by=None)

@@ -86,7 +86,7 @@ def test_checked_mode_finds_nothing(target, name, scales):
 
 @pytest.mark.parametrize("rows", [(0, 0, 0), (4, 0, 3)])
 def test_rows_behind_the_last_groups_are_left_alone(rows):
-    """The launch is for 50 rows; the actual number is in memory."""
+    """Launches for 50 rows; the actual number is in memory."""
     tree = TiledComputation(50, 20, 30, "gfx942", dtype="f16", groups=3, trans_b=True)
     gpu, rng = device("gfx942"), np.random.default_rng(0)
     a, b, c = rng.uniform(-1, 1, (50, 30)).astype("f2"), rng.uniform(-1, 1, (3, 20, 30)).astype("f2"), np.full((50, 20), 7, "f4")

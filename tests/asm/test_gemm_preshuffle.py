@@ -53,7 +53,7 @@ def test_any_shape_validates(kind, sizes, guard, batch, trans_a, bias):
 @pytest.mark.parametrize(("name", "k"), [("bf16", 32), ("bf16", 64), ("fp8", 64), ("fp8", 128)])
 @pytest.mark.parametrize("columns", [32, 64, 96, left_out(128), 160, left_out(256)])
 def test_every_side_of_a_tile_validates(name, k, columns):
-    """One, two and four atoms whose columns alternate, LDS rows of 64 and of 128 bytes."""
+    """Takes one, two and four atoms whose columns alternate, and LDS rows of 64 and of 128 bytes."""
     target = "gfx950" if k * numpy_dtype(name).itemsize == 128 else "gfx942"
     tiling = Tiling(64, columns, k, k, 2, 2, stages=2, blocks=1)
     gemm(70, columns + 48, 3 * k + 16, target, name, (False, True), guard=WIDE_GUARD, tiling=tiling, preshuffle_b=True).check()

@@ -26,7 +26,7 @@ def whole_tile(target, name, trans_a, trans_b, **more):
     ("gfx950", "fp4", (False, True), {"scales": "mx"}),
 ])  # fmt: skip
 def test_the_loops_branch_follows_a_matrix_instruction(target, name, trans, more):
-    """The loop counts before its last matrix instruction, after which there is at most a fragment's read."""
+    """Expects the loop's counter before its last matrix instruction, and at most a fragment's read after it."""
     loop = whole_tile(target, name, *trans, **more)
     last = max(n for n, mnemonic in enumerate(loop) if mnemonic.startswith("v_mfma"))
     assert all(mnemonic.startswith("ds_read") for mnemonic in loop[last + 1 : -1]) and len(loop) - last <= 4

@@ -192,7 +192,7 @@ def broken(layout, **changed):
 
 
 def test_a_swizzle_is_what_keeps_rows_apart():
-    """The planned f32 tile without its swizzle has conflicts."""
+    """Finds conflicts in the planned f32 tile without its swizzle."""
     layout = TileLayouts.of(TiledComputation(4096, 4096, 4096).first()).a
     flat = broken(layout, swizzle=lambda self, row: 0 * row)
     assert sum(lds_banks.conflicts("gfx908", *access) for access in accesses(flat)) > 0

@@ -38,7 +38,7 @@ def test_products_of_all_types(board: str, kind: str, options: dict[str, object]
 
 
 def test_attention_may_take_keys_in_any_order() -> None:
-    """The reference of its online softmax moves, so the result is only equal because exp2(a + b) = exp2(a)·exp2(b)."""
+    """Compares orders of keys. The online softmax moves its reference, so they agree only as exp2(a + b) = exp2(a)·exp2(b)."""
     problem = AttentionProblem(33, 65, 64, dtype="bf16", heads=2, causal=True)
     assert not differing(FusedAttention(problem, "mi300x"), narrow=True)
 

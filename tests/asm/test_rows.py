@@ -217,7 +217,7 @@ def test_every_distribution_of_inputs_is_within_the_bound(problem: RowOperator) 
 
 
 def test_a_broken_expression_is_wrong() -> None:
-    """The definition is separate from the expressions: forgetting the mean's divisor is found."""
+    """Forgets the mean's divisor. It is found, as the definition is separate from the expressions."""
 
     @dataclass(frozen=True)
     class Broken(RmsNorm):

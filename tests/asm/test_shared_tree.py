@@ -1,4 +1,4 @@
-"""One tree, two visitors: a change of a node changes numpy's result and the kernel's alike, or both refuse the tree.
+"""Two visitors of a tree: a change of a node changes numpy's result and the kernel's alike, or both refuse the tree.
 
 Steps (tiles of a loop), extents (the ends of the tree's axes) and orders (of a node's loops) are drawn for every node kind of
 every operator. numpy executes the changed tree at a drawn level. The kernel runs in the simulator on outputs full of a marker,
@@ -282,7 +282,7 @@ def test_steps_of_any_problem(operator: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_a_kernel_that_ignores_the_tree_is_found(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison fails if the emitter takes sizes from somewhere else."""
+    """Takes sizes from somewhere else than the tree: the comparison fails."""
     clips = [axis for axis, extent in case.tree.axes.items() if len(extent) > 1 and not case.tree.whole_only(axis)]
     same = case.unchanged
     monkeypatch.setattr(asm, "emit", lambda tree: same)

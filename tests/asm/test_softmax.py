@@ -152,7 +152,7 @@ def test_masks_and_bands(n, dt, target, policy, band):
     ],
 )  # fmt: skip
 def test_every_way_to_hold_a_row_in_f64(rows, n, cus, waves, launches, target):
-    """The same ways as for the other types. Only some waves see the largest element, and there are masks."""
+    """Has the same ways as the other types. Only some waves see the largest element, and there are masks."""
     board = replace(find_target(target), num_cus=cus)
     x = np.random.default_rng(n).standard_normal((rows, n)) * 2
     x[:, n // 3] = 20
@@ -222,7 +222,7 @@ def test_several_rows_a_wave(n, dt, pads, each, lanes, target):
     check=st.booleans(),
 )
 def test_short_rows_side_by_side(rows, n, types, target, pads, guard, in_place, scale, check):
-    """One load of a wave fetches several rows. Memory past a row's end is neither read nor written."""
+    """Fetches several rows by one load of a wave. Memory past a row's end is neither read nor written."""
     dt, dtype_y = types
     board = replace(find_target(target), num_cus=1)
     result = softmax(rows, n, dt, target, "corrected", pads, in_place and dt == dtype_y, check=check, board=board, guard=guard,
@@ -353,7 +353,7 @@ def test_padding_counts_nothing():
 
 
 def test_a_kernel_that_pads_with_0_fails():
-    """The same kernel with 0 instead of -infinity for missing columns, the error that the paper warns of (E30)."""
+    """Runs the same kernel with 0 instead of -infinity for missing columns, the error that the paper warns of (E30)."""
     x = np.full((1, 65), -9.0)
     right, wrong = softmax(1, 65, x=x), softmax(1, 65, x=x, edit=lambda text: text.replace("0xff800000", "0"))
     assert_right(right)

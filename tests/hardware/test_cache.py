@@ -1,4 +1,4 @@
-"""The cache finds only its own files. It refuses, with a message, files that another user could have put there."""
+"""Files of the cache: it finds only its own, and refuses, with a message, files that another user could have put there."""
 
 from __future__ import annotations
 

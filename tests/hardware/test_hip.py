@@ -230,7 +230,7 @@ def test_a_search_whose_trials_run_on_the_gpu(machine: GPU, capfd: Capture) -> N
 
 @pytest.mark.slow
 def test_fused_against_unfused(machine: GPU, capfd: Capture) -> None:
-    """The paper's Table 3."""
+    """Compares them as the paper's Table 3 does."""
     attention = ("attention", "-L", "40", "-d", "16", "--against-unfused")
     made = json.loads(printed(capfd, "bench", *attention, "--device", "hip", "--json"))
     assert made["pass"] and len(made["unfused"]["kernels"]) >= 3
@@ -382,7 +382,7 @@ def test_out_of_memory(machine: GPU, capfd: Capture) -> None:
 
 
 def test_a_kernel_that_faults(machine: GPU, capfd: Capture, tmp_path: Path) -> None:
-    """The error is HIP's: the simulator faults for the stand-in, whose next event then fails."""
+    """Expects HIP's error: the simulator faults for the stand-in, whose next event then fails."""
     code = tmp_path / "scale.co"
     code.write_bytes(code_object(SCALE))
     arguments = ["exec", str(code), "--arg", "ones:f32:64", "--arg", "u64:64", "--arg", "f32:1", "--arg", "i32:0",

@@ -1,4 +1,4 @@
-"""The table of the memory model compared with LLVM's code for every atomic and fence."""
+"""Table of the memory model, compared with LLVM's code for every atomic and fence."""
 
 from __future__ import annotations
 

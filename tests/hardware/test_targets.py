@@ -50,7 +50,7 @@ def test_paper_descriptors_as_printed() -> None:
 
 
 def test_borrowed_figures_are_said() -> None:
-    """The paper prints no clock, L2 or AccVGPRs. gpu_b, which has MI300X's size, has MI100's figures."""
+    """Takes figures that the paper lacks (clock, L2, AccVGPRs) from MI100, for gpu_b of MI300X's size, too."""
     assert {name for name in hardware.targets() if hardware.target(name).assumed} == {"gpu_a", "gpu_b"}
     mi100, mi300x = hardware.target("mi100"), hardware.target("mi300x")
     for gpu in (hardware.target("gpu_a"), hardware.target("gpu_b")):

@@ -72,7 +72,7 @@ def test_float64_is_the_chain_rule(p: AttentionBackwardProblem) -> None:
 
 
 def test_float64_is_the_slope_of_the_forward() -> None:
-    """The derivative of the sum of R * dO, by central differences."""
+    """Differentiates the sum of R * dO by central differences."""
     p = AttentionBackwardProblem(9, 12, 8, 2, 1, causal=True, dtype="f16")
     q, k, v, o, do, logarithm = operands(p, float)
     found = reference.attention_backward(p, q, k, v, o, do, logarithm)

@@ -143,7 +143,7 @@ def test_an_unaligned_access_takes_the_clocks_of_both_its_lines(start: int, size
 
 @given(st.floats(1, 1e4), st.floats(1, 1e4), st.integers(1, 8))
 def test_waves_take_turns_at_the_vector_cache(apart: float, served: float, count: int) -> None:
-    """One wave never waits. Several keep the vector cache at most fully busy, and each is served at once or after all others."""
+    """Adds waves: one never waits. Several keep the vector cache at most busy; each is served at once or after all others."""
     rates = sustained_rates(hardware.target("mi300x"))
 
     def clocks(waves: int) -> float:
@@ -157,7 +157,7 @@ def test_waves_take_turns_at_the_vector_cache(apart: float, served: float, count
 
 @pytest.mark.parametrize(("sizes", "dtype", "board"), [((40, 222, 295), "fp8", "mi355x"), ((318, 1026, 361), "f16", "mi210")])
 def test_ragged_rows_take_about_what_their_neighbours_take(sizes: tuple[int, int, int], dtype: str, board: str) -> None:
-    """The closed cost knows the loads to the ends of rows as the time model does."""
+    """Compares the closed cost with the time model: it knows the loads to the ends of rows as the time model does."""
     found = compare(GemmProblem(*sizes, dtype), hardware.target(board))
     assert abs(found.error) < 0.3, found
 

@@ -112,7 +112,7 @@ def test_constraints_and_binding(where: tuple[str, str], m: int, n: int, k: int)
 @given(case, size, size, size, st.integers(1, 9))
 @settings(max_examples=examples(200))
 def test_published_tiles_shrink_only_while_cus_are_idle(where: tuple[str, str], m: int, n: int, k: int, batch: int) -> None:
-    """The paper's rule: below one block a CU, tiles shrink until there is one. Compares with trying every square of whole atoms."""
+    """Tries every square of whole atoms: below one block a CU, tiles shrink until there is one, as the paper's do."""
     d = hardware.target(where[0])
     plan = plan_gemm(GemmProblem(m, n, k, where[1], batch=batch), d, "published")
     largest = plan_gemm(GemmProblem(m, n, k, where[1], batch=batch), replace(d, num_cus=1), "published")
@@ -279,7 +279,7 @@ def test_block_scales_leave_registers_to_stage_a_transposed_a(sizes: tuple[int, 
 
 
 def test_a_step_is_as_deep_as_its_loads_take_where_matrix_units_are_idle() -> None:
-    """One row by 4096 x 4096 is 128 blocks on 256 CUs. A step of 4 KB lasts as long as a load, whatever its size."""
+    """Multiplies a row by 4096 x 4096: 128 blocks on 256 CUs. A step of 4 KB lasts as long as a load, whatever its size."""
     mi355x = hardware.target("mi355x")
     plan = plan_gemm(GemmProblem(1, 4096, 4096, "f16", trans_b=True, dtype_c="f16"), mi355x)
     assert plan.tile_k >= 8 * plan.warp_k and plan.split_k <= 2 and plan.feasible
@@ -308,7 +308,7 @@ def test_steps_wait_for_memory_that_is_busy() -> None:
 @given(case, size, size, size)
 @settings(max_examples=examples(100))
 def test_every_choice_is_printed_with_its_slack(where: tuple[str, str], m: int, n: int, k: int) -> None:
-    """The rows are the terms of the time, so that only printed terms decide."""
+    """Adds up the rows: they are the terms of the time, so that only printed terms decide."""
     plan = derive(where, m, n, k)
     rows = {row.name: row for row in plan.constraints}
     work = gemm_reduction(plan.problem, plan.descriptor, plan.tiling)

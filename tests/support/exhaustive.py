@@ -1,4 +1,4 @@
-"""What the default run of the tests leaves to the exhaustive one: most examples of hypothesis, most rows of sweeps."""
+"""Rows and examples that the default run leaves to the exhaustive one: most examples of hypothesis, most rows of sweeps."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def part_of(config: pytest.Config) -> int | None:
 
 @functools.cache
 def _commit(root: Path) -> int:
-    """The checked out commit's name as a number; 0 without Git, or outside a checkout."""
+    """Returns the checked out commit's name as a number; 0 without Git, or outside a checkout."""
     try:
         told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

@@ -1,4 +1,4 @@
-"""One GEMM on the simulated GPU, its operands in guarded memory, compared with float64: shared by the GEMM tests."""
+"""GEMM on the simulated GPU, with operands in guarded memory, compared with float64: shared by the GEMM tests."""
 
 from __future__ import annotations
 

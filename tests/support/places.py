@@ -1,4 +1,4 @@
-"""The project's folder, and the folder of material that some tests compare with, if it is available."""
+"""Folders: the project's, and that of material that some tests compare with, if it is available."""
 
 from __future__ import annotations
 

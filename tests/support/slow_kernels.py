@@ -23,7 +23,7 @@ class SlowKernel:
 
     @property
     def changed(self) -> str:
-        """The kernel with its change."""
+        """Returns the kernel with its change."""
         before, after = self.change
         assert self.text.count(before) >= 1, before
         return self.text.replace(before, after)

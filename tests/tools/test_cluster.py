@@ -1,4 +1,4 @@
-"""Where work runs: `--cluster`, with a pretended Slurm command."""
+"""Option `--cluster`, with a pretended Slurm command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of language models' products, and the model's time of one."""
+"""Products of language models, and the model's time of one."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_a_sweep_takes_a_file(capsys: Capture, mine: str, tmp_path: Path) -> Non
 
 
 def test_built_in_operators_come_in_by_the_same_door() -> None:
-    """The table has nothing but the OPERATORS of its modules; one of them is written as a user's file is."""
+    """Expects nothing in the table but the OPERATORS of its modules; one of them is written as a user's file is."""
     of_rows = [kind.name for kind in forms.OPERATORS]
     others = ["gemm", "conv2d", "softmax", "attention", "unfused", "attention_backward", "rmsnorm_gemm"]
     assert list(OPERATORS) == [*others, *of_rows, "transpose", "columns"]

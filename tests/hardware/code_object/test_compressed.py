@@ -71,7 +71,7 @@ def host_file(*bundles: bytes) -> bytes:
 @pytest.mark.skipif(BUNDLER is None, reason="no clang-offload-bundler")
 @pytest.mark.parametrize("version", ["", "2", "3"])
 def test_what_clang_s_bundler_makes(tmp_path: Path, version: str) -> None:
-    """The bundle is compressed by zstd, or by zlib if LLVM lacks it."""
+    """Reads a bundle that is compressed by zstd, or by zlib if LLVM lacks it."""
     names = ["host-x86_64-unknown-linux-gnu-"]
     (tmp_path / "host").write_bytes(b"")
     inputs = [tmp_path / "host"]

@@ -1,4 +1,4 @@
-"""The numpy engine against rationals, Python integers and ml_dtypes."""
+"""Numpy's engine against rationals, Python integers and ml_dtypes."""
 
 from __future__ import annotations
 

@@ -386,7 +386,7 @@ def test_layout_of_blocks() -> None:
 
 
 def test_every_small_float_conversion_is_tested() -> None:
-    """The names that the tests above build are complete."""
+    """Compares the names that the tests above build with the table."""
     eight, six, types = ("fp8", "bf8"), ("fp6", "bf6"), tuple(FORMATS)
     scaled = {
         *(f"pk_{n}_{x}" for n in (*eight, "fp4") for x in types),

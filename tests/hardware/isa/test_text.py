@@ -91,7 +91,7 @@ def test_oracle_samples(target: str, encoding: str) -> None:
 @needs_oracle
 @pytest.mark.parametrize("target", TARGETS)
 def test_doubted_and_lost_samples(target: str) -> None:
-    """The result is DecodeError, or the text without the comment.
+    """Expects DecodeError, or the text without the comment.
 
     An operand that LLVM calls an invalid immediate is a constant where a register belongs. The sample's bytes, encoded from the
     text again, hold a register there.

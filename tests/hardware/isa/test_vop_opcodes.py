@@ -1,4 +1,4 @@
-"""The VALU's opcode tables against the oracle's, every target."""
+"""Opcode tables of the VALU against the oracle's, every target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock that a board sustains, by matrix duty, active CUs and type."""
+"""Clock that a board sustains, by matrix duty, active CUs and type."""
 
 from __future__ import annotations
 

@@ -60,9 +60,7 @@ def test_a_walk_finds_what_pairs_show(sequence: list[RegisterUse], xnack: str, t
 
 @given(st.lists(uses(), max_size=5), st.lists(uses(), max_size=5), uses(), st.sampled_from(("on", "any")))
 def test_paths_that_meet(one: list[RegisterUse], other: list[RegisterUse], last: RegisterUse, xnack: str) -> None:
-    """The fewest members of both paths break on the last instruction if one path does by itself, or if a load of the other
-    counts.
-    """
+    """Joins two paths. The fewest members break on the last instruction if one path does, or if a load of the other counts."""
     sequence = [*one, *other, last]
     ways: list[dict[int, int]] = []
     for numbers in (range(len(one)), range(len(one), len(one) + len(other))):

@@ -1,4 +1,4 @@
-"""The first advice on kernels with a known best change is that change; the changed kernel takes the predicted time."""
+"""Advice on kernels with a known best change: the first one is that change, and the changed kernel takes the predicted time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine code of checks is kept between processes, but not beyond a change of its sources."""
+"""Machine code of checks is kept between processes, until its sources change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cause is one finding: pairs of places that share an instruction."""
+"""Findings with one cause are one: pairs of places that share an instruction."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def found(name: str, arguments: Any, launch: Launch, gpu: simgpu.Device) -> list
 
 
 def assert_named(name: str, findings: list[Finding]) -> None:
-    """The kind and the line are those of the comment BUG in the kernel, or in the function before it."""
+    """Asserts that the kind and the line are those of the comment BUG in the kernel, or in the function before it."""
     text = FILE.read_text().splitlines()
     last = next(at for at, line in enumerate(text, 1) if f" {name}(" in line)
     bugs = [(number, line.split("BUG ")[1]) for number, line in enumerate(text, 1) if "// BUG " in line]

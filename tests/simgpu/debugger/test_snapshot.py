@@ -158,7 +158,7 @@ def test_gemm_accumulators_are_the_product(capsys: Capture) -> None:
 
 
 def test_an_operator_s_inputs_are_those_named(capsys: Capture) -> None:
-    """One-hot rows of A and B give one-hot rows of the product, unlike uniform deviates."""
+    """Multiplies one-hot rows, whose products are one-hot, unlike those of uniform deviates."""
     assert main(["emit", "gemm", *GEMM[2:]]) == 0
     label = next(line[2:-1] for line in capsys.readouterr().out.splitlines() if "multiplied_0:" in line)
     tile = "--tile", "a[0:3] is D of v_mfma_f32_16x16x4f32 at rows 0, cols 0", "--against", "C"

@@ -41,7 +41,7 @@ def test_an_array_holds_what_the_kernel_wrote(kernels: simgpu.Module) -> None:
 
 
 def test_strides_are_kept(kernels: simgpu.Module) -> None:
-    """The kernel sees C order, whatever the array's order is."""
+    """Passes arrays of other orders; the kernel sees C order."""
     x, whole = np.arange(100, dtype="f4").reshape(20, 5), np.full((20, 10), -1, "f4")
     scale(kernels, x.T, whole[::-1, ::2], 1.0, 100)
     assert (whole[::-1, ::2].ravel() == x.T.ravel()).all() and (whole[:, 1::2] == -1).all()

@@ -157,7 +157,7 @@ def test_where_numbers_went_wrong() -> None:
 
 
 def test_known_findings_are_not_reported(tmp_path: Path) -> None:
-    """Of kernels, by their C++ name, and of calls."""
+    """Leaves out findings of kernels, by their C++ name, and of calls."""
     known, path = tmp_path / "known.supp", tmp_path / "a.json"
     known.write_text("{\n  the sum's race\n  simgpu:race\n  fun:sum\n  src:race.hip:1?\n}\n")
     done = hip("--check", "--suppressions", known, "--json", path, program("race", *TARGETS))

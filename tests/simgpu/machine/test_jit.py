@@ -180,7 +180,7 @@ def names() -> dict[str, str]:
 
 @pytest.mark.slow
 def test_another_process_makes_the_same_ir(folder: Path) -> None:
-    """The order of sets differs in the other process."""
+    """Compares with a process in which the order of sets differs."""
     program = "import json; from tests.simgpu.machine.test_jit import names; print(json.dumps(names()))"
     paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "7", "SIMGPU_CACHE_DIR": str(folder / "other")}

@@ -66,7 +66,7 @@ s_atomic_dec s7, s[4:5], s6
 
 
 def test_a_launch_ends_after_its_scalar_atomics() -> None:
-    """One round of workgroups, so each has a CU to itself; 100 clocks for each on one line."""
+    """Launches one round of workgroups, so each has a CU to itself; 100 clocks for each on one line."""
     slow = replace(pipelines("gfx90a"), atomic_clocks=100)
     cycles = {}
     for apart in (0, 4096):
@@ -77,7 +77,7 @@ def test_a_launch_ends_after_its_scalar_atomics() -> None:
 
 @pytest.mark.parametrize("shared", [1, 4, 32])
 def test_workgroups_that_share_a_line_are_estimated_by_pairs_of_samples(shared: int) -> None:
-    """Of 64 workgroups, `shared` neighbours each access a line of their own; 16 of them are samples."""
+    """Gives `shared` neighbours of 64 workgroups a line of their own; 16 workgroups are samples."""
     lines = [np.array([group // shared], np.uint32) for group in range(0, 64, 4 if shared > 4 else 1)]
     found, true = _share(lines, np.ones(len(lines))), (shared - 1) / 63
     assert max(0.0, true - 0.1) <= found <= true

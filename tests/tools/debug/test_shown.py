@@ -1,5 +1,8 @@
-"""How many of the variables that optimization keeps does the debugger print right? Twelve kernels store their variables, compiled a
-second time for it; the stored values are compared with the values that the debugger prints at the same lines."""
+"""Variables that optimization keeps, and the number that the debugger prints right.
+
+Twelve kernels store their variables, compiled a second time for it. The stored values are compared with the values that the
+debugger prints at the same lines.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_an_honest_candidate_is_accepted(text: str, folder: Path, capsys: pytest
 
 
 def test_a_result_may_be_in_an_input_s_memory(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One work-item an element may write over its own input, but not over one that another still reads."""
+    """Lets a work-item write over its own input, but not over one that another still reads."""
     Path("ref.py").write_text(
         "SIZES = {'n': 130}\nARGUMENTS = 'x: f32[n], out y: f32[n], n: i32'\nALIASES = {'y': 'x'}\n"
         "LAUNCH = 'f(grid=1, block=256)'\ndef reference(x, n):\n    return x + x[::-1]\n"

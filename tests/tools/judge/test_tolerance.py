@@ -14,7 +14,7 @@ RNG = np.random.default_rng(5)
 
 
 def expected(a: np.ndarray, b: np.ndarray) -> Expected:
-    """The reference of a matrix product, as the judge computes it."""
+    """Returns the reference of a matrix product, as the judge computes it."""
     kind = a.dtype
     wide = [x.astype(np.float64) for x in (a, b)]
     want = wide[0] @ wide[1]

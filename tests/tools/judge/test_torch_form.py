@@ -78,7 +78,7 @@ TORCH = "torch.sum(torch.sigmoid(self.linear(x)), dim=1, keepdim=True)"
 
 
 def forward(*lines: str, more: str = "") -> str:
-    """The honest candidate with another forward()."""
+    """Returns the honest candidate with another forward()."""
     return GOOD.replace("        return run(self.linear, x)\n", "".join(f"        {line}\n" for line in lines)) + more
 
 

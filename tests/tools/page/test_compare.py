@@ -59,7 +59,7 @@ global_store_dword v1, v{}, s[4:5]
 
 @needs_browser
 def test_two_compilations_are_side_by_side(tmp_path: Path, opened: Opened) -> None:
-    """The second has another register, and an instruction more."""
+    """Compares with a second one that has another register, and an instruction more."""
     for name, more, register in (("first", "v_mov_b32 v2, v0", 2), ("second", "v_mov_b32 v3, v0\nv_add_u32 v3, 1, v3", 3)):
         code = loaded_kernel(Device("mi300x"), LINES.format(more, register), "buffer").module.code.data
         (tmp_path / f"{name}.co").write_bytes(code)

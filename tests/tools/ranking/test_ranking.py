@@ -45,7 +45,7 @@ def test_candidates_are_ordered_and_failures_are_last() -> None:
 
 
 def test_long_names_fit_a_screen() -> None:
-    """What all names share at their beginnings is cut, then their middles."""
+    """Cuts the beginning that all names share, then their middles."""
     names = [f"f4gemm_bf16_per1x32Fp4_{'a' * 60}_{size}x128" for size in (32, 64)]
     sheet = rank("x", [(name, lambda name=name: Ranked(name, 1.0, "latency of memory and LDS")) for name in names]).sheet(2)
     said = [str(row[0]) for row in sheet.rows]

@@ -1,4 +1,4 @@
-"""The model that llama.cpp runs."""
+"""Model that llama.cpp runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop that a Tensile kernel's name describes."""
+"""Loop that a Tensile kernel's name describes."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ NO_TURNS = {
 
 @pytest.mark.parametrize("row", TURNS)
 def test_halves_of_a_workgroup_that_take_turns(row: str) -> None:
-    """One half meets an extra barrier first, the other half one last: all meet as many."""
+    """Gives one half an extra barrier at its beginning, the other half one at its end: all meet as many."""
     assert found("v_mov_b32 v9, 0\n" + TURNS[row], "barrier", max_block=256) == []
 
 

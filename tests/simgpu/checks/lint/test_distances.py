@@ -20,7 +20,7 @@ MFMA, READ = "v_mfma_f32_16x16x4f32 a[0:3], v72, v80, a[0:3]", "v_accvgpr_read_b
 
 
 def test_the_shortest_way_decides() -> None:
-    """One way has ten wait states, the other three; a launch need not take the shorter one."""
+    """Joins two ways, with ten wait states and with three; a launch need not take the shorter one."""
     lines = [MFMA, "s_cmp_lg_u32 s4, s4", "s_cbranch_scc1 read", "s_nop 7", "read:", READ]
     (finding,) = linted("gfx908", lines)
     assert (finding.needed, finding.found, finding.place) == (10, 2, "a0")

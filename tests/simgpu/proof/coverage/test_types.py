@@ -137,7 +137,7 @@ def test_small_tiles_load_elements_several_times() -> None:
 
 @pytest.mark.parametrize("bits", [4, 8, 16, 32])
 def test_moved_pieces_are_those_of_the_instructions(bits: int) -> None:
-    """The codes of pieces are moved as their bits are, for codes that are their own bits."""
+    """Moves codes of pieces that are their own bits, and compares with moved bits."""
     rng, count = np.random.default_rng(bits), 32 // bits
     codes = [rng.integers(1, 1 << min(bits, 16), (3, count)) << 8 | 1 for _ in range(2)]
     high, low = map(Cells, codes)

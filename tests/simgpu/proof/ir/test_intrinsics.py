@@ -90,7 +90,7 @@ def test_lines(name: str) -> None:
 
 @pytest.mark.parametrize("name", [left_out(each) if each in SLOW else each for each in LINES])
 def test_other_lines(name: str) -> None:
-    """The machine code is another line's."""
+    """Takes another line's machine code."""
     lines, type_, old, new = LINES[name]
     text, other = (KERNEL.format(body="  " + each, type=type_) for each in (lines, lines.replace(old, new)))
     assert refines(CodeObject.parse(compile(other, "gfx942", OPTIONS)), "k", read_ir(text), Limits(0.5)).kind != "equal"
@@ -145,7 +145,7 @@ def test_nofpclass_excludes_values() -> None:
 
 @pytest.mark.slow
 def test_bits_that_a_compiler_chooses_show_nothing() -> None:
-    """The address of a private object, and the bits of a NaN."""
+    """Takes the address of a private object, and the bits of a NaN."""
     address = """define i32 @f() {
   %a = alloca i32, addrspace(5)
   %b = alloca i32, addrspace(5)

@@ -74,7 +74,7 @@ define amdgpu_kernel void @k(i8 %a, i65 %b, i24 %c, <3 x i32> %d, { i8, i64 } %e
 
 
 def test_layout_is_the_compilers() -> None:
-    """The metadata has the offset of each argument, which alignment decides."""
+    """Compares with the metadata, which has the offset of each argument. Alignment decides it."""
     from simgpu.hardware.code_object import CodeObject
 
     arguments = CodeObject.parse(compile(LAYOUT, "gfx942")).kernels["k"].explicit_arguments

@@ -131,7 +131,7 @@ def test_right_kernels(name: str, level: str) -> None:
 
 @pytest.mark.parametrize("name", BODIES)
 def test_wrong_kernels(name: str) -> None:
-    """The machine code is another kernel's; a kernel whose lanes read each other's data in LDS is only not proved."""
+    """Takes another kernel's machine code; a kernel whose lanes read each other's data in LDS is only not proved."""
     body, fields, others, more = BODIES[name]
     code = CodeObject.parse(compile(kernel(body.format(**others), more), "gfx942"))
     found = refines(code, "k", read_ir(kernel(body.format(**fields), more)), Limits(20))

@@ -166,7 +166,7 @@ def test_what_is_not_stated_is_unknown(what: str) -> None:
 
 @pytest.mark.exhaustive
 def test_a_condition_makes_a_kernel_without_a_guard_right() -> None:
-    """The kernel has no guard: it is right if the launch has as many work-items as elements."""
+    """Takes a kernel without a guard, which is right if the launch has as many work-items as elements."""
     code = CodeObject.parse(compile(f'extern "C" __global__ void f({VECTORS}) {{\n  {ITEM} y[i] = x[i];\n}}\n', "gfx942"))
     buffers = {key: SizeExpression.parse(text) for key, text in LINE.items()}
     for condition, kind in (("grid_x * block_x == n", "proved"), ("grid_x * block_x <= n + 1", "counterexample")):

@@ -123,7 +123,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_a_layer_of_experts_is_compared_with_the_sum_over_sorted_rows() -> None:
-    """The sum by sorted row, as the kernel goes, instead of by token."""
+    """Adds by sorted row, as the kernel goes, instead of by token."""
     case = ExpertLayer(32, tokens=5, width=64, experts=3)(Path("k.co"), "mi300x")
     given, total = case.inputs, np.zeros((5, 64))
 

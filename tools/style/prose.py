@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import re
 import sys
-import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +27,8 @@ _HABIT = {word: re.compile(rf"\b{word}\b", re.I) for word in HABITS}
 _END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`(])")
 _ITEM = re.compile(r"\s*([*-]|\d+\.)\s+")
 _EXAMPLE = re.compile(r"^ *>>> .*?(?:\n\s*\n|\Z)", re.S | re.M)
+# A comment, a string or other text: a tenth of the time of `tokenize`, which is written in Python.
+_TOKEN = re.compile(r"""#.*|(?P<quote>\"{3}|'{3}|["'])(?:[^\\"']|\\[\s\S]|(?!(?P=quote))["'])*+(?P=quote)|[^\s#"']+""")
 _NOT_PROSE = re.compile(r"\s*(\||#|>|!\[)| {4}")
 
 
@@ -100,16 +100,25 @@ def _of_page(text: str) -> Iterator[str]:
 
 def _of_python(text: str) -> Iterator[str]:
     """Yields docstrings by paragraphs, without examples, and comments, consecutive lines together."""
-    for node in ast.walk(ast.parse(text)):
+    for node in _statements(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _of_page(_EXAMPLE.sub("", ast.get_docstring(node) or ""))
     comment: list[str] = []
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            comment.append(token.string.lstrip("#: "))
-        elif comment and token.type not in (tokenize.NL, tokenize.NEWLINE):
+    for token in _TOKEN.finditer(text):
+        if token[0].startswith("#"):
+            comment.append(token[0].lstrip("#: "))
+        elif comment:
             yield " ".join(comment)
             comment = []
+    yield " ".join(comment)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields a module or statement, and all statements in it."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _statements(child)
 
 
 def rooms(paths: Sequence[Path]) -> Iterator[tuple[Path, list[Path]]]:

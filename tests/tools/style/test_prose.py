@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import tokenize
 from pathlib import Path
 
 import pytest
 
+from simgpu.tools.style import prose
 from simgpu.tools.style.prose import Count, count, main, rooms, sentences
 from tests.support.places import ROOT
 from tests.support.sweeps import swept
@@ -18,6 +21,14 @@ BAD = (
     "besides these nothing, which is said where it stands."
 )
 GENERATED = {"paper.md", "commands.md"}  # `simgpu paper` and the parsers write these
+# Strings with hashes and quotes, and comments with quotes.
+HASHES = '''
+a = "# no" + '#\\'' + r"\\#" + """ " # no """ + f"{1!r:#x}"  # it's one
+b = 1 + \\
+    2  # two
+c = "\\
+# no"  # "
+'''
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((ROOT / "docs").rglob("*.md"))
 
 
@@ -53,6 +64,14 @@ def test_items_of_a_list_are_apart(tmp_path: Path) -> None:
 
 def test_a_sentence_ends_before_a_capital() -> None:
     assert sentences("It takes 0.5 s. Then `run` ends; see the table. No") == ["It takes 0.5 s.", "Then CODE ends; see the table."]
+
+
+@pytest.mark.parametrize("path", [Path(__file__), Path(prose.__file__), ROOT / "hardware" / "cache.py"], ids=lambda path: path.name)
+def test_comments_are_those_of_python_s_tokenizer(path: Path) -> None:
+    text = path.read_text() + HASHES
+    tokens = [each for each in tokenize.generate_tokens(io.StringIO(text).readline) if each.type == tokenize.COMMENT]
+    found = [each[0] for each in prose._TOKEN.finditer(text) if each[0].startswith("#")]
+    assert found == [each.string for each in tokens] and len(found) >= 3
 
 
 def test_docstrings_and_comments_count(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 A handler is a function `void (wave, record)` in a separate module. Its name is a hash of all that determines its machine code:
 its IR, which has the names of the functions that it calls, and `machine_digest`. Its object file is in the user's cache by this
-name (`hardware/cache.py` says when a file is trusted). So an edit or a new version compiles only the handlers whose IR changes.
+name (`hardware/cache.py` says when a file is trusted). So an edit or a new version compiles only the handlers whose IR changes,
+and an instruction that is the same on several targets is compiled once.
 
 Emitting IR takes a quarter of the time of a compilation. So another folder of the cache has, by a handler's key, its names and
 the `source_digest` of each: while the sources stay the same, no IR is emitted.
@@ -178,7 +179,8 @@ class Compiler:
         self._kept_names = cache.Folder("handler-names")
         self._sources = source_digest()
         self._machine_digest = machine_digest(self.machine)
-        self._names: dict[str, str] = {}  # by key
+        self._names: dict[str, str] = {}  # by key; keys of the same IR share a name
+        self._loaded: dict[str, int] = {}  # addresses, by name
         self._called: dict[str, str] = {}  # by name: keys of functions that handlers call
         self._pending: dict[str, ModuleSource] = {}  # by key: sources of functions that handlers call, until they are compiled
         self._files = set[bytes]()  # digests of loaded object files: one file may hold several functions
@@ -203,7 +205,10 @@ class Compiler:
     def _load_or_make(self, key: str, make: Callable[[str], ModuleSource]) -> int:
         with self._lock:
             found = self._find(key)
-            return self._load(key, self._make(key, make)) if found is None else found
+            if found is None:
+                source = self.named_source(key, make)
+                found = self._find(key)  # another key had the same IR
+            return self._load(key, self._make(key, source)) if found is None else found
 
     def _find(self, key: str) -> int | None:
         with self._lock:
@@ -211,6 +216,9 @@ class Compiler:
             name = self._known_name(key)
             if found is not None or name is None:
                 return found
+            if name in self._loaded:
+                self._addresses[key] = self._loaded[name]
+                return self._loaded[name]
             code = self._new.pop(name, None)
             if code is None:
                 code = self.kept.load(name)
@@ -229,13 +237,13 @@ class Compiler:
         address = int(self._engine.get_function_address(self.name(key)))
         if not address:
             raise SimError(f"internal: the object file of {key} has no function {self.name(key)}")
-        self._addresses[key] = address
+        self._addresses[key] = self._loaded[self.name(key)] = address
         self.code[address] = key, len(code)
         return address
 
-    def _make(self, key: str, make: Callable[[str], ModuleSource]) -> bytes:
+    def _make(self, key: str, source: ModuleSource) -> bytes:
         """Compiles and stores a new function; returns its object file. If another process is compiling it, waits for that one's."""
-        source, name = self.named_source(key, make), self.name(key)
+        name = self.name(key)
         with self.kept.made_once(name):
             code = self.kept.load(name)
             if code is not None:
@@ -319,13 +327,14 @@ class Compiler:
             source = self._pending.get(key)
             if source is None:
                 source = make(UNNAMED)
-                identity = f"{key}|{source.loops}|{self._machine_digest}|{source.text}"
-                name = ("c" if key in CALLED else "h") + hashlib.sha256(identity.encode()).hexdigest()[:32]
+                called = key in CALLED  # by its name, which must have one key
+                identity = f"{key if called else ''}|{source.loops}|{self._machine_digest}|{source.text}"
+                name = ("c" if called else "h") + hashlib.sha256(identity.encode()).hexdigest()[:32]
                 if self._names.get(key) != name:
                     self._names[key] = name
                     self._keep_name(key, name)
                 source = source._replace(text=source.text.replace(UNNAMED, name))
-                if key in CALLED:
+                if called:
                     self._pending[key] = source
                     self._called[name] = key
             return source

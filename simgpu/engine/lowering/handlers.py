@@ -91,6 +91,7 @@ class Handler:
         return compiler.address(self.key, self._build)
 
     def _build(self, module: ir.Module, name: str, lean: bool = False) -> None:
+        module.name = self.inst.mnemonic  # instructions do not share a handler: `simgpu.profile` counts them by its address
         dwords = self.inst.size // 4
         frame = Frame(module, name, [check for check, _ in self.planned], self.inst, self.emitter)
         frame.lean = lean

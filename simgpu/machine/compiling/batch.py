@@ -33,6 +33,8 @@ class Batch:
         self._queue = CompileQueue()
         self._promised: list[str] = []  # keys
         self._wanted: set[str] = set()  # keys whose object files are missing
+        self._first: dict[str, str] = {}  # by name: the key whose job compiles it; others may have the same IR
+        self._made_by: dict[str, str] = {}  # by key: that key
         self._elsewhere: list[CompileJob] = []  # jobs that another process compiles at this moment
         self._claims: dict[str, ExitStack] = {}
         self._failed: dict[str, SimError] = {}
@@ -45,11 +47,11 @@ class Batch:
 
     def address_of_source(self, key: str, make: Callable[[str], ModuleSource]) -> int:
         """Returns the address of the function whose source `make(name)` returns, or a promise; see `address`."""
-        if key not in self._wanted:
+        if self._made_by.get(key) not in self._wanted:
             found = self._find_or_want(key, make)
             if found is not None:
                 return found
-        self._promised.append(key)
+        self._promised.append(self._made_by[key])
         return -len(self._promised)
 
     def settle(self, address: int) -> int | None:
@@ -71,12 +73,18 @@ class Batch:
         if found is not None:
             return found
         source = compiler.named_source(key, make)
-        found = compiler.find(key)  # other sources had the same IR
+        found = compiler.find(key)  # other sources, or another key, had the same IR
         if found is not None:
             return found
+        name = compiler.name(key)
+        if self._first.get(name) not in self._wanted:
+            self._first[name] = key
+        self._made_by[key] = self._first[name]
+        if self._made_by[key] != key:
+            return None
         self._wanted.add(key)
         calls = DECLARED.findall(source.text)
-        self._queue.put(CompileJob(key, compiler.name(key), source, alone=bool(calls) or key in CALLED))
+        self._queue.put(CompileJob(key, name, source, alone=bool(calls) or key in CALLED))
         for called in map(compiler.called_key, calls):
             if called is not None and called not in self._wanted:
                 self._find_or_want(called, CALLED[called])

@@ -15,6 +15,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from simgpu.engine.lowering.handlers import handler_of
+from simgpu.hardware.isa import decode
 from simgpu.machine import jit
 from simgpu.machine.compiling import object_file
 from simgpu.machine.compiling.batch import Batch
@@ -97,6 +98,26 @@ def test_unchanged_sources_emit_no_ir() -> None:
         raise AssertionError
 
     assert result(jit.Compiler().address_of_source("test", emit)) == 4
+
+
+def test_keys_of_one_source_share_a_function(folder: Path) -> None:
+    compiler = jit.Compiler()
+    first, second = (compiler.address_of_source(key, returns(4)) for key in ("test", "other"))
+    assert first == second and compiler.compiled == 1 and result(second) == 4
+    assert compiler.address_of_source("third", returns(5)) != first
+
+
+def test_targets_share_a_handler_and_instructions_do_not(folder: Path) -> None:
+    """Compiles v_mov_b32 for four targets, and v_accvgpr_mov_b32, which does the same in other registers."""
+    compiler = jit.Compiler()
+
+    def address(opcode: int, target: str) -> int:
+        code = (0x7E000000 | 1 << 17 | opcode << 9 | 258).to_bytes(4, "little")  # VOP1, from register 2 to 1
+        return handler_of(decode(code, 0, target), Mode(), compiler)[0]
+
+    moves = {address(0x01, target) for target in ("gfx908", "gfx90a", "gfx942", "gfx950")}
+    assert len(moves) == 1 == compiler.compiled
+    assert address(0x52, "gfx942") not in moves and compiler.compiled == 2
 
 
 def test_names_of_the_latest_sources_are_kept(

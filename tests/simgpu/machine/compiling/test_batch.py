@@ -197,6 +197,29 @@ def test_what_llvm_rejects_is_told_and_harms_no_other(threads: int, monkeypatch:
         made.settle(bad)
 
 
+def test_keys_of_one_source_share_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wants six keys of two sources in turns, then a key of the first source once it is compiled."""
+    monkeypatch.setattr(batch, "hardware_threads", lambda: 1)
+    compiler = jit.Compiler()
+    made = Batch(compiler)
+    promised = [made.address_of_source(f"test {n}", returns(n % 2)) for n in (*range(6), 4)]
+    made.finish()
+    assert results(made, promised) == [0, 1, 0, 1, 0, 1, 0] and compiler.compiled == 2
+    assert len({made.settle(one) for one in promised}) == 2
+    assert made.address_of_source("test 6", returns(0)) == made.settle(promised[0]) == compiler.find("test 2")
+    assert jit.Compiler().find("test 5") is not None, "each key's name is kept"
+
+
+def test_what_llvm_rejects_is_reported_for_each_key_of_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "hardware_threads", lambda: 1)
+    made = Batch(jit.Compiler())
+    promised = [made.address_of_source(key, lambda name: ModuleSource("define nothing")) for key in ("one", "two")]
+    made.finish()
+    for one in promised:
+        with pytest.raises(SimError, match="LLVM rejects"):
+            made.settle(one)
+
+
 def test_what_another_process_compiles_is_waited_for(begun: list[helpers.Helper]) -> None:
     compiler, other = jit.Compiler(), jit.Compiler()
     made = Batch(compiler)

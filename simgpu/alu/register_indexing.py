@@ -2,6 +2,8 @@
 
 While MODE.GPR_IDX_EN is set, M0[7:0] is added to the VGPR numbers of the vector operands that M0[15:12] selects: src0,
 src1, src2, vdst (ISA guides, "VGPR Indexing"). Handlers for that state run on a copy of their record with moved slots.
+The guides do not mention AccVGPRs. AITER's f4gemm_bf16_per1x32Fp4_noBpreShuffle_256x256 of gfx950 reads its sums by an indexed
+v_accvgpr_read_b32 and is wrong without, so their numbers move, too.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def switch(frame: Frame, on: bool, dwords: int) -> None:
 def relocate(frame: Frame, operands: Iterable[tuple[OperandPlace, int]]) -> None:
     """Makes the frame read its slots from a copy of the record in which indexed VGPRs are moved.
 
-    operands: places, each with its bit of M0[15:12]. A register past v255 faults.
+    operands: places, each with its bit of M0[15:12]. A register past v255 or a255 faults.
     """
     build = frame.build
     storage = build.alloca(ir.ArrayType(I32, SLOTS))
@@ -69,11 +71,10 @@ def relocate(frame: Frame, operands: Iterable[tuple[OperandPlace, int]]) -> None
         if place.kind != "row":
             continue
         start = frame.slot(place.slot)
-        wanted = word >> 12 + bit & 1
-        in_vgprs = start.unsigned < layout.AGPR
-        on = (wanted != 0) & in_vgprs
+        on = (word >> 12 + bit & 1) != 0
         moved = start + where(on, distance, 0)
-        past = (moved + max(1, place.bits // 32) * ROW).unsigned > layout.AGPR
+        end = where(start.unsigned < layout.AGPR, ir.Constant(I32, layout.AGPR), layout.WAVE_BYTES)
+        past = (moved + max(1, place.bits // 32) * ROW).unsigned > end
         with build.if_then(on & past, likely=False):
             frame.fault(Fault.REGISTER, word.zext(I64), ir.Constant(I32, -1))
         copy.at(4 * place.slot).store(moved)

@@ -217,7 +217,7 @@ class ReplayCode:
             program = next(program for program in programs if record in program.instructions)
             effect = program.effect(record)
             return bool(effect.access.writes & wanted) or inst.spec.control in indirect or (
-                register.file == "v" and any(p.mode.indexed and record in p.instructions for p in programs)
+                register.file != "s" and any(p.mode.indexed and record in p.instructions for p in programs)
             )
 
         return [record for record, inst in self if writes(record, inst)]

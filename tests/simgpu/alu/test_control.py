@@ -101,9 +101,29 @@ def test_vector_registers_by_index() -> None:
     assert int(got["s30"][0]) == 1 | 0b1010 << 12
 
 
-def test_vector_index_past_the_file_is_reported() -> None:
-    lines = "s_movk_i32 s20, 0xff\ns_set_gpr_idx_on s20, gpr_idx(SRC0)\nv_mov_b32 v1, v10"
-    with pytest.raises(DecodeError, match="v_mov_b32"):
+def test_accumulation_registers_by_index() -> None:
+    """AccVGPRs move as VGPRs do: a kernel that stores its sums in a loop reads them so."""
+    lines = """
+    v_add_u32 v10, 10, v0
+    v_accvgpr_write_b32 a2, v10
+    v_accvgpr_write_b32 a5, v10
+    s_mov_b32 s20, 3
+    v_mov_b32 v11, 11
+    s_set_gpr_idx_on s20, gpr_idx(SRC0,DST)
+    v_accvgpr_read_b32 v1, a2
+    v_accvgpr_write_b32 a3, v8
+    s_set_gpr_idx_off
+    v_accvgpr_read_b32 v5, a6
+    """
+    got = execute("gfx950", lines, ["v4", "v5"])
+    np.testing.assert_array_equal(got["v4"], LANES + 10)
+    np.testing.assert_array_equal(got["v5"], np.full(64, 11, u32))
+
+
+@pytest.mark.parametrize("moved", ["v_mov_b32 v1, v10", "v_accvgpr_read_b32 v1, a10"])
+def test_vector_index_past_the_file_is_reported(moved: str) -> None:
+    lines = f"s_movk_i32 s20, 0xff\ns_set_gpr_idx_on s20, gpr_idx(SRC0)\n{moved}"
+    with pytest.raises(DecodeError, match=moved.split()[0]):
         execute("gfx908", lines)
 
 

@@ -40,7 +40,7 @@ class MatrixProduct4:
         a, b = (rng.integers(0, 256, (size, self.k // 2), np.uint8) for size in (rows, columns))
         scales = [rng.integers(SCALES.start, SCALES.stop, (size, self.k // GROUP), np.uint8) for size in (rows, columns)]
         want = _values(a, scales[0])[: self.m] @ _values(b, scales[1])[: self.n].T
-        inputs = {"A": a, "B": ordered_weight(b), "scaleA": _ordered_scale(scales[0]), "scaleB": _ordered_scale(scales[1])}
+        inputs = {"A": a, "B": ordered_weight(b), "scaleA": ordered_scale(scales[0]), "scaleB": ordered_scale(scales[1])}
 
         def error(got: Arrays) -> float:
             return relative_error(got["D"][: self.m].view(ml_dtypes.bfloat16), want)
@@ -55,7 +55,8 @@ def _values(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def _ordered_scale(scales: np.ndarray) -> np.ndarray:
+def ordered_scale(scales: np.ndarray) -> np.ndarray:
+    """Returns scales (rows, k / 32) in the order of memory; rows are a multiple of 32, their scales of 8."""
     rows, width = scales.shape
     tiles = scales.reshape(rows // 32, 2, 16, width // 8, 2, 4).transpose(0, 3, 5, 2, 4, 1)
     return np.ascontiguousarray(tiles).reshape(rows, width)

@@ -18,7 +18,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.code import ATOMIC, COHERENT, STORE, STREAM, CodeColumns
-from simgpu.timing.front import Front, Timetable, front_times, turns
+from simgpu.timing.front import Front, Timetable, front_times, runs, turns
 from simgpu.timing.trace import CLOCKS, COUNT, FIRST, HASH, LINE_BYTES, Trace, number_values
 
 VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
@@ -202,52 +202,79 @@ def _replay_all(
     count = len(code.unit)
     if not traces:
         return np.zeros((5, count)), 0, np.ones(count)
-    requests, ends, waves, parts, known = _requests(traces, served, code, chip, row)
-    fresh = np.diff(requests.lines, prepend=-1) != 0
-    fresh |= (np.diff(requests.accesses, prepend=-1) != 0) | (np.diff(requests.askers, prepend=-1) != 0)
-    each = np.bincount(requests.owners[fresh], minlength=count) / np.maximum(1, np.bincount(requests.owners, minlength=count))
+    requests, groups, known = _requests(traces, served, code, chip, row)
+    sizes = np.diff(requests.starts)
+    distinct = _distinct(requests.lines, requests.starts, requests.accesses)
+    each = np.bincount(requests.owners, distinct, count) / np.maximum(1, np.bincount(requests.owners, sizes, count))
     window = float(row.in_flight // row.l2_line // max(1, resident))  # lines of a workgroup
     sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
-    sizes = chip.xcds, sets, row.l2_ways, (chip.mall_bytes or LIMITLESS) // row.l2_line
+    levels = chip.xcds, sets, row.l2_ways, (chip.mall_bytes or LIMITLESS) // row.l2_line
 
     def replay(
         clocks: bool, window: float, order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS)
     ) -> tuple[np.ndarray, int]:
         seen, tallies = np.full(known, -1, np.int64), np.zeros((5, count))
-        _l2(tuple(requests), order, times, counted, clocks, window, sizes, seen, tallies)
+        _l2(tuple(requests), code.flags.astype(np.uint8), order, times, counted, clocks, window, levels, seen, tallies)
         return tallies, int(np.count_nonzero(seen >= 0)) * row.l2_line
 
     together = min(len(traces), front.together) if front else len(traces)
-    cold, footprint = replay(False, window, *turns(ends[: together + 1]))
+    cold, footprint = replay(False, window, *turns(requests.starts, groups[: together + 1]))
     if front is None or table is None or len(traces) <= together:
         return cold, footprint, each
-    steady, footprint = replay(True, table.latency, *front_times(ends, waves, parts, together, table))
+    waves, parts = _progress(traces, code, requests.accesses)
+    steady, footprint = replay(True, table.latency, *front_times(groups, waves, parts, together, table))
     return (cold + (front.rounds - 1) * steady) / front.rounds, footprint, each
+
+
+@numba.njit(cache=True, nogil=True)
+def _distinct(lines, starts, accesses):  # type: ignore[no-untyped-def]
+    """Returns the lines of each run, each of an access counted once: its lines are consecutive, and equal ones are neighbours."""
+    found = np.zeros(len(accesses), np.int64)
+    for run in range(len(accesses)):
+        again = run > 0 and accesses[run] == accesses[run - 1] and lines[starts[run]] == lines[starts[run] - 1]
+        found[run] = 0 if again else 1
+        for at in range(starts[run] + 1, starts[run + 1]):
+            found[run] += lines[at] != lines[at - 1]
+    return found
 
 
 def _requests(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines
-) -> tuple[Requests, np.ndarray, np.ndarray, np.ndarray, int]:
-    """Returns the requests to L2, where each workgroup's end, each one's wave, the part of its wave's accesses that precede it, 0
-    to 1, and the number of distinct lines."""
+) -> tuple[Requests, np.ndarray, int]:
+    """Returns the requests to L2, each workgroup's first run after a 0, and the number of distinct lines."""
     shift = (row.l2_line // LINE_BYTES).bit_length() - 1
     ends = np.cumsum([0, *(len(one.lines) for one in served)])
-    lines = np.concatenate([one.lines for one in served]).astype(np.int64) >> shift
+    lines = (np.concatenate([one.lines for one in served]) >> np.uint32(shift)).astype(np.int32)
     steps = np.concatenate([trace.steps for trace in traces])
-    numbers = steps[code.accesses[steps]]
     bases = np.cumsum([0, *(len(trace.accesses) for trace in traces)])
     accesses = np.concatenate([one.owners for one in served])  # accesses of a workgroup are numbered from 0
-    places = accesses + np.repeat(bases[:-1], np.diff(ends))  # the same in `numbers`
-    starts = np.concatenate([*(base + trace.access_starts[:-1] for base, trace in zip(bases, traces, strict=False)), bases[-1:]])
-    askers = np.searchsorted(starts[:-1], places, "right") - 1  # waves of all workgroups
-    counted = np.concatenate([[0], np.cumsum(code.kind[numbers] != Kind.SMEM)])
-    parts = (counted[places] - counted[starts[askers]] + 0.5) / np.maximum(1, np.diff(counted[starts]))[askers]
-    waves = askers - np.repeat(np.cumsum([0, *(trace.waves for trace in traces[:-1])]), np.diff(ends))
-    xcds = np.repeat(np.array([trace.group % chip.xcds for trace in traces], np.uint8), np.diff(ends))
-    owners = numbers[places]
+    starts, groups = runs(accesses, ends)
+    of_group = np.diff(groups)
+    accesses = accesses[starts[:-1]] + np.repeat(bases[:-1], of_group)
+    xcds = np.repeat(np.array([trace.group % chip.xcds for trace in traces], np.uint8), of_group)
+    owners = steps[code.accesses[steps]].astype(np.int32)[accesses]
+    askers = _waves(traces)[accesses].astype(np.int64) * len(code.unit) + owners
     seen, known = number_values(lines)
-    kinds = (code.flags & (STORE | ATOMIC | STREAM)).astype(np.uint8)
-    return Requests(lines, seen, owners, askers * len(code.unit) + owners, accesses, xcds, kinds), ends, waves, parts, len(known)
+    return Requests(lines, seen, starts, owners, askers, accesses, xcds), groups, len(known)
+
+
+def _waves(traces: Sequence[Trace]) -> np.ndarray:
+    """Returns the wave of each access, numbered through all workgroups."""
+    counts = np.concatenate([np.diff(trace.access_starts) for trace in traces])
+    return np.repeat(np.arange(len(counts)), counts)
+
+
+def _progress(traces: Sequence[Trace], code: CodeColumns, accesses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns for accesses the wave, numbered within its workgroup, and the part of the wave's accesses that precede it, 0 to 1."""
+    steps = np.concatenate([trace.steps for trace in traces])
+    vector = np.concatenate([[0], np.cumsum(code.kind[steps[code.accesses[steps]]] != Kind.SMEM)])
+    bases = np.cumsum([0, *(len(trace.accesses) for trace in traces)])
+    begins = np.concatenate([base + trace.access_starts[:-1] for base, trace in zip(bases, traces, strict=False)])
+    ends = np.concatenate([begins[1:], bases[-1:]])
+    wave = _waves(traces)[accesses]
+    first = np.repeat(np.cumsum([0, *(trace.waves for trace in traces[:-1])]), [trace.waves for trace in traces])
+    part = (vector[accesses] - vector[begins[wave]] + 0.5) / np.maximum(1, vector[ends] - vector[begins])[wave]
+    return wave - first[wave], part
 
 
 def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColumns) -> np.ndarray:
@@ -287,15 +314,15 @@ def written_fraction(
 
 
 class Requests(NamedTuple):
-    """Requests of workgroups to L2, one entry per line, workgroup by workgroup."""
+    """Requests of workgroups to L2, workgroup by workgroup: `lines` and `places` by line, the others by run (`front.runs`)."""
 
-    lines: np.ndarray  # numbers of L2 lines
+    lines: np.ndarray  # int32: numbers of L2 lines
     places: np.ndarray  # index of each line in `seen`
-    owners: np.ndarray  # instruction of each line
-    askers: np.ndarray  # wave and instruction of each line
-    accesses: np.ndarray  # number of the asker's access
-    xcds: np.ndarray  # XCD of each line's workgroup
-    kinds: np.ndarray  # STORE, ATOMIC, STREAM: by instruction
+    starts: np.ndarray  # first line of each run, and their end
+    owners: np.ndarray  # instruction
+    askers: np.ndarray  # wave and instruction
+    accesses: np.ndarray  # number of the access, through all workgroups
+    xcds: np.ndarray  # XCD of the workgroup
 
 
 # Tallies: requests to L2, requests that L2 passes on, those that reach memory; requests that wait for a level after L2, and for
@@ -330,8 +357,8 @@ def _place(tags, used, line):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _l2(requests, order, times, counted, clocks, window, sizes, seen, tallies):  # type: ignore[no-untyped-def]
-    """Sends requests in their order through the caches of their XCDs.
+def _l2(requests, flags, order, times, counted, clocks, window, levels, seen, tallies):  # type: ignore[no-untyped-def]
+    """Sends runs of requests in their order through the caches of their XCDs.
 
     window: how long a line is on its way, in the unit of `times`. clocks: True if these are clocks; who requests the line
     meanwhile waits for the rest. In turns, whose times are lines of a workgroup, it waits as long as the first. A store or an
@@ -339,54 +366,59 @@ def _l2(requests, order, times, counted, clocks, window, sizes, seen, tallies): 
     gfx942: MTYPE RW].
     counted: the first time at which requests are tallied, and the end of these times.
     """
-    lines, places, owners, askers, accesses, xcds, kinds = requests
-    count, sets, ways, mall = sizes
-    tags = np.full((count, sets, ways), -1, np.int64)
-    used = np.zeros((count, sets, ways), np.int64)
+    lines, places, starts, owners, askers, accesses, xcds = requests
+    count, sets, ways, mall = levels
+    tags = np.full((count, sets, ways), -1, np.int32)
+    used = np.zeros((count, sets, ways), np.int32)
     filled = np.zeros((count, sets, ways), np.int64)
-    filler = np.zeros((count, sets, ways), np.int64)
+    filler = np.zeros((count, sets, ways), np.int32)
     dirty = np.zeros((count, sets, ways), np.uint8)
     touched = np.zeros(len(seen), np.int64)  # `passes` when each line was last in the Infinity Cache
     holders = np.zeros(len(seen), np.uint64)  # XCDs whose L2 may have each line, a bit each
-    passes = 0
-    for now, place in enumerate(order):
-        line, owner, xcd, time = lines[place], owners[place], xcds[place], times[place]
-        one = counted[0] <= time < counted[1]
-        tallies[ASKED, owner] += one
-        mixed = np.uint64(line) * HASH
-        mixed = (mixed ^ mixed >> np.uint64(29)) * HASH
-        index = np.int64((mixed >> np.uint64(32)) % np.uint64(sets))
-        held, mine = holders[places[place]], np.uint64(1) << np.uint64(xcd)
-        if kinds[owner] & (STORE | ATOMIC) and held & ~mine:
-            held = _drop(tags, index, line, xcd)
-        holders[places[place]] = held | mine
-        oldest, hit = _place(tags[xcd, index], used[xcd, index], line)
-        used[xcd, index, oldest] = 0 if kinds[owner] & STREAM else now + 1  # a streamed line is the next to be replaced
-        if not hit:
-            tags[xcd, index, oldest] = line
-            filled[xcd, index, oldest], dirty[xcd, index, oldest] = time, 0
-            filler[xcd, index, oldest] = place
-        known = seen[places[place]] >= 0 and passes - touched[places[place]] < mall
-        if kinds[owner] & STORE:  # dirty lines are written back once
-            if not dirty[xcd, index, oldest]:
-                dirty[xcd, index, oldest] = 1
+    passes = now = 0
+    for run in order:
+        owner, xcd, kind = owners[run], xcds[run], flags[owners[run]]
+        mine, time = np.uint64(1) << np.uint64(xcd), times[run] - (not clocks)
+        for at in range(starts[run], starts[run + 1]):
+            line, place = lines[at], places[at]
+            time += not clocks
+            now += 1
+            one = counted[0] <= time < counted[1]
+            tallies[ASKED, owner] += one
+            mixed = np.uint64(line) * HASH
+            mixed = (mixed ^ mixed >> np.uint64(29)) * HASH
+            index = np.int64((mixed >> np.uint64(32)) % np.uint64(sets))
+            held = holders[place]
+            if kind & (STORE | ATOMIC) and held & ~mine:
+                held = _drop(tags, index, line, xcd)
+            holders[place] = held | mine
+            oldest, hit = _place(tags[xcd, index], used[xcd, index], line)
+            used[xcd, index, oldest] = 0 if kind & STREAM else now  # a streamed line is the next to be replaced
+            if not hit:
+                tags[xcd, index, oldest] = line
+                filled[xcd, index, oldest], dirty[xcd, index, oldest] = time, 0
+                filler[xcd, index, oldest] = run
+            known = seen[place] >= 0 and passes - touched[place] < mall
+            if kind & STORE:  # dirty lines are written back once
+                if not dirty[xcd, index, oldest]:
+                    dirty[xcd, index, oldest] = 1
+                    tallies[PASSED, owner] += one
+                    tallies[FETCHED, owner] += one
+                    seen[place] = max(seen[place], time)
+                    passes += not known
+                    touched[place] = passes
+            elif not hit:
                 tallies[PASSED, owner] += one
-                tallies[FETCHED, owner] += one
-                seen[places[place]] = max(seen[places[place]], time)
-                passes += not known
-                touched[places[place]] = passes
-        elif not hit:
-            tallies[PASSED, owner] += one
-            if not known:
-                seen[places[place]] = time
-                tallies[FETCHED, owner] += one
-                passes += 1
-            touched[places[place]] = passes
-        # A wave that repeats an instruction has the line that the instruction loaded before, unless the same load requested it.
-        by = filler[xcd, index, oldest]
-        again = hit and askers[by] == askers[place] and accesses[by] != accesses[place]
-        since, also = time - filled[xcd, index, oldest], time - seen[places[place]]
-        if since < window and not again:
-            rest = 1 - since / window if clocks else 1.0
-            tallies[BEHIND, owner] += one * rest
-            tallies[MEMORY, owner] += one * (min(rest, 1 - also / window) if clocks else rest) * (also < window)
+                if not known:
+                    seen[place] = time
+                    tallies[FETCHED, owner] += one
+                    passes += 1
+                touched[place] = passes
+            # A wave that repeats an instruction has the line that the instruction loaded before, unless the same load requested it.
+            by = filler[xcd, index, oldest]
+            again = hit and askers[by] == askers[run] and accesses[by] != accesses[run]
+            since, also = time - filled[xcd, index, oldest], time - seen[place]
+            if since < window and not again:
+                rest = 1 - since / window if clocks else 1.0
+                tallies[BEHIND, owner] += one * rest
+                tallies[MEMORY, owner] += one * (min(rest, 1 - also / window) if clocks else rest) * (also < window)

@@ -74,28 +74,47 @@ def _middles(count: int) -> np.ndarray:
 
 
 def front_times(
-    ends: np.ndarray, waves: np.ndarray, parts: np.ndarray, together: int, table: Timetable
+    groups: np.ndarray, waves: np.ndarray, parts: np.ndarray, together: int, table: Timetable
 ) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
-    """Returns the order of requests, their times in clocks, and the begin and end of the last round's times.
+    """Returns the order of runs, their times in clocks, and the begin and end of the last round's times.
 
-    ends: end of each workgroup's requests, after a 0; waves: of each request; parts: part of its wave's accesses that precede each
-    request, 0 to 1.
+    groups: as `runs` returns them; waves: of each run; parts: part of its wave's accesses that precede each run, 0 to 1.
     """
-    groups = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-    times = (groups * (table.life / together) + table.times(waves, parts)).astype(np.int64)
-    end = int((len(ends) - 1) / together * table.life)  # then no workgroup would begin any more
+    begins = np.repeat(np.arange(len(groups) - 1) * (table.life / together), np.diff(groups))
+    times = (begins + table.times(waves, parts)).astype(np.int64)
+    end = int((len(groups) - 1) / together * table.life)  # then no workgroup would begin any more
     return np.argsort(times, kind="stable"), times, (end - int(table.life), end)
 
 
 @numba.njit(cache=True, nogil=True)
-def turns(ends):  # type: ignore[no-untyped-def]
-    """Returns the order of the requests of workgroups that begin together, and their times in lines of a workgroup."""
-    groups, done, turn = len(ends) - 1, 0, 0
-    order, times = np.empty(ends[groups], np.int64), np.empty(ends[groups], np.int64)
+def runs(accesses, ends):  # type: ignore[no-untyped-def]
+    """Returns the first request of each run, and their end; and the first run of each workgroup, and their end.
+
+    A run is consecutive requests by one access, in one turn of its workgroup. accesses: of each request; ends: end of each
+    workgroup's requests, after a 0.
+    """
+    starts, groups, count = np.empty(len(accesses) + 1, np.int64), np.zeros(len(ends), np.int64), 0
+    for group in range(len(ends) - 1):
+        for place in range(ends[group], ends[group + 1]):
+            if (place - ends[group]) % TURN_LINES == 0 or accesses[place] != accesses[place - 1]:
+                starts[count] = place
+                count += 1
+        groups[group + 1] = count
+    starts[count] = len(accesses)
+    return starts[: count + 1], groups
+
+
+@numba.njit(cache=True, nogil=True)
+def turns(starts, groups):  # type: ignore[no-untyped-def]
+    """Returns the order of the runs of workgroups that begin together, and their times in lines of a workgroup."""
+    order, times = np.empty(groups[-1], np.int64), np.empty(groups[-1], np.int64)
+    after, done, end = groups[:-1].copy(), 0, 0
     while done < len(order):
-        for group in range(groups):
-            for place in range(ends[group] + turn * TURN_LINES, min(ends[group + 1], ends[group] + (turn + 1) * TURN_LINES)):
-                order[done], times[place] = place, place - ends[group]
+        end += TURN_LINES
+        for group in range(len(after)):
+            begin = starts[groups[group]]
+            while after[group] < groups[group + 1] and starts[after[group]] - begin < end:
+                order[done], times[after[group]] = after[group], starts[after[group]] - begin
                 done += 1
-        turn += 1
+                after[group] += 1
     return order, times

@@ -109,23 +109,35 @@ def number_values(values):  # type: ignore[no-untyped-def]
     """Returns a number for each value, uint32, and the value of each number. Equal values have the same number: 0, 1, ... in the
     order of their first occurrence.
 
-    It is like `np.unique` with its inverse, without sorting. Values are integers of 0 or more.
+    It is like `np.unique` with its inverse, without sorting. Values are integers of 0 or more. The hash table grows with the
+    number of different values, so a few values stay in the host's cache.
     """
-    bits = 4
-    while len(values) * 2 > 1 << bits:
-        bits += 1
+    bits = 6
     table = np.full(1 << bits, -1, np.int64)
     numbers, known, count = np.empty(len(values), np.uint32), np.empty_like(values), 0
     for at in range(len(values)):
-        place = np.uint64(values[at]) * HASH >> np.uint64(64 - bits)
-        while table[place] >= 0 and known[table[place]] != values[at]:
-            place = place + np.uint64(1) & np.uint64((1 << bits) - 1)
+        place = _place_of(table, bits, known, values[at])
         if table[place] < 0:
             table[place] = count
             known[count] = values[at]
             count += 1
+            if 2 * count > len(table):
+                bits += 2
+                table = np.full(1 << bits, -1, np.int64)
+                for number in range(count):
+                    table[_place_of(table, bits, known, known[number])] = number
+                place = _place_of(table, bits, known, values[at])
         numbers[at] = table[place]
     return numbers, known[:count]
+
+
+@numba.njit(cache=True, nogil=True)
+def _place_of(table, bits, known, value):  # type: ignore[no-untyped-def]
+    """Returns the place of a value's number in a hash table of 2^bits places, or the free place where it belongs."""
+    place = np.uint64(value) * HASH >> np.uint64(64 - bits)
+    while table[place] >= 0 and known[table[place]] != value:
+        place = place + np.uint64(1) & np.uint64((1 << bits) - 1)
+    return place
 
 
 @numba.njit(cache=True, nogil=True)

@@ -12,7 +12,7 @@ from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing.caches import ServedAccesses, shares
 from simgpu.timing.code import columns
-from simgpu.timing.front import STAGES, Front, Timetable, front_times, timetable, turns
+from simgpu.timing.front import STAGES, Front, Timetable, front_times, runs, timetable, turns
 from simgpu.timing.trace import Trace
 
 LOAD = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=8, counts_vm=True)
@@ -24,9 +24,11 @@ EVEN = Timetable(100 * (np.arange(STAGES)[None] + 0.5) / STAGES, 100, LATENCY)  
 
 
 def test_workgroups_that_begin_together_take_turns_of_sixteen_lines() -> None:
-    order, times = turns(np.array([0, 20, 21]))
-    assert order.tolist() == [*range(16), 20, *range(16, 20)]
-    assert times.tolist() == [*range(20), 0]
+    """The first has 20 requests by accesses of eight, the second one request."""
+    starts, groups = runs(np.array([0] * 8 + [1] * 12 + [0]), np.array([0, 20, 21]))
+    assert (starts.tolist(), groups.tolist()) == ([0, 8, 16, 20, 21], [0, 3, 4])
+    order, times = turns(starts, groups)
+    assert (order.tolist(), times.tolist()) == ([0, 1, 3, 2], [0, 8, 16, 0])
 
 
 def test_a_front_begins_a_workgroup_when_another_ends() -> None:

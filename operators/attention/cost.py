@@ -77,7 +77,7 @@ def attention_cost(
     use = shared_resources(p, d, tile_q) if is_shared else chained_resources(p, d, tile_q, False)
     clocks = shared_clocks(p, d, tile_q) if is_shared else chained_clocks(p, d, tile_q, tile_kv)
     resident = max(1, use.blocks_per_cu)
-    if is_shared and p.causal:  # a workgroup has two Q tiles of a head, the same number from the first and from the last
+    if is_shared and shared.pairs_tiles(p):
         of_head = tiles * of_tile // heads
         blocks = tiles // of_head * -(-of_head // 2)
         each = mean = seen * tiles / blocks

@@ -102,11 +102,22 @@ def registers(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int) -> tup
     return tuple(RegisterRange(*row) for row in ranges)
 
 
+def pairs_tiles(p: AttentionProblem) -> bool:
+    """True if a block computes two Q tiles of a head, the same number from its first and from its last.
+
+    Under a causal mask, all such pairs see the same number of keys. With a window, tiles are about equal by themselves.
+
+    >>> [pairs_tiles(AttentionProblem(512, 512, 64, causal=True, window=window)) for window in (None, 128)]
+    [True, False]
+    """
+    return p.causal and p.window is None
+
+
 def scalars(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[RegisterRange, ...]:
     """Returns the SGPRs of a wave."""
     return scalar_ranges(
         arguments=ARGUMENT_WORDS + POINTER_WORDS * (p.lse + p.alibi) + SOFTCAP_WORDS * (p.softcap is not None),
-        coordinates=COORDINATES + 1 + p.causal,
+        coordinates=COORDINATES + 1 + pairs_tiles(p),
         keys=KEYS,
         buffers=4 * (3 + p.lse),
         steps=2,

@@ -139,11 +139,8 @@ class AttentionTiles(Derivation):
 
     @property
     def tile_pairs(self) -> bool:
-        """True if a block computes two Q tiles of a head, the same number from its first and from its last.
-
-        Under a causal mask, all such pairs see the same number of keys.
-        """
-        return self.shared and self.problem.causal
+        """True if a block computes two Q tiles of a head (`shared_registers.pairs_tiles`)."""
+        return self.shared and shared.pairs_tiles(self.problem)
 
     @property
     def blocks_of_head(self) -> int:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from simgpu import hardware
 from simgpu.operators import AttentionProblem, FusedAttention, plan_attention
 from simgpu.operators.attention.cost import attention_cost
+from simgpu.operators.attention.plan import with_queries
 from simgpu.operators.attention.reductions import key_steps
 from tests.support.exhaustive import examples
 
@@ -39,6 +40,15 @@ def test_a_window_of_few_keys_is_not_split() -> None:
     few = AttentionProblem(2, 24242, 64, 4, causal=True, window=29, dtype="bf16")
     assert plan_attention(few, hardware.target("mi355x")).split_kv == 1
     assert plan_attention(replace(few, window=None), hardware.target("mi355x")).split_kv > 8
+
+
+def test_blocks_have_pairs_of_tiles_only_if_tiles_differ() -> None:
+    """Tiles of 256 queries under a causal mask see 1 to 16 times 256 keys; with a window of 512 keys, 256 to 767."""
+    p, d = AttentionProblem(4096, 4096, 128, 16, causal=True, dtype="f16"), hardware.target("mi300x")
+    plans = [with_queries(plan_attention(each, d), 256) for each in (p, replace(p, window=512), replace(p, causal=False))]
+    assert [plan.blocks_of_head for plan in plans] == [8, 16, 16]
+    pairs, single = (float(attention_cost(plan.problem, d, 256, 64, 1, True).workgroups) for plan in plans[:2])
+    assert (pairs, single) == (8 * 16, 16 * 16)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])

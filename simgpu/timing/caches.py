@@ -345,6 +345,21 @@ def _drop(tags, index, line, kept):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
+def _empty_l2(shape):  # type: ignore[no-untyped-def]
+    """Returns for each way of the XCDs' L2s: its line, when it was used and filled, the run that filled it, if it is dirty."""
+    tags, used = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
+    return tags, used, np.zeros(shape, np.int64), np.zeros(shape, np.int32), np.zeros(shape, np.uint8)
+
+
+@numba.njit(cache=True, nogil=True)
+def _set_of(line, sets):  # type: ignore[no-untyped-def]
+    """Returns the set of a line: a hash scatters lines as if at random."""
+    mixed = np.uint64(line) * HASH
+    mixed = (mixed ^ mixed >> np.uint64(29)) * HASH
+    return np.int64((mixed >> np.uint64(32)) % np.uint64(sets))
+
+
+@numba.njit(cache=True, nogil=True)
 def _place(tags, used, line):  # type: ignore[no-untyped-def]
     """Returns the way of a set that has a line, and True; or the way that was used least recently, and False."""
     oldest = 0
@@ -367,12 +382,8 @@ def _l2(requests, flags, order, times, counted, clocks, window, levels, seen, ta
     counted: the first time at which requests are tallied, and the end of these times.
     """
     lines, places, starts, owners, askers, accesses, xcds = requests
-    count, sets, ways, mall = levels
-    tags = np.full((count, sets, ways), -1, np.int32)
-    used = np.zeros((count, sets, ways), np.int32)
-    filled = np.zeros((count, sets, ways), np.int64)
-    filler = np.zeros((count, sets, ways), np.int32)
-    dirty = np.zeros((count, sets, ways), np.uint8)
+    sets, mall = levels[1], levels[3]
+    tags, used, filled, filler, dirty = _empty_l2(levels[:3])
     touched = np.zeros(len(seen), np.int64)  # `passes` when each line was last in the Infinity Cache
     holders = np.zeros(len(seen), np.uint64)  # XCDs whose L2 may have each line, a bit each
     passes = now = 0
@@ -385,9 +396,7 @@ def _l2(requests, flags, order, times, counted, clocks, window, levels, seen, ta
             now += 1
             one = counted[0] <= time < counted[1]
             tallies[ASKED, owner] += one
-            mixed = np.uint64(line) * HASH
-            mixed = (mixed ^ mixed >> np.uint64(29)) * HASH
-            index = np.int64((mixed >> np.uint64(32)) % np.uint64(sets))
+            index = _set_of(line, sets)
             held = holders[place]
             if kind & (STORE | ATOMIC) and held & ~mine:
                 held = _drop(tags, index, line, xcd)

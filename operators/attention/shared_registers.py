@@ -107,6 +107,7 @@ def pairs_tiles(p: AttentionProblem) -> bool:
 
     Under a causal mask, all such pairs see the same number of keys. With a window, tiles are about equal by themselves.
 
+    >>> from simgpu.operators import AttentionProblem
     >>> [pairs_tiles(AttentionProblem(512, 512, 64, causal=True, window=window)) for window in (None, 128)]
     [True, False]
     """

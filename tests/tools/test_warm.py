@@ -29,7 +29,7 @@ def test_the_second_time_there_is_nothing_to_compile(compiler, capsys):
     assert main(["warm", "--target", "mi300x,gfx942,mi355x", "--json"]) == 0
     first, second = json.loads(capsys.readouterr().out)
     assert (first["target"], first["handlers"]) == ("gfx942", 2) and first["compiled"] > 2
-    assert (second["target"], second["handlers"], second["compiled"]) == ("gfx950", 2, 2)
+    assert (second["target"], second["handlers"], second["compiled"]) == ("gfx950", 2, 0), "both targets share their handlers"
     assert main(["warm", "--target", "mi300x"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("gfx942: 2 common handlers, 0 functions compiled in ") and str(compiler.kept.path) in said

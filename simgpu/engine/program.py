@@ -41,7 +41,7 @@ from simgpu.machine.jit import Compiler, pause_gc
 from simgpu.machine.layout import SLOTS, Fault
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import BadRegister, Plan
-from simgpu.matrix import fma_tile, tiles
+from simgpu.matrix import element_registers, fma_tile, tiles
 
 FILLED = 1024  # records that get the LOWER handler at once
 
@@ -82,6 +82,9 @@ class Program:
         self._left: set[int] = set()
         self._indirect = False  # True if a jump may lead anywhere
         self.fused: dict[int, tuple[int, ...]] = {}  # all records of a tile, by each of them
+        self._holding = 0  # D's of tiles that leave elements of a ring there, as bits (`tiles.accessed`)
+        self._since: dict[int, int] = {}  # by first record of a tile that shares factors with earlier ones: where their run begins
+        self._releasing: set[int] = set()  # records of instructions that first make registers floats again
         self._tables: list[np.ndarray] = []  # tables of all tiles; never freed, as handlers may be reading them
         self.kept: dict[tuple[str, int], Any] = {}  # facts about the code, by name and entry
         self.counts: list[RecordCounts] = []  # zeroed counts for workers of later launches
@@ -162,6 +165,7 @@ class Program:
                     changed = True
                 if changed:
                     self._pass_over()
+                self._guard()
             if before == 0:
                 self._batch.address_of_source(running.LOOP, running.loop_source)  # which a launch also needs
             self._batch.finish(goes_on)
@@ -218,7 +222,7 @@ class Program:
         """Splits tiles that control may now enter in the middle, or all tiles. Returns True if it split any."""
         before = len(self.fused)
         for members in set(self.fused.values()):
-            midst = set(range(members[0] + 1, members[-1] + 1))
+            midst = set(range(self._since.get(members[0], members[0]) + 1, members[-1] + 1))
             if not everything and not self._indirect and not self._entered & midst:
                 continue
             for at in members:
@@ -244,8 +248,14 @@ class Program:
     def _join_run(self, run: list[tuple[int, Instruction]]) -> None:
         if sum(inst.spec.kind == "matrix" for _, inst in run) < 2:
             return
-        for tile in tiles.tiles(run, self.fused, self.mode.ring):
-            table = np.array(tile.table, np.uint32)
+        found = list(tiles.tiles(run, self.fused))
+        lists = tiles.factor_lists(run, found) if self.mode.ring else [[] for _ in found]
+        for tile, factors in zip(found, lists, strict=True):
+            if fma_tile.keeps_elements(tile.first, self.mode.ring):
+                self._since[tile.records[0]] = run[0][0]
+                for _, each in tile.steps[0]:
+                    self._holding |= tiles.accessed(each, ("vdst",))
+            table = np.array([*tile.table, *factors], np.uint32)
             self._tables.append(table)
             plan = Plan(tile.first)
             for word in (0, table.ctypes.data, table.ctypes.data >> 32):
@@ -260,6 +270,17 @@ class Program:
             for at in others:
                 self._set(at, passing, [])
             self.fused |= dict.fromkeys(tile.records, tile.records)
+
+    def _guard(self) -> None:
+        """Makes instructions outside tiles release the registers in which tiles leave elements of a ring, before they use them."""
+        if not self._holding:
+            return
+        for at, inst in self.instructions.items():
+            if at in self.fused or at in self._releasing:
+                continue
+            if tiles.accessed(inst) & self._holding or element_registers.changes_mode(inst):
+                self._releasing.add(at)
+                self._place(at, inst)
 
     def _pass_over(self) -> None:
         """Makes instructions of tiles skip the next ones, whose work the first of their tile does."""
@@ -347,9 +368,11 @@ class Program:
         """
         settled = {index: self._settle(index, handler) for index, handler in self._handlers.items()}
         made = {index: address for index, address in settled.items() if address is not None}
-        self._fence()
-        places = np.fromiter(made, np.int64, len(made))
-        self.records.view(np.uint64)[places, 0] = np.fromiter(made.values(), np.uint64, len(made))
+        # A tile comes after the instructions that release its registers.
+        for chosen in (made.keys() & self._releasing, made.keys() - self._releasing):
+            self._fence()
+            places = np.fromiter(chosen, np.int64, len(chosen))
+            self.records.view(np.uint64)[places, 0] = np.fromiter((made[at] for at in chosen), np.uint64, len(chosen))
         for index in made:
             del self._handlers[index]
 
@@ -415,7 +438,8 @@ class Program:
         turns = lets_others_on(inst, self._instructions_after(index, inst))
         if inst.spec.kind != "control":
             mode = self._plain if self.floats is not None and self.floats.is_plain(index, inst) else self.mode
-            made, slots = falling_through_of(self._code_of(index, inst), self.target, mode, self.checks, turns)
+            releases = index in self._releasing
+            made, slots = falling_through_of(self._code_of(index, inst), self.target, mode, self.checks, turns, releases)
             lean = lean and self._leans and made.leans and not self._has_complete(made.key)
             self._set(index, made.address(self._batch, lean), slots)
             return [index + inst.size // 4]
@@ -431,5 +455,6 @@ class Program:
             plan.slots[control.target - 2] = control.jump_target() & 0xFFFFFFFF
             if control.outside:
                 plan.note("outside")
-        self._set(index, compile_handler(inst, plan, control.emit, self._batch, self.checks), plan.slots)
+        handler = compile_handler(inst, plan, control.emit, self._batch, self.checks, index in self._releasing)
+        self._set(index, handler, plan.slots)
         return following

@@ -54,7 +54,10 @@ FAULT_LANE = _wave.add("fault_lane", c_int32)
 FAULT_KIND = _wave.add("fault_kind", c_int32)  # (Fault)
 HW_ID = _wave.add("hw_id", c_uint32)  # index of the wave in its worker, also for s_getreg
 FINGERPRINTS = _wave.add("fingerprints", c_uint64 * 2)  # of its scalar and vector registers as a slice ended (`scheduler_loop`)
-WAVE_CHECKS = range(624, 1024, 40)  # fields of checks, 0 when the wave begins (`engine.workers.fields`)
+ELEMENT_WORDS = 8
+HOLDS_ELEMENTS = _wave.add("holds_elements", c_uint64)  # 1 if a register holds elements of a ring (`matrix.element_registers`)
+ELEMENT_BITS = _wave.add("element_bits", c_uint64 * ELEMENT_WORDS)  # which: v0 to v255, then a0 to a255
+WAVE_CHECKS = range(704, 1024, 40)  # fields of checks, 0 when the wave begins (`engine.workers.fields`)
 ADDRESSES = 1024  # 64 lanes x 8 bytes: a memory handler's addresses
 STREAMS = ADDRESSES + 8 * LANES  # u64 each: address at which a load last began (`whole_wave.direct_global`)
 STREAM_COUNT = 512  # a GEMM's loop has up to 1,000 dwords of code, and a load has two
@@ -98,7 +101,10 @@ CACHE_ENTRY_BYTES = 64 + 8 * ROW + 3 * 32 * ROW
 # Addresses to prefetch: 2 u64 and, from byte 64 on, AHEAD_PLACES u64.
 CTX_AHEAD = CTX_OPERAND_CACHE + 2 * CACHE_ENTRIES * CACHE_ENTRY_BYTES
 AHEAD_PLACES = 512
-CTX_BYTES = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
+# Elements of a ring that the floats of each vector register were converted to (`matrix.element_registers`).
+CTX_ELEMENTS = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
+CTX_MIRROR_OWNER = CTX_ELEMENTS + 512 * ROW  # i64: HW_ID + 1 of the last wave that used these
+CTX_BYTES = CTX_MIRROR_OWNER + 64
 
 
 class Context(Structure):

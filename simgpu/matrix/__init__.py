@@ -7,6 +7,7 @@
     cdna3/            sums of CDNA3 and later: f16, bf16, xf32 and narrower elements
     lane_groups.py    f32 and f64 elements of 16 lanes, in registers and as host vectors
     ring.py           exact sums of elements of a ring
+    element_registers.py  registers that hold elements from tile to tile
     fma_tile.py       f32 and f64 products: one instruction, or several that run as one
     instruction.py    plans an instruction's operands, and chooses among these
     tiles.py          chooses f32 and f64 instructions that run as one

@@ -21,7 +21,8 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.intrinsics import any_special, fma
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, SLOT_INDEX
-from simgpu.machine.values import I32, I64, IrValue, default_nan
+from simgpu.machine.values import I32, I64, IrValue, default_nan, where
+from simgpu.matrix.element_registers import hold, mirror, owns_mirror, refresh
 from simgpu.matrix.fragments import GROUP, elements, outputs_of, stack
 from simgpu.matrix.ring import copy_rows, lanes_of
 from simgpu.memory.whole_wave.prefetch import PrefetchQueue
@@ -175,38 +176,103 @@ def emit_one(frame: Frame, inst: Instruction, d: Any, a: Any, b: Any, initial: C
     tile.store([d], areas)
 
 
+def keeps_elements(inst: Instruction, ring: bool) -> bool:
+    """True if a tile's D's hold elements of a ring after it (`element_registers`)."""
+    return ring and mfma.find(inst.mnemonic, inst.target).cd_type == "f32"
+
+
+class TileTable:
+    """Reads the table of a tile of `count` D's (`tiles.Tile.table`), whose registers are offsets into the wave."""
+
+    def __init__(self, frame: Frame, count: int) -> None:
+        self.frame, self.count = frame, count
+        self.pointer = frame.slot(TABLE_SLOT, I64).pointer()
+        self.steps = self.pointer.load(I32).zext(I64)
+        self.entry = 1 + 2 * count  # words of a step
+        self.first = 1 + count  # word of the first step
+
+    def sums(self) -> list[Any]:
+        """Returns pointers to the registers of each D."""
+        return [self._registers(self.pointer, 1 + number) for number in range(self.count)]
+
+    def step(self, number: Any) -> Any:
+        """Returns a base for `factors` and `record`: step `number` (i64)."""
+        return self.pointer.at(number * (4 * self.entry))
+
+    def factors(self, base: Any, at: int = 0) -> list[IrValue]:
+        """Returns the registers of A and each B, i64, `at` steps after the base."""
+        return [self._word(base, self.first + at * self.entry + part) for part in range(1 + self.count)]
+
+    def pointers(self, base: Any, at: int = 0) -> tuple[Any, list[Any]]:
+        """Returns pointers to the registers of A, and of each B."""
+        a, *bs = (self.frame.at(self.frame.wave, offset) for offset in self.factors(base, at))
+        return a, bs
+
+    def record(self, base: Any, at: int, d: int) -> IrValue:
+        """Returns the record of the instruction on D number `d`."""
+        return self._word(base, self.first + at * self.entry + 1 + self.count + d)
+
+    def refresh(self) -> None:
+        """Converts factors to elements of a ring: those of `tiles.factor_lists`."""
+        after = self.step(self.steps).at(4 * self.first)
+        wanted = after.at(where(owns_mirror(self.frame), ir.Constant(I64, 4), 0)).load(I32).zext(I64)
+
+        def refresh_one(number: IrValue) -> tuple[()]:
+            refresh(self.frame, after.at(8).at(number * 4).load(I32).zext(I64))
+            return ()
+
+        with self.frame.build.if_then(wanted != 0):
+            self.frame.loop(wanted, refresh_one)
+
+    def _word(self, base: Any, number: int) -> IrValue:
+        found: IrValue = base.at(4 * number).load(I32).zext(I64)
+        return found
+
+    def _registers(self, base: Any, number: int) -> Any:
+        return self.frame.at(self.frame.wave, self._word(base, number))
+
+
+# Returns the factors `at` steps after step `number`, an i64. Arguments: number, at.
+FactorsOf = Callable[[Any, int], TileFactors]
+
+
+def _factors_of(tile: FloatTile, table: TileTable, mirrored: bool) -> FactorsOf:
+    """Emits copies of the factors, where they are needed. Returns where a step's factors are."""
+    frame = table.frame
+    spread, size = None, tile.spread_bytes(table.count)
+    if mirrored:
+        table.refresh()
+    elif tile.lanes.spreads:
+        spread = stack(frame, MOST_SPREAD * size)
+
+        def spread_one(number: Any) -> tuple[()]:
+            tile.spread(*table.pointers(table.step(number)), spread.at(number * size))
+            return ()
+
+        frame.loop(table.steps, spread_one)
+
+    def factors(number: Any, at: int) -> TileFactors:
+        base = table.step(number)
+        records = functools.partial(table.record, base, at)
+        if mirrored:
+            a, *bs = (mirror(frame, offset) for offset in table.factors(base, at))
+            return TileFactors(a, bs, records)
+        if spread is not None:
+            return tile.from_spread(spread.at(number * size).at(at * size), table.count, records)
+        return TileFactors(*table.pointers(base, at), records)
+
+    return factors
+
+
 def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int, ring: bool = False) -> None:
     """Emits the first instruction of a tile of `count` D's, which `tiles.Tile.table` describes.
 
     steps: number of the tile's steps in one loop iteration; it divides their number.
     """
     frame.ring = ring
-    tile = FloatTile(frame, inst)
-    table = frame.slot(TABLE_SLOT, I64).pointer()
-    length = table.load(I32).zext(I64)
-
-    def register(number: int, base: Any = table) -> Any:
-        return frame.at(frame.wave, base.at(4 * number).load(I32))
-
-    def record(records: Any, d: int) -> IrValue:
-        return records.at(4 * d).load(I32).zext(I64)
-
-    ds = [register(1 + number) for number in range(count)]
-    entry = 1 + 2 * count  # words of a step
-    first = 1 + count  # of the first step
-    size = tile.spread_bytes(count)
-    spread: Any = None if not tile.lanes.spreads else stack(frame, MOST_SPREAD * size)
-
-    def registers(base: Any, at: int) -> tuple[Any, list[Any]]:
-        a, *bs = (register(first + at * entry + part, base) for part in range(1 + count))
-        return a, bs
-
-    def spread_one(number: Any) -> tuple[()]:
-        tile.spread(*registers(table.at(number * (4 * entry)), 0), spread.at(number * size))
-        return ()
-
-    if spread is not None:
-        frame.loop(length, spread_one)
+    tile, table, mirrored = FloatTile(frame, inst), TileTable(frame, count), keeps_elements(inst, ring)
+    ds = table.sums()
+    factors = _factors_of(tile, table, mirrored)
 
     def accumulate(step: Any, values: list[Any], short: bool) -> list[Any]:
         together = 1 if short else steps
@@ -214,22 +280,21 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int, ring: boo
         def accumulate_steps(number: Any, *values: Any) -> Sequence[Any]:
             if not short:
                 PrefetchQueue(frame).fetch(tile.lanes.registers * GROUP * len(values) * tile.row.k * steps)
-            base = table.at(number * (4 * entry))
             for at in range(together):
-                records = functools.partial(record, base.at(4 * (first + at * entry + 1 + count)))
-                if spread is None:
-                    operands = TileFactors(*registers(base, at), records)
-                else:
-                    operands = tile.from_spread(spread.at(number * size).at(at * size), count, records)
-                values = step(operands, values)
+                values = step(factors(number, at), values)
             return values
 
-        return frame.loop(length, accumulate_steps, values, step=together)
+        return frame.loop(table.steps, accumulate_steps, values, step=together)
 
-    areas = tile.areas(ds)
-    tile.load(ds, areas)
+    areas = list(ds) if mirrored else tile.areas(ds)
+    if mirrored:
+        for d in ds:
+            hold(frame, d, len(tile.outputs))
+    else:
+        tile.load(ds, areas)
     tile.emit(areas, lambda d, f, g: tile.lanes.summed.load(areas[d], f, g), accumulate)
-    tile.store(ds, areas)
+    if not mirrored:
+        tile.store(ds, areas)
     pass_over(frame)
 
 

@@ -9,6 +9,8 @@ them run in sequence, in straight-line code that no branch enters or leaves.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -54,6 +56,27 @@ class Tile:
         return words
 
 
+def factor_lists(run: Sequence[PlacedInstruction], found: Sequence[Tile]) -> list[list[int]]:
+    """Returns words for the table of each tile of a run, in order: the number of its factors, the number of those that no earlier
+    tile of the run has converted to elements of a ring since they were written, and offsets of all, these first."""
+    by_first = {tile.records[0]: tile for tile in found}
+    lists, converted = [], 0
+    for at, inst in run:
+        if at in by_first:
+            factors = {_offset(each, name): accessed(each, (name,)) for step in by_first[at].steps
+                       for _, each in step for name in ("src0", "src1")}  # fmt: skip
+            new = [offset for offset, bit in factors.items() if not bit & converted]
+            lists.append([len(factors), len(new), *new, *(offset for offset in factors if offset not in new)])
+            converted |= functools.reduce(operator.or_, factors.values())
+        converted &= ~RegisterMask.of(inst).written
+    return lists
+
+
+def accessed(inst: Instruction, names: Sequence[str] = ()) -> int:
+    """Returns the vector registers of an instruction's operands as bits. names: of the operands; default: all."""
+    return _bits(inst, names or tuple(inst.args))
+
+
 def _offset(inst: Instruction, name: str) -> int:
     reg = inst.args[name]
     assert isinstance(reg, Reg)
@@ -88,16 +111,15 @@ def _bits(inst: Instruction, names: Sequence[str]) -> int:
     return bits
 
 
-def tiles(run: Sequence[PlacedInstruction], fused: Container[int], copied: bool = False) -> Iterator[Tile]:
-    """Yields tiles of two or more instructions in straight-line code. fused: records that already belong to a tile. copied: True
-    if also the operands of f32 are copied."""
+def tiles(run: Sequence[PlacedInstruction], fused: Container[int]) -> Iterator[Tile]:
+    """Yields tiles of two or more instructions in straight-line code. fused: records that already belong to a tile."""
     registers = [RegisterMask.of(inst) for _, inst in run]
     taken = {at for at, (index, _) in enumerate(run) if index in fused}
     for first in range(len(run)):
         if first in taken or registers[first].kind is None:
             continue
         longest, *others = _chains(registers, first, taken)
-        longest = longest[: MOST_SPREAD if copied or row_of(run[first][1]).cd_type == "f64" else WINDOW]
+        longest = longest[: MOST_SPREAD if row_of(run[first][1]).cd_type == "f64" else WINDOW]
         a = [run[at][1].args["src0"] for at in longest]
         beside = [chain for chain in others if [run[at][1].args["src0"] for at in chain[: len(longest)]] == a]
         steps = list(zip(longest, *beside[: WIDEST - 1], strict=False))

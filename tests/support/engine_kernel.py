@@ -104,18 +104,20 @@ class Executed:
 class Kernel:
     """Assembled lines, to run on one workgroup any number of times.
 
-    check: in checked mode; options: `.amdhsa_` directives by name; also `kernarg`, the SGPR pair of the kernel arguments, and
-    `before`, lines that come first.
+    check: in checked mode; ring: in ring mode; options: `.amdhsa_` directives by name; also `kernarg`, the SGPR pair of the kernel
+    arguments, and `before`, lines that come first.
     """
 
-    def __init__(self, target: str, lines: str, dump: Sequence[str] = (), check: bool | str = False, **options: Any) -> None:
+    def __init__(
+        self, target: str, lines: str, dump: Sequence[str] = (), check: bool | str = False, ring: bool = False, **options: Any
+    ) -> None:
         try:
             code = toolchain.assemble(source(target, lines, dump, options), target)
         except ToolchainError as error:
             if "clang" in str(error) and "error:" not in str(error):
                 pytest.skip(str(error))
             raise
-        self.gpu = simgpu.Device(target, check=check, threads=1, max_instructions=10_000_000)
+        self.gpu = simgpu.Device(target, check=check, ring=ring, threads=1, max_instructions=10_000_000)
         self.kernel = self.gpu.load(code)["k"]
         self.dump = list(dump)
 

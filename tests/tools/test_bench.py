@@ -54,7 +54,7 @@ def made(name: str, value: float | None, right: bool = True) -> GoalRow:
 
 
 def test_every_row_of_the_issue_is_there_with_its_goal() -> None:
-    """Goals of issues 8 and 29, the later's if both have one; and the check of numbers."""
+    """Goals of issues 8 and 29, the later's if both have one; ring mode and the check of numbers."""
     assert [(goal.name, goal.limit, goal.unit, goal.at_least) for goal in GOALS] == [
         ("gemm f32", 1.9, "x numpy", False), ("gemm f16", 5, "x numpy", False), ("gemm aiter", 6, "x numpy", False),
         ("attention", 2, "x numpy", False),
@@ -63,7 +63,7 @@ def test_every_row_of_the_issue_is_there_with_its_goal() -> None:
         ("first launch", 1, "s", False), ("first launch, 300", 2.5, "s", False),
         ("empty launch", 0.1, "ms", False), ("memory", 200, "MiB", False),
         ("checked valu", 100, "M/s", True), ("checked lds", 4, "x plain", False), ("checked start", 3, "s", False),
-        ("checked gemm", 6, "x numpy", False),
+        ("checked gemm", 6, "x numpy", False), ("ring gemm", 1.5, "x plain", False), ("ring bf16", 1.5, "x plain", False),
         ("numerics gemm", 1.5, "x plain", False), ("numerics attention", 1.2, "x plain", False),
     ]  # fmt: skip
 
@@ -188,6 +188,8 @@ def test_turns_take_the_best_of_each() -> None:
     order: list[str] = []
     best = best_seconds(lambda: order.append("a"), lambda: order.append("b"), repeats=2)
     assert order == ["a", "b", "a", "b"] and len(best) == 2 and all(0 <= value < 1 for value in best)
+    ticks = iter((0.0, 3.0, 5.0, 6.0, 7.0, 9.0, 9.0, 13.0))
+    assert best_seconds(int, int, repeats=2, clock=lambda: next(ticks)) == [2.0, 1.0]
 
 
 @pytest.mark.slow

@@ -205,13 +205,8 @@ def measure(made: LoadedBench) -> dict[str, Any]:
 def checked_ratio(bench: Bench, target: str, threads: int) -> float:
     """Returns CPU time of a launch in checked mode over that in plain mode, best of some of each, turn about."""
     launches = [prepare(bench, Device(target, threads=threads, check=check)).launch for check in (False, True)]
-    times: list[list[float]] = [[], []]
-    for _ in range(REPEATS):
-        for launch, taken in zip(launches, times, strict=True):
-            began = time.process_time()
-            launch()
-            taken.append(time.process_time() - began)
-    return min(times[1]) / min(times[0])
+    plain, checked = best_seconds(*launches, repeats=REPEATS, clock=time.process_time)
+    return checked / plain
 
 
 def main() -> int:

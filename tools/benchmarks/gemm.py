@@ -54,7 +54,9 @@ class Gemm:
         return self.prepared.launch(*self.buffers)
 
 
-def prepare(size: int, target: str, threads: int, dtype: str = "f32", check: bool | str = False) -> Gemm:
+def prepare(
+    size: int, target: str, threads: int, dtype: str = "f32", check: bool | str = False, ring: bool = False
+) -> Gemm:
     """Emits the kernel and runs one workgroup, which compiles its handlers."""
     from simgpu import Device, asm
     from simgpu.operators import TiledComputation
@@ -63,7 +65,7 @@ def prepare(size: int, target: str, threads: int, dtype: str = "f32", check: boo
     from simgpu.tools.cases.timing import first_workgroups
 
     tree = TiledComputation(size, size, size, dtype=dtype, target=target)
-    device = Device(target, threads=threads, check=check)
+    device = Device(target, threads=threads, check=check, ring=ring)
     work = workload(tree, device.arch, seed=0)
     prepared, buffers = asm.Prepared(asm.emit(tree), device), [device.upload(array) for array in work.arrays]
     (first,) = best_seconds(lambda: first_workgroups(prepared, buffers), repeats=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,6 +111,17 @@ def _numerics(
         return GoalValue(times[1] / times[0], f"{times[1]:.3g} s, plain {times[0]:.3g} s", not findings, found)
 
     return Goal(name, work, limit, "x plain", measure)
+
+
+def _ring(name: str, work: str, target: str, dtype: str) -> Goal:
+    """Makes a row that compares ring mode with plain mode, by processor time, turn about."""
+
+    def measure(setting: GoalSetting) -> GoalValue:
+        launches = [gemm.prepare(SIZE, target, setting.threads, dtype, ring=ring).launch for ring in (False, True)]
+        plain, ring = best_seconds(*launches, clock=time.process_time)
+        return GoalValue(ring / plain, f"processor time {ring:.3g} s, plain {plain:.3g} s", True, {"plain": plain, "ring": ring})
+
+    return Goal(name, work, 1.5, "x plain", measure)
 
 
 def _against_numpy(found: dict[str, Any]) -> str:
@@ -228,6 +240,8 @@ GOALS = (
     Goal("checked lds", "checked mode, LDS loop", 4, "x plain", _checked_lds),
     Goal("checked start", "import simgpu to first result, small GEMM, checked, cold", 3, "s", _start("cold", times=1, check=True)),
     _gemm("checked gemm", f"checked mode, f32 GEMM {SIZE}³, MI100", 6, "mi100", check=True),
+    _ring("ring gemm", f"ring mode, f32 GEMM {SIZE}³, MI100", "mi100", "f32"),
+    _ring("ring bf16", f"ring mode, bf16 GEMM {SIZE}³, MI300X", "mi300x", "bf16"),
     _numerics("numerics gemm", f"check of numbers, f32 GEMM {SIZE}³, MI100", 1.5,
               lambda setting, check: gemm.prepare(SIZE, TARGET, setting.threads, check=check)),
     _numerics("numerics attention", f"check of numbers, attention f32, L = {LENGTH}, d = {DIM}", 1.2,

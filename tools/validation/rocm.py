@@ -146,17 +146,17 @@ def run(client: Client, root: Path, target: str, seconds: float, seed: int, draw
 
 
 def output(
-    words: Sequence[str], root: Path, target: str, seconds: float, scratch: Path, errors: BinaryIO | None = None
+    words: Sequence[str], root: Path, target: str, seconds: float, scratch: Path, errors: BinaryIO | None = None, ring: bool = False
 ) -> tuple[str, str]:
     """Returns what a program printed, and why it did not end by itself ("" if it did).
 
-    errors: gets what it printed to stderr; None: that is part of the answer
+    errors: gets what it printed to stderr; None: that is part of the answer. ring: True for ring mode
     """
     # `simgpu hip` puts its library first in LD_LIBRARY_PATH, which the loader's option replaces.
     folders = ":".join(str(root / LIBRARIES / name) for name in ("", "blas", "openblas-pthread", "lapack", "llama"))
     start = f'exec "$0" --library-path "$LD_LIBRARY_PATH:{folders}" "$@"'
     # HIP's allocations have whole multiples of 256 bytes, so reads of a few bytes too many (rocSOLVER's GESVD) end well on a GPU.
-    options = ("--target", target, "--pad", "256")
+    options = ("--target", target, "--pad", "256", *["--ring"] * ring)
     command = [sys.executable, "-m", "simgpu", "hip", *options, "sh", "-c", start, str(root / LOADER), *words]
     environment = {**os.environ, "GTEST_LISTENER": "PASS_LINE_IN_LOG", "ROCSPARSE_CLIENTS_TEST_DATA_DIR": f"{scratch}/"}
     printed = scratch / "output"

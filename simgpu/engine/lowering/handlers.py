@@ -18,7 +18,7 @@ from simgpu.machine.layout import Status
 from simgpu.machine.mode import Mode, computes_floats
 from simgpu.machine.operands import Plan
 from simgpu.machine.values import I32, I64
-from simgpu.matrix import fma_tile, instruction
+from simgpu.matrix import element_registers, fma_tile, instruction
 from simgpu.memory import lds, lds_atomics, smem, vmem
 
 Emitter = Callable[[Frame], None]
@@ -30,44 +30,50 @@ def handler_of(inst: Instruction, mode: Mode, compiler: Compiler, checks: Sequen
     return handler.address(compiler), slots
 
 
-def falling_through(inst: Instruction, mode: Mode, checks: Sequence[Hooks], turns: bool = False) -> tuple[Handler, list[int]]:
+def falling_through(
+    inst: Instruction, mode: Mode, checks: Sequence[Hooks], turns: bool = False, releases: bool = False
+) -> tuple[Handler, list[int]]:
     """Returns the uncompiled handler of an instruction that falls through, and its record's slots."""
     plan = Plan(inst)
     emitter = emitter_of(inst, plan, mode)
     plan.indexed = mode.indexed
-    return Handler(inst, plan, emitter, checks, turns), plan.slots
+    return Handler(inst, plan, emitter, checks, turns, releases), plan.slots
 
 
 @functools.lru_cache(1 << 14)
 def falling_through_of(
-    code: bytes, target: str, mode: Mode, checks: tuple[Hooks, ...], turns: bool
+    code: bytes, target: str, mode: Mode, checks: tuple[Hooks, ...], turns: bool, releases: bool
 ) -> tuple[Handler, list[int]]:
     """Returns `falling_through` of an instruction's bytes. Kernels repeat most of their instructions, in unrolled steps and from
     kernel to kernel."""
-    return falling_through(decode(code, 0, target), mode, checks, turns)
+    return falling_through(decode(code, 0, target), mode, checks, turns, releases)
 
 
 def compile_handler(
-    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Hooks] = ()
-) -> int:
+    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler | Batch, checks: Sequence[Hooks] = (),
+    releases: bool = False,
+) -> int:  # fmt: skip
     """Returns the address of a handler, or a batch's placeholder for it. Compiles the handler if it is new.
 
-    checks: checks that concern the instruction emit code around its body
+    checks, releases: as for `Handler`
     """
-    return Handler(inst, plan, emitter, checks).address(compiler)
+    return Handler(inst, plan, emitter, checks, releases=releases).address(compiler)
 
 
 class Handler:
     """An instruction's handler before it is compiled.
 
     checks: checks that concern the instruction emit code around its body. turns: True if the workgroup's other waves may run
-    after it.
+    after it. releases: True if registers that hold elements of a ring become floats before it.
     """
 
-    def __init__(self, inst: Instruction, plan: Plan, emitter: Emitter, checks: Sequence[Hooks] = (), turns: bool = False) -> None:
-        self.inst, self.emitter, self.turns = inst, emitter, turns
-        if turns:
-            plan.note("turns")
+    def __init__(
+        self, inst: Instruction, plan: Plan, emitter: Emitter, checks: Sequence[Hooks] = (), turns: bool = False,
+        releases: bool = False,
+    ) -> None:  # fmt: skip
+        self.inst, self.emitter, self.turns, self.releases = inst, emitter, turns, releases
+        for name in ("turns",) * turns + ("releases",) * releases:
+            plan.note(name)
         active = [check for check in checks if check.concerns(inst)]
         self.planned = [(check, check.plan(inst, plan)) for check in active]
         kinds = [check.kind.__name__ for check in active]
@@ -96,6 +102,8 @@ class Handler:
         frame = Frame(module, name, [check for check, _ in self.planned], self.inst, self.emitter)
         frame.lean = lean
         frame.planned = {check.kind: data for check, data in self.planned}
+        if self.releases:
+            element_registers.release(frame)
         if lean and vmem.leans(self.inst):
             vmem.begin_lean(frame, self.inst, self.operands)
         for check, data in self.planned:

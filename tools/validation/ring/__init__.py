@@ -7,5 +7,7 @@
     tutorials.py  kernels of Triton's tutorials
     dots.py       the products of Triton's test_core.py
     products.py   AITER's matrix products
+    rocblas.py    rocBLAS's matrix products
+    rocblas.c     the program that calls rocBLAS
     __main__.py   the command
 """

@@ -35,6 +35,10 @@ def groups(kind: str, path: Path, target: str, scratch: Path, seed: int) -> Iter
         from simgpu.tools.validation.ring.dots import groups as dots
 
         yield from dots(path, target, scratch, seed)
+    elif kind == "rocblas":
+        from simgpu.tools.validation.ring.rocblas import groups as rocblas
+
+        yield from rocblas(path, target, scratch, seed)
     else:
         from simgpu.tools.validation.ring.products import groups as products
 
@@ -50,9 +54,10 @@ def row(title: str, judged: list[Judged]) -> list[object]:
 def main() -> int:
     """Prints a table; status 1 if a configuration differs."""
     parser = Parser(prog="python -m simgpu.tools.validation.ring", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("tutorials", "dots", "products"),
-                        help="Triton's tutorials, the products of its test_core.py, or AITER's matrix products")  # fmt: skip
-    parser.add_argument("path", type=Path, help="the folder python/tutorials, the file test_core.py, or a checkout of AITER")
+    parser.add_argument("kind", choices=("tutorials", "dots", "products", "rocblas"),
+                        help="Triton's tutorials, the products of its test_core.py, AITER's or rocBLAS's products")  # fmt: skip
+    parser.add_argument("path", type=Path,
+                        help="the folder python/tutorials, test_core.py, a checkout of AITER, or rocBLAS's folder")  # fmt: skip
     parser.add_argument("--target", default="mi300x", help="the board (default: mi300x)")
     parser.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
     parser.add_argument("--only", default="", metavar="TEXT", help="only kernels with this text in their titles")

@@ -82,7 +82,7 @@ class Program:
         self._left: set[int] = set()
         self._indirect = False  # True if a jump may lead anywhere
         self.fused: dict[int, tuple[int, ...]] = {}  # all records of a tile, by each of them
-        self._holding = 0  # D's of tiles that leave elements of a ring there, as bits (`tiles.accessed`)
+        self._holding = 0  # D's of tiles that leave elements of a ring there, as bits (`tiles.registers_of`)
         self._since: dict[int, int] = {}  # by first record of a tile that shares factors with earlier ones: where their run begins
         self._releasing: set[int] = set()  # records of instructions that first make registers floats again
         self._tables: list[np.ndarray] = []  # tables of all tiles; never freed, as handlers may be reading them
@@ -254,7 +254,7 @@ class Program:
             if fma_tile.keeps_elements(tile.first, self.mode.ring):
                 self._since[tile.records[0]] = run[0][0]
                 for _, each in tile.steps[0]:
-                    self._holding |= tiles.accessed(each, ("vdst",))
+                    self._holding |= tiles.registers_of(each, ("vdst",))
             table = np.array([*tile.table, *factors], np.uint32)
             self._tables.append(table)
             plan = Plan(tile.first)
@@ -278,7 +278,7 @@ class Program:
         for at, inst in self.instructions.items():
             if at in self.fused or at in self._releasing:
                 continue
-            if tiles.accessed(inst) & self._holding or element_registers.changes_mode(inst):
+            if tiles.registers_of(inst) & self._holding or element_registers.changes_mode(inst):
                 self._releasing.add(at)
                 self._place(at, inst)
 

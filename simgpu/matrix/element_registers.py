@@ -44,7 +44,7 @@ def hold(frame: Frame, registers: Any, rows: int) -> None:
     noted = frame.at(frame.wave, layout.ELEMENT_BITS).at(first >> 3).load(I64, 1)
 
     def hold_one(row: IrValue) -> tuple[()]:
-        word, bit = _noted(frame, first + row)
+        word, bit = _note_of(frame, first + row)
         with frame.build.if_then((word.load(I64, 8) & bit) == 0):
             for group in range(LANES // GROUP):
                 at = registers.at(row * ROW)
@@ -92,7 +92,7 @@ def _number(frame: Frame, registers: Any) -> IrValue:
     return frame.value(build.ptrtoint(registers, I64) - build.ptrtoint(frame.wave, I64) - layout.VGPR) >> 8
 
 
-def _noted(frame: Frame, number: IrValue) -> tuple[IrValue, IrValue]:
+def _note_of(frame: Frame, number: IrValue) -> tuple[IrValue, IrValue]:
     """Returns the address and the bit (i64) that note a register."""
     word = frame.at(frame.wave, layout.ELEMENT_BITS).at((number >> 6) * 8)
     return word, frame.value(ir.Constant(I64, 1)) << (number & WORD - 1)
@@ -106,7 +106,7 @@ def _release(name: str) -> ModuleSource:
         part = SharedPart(module, name)
 
         def release_one(number: IrValue) -> tuple[()]:
-            word, bit = _noted(part, number)
+            word, bit = _note_of(part, number)
             with part.build.if_then((word.load(I64, 8) & bit) != 0):
                 at = part.at(part.wave, layout.VGPR).at(number * ROW)
                 for group in range(LANES // GROUP):

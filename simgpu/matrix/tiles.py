@@ -57,13 +57,13 @@ class Tile:
 
 
 def factor_lists(run: Sequence[PlacedInstruction], found: Sequence[Tile]) -> list[list[int]]:
-    """Returns words for the table of each tile of a run, in order: the number of its factors, the number of those that no earlier
-    tile of the run has converted to elements of a ring since they were written, and offsets of all, these first."""
+    """Returns words for the table of each tile of a run, in order: the number of its factors, the number of new ones, and the
+    offsets of all, new ones first. A factor is new if no earlier tile of the run has converted it since it was written."""
     by_first = {tile.records[0]: tile for tile in found}
     lists, converted = [], 0
     for at, inst in run:
         if at in by_first:
-            factors = {_offset(each, name): accessed(each, (name,)) for step in by_first[at].steps
+            factors = {_offset(each, name): registers_of(each, (name,)) for step in by_first[at].steps
                        for _, each in step for name in ("src0", "src1")}  # fmt: skip
             new = [offset for offset, bit in factors.items() if not bit & converted]
             lists.append([len(factors), len(new), *new, *(offset for offset in factors if offset not in new)])
@@ -72,7 +72,7 @@ def factor_lists(run: Sequence[PlacedInstruction], found: Sequence[Tile]) -> lis
     return lists
 
 
-def accessed(inst: Instruction, names: Sequence[str] = ()) -> int:
+def registers_of(inst: Instruction, names: Sequence[str] = ()) -> int:
     """Returns the vector registers of an instruction's operands as bits. names: of the operands; default: all."""
     return _bits(inst, names or tuple(inst.args))
 

@@ -57,14 +57,14 @@ def groups(root: Path, target: str, scratch: Path, seed: int) -> Iterator[Group]
     """Yields a group for each type, pair of transposes and size."""
     if not list((root / LIBRARIES).glob("librocblas.so.*")):
         raise UsageError(f"{root}/{LIBRARIES} has no librocblas: unpack it there (docs/how-to/rocm-libraries.md)")
-    program = _compiled(scratch)
+    program = _compile(scratch)
     for number, (types, size, transposes) in enumerate(combinations(TYPES, SIZES, ("nn", "nt", "tn", "tt"))):
         folder = scratch / str(number)
         folder.mkdir()
         yield RocblasProduct(types, size, transposes, root.resolve(), target, program, folder, seed).group()
 
 
-def _compiled(scratch: Path) -> Path:
+def _compile(scratch: Path) -> Path:
     made = scratch / "rocblas"
     command = [sys.executable, "-m", "ziglang", "cc", "-w", str(SOURCE), "-o", str(made)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -75,7 +75,7 @@ def _compiled(scratch: Path) -> Path:
 
 @dataclass(frozen=True)
 class RocblasProduct:
-    """One product, and the program's run that computes it by several kernels."""
+    """Product that one run of the program computes by several kernels."""
 
     types: ProductTypes
     size: tuple[int, int, int]
@@ -111,7 +111,7 @@ class RocblasProduct:
         return {**self._arrays, "d": np.zeros_like(self._arrays["c"])}
 
     @cached_property
-    def _printed(self) -> list[list[int]]:
+    def _lines(self) -> list[list[int]]:
         """Runs the program. Returns the lines that it printed: file, solution, status."""
         arrays = self._arrays
         for name, transposed in zip("abc", (*(letter == "t" for letter in self.transposes), False), strict=True):
@@ -130,7 +130,7 @@ class RocblasProduct:
 
     def _side(self, at: int) -> Side:
         """Returns the result of a kernel. Raises LaunchError if there is none."""
-        line = next((line for line in self._printed if line[0] == at), None)
+        line = next((line for line in self._lines if line[0] == at), None)
         if line is None or line[2]:
             raise LaunchError("rocBLAS has no more kernels" if line is None else f"solution {line[1]}: status {line[2]}")
         m, n, _ = self.size

@@ -163,9 +163,9 @@ class Program:
                 if any(inst.spec.kind == "matrix" for inst in fresh):
                     self._join()
                     changed = True
+                self._guard()
                 if changed:
                     self._pass_over()
-                self._guard()
             if before == 0:
                 self._batch.address_of_source(running.LOOP, running.loop_source)  # which a launch also needs
             self._batch.finish(goes_on)
@@ -234,27 +234,29 @@ class Program:
         """Makes tiles of consecutive instructions that certainly run in sequence."""
         if self._indirect:
             return
-        run: list[tuple[int, Instruction]] = []
+        runs: list[list[tuple[int, Instruction]]] = [[]]
         expected = -1
         for at in sorted(self.instructions):
             if at != expected or at in self._entered or at in self._left:
-                self._join_run(run)
-                run = []
+                runs.append([])
             if at not in self._left:
-                run.append((at, self.instructions[at]))
+                runs[-1].append((at, self.instructions[at]))
             expected = at + self.instructions[at].size // 4
-        self._join_run(run)
+        found = [(run, list(tiles.tiles(run, self.fused))) for run in runs
+                 if sum(inst.spec.kind == "matrix" for _, inst in run) >= 2]  # fmt: skip
+        for tile in (tile for _, of_run in found for tile in of_run if fma_tile.keeps_elements(tile.first, self.mode.ring)):
+            for _, inst in tile.steps[0]:
+                self._holding |= tiles.registers_of(inst, ("vdst",))
+        for run, of_run in found:
+            self._join_run(run, of_run)
 
-    def _join_run(self, run: list[tuple[int, Instruction]]) -> None:
-        if sum(inst.spec.kind == "matrix" for _, inst in run) < 2:
-            return
-        found = list(tiles.tiles(run, self.fused))
+    def _join_run(self, run: list[tuple[int, Instruction]], found: list[tiles.Tile]) -> None:
         lists = tiles.factor_lists(run, found) if self.mode.ring else [[] for _ in found]
         for tile, factors in zip(found, lists, strict=True):
             if fma_tile.keeps_elements(tile.first, self.mode.ring):
                 self._since[tile.records[0]] = run[0][0]
-                for _, each in tile.steps[0]:
-                    self._holding |= tiles.registers_of(each, ("vdst",))
+                if self._reads_held(tile.records):
+                    self._releasing.add(tile.records[0])
             table = np.array([*tile.table, *factors], np.uint32)
             self._tables.append(table)
             plan = Plan(tile.first)
@@ -265,22 +267,34 @@ class Program:
             emitter = functools.partial(fma_tile.emit_tile, inst=tile.first, count=count, steps=steps, ring=self.mode.ring)
             plan.note("ring" * self.mode.ring)
             first, *others = tile.records
-            self._set(first, compile_handler(tile.first, plan, emitter, self._batch, self.checks), plan.slots)
+            handler = compile_handler(tile.first, plan, emitter, self._batch, self.checks, first in self._releasing)
+            self._set(first, handler, plan.slots)
             passing = self._fixed_address("idle")
             for at in others:
                 self._set(at, passing, [])
             self.fused |= dict.fromkeys(tile.records, tile.records)
 
     def _guard(self) -> None:
-        """Makes instructions outside tiles release the registers in which tiles leave elements of a ring, before they use them."""
+        """Makes instructions outside tiles release the registers in which tiles leave elements of a ring, before they use them.
+
+        Tiles do so for their factors. One that was made before a later tile's D's were known is split.
+        """
         if not self._holding:
             return
+        for members in set(self.fused.values()):
+            if members[0] not in self._releasing and self._reads_held(members):
+                for at in members:
+                    del self.fused[at]
         for at, inst in self.instructions.items():
             if at in self.fused or at in self._releasing:
                 continue
             if tiles.registers_of(inst) & self._holding or element_registers.changes_mode(inst):
                 self._releasing.add(at)
                 self._place(at, inst)
+
+    def _reads_held(self, records: Iterable[int]) -> bool:
+        """True if factors of matrix instructions may be registers that hold elements."""
+        return any(tiles.registers_of(self.instructions[at], ("src0", "src1")) & self._holding for at in records)
 
     def _pass_over(self) -> None:
         """Makes instructions of tiles skip the next ones, whose work the first of their tile does."""

@@ -103,7 +103,7 @@ CTX_AHEAD = CTX_OPERAND_CACHE + 2 * CACHE_ENTRIES * CACHE_ENTRY_BYTES
 AHEAD_PLACES = 512
 # Elements of a ring that the floats of each vector register were converted to (`matrix.element_registers`).
 CTX_ELEMENTS = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
-CTX_MIRROR_OWNER = CTX_ELEMENTS + 512 * ROW  # i64: HW_ID + 1 of the last wave that used these
+CTX_MIRROR_OWNER = CTX_ELEMENTS + 512 * ROW  # i64: HW_ID + 1 of the wave that these are of, or 0
 CTX_BYTES = CTX_MIRROR_OWNER + 64
 
 

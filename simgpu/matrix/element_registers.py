@@ -20,7 +20,7 @@ from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.frame import Frame, SharedPart
 from simgpu.machine.jit import CALLED, compiler
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I64, IrValue
+from simgpu.machine.values import I64, IrValue, where
 from simgpu.matrix.fragments import GROUP
 from simgpu.matrix.ring import ELEMENT_GROUPS
 
@@ -71,12 +71,14 @@ def refresh(frame: Frame, register: IrValue) -> None:
         lanes.summed.store(target, 0, group, lanes.load(registers, 0, group))
 
 
-def owns_mirror(frame: Frame) -> IrValue:
-    """Returns i1: True if the last wave of this worker that refreshed registers is this one. It is the last one from now on."""
-    owner = frame.context(layout.CTX_MIRROR_OWNER)
+def owns_mirror(frame: Frame, begins: IrValue) -> IrValue:
+    """Returns i1: True if no other wave of this worker has refreshed registers since the last tile at which `begins` (i1) was true.
+
+    Once it is false, it stays so up to the next such tile: this tile refreshes its own factors only.
+    """
     mine = frame.state(layout.HW_ID).zext(I64) + 1
-    frame.context_at(layout.CTX_MIRROR_OWNER).store(mine, 8)
-    found: IrValue = owner == mine
+    found: IrValue = begins | (frame.context(layout.CTX_MIRROR_OWNER) == mine)
+    frame.context_at(layout.CTX_MIRROR_OWNER).store(where(found, mine, 0), 8)
     return found
 
 

@@ -215,10 +215,11 @@ class TileTable:
     def refresh(self) -> None:
         """Converts factors to elements of a ring: those of `tiles.factor_lists`."""
         after = self.step(self.steps).at(4 * self.first)
-        wanted = after.at(where(owns_mirror(self.frame), ir.Constant(I64, 4), 0)).load(I32).zext(I64)
+        owns = owns_mirror(self.frame, after.at(8).load(I32) != 0)
+        wanted = after.at(where(owns, ir.Constant(I64, 4), 0)).load(I32).zext(I64)
 
         def refresh_one(number: IrValue) -> tuple[()]:
-            refresh(self.frame, after.at(8).at(number * 4).load(I32).zext(I64))
+            refresh(self.frame, after.at(12).at(number * 4).load(I32).zext(I64))
             return ()
 
         with self.frame.build.if_then(wanted != 0):

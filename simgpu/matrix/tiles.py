@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.machine import layout
 from simgpu.matrix.fma_tile import MOST_SPREAD
 from simgpu.matrix.instruction import chainable, row_of
@@ -57,8 +58,11 @@ class Tile:
 
 
 def factor_lists(run: Sequence[PlacedInstruction], found: Sequence[Tile]) -> list[list[int]]:
-    """Returns words for the table of each tile of a run, in order: the number of its factors, the number of new ones, and the
-    offsets of all, new ones first. A factor is new if no earlier tile of the run has converted it since it was written."""
+    """Returns words for the table of each tile of a run, in order: the number of its factors, the number of new ones, 1 if all must
+    be new, and the offsets of all, new ones first.
+
+    A factor is new if no earlier tile has converted it since it was written, and since another wave may have run at a barrier.
+    """
     by_first = {tile.records[0]: tile for tile in found}
     lists, converted = [], 0
     for at, inst in run:
@@ -66,9 +70,11 @@ def factor_lists(run: Sequence[PlacedInstruction], found: Sequence[Tile]) -> lis
             factors = {_offset(each, name): registers_of(each, (name,)) for step in by_first[at].steps
                        for _, each in step for name in ("src0", "src1")}  # fmt: skip
             new = [offset for offset, bit in factors.items() if not bit & converted]
-            lists.append([len(factors), len(new), *new, *(offset for offset in factors if offset not in new)])
+            lists.append([len(factors), len(new), int(not converted), *new, *(offset for offset in factors if offset not in new)])
             converted |= functools.reduce(operator.or_, factors.values())
         converted &= ~RegisterMask.of(inst).written
+        if inst.spec.kind == "control" and inst.spec.control not in (ControlKind.NOP, ControlKind.WAITCNT):
+            converted = 0
     return lists
 
 

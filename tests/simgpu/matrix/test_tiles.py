@@ -309,6 +309,19 @@ def test_factors_are_converted_once_until_they_change() -> None:
     assert second == [layout.vector_register("v", number) for number in (2, 1)]
 
 
+def test_waves_that_take_turns_do_not_use_each_others_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four waves meet at a barrier between tiles that share a factor, and each has its own factors."""
+    first, second, third = ([mfma(d, a, 2), mfma(d, b, 2)] for d, a, b in ((0, 1, 3), (1, 4, 5), (2, 3, 1)))
+    text = SETUP + CLEAR + "\n" + "\n".join([*first, "s_barrier", *second, "v_mov_b32 v20, v21", *third]) + "\ns_nop 15"
+    monkeypatch.setattr(Launch, "__init__", partialmethod(Launch.__init__, fuse=False))
+    single = Kernel("gfx908", text, ACCUMULATORS, ring=True).run(block=256)
+    monkeypatch.undo()
+    kernel = Kernel("gfx908", text, ACCUMULATORS, ring=True)
+    tiled = kernel.run(block=256)
+    assert len(kernel.kernel.module.programs[0].fused) == 6
+    assert all((tiled[name] == single[name]).all() for name in ACCUMULATORS)
+
+
 @pytest.mark.parametrize("ring", [False, True], ids=["numbers", "ring"])
 def test_a_second_kernel_that_enters_a_chain_takes_it_apart(ring: bool) -> None:
     """`Program.lower` of an index within a chain makes its records run one instruction each again."""

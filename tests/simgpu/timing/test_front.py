@@ -24,7 +24,7 @@ EVEN = Timetable(100 * (np.arange(STAGES)[None] + 0.5) / STAGES, 100, LATENCY)  
 
 
 def test_workgroups_that_begin_together_take_turns_of_sixteen_lines() -> None:
-    """The first has 20 requests by accesses of eight, the second one request."""
+    """Two workgroups: 20 requests by accesses of eight, and one request."""
     starts, groups = runs(np.array([0] * 8 + [1] * 12 + [0]), np.array([0, 20, 21]))
     assert (starts.tolist(), groups.tolist()) == ([0, 8, 16, 20, 21], [0, 3, 4])
     order, times = turns(starts, groups)

@@ -33,8 +33,8 @@ def test_what_a_launch_left_in_a_check_does_not_matter() -> None:
     code = code_of("s_load_dword s4, s[0:1], 0x0")
     first, second = guard(touching(1200)), guard(touching(700))
     assert first == second and hash(first) == hash(second)
-    made, _ = falling_through_of(code, TARGET, MODE, (first,), False)
-    assert falling_through_of(code, TARGET, MODE, (second,), False)[0] is made
+    made, _ = falling_through_of(code, TARGET, MODE, (first,), False, False)
+    assert falling_through_of(code, TARGET, MODE, (second,), False, False)[0] is made
 
 
 def test_a_launch_leaves_no_counts_in_the_check_that_handlers_keep() -> None:
@@ -45,5 +45,5 @@ def test_a_launch_leaves_no_counts_in_the_check_that_handlers_keep() -> None:
 def test_other_settings_and_classes_are_other_checks() -> None:
     code = code_of("v_add_f32 v1, v2, v3")
     checks = [(), *((guard(Numerics(wanted)),) for wanted in (NumericsOptions(), NumericsOptions(denormals=True)))]
-    keys = {falling_through_of(code, TARGET, MODE, one, False)[0].key for one in checks}
+    keys = {falling_through_of(code, TARGET, MODE, one, False, False)[0].key for one in checks}
     assert len(keys) == len(set(checks)) == 3

@@ -128,12 +128,14 @@ def _are_rows_looked_at(frame: Frame) -> bool:
 
 def _gains_by_host_order(inst: Instruction, places: SourcePlaces) -> bool:
     """True if most rows that the instruction reads or writes are of 64-bit values, and no lane has to be known in between."""
+    if host().vector_bits != 256:
+        return False
     spec = inst.spec
     widths = [place.bits for place in (*places.sources.values(), *places.result) if place.kind == "row"]
     plain = all(type_ is t.mask or (not type_.element and 32 <= type_.bits <= 64) for type_ in spec.results)
     asks = any(param.type.kind == "mask" or param.type.element for param in spec.params)
     most = 2 * widths.count(64) > len(widths) and max(widths) == 64  # the others take one more instruction
-    return host().vector_bits == 256 and most and plain and not asks and Flag.PACKED not in spec.flags and inst.form != "sdwa"
+    return most and plain and not asks and Flag.PACKED not in spec.flags and inst.form != "sdwa"
 
 
 def _emit_rows(frame: Frame, inst: Instruction, places: SourcePlaces, mode: Mode) -> None:

@@ -21,7 +21,7 @@ MASK = ir.VectorType(I1, LANES)
 WORD = 32  # bits of a mask that are converted together
 ALL_LANES = (1 << LANES) - 1
 # Lanes of 64-bit values in registers of 256 bits that UNPCKLPS and UNPCKHPS make of two rows. They take two dwords of each 128
-# bits; the plain order costs two more instructions.
+# bits; the plain order costs two more instructions. The order is its own inverse.
 HOST_ORDER = (0, 1, 4, 5, 2, 3, 6, 7)
 HERE = nullcontext()
 
@@ -185,10 +185,10 @@ class WaveFrame:
 
     def read_wide(self, pointer: Any, bits: int) -> IrValue:
         """Loads a vector operand of 32 or 64 bits a lane, as <64 x i32> or <64 x i64>."""
-        low, order = self.row(pointer), self._lane_order()
+        low = self.row(pointer)
         if bits <= 32:
-            return low.shuffle(order) if self.in_host_order else low
-        words = [word for lane in order for word in (lane, self.together + lane)]
+            return low.shuffle(self._lane_order()) if self.in_host_order else low
+        words = [word for lane in self._lane_order() for word in (lane, self.together + lane)]
         return low.shuffle(words, self.row(pointer, 1)).bitcast(ir.VectorType(I64, self.together))
 
     def _lane_order(self) -> Sequence[int]:
@@ -215,11 +215,10 @@ class WaveFrame:
     def rows_of(self, value: Any) -> list[IrValue]:
         """Returns the rows of a result of 32 or 64 bits a lane, <64 x i32> each, the lowest first."""
         value = self.value(value)
-        places = sorted(range(self.together), key=self._lane_order().__getitem__)
         if value.type.element == I32:
-            return [value.shuffle(places) if self.in_host_order else value]
+            return [value.shuffle(self._lane_order()) if self.in_host_order else value]
         words = value.bitcast(ir.VectorType(I32, 2 * self.together))
-        return [words.shuffle([2 * place + number for place in places]) for number in range(2)]
+        return [words.shuffle([2 * place + number for place in self._lane_order()]) for number in range(2)]
 
     def write_wide(self, pointer: Any, value: Any, mask: Any | None) -> None:
         """Stores <64 x i32> or <64 x i64> into one or two registers."""

@@ -19,10 +19,9 @@ from simgpu.machine import layout
 from simgpu.machine.compiling.object_file import ModuleSource
 from simgpu.machine.frame import Frame, SharedPart
 from simgpu.machine.jit import CALLED, compiler
-from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.layout import ROW
 from simgpu.machine.values import I64, IrValue, where
-from simgpu.matrix.fragments import GROUP
-from simgpu.matrix.ring import ELEMENT_GROUPS
+from simgpu.matrix.ring import ELEMENT_GROUPS, copy_row
 
 KEY = f"{__name__}.release"
 WORD = 64  # registers of a word of layout.ELEMENT_BITS
@@ -46,9 +45,8 @@ def hold(frame: Frame, registers: Any, rows: int) -> None:
     def hold_one(row: IrValue) -> tuple[()]:
         word, bit = _note_of(frame, first + row)
         with frame.build.if_then((word.load(I64, 8) & bit) == 0):
-            for group in range(LANES // GROUP):
-                at = registers.at(row * ROW)
-                lanes.summed.store(at, 0, group, lanes.load(at, 0, group))
+            at = registers.at(row * ROW)
+            copy_row(at, lanes, at, lanes.summed)
             word.store(word.load(I64, 8) | bit, 8)
         return ()
 
@@ -66,9 +64,7 @@ def release(frame: Frame) -> None:
 def refresh(frame: Frame, register: IrValue) -> None:
     """Converts the floats of a register. register: its offset in the wave, i64."""
     lanes = ELEMENT_GROUPS["f32"]
-    registers, target = frame.at(frame.wave, register), mirror(frame, register)
-    for group in range(LANES // GROUP):
-        lanes.summed.store(target, 0, group, lanes.load(registers, 0, group))
+    copy_row(frame.at(frame.wave, register), lanes, mirror(frame, register), lanes.summed)
 
 
 def owns_mirror(frame: Frame, begins: IrValue) -> IrValue:
@@ -111,8 +107,7 @@ def _release(name: str) -> ModuleSource:
             word, bit = _note_of(part, number)
             with part.build.if_then((word.load(I64, 8) & bit) != 0):
                 at = part.at(part.wave, layout.VGPR).at(number * ROW)
-                for group in range(LANES // GROUP):
-                    lanes.store(at, 0, group, lanes.summed.load(at, 0, group))
+                copy_row(at, lanes.summed, at, lanes)
             return ()
 
         def release_word(at: IrValue) -> tuple[()]:

@@ -118,16 +118,21 @@ ELEMENT_GROUPS = {
 }
 
 
+def copy_row(source: Any, source_lanes: LaneGroups, target: Any, target_lanes: LaneGroups) -> None:
+    """Copies a row of 64 elements from one layout to another."""
+    for group in range(LANES // GROUP):
+        target_lanes.store(target, 0, group, source_lanes.load(source, 0, group))
+
+
 def copy_rows(frame: Frame, source: Any, source_lanes: LaneGroups, target: Any, target_lanes: LaneGroups, rows: int) -> None:
     """Copies rows of 64 elements from one layout to another: in a loop, because conversions are long."""
 
-    def copy_row(row: IrValue) -> tuple[()]:
+    def copy_one(row: IrValue) -> tuple[()]:
         at = row * target_lanes.row
-        for group in range(LANES // GROUP):
-            target_lanes.store(target.at(at), 0, group, source_lanes.load(source.at(at), 0, group))
+        copy_row(source.at(at), source_lanes, target.at(at), target_lanes)
         return ()
 
-    frame.loop(rows, copy_row)
+    frame.loop(rows, copy_one)
 
 
 def lanes_of(frame: Frame, type_name: str) -> LaneGroups:

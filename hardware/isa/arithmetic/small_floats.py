@@ -79,10 +79,9 @@ def _unpack(a: Value) -> tuple[Value, Value]:
     Zero has e = -400, below the range of every format.
     """
     small = (as_unsigned(a) & 0x7F800000) == 0
-    word = as_unsigned(abs(where(small, a * float(1 << 24), a)))
-    field = as_signed(lshr(word, 23))
-    e = where(small, field - (127 + 24), field - 127)
-    return where(word == 0, const(e, -400), e), (word & 0x7FFFFF) | 0x800000
+    e, m = _fields(where(small, a * float(1 << 24), a))
+    e = where(small, e - 24, e)
+    return where((as_unsigned(a) & 0x7FFFFFFF) == 0, const(e, -400), e), m
 
 
 @replaceable

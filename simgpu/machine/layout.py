@@ -101,10 +101,13 @@ CACHE_ENTRY_BYTES = 64 + 8 * ROW + 3 * 32 * ROW
 # Addresses to prefetch: 2 u64 and, from byte 64 on, AHEAD_PLACES u64.
 CTX_AHEAD = CTX_OPERAND_CACHE + 2 * CACHE_ENTRIES * CACHE_ENTRY_BYTES
 AHEAD_PLACES = 512
-# Elements of a ring that the floats of each vector register were converted to (`matrix.element_registers`).
-CTX_ELEMENTS = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
-CTX_MIRROR_OWNER = CTX_ELEMENTS + 512 * ROW  # i64: HW_ID + 1 of the wave that these are of, or 0
-CTX_BYTES = CTX_MIRROR_OWNER + 64
+# Elements of a ring that the floats of each vector register were converted to (`matrix.element_registers`): a mirror for each wave
+# of a workgroup. Then the mirrors' owners, i64: HW_ID + 1 of a wave, or 0.
+CTX_MIRRORS = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
+MIRRORS = 16
+MIRROR_BYTES = 512 * ROW
+CTX_MIRROR_OWNERS = CTX_MIRRORS + MIRRORS * MIRROR_BYTES
+CTX_BYTES = CTX_MIRROR_OWNERS + 8 * MIRRORS
 
 
 class Context(Structure):

@@ -3,8 +3,8 @@
 A GEMM's sums stay in the same registers from tile to tile. To convert them to floats after each tile, and back before the next,
 takes longer than the products. So a tile of f32 sums in ring mode leaves elements in the registers of D, and notes that in the
 wave. Every other instruction that accesses registers of some tile's D, or changes MODE, first makes all of the wave's registers
-floats again (`Program._guard`). Factors are converted once for all tiles of a straight-line run: the worker keeps their elements
-by register, and which wave has used them last (`tiles.factor_lists`).
+floats again (`Program._guard`). Factors are converted once for all tiles of a straight-line run (`tiles.factor_lists`): the worker
+has a mirror of each wave's registers, and notes which wave has used it last.
 """
 
 from __future__ import annotations
@@ -68,20 +68,27 @@ def refresh(frame: Frame, register: IrValue) -> None:
 
 
 def owns_mirror(frame: Frame, begins: IrValue) -> IrValue:
-    """Returns i1: True if no other wave of this worker has refreshed registers since the last tile at which `begins` (i1) was true.
+    """Returns i1: True if no other wave of this worker has used the mirror since the last tile at which `begins` (i1) was true.
 
     Once it is false, it stays so up to the next such tile: this tile refreshes its own factors only.
     """
+    owner = frame.context_at(layout.CTX_MIRROR_OWNERS).at(_mirror_number(frame) * 8)
     mine = frame.state(layout.HW_ID).zext(I64) + 1
-    found: IrValue = begins | (frame.context(layout.CTX_MIRROR_OWNER) == mine)
-    frame.context_at(layout.CTX_MIRROR_OWNER).store(where(found, mine, 0), 8)
+    found: IrValue = begins | (owner.load(I64, 8) == mine)
+    owner.store(where(found, mine, 0), 8)
     return found
 
 
 def mirror(frame: Frame, register: IrValue) -> IrValue:
-    """Returns a pointer to the elements of a register's floats, 64 words of the worker's context, as of the last `refresh`."""
-    found: IrValue = frame.context_at(layout.CTX_ELEMENTS - layout.VGPR).at(register)
+    """Returns a pointer to the elements of a register's floats, 64 words of the wave's mirror, as of the last `refresh`."""
+    first = frame.context_at(layout.CTX_MIRRORS - layout.VGPR)
+    found: IrValue = first.at(_mirror_number(frame) * layout.MIRROR_BYTES).at(register)
     return found
+
+
+def _mirror_number(frame: Frame) -> IrValue:
+    """Returns which of the worker's mirrors the wave uses, i64: waves of a workgroup have different ones."""
+    return frame.value(frame.state(layout.HW_ID).zext(I64)) & layout.MIRRORS - 1
 
 
 def _number(frame: Frame, registers: Any) -> IrValue:

@@ -24,6 +24,8 @@ from simgpu.matrix.instruction import chainable, row_of
 WIDEST = 2  # most D's of a tile
 UNROLLED = 4  # most steps of a tile without a branch in between
 WINDOW = 256  # greatest distance between the instructions of a tile
+# Control that changes no registers and no MODE.
+LEAVES_REGISTERS = (ControlKind.NOP, ControlKind.WAITCNT, ControlKind.BARRIER, ControlKind.SETPRIO)
 
 PlacedInstruction = tuple[int, Instruction]
 
@@ -61,7 +63,7 @@ def factor_lists(run: Sequence[PlacedInstruction], found: Sequence[Tile]) -> lis
     """Returns words for the table of each tile of a run, in order: the number of its factors, the number of new ones, 1 if all must
     be new, and the offsets of all, new ones first.
 
-    A factor is new if no earlier tile has converted it since it was written, and since another wave may have run at a barrier.
+    A factor is new if no earlier tile has converted it since it was written.
     """
     by_first = {tile.records[0]: tile for tile in found}
     lists, converted = [], 0
@@ -73,7 +75,7 @@ def factor_lists(run: Sequence[PlacedInstruction], found: Sequence[Tile]) -> lis
             lists.append([len(factors), len(new), int(not converted), *new, *(offset for offset in factors if offset not in new)])
             converted |= functools.reduce(operator.or_, factors.values())
         converted &= ~RegisterMask.of(inst).written
-        if inst.spec.kind == "control" and inst.spec.control not in (ControlKind.NOP, ControlKind.WAITCNT):
+        if inst.spec.kind == "control" and inst.spec.control not in LEAVES_REGISTERS:
             converted = 0
     return lists
 

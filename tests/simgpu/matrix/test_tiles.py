@@ -299,8 +299,8 @@ def test_any_stream_of_doubles_gives_the_same_bits(lines: str, ordinary: bool) -
 
 
 def test_factors_are_converted_once_until_they_change() -> None:
-    """In ring mode a tile converts factors that no earlier tile of the run has converted since they were written."""
-    lines = [mfma(0, 1, 3), mfma(0, 2, 3), "v_mov_b32 v2, v5", mfma(1, 1, 2), mfma(1, 2, 2)]
+    """In ring mode a tile converts factors that no earlier tile of the run has converted since their last write, barrier or not."""
+    lines = [mfma(0, 1, 3), mfma(0, 2, 3), "s_barrier", "v_mov_b32 v2, v5", mfma(1, 1, 2), mfma(1, 2, 2)]
     run = decoded(lines)
     (*a, _, _, _), (*b, _, _) = (first, second) = factor_lists(run, list(tiles(run, {})))
     assert (a, b) == ([3, 3, 1], [2, 1, 0])

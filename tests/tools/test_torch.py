@@ -175,7 +175,7 @@ def test_threads_see_the_gpu() -> None:
     assert all(torch.equal(made.cpu(), torch.full((5,), 2.0)) for made in found)
 
 
-def test_kernels_registered_for_the_gpu_are_called_for_its_tensors_alone() -> None:
+def test_kernels_registered_for_the_gpu_are_called_for_its_tensors_only() -> None:
     library = torch.library.Library("aten", "IMPL")
     x, h = torch.arange(10.0, device="cuda"), torch.arange(10.0)
     library.impl("abs", double, "CUDA")  # a kernel that differs from PyTorch's
@@ -190,6 +190,26 @@ def test_kernels_registered_for_the_gpu_are_called_for_its_tensors_alone() -> No
     assert torch.equal(torch.abs(x).cpu(), h) and torch.ones(2, device="cuda")[0] == 1
 
 
+def test_a_registered_kernel_gets_the_dispatch_keys_if_it_asks_for_them() -> None:
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("abs", lambda keys, x: double(x) if keys.has(torch._C.DispatchKey.CPU) else x, "CUDA", with_keyset=True)
+    try:
+        assert torch.equal(torch.abs(torch.ones(3, device="cuda")).cpu(), torch.full((3,), 2.0))
+    finally:
+        library._destroy()
+
+
+def test_kernels_that_pytorch_itself_registers_for_its_operators_are_left_out() -> None:
+    """PyTorch 2.14 for CUDA registers Triton kernels when it is imported; where none fits, they call CUDA's own."""
+    library, own = torch.library.Library("aten", "IMPL"), lambda keys, x: 1 / 0
+    own.__module__ = "torch._native.registry"
+    library.impl("abs", own, "CUDA", with_keyset=True)
+    try:
+        assert torch.equal(torch.abs(-torch.ones(3, device="cuda")).cpu(), torch.ones(3))
+    finally:
+        library._destroy()
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("target", ["mi210", "mi300x"])
 def test_products_are_rounded_once_and_mi200_has_no_denormals(target: str, dtype: str) -> None:
@@ -197,7 +217,7 @@ def test_products_are_rounded_once_and_mi200_has_no_denormals(target: str, dtype
     torch.manual_seed(3)
     a, b = torch.randn(33, 70).to(kind), torch.randn(70, 5).to(kind)
     a[3], a[4] = tiny / 4, 0.0
-    a[4, 0] = tiny * 4  # alone, since sums of bf16 may be denormals on the way, too
+    a[4, 0] = tiny * 4  # by itself, since sums of bf16 may be denormals on the way, too
     b[:, 1] = 0.0
     b[0, 1] = 0.0625
     exact = a.double() @ b.double()

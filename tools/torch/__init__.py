@@ -13,4 +13,6 @@
     pytest_plugin.py  `pytest --simgpu TARGET`
     results.py       results of a run's tests, in a file that grows with it
     suites.py        the table of other projects' test suites, from checkouts
+    versions.py      the table of versions of PyTorch and Triton
+    version_probe.py  what each pair of versions must do
 """

@@ -1,4 +1,4 @@
-"""Environment variables that give a process a simulated GPU, and the values of `SIMGPU_CHECK` and `SIMGPU_OPERATORS`."""
+"""Environment variables that give a process a simulated GPU, and the values of some."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from simgpu.hardware.errors import LaunchError
 
 TARGET, CHECK, SUPPRESSIONS = "SIMGPU", "SIMGPU_CHECK", "SIMGPU_SUPPRESSIONS"
 OPERATORS, HOST, SIMULATED = "SIMGPU_OPERATORS", "host", "simulated"  # where PyTorch's operators compute
+COMPILE, EAGER, INDUCTOR = "SIMGPU_COMPILE", "eager", "inductor"  # how torch.compile compiles
 SEEDS = {"weak": "SIMGPU_WEAK", "late": "SIMGPU_LATE"}  # by mode
 CHECKS: dict[str, bool | str] = {"no": False, "yes": True, **{mode: mode for mode in ("performance", "numerics", "collect")}}
 

@@ -26,7 +26,7 @@ from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
 from simgpu.tools.torch.cuda.devices import Guard
 from simgpu.tools.torch.cuda.generators import GpuGenerator
-from simgpu.tools.torch.environment import simulates
+from simgpu.tools.torch.environment import COMPILE, EAGER, INDUCTOR, simulates
 from simgpu.tools.torch.on_host import gpu_named, is_gpu, is_pretended, on_host, pretend_gpu, run_pretended
 from simgpu.tools.torch.operators.registered import REGISTERED
 from simgpu.tools.torch.places import (
@@ -45,7 +45,6 @@ from simgpu.tools.torch.rocm import HIP_VERSION, on_path
 from simgpu.triton.driver import SimDriver, active_driver
 from simgpu.triton.tensors import plain_torch
 
-COMPILE, EAGER, INDUCTOR = "SIMGPU_COMPILE", "eager", "inductor"
 _AS_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "HIP": "CPU", "AutogradHIP": "AutogradCPU"}
 _EVERYWHERE = "CompositeExplicitAutograd"  # the key of `torch.library.custom_op` without types of devices
 
@@ -99,7 +98,10 @@ def _host_from_numpy(array: Any) -> torch.Tensor:
 
 
 def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., Any], dispatch_key: str = "", **options: Any) -> None:
-    """Replaces `torch.library.Library.impl`: kernels for the CUDA key are called for the pretended GPU's tensors."""
+    """Replaces `torch.library.Library.impl`: kernels for the CUDA key are called for the pretended GPU's tensors.
+
+    Those of PyTorch's own for its own operators (`torch._native`) are left out, as its CUDA kernels are.
+    """
     key = dispatch_key or library.dispatch_key
     if key not in _AS_CPU:
         _impl(library, op_name, _or_else(fn, fn) if key == _EVERYWHERE else fn, dispatch_key, **options)
@@ -110,9 +112,22 @@ def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., An
         decompose = _overload(operator).decompose
         _impl(library, op_name, _or_else(fn, decompose), _AS_CPU[key], **options)
     elif _AS_CPU[key] == "CPU":
-        library._registration_handles.append(REGISTERED.add(operator, fn))
+        if library.ns == "aten" and (getattr(fn, "__module__", None) or "").startswith("torch."):
+            return
+        kernel = _with_keys(fn) if options.get("with_keyset") else fn
+        library._registration_handles.append(REGISTERED.add(operator, kernel))
     else:
         _impl(library, op_name, run_pretended(fn), _AS_CPU[key], **options)
+
+
+def _with_keys(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a kernel that gives `fn` the dispatch keys of its first tensor before its arguments."""
+
+    @functools.wraps(fn)
+    def kernel(*args: Any, **given: Any) -> Any:
+        return fn(torch._C._dispatch_keys(next(iter(tensors_in((*args, *given.values()))))), *args, **given)
+
+    return kernel
 
 
 def _overload(operator: str) -> Any:

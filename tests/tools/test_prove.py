@@ -195,13 +195,27 @@ def test_a_gemm_and_a_broken_one(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert document["counterexample"].startswith("simulated with m = ")
 
 
+@pytest.mark.slow
+def test_a_split_product_is_two_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gemm", "-m", "16", "-n", "16", "-k", "4096", "--target", "mi300x"]
+    assert main(["prove", *words]) == 0
+    said = capsys.readouterr().out
+    assert "parts of K: each element of a part" in said and "adds the parts as planned" in said
+    kernel, edited = tmp_path / "k.s", tmp_path / "edited.s"
+    assert main(["emit", *words, "-o", str(kernel)]) == 0
+    edited.write_text(kernel.read_text().replace("v_add_f32 v9, v17, v9 ", "v_add_f32 v9, v13, v9 ", 1))
+    capsys.readouterr()
+    assert main(["prove", *words, "--code", str(edited), "--json"]) == 1
+    first, second = json.loads(capsys.readouterr().out)["kernels"]
+    assert (first["verdict"], second["verdict"]) == ("proved", "counterexample") and "part 0 is added twice" in second["reason"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["softmax", "--rows", "8", "-n", "8"], "only gemm"),
         (["gemm", "-m", "8", "-n", "8", "-k", "8", "--groups", "2"], "--groups 2: no claim"),
-        (["gemm", "-m", "8", "-n", "8", "-k", "8", "--scales", "row"], "--scales row: no claim"),
-        (["gemm", "-m", "8", "-n", "8", "-k", "8", "--activation", "swiglu"], "swiglu: no claim"),
+        (["gemm", *"-m 8 -n 8 -k 128 --scales block --dtype fp8 --target mi300x".split()], "block: no claim"),
         (["gemm", "-m", "8", "-n", "8"], "-k"),
         (["k.co", "--code", "k.s"], "--code"),
         (["gemm", "-m", "8", "-n", "8", "-k", "8", "--no-race"], "go with a FILE"),

@@ -13,6 +13,7 @@
     strict_device.py     a simulated GPU for tests: findings raise
     file_kernel.py       a kernel of a code object, its arguments and extents
     coverage.py          an operator's plan as a claim about its kernel's accesses
+    coverage_launch.py   launches that show what such a proof found
     refinement.py        a proof about LLVM IR and its machine code: functions, compiled and judged
     safety.py            a proof about all launches: options, assumptions, verdict
     same.py              what two launches wrote in a ring of elements, compared

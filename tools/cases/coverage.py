@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.operators.gemm.problem import GATES
+from simgpu.operators.gemm.problem import GATES, SCALES_OF_K
 from simgpu.operators.gemm.tree import BlockGemmNode
 from simgpu.tools.cases.operator_options import add_operator_options, operator_tree
 from simgpu.tools.shared.errors import UsageError
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
     from simgpu.asm.parts.lds_tile import TileLayout
     from simgpu.hardware.code_object import CodeObject
     from simgpu.operators import TiledComputation
-    from simgpu.proof.coverage.judge import CoverageVerdict, ProductPlan
+    from simgpu.proof.coverage.judge import CoverageVerdict, MatrixPlan, OperandPlan, ProductPlan
+    from simgpu.proof.coverage.parts import PartsPlan
+    from simgpu.proof.solver import Limits
 
+WORD = 4  # bytes of a scale
 CHUNK = 16  # bytes that a load of operands has at most
 STORED = (1, 2, 4)  # columns that a store has
 CLAIMS = {
@@ -31,13 +35,8 @@ CLAIMS = {
     "B": "each element is read {times} by each row of tiles",
 }
 # Fields of a problem with other ways to A, B and C, and their values without that.
-PLAIN = {"scales": "none", "groups": 0, "preshuffle_b": False, "leaves": None}
-# Fields that change the result, and their values without that.
-PRODUCT = {"alpha": 1.0, "beta": 0.0, "bias": False, "activation": "none", "residual": False}
+PLAIN = {"groups": 0, "preshuffle_b": False, "leaves": None}
 MOST_COUNTED = 4096  # workgroups whose tiles are counted: seconds
-STEPS = 5  # of K in these launches
-AROUND = (2, 0), (2, -1), (2, -2), (2, -3), (1, 1)  # launches that are tried: tiles, and elements more
-MARGIN, UNWRITTEN = 8, 99  # rows and columns around C, and their value
 
 
 def planned_kernel(op: str, words: list[str]) -> tuple[TiledComputation, EmittedKernel]:
@@ -52,8 +51,8 @@ def planned_kernel(op: str, words: list[str]) -> tuple[TiledComputation, Emitted
         if getattr(tree.problem, name) != usual:
             text = f"--{name.replace('_', '-')} {getattr(tree.problem, name)}"
             raise UsageError(f"{text}: no claim is made about such kernels, only about plain products")
-    if tree.problem.activation in GATES:
-        raise UsageError(f"--activation {tree.problem.activation}: no claim is made about gates, which leave n/2 columns")
+    if tree.problem.scales in SCALES_OF_K:
+        raise UsageError(f"--scales {tree.problem.scales}: no claim is made about scales of blocks of k")
     return tree, options.operator.choose_kernels(options).emit(tree)
 
 
@@ -61,8 +60,25 @@ def product_plan(tree: TiledComputation) -> ProductPlan:
     """Returns what a kernel's accesses must be, and its launch."""
     from simgpu.asm.gemm.operands import second_pass
     from simgpu.asm.gemm.tile_order import NAMES, order_words
+    from simgpu.proof.coverage.judge import ProductPlan
+
+    problem, plan, split = tree.problem, tree.plan, second_pass(tree.plan)
+    tile = {"m": plan.tile_m, "n": plan.tile_n, "k": plan.tile_k}
+    words = {"m": problem.m, "n": problem.n, "k": problem.k, "k_part": min(problem.k, tree.loop("k").tile)}
+    words |= zip(NAMES, order_words(tree), strict=True)
+    columns, rows = plan.grid
+    tiles = rows, columns, tree.trips("k") if split else 1, problem.batch
+    counted = plan.workgroups <= MOST_COUNTED
+    plan_ = ProductPlan(
+        _matrices(tree, split), tile, NAMES, factor_type=problem.epilogue_type, operands=() if split else _operands(tree)
+    )  # fmt: skip
+    return replace(plan_, launch=words, tiles=tiles) if counted else plan_
+
+
+def _matrices(tree: TiledComputation, split: bool) -> tuple[MatrixPlan, ...]:
+    """Returns the accesses to C, or parts of it, A and B."""
     from simgpu.hardware.dtypes import dtype
-    from simgpu.proof.coverage.judge import MatrixPlan, ProductPlan
+    from simgpu.proof.coverage.judge import MatrixPlan
 
     problem, plan = tree.problem, tree.plan
     axes = {
@@ -70,26 +86,58 @@ def product_plan(tree: TiledComputation) -> ProductPlan:
         "A": ("k", "m") if problem.trans_a else ("m", "k"),
         "B": ("n", "k") if problem.trans_b else ("k", "n"),
     }
-    split = second_pass(plan)
     sizes = dtype(problem.accumulator if split else problem.dtype_c).bytes, problem.element.bits // 8, problem.element_b.bits // 8
-    layouts, found = _layouts(tree), []
-    times = {"C": None, "A": _stored_as(axes["A"], layouts.a), "B": _stored_as(axes["B"], layouts.b)}
+    layouts, found = tile_layouts(tree), []
+    columns = 2 if problem.activation in GATES and not split else 1
+    times = {
+        "C": (np.arange(plan.tile_n) % columns == 0).astype(int)[None],
+        "A": _stored_as(axes["A"], layouts.a), "B": _stored_as(axes["B"], layouts.b),
+    }  # fmt: skip
     for (name, along), size in zip(axes.items(), sizes, strict=True):
         kind: Any = "store" if name == "C" else "load"
-        multiples = STORED if name == "C" else (CHUNK // size,)
+        multiples = tuple(columns * each for each in STORED) if name == "C" else (CHUNK // size,)
         argument = "partials" if name == "C" and split else name
-        found.append(MatrixPlan(argument, kind, along, f"ld{name.lower()}", f"batch_{name.lower()}", size, multiples, times[name]))
-    tile = {"m": plan.tile_m, "n": plan.tile_n, "k": plan.tile_k}
-    words = {"m": problem.m, "n": problem.n, "k": problem.k, "k_part": min(problem.k, tree.loop("k").tile)}
-    words |= zip(NAMES, order_words(tree), strict=True)
-    columns, rows = plan.grid
-    tiles = rows, columns, tree.trips("k") if split else 1, problem.batch
-    counted = plan.workgroups <= MOST_COUNTED
-    plan_ = ProductPlan(tuple(found), tile, NAMES, factor_type=problem.epilogue_type)
-    return replace(plan_, launch=words, tiles=tiles) if counted else plan_
+        found.append(
+            MatrixPlan(argument, kind, along, f"ld{name.lower()}", f"batch_{name.lower()}", size, multiples, times[name],
+                       columns if name == "C" else 1)
+        )  # fmt: skip
+    return tuple(found)
 
 
-def _layouts(tree: TiledComputation) -> TileLayouts:
+def parts_plan(tree: TiledComputation) -> PartsPlan:
+    """Returns what a second kernel does, which adds parts."""
+    from simgpu.asm.gemm.tile_order import division_words
+    from simgpu.hardware.dtypes import dtype
+    from simgpu.proof.coverage.parts import PartsPlan
+
+    problem, gated = tree.problem, tree.problem.activation in GATES
+    shapes = problem.scale_shapes or ((0,), (0,))
+    batches = {name: str(WORD * shape[0]) for name, shape in zip(("scale_a", "scale_b"), shapes, strict=True)}
+    result, *operands = (replace(each, batch=batches.get(each.argument, each.batch)) for each in _operands(tree))
+    return PartsPlan(
+        tree.trips("k"), dtype(problem.accumulator).registers, 1 + gated, result, tuple(operands),
+        division_words(problem.n // (1 + gated)),
+    )  # fmt: skip
+
+
+def _operands(tree: TiledComputation) -> tuple[OperandPlan, ...]:
+    """Returns what the epilogue reads."""
+    from simgpu.asm.gemm.prologue import epilogue_pointers
+    from simgpu.hardware.dtypes import dtype
+    from simgpu.proof.coverage.judge import OperandPlan
+
+    problem = tree.problem
+    of_c, size = ("m", "n"), dtype(problem.dtype_c).bytes
+    along = ("m", "n") if problem.scales == "row" else ("", "")
+    kinds = {
+        "C": (of_c, size, "ldc", "batch_c"), "residual": (of_c, size, "ldc", "batch_c"),
+        "bias": (("", "n"), dtype(problem.dtype_addend).bytes, "", ""),
+        "scale_a": (("", along[0]), WORD, "", along[0]), "scale_b": (("", along[1]), WORD, "", along[1]),
+    }  # fmt: skip
+    return tuple(OperandPlan(name, *kinds[name]) for name in ("C", *epilogue_pointers(problem)))
+
+
+def tile_layouts(tree: TiledComputation) -> TileLayouts:
     from simgpu.asm.gemm.operands import TileLayouts
 
     block = tree.first()
@@ -103,105 +151,84 @@ def _stored_as(axes: tuple[str, str], layout: TileLayout) -> np.ndarray:
     return times.T if axes[0] == "k" else times
 
 
-def evidence(tree: TiledComputation, code: CodeObject, name: str) -> str:
-    """Returns how a launch shows that a kernel is not as its plan: a fault, a wrong result, or other bytes; "" if none does."""
-    plan = tree.plan
-    if plan.split_k > 1 or any(getattr(tree.problem, name) != usual for name, usual in PRODUCT.items()):
-        return ""
-    for whole, more in AROUND:
-        m, n, k = (count * getattr(plan, f"tile_{axis}") + more for axis, count in zip("mnk", (whole, whole, STEPS), strict=True))
-        problem = replace(tree.problem, m=m, n=n, k=k, lda=None, ldb=None, ldc=n + MARGIN, batch=1)
-        found = _wrong(tree.like(problem), code, name, counted=not more)
-        if found:
-            return f"simulated with m = {m}, n = {n}, k = {k}: {found}"
-    return ""
+def judge_kernel(tree: TiledComputation, code: CodeObject, name: str, second: bool, limits: Limits) -> CoverageVerdict:
+    """Judges one of a computation's kernels. second: it is the one that adds parts."""
+    from simgpu.proof.coverage.judge import cover
+    from simgpu.proof.coverage.parts import add_up
+
+    return add_up(code, name, parts_plan(tree), limits) if second else cover(code, name, product_plan(tree), limits)
 
 
-def _wrong(tree: TiledComputation, code: CodeObject, name: str, counted: bool) -> str:
-    """Launches a kernel on whole numbers; returns what is wrong.
-
-    counted: compare requested bytes, which include those of lanes outside the matrix.
-    """
-    from simgpu import Device
-    from simgpu.asm import emit
-    from simgpu.hardware.errors import SimError
-    from simgpu.operators import gemm_counters
-    from simgpu.tools.shared.arrays import array_type
-
-    problem, kernel = tree.problem, emit(tree)
-    kinds = [array_type(each, kernel.target) for each in (problem.dtype, problem.dtype_b, problem.dtype_c)]
-    rng = np.random.default_rng(1)
-    operands = [rng.integers(-2, 3, shape).astype(kind) for shape, kind in zip(problem.stored_shapes[:2], kinds, strict=False)]
-    a, b = (
-        each.astype(np.float64).T if turned else each.astype(np.float64)
-        for each, turned in zip(operands, (problem.trans_a, problem.trans_b), strict=True)
-    )  # fmt: skip
-    result = np.full((problem.m + MARGIN, problem.n + MARGIN), UNWRITTEN, kinds[2])
-    device = Device(kernel.target)
-    buffers = [device.upload(each) for each in (*operands, result)]
-    try:
-        launch = device.load(bytes(code.data))[name]
-        run = launch.launch(grid=kernel.grid, block=kernel.block, args=kernel.arguments(*buffers))
-    except SimError as error:
-        return str(error).splitlines()[0]
-    expected = result.astype(np.float64)
-    expected[: problem.m, : problem.n] = a @ b
-    wrong = np.argwhere(buffers[2].download(kinds[2], result.shape).astype(np.float64) != expected)
-    if len(wrong):
-        return f"C{wrong[0].tolist()} is wrong, as are {len(wrong) - 1} other elements"
-    bytes_ = run.counters["global_read_bytes"] + run.counters["global_write_bytes"]
-    wanted = gemm_counters(tree.plan).global_bytes + _again(tree)
-    return "" if bytes_ == wanted or not counted else f"{bytes_:,} bytes are requested, {wanted:,} by the plan"
-
-
-def _again(tree: TiledComputation) -> int:
-    """Returns the bytes that work-items load which another one also loads, for sizes that are multiples of the tile's."""
-    layouts, problem, (columns, rows) = _layouts(tree), tree.problem, tree.plan.grid
-    steps = problem.k // layouts.tile_k * rows * columns * problem.batch
-    sides = (layouts.a, problem.element), (layouts.b, problem.element_b)
-    return steps * sum(kind.packed_bytes(int((layout.times_loaded() - 1).sum())) for layout, kind in sides)
-
-
-def coverage_lines(kernel: str, tree: TiledComputation, verdict: CoverageVerdict, launch: str) -> list[str]:
-    """Returns the verdict for people. launch: how one shows that the kernel is wrong, if one does."""
+def coverage_lines(kernel: str, tree: TiledComputation, verdict: CoverageVerdict, launch: str, second: bool = False) -> list[str]:
+    """Returns the verdict for people. launch: how one shows that the kernel is wrong, if one does. second: it adds parts."""
     plan = tree.plan
     what = f"{kernel} for {plan.descriptor.name or plan.descriptor.arch}"
     if launch:
         return [f"counterexample: {what}", f"  {verdict.reason}", f"  {launch}"]
     if verdict.kind != "proved":
         return [f"unknown: {what}: {verdict.reason}"]
+    said = _second_lines(what, tree) if second else _first_lines(what, tree, verdict)
+    return [*said, "assumed:", *(f"  {text}" for text in verdict.assumed)]
+
+
+def _first_lines(what: str, tree: TiledComputation, verdict: CoverageVerdict) -> list[str]:
+    plan, made = tree.plan, product_plan(tree)
     tile = " x ".join(str(getattr(plan, f"tile_{axis}")) for axis in "mnk")
-    matrices = {each.argument: each for each in product_plan(tree).matrices}
+    matrices = {each.argument: each for each in made.matrices}
     lines = [f"proved: {what} accesses its matrices as planned, for all m, n and k, in tiles of {tile}"]
     for name, multiple in sorted(verdict.proved, key=lambda each: list(CLAIMS).index(each[0])):
         row, claim = matrices[name].axes[1], CLAIMS[name].format(times=_times(matrices[name].times))
         lines.append(f"  {name}: {claim}" + (f", if {row} is a multiple of {multiple}" if multiple > 1 else ""))
     if verdict.summed:
-        sums = "C = A·B: each element is the sum of its k products"
-        if plan.split_k > 1:
-            sums = f"{plan.split_k} parts of K: each element of a part is the sum of its products"
+        sums = f"C = {'a gate of pairs of columns of ' * made.gated}A·B: each element is the sum of its k products"
+        if "partials" in matrices:
+            sums = f"{tree.trips('k')} parts of K: each element of a part is the sum of its products"
         lines.append(f"  {sums}, each added once, under the same conditions")
-    if product_plan(tree).launch:
+        lines += _operand_lines(made.operands)
+    if made.launch:
         lines.append(
             f"  tiles: {plan.workgroups:,} workgroups of m = {tree.problem.m}, n = {tree.problem.n} have each of them once"
         )
-    second = ["a second kernel adds the parts"] if plan.split_k > 1 else []
-    return [*lines, "assumed:", *(f"  {text}" for text in (*verdict.assumed, *second))]
+    return lines
+
+
+def _second_lines(what: str, tree: TiledComputation) -> list[str]:
+    plan = parts_plan(tree)
+    parts = f"{plan.parts} parts" if plan.parts > 1 else "1 part"
+    return [
+        f"proved: {what} adds the parts as planned, for all m and n",
+        f"  partials: each element of C is made of {parts}, each read and added once",
+        "  C: each element is written once",
+        *_operand_lines((plan.result, *plan.operands)),
+    ]
+
+
+def _operand_lines(operands: Sequence[OperandPlan]) -> list[str]:
+    """Returns the claims about operands of the epilogue."""
+    places = {("m", "n"): "row and column", ("", "m"): "row", ("", "n"): "column", ("", ""): "product of the batch"}
+    others = [each for each in operands if each.argument != "C"]
+    lines = [f"  {each.argument}: each result has that of its {places[each.axes]}, once" for each in others]
+    old = ["  old C, if beta is not 0: no result has another element's, or has it twice"]
+    return lines + old * (len(others) < len(operands))
 
 
 def _times(counts: np.ndarray | None) -> str:
     """Returns in words how often elements are accessed."""
-    found = [1] if counts is None else sorted(set(map(int, counts.flat)))
+    found = [1] if counts is None else sorted(set(map(int, counts.flat)) - {0})
     return " or ".join(("once", "twice")[each - 1] if each < 3 else f"{each} times" for each in found)
 
 
-def coverage_document(kernel: str, tree: TiledComputation, verdict: CoverageVerdict, launch: str) -> dict[str, Any]:
+def coverage_document(
+    kernel: str, tree: TiledComputation, verdict: CoverageVerdict, launch: str, second: bool = False
+) -> dict[str, Any]:
     """Returns the verdict as a JSON document."""
-    times = {each.argument: _times(each.times) for each in product_plan(tree).matrices}
+    times = {} if second else {each.argument: _times(each.times) for each in product_plan(tree).matrices}
     kind = "counterexample" if launch else "proved" if verdict.kind == "proved" else "unknown"
+    claims = {**CLAIMS, "partials": "each part is read and added once"} if second else CLAIMS
     matrices = [
-        {"matrix": name, "claim": CLAIMS[name].format(times=times[name]), "multiple": multiple} for name, multiple in verdict.proved
-    ]
+        {"matrix": name, "claim": claims[name].format(times=times.get(name, "once")), "multiple": multiple}
+        for name, multiple in verdict.proved
+    ]  # fmt: skip
     return {
         "verdict": kind, "kernel": kernel, "reason": verdict.reason, "seconds": verdict.seconds, "matrices": matrices,
         "accesses": verdict.accesses, "summed": verdict.summed, "assumed": list(verdict.assumed), "counterexample": launch or None,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.tools.cases.coverage import coverage_document, coverage_lines, evidence, planned_kernel, product_plan
+from simgpu.tools.cases.coverage import coverage_document, coverage_lines, judge_kernel, planned_kernel
+from simgpu.tools.cases.coverage_launch import evidence
 from simgpu.tools.cases.file_kernel import kernel_named
 from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.refinement import compile_function, functions_of, ir_module, is_ir, refinement, refinement_lines, tally
@@ -209,25 +210,28 @@ def _run_refinement(options: Namespace) -> int:
 
 
 def _run_coverage(options: Namespace, words: list[str]) -> int:
-    """Prints what is shown of the accesses of an operator's kernel."""
+    """Prints what is shown of the accesses and sums of an operator's kernels."""
     from simgpu.hardware.code_object import CodeObject
-    from simgpu.proof.coverage.judge import cover
 
     target = ["--target", options.target] if options.target else []
     with progress("emitting"):
         tree, kernel = planned_kernel(options.file, [*words, *target])
     code = read_code_object(options.code, kernel.target) if options.code else CodeObject.parse(kernel.assemble())
-    first = kernel.name if kernel.name in code.kernels else None  # a second kernel adds the parts of a split K
-    name = kernel_named(code.kernels, options.kernel or first)
-    with progress(f"proving {name}"):
-        verdict = cover(code, name, product_plan(tree), _limits(options))
-        launch = evidence(tree, code, name) if verdict.kind == "wrong" else ""
-    document = coverage_document(name, tree, verdict, launch)
+    planned = [step.name for step in kernel.steps if step.name in code.kernels]  # a second one adds the parts of a split K
+    names = [kernel_named(code.kernels, options.kernel)] if options.kernel or not planned else planned
+    documents = []
+    for name in names:
+        second = name != kernel.name and name in planned
+        with progress(f"proving {name}"):
+            verdict = judge_kernel(tree, code, name, second, _limits(options))
+            launch = evidence(tree, code, name) if verdict.kind == "wrong" else ""
+        documents.append(coverage_document(name, tree, verdict, launch, second))
+        if not options.json:
+            show(*coverage_lines(code.kernels[name].title, tree, verdict, launch, second))
     if options.json:
-        print_json(document)
-    else:
-        show(*coverage_lines(code.kernels[name].title, tree, verdict, launch))
-    return STATUS[document["verdict"]]
+        print_json(documents[0] if len(documents) == 1 else {"kernels": documents})
+    statuses = {STATUS[document["verdict"]] for document in documents}
+    return 1 if 1 in statuses else max(statuses)
 
 
 def _run_safety(options: Namespace, properties: list[str]) -> int:

@@ -7,10 +7,13 @@
     claims.py    the questions about one matrix
     values.py    what registers and LDS hold: numbers, elements, sums of products
     pieces.py    instructions that move parts of words
+    words.py     what loads bring
     integers.py  integer instructions on sums
     masks.py     lane masks of comparisons
     multiply.py  a matrix instruction on elements
+    epilogue.py  operands of the epilogue on sums
     machine.py   a workgroup's instructions on these values
     products.py  a workgroup's states until they repeat: each product added once
     judge.py     the verdict on a kernel
+    parts.py     a second kernel that adds the parts of a split K
 """

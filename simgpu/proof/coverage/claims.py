@@ -39,6 +39,7 @@ class Matrix:
     batch: str  # symbol of the bytes from matrix to matrix
     element: int  # bytes
     times: np.ndarray | None = None  # how often an element of a step is accessed, [row, column]; None: each once
+    columns: int = 1  # of the product for one of this matrix
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Request:
     when: Condition
     at: tuple[Form, Form]  # row and column; an element of a work-item
     fork: tuple[LoopPass, ...]  # loops that it is in
+    active: np.ndarray | None = None  # work-items that do it in any launch; None: all
 
 
 @dataclass
@@ -118,12 +120,13 @@ class Coverage:
         loops = tuple(each for each in self.passes if self.starts[access.pc] in each.blocks)
         found = []
         for condition, form in total:
-            row, column = self._element(form, access.pc)
+            condition, active = _constant_lanes(condition)
+            row, column = (_only(part, active) for part in self._element(form, access.pc))
             loops_of = tuple(each for each in loops if str(each.round) in _names(condition, row, column))
             if bool(loops) != bool(loops_of):
                 raise NotModelled(f"a round of a loop without its number, at {access.pc:#x}")
             for number in range(access.size // matrix.element):
-                found.append(Request(access.pc, condition, (row, column + Form.of(number)), loops_of))
+                found.append(Request(access.pc, condition, (row, column + Form.of(number * matrix.columns)), loops_of, active))
         return found
 
     def _element(self, form: Form, pc: int) -> tuple[Form, Form]:
@@ -143,7 +146,7 @@ class Coverage:
             strange = [name for product in part.parts for name in product if not name.startswith((PLACE, ROUND))]
             if strange or any(len(product) > 1 for product in part.parts):
                 raise Violation(f"{matrix.argument}: a row or column depends on {', '.join(strange) or 'a product'} ({pc:#x})")
-        return found[0], found[1]
+        return found[0], found[1].times(matrix.columns)
 
     # -- a step --------------------------------------------------------------------------------
 
@@ -173,6 +176,8 @@ class Coverage:
                 np.broadcast_to(form.lanes - first.lanes, self.evaluation.items)
                 for form, first in zip(request.at, group.first, strict=True)
             )  # fmt: skip
+            if request.active is not None:
+                row, column = row[request.active], column[request.active]
             if np.any((row >= height) | (column >= width)):
                 raise Violation(f"{self.matrix.argument}: an element outside the tile of {height} x {width} ({request.pc:#x})")
             self._compare(group, request)
@@ -333,6 +338,24 @@ def _settle(condition: Condition) -> Condition:
     plain = both(*(part for part in parts if part.kind != "any"))
     kept = [either(*(each for each in part.parts if not both(plain, each).never)) for part in parts if part.kind == "any"]
     return both(plain, *kept)
+
+
+def _constant_lanes(condition: Condition) -> tuple[Condition, np.ndarray | None]:
+    """Returns a condition without what is the same in all launches, and the work-items for which that holds."""
+    parts = condition.conjuncts()
+    constant = [part.form.lanes >= 0 for part in parts if part.kind == "at least" and part.form.constant is not None]
+    if not constant or not np.any(active := np.logical_and.reduce(constant)):
+        return condition, None
+    rest = [part for part in parts if part.kind != "at least" or part.form.constant is None]
+    return both(*(Condition(part.kind, _only(part.form, active), part.parts, part.name) for part in rest)), active
+
+
+def _only(form: Form, active: np.ndarray | None) -> Form:
+    """Returns a sum whose work-items that are off have the number of one that is on."""
+    lanes = form.lanes
+    if active is None or not np.ndim(lanes):
+        return form
+    return form.without_lanes + Form.of(np.where(active, lanes, lanes[np.argmax(active)]))
 
 
 def _names(condition: Condition, *forms: Form) -> set[str]:

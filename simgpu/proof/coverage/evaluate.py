@@ -31,6 +31,7 @@ class Evaluation:
     advances: Mapping[str, Advance]  # symbols of loops, by their names
     lanes: Lanes
     high: dict[str, str] = field(default_factory=dict)  # names of high halves, by what they are of
+    parts: dict[str, Form] = field(default_factory=dict)  # names that are a part of another place, such as half of it
     named: Memo = field(default_factory=Memo)  # names of conditions that are no comparisons of sums
     _known: Memo = field(default_factory=Memo)
 
@@ -84,6 +85,8 @@ class Evaluation:
         if advance is not None:
             ((_, start),), ((_, by),) = self.cases(advance.start), self.cases(advance.by)
             return [(ALWAYS, start + by.product(Form.name(str(advance.round))))]
+        if name in self.parts:
+            return [(ALWAYS, self.parts[name])]
         if name not in self.ranges:
             raise NotModelled(f"an address that depends on {name}")
         form = Form.name(name, self.multiples.get(name, 1))

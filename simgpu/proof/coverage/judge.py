@@ -19,10 +19,11 @@ from simgpu.hardware.isa.lane_smt import number
 from simgpu.proof.coverage.claims import Coverage, Matrix, Violation
 from simgpu.proof.coverage.evaluate import Case, Evaluation
 from simgpu.proof.coverage.forms import Form
-from simgpu.proof.coverage.machine import Machine, Pointed
+from simgpu.proof.coverage.machine import Machine
 from simgpu.proof.coverage.products import Products, arguments_of, first_state
 from simgpu.proof.coverage.run import PLACE, CoverageRun
-from simgpu.proof.coverage.values import NONZERO, RESULT, A, B
+from simgpu.proof.coverage.values import BESIDE, NONZERO, RESULT, A, B
+from simgpu.proof.coverage.words import Pointed
 from simgpu.proof.entry import KernelInputs, argument_symbol, group_id
 from simgpu.proof.roots import Roots
 from simgpu.proof.safety.launches import Assumptions, Launches
@@ -50,6 +51,18 @@ class MatrixPlan:
     element: int  # bytes
     multiples: tuple[int, ...]  # what a row's length is a multiple of: the first for which the claim can be shown
     times: Any = None  # how often an element of a tile's step is accessed, as an array of (rows, columns); None: each once
+    columns: int = 1  # of the product for one of this matrix: 2 if a gate leaves one of a pair
+
+
+@dataclass(frozen=True)
+class OperandPlan:
+    """An operand of the epilogue: a matrix of C's shape, or a vector along m or n. Names are those of the kernel's arguments."""
+
+    argument: str
+    axes: tuple[str, str]  # of a vector ("", its axis); ("", "") for one number
+    element: int  # bytes
+    stride: str = ""
+    batch: str = ""  # argument with the distance of a batch's operands, in bytes or in elements; "": one for all
 
 
 @dataclass(frozen=True)
@@ -64,6 +77,12 @@ class ProductPlan:
     part: str = "k_part"  # argument: elements of K that a workgroup multiplies
     factor: str = "alpha"  # argument: if it is 0, nothing is read
     factor_type: Literal["f32", "f64", "i32"] = "f32"
+    operands: tuple[OperandPlan, ...] = ()
+
+    @property
+    def gated(self) -> bool:
+        """True if C has one column for two of the product."""
+        return any(each.columns > 1 for each in self.matrices)
 
 
 @dataclass(frozen=True)
@@ -134,19 +153,31 @@ class CoverageJudge:
         looped = frozenset(
             step.pc for steps in nest.blocks.all_steps if steps[0].pc in inside for step in steps
         )  # fmt: skip
-        kinds = {each.argument: RESULT if each.kind == "store" else A if "m" in each.axes else B for each in plan.matrices}
-        pointed = {
-            each.argument: Pointed(kinds[each.argument], each.axes, each.stride, each.batch, 8 * each.element)
-            for each in plan.matrices
-        }  # fmt: skip
         arguments = arguments_of(self.terms.inputs, multiples)
         if plan.factor_type == "i32":  # a float's bits are compared with 0 after its sign is cleared
             arguments = {at: Form.name(NONZERO) if plan.factor in str(form.parts) else form for at, form in arguments.items()}
         unit = multiples.get("k", 1)
-        machine = Machine(info.target, items, arguments, pointed, "k", plan.part, plan.factor, plan.factor_type, unit, looped)
+        machine = Machine(
+            info.target, items, arguments, self._pointed(), "k", plan.part, plan.factor, plan.factor_type, unit, looped, plan.gated
+        )  # fmt: skip
         Products(machine, nest, budget).follow(first_state(self.terms.inputs, machine.shape))
         if not machine.stored:
             raise Violation("C: nothing is stored")
+
+    def _pointed(self) -> dict[str, Pointed]:
+        """Returns the matrices by their pointers' names."""
+        plan, found = self.plan, {}
+        for each in plan.matrices:
+            kind = RESULT if each.kind == "store" else A if "m" in each.axes else B
+            found[each.argument] = Pointed(kind, self._axes(each), each.stride, each.batch, 8 * each.element)
+        for at, operand in enumerate(plan.operands, 1):
+            kind = RESULT if operand.argument in found else BESIDE
+            found[operand.argument] = Pointed(kind, self._axes(operand), operand.stride, operand.batch, 8 * operand.element, at)
+        return found
+
+    def _axes(self, each: MatrixPlan | OperandPlan) -> tuple[str, str]:
+        """Returns the axes of a matrix; those of C count its own columns."""
+        return ("m", "n/2") if self.plan.gated and each.axes == ("m", "n") else each.axes
 
     def _each_tile(self, first: Mapping[str, Any]) -> None:
         """Shows that the workgroups of the plan's launch have each tile once, by counting."""
@@ -252,6 +283,8 @@ class CoverageJudge:
         for name, term in self.terms.named.items():
             cases = evaluation.define(name, term, (0, MOST_SIZE) if name.startswith(PLACE) else None)
             if name.startswith(PLACE):
+                if plan.columns > 1 and len(cases) == 1 and term.decl().kind() in (z3.Z3_OP_BLSHR, z3.Z3_OP_CONCAT):
+                    evaluation.parts[name] = cases[0][1]
                 continue
             value = Form.name(name, evaluation.multiples.get(name, 1))
             if cases:
@@ -263,7 +296,7 @@ class CoverageJudge:
         if plan.kind == "load":
             facts.append(z3.Not(evaluation.condition(self._no_factor()).formula()))
         pointer, stride, batch = str(self.symbol(plan.argument)), names[plan.stride], names[plan.batch]
-        matrix = Matrix(pointer, plan.argument, plan.kind, plan.axes, stride, batch, plan.element, plan.times)
+        matrix = Matrix(pointer, plan.argument, plan.kind, plan.axes, stride, batch, plan.element, plan.times, plan.columns)
         starts = {step.pc: steps[0].pc for steps in self.terms.nest.blocks.all_steps for step in steps}
         return Coverage(matrix, dict(self.plan.tile), extents, evaluation, self.terms.passes, facts, budget, starts)
 

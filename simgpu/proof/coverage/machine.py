@@ -11,18 +11,34 @@ from typing import Any
 import numpy as np
 
 from simgpu.checks.lint.steps import LintStep
-from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction, Operand, Reg
 from simgpu.hardware.isa.types import u32, u64
 from simgpu.machine.operands import constant_bits
 from simgpu.proof.coverage.claims import Violation
+from simgpu.proof.coverage.epilogue import GATED, merge
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.integers import compare, compute
-from simgpu.proof.coverage.masks import Mask, combine
+from simgpu.proof.coverage.masks import Guarded, Mask, combine
 from simgpu.proof.coverage.multiply import Multiply
-from simgpu.proof.coverage.pieces import move_pieces
-from simgpu.proof.coverage.values import LEFT, NONZERO, NOTHING, RESULT, UNKNOWN, ZEROS, Cells, State, Sums, Test, Value, same, zero
+from simgpu.proof.coverage.pieces import first_lanes, from_lanes, move_pieces
+from simgpu.proof.coverage.values import (
+    BESIDE,
+    LEFT,
+    NONZERO,
+    NOTHING,
+    RESULT,
+    UNKNOWN,
+    A,
+    B,
+    Cells,
+    State,
+    Sums,
+    Test,
+    Value,
+    zero,
+)
+from simgpu.proof.coverage.words import Pointed, load_word, operand, pieces
 from simgpu.proof.terms import NotModelled
 
 WORD = 4  # bytes
@@ -31,17 +47,6 @@ OUTSIDE = 0x80000000  # an offset from here on is outside every buffer
 SIGNLESS = 0x7FFFFFFF
 MAGNITUDE = "magnitude's high word"  # of the factor
 Names = tuple[tuple[tuple[str, ...], int], ...]
-
-
-@dataclass(frozen=True)
-class Pointed:
-    """A matrix by the kernel's arguments: its pointer, the stride from row to row, the distance to the next matrix of a batch."""
-
-    kind: int  # A, B or RESULT
-    axes: tuple[str, str]
-    stride: str
-    batch: str
-    bits: int  # of an element
 
 
 @dataclass
@@ -58,8 +63,8 @@ class Machine:
     factor_type: str  # f32, f64 or i32
     unit: int  # what K and its parts are multiples of
     looped: frozenset[int]  # addresses of instructions in loops
+    gated: bool = False  # True if C has one column for two of the product
     places: dict[str, Names] = field(default_factory=dict)
-    names: dict[str, int] = field(default_factory=dict)  # what symbols of scalars are multiples of
     stored: set[int] = field(default_factory=set)  # addresses of stores of results
 
     def step(self, state: State, step: LintStep) -> None:
@@ -77,13 +82,16 @@ class Machine:
         elif spec.encoding != "sopp":
             self._vector(state, step)
 
+    def end(self, state: State) -> None:
+        """Checks a state at the kernel's end."""
+
     def move(self, form: Form, step: int) -> Form:
         """Returns a number as seen from a later origin: the rest of K is less, and addresses begin farther on."""
         left = form.coefficient(LEFT)
         found = form + Form.of(left // self.unit * step)
         for pointer, matrix in self.matrices.items():
             factor = form.coefficient(pointer) * (-step * matrix.bits // 8)
-            if matrix.kind != RESULT and np.any(factor):
+            if matrix.kind in (A, B) and np.any(factor):
                 found = found + (Form.name(matrix.stride, factor) if matrix.axes[0] == "k" else Form.of(factor))
         return found.modulo(32)
 
@@ -126,7 +134,6 @@ class Machine:
         if step.pc in self.looped:
             return None
         name = f"s{register.index} of {step.pc:#x}"
-        self.names[name] = multiple
         return Form.name(name, multiple)
 
     # -- scalar ALU ----------------------------------------------------------------------------
@@ -242,24 +249,35 @@ class Machine:
             return
         if mnemonic == "v_readfirstlane_b32":
             value = self.read(state, inst.args.get("src0"))
-            constant = value.constant if isinstance(value, Form) else None
-            first = None if constant is None else np.broadcast_to(constant, self.items)[:: WAVEFRONT].repeat(WAVEFRONT)
             target = inst.args.get("sdst") or register
-            self.write(state, target, [None if first is None else Form.of(first)])
+            self.write(state, target, [first_lanes(value, self.items)])
             return
         if not isinstance(register, Reg) or register.file == "s":
             return
         names = [name for name in ("src0", "src1", "src2") if name in inst.args]
         plain = inst.form not in ("dpp", "sdwa")
+        if mnemonic == "v_mov_b32" and inst.form == "dpp":
+            self.write(state, register, [self._other_lanes(state, inst)])
+            return
         if register.count == 1 and plain:
             values = [self.read(state, inst.args[name]) for name in names]
             self.write(state, register, [self._result(state, inst, mnemonic, values)])
             return
         found: list[Value] = []
         for word in range(register.count):
-            halves = [self.read(state, inst.args[name], word) for name in names]
-            found.append(self._float(state, halves) if plain and not inst.mods.get("op_sel") else None)
+            at = 0 if mnemonic.startswith("v_cvt_f64_") else word
+            halves = [self.read(state, inst.args[name], at) for name in names]
+            found.append(self._float(state, halves, mnemonic) if plain and not inst.mods.get("op_sel") else None)
         self.write(state, register, found)
+
+    def _other_lanes(self, state: State, inst: Instruction) -> Value:
+        """Returns the result of a move from other lanes of a row."""
+        value = self.read(state, inst.args.get("src0"))
+        value = self._finish(state, value) if isinstance(value, Sums) else value
+        masks = [int(inst.mods.get(name, 15)) for name in ("row_mask", "bank_mask")]
+        if not isinstance(value, Cells) or masks != [15, 15]:
+            return None
+        return from_lanes(value, int(inst.mods.get("dpp_ctrl", 0)), self.shape)
 
     def _mask(self, state: State, inst: Instruction) -> Value:
         values = [self.read(state, inst.args.get(name)) for name in ("src0", "src1")]
@@ -273,7 +291,7 @@ class Machine:
             return values[0]
         if mnemonic == "v_cndmask_b32":
             sums = any(isinstance(value, (Cells, Sums)) for value in values[:2])
-            return self._float(state, values[:2]) if sums else self._choose_address(values)
+            return self._float(state, values[:2], mnemonic) if sums else self._choose_address(values)
         forms = [value for value in values if isinstance(value, Form)]
         if len(forms) == len(values) and (found := compute(inst.spec, forms)) is not None:
             return found
@@ -281,27 +299,29 @@ class Machine:
         if (whole := move_pieces(mnemonic, cells, self.shape)) is not None:
             return whole
         old = [self.read(state, inst.args.get("vdst"))] if any(param.name == "vdst" for param in inst.spec.params) else []
-        return self._float(state, [*values, *old])
+        return self._float(state, [*values, *old], mnemonic)
 
-    @staticmethod
-    def _choose_address(values: Sequence[Value]) -> Value:
-        """Returns the other one of two addresses, if one is outside every buffer. `Coverage` is about the condition."""
-        no, yes = values[:2]
+    def _choose_address(self, values: Sequence[Value]) -> Value:
+        """Returns the other one of two addresses, if one is outside every buffer. `Coverage` is about the condition.
+
+        A condition that is the same in all launches turns work-items off.
+        """
+        no, yes, mask = values
         for one, other in ((no, yes), (yes, no)):
             if isinstance(one, Form) and one.constant is not None and np.all(np.asarray(one.constant) & 0xFFFFFFFF >= OUTSIDE):
-                return other
+                lanes = mask.lanes if isinstance(mask, Mask) else None
+                if lanes is None or not isinstance(other, Form):
+                    return other
+                return Guarded(other, lanes if one is no else ~lanes)
         return no if isinstance(no, Form) and isinstance(yes, Form) and no.key() == yes.key() else None
 
-    def _float(self, state: State, values: Sequence[Value]) -> Value:
-        """Returns what an operation makes of whole sums: a result of the same place in C, whatever is added or multiplied."""
+    def _float(self, state: State, values: Sequence[Value], mnemonic: str) -> Value:
+        """Returns what an operation makes of whole sums and operands: a result of the same place in C. Numbers do not count."""
         cells = [self._finish(state, value) if isinstance(value, Sums) else value for value in values]
         whole = [each for each in cells if isinstance(each, Cells)]
-        if any(np.any((each.kind != RESULT) & (each.kind != NOTHING)) for each in whole):
-            return None
-        if not whole:
-            return self._constant(NOTHING) if any(map(zero, values)) else None
-        results = [each for each in whole if np.all(each.kind == RESULT)] or whole[:1]
-        return results[0] if same(each.code for each in results) else None
+        if any(map(zero, values)) and all(np.any(each.kind == BESIDE) for each in whole):
+            return self._constant(NOTHING)  # no products, whatever is added
+        return merge(mnemonic, whole, self.gated) if whole else None
 
     def _finish(self, state: State, value: Sums) -> Cells:
         """Returns a sum that is used: all its products must be there."""
@@ -334,10 +354,24 @@ class Machine:
         assert isinstance(register, Reg)
         extra = self.read(state, inst.args.get("soffset"))
         more = extra.constant if isinstance(extra, Form) else None
-        known = isinstance(base, Form) and base.key() == Form.name(KERNARG).key() and more is not None and not np.ndim(more)
         start = int(inst.mods.get("offset", 0)) + int(more or 0)
+        if isinstance(base, Form) and (matrix := self._matrix(base)) is not None and (start, register.count) == (0, 1):
+            self.write(state, register, [self._number(matrix, base)])
+            return
+        known = isinstance(base, Form) and base.key() == Form.name(KERNARG).key() and more is not None and not np.ndim(more)
         found = [self.arguments.get(start + WORD * at) if known else None for at in range(register.count)]
         self.write(state, register, found)
+
+    def _matrix(self, address: Form) -> Pointed | None:
+        """Returns the matrix whose pointer is in an address."""
+        return next((each for name, each in self.matrices.items() if (name,) in address.parts), None)
+
+    def _number(self, matrix: Pointed, base: Form) -> Value:
+        """Returns an operand that is one number for a whole product."""
+        if matrix.axes != ("", ""):
+            return None
+        self._place("number", Form({names: each for names, each in base.parts.items() if names[0] not in self.matrices}))
+        return Cells(np.full(self.shape, operand(matrix, 0).code))
 
     def _lds(self, state: State, inst: Instruction) -> None:
         memory = inst.spec.memory
@@ -378,27 +412,32 @@ class Machine:
         assert memory is not None and isinstance(resource, Reg) and isinstance(data, Reg)
         total = self.read(state, resource)
         count = max(1, memory.bits * memory.count // WORD_BITS)
-        matrix = None
-        if isinstance(total, Form):
-            matrix = next((each for name, each in self.matrices.items() if (name,) in total.parts), None)
-        if memory.op == "load" and (matrix is None or matrix.kind == RESULT):
+        matrix = self._matrix(total) if isinstance(total, Form) else None
+        if memory.op == "load" and matrix is None:
             self.write(state, data, [None] * count)
             return
         if matrix is None or memory.d16 or memory.sign or inst.mods.get("idxen"):
             raise NotModelled("an access of this kind")
         assert isinstance(total, Form)
         total = total + self._form(state, inst.args.get("soffset"), "an offset") + Form.of(int(inst.mods.get("offset", 0)))
+        inside: Any = True
         if inst.mods.get("offen"):
-            total = total + self._form(state, inst.args.get("vaddr"), "an address")
-        row, column = self._element(matrix, total.modulo(WORD_BITS), step.pc)
+            address = self.read(state, inst.args.get("vaddr"))
+            inside, address = (address.inside, address.form) if isinstance(address, Guarded) else (True, address)
+            if not isinstance(address, Form):
+                raise NotModelled("an address of unknown value")
+            total = total + address
+        row, column = self._element(matrix, total.modulo(WORD_BITS))
         bits = memory.bits * memory.count
         if memory.op == "load":
-            self.write(state, data, [self._load_word(matrix, row, column, word, bits) for word in range(count)])
-        elif memory.op == "store":
-            for word in range(count):
-                self._store_word(state, self.read(state, data, word), matrix, (row, column), word, bits, step.pc)
+            self.write(state, data, [load_word(matrix, row, column, word, bits, self.shape[1]) for word in range(count)])
+            return
+        self.stored.add(step.pc)
+        for word in range(count):
+            place = row, pieces(matrix, column, word, self.shape[1])
+            self._store_word(state, self.read(state, data, word), place, bits, inside)
 
-    def _element(self, matrix: Pointed, total: Form, pc: int) -> tuple[np.ndarray, np.ndarray]:
+    def _element(self, matrix: Pointed, total: Form) -> tuple[np.ndarray, np.ndarray]:
         """Returns row in the tile, and bits from the tile's first column on, of each work-item."""
         rows, rest = total.split(matrix.stride)
         pointer = next(name for name, each in self.matrices.items() if each is matrix)
@@ -418,38 +457,30 @@ class Machine:
         if self.places.setdefault(axis, key) != key:
             raise Violation(f"a tile begins at another {axis} than that of another access")
 
-    def _pieces(self, matrix: Pointed, column: np.ndarray, word: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns columns of a word's pieces, and the pieces' numbers in their elements. column: in bits."""
-        bits = WORD_BITS // self.shape[1]
-        places = column[:, None] + WORD_BITS * word + bits * np.arange(self.shape[1])
-        return places // matrix.bits, places % matrix.bits // bits
-
-    def _load_word(self, matrix: Pointed, row: np.ndarray, column: np.ndarray, word: int, bits: int) -> Cells:
-        """Returns a word of a load. bits: of the whole load."""
-        columns, parts = self._pieces(matrix, column, word)
-        rows = np.broadcast_to(row[:, None], columns.shape)
-        k, outer = (rows, columns) if matrix.axes[0] == "k" else (columns, rows)
-        codes = Cells.of(matrix.kind, parts, outer, k).code
-        codes[:, bits * self.shape[1] // WORD_BITS :] = ZEROS
-        return Cells(codes)
-
-    def _store_word(
-        self, state: State, value: Value, matrix: Pointed, place: tuple[np.ndarray, np.ndarray], word: int, bits: int, pc: int
-    ) -> None:
-        """Checks a word of a store of `bits` bits. place: row, and bits before the column."""
-        self.stored.add(pc)
+    def _store_word(self, state: State, value: Value, place: tuple[np.ndarray, Any], bits: int, inside: Any) -> None:
+        """Checks a word of a store of `bits` bits. place: rows, and its pieces' columns and numbers. inside: work-items."""
         cells = self._finish(state, value) if isinstance(value, Sums) else self._constant(NOTHING) if zero(value) else value
-        columns, parts = self._pieces(matrix, place[1], word)
+        columns, parts = place[1]
         if not isinstance(cells, Cells):
             raise Violation("C: what is stored is not the sum for its row and column")
-        stored = slice(bits * self.shape[1] // WORD_BITS)
-        nothing = cells.kind == NOTHING
-        right = (cells.kind == RESULT) & (cells.outer == place[0][:, None]) & (cells.k == columns)
+        stored = np.zeros(columns.shape, bool)
+        stored[np.broadcast_to(inside, self.items), : bits * self.shape[1] // WORD_BITS] = True
+        nothing = stored & (cells.kind == NOTHING)
+        right = (cells.kind == RESULT) & (cells.outer == place[0][:, None]) & (cells.column == columns)
         right &= cells.part == parts * (WORD_BITS // self.shape[1]) // WORD_BITS
-        if np.any(nothing[:, stored]) and (state.most > 0 or state.begun):
+        if np.any(nothing) and (state.most > 0 or state.begun):
             raise Violation("C: no products may be added to what is stored")
-        if not np.all((nothing | right)[:, stored]):
+        if np.any(stored & ~nothing & ~right):
             raise Violation("C: what is stored is not the sum for its row and column")
+        for name, bit in self._needed.items():
+            if np.any(stored & right & (cells.operands & bit == 0)):
+                raise Violation(f"C: {name} is left out of a result")
+
+    @cached_property
+    def _needed(self) -> dict[str, int]:
+        """Names of what each result must have, and their bits. C may be read, or not if beta is 0."""
+        found = {name: 1 << each.number for name, each in self.matrices.items() if each.kind == BESIDE}
+        return {**found, "one column of a pair": GATED} if self.gated else found
 
     # -- matrix instructions -------------------------------------------------------------------
 

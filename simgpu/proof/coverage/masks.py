@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgpu.proof.coverage.forms import Form
-from simgpu.proof.coverage.values import Test, Value, zero
+from simgpu.proof.coverage.values import Array, Test, Value, zero
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,28 @@ class Mask:
 
     def key(self) -> tuple[object, ...]:
         return tuple((test.form.key(), test.equal, test.negated) for test in self.tests)
+
+    @property
+    def lanes(self) -> Array | None:
+        """Work-items in it, as booleans; None if that depends on the launch."""
+        values = [test.form.constant for test in self.tests]
+        if any(value is None for value in values):
+            return None
+        made = np.asarray(True)
+        for test, value in zip(self.tests, values, strict=True):
+            made = made & ((np.asarray(value) == 0 if test.equal else np.asarray(value) >= 0) != test.negated)
+        return made
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """An address in some work-items; in the others it is outside every buffer."""
+
+    form: Form
+    inside: Array
+
+    def key(self) -> tuple[object, ...]:
+        return self.form.key(), self.inside.tobytes()
 
 
 def _contradict(zero: Test, least: Test) -> bool:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from simgpu.proof.coverage.values import UNKNOWN, ZEROS, Array, Cells, Value, zero
+from simgpu.alu.dpp import source_lanes
+from simgpu.hardware.descriptor import WAVEFRONT
+from simgpu.proof.coverage.forms import Form
+from simgpu.proof.coverage.values import BESIDE, UNKNOWN, ZEROS, Array, Cells, Value, zero
 
 WORD = 32  # bits
 Shape = tuple[int, int]  # work-items, pieces of a word
@@ -78,16 +81,58 @@ def _align(high: Value, low: Value, power: Value, shape: Shape) -> Cells | None:
     return Cells(np.concatenate(sources, axis=1)[:, first : first + shape[1]])  # type: ignore[arg-type]
 
 
+def _beside(value: Value) -> bool:
+    """True for a word of elements that the epilogue takes: its parts are single elements after a shift."""
+    return isinstance(value, Cells) and bool(np.any(value.kind == BESIDE))
+
+
+def _shift_alone(value: Value, power: Value, shape: Shape, sign: int) -> Cells | None:
+    by = getattr(power, "constant", None)
+    if by is None or np.ndim(by) or not _beside(value):
+        return None
+    made = _shift(value, Form.of(sign * int(by)), shape)
+    return None if made is None else Cells(made)
+
+
+def _keep(mask: Value, value: Value, shape: Shape) -> Cells | None:
+    """Returns the pieces of a word that are in a mask."""
+    bits, width = getattr(mask, "constant", None), WORD // shape[1]
+    if bits is None or np.ndim(bits) or not isinstance(value, Cells) or not _beside(value):
+        return None
+    kept = [int(bits) >> width * at & (1 << width) - 1 for at in range(shape[1])]
+    if any(each not in (0, (1 << width) - 1) for each in kept):
+        return None
+    return Cells(np.where(np.asarray(kept) == 0, ZEROS, value.code))
+
+
 MOVED: dict[str, Callable[..., Cells | None]] = {
     "v_perm_b32": _permute, "v_lshl_or_b32": _shifted_or, "v_alignbit_b32": _align,
+    "v_lshlrev_b32": lambda power, value, shape: _shift_alone(value, power, shape, 1),
+    "v_lshrrev_b32": lambda power, value, shape: _shift_alone(value, power, shape, -1),
+    "v_and_b32": _keep,
     "v_or_b32": lambda a, b, shape: _either(pieces_of(a, shape), pieces_of(b, shape)),
 }  # fmt: skip
+
+
+def from_lanes(value: Cells, control: int, shape: Shape) -> Cells | None:
+    """Returns what the lanes of each wave get by `dpp_ctrl`; None if a lane gets nothing."""
+    source = source_lanes(control)
+    if None in source:
+        return None
+    return Cells(value.code.reshape(-1, WAVEFRONT, shape[1])[:, np.array(source)].reshape(shape))
+
+
+def first_lanes(value: Value, items: int) -> Value:
+    """Returns the value of each wave's first lane, as a scalar."""
+    if isinstance(value, Cells):
+        return value if np.all(value.code == value.code[0]) else None
+    constant = value.constant if isinstance(value, Form) else None
+    return None if constant is None else Form.of(np.broadcast_to(constant, items)[::WAVEFRONT].repeat(WAVEFRONT))
 
 
 def move_pieces(mnemonic: str, values: Sequence[Value], shape: Shape) -> Cells | None:
     """Returns the result of an instruction that moves pieces of its operands; None if it does something else.
 
-    >>> from simgpu.proof.coverage.forms import Form
     >>> both = move_pieces("v_lshl_or_b32", [Cells(np.array([[6, ZEROS]])), Form.of(16), Cells(np.array([[1, ZEROS]]))], (1, 2))
     >>> both.code.tolist()
     [[1, 6]]

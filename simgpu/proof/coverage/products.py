@@ -34,6 +34,7 @@ from simgpu.proof.solver import Budget
 from simgpu.proof.state import Place
 from simgpu.proof.terms import NotModelled
 
+GROUP_X, GROUP_Y = (f"workgroup_id_{axis}" for axis in "xy")
 MOST_VISITS = 60  # states at a loop's head
 QUIET = (*NO_EFFECT, ControlKind.SLEEP, ControlKind.BARRIER)
 HOLE = 256  # products that a sum may have after one that it lacks
@@ -80,6 +81,7 @@ class Products:
                 assert step.target is not None
                 return [(self.nest.order[step.target], state)]
             if step.control in ENDS:
+                self.machine.end(state)
                 return []
             if step.control is ControlKind.NONE:
                 self._step(state, step)
@@ -199,7 +201,9 @@ def first_state(inputs: KernelInputs, shape: tuple[int, int]) -> State:
         if place[0] == "s":
             value = z3.simplify(term)
             known = z3.is_bv_value(value)
-            name = KERNARG if "kernarg" in str(value) and "31, 0" in str(value) else f"{place[0]}{place[1]} of the launch"
+            text_ = str(value)
+            name = text_ if text_ in (GROUP_X, GROUP_Y) else f"{place[0]}{place[1]} of the launch"
+            name = KERNARG if "kernarg" in text_ and "31, 0" in text_ else name
             state.registers[place] = Form.of(value.as_long()).modulo(32) if known else Form.name(name)
     state.registers["v", 0] = Form.of(np.arange(shape[0], dtype=np.int64))
     return state

@@ -15,9 +15,12 @@ from simgpu.proof.state import Place
 from simgpu.proof.terms import NotModelled
 
 Array = np.ndarray
-UNKNOWN, A, B, RESULT, NOTHING, ZEROS = range(6)  # of pieces: elements, a sum for C, the sum of no products, bits that are 0
+# Kinds of pieces: elements, a sum for C, the sum of no products, bits that are 0, an element that the epilogue takes.
+UNKNOWN, A, B, RESULT, NOTHING, ZEROS, BESIDE = range(7)
 PART, OUTER, K = 3, 8, 32  # first bits of a code's fields
 MOST_OUTER = 1 << K - OUTER
+COLUMN = 16  # bits of a result's column in the field of k; above them are the operands that it has
+ANY_ROW, ANY_COLUMN = MOST_OUTER - 1, (1 << COLUMN) - 1  # of an element that belongs to all rows or columns
 NONZERO = "factor"  # a number that is not 0
 LEFT = "k left"  # elements of K from the current origin to the end of the workgroup's part
 
@@ -27,7 +30,7 @@ class Cells:
     """Pieces of words: [work-item, piece] of a register, [piece] of LDS. Each piece belongs to one element.
 
     A code has the kind, the number of the piece in its element, the row or column in the tile, and k from the origin on. A
-    result's code has its row and column instead, and the number of the word.
+    result's code has its row and column instead, the number of the word, and a bit for each operand of the epilogue that it has.
     """
 
     code: Array  # int64
@@ -55,6 +58,14 @@ class Cells:
     @property
     def k(self) -> Array:
         return self.code >> K
+
+    @property
+    def column(self) -> Array:
+        return self.k & ANY_COLUMN
+
+    @property
+    def operands(self) -> Array:
+        return self.k >> COLUMN
 
     def move(self, step: int) -> Cells:
         """Returns the same with a later origin."""

@@ -11,7 +11,8 @@ import pytest
 from simgpu.asm import EmittedKernel, emit
 from simgpu.hardware.code_object import CodeObject
 from simgpu.operators import TiledComputation
-from simgpu.tools.cases.coverage import evidence, product_plan
+from simgpu.tools.cases.coverage import product_plan
+from simgpu.tools.cases.coverage_launch import evidence
 from simgpu.tools.cases.sources import load
 
 pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")

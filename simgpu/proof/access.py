@@ -14,7 +14,7 @@ from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
 from simgpu.proof import buffers
 from simgpu.proof.buffers import BufferPlace
 from simgpu.proof.entry import KernelInputs
-from simgpu.proof.roots import GLOBAL, LDS, PRIVATE, Address, Roots
+from simgpu.proof.roots import CODE, GLOBAL, LDS, PRIVATE, Address, Roots
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import NotModelled, flat_sum, is_number
 
@@ -46,7 +46,8 @@ def _run_at(state: WaveState, inst: Instruction, places: list[Address], inputs: 
     """Runs an access of known places. inside: the condition that it is in the buffer's range."""
     memory = inst.spec.memory
     assert memory is not None
-    if any(place.space == GLOBAL and not place.base and _is_code(place, inputs) for place in places) and memory.op != "load":
+    ours = any(place.space == GLOBAL and place.base in ("", CODE) and _is_code(place, inputs) for place in places)
+    if ours and memory.op != "load":
         raise NotModelled("a store to a global variable")
     if memory.op == "load":
         _load(state, inst, places, inputs, inside)
@@ -57,7 +58,7 @@ def _run_at(state: WaveState, inst: Instruction, places: list[Address], inputs: 
 
 
 def _is_code(place: Address, inputs: KernelInputs) -> bool:
-    return place.offset >= inputs.code_base
+    return place.offset >= inputs.code_base and not inputs.has_variable(place.offset)
 
 
 def _register(inst: Instruction, *names: str) -> Reg:
@@ -239,9 +240,9 @@ def read_bytes(state: WaveState, place: Address, size: int, known: set[int], gua
             return inputs.argument_bytes(place.offset, size)
         if place.root.eq(inputs.dispatch):
             return inputs.packet_bytes(place.offset, size)
-        if place.offset >= inputs.code_base:
+        if _is_code(place, inputs):
             if not is_number(place.root, 0):
-                raise NotModelled("a table of constants")
+                return inputs.table_bytes(place, size)
             return inputs.constant_bytes(place.offset - inputs.code_base, size)
     return state.memory.load(place, size, known, guard, state.pc)
 

@@ -6,6 +6,7 @@ Both kernels get the same terms for what a launch decides. Undefined values have
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import z3
@@ -13,15 +14,19 @@ import z3
 from simgpu.engine.workers.initial_state import mode_register
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.code_object.code_object import Argument, CodeObject, KernelInfo
+from simgpu.hardware.code_object.elf import RELOCATIONS
 from simgpu.hardware.isa import instruction as isa
-from simgpu.hardware.isa.lane_smt import bits_of, concat, fold, number
+from simgpu.hardware.isa.lane_smt import bits_of, choose, concat, fold, number
 from simgpu.proof.memory_log import MemoryLog
-from simgpu.proof.roots import POINTER, Roots
+from simgpu.proof.roots import POINTER, Address, Roots, initial_bytes
 from simgpu.proof.state import WaveState
 from simgpu.proof.terms import Lanes, NotModelled
 
 Term = Any
 CODE_BASE = 1 << 46  # where the code object's addresses begin, for addresses that code computes from the program counter
+POINTER_BYTES = 8
+WORD = 4  # bytes from one entry of a table to the next, or fewer
+MOST_ENTRIES = 64  # of a table
 AXES = "xyz"
 # Fields of the dispatch packet: offset, bytes, symbol.
 PACKET = [
@@ -57,6 +62,11 @@ class KernelInputs:
     kernarg: Term = field(default_factory=lambda: z3.BitVec("kernarg", 64))
     dispatch: Term = field(default_factory=lambda: z3.BitVec("dispatch", 64))
     code_base: int = CODE_BASE
+    variables: tuple[range, ...] = ()  # addresses of global variables whose content is unknown, as in the file
+
+    def has_variable(self, offset: int) -> bool:
+        """True if an address is that of a global variable whose content is unknown."""
+        return any(offset - self.code_base in each for each in self.variables)
 
     def argument_bytes(self, offset: int, size: int) -> Term:
         """Returns bytes of the kernel's arguments."""
@@ -84,11 +94,29 @@ class KernelInputs:
         return concat(*found)
 
     def constant_bytes(self, address: int, size: int) -> Term:
-        """Returns bytes of the code object's constants, by the file's virtual address."""
+        """Returns bytes of the code object's constants, by the file's virtual address, and addresses of global variables."""
+        found = [self._addresses.get(address + at) for at in range(0, size, POINTER_BYTES)]
+        if None not in found and size % POINTER_BYTES == 0:
+            return concat(*(number(self.code_base + each, 64) for each in found if each is not None))
         for segment in self.code.segments:
             if segment.address <= address and address + size <= segment.end and not segment.writable:
                 return number(int.from_bytes(self.code.read(address, size), "little"), 8 * size)
         raise NotModelled("a global variable")
+
+    def table_bytes(self, place: Address, size: int) -> Term:
+        """Returns bytes at an address that depends on the launch, from a place in the code object's constants on."""
+        first = place.offset - self.code_base
+        for segment in self.code.segments:
+            if segment.address <= first < segment.end and not segment.writable:
+                count = min(segment.end - first, MOST_ENTRIES * min(WORD, size) + size - 1)
+                return choose_entry(place, self.code.read(first, count), 0, size)
+        raise NotModelled("a global variable")
+
+    @cached_property
+    def _addresses(self) -> dict[int, int]:
+        """Addresses that the loader writes, by their places."""
+        kinds = {kind for kind, (size, _, relative) in RELOCATIONS.items() if size == POINTER_BYTES and not relative}
+        return {each.place: each.value + each.addend for each in self.code.relocations if each.kind in kinds}
 
     def facts(self) -> list[Term]:
         """Returns what a launch guarantees about the symbols."""
@@ -101,6 +129,22 @@ class KernelInputs:
             if info.required_workgroup_size:
                 known.append(extent == most)
         return known
+
+
+def choose_entry(place: Address, content: bytes, start: int, size: int) -> Term:
+    """Returns bytes of a table at an address that depends on the launch: unknown ones if it is none of the entries'.
+
+    start: of the place's constant in the content. Raises NotModelled for a large table.
+    """
+    step = min(WORD, size)
+    entries = range(0, len(content) - size + 1, step)
+    if len(entries) > MOST_ENTRIES:
+        raise NotModelled(f"a table of more than {MOST_ENTRIES} constants")
+    found = initial_bytes("table", place.root, place.offset, size)
+    for at in reversed(entries):
+        entry = number(int.from_bytes(content[at : at + size], "little"), 8 * size)
+        found = choose(fold(place.root == number(at - start, 64)), entry, found)
+    return found
 
 
 def initial_state(inputs: KernelInputs) -> WaveState:

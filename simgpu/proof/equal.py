@@ -88,7 +88,7 @@ class Comparison:
             if holds == z3.unknown:
                 late = late or f"{self.budget.reason}, at {one.what}"
                 continue
-            found = find(self._question(one, ends, inputs, payloads))
+            found = self._find(self._question(one, ends, inputs, payloads))
             if found is not None:
                 return "different", self._describe(one), found
             if uninterpreted and _has_floats(one.holds):
@@ -99,6 +99,10 @@ class Comparison:
         if late:
             return "unknown", late, None
         return ("unknown", FLOATS, None) if floats else ("equal", "", None)
+
+    def _find(self, question: Question) -> Counterexample | None:
+        """Returns a launch that shows a difference."""
+        return find(question)
 
     def _execute(self, inputs: Sequence[KernelInputs], ops: SmtOps) -> list[WaveState]:
         """Returns both kernels' states at their ends."""

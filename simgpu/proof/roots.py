@@ -15,6 +15,7 @@ from simgpu.proof.terms import Lanes, Memo, flat_sum, subterms, symbol_name, sym
 Term = Any
 GLOBAL, LDS, PRIVATE = "global memory", "LDS", "private memory"
 WIDTH = {GLOBAL: 64, LDS: 32, PRIVATE: 32}  # bits of an address
+CODE = "code object"  # the base of addresses of global variables
 POINTER = "pointer"  # the names of arguments that are pointers begin so
 EQUAL_EFFORT = 2.0  # of the solver, for two addresses
 SEED = 0x9E3779B97F4A7C15
@@ -43,6 +44,7 @@ class Roots:
     budget: Budget
     facts: Callable[[], list[Term]]  # about symbols
     compares: bool = True  # False if equal sums need not become the same term
+    code: range = range(0)  # addresses of global variables, if they are memory that both kernels have
     _known: dict[tuple[str, str, int], list[Term]] = field(default_factory=dict)  # by space, base and a value for drawn inputs
     _found: Memo = field(default_factory=Memo)
     _pointed: Memo = field(default_factory=Memo)  # if summands have a pointer
@@ -50,11 +52,13 @@ class Roots:
     def place(self, space: str, term: Term) -> Address:
         """Splits a sum into the pointer that it contains, a constant, and the rest."""
         bits = term.size()
-        parts = flat_sum(z3.simplify(term))
+        parts = [each for part in flat_sum(z3.simplify(term)) for each in _without_high_bits(part)]
         constant = sum(part.as_long() for part in parts if z3.is_bv_value(part)) & (1 << bits) - 1
         rest = [part for part in parts if not z3.is_bv_value(part)]
         root = sum(rest[1:], rest[0]) if rest else number(0, bits)
         base = self._base(rest) if space == GLOBAL else space
+        if not base and constant in self.code and not any(map(self._has_pointer, rest)):
+            base = CODE
         return Address(space, self._same(space, base, root), constant - (constant >> bits - 1 << bits), base)
 
     def _base(self, parts: list[Term]) -> str:
@@ -90,6 +94,15 @@ class Roots:
         made = z3.substitute(term, *constants) if constants else term
         made = z3.simplify(z3.substitute_funs(made, *((f, _function(f)) for f in _functions(made))))
         return int(made.as_long()) if z3.is_bv_value(made) else -1
+
+
+def _without_high_bits(term: Term) -> list[Term]:
+    """Returns summands of a term: constant high bits and the rest apart, as in a table's address beside an index."""
+    if not z3.is_app_of(term, z3.Z3_OP_CONCAT) or not z3.is_bv_value(term.arg(0)) or not term.arg(0).as_long():
+        return [term]
+    high, *others = term.children()
+    low = term.size() - high.size()
+    return [number(high.as_long() << low, term.size()), concat(*reversed(others), number(0, high.size()))]
 
 
 def initial_bytes(epoch: str, root: Term, offset: int, count: int) -> Term:

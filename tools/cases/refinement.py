@@ -74,7 +74,7 @@ def compile_function(module: IrModule, function: Function, path: str, target: st
     from simgpu.hardware.errors import DecodeError
     from simgpu.proof.ir.read import read_ir
     from simgpu.proof.ir.syntax import Unreadable
-    from simgpu.proof.ir.wrap import kernel_name, with_kernel
+    from simgpu.proof.ir.wrap import kernel_name, with_kernel, with_variables
 
     name = kernel = function.title
     if not function.is_kernel:
@@ -82,7 +82,7 @@ def compile_function(module: IrModule, function: Function, path: str, target: st
             kernel, module = kernel_name(function), read_ir(with_kernel(module.text, function))
         except Unreadable as reason:
             return Compiled(name, "", None, None, str(reason))
-    made, log = compile_ir(module.text, architecture(target), Path(path).with_suffix(".ll"), options)
+    made, log = compile_ir(with_variables(module.text), architecture(target), Path(path).with_suffix(".ll"), options)
     if made is None:
         said = _first_error(log)
         return Compiled(name, "", None, None, f"clang: {said.partition('error: ')[2] or said}")

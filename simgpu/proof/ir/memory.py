@@ -11,7 +11,7 @@ import z3
 from simgpu.hardware.isa.lane_smt import bits_of, choose, concat, every, fold, number
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
 from simgpu.proof.access import flat_place, read_bytes
-from simgpu.proof.entry import KernelInputs
+from simgpu.proof.entry import KernelInputs, choose_entry
 from simgpu.proof.ir.syntax import Aggregate, IrModule, IrType, Number, Operand, Undefined
 from simgpu.proof.ir.values import Scalar, SymbolicValue, flag, is_set
 from simgpu.proof.memory_log import LaneStore, MemoryLog, bytes_of, compose
@@ -75,6 +75,7 @@ class IrHeap:
     aligned: list[Term] = field(default_factory=list)  # conditions that hold, as every access is as aligned as IR says
     padded: list[Term] = field(default_factory=list)  # conditions that hold, as memory has zeros beside the bits of an iN
     private_bytes: int = 0
+    variables: bool = False  # True if a global variable was met whose content is unknown
 
     # -- addresses -----------------------------------------------------------------------------
 
@@ -92,9 +93,15 @@ class IrHeap:
         variable = self.module.variables[name]
         if variable.space == 3:
             return number(self._lds_places()[name], 32)
-        if not variable.constant or variable.initial is None:
-            raise NotModelled("a global variable")
-        return number(VARIABLES + VARIABLE_BYTES * variables.index(name), 64)
+        if variable.known:
+            return number(VARIABLES + VARIABLE_BYTES * variables.index(name), 64)
+        found = self.inputs.code.symbols.get(variable.title)
+        if variable.constant and variable.type.kind == "other":
+            raise NotModelled("a constant of unknown content")
+        if found is None:
+            raise NotModelled("a global variable that the machine code does not have")
+        self.variables = True
+        return number(self.inputs.code_base + found.address, 64)
 
     def _lds_places(self) -> dict[str, int]:
         """Returns addresses of variables in LDS, which the compiler chooses: LLVM's choice, the most aligned and largest first.
@@ -134,7 +141,7 @@ class IrHeap:
     def read(self, state: WaveState, place: Address, count: int) -> tuple[Term, Term]:
         """Returns bytes, and which of their bits may have any value."""
         if place.space == GLOBAL and VARIABLES <= place.offset < self.inputs.code_base:
-            return self._constant(place, count)
+            return self._constant(state, place, count)
         guard = every(*state.path)
         data = read_bytes(state, place, count, state.path_ids, guard, self.inputs)
         memory = state.memory
@@ -142,21 +149,24 @@ class IrHeap:
         ours = place.space == GLOBAL and (place.root.eq(self.inputs.kernarg) or place.root.eq(self.inputs.dispatch))
         return data, number(0, 8 * count) if ours else memory.free(place, count, state.path_ids)
 
-    def _constant(self, place: Address, count: int) -> tuple[Term, Term]:
-        if not is_number(place.root, 0):
-            raise NotModelled("a table of constants")
+    def _constant(self, state: WaveState, place: Address, count: int) -> tuple[Term, Term]:
         index, start = divmod(place.offset - VARIABLES, VARIABLE_BYTES)
         variable = list(self.module.variables.values())[index]
         content = bytearray(variable.type.size)
         assert variable.initial is not None
         _fill(content, 0, variable.initial)
+        none = number(0, 8 * count)
+        if not is_number(place.root, 0):
+            distance = fold(place.root + number(start, 64))
+            self.aligned.append(z3.Implies(every(*state.path), z3.ULE(distance, len(content) - count)))  # as accesses are in bounds
+            return choose_entry(place, bytes(content), start, count), none
         if start + count > len(content):
             raise NotModelled("an access behind a global variable")
-        return number(int.from_bytes(content[start : start + count], "little"), 8 * count), number(0, 8 * count)
+        return number(int.from_bytes(content[start : start + count], "little"), 8 * count), none
 
     def write(self, state: WaveState, place: Address, data: Term, free: Term, *conditions: Term) -> None:
         """Stores bytes, if the conditions hold."""
-        if place.space == GLOBAL and place.offset >= VARIABLES:
+        if place.space == GLOBAL and place.offset >= VARIABLES and not self.inputs.has_variable(place.offset):
             raise NotModelled("a store to a global variable")
         if self.unknowns.count:
             free = fold(free | undef_bits(data))

@@ -12,7 +12,7 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa.lane_smt import SmtOps, every
 from simgpu.proof.counterexample import Counterexample, Question, SimulatedKernel
 from simgpu.proof.effects import Obligation, obligations
-from simgpu.proof.entry import KernelInputs
+from simgpu.proof.entry import CODE_BASE, KernelInputs
 from simgpu.proof.equal import Comparison, Verdict
 from simgpu.proof.execute import execute
 from simgpu.proof.ir.evaluate import IrReference
@@ -21,9 +21,10 @@ from simgpu.proof.ir.memory import FIXED, UNDEFINED
 from simgpu.proof.ir.syntax import IrModule
 from simgpu.proof.solver import DEFAULT, Budget, Limits, own_terms, solve
 from simgpu.proof.state import WaveState
-from simgpu.proof.terms import symbols_of
+from simgpu.proof.terms import Lanes, symbols_of
 
 Term = Any
+LDS_SPACE = 3
 CHOICE_EFFORT = 5.0  # of the solver, to find a value of what IR leaves undefined
 IR_ASSUMED = "each access of IR is as aligned as it says, and memory has zeros beside the bits of an iN"
 
@@ -35,6 +36,7 @@ class Refinement(Comparison):
     module: IrModule = field(default_factory=lambda: IrModule(""))
     loose: str = ""
     aligned: list[Term] = field(default_factory=list)
+    variables: bool = False  # True if global variables are met, whose content in a launch is not drawn
 
     def verdict(self) -> Verdict:
         made = super().verdict()
@@ -53,8 +55,22 @@ class Refinement(Comparison):
     def _execute(self, inputs: Sequence[KernelInputs], ops: SmtOps) -> list[WaveState]:
         run = self._ir_run(inputs[1], ops)
         source = run.run()  # first, so that what is undefined in IR is known when addresses are compared
-        self.loose, self.aligned = run.loose, run.heap.aligned
+        self.loose, self.aligned, self.variables = run.loose, run.heap.aligned, run.heap.variables
         return [execute(inputs[0], ops, self.limits, self.budget), source]
+
+    def _inputs(self, lanes: Lanes) -> list[KernelInputs]:
+        """Returns both inputs, with the global variables whose content is unknown."""
+        made = super()._inputs(lanes)
+        symbols = self.codes[0].symbols
+        names = [each.title for each in self.module.variables.values() if not each.known and each.space != LDS_SPACE]
+        found = [each for name in names if (each := symbols.get(name)) is not None]
+        end = max((each.address + each.size for each in found), default=0)
+        made[0].roots.code = range(CODE_BASE, CODE_BASE + end)
+        ranges = tuple(range(each.address, each.address + each.size) for each in found)
+        return [replace(each, variables=ranges) for each in made]
+
+    def _find(self, question: Question) -> Counterexample | None:
+        return None if self.variables else super()._find(question)
 
     def _ir_run(self, inputs: KernelInputs, ops: SmtOps, start: int = 0) -> IrRun:
         return IrRun(inputs, ops, self.limits, self.budget, module=self.module, function=self.kernel[1], private_start=start)

@@ -235,6 +235,16 @@ class Global:
     align: int = 0  # as the file says; 0 if it does not
 
     @property
+    def title(self) -> str:
+        """Name without the sign and quotes."""
+        return self.name[1:].strip('"')
+
+    @property
+    def known(self) -> bool:
+        """True if its content is the initial one."""
+        return self.constant and self.initial is not None
+
+    @property
     def lds_alignment(self) -> int:
         """Alignment of a variable in LDS, which LLVM aligns by its size (AMDGPULowerModuleLDSPass)."""
         size = self.type.size

@@ -15,6 +15,12 @@ SUFFIX = ".kernel"
 IDS = "@llvm.amdgcn.workitem.id.x"
 
 
+DECLARED = re.compile(
+    r"^(?P<name>@\S+) = external (?P<how>(?:\w+ )*?)(?P<space>addrspace\(\d+\) )?(?P<kind>global|constant) (?P<type>.*)$",
+    re.MULTILINE,
+)
+
+
 def with_kernel(text: str, function: Function) -> str:
     """Returns a module's text, as LLVM prints it, with a kernel that calls a function of it on each work-item's arguments.
 
@@ -109,3 +115,28 @@ def _loads(values: list[tuple[int, IrParameter]], pointer: str, index: str) -> l
 def _declaration(parameter: IrParameter) -> str:
     align = f" align {parameter.align}" if parameter.align > 1 else ""
     return f"{parameter.type}{align}"
+
+
+def with_variables(text: str) -> str:
+    """Returns a module that defines the global variables which it only declares, so that its code can be linked.
+
+    A weak definition may be replaced by another one, so the compiler assumes nothing about its content.
+
+    >>> with_variables("@x = external addrspace(1) global { i32, i8 }, align 4")
+    '@x = weak addrspace(1) global { i32, i8 } zeroinitializer, align 4'
+    """
+    return DECLARED.sub(_defined, text)
+
+
+def _defined(found: re.Match[str]) -> str:
+    space, type_ = found["space"] or "", found["type"]
+    end, depth = len(type_), 0
+    for at, letter in enumerate(type_):
+        depth += letter in "[{<("
+        depth -= letter in ")>}]"
+        if letter == "," and not depth:
+            end = at
+            break
+    if space == "addrspace(3) " or type_.startswith("%"):  # LDS of a launch's size; a type that may be opaque
+        return found[0]
+    return f"{found['name']} = weak {found['how']}{space}{found['kind']} {type_[:end]} zeroinitializer{type_[end:]}"

@@ -17,12 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simgpu.asm.attention.frame import (
-    LSE,
-    STATISTICS,
-    check,
-)
-from simgpu.asm.attention.fused import FusedEmitter
+from simgpu.asm.attention.frame import LSE, STATISTICS, check
+from simgpu.asm.attention.fused import WaveEmitter
 from simgpu.asm.attention.merge import AttentionOutput, Merge
 from simgpu.asm.attention.pages import Pages
 from simgpu.asm.attention.paper_values import MatrixValues, VectorValues
@@ -54,24 +50,14 @@ def emit_attention(root: FusedAttention) -> EmittedKernel:
     return (VectorValues if root.values == "fma" else MatrixValues)(root).visit(root)
 
 
-class ChainedEmitter(FusedEmitter):
+class ChainedEmitter(WaveEmitter):
     """Visits the attention tree; each level emits its part of the kernel."""
 
+    wave_form = KeyWave
     wave: KeyWave
 
-    def _make_wave(self) -> KeyWave:
-        return KeyWave(self.k, self.shape, self.plan.resources)
-
-    def _buffers(self) -> None:
-        k, shape, wave, block, a = self.k, self.shape, self.wave, self.block, self.block.arguments
-        queries = k.s.alloc("Q buffer", 4)
-        p = self.plan.problem
-        k.s.free(block.buffer(queries, "Q", block.head, block.first_query, block.rows, p.d * shape.e))
-        wave.start_masks(p.d, block.group)
-        self._load_queries(queries)
-        if p.alibi:
-            self._load_slopes(queries)
-        k.s.free(queries)
+    def _key_addresses(self) -> None:
+        k, shape, wave, block, a, p = self.k, self.shape, self.wave, self.block, self.block.arguments, self.plan.problem
         self.pages = Pages(k, self.plan, block, wave) if p.page else None
         if self.pages is None:
             self._whole_buffers()
@@ -84,8 +70,8 @@ class ChainedEmitter(FusedEmitter):
     def _whole_buffers(self) -> None:
         """Emits buffers of a head's K and V, and the bytes from a step to the next."""
         k, shape, wave, block, a, p = self.k, self.shape, self.wave, self.block, self.block.arguments, self.plan.problem
-        self.key_bytes = block.buffer(wave.key_buffer, "K", block.shared_head, None, a["lk"], p.d * shape.e_kv)
-        self.value_bytes = block.buffer(wave.value_buffer, "V", block.shared_head, None, a["lk"], p.dv * shape.e_kv)
+        self.key_bytes = block.buffer(wave.key_buffer, "K", p.d * shape.e_kv)
+        self.value_bytes = block.buffer(wave.value_buffer, "V", p.dv * shape.e_kv)
         self.key_step, self.value_step = k.s.alloc("K step"), k.s.alloc("V step")
         k.s_mul_i32(self.key_step, a["K_row"], self.block.step)
         k.s_mul_i32(self.value_step, a["V_row"], self.block.step)
@@ -113,6 +99,7 @@ class ChainedEmitter(FusedEmitter):
 
     def _load_queries(self, buffer: Reg) -> None:
         k, shape, wave = self.k, self.shape, self.wave
+        wave.start_masks(self.plan.problem.d, self.block.group)
         offset, temporary, row = (wave.ranges["temporaries"][n] for n in range(3))
         strides = self.block.arguments["Q_row"], self.block.arguments["Q_head"]
         for q in range(shape.nq):
@@ -202,7 +189,7 @@ class ChainedEmitter(FusedEmitter):
         k.s_add_u32(self.block.first_key, self.block.first_key, self.block.step)
 
     def _step_scalars(self) -> None:
-        """Disables the loads of a step after the last one, and emits masked = 1 if an edge cuts this step, else 0."""
+        """Disables the loads of a step after the last one, and finds the edges that cut this step."""
         k, wave = self.k, self.wave
         k.comment("WarpAttentionNode: the next step's loads, if there is one; is this one masked?")
         if self.pages is not None:
@@ -211,12 +198,7 @@ class ChainedEmitter(FusedEmitter):
             k.s_cmp_gt_i32(self.block.steps_left, 1)
             k.s_cselect_b32(wave.key_buffer[2], self.key_bytes, 0)
             k.s_cselect_b32(wave.value_buffer[2], self.value_bytes, 0)
-        k.s_add_u32(self.masked, self.block.first_key, self.block.wave_keys)
-        k.s_cmp_gt_i32(self.masked, self.block.full_high)
-        k.s_cselect_b32(self.masked, 1, 0)
-        if self.plan.problem.window is not None:
-            k.s_cmp_lt_i32(self.block.first_key, self.block.full_low)
-            k.s_cselect_b32(self.masked, 1, self.masked)
+        self.softmax.find_edges()
 
     def _behind_first_values(self, other: list[range]) -> None:
         if not self.plan.problem.narrow_kv:
@@ -257,14 +239,11 @@ class ChainedEmitter(FusedEmitter):
         split = self.block.parts > 1
         columns = partial_columns(p.dv) if split else p.dv
         if p.lse and not split:
-            logarithms = k.s.alloc("LSE buffer", 4)
-            self._row_buffer(logarithms, LSE, WORD)
+            logarithms = self._row_buffer(LSE, WORD)
         if split:
             k.s_mul_i32(block.part, block.part, a["heads"])
             k.s_add_u32(block.head, block.head, block.part, note="the part's own O")
-        k.s.free(block.buffer(result, "R", block.head, block.first_query, block.rows, columns * WORD))
+        k.s.free(block.buffer(result, "R", columns * WORD))
         if split:
-            states = k.s.alloc("statistics buffer", 4)
-            self._row_buffer(states, STATISTICS, STATE_BYTES)
+            states = self._row_buffer(STATISTICS, STATE_BYTES)
         self.merge.emit(AttentionOutput(result, columns, states, logarithms))
-        k.s_endpgm()

@@ -6,7 +6,7 @@ import math
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import OUTSIDE, RESOURCE_WORD3
+from simgpu.asm.parts.buffers import OUTSIDE, RESOURCE_WORD3, advance_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.hardware.errors import LaunchError
@@ -210,7 +210,7 @@ class AttentionFrame:
             self.scale_v = k.s.alloc("scale of V")
             k.s_lshl_b32(scratch, scratch, log2(WORD))
             for name, target in ((SCALE_K, a[SCALE_K][0]), (SCALE_V, self.scale_v)):
-                self._advance(a[name], scratch)
+                advance_buffer(k, a[name], scratch, name)
                 k.s_load_dword(target, a[name], 0, note=name)
             k.v_mov_b32(self.lane_row, a["scale"])
             k.v_mul_f32(self.lane_row, a[SCALE_K][0], self.lane_row)
@@ -222,17 +222,12 @@ class AttentionFrame:
             k.s_lshr_b32(scratch, scratch, log2(p.page))
             k.s_mul_i32(scratch, scratch, batch)
             k.s_lshl_b32(scratch, scratch, log2(WORD))
-            self._advance(a[BLOCKS], scratch)
+            advance_buffer(k, a[BLOCKS], scratch, BLOCKS)
             k.s_lshl_b32(scratch, batch, log2(WORD))
-            self._advance(a[LENGTHS], scratch)
+            advance_buffer(k, a[LENGTHS], scratch, LENGTHS)
             k.s_load_dword(scratch, a[LENGTHS], 0, note=LENGTHS)
             k.s_min_i32(a["lk"], a["lk"], scratch)
         k.s.free(batch, scratch)
-
-    def _advance(self, pointer: Reg, offset: Reg) -> None:
-        """Emits pointer += offset (32 bits, bytes)."""
-        self.k.s_add_u32(pointer[0], pointer[0], offset)
-        self.k.s_addc_u32(pointer[1], pointer[1], 0)
 
     def _divide(self, target: Reg, source: Reg, divisor: int) -> None:
         """Emits target = source // divisor, for source · divisor < 2^32.
@@ -384,12 +379,13 @@ class AttentionFrame:
         if slots > 1:
             k.v_lshrrev_b32(target, log2(slots), target, note="query of the tile")
 
-    def buffer(self, resource: Reg, name: str, head: Reg, first_row: Reg | None, rows: Reg, columns: int) -> Reg:
-        """Builds a raw buffer of a head's `rows` rows from `first_row` on, with rows of `columns` bytes.
+    def buffer(self, resource: Reg, name: str, columns: int) -> Reg:
+        """Builds a raw buffer of Q, K, V or R, with rows of `columns` bytes. Returns an SGPR with its bytes.
 
-        For Q and R it covers all heads of the tile. Returns an SGPR with its bytes.
+        Q and R: the tile's queries of all its heads. K and V: the keys of the head.
         """
-        k, a = self.k, self.arguments
+        k, a, tile = self.k, self.arguments, name in ("Q", "R")
+        head, first_row, rows = (self.head, self.first_query, self.rows) if tile else (self.shared_head, None, a["lk"])
         low, high, size = k.s.alloc("low"), k.s.alloc("high"), k.s.alloc(f"{name} bytes")
         k.comment(f"{name}: from the block's first row on; what lies past the view reads 0 and is not stored")
         k.s_mov_b32(resource[0], a[name][0])
@@ -402,7 +398,7 @@ class AttentionFrame:
                 k.s_addc_u32(resource[1], resource[1], high)
         k.s_sub_u32(size, rows, 1)
         k.s_mul_i32(size, size, a[f"{name}_row"])
-        if name in ("Q", "R") and self.tile_heads > 1:
+        if tile and self.tile_heads > 1:
             k.s_mul_i32(low, a[f"{name}_head"], self.tile_heads - 1)
             k.s_add_u32(size, size, low)
         k.s_add_u32(size, size, columns)

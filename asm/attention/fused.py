@@ -1,88 +1,83 @@
-"""Base of the emitters of both forms of fused attention (register-chained and shared)."""
+"""Base of the emitters of fused attention: what the paper's kernels share with ours, and what both forms of ours share."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from simgpu.asm.attention.frame import (
-    LOG2_E,
-    PARTIAL,
-    SLOPES,
-    AttentionFrame,
-    builder,
-    grid,
-    operands,
-    scalars,
-)
+from simgpu.asm.attention.frame import LOG2_E, PARTIAL, SLOPES, AttentionFrame, builder, grid, operands, scalars
 from simgpu.asm.attention.shape import AttentionShape
-from simgpu.asm.attention.softmax import Masks, Scores, SoftmaxUpdate
+from simgpu.asm.attention.softmax import SoftmaxUpdate
 from simgpu.asm.attention.split import emit_merge, scratch
 from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.emitted import EmittedKernel
-from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.problem import GAINS
-from simgpu.operators.attention.tiles import AttentionTiles
-from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
+from simgpu.operators.attention.tree import FusedAttention
 from simgpu.operators.tree import Visitor
 
 
 class FusedEmitter(Visitor):
-    """Base of both emitters: arguments, coordinates, registers of the softmax, slopes, buffers with a row for each query."""
+    """Visits the attention tree; each level emits its part of the kernel. A subclass has `visit_block`."""
 
-    wave: WaveRegisters
+    kind = "attention"  # the beginning of a kernel's name
 
     def __init__(self, root: FusedAttention) -> None:
-        plan: AttentionTiles = root.plan
-        self.plan, self.k = plan, builder(plan, "attention")
-        self.shape = AttentionShape.of(root)
+        self.plan, self.k = root.plan, builder(root.plan, self.kind)
 
     def visit_device(self, root: FusedAttention) -> EmittedKernel:
-        plan, p, k = self.plan, self.plan.problem, self.k
+        plan, k = self.plan, self.k
         k.comment(f"FusedAttention: one workgroup per {plan.tile_Q} queries of a head")
         self.block = AttentionFrame(k, root)
-        self._registers()
-        self._buffers()
-        block = next(root.children())
-        assert isinstance(block, BlockAttentionNode)
-        self.visit(block)
+        self._prologue()
+        self.visit(next(root.children()))
         self._end()
-        kernel = k.finish(plan=plan, grid=grid(root), scalars=scalars(root), operands=operands(p))
+        k.s_endpgm()
+        kernel = k.finish(plan=plan, grid=grid(root), scalars=scalars(root), operands=operands(plan.problem))
         if self.block.parts == 1:
             return kernel
         buffers = tuple(PARTIAL if name == "R" else name for name in kernel.buffers)  # R is the second kernel's
         return replace(kernel, buffers=buffers, scratch=scratch(root), following=(emit_merge(root),))
 
-    # -- registers and buffers ---------------------------------------------------------------
-
-    def _registers(self) -> None:
-        k, p, block, a = self.k, self.plan.problem, self.block, self.block.arguments
-        self.wave = self._make_wave()
-        self.masked = k.s.alloc("some score is masked")
-        other_half = k.v.alloc("4·(lane ^ 32)")
-        k.v_lshlrev_b32(other_half, 2, k.work_item)
-        k.v_and_b32(other_half, 4 * (WAVEFRONT - 1), other_half)
-        k.v_xor_b32(other_half, 4 * 32, other_half)
-        masks = Masks(p.causal, p.window is not None, self.masked, block.first_key, block.high, a["window"])
-        cap = (a["cap"], a["minus_twice_cap"]) if p.softcap is not None else None
-        form = Scores(a["scale"], cap, p.alibi, p.causal)
-        self.softmax = self._softmax_form()(self.wave, block, masks, form, GAINS.get(p.dtype, 1.0), other_half)
-
-    def _make_wave(self) -> WaveRegisters:
-        raise NotImplementedError
-
-    def _softmax_form(self) -> type[SoftmaxUpdate]:
-        return SoftmaxUpdate
-
-    def _buffers(self) -> None:
-        """Emits Q's fragments, buffers and addresses."""
+    def _prologue(self) -> None:
+        """Emits registers, buffers, addresses, and the loads of Q."""
         raise NotImplementedError
 
     def _end(self) -> None:
-        """Emits the end: partial sums and O to memory."""
+        """Emits the end: O, or a part's, to memory."""
+        raise NotImplementedError
+
+
+class WaveEmitter(FusedEmitter):
+    """Base of both forms: registers of waves and of the softmax, slopes, buffers with a row for each query."""
+
+    wave_form: type[WaveRegisters]
+    softmax_form = SoftmaxUpdate
+    wave: WaveRegisters
+
+    def __init__(self, root: FusedAttention) -> None:
+        super().__init__(root)
+        self.shape = AttentionShape.of(root)
+
+    def _prologue(self) -> None:
+        k, block, p = self.k, self.block, self.plan.problem
+        self.wave = self.wave_form(block, self.shape)
+        self.softmax = self.softmax_form(self.wave, block)
+        queries = k.s.alloc("Q buffer", 4)
+        k.s.free(block.buffer(queries, "Q", p.d * self.shape.e))
+        self._load_queries(queries)
+        if p.alibi:
+            self._load_slopes(queries)
+        k.s.free(queries)
+        self._key_addresses()
+
+    def _load_queries(self, buffer: Reg) -> None:
+        """Loads Q's fragments."""
+        raise NotImplementedError
+
+    def _key_addresses(self) -> None:
+        """Emits buffers and addresses of K and V."""
         raise NotImplementedError
 
     def _load_slopes(self, resource: Reg) -> None:
@@ -100,17 +95,18 @@ class FusedEmitter(Visitor):
         for q in range(self.shape.nq):
             k.v_mul_f32(slopes[q], -LOG2_E, slopes[q])
 
-    def _row_buffer(self, resource: Reg, name: str, nbytes: int) -> None:
-        """Builds a raw buffer of an array that has `nbytes` bytes for every query of the block."""
-        k, a = self.k, self.block.arguments
+    def _row_buffer(self, name: str, nbytes: int) -> Reg:
+        """Returns a raw buffer of an array that has `nbytes` bytes for every query of the block."""
+        k, block, lq, resource = self.k, self.block, self.block.arguments["lq"], self.k.s.alloc(f"{name} buffer", 4)
         row, offset = k.s.alloc("row", 2), k.s.alloc("offset", 2)
-        k.s_mul_i32(row[0], self.block.head, a["lq"])
-        k.s_mul_hi_u32(row[1], self.block.head, a["lq"])
-        k.s_add_u32(row[0], row[0], self.block.first_query)
+        k.s_mul_i32(row[0], block.head, lq)
+        k.s_mul_hi_u32(row[1], block.head, lq)
+        k.s_add_u32(row[0], row[0], block.first_query)
         k.s_addc_u32(row[1], row[1], 0)
         k.s_lshl_b64(offset, row, log2(nbytes))
-        raw_buffer(k, resource, a[name], (offset[0], offset[1]), name)
-        k.s_mul_i32(resource[2], a["lq"], self.block.tile_heads - 1)
-        k.s_add_u32(resource[2], resource[2], self.block.rows)
+        raw_buffer(k, resource, block.arguments[name], (offset[0], offset[1]), name)
+        k.s_mul_i32(resource[2], lq, block.tile_heads - 1)
+        k.s_add_u32(resource[2], resource[2], block.rows)
         k.s_lshl_b32(resource[2], resource[2], log2(nbytes))
         k.s.free(row, offset)
+        return resource

@@ -17,72 +17,47 @@ from __future__ import annotations
 
 import math
 
-from simgpu.asm.attention.frame import AttentionFrame, builder, grid, scalars
-from simgpu.asm.attention.shape import DTYPES
+from simgpu.asm.attention.fused import FusedEmitter
+from simgpu.asm.attention.shape import matrix_instructions, widest
 from simgpu.asm.attention.softmax import MINUS_INFINITY
-from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.integer_math import log2
-from simgpu.hardware import mfma
-from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.operators.attention.paper.registers import DS_REACH, FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
 from simgpu.operators.attention.problem import ATOM, GAINS
 from simgpu.operators.attention.registers import column_blocks
-from simgpu.operators.attention.tiles import AttentionTiles
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
-from simgpu.operators.tree import FINITE_FLOOR, Visitor
+from simgpu.operators.tree import FINITE_FLOOR
 
 LANES = 64
 
 
-class PaperEmitter(Visitor):
+class PaperEmitter(FusedEmitter):
     """Base of both kernels' emitters. A subclass defines the layout of E and the update of O."""
 
-    kind = ""
-
     def __init__(self, root: FusedAttention) -> None:
-        plan: AttentionTiles = root.plan
-        self.plan, self.k, block = plan, builder(plan, f"attention_mfma_{self.kind}"), root.first()
+        super().__init__(root)
+        plan, block, self.values = root.plan, root.first(), root.values
         assert isinstance(block, BlockAttentionNode)
         self.tile_q, self.tile_kv = root.loop("queries").tile, block.loop("keys").tile
-        p = plan.problem
-        if p.dtype not in DTYPES:
-            raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
-        self.e_bytes = p.element.bytes
+        self.e_bytes, self.rows = plan.problem.element.bytes, matrix_instructions(plan)
         self.vec = key_vector(plan.d, self.e_bytes)
         self.span = GROUPS * self.vec  # columns of Q and K in one fragment of all lanes
         self.piece = self.vec * self.e_bytes // WORD  # registers of that fragment
-        self.row = self._atom(self.span)
+        self.row = widest(self.rows, self.span)
         self.nq, self.nk = self.tile_q // ATOM, self.tile_kv // ATOM
         self.blocks = column_blocks(plan.d, self.e_bytes)
 
-    def _atom(self, columns: int) -> MatrixInstruction:
-        """Returns the widest 16x16 instruction with at most `columns` k."""
-        atoms = self.plan.descriptor.atoms
-        names = (atom.mnemonic for atom in atoms if atom.dtype_in == self.plan.problem.dtype and atom.m == ATOM)
-        rows = (mfma.find(name, self.plan.descriptor.arch) for name in names)
-        return max((row for row in rows if row.k <= columns), key=lambda row: row.k)
-
-    def visit_device(self, root: FusedAttention) -> EmittedKernel:
-        plan, k = self.plan, self.k
-        k.comment(f"FusedAttention, MFMA+{self.kind.upper()}: one wave per {self.tile_q} queries of a head")
-        self.block = AttentionFrame(k, root)
+    def _prologue(self) -> None:
         self._registers()
         self._addresses()
-        block = next(root.children())
-        assert isinstance(block, BlockAttentionNode)
-        self.visit(block)
-        self._end()
-        return k.finish(plan=plan, grid=grid(root), scalars=scalars(root))
 
     # -- registers and addresses -------------------------------------------------------------
 
     def _registers(self) -> None:
         k, plan = self.k, self.plan
         self.tile = k.region("K or V tile", self.tile_kv * plan.d * self.e_bytes)
-        self.weights = k.region("E", self.tile_kv * self.tile_q * weight_bytes(plan.problem.dtype, self.kind))
+        self.weights = k.region("E", self.tile_kv * self.tile_q * weight_bytes(plan.problem.dtype, self.values))
         self.far: dict[Reg, Reg] = {}
         self.staging = self.tile_address("tile address")
         self.value_addresses()
@@ -93,7 +68,7 @@ class PaperEmitter(Visitor):
         self.scores = self.e if self.in_place else k.array("S", scores)
         self.m, self.delta, self.factors = (k.array(name, self.nq * QUAD) for name in ("m", "delta", "corrections"))
         self.pool, self.temporaries = k.array("fragments", FRAGMENTS * QUAD), k.array("temporaries", QUAD)
-        self.raised = math.log2(GAINS.get(plan.problem.dtype, 1)) if self.kind == "mfma" else 0.0  # largest exponent of E
+        self.raised = math.log2(GAINS.get(plan.problem.dtype, 1)) if self.values == "mfma" else 0.0  # largest exponent of E
         self.zero_c: Reg | int = 0
         if not self.in_place:
             self.zero_c = zero = k.array("zero", QUAD)
@@ -112,8 +87,7 @@ class PaperEmitter(Visitor):
         k.v_mul_u32_u24(offset, plan.d, self.block.lane_row)
         k.v_add_lshl_u32(self.staging, self.staging, offset, log2(self.e_bytes), note="row i, columns vec·g.. of the tile")
         self._reach(self.staging)
-        width = self.plan.d * self.e_bytes
-        k.s.free(self.block.buffer(buffer, "Q", self.block.head, self.block.first_query, self.block.rows, width))
+        k.s.free(self.block.buffer(buffer, "Q", plan.d * self.e_bytes))
         row = k.s.alloc("row")
         k.v_mul_lo_u32(offset, self.block.lane_row, a["Q_row"])
         k.v_mul_u32_u24(self.temporaries[0], self.vec * self.e_bytes, self.block.group)
@@ -186,8 +160,7 @@ class PaperEmitter(Visitor):
         """Moves the step's K or V to the LDS tile, 16 rows by 16 columns a load. Rows past the view are 0."""
         k, plan = self.k, self.plan
         k.comment(f"{name}:({self.tile_kv},{plan.d}) to LDS")
-        width, keys = self.plan.d * self.e_bytes, self.block.arguments["lk"]
-        k.s.free(self.block.buffer(self.memory, name, self.block.shared_head, None, keys, width))
+        k.s.free(self.block.buffer(self.memory, name, plan.d * self.e_bytes))
         offset, part = self.temporaries[0], self.temporaries[1]
         k.v_add_u32(offset, self.block.first_key, self.block.lane_row)
         k.v_mul_lo_u32(offset, offset, self.block.arguments[f"{name}_row"])
@@ -329,10 +302,6 @@ class PaperEmitter(Visitor):
         """Emits O = O·s + E V."""
         raise NotImplementedError
 
-    def _end(self) -> None:
-        """Stores O / delta."""
-        raise NotImplementedError
-
     def _inverses(self) -> None:
         """Emits factors = 1/delta, 0 for a query that saw no key."""
         k, zero = self.k, self.temporaries[0]
@@ -344,5 +313,5 @@ class PaperEmitter(Visitor):
 
     def _result(self) -> Reg:
         buffer = self.k.s.alloc("R buffer", 4)
-        self.k.s.free(self.block.buffer(buffer, "R", self.block.head, self.block.first_query, self.block.rows, self.plan.d * WORD))
+        self.k.s.free(self.block.buffer(buffer, "R", self.plan.d * WORD))
         return buffer

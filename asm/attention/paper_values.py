@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simgpu.asm.attention.paper import LANES, PaperEmitter
+from simgpu.asm.attention.shape import widest
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import clip
 from simgpu.asm.parts.integer_math import log2
@@ -15,7 +16,7 @@ from simgpu.operators.attention.problem import ATOM
 class MatrixValues(PaperEmitter):
     """MFMA+MFMA: the second product by matrix instructions."""
 
-    kind = "mfma"
+    kind = "attention_mfma_mfma"
 
     def value_addresses(self) -> None:
         k = self.k
@@ -28,7 +29,7 @@ class MatrixValues(PaperEmitter):
         self.narrow = self.e_bytes < WORD
         # Keys of one step. A lane group has one of them in f32, a D register's four in 2-byte types.
         self.keys = ATOM if self.narrow else GROUPS
-        self.value_row = self._atom(self.keys)
+        self.value_row = widest(self.rows, self.keys)
         self.o = k.array("O", self.tile_q * plan.d // LANES)
         for n in range(self.o.count):
             k.v_accvgpr_write_b32(self.o[n], 0)
@@ -170,7 +171,6 @@ class MatrixValues(PaperEmitter):
                         self._divide_columns(values, column // ATOM + w, q, r)
                         suffix = f"x{values.count}" if values.count > 1 else ""
                         k.emit(f"buffer_store_dword{suffix}", values, address, buffer, row, offen=True, offset=(column + w) * WORD)
-        k.s_endpgm()
 
     def _divide_columns(self, values: Reg, t: int, q: int, r: int) -> None:
         """Divides adjacent columns of a row, from column atom t on, by its row sum."""
@@ -183,7 +183,7 @@ class MatrixValues(PaperEmitter):
 class VectorValues(PaperEmitter):
     """MFMA+FMA: a lane has columns lane, lane + 64, .. of every query's O."""
 
-    kind = "fma"
+    kind = "attention_mfma_fma"
 
     def value_addresses(self) -> None:
         self.e_write, self.column = self.k.v.alloc("E write address"), self.k.v.alloc("4·lane")
@@ -275,4 +275,3 @@ class VectorValues(PaperEmitter):
             for query in range(self.tile_q):
                 k.s_mul_i32(row, a["R_row"], query)
                 k.buffer_store_dword(self._output(query, chunk), address, buffer, row, offen=True, offset=LANES * chunk * WORD)
-        k.s_endpgm()

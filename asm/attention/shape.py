@@ -7,6 +7,7 @@ register r holds key 4g + r of query i. That is the operand that O^T = V^T P^T n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simgpu.hardware import mfma
@@ -16,11 +17,25 @@ from simgpu.hardware.mfma.chain import chain
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.registers import column_blocks, key_spans
 from simgpu.operators.attention.shared_registers import padded_columns
+from simgpu.operators.attention.tiles import AttentionTiles
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 
 DTYPES = ("f32", "f16", "bf16")
 GROUPS = 4  # lane groups of a 16-wide instruction
 QUAD = 4  # D registers of a score atom: consecutive keys
+
+
+def matrix_instructions(plan: AttentionTiles) -> list[MatrixInstruction]:
+    """Returns the 16x16 matrix instructions of the plan's type. UnsupportedInstruction for a type that has no kernel."""
+    kind, d = plan.problem.dtype, plan.descriptor
+    if kind not in DTYPES:
+        raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {kind}")
+    return [mfma.find(atom.mnemonic, d.arch) for atom in d.atoms if atom.dtype_in == kind and atom.m == ATOM]
+
+
+def widest(rows: Sequence[MatrixInstruction], k: int) -> MatrixInstruction:
+    """Returns the instruction with most k, at most `k`."""
+    return max((row for row in rows if row.k <= k), key=lambda row: row.k)
 
 
 @dataclass(frozen=True)
@@ -44,9 +59,7 @@ class AttentionShape:
         """Returns the shape of a tree's waves. UnsupportedInstruction for a type that has no kernel."""
         plan, p, block = root.plan, root.problem, root.first()
         assert isinstance(block, BlockAttentionNode)
-        if p.dtype not in DTYPES:
-            raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
-        e = p.element.bytes
+        e, rows = p.element.bytes, matrix_instructions(plan)
         if plan.shared:
             d, dv = padded_columns(p.d), padded_columns(p.dv)
         else:
@@ -54,13 +67,7 @@ class AttentionShape:
         spans = key_spans(d, e)
         _, queries, keys = block.loops
         nq, na = queries.tile * plan.row_slots // ATOM, keys.tile // ATOM
-        rows = [mfma.find(a.mnemonic, plan.descriptor.arch) for a in plan.descriptor.atoms
-                if a.dtype_in == p.dtype and a.m == ATOM]  # fmt: skip
-
-        def widest(elements: int) -> MatrixInstruction:
-            return max((row for row in rows if row.k <= GROUPS * elements), key=lambda row: row.k)
-
-        scores, value = {vec: widest(vec) for _, vec in spans}, widest(QUAD * na)
+        scores, value = {vec: widest(rows, GROUPS * vec) for _, vec in spans}, widest(rows, GROUPS * QUAD * na)
         assert all(chain(score, value).free for score in scores.values())
         return cls(d, dv, e, p.dtype, p.dtype_kv if p.narrow_kv else "", nq, na, spans, column_blocks(dv, e), scores, value)
 
@@ -88,10 +95,6 @@ class AttentionShape:
     def narrow(self) -> bool:
         """True if P is rounded to 2 bytes and V's rows are interleaved."""
         return self.e < 4
-
-    def operand_registers(self, row: MatrixInstruction) -> int:
-        """Returns the registers of one A or B operand."""
-        return row.registers("A")
 
     def steps(self, row: MatrixInstruction, elements: int) -> int:
         """Returns the number of instructions that multiply `elements` of a lane."""

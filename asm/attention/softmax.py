@@ -21,40 +21,14 @@ from simgpu.asm.attention.frame import AttentionFrame
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.interleave import interleave, stream
-from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.problem import ATOM
+from simgpu.operators.attention.problem import ATOM, GAINS
 
 LAZY = 8.0  # smaller exponents do not move m: P <= 256, and the f32 sums lose no bits (HipKittens)
 LARGEST_F16 = 15.9  # the same for P in f16: 2^15.9 = 61147 is below its largest finite value, 65504
 FLOOR = -3.4028234663852886e38  # the lowest finite f32: everything but -inf (and NaN) exceeds it
 MINUS_INFINITY = -math.inf
-
-
-@dataclass(frozen=True)
-class Masks:
-    """Masks of a kernel, and the SGPRs that they need."""
-
-    causal: bool
-    windowed: bool
-    masked: Reg  # 1 if some score of the wave's step must be masked
-    first: Reg  # the wave's first key of the step
-    last: Reg  # the part's last key
-    window: Reg  # size of the window
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Form of the scores in base 2, before m is subtracted, and the SGPRs with their constants.
-
-    Plain: factor·S. Capped: cap·tanh(x) = cap - 2·cap / (1 + e^2x), with e^2x = 2^(factor·S). ALiBi subtracts its slope times the
-    distance of query and key.
-    """
-
-    factor: Reg  # factor of S
-    cap: tuple[Reg, Reg] | None  # cap · log2(e), and minus twice that
-    alibi: bool  # True: with ALiBi
-    causal: bool  # True: no key after its query counts, so distances need no absolute value
 
 
 @dataclass(frozen=True)
@@ -78,21 +52,24 @@ class HiddenReads:
 class SoftmaxUpdate:
     """Emits the update for some query atoms.
 
-        gain         the largest P when m has been raised
-        other_half   VGPR, 4·(lane ^ 32)
+    Scores in base 2, with c = scale · log2(e): plain, c·S; capped, cap·tanh(x) = cap - 2·cap / (1 + e^2x), with e^2x = 2^(c'·S).
+    ALiBi subtracts its slope times the distance of query and key. `scalars` in frame.py has the constants.
     """
 
-    def __init__(
-        self, wave: WaveRegisters, block: AttentionFrame, masks: Masks, form: Scores, gain: float, other_half: Reg
-    ) -> None:  # fmt: skip
-        self.wave, self.k, self.block, self.masks, self.form = wave, wave.k, block, masks, form
-        self.lane_row, self.group, self.other_half = block.lane_row, block.group, other_half
-        self.temporaries = wave.ranges["temporaries"]
+    def __init__(self, wave: WaveRegisters, block: AttentionFrame) -> None:
+        self.wave, self.k, self.block, self.p = wave, wave.k, block, block.plan.problem
+        k, gain = self.k, GAINS.get(self.p.dtype, 1.0)
+        self.windowed, self.capped = self.p.window is not None, self.p.softcap is not None
+        self.lane_row, self.group, self.temporaries = block.lane_row, block.group, wave.ranges["temporaries"]
         self.raised = math.log2(gain)  # the largest exponent when m has been raised
         self.threshold = LAZY if gain == 1 else LARGEST_F16
         self.references, self.sums, self.thresholds = (
             wave.ranges[name] for name in ("references", "row sums", "thresholds")
         )
+        self.masked, self.other_half = k.s.alloc("some score is masked"), k.v.alloc("4·(lane ^ 32)")
+        k.v_lshlrev_b32(self.other_half, 2, k.work_item)
+        k.v_and_b32(self.other_half, 4 * (WAVEFRONT - 1), self.other_half)
+        k.v_xor_b32(self.other_half, 4 * 32, self.other_half)
 
     def start(self) -> None:
         """Emits the state before any key."""
@@ -132,14 +109,14 @@ class SoftmaxUpdate:
         for q in half:
             scores = [self.wave.score(q, a)[r] for a in range(self.wave.shape.na) for r in range(QUAD)]
             subtrahend = self.references[q]
-            if self.form.cap:
-                subtrahend = k.v_add_f32(self.temporaries[2], self.form.cap[0], subtrahend, note="cap - m")
+            if self.capped:
+                subtrahend = k.v_add_f32(self.temporaries[2], self.block.arguments["cap"], subtrahend, note="cap - m")
             for x, score in zip(self.exponents(half, q), scores, strict=True):
                 source = score
                 if score.file == "a":
                     source = k.v_accvgpr_read_b32(x, score)
                 self._exponent(x, source, subtrahend, q)
-            if self.form.alibi:
+            if self.p.alibi:
                 self._alibi(q, self.exponents(half, q))
         self._mask_half(half)
 
@@ -153,44 +130,53 @@ class SoftmaxUpdate:
 
     def _exponent(self, x: Reg, score: Reg, subtrahend: Reg, q: int) -> None:
         """Emits x = the score in base 2, minus m."""
-        k, form, note = self.k, self.form, f"exponent, query atom {q}"
-        if not form.cap:
-            k.v_fma_f32(x, score, form.factor, subtrahend, note=note)
+        k, a, note = self.k, self.block.arguments, f"exponent, query atom {q}"
+        if not self.capped:
+            k.v_fma_f32(x, score, a["scale"], subtrahend, note=note)
             return
-        k.v_mul_f32(x, form.factor, score)
+        k.v_mul_f32(x, a["scale"], score)
         k.v_exp_f32(x, x)
         k.v_add_f32(x, 1.0, x)
         k.v_rcp_f32(x, x)
-        k.v_fma_f32(x, x, form.cap[1], subtrahend, note=note)
+        k.v_fma_f32(x, x, a["minus_twice_cap"], subtrahend, note=note)
 
     def _alibi(self, q: int, x: Sequence[Reg]) -> None:
         """Subtracts slope · |query - key| from the exponents."""
         k, block, slope = self.k, self.block, self.wave.ranges["slopes"][q]
         behind, before, distance, other = (self.temporaries[n] for n in (2, 3, 4, 5))
         offset = k.s.alloc("offset")
-        k.s_sub_u32(offset, block.position, self.masks.first)
+        k.s_sub_u32(offset, block.position, block.first_key)
         block.query_of(behind, q)
         k.v_lshlrev_b32(before, 2, self.group)
         k.v_sub_u32(behind, behind, before)
         k.v_add_u32(behind, offset, behind)
         k.v_cvt_f32_i32(behind, behind, note=f"query's place minus the first key, query atom {q}")
         k.s.free(offset)
-        if not self.form.causal:
+        if not self.p.causal:
             k.v_sub_f32(before, 0, behind)
         for n, register in enumerate(x):
             key = float(ATOM * (n // QUAD) + n % QUAD)
             k.v_subrev_f32(distance, key, behind)
-            if not self.form.causal:
+            if not self.p.causal:
                 k.v_add_f32(other, key, before)
                 k.v_max_f32(distance, distance, other)
             k.v_fma_f32(register, distance, slope, register, note="ALiBi")
 
     # -- masks -------------------------------------------------------------------------------
 
+    def find_edges(self) -> None:
+        """Emits masked = 1 if an edge cuts the wave's step, else 0."""
+        k, block = self.k, self.block
+        k.s_add_u32(self.masked, block.first_key, block.wave_keys)
+        k.s_cmp_gt_i32(self.masked, block.full_high)
+        k.s_cselect_b32(self.masked, 1, 0)
+        if self.windowed:
+            k.s_cmp_lt_i32(block.first_key, block.full_low)
+            k.s_cselect_b32(self.masked, 1, self.masked)
+
     def _mask_half(self, half: Sequence[int]) -> None:
-        k, masks = self.k, self.masks
-        back = k.new_label("unmasked")
-        k.s_cmp_lg_u32(masks.masked, 0)
+        k, back = self.k, self.k.new_label("unmasked")
+        k.s_cmp_lg_u32(self.masked, 0)
         with k.out_of_line("masked", back) as masked:
             k.comment("scores past an edge: -inf")
             high, low, minus_infinity = self.temporaries[1], self.temporaries[2], self.temporaries[3]
@@ -201,7 +187,7 @@ class SoftmaxUpdate:
                     key = ATOM * (n // QUAD) + n % QUAD
                     k.v_cmp_le_i32("vcc", key, high)
                     k.v_cndmask_b32(x, minus_infinity, x, "vcc")
-                    if masks.windowed:
+                    if self.windowed:
                         k.v_cmp_ge_i32("vcc", key, low)
                         k.v_cndmask_b32(x, minus_infinity, x, "vcc")
         k.s_cbranch_scc1(masked)
@@ -209,22 +195,22 @@ class SoftmaxUpdate:
 
     def _bounds(self, q: int, high: Reg, low: Reg) -> None:
         """Emits the last and first key that the lane's query sees, relative to the lane's first key of the step (4g)."""
-        k, masks = self.k, self.masks
+        k, block = self.k, self.block
         offset = k.s.alloc("offset")
-        k.v_mov_b32(high, masks.last, note=f"query atom {q}: last key")
-        if masks.causal or masks.windowed:
+        k.v_mov_b32(high, block.high, note=f"query atom {q}: last key")
+        if self.p.causal or self.windowed:
             position = self.temporaries[4]
-            self.block.query_of(position, q)
-            k.v_add_u32(position, self.block.position, position, note="the query's place among the keys")
-            if masks.causal:
+            block.query_of(position, q)
+            k.v_add_u32(position, block.position, position, note="the query's place among the keys")
+            if self.p.causal:
                 k.v_min_i32(high, high, position)
-            if masks.windowed:
-                k.s_sub_u32(offset, masks.window, 1)
+            if self.windowed:
+                k.s_sub_u32(offset, block.arguments["window"], 1)
                 k.v_subrev_u32(low, offset, position)
                 k.v_add_u32(position, offset, position)
                 k.v_min_i32(high, high, position)
-        for bound in (high, low) if masks.windowed else (high,):
-            k.v_subrev_u32(bound, masks.first, bound)
+        for bound in (high, low) if self.windowed else (high,):
+            k.v_subrev_u32(bound, block.first_key, bound)
             step = self.temporaries[5]
             k.v_lshlrev_b32(step, 2, self.group)
             k.v_sub_u32(bound, bound, step)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from simgpu.asm.attention.frame import AttentionFrame
 from simgpu.asm.attention.shape import QUAD, AttentionShape
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
-from simgpu.operators.resources import ResourcePlan
 
-FILES = {"arch": "v", "acc": "a"}
 # v_perm_b32 D, S0, S1: bytes 0 and 1, or 2 and 3, of S1 and S0 alternately.
 LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602
 
@@ -19,13 +18,10 @@ LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602
 class WaveRegisters:
     """Register ranges of a wave, allocated by their names in the plan, and the place of each fragment in them."""
 
-    def __init__(self, k: KernelBuilder, shape: AttentionShape, resources: ResourcePlan) -> None:
-        self.k, self.shape = k, shape
-        self.ranges = {
-            r.name: (k.v if FILES[r.file] == "v" else k.a).alloc(r.name, r.count)
-            for r in resources.registers
-            if r.count and r.name not in ("addresses", "end")
-        }
+    def __init__(self, block: AttentionFrame, shape: AttentionShape) -> None:
+        self.k, self.block, self.shape = block.k, block, shape
+        k, planned = block.k, block.plan.resources.registers
+        self.ranges = {r.name: k.array(r.name, 1) for r in planned if r.count and r.name not in ("addresses", "end")}
         self.zero_c: Reg | int = self.ranges.get("zero", 0)
         self.key_buffer = k.s.alloc("K buffer", 4)
         self.value_buffer = k.s.alloc("V buffer", 4)
@@ -90,8 +86,9 @@ class KeyWave(WaveRegisters):
     The emitter sets strides (SGPRs) and lane offsets (VGPRs) before it calls `load_*`.
     """
 
-    def __init__(self, k: KernelBuilder, shape: AttentionShape, resources: ResourcePlan) -> None:
-        super().__init__(k, shape, resources)
+    def __init__(self, block: AttentionFrame, shape: AttentionShape) -> None:
+        super().__init__(block, shape)
+        k = self.k
         self.mixed: tuple[Reg, ...] = ()
         if shape.kind_kv:
             self.mixed = tuple(k.s.alloc(f"{half} bytes") for half in ("low", "high"))
@@ -173,7 +170,7 @@ class KeyWave(WaveRegisters):
         k, shape = self.k, self.shape
         for span, (_, vec) in enumerate(shape.spans):
             row = shape.scores[vec]
-            size = shape.operand_registers(row)
+            size = row.registers("A")
             for a in range(shape.na) if fresh and span == len(shape.spans) - 1 else ():
                 self.mask_columns(self.key(a, span))
             for step in range(shape.steps(row, vec)):
@@ -188,7 +185,7 @@ class KeyWave(WaveRegisters):
     def values(self, half: Sequence[int], refill: bool) -> None:
         """Emits O^T += V^T P^T for these query atoms. refill: True to start the next step's loads of V rows as they become free."""
         k, shape, row = self.k, self.shape, self.shape.value
-        size = shape.operand_registers(row)
+        size = row.registers("A")
         for step in range(shape.steps(row, QUAD * shape.na)):
             part = slice(step * size, (step + 1) * size)
             for t in range(shape.column_atoms):
@@ -202,7 +199,7 @@ class KeyWave(WaveRegisters):
     def _value_operand(self, t: int, step: int) -> Reg:
         shape = self.shape
         if shape.narrow:
-            size = shape.operand_registers(shape.value)
+            size = shape.value.registers("A")
             start = t * 2 * shape.na + step * size
             return self.ranges["V fragments"][start : start + size]
         a, s = divmod(step, QUAD)

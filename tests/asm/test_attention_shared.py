@@ -194,4 +194,4 @@ def test_the_tail_of_a_step_is_a_crossing_of_two_units():
         shape = AttentionShape.of(FusedAttention(p, target))
         products = text[text.index("all reads have come", text.index("keys_0:")) :]
         count = products[: products.index("s_setprio 0")].count("v_mfma")
-        assert count == wanted * shape.nq * FRAGMENT_WORDS // shape.operand_registers(shape.score)
+        assert count == wanted * shape.nq * FRAGMENT_WORDS // shape.score.registers("A")

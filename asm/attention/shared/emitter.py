@@ -13,12 +13,12 @@ overwritten two barriers after the first four waves read it, and one barrier aft
 from __future__ import annotations
 
 from simgpu.asm.attention.frame import LSE
-from simgpu.asm.attention.fused import FusedEmitter
+from simgpu.asm.attention.fused import WaveEmitter
 from simgpu.asm.attention.merge import LN_2, store_columns
 from simgpu.asm.attention.shape import GROUPS, QUAD
 from simgpu.asm.attention.shared.softmax import FORMS
 from simgpu.asm.attention.shared.wave import LdsFragment, SharedWave
-from simgpu.asm.attention.softmax import HiddenReads, SoftmaxUpdate
+from simgpu.asm.attention.softmax import HiddenReads
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE
@@ -26,34 +26,27 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.reductions import tail
 from simgpu.operators.attention.shared_registers import WAVES, step_sums
-from simgpu.operators.attention.tree import BlockAttentionNode
+from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 
 # Wave priorities (s_setprio): highest for the end of a wave's products, then for products, lowest for a softmax.
 SOFTENS, MULTIPLIES, ENDS = 0, 1, 2
 LEAD = 8  # products before the first instruction that they hide
 
 
-class SharedEmitter(FusedEmitter):
+class SharedEmitter(WaveEmitter):
     """Visits the attention tree; each level emits its part of the kernel."""
 
+    wave_form = SharedWave
     wave: SharedWave
 
-    def _make_wave(self) -> SharedWave:
-        return SharedWave(self.k, self.plan.problem, self.shape, self.plan.resources, self.block)
+    def __init__(self, root: FusedAttention) -> None:
+        super().__init__(root)
+        self.softmax_form = FORMS[step_sums(self.plan.problem, self.plan.descriptor)]
 
-    def _softmax_form(self) -> type[SoftmaxUpdate]:
-        return FORMS[step_sums(self.plan.problem, self.plan.descriptor)]
-
-    def _buffers(self) -> None:
+    def _key_addresses(self) -> None:
         k, block, wave, a, p = self.k, self.block, self.wave, self.block.arguments, self.plan.problem
-        queries = k.s.alloc("Q buffer", 4)
-        k.s.free(block.buffer(queries, "Q", block.head, block.first_query, block.rows, p.d * self.shape.e))
-        self._load_queries(queries)
-        if p.alibi:
-            self._load_slopes(queries)
-        k.s.free(queries)
         for resource, name, width in ((wave.key_buffer, "K", p.d), (wave.value_buffer, "V", p.dv)):
-            k.s.free(block.buffer(resource, name, block.shared_head, None, a["lk"], width * self.shape.e))
+            k.s.free(block.buffer(resource, name, width * self.shape.e))
             low, high = k.s.alloc("low"), k.s.alloc("high")
             k.s_mul_i32(low, block.first_key, a[f"{name}_row"])
             k.s_mul_hi_u32(high, block.first_key, a[f"{name}_row"])
@@ -124,7 +117,7 @@ class SharedEmitter(FusedEmitter):
         """Emits a step (WarpAttentionNode): products, softmax."""
         k, wave = self.k, self.wave
         fragments = wave.key_fragments() if first else self._fragments()
-        self._masked_step()
+        self.softmax.find_edges()
         if first:
             k.s_setprio(MULTIPLIES)
             wave.read_ahead(fragments)
@@ -158,16 +151,6 @@ class SharedEmitter(FusedEmitter):
         """Returns the fragments of a step's products, in order. The last step has only V's."""
         return [*self.wave.value_fragments(), *self.wave.key_fragments()]
 
-    def _masked_step(self) -> None:
-        """Emits masked = 1 if an edge cuts this step of the wave, else 0."""
-        k = self.k
-        k.s_add_u32(self.masked, self.block.first_key, self.block.step)
-        k.s_cmp_gt_i32(self.masked, self.block.full_high)
-        k.s_cselect_b32(self.masked, 1, 0)
-        if self.plan.problem.window is not None:
-            k.s_cmp_lt_i32(self.block.first_key, self.block.full_low)
-            k.s_cselect_b32(self.masked, 1, self.masked)
-
     # -- epilogue ----------------------------------------------------------------------------
 
     def _end(self) -> None:
@@ -175,9 +158,8 @@ class SharedEmitter(FusedEmitter):
         k, block, p, wave = self.k, self.block, self.plan.problem, self.wave
         result, logarithms = k.s.alloc("R buffer", 4), None
         if p.lse:
-            logarithms = k.s.alloc("LSE buffer", 4)
-            self._row_buffer(logarithms, LSE, WORD)
-        k.s.free(block.buffer(result, "R", block.head, block.first_query, block.rows, p.dv * WORD))
+            logarithms = self._row_buffer(LSE, WORD)
+        k.s.free(block.buffer(result, "R", p.dv * WORD))
         offset, spare, row, column = (wave.ranges["K staging"][n] for n in range(4))
         strides = block.arguments["R_row"], block.arguments["R_head"]
         for q in range(self.shape.nq):
@@ -198,7 +180,6 @@ class SharedEmitter(FusedEmitter):
             for t in range(-(-p.dv // ATOM)):
                 self._store(q, t, result, (offset, spare, row, column))
         block.next_tile()
-        k.s_endpgm()
 
     def _store(self, q: int, t: int, result: Reg, places: tuple[Reg, Reg, Reg, Reg]) -> None:
         """Stores four columns of an atom for each lane."""

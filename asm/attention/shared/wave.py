@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from simgpu.asm.attention.frame import AttentionFrame
 from simgpu.asm.attention.shape import GROUPS, QUAD, AttentionShape
 from simgpu.asm.attention.wave import WaveRegisters
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.problem import ATOM, AttentionProblem
+from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.shared_registers import (
     FRAGMENTS,
     KEYS_OF_STEP,
@@ -31,7 +31,6 @@ from simgpu.operators.attention.shared_registers import (
     stage_bytes,
     value_keys,
 )
-from simgpu.operators.resources import ResourcePlan
 
 FRAGMENT = 1024  # bytes of a wave's fragment
 FRAGMENT_WORDS = 4
@@ -50,11 +49,9 @@ class LdsFragment:
 class SharedWave(WaveRegisters):
     """Emits loads, LDS writes, LDS reads and products of a wave, with its registers and addresses."""
 
-    def __init__(
-        self, k: KernelBuilder, p: AttentionProblem, shape: AttentionShape, resources: ResourcePlan, block: AttentionFrame
-    ) -> None:  # fmt: skip
-        super().__init__(k, shape, resources)
-        self.p, self.block = p, block
+    def __init__(self, block: AttentionFrame, shape: AttentionShape) -> None:
+        super().__init__(block, shape)
+        k, p = self.k, block.plan.problem
         self.key_stage, self.value_stage = stage_bytes(p)
         larger_first = sorted((("K", self.key_stage), ("V", self.value_stage)), key=lambda row: -row[1])
         self.regions = {name: k.region(f"{name} stages", STAGES * size, align=STAGES * size) for name, size in larger_first}
@@ -105,7 +102,7 @@ class SharedWave(WaveRegisters):
         k.v_lshlrev_b32(row, 1, column)
         k.v_add_u32(self.key_offset, self.key_offset, row)
         for n in range(self.key_loads) if "K columns" in self.ranges else ():
-            k.v_cmp_gt_i32("vcc", self.p.d - n * GROUPS * shape.vec, column)
+            k.v_cmp_gt_i32("vcc", self.block.plan.problem.d - n * GROUPS * shape.vec, column)
             k.v_cndmask_b32(self.ranges["K columns"][n], OUTSIDE, self.key_offset, "vcc", note="columns past d read 0")
         k.s_mul_i32(atom, atom, len(shape.spans) * FRAGMENT // ATOM)
         k.s_mul_i32(part, part, FRAGMENT // (GROUPS * shape.vec))
@@ -286,7 +283,7 @@ class SharedWave(WaveRegisters):
     def _multiply(self, fragment: LdsFragment, operand: Reg) -> None:
         k, shape = self.k, self.shape
         row = shape.value if fragment.value else shape.score
-        size = shape.operand_registers(row)
+        size = row.registers("A")
         c: Reg | int
         for step in range(FRAGMENT_WORDS // size):
             for q in range(shape.nq):

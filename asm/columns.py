@@ -7,7 +7,8 @@ from math import inf
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, OUTSIDE, raw_buffer
+from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
+from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import unpack_chunk, wave_number
 from simgpu.asm.visitor import emit
@@ -29,12 +30,8 @@ class ColumnEmitter(Visitor):
     """Visits the tree; each level emits its part of the kernel. source, result: names of the operands."""
 
     def __init__(self, root: Columns, source: str, result: str) -> None:
-        plan, self.problem, block = root.plan, root.problem, root.first()
-        assert isinstance(block, ColumnBlock)
-        warp = block.first()
-        assert isinstance(warp, ColumnWarp)
-        self.block, self.warp, self.source, self.result = block, warp, source, result
-        (rows, columns), (load, _), (_, chunk) = root.loops, block.loops, warp.loops
+        plan, self.problem, self.source, self.result = root.plan, root.problem, source, result
+        (rows, columns), (load, _), (_, chunk), _ = (node.loops for node in root.representatives())
         self.rows, self.chunk, self.rows_load = rows.tile, chunk.tile, load.tile
         self.lanes = columns.tile // chunk.tile
         self.columns, self.element = len(root.axes["n"]), self.problem.element.bytes
@@ -51,7 +48,7 @@ class ColumnEmitter(Visitor):
         for name in ("m", "ldx", "rows"):
             k.argument(name, 4, value_type="i32")
         self.arguments = k.load_arguments()
-        self.visit(self.block)
+        self.visit(next(root.children()))
         k.s_endpgm()
         rows = len(root.axes["m"])
         following: tuple[EmittedKernel, ...] = ()
@@ -83,11 +80,10 @@ class ColumnEmitter(Visitor):
         k.v_add_u32(lane, wave, lane)
         k.s.free(wave)
         self._source(lane)
-        sums = k.v.alloc("sums", self.chunk)
+        self.sums = k.v.alloc("sums", self.chunk)
         for i in range(self.chunk):
-            k.v_mov_b32(sums[i], self.neutral)
-        self.sums = sums
-        self.visit(self.warp)
+            k.v_mov_b32(self.sums[i], self.neutral)
+        self.visit(next(block.children()))
         self._merge(scratch)
 
     def _place(self, place: Reg, start: Reg | None = None) -> None:
@@ -126,18 +122,15 @@ class ColumnEmitter(Visitor):
 
     def visit_warp(self, warp: ColumnWarp) -> None:
         """Emits the loop over the rows: some loads in flight, then their elements."""
-        k = self.k
-        atom = warp.first()
-        assert isinstance(atom, ColumnLane)
+        k, atom = self.k, next(warp.children())
         loads = [k.v.alloc("row", self.words) for _ in range(LOADS)]
         self.unpacked = k.v.alloc("unpacked", self.chunk) if self.element < WORD else None
-        nbytes = self.chunk * self.element
-        ending = DWORDS[self.words] if nbytes >= WORD else ELEMENT_LOADS[nbytes]
+        load = Elements(k, self.problem.dtype, "f32").access("load", self.chunk)
         with k.loop("rows", self.left, LOADS * self.step):
             for row in loads:
                 if self.problem.reduce == "maximum":
                     k.v_min_u32(self.offset, self.last, self.offset, note="past the rows: the last one again")
-                k.emit(f"buffer_load_{ending}", row, self.offset, self.buffer, 0, offen=True)
+                k.emit(load, row, self.offset, self.buffer, 0, offen=True)
                 k.v_add_u32(self.offset, self.stride, self.offset)
             for row in loads:
                 self.visit(atom, row)

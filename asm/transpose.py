@@ -5,7 +5,8 @@ from __future__ import annotations
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, raw_buffer
+from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
+from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import log2, scalar_divmod
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, wave_number
 from simgpu.asm.visitor import emit
@@ -28,12 +29,8 @@ class TransposeEmitter(Visitor):
     """Visits the tree; each level emits its part of the kernel."""
 
     def __init__(self, root: Transpose) -> None:
-        plan, block = root.plan, root.first()
-        assert isinstance(block, TransposeBlock)
-        warp = block.first()
-        assert isinstance(warp, TransposeWarp)
-        self.block, self.warp = block, warp
-        (m, n), (_, wave), (chunk, _) = root.loops, block.loops, warp.loops
+        plan = root.plan
+        (m, n), (_, wave), (chunk, _), _ = (node.loops for node in root.representatives())
         self.chunk, self.element = chunk.tile, plan.problem.element.bytes
         self.tiles = {"m": m.tile, "n": wave.tile}
         self.block_n = n.tile
@@ -42,6 +39,7 @@ class TransposeEmitter(Visitor):
         self.words = max(1, self.chunk * self.element // WORD)
         name = f"transpose_{plan.problem.dtype}_{plan.problem.m}x{plan.problem.n}_{m.tile}x{n.tile}"
         self.k = KernelBuilder(name, plan.descriptor.arch, n.tile // wave.tile * WAVEFRONT, plan=plan.resources)
+        self.elements = Elements(self.k, plan.problem.dtype, "f32")
 
     def visit_device(self, root: Transpose) -> EmittedKernel:
         k, p = self.k, root.problem
@@ -51,7 +49,7 @@ class TransposeEmitter(Visitor):
         for name in ("ldx", "ldy"):
             k.argument(name, 4, value_type="i32")
         self.arguments = k.load_arguments()
-        self.visit(self.block)
+        self.visit(next(root.children()))
         k.label(self.end)
         k.s_endpgm()
         assert p.ldx and p.ldy
@@ -75,7 +73,7 @@ class TransposeEmitter(Visitor):
         row = scalar_divmod(k, diagonal, self.rows, self.rows + self.columns, "row of tiles")
         k.s_mul_i32(self.start["m"], row, self.tiles["m"])
         k.s.free(diagonal, row)
-        self.visit(self.warp)
+        self.visit(next(block.children()))
 
     def visit_warp(self, warp: TransposeWarp) -> None:
         """Emits the first row and column of each lane's block, relative to the tile; a lane without one is outside."""
@@ -96,9 +94,7 @@ class TransposeEmitter(Visitor):
             k.s_sub_u32(last, last, self.chunk)
             k.v_min_i32(place, last, place, note="the last chunk ends with the side")
             k.s.free(last)
-        atom = warp.first()
-        assert isinstance(atom, TransposeAtom)
-        self.visit(atom)
+        self.visit(next(warp.children()))
 
     def visit_atom(self, atom: TransposeAtom) -> None:
         """Emits the loads of a block's rows, the change of places, and the stores of its columns."""
@@ -137,11 +133,8 @@ class TransposeEmitter(Visitor):
 
     def _move(self, direction: str, data: Reg) -> None:
         """Loads or stores the next row of the block."""
-        k, nbytes = self.k, self.chunk * self.element
-        one = ELEMENT_LOADS if direction == "load" else ELEMENT_STORES
-        ending = one[nbytes] if nbytes < WORD else DWORDS[nbytes // WORD]
-        k.emit(f"buffer_{direction}_{ending}", data, self.offset, self.buffer, self.row, offen=True)
-        k.s_add_u32(self.row, self.row, self.stride)
+        self.k.emit(self.elements.access(direction, self.chunk), data, self.offset, self.buffer, self.row, offen=True)
+        self.k.s_add_u32(self.row, self.row, self.stride)
 
     def _selectors(self) -> None:
         constants = {1: (LOW_HALVES, *BYTES), 2: (LOW_HALVES, HIGH_HALVES)}.get(self.element, ())
@@ -158,12 +151,10 @@ class TransposeEmitter(Visitor):
             self._combine(target[number], of_word, place)
 
     def _combine(self, target: Reg, words: list[Reg], place: int) -> None:
-        """Emits target = element `place` of each word, side by side."""
+        """Emits target = element `place` of each word, side by side. One word has no other element."""
         k, pick = self.k, self.selectors
-        if len(words) == 1 and not (self.element < WORD and place):
+        if len(words) == 1:
             k.v_mov_b32(target, words[0])
-        elif len(words) == 1:
-            k.v_lshrrev_b32(target, 8 * self.element * place, words[0])
         elif self.element == 2:
             k.v_perm_b32(target, words[1], words[0], pick[HIGH_HALVES if place else LOW_HALVES])
         else:

@@ -12,9 +12,7 @@ from simgpu.asm.parts.lanes import lanes_reduce, lanes_reduce_wide
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.tree import FINITE_FLOOR
 
-LARGEST, LARGEST_F64 = float(np.finfo(np.float32).max), float(np.finfo(np.float64).max)
 SIGN, QUIET_NAN = 0x80000000, 0x7FF80000  # of an upper word
-MINUS_INFINITY, MINUS_INFINITY_F64 = 0xFF800000, 0xFFF00000  # the latter is an upper word
 TEMPORARIES = 4  # VGPRs, or pairs of them
 
 
@@ -22,6 +20,8 @@ class RowArithmetic:
     """In f32. `scratch`: temporaries."""
 
     kind, words = "f32", 1
+    largest, lowest = float(np.finfo(np.float32).max), FINITE_FLOOR
+    minus_infinity = 0xFF800000  # upper word
 
     def __init__(self, k: KernelBuilder) -> None:
         self.k = k
@@ -36,17 +36,22 @@ class RowArithmetic:
         """Returns one of the temporaries."""
         return self.scratch[number * self.words : (number + 1) * self.words]
 
+    def operand(self, x: Reg | float) -> Reg | float:
+        """Returns a register, or a number as an operand."""
+        return x
+
     def floor(self, m: Reg) -> None:
-        """Emits m = the finite floor."""
-        self.k.v_mov_b32(m, FINITE_FLOOR, note="m: the finite floor")
+        """Emits m = the lowest number that a maximum begins with."""
+        self.move(m, self.operand(self.lowest))
 
     def limit(self, m: Reg) -> None:
         """Limits m to the largest finite number, because infinity - m is infinity."""
-        self.k.v_min_f32(m, LARGEST, m)
+        self.k.emit(f"v_min_{self.kind}", m, self.operand(self.largest), m)
 
-    def move(self, target: Reg, source: Reg | int) -> None:
-        """Emits target = source, or 0."""
-        self.k.v_mov_b32(target, source)
+    def move(self, target: Reg, source: Reg | float) -> None:
+        """Emits target = source, a register or, in f32, a number; 0 in both."""
+        for word in range(self.words):
+            self.k.v_mov_b32(target[word], source[word] if isinstance(source, Reg) else source)
 
     def maximum(self, m: Reg, elements: Sequence[Reg]) -> None:
         """Emits m = the largest of m and the elements; NaNs do not count."""
@@ -57,11 +62,11 @@ class RowArithmetic:
 
     def multiply(self, target: Reg, x: Reg | float, y: Reg) -> None:
         """Emits target = x · y. x: may be an SGPR or a number."""
-        self.k.v_mul_f32(target, x, y)
+        self.k.emit(f"v_mul_{self.kind}", target, self.operand(x), y)
 
     def add(self, target: Reg, x: Reg) -> None:
         """Emits target += x."""
-        self.k.v_add_f32(target, x, target)
+        self.k.emit(f"v_add_{self.kind}", target, x, target)
 
     def exp(self, elements: Sequence[Reg], m: Reg) -> None:
         """Emits x = exp(x - m) for each element x."""
@@ -72,19 +77,24 @@ class RowArithmetic:
 
     def select(self, target: Reg, source: Reg) -> None:
         """Emits target = source in lanes that VCC excludes."""
-        self.k.v_cndmask_b32(target, source, target, "vcc")
+        for word in range(self.words):
+            self.k.v_cndmask_b32(target[word], source[word], target[word], "vcc")
 
     def leave_out_value(self) -> None:
         """Emits the constant that `leave_out` needs, in `address`."""
-        self.k.v_mov_b32(self.address, MINUS_INFINITY)
+        self.k.v_mov_b32(self.address, self.minus_infinity)
 
     def leave_out(self, x: Reg) -> None:
         """Emits x = -infinity in lanes that VCC excludes."""
-        self.k.v_cndmask_b32(x, self.address, x, "vcc")
+        *lower, upper = (x[word] for word in range(self.words))
+        for word in lower:
+            self.k.v_cndmask_b32(word, 0, word, "vcc")
+        self.k.v_cndmask_b32(upper, self.address, upper, "vcc")
 
     def reduce(self, operation: str, value: Reg, lanes: int, note: str) -> None:
         """Emits value = the largest or the sum (max, add) over each group of `lanes` lanes. Overwrites temporary 0."""
-        lanes_reduce(self.k, f"v_{operation}_f32", value, self.temporary(0), lanes, note)
+        reduction = lanes_reduce if self.words == 1 else lanes_reduce_wide
+        reduction(self.k, f"v_{operation}_{self.kind}", value, self.temporary(0), lanes, note)
 
     def inverse(self, delta: Reg, gain: float) -> None:
         """Emits delta = gain / delta, 0 for a row in which nothing counts. Overwrites temporary 0."""
@@ -100,36 +110,22 @@ class WideArithmetic(RowArithmetic):
     """In f64. The exponential is a polynomial, and NaN stays NaN."""
 
     kind, words = "f64", 2
+    largest = float(np.finfo(np.float64).max)
+    lowest = -largest
+    minus_infinity = 0xFFF00000
 
     def __init__(self, k: KernelBuilder) -> None:
         super().__init__(k)
         self.polynomial = ActivationF64(k, "exp")
 
-    def floor(self, m: Reg) -> None:
-        """Emits m = the lowest finite number."""
-        self.move(m, self.polynomial.value(-LARGEST_F64))
-
-    def limit(self, m: Reg) -> None:
-        """Limits m to the largest finite number."""
-        self.k.v_min_f64(m, self.polynomial.value(LARGEST_F64), m)
-
-    def move(self, target: Reg, source: Reg | int) -> None:
-        """Emits target = source, or 0."""
-        for word in range(self.words):
-            self.k.v_mov_b32(target[word], source[word] if isinstance(source, Reg) else source)
+    def operand(self, x: Reg | float) -> Reg | float:
+        """Returns a register, or the SGPRs of a number."""
+        return x if isinstance(x, Reg) else self.polynomial.value(x)
 
     def maximum(self, m: Reg, elements: Sequence[Reg]) -> None:
         """Emits m = the largest of m and the elements; NaNs do not count."""
         for element in elements:
             self.k.v_max_f64(m, m, element)
-
-    def multiply(self, target: Reg, x: Reg | float, y: Reg) -> None:
-        """Emits target = x · y."""
-        self.k.v_mul_f64(target, x if isinstance(x, Reg) else self.polynomial.value(x), y)
-
-    def add(self, target: Reg, x: Reg) -> None:
-        """Emits target += x."""
-        self.k.v_add_f64(target, x, target)
 
     def exp(self, elements: Sequence[Reg], m: Reg) -> None:
         """Emits x = exp(x - m) for each element x. Overwrites temporaries 0, 1 and 3."""
@@ -140,24 +136,6 @@ class WideArithmetic(RowArithmetic):
             k.v_cmp_o_f64("vcc", x, x)
             self.polynomial.exp(x, self.temporary(0), self.temporary(1))
             k.v_cndmask_b32(x[1], nan, x[1], "vcc")
-
-    def select(self, target: Reg, source: Reg) -> None:
-        """Emits target = source in lanes that VCC excludes."""
-        for word in range(self.words):
-            self.k.v_cndmask_b32(target[word], source[word], target[word], "vcc")
-
-    def leave_out_value(self) -> None:
-        """Emits the constant that `leave_out` needs, in `address`."""
-        self.k.v_mov_b32(self.address, MINUS_INFINITY_F64)
-
-    def leave_out(self, x: Reg) -> None:
-        """Emits x = -infinity in lanes that VCC excludes."""
-        self.k.v_cndmask_b32(x[0], 0, x[0], "vcc")
-        self.k.v_cndmask_b32(x[1], self.address, x[1], "vcc")
-
-    def reduce(self, operation: str, value: Reg, lanes: int, note: str) -> None:
-        """Emits value = the largest or the sum over each group of `lanes` lanes. Overwrites temporary 0."""
-        lanes_reduce_wide(self.k, f"v_{operation}_f64", value, self.temporary(0), lanes, note)
 
     def inverse(self, delta: Reg, gain: float) -> None:
         """Emits delta = gain / delta by v_rcp_f64 and two Newton steps, 0 for a row in which nothing counts. NaN stays NaN."""

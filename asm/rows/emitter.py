@@ -18,9 +18,8 @@ from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number, wave_number
-from simgpu.asm.rows.exchange import STATES
 from simgpu.asm.rows.exponentials import Exponentials
-from simgpu.asm.rows.frame import Place, RowFrame
+from simgpu.asm.rows.frame import STATES, Place, RowFrame
 from simgpu.asm.rows.operands import RowBuffers
 from simgpu.asm.rows.places import Places
 from simgpu.asm.rows.values import Values
@@ -119,9 +118,7 @@ class RowEmitter(Visitor):
         self.end = k.new_label("end")
         self._arguments()
         self._prologue()
-        block = root.first()
-        assert block is not None
-        self.visit(block)
+        self.visit(next(root.children()))
         k.label(self.end)
         k.s_endpgm()
 
@@ -206,9 +203,7 @@ class RowEmitter(Visitor):
     # -- values ------------------------------------------------------------------------------
 
     def visit_block(self, block: Node) -> None:
-        k, program, values = self.k, self.program, self.values
-        warp = block.first()
-        assert warp is not None
+        k, program, values, warp = self.k, self.program, self.values, next(block.children())
         if self.plan.resident:
             values.load((*program.matrices, *program.vectors, *program.tables))
         states = k.s.alloc("states buffer", 4) if self.split else None
@@ -258,8 +253,7 @@ class RowEmitter(Visitor):
 
     def visit_warp(self, warp: Node, steps: Sequence[Step]) -> None:
         """Emits a pass over what the wave holds: reductions into the lanes' states, or results."""
-        atom, tiles = warp.first(), self.tiles
-        assert atom is not None
+        atom, tiles = next(warp.children()), self.tiles
         columns = self.lanes * tiles.loads * tiles.chunk
         self.k.comment(f"{type(warp).__name__}: {columns} columns of {tiles.rows_load} row(s) a load")
         for place in self.values.places_of(steps):

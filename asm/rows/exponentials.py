@@ -17,7 +17,6 @@ from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import scalar_modulo
 from simgpu.asm.parts.lanes import unpack, unpack_chunk
 from simgpu.asm.rows.arithmetic import RowArithmetic, WideArithmetic
-from simgpu.asm.rows.exchange import STATES, states_buffer
 from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.asm.rows.states import RowState
 from simgpu.hardware.isa.instruction import Reg
@@ -130,17 +129,13 @@ class Exponentials:
     def leave(self, steps: Sequence[Step], states: Reg) -> None:
         """Stores the part's state. states: an SGPR quadruple for the buffer."""
         (state,) = self.states
-        self._buffer(states)
+        self.frame.states_buffer(states, self.state_bytes)
         state.leave(states)
-
-    def _buffer(self, states: Reg) -> None:
-        frame = self.frame
-        states_buffer(self.k, states, frame.arguments[STATES], frame.row, frame.tiles.parts * self.state_bytes)
 
     def merge_parts(self, steps: Sequence[Step], states: Reg) -> None:
         """Merges the states of the row's parts, as `leave` stored them."""
         (state,) = self.states
-        self._buffer(states)
+        self.frame.states_buffer(states, self.state_bytes)
         state.merge_parts(states, self.frame.tiles.parts, self.held)
 
     # -- results -----------------------------------------------------------------------------

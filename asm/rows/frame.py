@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.rows.operands import row_buffer
 from simgpu.asm.rows.places import Operands, Places
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.problem import RowOperands
 from simgpu.operators.rows.program import RowProgram
 from simgpu.operators.rows.tiles import RowTiles
+
+STATES = "states"  # scratch memory for reduced values of a split row's parts
 
 
 class Place(NamedTuple):
@@ -37,3 +40,8 @@ class RowFrame:
     places: Places
     operands: dict[str, Operands]
     table_rows: list[Reg]  # VGPRs, bytes to the lane's row of tables, for each load
+
+    def states_buffer(self, resource: Reg, nbytes: int) -> None:
+        """Builds a raw buffer of what the parts of the wave's row have stored, `nbytes` each."""
+        nbytes *= self.tiles.parts
+        row_buffer(self.k, resource, self.arguments[STATES], self.row, nbytes, STATES, nbytes=nbytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.registers import Operand
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.asm.rows.places import Operands
@@ -10,6 +11,25 @@ from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.rows.problem import RowOperands
 from simgpu.operators.rows.tiles import RowTiles
+
+
+def row_buffer(k: KernelBuilder, resource: Reg, base: Reg, row: Reg, stride: Operand, name: str, column: int = 0,
+               nbytes: Operand | None = None) -> None:  # fmt: skip
+    """Builds a raw buffer of an array from a row on.
+
+    base: SGPR pair of its pointer. stride: bytes from row to row. column: bytes into the row. nbytes: of the buffer; None: the
+    caller sets them.
+    """
+    offset = k.s.alloc("byte offset", 2)
+    k.s_mul_hi_u32(offset[1], row, stride)
+    k.s_mul_i32(offset[0], row, stride)
+    if column:
+        k.s_add_u32(offset[0], offset[0], column)
+        k.s_addc_u32(offset[1], offset[1], 0)
+    raw_buffer(k, resource, base, (offset[0], offset[1]), name)
+    k.s.free(offset)
+    if nbytes is not None:
+        k.s_mov_b32(resource[2], nbytes)
 
 
 class RowBuffers:
@@ -50,16 +70,13 @@ class RowBuffers:
             pointer, part = ("Y", number) if p.parts_y > 1 else ("Y" if name == "y" else name, 0)
             self._matrix(name, pointer, strides["ldy"], self.arguments["ldy"], p.element_y.bytes, part)
         for name in p.vectors:
-            resource = k.s.alloc(f"{name} buffer", 4)
-            raw_buffer(k, resource, self.arguments[name], (0, 0), name)
-            k.s_mov_b32(resource[2], self.tiles.columns * p.element.bytes)
-            self.operands[name] = Operands(name, resource, p.element.bytes)
+            self._array(name, (0, 0), self.tiles.columns * p.element.bytes)
         if p.tables:
             self._tables()
         for name in p.row_results:
             self._row_result(name)
         if "mask" in p.read:
-            self._one_row("mask")
+            self._matrix("mask", "mask", None, p.n, 1, 0)
         if self.lane_row is not None:
             k.v.free(self.lane_row)
         return self.operands
@@ -70,20 +87,20 @@ class RowBuffers:
             return None
         return self.k.v_mul_lo_u32(self.offsets.pop(0), self.lane_row, stride)  # type: ignore[no-any-return]
 
-    def _matrix(self, name: str, pointer: str, row: Reg | None, stride: Reg, element: int, part: int, width: int = 0) -> None:
+    def _array(self, name: str, start: tuple[Operand, Operand], nbytes: Operand) -> None:
+        """Builds the buffer of a vector, or of rows of a table. start: its first byte (low, high words)."""
+        resource = self.k.s.alloc(f"{name} buffer", 4)
+        raw_buffer(self.k, resource, self.arguments[name], start, name)
+        self.k.s_mov_b32(resource[2], nbytes)
+        self.operands[name] = Operands(name, resource, self.problem.element.bytes)
+
+    def _matrix(self, name: str, pointer: str, row: Reg | None, stride: Reg | int, element: int, part: int, width: int = 0) -> None:
         """Builds the buffer of a part of the wave's rows: it ends with the last row."""
         k, width = self.k, width or self.tiles.columns
-        resource, offset = k.s.alloc(f"{name} buffer", 4), k.s.alloc("byte offset", 2)
-        k.s_mul_hi_u32(offset[1], self.row, stride)
-        k.s_mul_i32(offset[0], self.row, stride)
-        if part:
-            k.s_add_u32(offset[0], offset[0], part * width * element)
-            k.s_addc_u32(offset[1], offset[1], 0)
-        raw_buffer(k, resource, self.arguments[pointer], (offset[0], offset[1]), name)
-        k.s.free(offset)
-        if self.rows_wave == 1:
-            k.s_mov_b32(resource[2], width * element)
-        else:
+        resource = k.s.alloc(f"{name} buffer", 4)
+        nbytes = width * element if self.rows_wave == 1 else None
+        row_buffer(k, resource, self.arguments[pointer], self.row, stride, name, part * width * element, nbytes)
+        if nbytes is None:
             k.s_sub_u32(resource[2], self.arguments["rows"], self.row)
             k.s_min_u32(resource[2], resource[2], self.rows_wave)
             k.s_sub_u32(resource[2], resource[2], 1)
@@ -96,17 +113,6 @@ class RowBuffers:
         apart, element = k.s.alloc("bytes of a row's results"), dtype(p.row_type).bytes
         k.s_mov_b32(apart, p.groups * element)
         self._matrix(name, name, self._row_offset(apart), apart, element, 0, p.groups)
-
-    def _one_row(self, name: str) -> None:
-        """Builds the buffer of the wave's row of a contiguous array of bytes."""
-        k, columns = self.k, self.problem.n
-        resource, offset = k.s.alloc(f"{name} buffer", 4), k.s.alloc("byte offset", 2)
-        k.s_mul_hi_u32(offset[1], self.row, columns)
-        k.s_mul_i32(offset[0], self.row, columns)
-        raw_buffer(k, resource, self.arguments[name], (offset[0], offset[1]), name)
-        k.s.free(offset)
-        k.s_mov_b32(resource[2], columns)
-        self.operands[name] = Operands(name, resource, 1)
 
     def _tables(self) -> None:
         """Emits the buffers of tables, from the row of the wave's first row. A lane's row of them is `table_rows` of its load."""
@@ -133,8 +139,5 @@ class RowBuffers:
             k.v_mul_u32_u24(quotient, nbytes, quotient)
             self.table_rows.append(quotient)
         for name in p.tables:
-            resource = k.s.alloc(f"{name} buffer", 4)
-            raw_buffer(k, resource, self.arguments[name], (offset[0], offset[1]), name)
-            k.s_mov_b32(resource[2], first)
-            self.operands[name] = Operands(name, resource, p.element.bytes)
+            self._array(name, (offset[0], offset[1]), first)
         k.s.free(first, within, offset)

@@ -29,7 +29,7 @@ class Operands:
     buffer: Reg
     element: int  # bytes
     row: Reg | None = None  # VGPR: bytes to the lane's row of the wave's first load; None: 0
-    stride: Reg | None = None  # SGPR: bytes between rows; None for vectors
+    stride: Reg | int | None = None  # bytes between rows; None for vectors
 
 
 class Places:
@@ -46,7 +46,7 @@ class Places:
         self.k, self.chunk, self.columns, self.column, self.end, self.sure = k, chunk, columns, column, end, sure
         self.overlap = -columns % chunk
         self.offset = k.v.alloc("offset")
-        self._held: tuple[object, Reg | None, int] | None = None  # what `offset` is for; None: something else
+        self._held: tuple[object, Reg | int | None, int] | None = None  # what `offset` is for; None: something else
 
     def forget(self) -> None:
         """Makes `at` emit the next offset, whatever the last one was: `column` or `offset` has changed, or a branch comes in."""

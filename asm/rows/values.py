@@ -13,7 +13,7 @@ from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.expressions import Computation
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number, lanes_reduce, row_reduce, unpack_chunk
-from simgpu.asm.rows.exchange import STATES, share, states_buffer
+from simgpu.asm.rows.exchange import share
 from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
@@ -154,20 +154,15 @@ class Values:
         """Bytes of a row's part in memory: its reductions, in f32."""
         return WORD * len(self.program.reductions)
 
-    def _buffer(self, resource: Reg) -> None:
-        """Builds the buffer of the row's reductions: those of all parts, one reduction after the other."""
-        nbytes = self.frame.tiles.parts * self.state_bytes
-        states_buffer(self.k, resource, self.frame.arguments[STATES], self.frame.row, nbytes)
-
     def _first_part(self, step: Step) -> int:
-        """Returns the byte of a reduction of the first part."""
+        """Returns the byte of a reduction of the first part. A row has those of all parts, one reduction after the other."""
         return WORD * self.frame.tiles.parts * self.program.reductions.index(step)
 
     def leave(self, steps: Sequence[Step], states: Reg) -> None:
         """Stores reductions of the part. states: an SGPR quadruple for the buffer."""
         k, address, place = self.k, self.scratch, self.k.s.alloc("place")
         (state,) = self.states.values()
-        self._buffer(states)
+        self.frame.states_buffer(states, self.state_bytes)
         done = k.new_label("stored")
         if self.frame.wave is not None:
             k.s_cmp_lg_u32(self.frame.wave, 0)
@@ -185,7 +180,7 @@ class Values:
         """Combines reductions of all parts, 64 at a time, a lane each, as `leave` stored them."""
         k, address, parts = self.k, self.scratch, self.frame.tiles.parts
         (state,) = self.states.values()
-        self._buffer(states)
+        self.frame.states_buffer(states, self.state_bytes)
         for step in steps:
             for first in range(0, parts, WAVEFRONT):
                 lane_number(k, address)

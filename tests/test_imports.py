@@ -57,7 +57,7 @@ ORDER = {
         "attention_backward",
         "reference.py",
     ],
-    "asm": ["builder", "parts", "visitor.py", "gemm", "conv2d rows transpose.py columns.py", "attention attention_backward"],
+    "asm": ["builder", "parts", "visitor.py", "gemm", "conv2d rows transpose.py columns.py", "attention", "attention_backward"],
     "simgpu": [
         "version.py timing",
         "machine",

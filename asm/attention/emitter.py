@@ -29,6 +29,7 @@ from simgpu.asm.attention.wave import KeyWave, row_offsets
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.accumulators import clear
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
@@ -122,10 +123,8 @@ class ChainedEmitter(WaveEmitter):
         self.merge = Merge(self.softmax, self.block, partial, statistics)
         k.comment("BlockAttentionNode: the first step's loads, O = 0")
         self.softmax.start()
-        for number in range(wave.ranges["O"].count):
-            k.v_accvgpr_write_b32(wave.ranges["O"][number], 0)
-        for number in range(wave.ranges["zero"].count if "zero" in wave.ranges else 0):
-            k.v_accvgpr_write_b32(wave.ranges["zero"][number], 0)
+        for name in ("O", "zero") if "zero" in wave.ranges else ("O",):
+            clear(k, wave.ranges[name])
         k.s_cmp_eq_u32(self.block.steps_left, 0)
         k.s_cbranch_scc1(done)
         wave.load_keys()

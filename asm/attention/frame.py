@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.builder.registers import WORD
+from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import OUTSIDE, RESOURCE_WORD3, advance_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
@@ -14,7 +14,7 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM, AttentionProblem
 from simgpu.operators.attention.registers import REACH, partial_columns
 from simgpu.operators.attention.tiles import AttentionTiles
-from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
+from simgpu.operators.attention.tree import FusedAttention
 
 ARRAYS = ("Q", "K", "V", "R")
 LOG2_E = math.log2(math.e)
@@ -108,13 +108,40 @@ def grid(root: FusedAttention) -> tuple[int, int, int]:
     return (turn * blocks, root.trips("batch") * root.trips("heads") // turn * root.trips("keys"), 1)
 
 
+def lane_places(k: KernelBuilder) -> tuple[Reg, Reg, Reg]:
+    """Emits i and g, a lane's place in an atom, in VGPRs, and the number of its wave in an SGPR. Returns the three."""
+    k.work_item_x()
+    row, group, wave = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group"), k.s.alloc("wave")
+    wave_number(k, wave, group)
+    lane_in_atom(k, row, group, ATOM)
+    return row, group, wave
+
+
+def scalar_divide(k: KernelBuilder, target: Reg, source: Reg, divisor: int) -> None:
+    """Emits target = source // divisor, for source · divisor < 2^32.
+
+    Then 2^32 // divisor + 1 is exact (Granlund and Montgomery 1994).
+    """
+    shift = log2(divisor)
+    if shift is not None:
+        k.s_lshr_b32(target, source, shift)
+    else:
+        k.s_mul_hi_u32(target, source, (1 << 32) // divisor + 1)
+
+
+def advance_within(k: KernelBuilder, resource: Reg, nbytes: Operand) -> None:
+    """Moves the beginning of a raw buffer, but not its end. What lies past the end reads 0."""
+    advance_buffer(k, resource, nbytes, "rows")
+    k.s_sub_u32(resource[2], resource[2], nbytes)
+    k.s_max_i32(resource[2], resource[2], 0)
+
+
 class AttentionFrame:
     """Emits the prologue of every fused kernel: arguments, coordinates of workgroup, wave and lane, range of keys."""
 
     def __init__(self, k: KernelBuilder, root: FusedAttention) -> None:
         plan: AttentionTiles = root.plan
-        self.k, self.plan, self.turn, block = k, plan, heads_at_once(root), root.first()
-        assert isinstance(block, BlockAttentionNode)
+        self.k, self.plan, self.turn, block = k, plan, heads_at_once(root), next(root.children())
         self.tile_heads, self.tile_queries, self.parts = root.loop("heads").tile, root.loop("queries").tile, root.trips("keys")
         self.step, self.wave_queries, self.wave_keys = (loop.tile for loop in block.loops)
         self._arguments()
@@ -140,17 +167,13 @@ class AttentionFrame:
     def _coordinates(self) -> None:
         """Emits lane, wave, first query and heads."""
         k = self.k
-        k.work_item_x()
-        self.lane_row, self.group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
-        self.wave_number = k.s.alloc("wave")
-        wave_number(k, self.wave_number, self.group)
-        lane_in_atom(k, self.lane_row, self.group, ATOM)
+        self.lane_row, self.group, self.wave_number = lane_places(k)
         self.first_query, self.head = k.s.alloc("the block's first query"), k.s.alloc("head")
         self.shared_head = k.s.alloc("head of K and V")
         plan = self.plan
         turn = self.turn
         k.comment(f"workgroups in turn are of {turn} heads; a tile has {self.tile_queries} queries of {self.tile_heads}")
-        self._divide(self.first_query, k.group_x, turn)
+        scalar_divide(k, self.first_query, k.group_x, turn)
         if plan.tile_pairs:
             self.second_query = k.s.alloc("first query of the second tile")
             k.s_mul_i32(self.second_query, self.first_query, self.tile_queries)
@@ -158,7 +181,7 @@ class AttentionFrame:
             self._order_tiles()
         k.s_mul_i32(self.first_query, self.first_query, self.tile_queries)
         split = self.parts
-        self._divide(self.head, k.group_y, split)
+        scalar_divide(k, self.head, k.group_y, split)
         if split > 1:
             self.part = k.s.alloc("part of the keys")
             k.s_mul_i32(self.part, self.head, split)
@@ -169,7 +192,7 @@ class AttentionFrame:
             k.s_add_u32(self.head, self.head, self.shared_head)
         if self.tile_heads > 1:
             k.s_mul_i32(self.head, self.head, self.tile_heads, note="first of the tile's heads")
-        self._divide(self.shared_head, self.head, plan.problem.heads // plan.problem.kv_heads)
+        scalar_divide(k, self.shared_head, self.head, plan.problem.heads // plan.problem.kv_heads)
         self.scale_v: Reg | None = None
         if plan.problem.cached:
             self._cache()
@@ -183,13 +206,13 @@ class AttentionFrame:
         k, a = self.k, self.arguments
         last = k.s.alloc("last tile")
         k.s_sub_u32(last, a["lq"], 1)
-        self._divide(last, last, self.tile_queries)
+        scalar_divide(k, last, last, self.tile_queries)
         k.s_sub_u32(last, last, self.first_query, note="those that see most keys first")
         if self.plan.tile_pairs:  # a pair sees as many keys as any other
             k.s_mov_b32(self.first_query, last)
         else:
             series = k.s.alloc("series left")
-            self._divide(series, a["heads"], self.tile_heads * self.turn)
+            scalar_divide(k, series, a["heads"], self.tile_heads * self.turn)
             k.s_mul_i32(series, series, self.parts)
             k.s_sub_u32(series, series, k.group_y)
             k.s_bitcmp1_b32(series, 0)
@@ -201,7 +224,7 @@ class AttentionFrame:
         """Emits what a cache changes: lk = the sequence's keys, its row of `blocks`, the head within the sequence, scales."""
         k, p, a = self.k, self.plan.problem, self.arguments
         batch, scratch = k.s.alloc("sequence"), k.s.alloc("scratch")
-        self._divide(batch, self.shared_head, p.kv_heads)
+        scalar_divide(k, batch, self.shared_head, p.kv_heads)
         k.s_mul_i32(scratch, batch, p.kv_heads)
         k.s_sub_u32(scratch, self.shared_head, scratch, note="head of K and V of the sequence")
         if p.page:
@@ -229,25 +252,15 @@ class AttentionFrame:
             k.s_min_i32(a["lk"], a["lk"], scratch)
         k.s.free(batch, scratch)
 
-    def _divide(self, target: Reg, source: Reg, divisor: int) -> None:
-        """Emits target = source // divisor, for source · divisor < 2^32.
-
-        Then 2^32 // divisor + 1 is exact (Granlund and Montgomery 1994).
-        """
-        shift = log2(divisor)
-        if shift is not None:
-            self.k.s_lshr_b32(target, source, shift)
-        else:
-            self.k.s_mul_hi_u32(target, source, (1 << 32) // divisor + 1)
-
     def _remainder(self, target: Reg, source: Reg, divisor: int) -> None:
         """Emits target = source modulo divisor, for source · divisor < 2^32."""
+        k = self.k
         if log2(divisor) is not None:
-            self.k.s_and_b32(target, source, divisor - 1)
+            k.s_and_b32(target, source, divisor - 1)
             return
-        self._divide(target, source, divisor)
-        self.k.s_mul_i32(target, target, divisor)
-        self.k.s_sub_u32(target, source, target)
+        scalar_divide(k, target, source, divisor)
+        k.s_mul_i32(target, target, divisor)
+        k.s_sub_u32(target, source, target)
 
     def _extent_of_keys(self) -> None:
         """Emits [first_key, high), the keys that some query of the block sees, and [full_low, full_high), those that all see."""
@@ -295,7 +308,7 @@ class AttentionFrame:
         k.s_sub_u32(self.steps_left, self.high, self.first_key)
         k.s_max_i32(self.steps_left, self.steps_left, 0)
         k.s_add_u32(self.steps_left, self.steps_left, self.step - 1)
-        self._divide(self.steps_left, self.steps_left, self.step)
+        scalar_divide(k, self.steps_left, self.steps_left, self.step)
         if self.parts > 1:
             self._part(bound)
         if self.wave_keys < self.step:
@@ -321,7 +334,7 @@ class AttentionFrame:
         k.comment(f"one of {self.parts} parts of the keys")
         each = k.s.alloc("steps of a part")
         k.s_add_u32(scratch, self.steps_left, self.parts - 1)
-        self._divide(each, scratch, self.parts)
+        scalar_divide(k, each, scratch, self.parts)
         k.s_mul_i32(scratch, self.part, each)
         k.s_sub_u32(self.steps_left, self.steps_left, scratch)
         k.s_max_i32(self.steps_left, self.steps_left, 0)

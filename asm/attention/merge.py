@@ -10,6 +10,7 @@ from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.softmax import SoftmaxUpdate
 from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.accumulators import read_scaled
 from simgpu.asm.parts.buffers import DWORDS, OUTSIDE
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
@@ -153,11 +154,8 @@ class Merge:
         k.v_mul_u32_u24(group, QUAD * wide * WORD, self.softmax.group)
         k.v_add_u32(group, write, group)
         for first in range(0, QUAD * wide, QUAD):
-            for n in range(QUAD):
-                r, w = divmod(first + n, wide)
-                k.v_accvgpr_read_b32(values[n], self.wave.output(atoms[w], q)[r])
-            for n in range(QUAD):
-                k.v_mul_f32(values[n], factor, values[n])
+            places = (divmod(n, wide) for n in range(first, first + QUAD))
+            read_scaled(k, values, [self.wave.output(atoms[w], q)[r] for r, w in places], [factor] * QUAD)
             k.ds_write_b128(group, values, offset=self.partial.offset + first * WORD)
         k.v.free(group)
 

@@ -21,6 +21,7 @@ from simgpu.asm.attention.fused import FusedEmitter
 from simgpu.asm.attention.shape import matrix_instructions, widest
 from simgpu.asm.attention.softmax import MINUS_INFINITY
 from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.accumulators import clear
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper.registers import DS_REACH, FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
@@ -37,9 +38,8 @@ class PaperEmitter(FusedEmitter):
 
     def __init__(self, root: FusedAttention) -> None:
         super().__init__(root)
-        plan, block, self.values = root.plan, root.first(), root.values
-        assert isinstance(block, BlockAttentionNode)
-        self.tile_q, self.tile_kv = root.loop("queries").tile, block.loop("keys").tile
+        plan, self.values = root.plan, root.values
+        self.tile_q, self.tile_kv = root.loop("queries").tile, next(root.children()).loop("keys").tile
         self.e_bytes, self.rows = plan.problem.element.bytes, matrix_instructions(plan)
         self.vec = key_vector(plan.d, self.e_bytes)
         self.span = GROUPS * self.vec  # columns of Q and K in one fragment of all lanes
@@ -71,9 +71,8 @@ class PaperEmitter(FusedEmitter):
         self.raised = math.log2(GAINS.get(plan.problem.dtype, 1)) if self.values == "mfma" else 0.0  # largest exponent of E
         self.zero_c: Reg | int = 0
         if not self.in_place:
-            self.zero_c = zero = k.array("zero", QUAD)
-            for n in range(QUAD):
-                k.v_accvgpr_write_b32(zero[n], 0)
+            self.zero_c = k.array("zero", QUAD)
+            clear(k, self.zero_c)
         for register in (self.m[n] for n in range(self.m.count)):
             k.v_mov_b32(register, FINITE_FLOOR, note="m: the finite floor")
         for register in (self.delta[n] for n in range(self.delta.count)):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from simgpu.asm.attention.paper import LANES, PaperEmitter
 from simgpu.asm.attention.shape import widest
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import clip
+from simgpu.asm.parts.accumulators import clear, read_scaled, scale
+from simgpu.asm.parts.buffers import DWORDS, clip
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, Narrowing, widen
 from simgpu.hardware.isa.instruction import Reg
@@ -31,8 +32,7 @@ class MatrixValues(PaperEmitter):
         self.keys = ATOM if self.narrow else GROUPS
         self.value_row = widest(self.rows, self.keys)
         self.o = k.array("O", self.tile_q * plan.d // LANES)
-        for n in range(self.o.count):
-            k.v_accvgpr_write_b32(self.o[n], 0)
+        clear(k, self.o)
         self.weights_of = 2 if self.narrow else 1  # registers of a lane's E
         self.rows_of_e = k.array("E fragments", 2 * self.nq * self.weights_of)
         if self.narrow:
@@ -75,16 +75,9 @@ class MatrixValues(PaperEmitter):
     def _accumulate(self) -> None:
         k, plan = self.k, self.plan
         k.comment("O = O·s")
-        moving = self.pool
         for t in range(plan.d // ATOM):
             for q in range(self.nq):
-                o = self._output(t, q)
-                for r in range(QUAD):
-                    k.v_accvgpr_read_b32(moving[r], o[r])
-                for r in range(QUAD):
-                    k.v_mul_f32(moving[r], self.factors[q * QUAD + r], moving[r])
-                for r in range(QUAD):
-                    k.v_accvgpr_write_b32(o[r], moving[r])
+                scale(k, self._output(t, q), [self.factors[q * QUAD + r] for r in range(QUAD)], self.pool)
         k.comment("O += E V")
         steps = self.tile_kv // self.keys
         items = [(step, block) for step in range(steps) for block in range(len(self.blocks))]
@@ -168,16 +161,10 @@ class MatrixValues(PaperEmitter):
                     k.v_add_u32(address, first, address)
                     for w in range(0, wide, QUAD):
                         values = self._quad(w // QUAD, min(wide, QUAD))
-                        self._divide_columns(values, column // ATOM + w, q, r)
-                        suffix = f"x{values.count}" if values.count > 1 else ""
-                        k.emit(f"buffer_store_dword{suffix}", values, address, buffer, row, offen=True, offset=(column + w) * WORD)
-
-    def _divide_columns(self, values: Reg, t: int, q: int, r: int) -> None:
-        """Divides adjacent columns of a row, from column atom t on, by its row sum."""
-        for n in range(values.count):
-            self.k.v_accvgpr_read_b32(values[n], self._output(t + n, q)[r])
-        for n in range(values.count):
-            self.k.v_mul_f32(values[n], self.factors[q * QUAD + r], values[n])
+                        columns = [self._output(column // ATOM + w + n, q)[r] for n in range(values.count)]
+                        read_scaled(k, values, columns, [self.factors[q * QUAD + r]] * values.count)
+                        store, place = f"buffer_store_{DWORDS[values.count]}", (column + w) * WORD
+                        k.emit(store, values, address, buffer, row, offen=True, offset=place)
 
 
 class VectorValues(PaperEmitter):

@@ -18,7 +18,7 @@ from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.registers import column_blocks, key_spans
 from simgpu.operators.attention.shared_registers import padded_columns
 from simgpu.operators.attention.tiles import AttentionTiles
-from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
+from simgpu.operators.attention.tree import FusedAttention
 
 DTYPES = ("f32", "f16", "bf16")
 GROUPS = 4  # lane groups of a 16-wide instruction
@@ -57,8 +57,7 @@ class AttentionShape:
     @classmethod
     def of(cls, root: FusedAttention) -> AttentionShape:
         """Returns the shape of a tree's waves. UnsupportedInstruction for a type that has no kernel."""
-        plan, p, block = root.plan, root.problem, root.first()
-        assert isinstance(block, BlockAttentionNode)
+        plan, p, block = root.plan, root.problem, next(root.children())
         e, rows = p.element.bytes, matrix_instructions(plan)
         if plan.shared:
             d, dv = padded_columns(p.d), padded_columns(p.dv)

@@ -22,6 +22,7 @@ from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.parts.accumulators import scale
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM, GAINS
 
@@ -251,15 +252,8 @@ class SoftmaxUpdate:
         k.v_sub_f32(rise, 0, rise)
         k.v_exp_f32(factor, rise)
         k.v_mul_f32(self.sums[q], factor, self.sums[q])
-        moving = self.temporaries[4:8]
         for t in range(self.wave.shape.column_atoms):
-            o = self.wave.output(t, q)
-            for r in range(QUAD):
-                k.v_accvgpr_read_b32(moving[r], o[r])
-            for r in range(QUAD):
-                k.v_mul_f32(moving[r], factor, moving[r])
-            for r in range(QUAD):
-                k.v_accvgpr_write_b32(o[r], moving[r])
+            scale(k, self.wave.output(t, q), [factor] * QUAD, self.temporaries[4:8])
 
     def _maximum(self, target: Reg, x: Sequence[Reg]) -> None:
         k = self.k

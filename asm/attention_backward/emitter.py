@@ -24,16 +24,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from simgpu.asm.attention.frame import LOG2_E, advance_within, lane_places, scalar_divide
 from simgpu.asm.attention_backward.moves import HALF, QUAD, TileMoves
 from simgpu.asm.attention_backward.reads import Reads
-from simgpu.asm.attention_backward.weights import LOG2_E, AtomPart, Weights, halves
+from simgpu.asm.attention_backward.weights import AtomPart, Weights, halves
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.accumulators import clear, read_scaled
 from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
 from simgpu.asm.parts.integer_math import log2
-from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, lane_in_atom, wave_number
+from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
@@ -95,9 +97,7 @@ class GradientEmitter(Visitor):
         self._coordinates()
         self._ranges()
         self._own()
-        block = root.first()
-        assert block is not None
-        self.visit(block)
+        self.visit(next(root.children()))
         self._end()
         k.s_endpgm()
         heads = p.batch * (p.kv_heads if self.keys else p.heads)
@@ -110,11 +110,8 @@ class GradientEmitter(Visitor):
     def _coordinates(self) -> None:
         """Emits lane, head, the wave's first own row, and the first head of the arrays that move."""
         k, plan, a = self.k, self.plan, self.arguments
-        k.work_item_x()
-        self.row, self.group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
-        wave, self.block_row, self.first = k.s.alloc("wave"), k.s.alloc("the block's first row"), k.s.alloc("the wave's first row")
-        wave_number(k, wave, self.group)
-        lane_in_atom(k, self.row, self.group, ATOM)
+        self.row, self.group, wave = lane_places(k)
+        self.block_row, self.first = k.s.alloc("the block's first row"), k.s.alloc("the wave's first row")
         if not self.keys and self.p.causal:
             k.s_sub_u32(self.block_row, a["last_tile"], k.group_y, note="queries that see most keys first")
             k.s_mul_i32(self.block_row, self.block_row, plan.tile)
@@ -128,12 +125,8 @@ class GradientEmitter(Visitor):
         group = self.p.group
         if self.keys:
             k.s_mul_i32(self.other_head, k.group_x, group)
-        else:  # 2^32 // group + 1 is exact (Granlund and Montgomery 1994)
-            shift = log2(group)
-            if shift is None:
-                k.s_mul_hi_u32(self.other_head, k.group_x, (1 << 32) // group + 1)
-            else:
-                k.s_lshr_b32(self.other_head, k.group_x, shift)
+        else:
+            scalar_divide(k, self.other_head, k.group_x, group)
 
     def _ranges(self) -> None:
         """Allocates the plan's registers, LDS and the moves."""
@@ -207,8 +200,8 @@ class GradientEmitter(Visitor):
         if not self.keys:
             self.weights.prepare()
         for name in ("gradient 1", "gradient 2", "zero"):
-            for number in range(self.ranges[name].count if name in self.ranges else 0):
-                k.v_accvgpr_write_b32(self.ranges[name][number], 0)
+            if name in self.ranges:
+                clear(k, self.ranges[name])
         self._edges(row)
 
     def own(self, number: int, t: int, span: int) -> Reg:
@@ -282,18 +275,21 @@ class GradientEmitter(Visitor):
         for moves in self.moves:
             tile = moves.tile
             self._buffer(moves.buffer, tile.name, self.other_head, self.other_rows, tile.width * HALF)
-            self._skip(moves.advance, start, tile.width * HALF)
+            self._skip(moves.buffer, start, tile.width * HALF)
         for resource, name in zip(self.statistics, (LOGARITHMS, SUMS), strict=True) if self.keys else ():
             self._buffer(resource, name, self.other_head, self.other_rows, WORD)
-            self._skip(lambda nbytes, resource=resource: self._advance(resource, nbytes), start, WORD)  # type: ignore[misc]
+            self._skip(resource, start, WORD)
         k.s.free(start)
-        self._load()
+        for moves in self.moves:
+            moves.load()
         if self.keys and self.p.group > 1:
             k.s_barrier(note="all waves have read the rows of the head before")
         self._stage(back=True)
-        self._store()
+        for moves in self.moves:
+            moves.store(self.halves, self.ranges["transposed"])
         self._stage(back=False)
-        self._load()
+        for moves in self.moves:
+            moves.load()
         if self.keys:
             self._load_statistics()
         k.s_barrier()
@@ -324,26 +320,10 @@ class GradientEmitter(Visitor):
             k.s_add_u32(self.left, self.left, self.shift)
             k.s_min_i32(self.left, self.left, a["lk"])
 
-    def _skip(self, advance: Callable[[Reg], None], start: Reg, row_bytes: int) -> None:
+    def _skip(self, resource: Reg, start: Reg, row_bytes: int) -> None:
         if self.keys and self.p.causal:
             self.k.s_mul_i32(start, self.other_first, row_bytes)
-            advance(start)
-
-    def _advance(self, resource: Reg, nbytes: Reg | int) -> None:
-        k = self.k
-        k.s_add_u32(resource[0], resource[0], nbytes)
-        k.s_addc_u32(resource[1], resource[1], 0)
-        k.s_sub_u32(resource[2], resource[2], nbytes)
-        k.s_max_i32(resource[2], resource[2], 0)
-
-    def _load(self) -> None:
-        for moves in self.moves:
-            moves.load()
-            moves.advance(self.plan.step * moves.tile.width * HALF)
-
-    def _store(self) -> None:
-        for moves in self.moves:
-            moves.store(self.halves, self.ranges["transposed"])
+            advance_within(self.k, resource, start)
 
     def _load_statistics(self) -> None:
         """Emits the loads of a step's L and D for the lane's rows."""
@@ -353,7 +333,7 @@ class GradientEmitter(Visitor):
             for a in range(self.plan.step // ATOM):
                 k.buffer_load_dwordx4(self.ranges[name][QUAD * a : QUAD * a + QUAD], offset, resource, 0, offen=True,
                                       offset=ATOM * WORD * a, note=f"{name} of atom {a}")  # fmt: skip
-            self._advance(resource, self.plan.step * WORD)
+            advance_within(k, resource, self.plan.step * WORD)
 
     def _stage(self, back: bool) -> None:
         """Emits the other stage for writes. Between steps, reads are `delta` before writes."""
@@ -405,7 +385,6 @@ class GradientEmitter(Visitor):
         for moves in arrays:
             moves.store(self.halves, self.ranges["transposed"])
             moves.load()
-            moves.advance(self.plan.step * moves.tile.width * HALF)
 
     def _overlap(self, products: Callable[[], None], *fillers: Callable[[], None]) -> None:
         """Emits products that hide other instructions. Those with scalar ones precede the step's barrier, which has some, too."""
@@ -475,10 +454,7 @@ class GradientEmitter(Visitor):
             for c in range(-(-width // ATOM)):
                 held, target = self.gradient(gradient, width, t, c), offset
                 values = own[:QUAD]
-                for r in range(QUAD):
-                    k.v_accvgpr_read_b32(values[r], held[r])
-                for r in range(QUAD):
-                    k.v_mul_f32(values[r], factor, values[r])
+                read_scaled(k, values, [held[r] for r in range(QUAD)], [factor] * QUAD)
                 if (c + 1) * ATOM > width:
                     k.v_cmp_gt_i32("vcc", width - c * ATOM, column)
                     target = k.v_cndmask_b32(place, OUTSIDE, offset, "vcc")

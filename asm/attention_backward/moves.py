@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from simgpu.asm.attention.frame import advance_within
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
-from simgpu.asm.builder.registers import Operand
 from simgpu.asm.parts.buffers import DWORDS, OUTSIDE
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
@@ -92,20 +92,13 @@ class TileMoves:
         return self.staging[start : start + words]
 
     def load(self) -> None:
-        """Emits the loads of a step at the buffer's beginning."""
+        """Emits the loads of a step at the buffer's beginning, and moves that to the next step."""
         k, tile = self.k, self.tile
         for number in range(tile.loads):
             for row in range(UNIT_ROWS):
                 k.emit(f"buffer_load_{DWORDS[tile.unit_columns // 2]}", self._words(number, row), self.offsets[number], self.buffer,
                        0, offen=True, offset=row * tile.width * HALF, note=f"{tile.name}: block {number}, row {row}")  # fmt: skip
-
-    def advance(self, nbytes: Operand) -> None:
-        """Moves the buffer's beginning by the bytes of a step; rows past its end read 0."""
-        k, buffer = self.k, self.buffer
-        k.s_add_u32(buffer[0], buffer[0], nbytes)
-        k.s_addc_u32(buffer[1], buffer[1], 0)
-        k.s_sub_u32(buffer[2], buffer[2], nbytes)
-        k.s_max_i32(buffer[2], buffer[2], 0)
+        advance_within(k, self.buffer, tile.rows * tile.width * HALF)
 
     def store(self, halves: tuple[Reg, Reg], target: Reg) -> None:
         """Emits the writes to LDS. halves: selectors of low and high halves. target: two VGPRs."""

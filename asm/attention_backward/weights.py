@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from simgpu.asm.attention.frame import LOG2_E
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.lanes import Narrowing
 from simgpu.hardware.isa.instruction import Reg
@@ -20,7 +21,6 @@ from simgpu.operators.attention_backward.tiles import GradientPlan
 from simgpu.operators.tree import FINITE_FLOOR
 
 QUAD = 4  # rows of a lane in an atom
-LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)

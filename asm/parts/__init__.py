@@ -4,6 +4,7 @@
     buffers.py          raw buffers, and offsets outside their range
     lanes.py            a lane's place, moves between lanes, 16-bit elements
     matrix.py           the matrix instruction of an atom
+    accumulators.py     accumulators cleared and multiplied
     lds_tile.py         layout of an operand tile in LDS
     staged_places.py    chunks of a tile that a work-item moves, and their places in LDS
     transpose.py        an operand transposed on its way to LDS

@@ -21,6 +21,7 @@ from simgpu.asm.attention.shared.wave import LdsFragment, SharedWave
 from simgpu.asm.attention.softmax import HiddenReads
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.accumulators import clear, read_scaled
 from simgpu.asm.parts.buffers import OUTSIDE
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
@@ -79,8 +80,7 @@ class SharedEmitter(WaveEmitter):
         k, wave = self.k, self.wave
         done, last = k.new_label("no_keys"), k.new_label("last_values")
         self.softmax.start()
-        for number in range(wave.ranges["O"].count):
-            k.v_accvgpr_write_b32(wave.ranges["O"][number], 0)
+        clear(k, wave.ranges["O"])
         k.s_cmp_eq_u32(self.block.steps_left, 0)
         k.s_cbranch_scc1(done)
         k.comment("BlockAttentionNode: the first step's K to LDS")
@@ -186,10 +186,7 @@ class SharedEmitter(WaveEmitter):
         k, wave, dv = self.k, self.wave, self.plan.problem.dv
         offset, spare, row, column = places
         values, o = wave.ranges["fragments"][QUAD * (t % 4) : QUAD * (t % 4) + QUAD], wave.output(t, q)
-        for r in range(QUAD):
-            k.v_accvgpr_read_b32(values[r], o[r])
-        for r in range(QUAD):
-            k.v_mul_f32(values[r], self.softmax.sums[q], values[r])
+        read_scaled(k, values, [o[r] for r in range(QUAD)], [self.softmax.sums[q]] * QUAD)
         if (t + 1) * ATOM <= dv:
             note = f"R[{q}], columns {t * ATOM}.."
             k.buffer_store_dwordx4(values, offset, result, 0, offen=True, offset=t * ATOM * WORD, note=note)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from simgpu.asm.attention.frame import AttentionFrame
+from simgpu.asm.attention.frame import AttentionFrame, advance_within
 from simgpu.asm.attention.shape import GROUPS, QUAD, AttentionShape
 from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.asm.builder.kernel import WAVEFRONT
@@ -204,7 +204,7 @@ class SharedWave(WaveRegisters):
             target = self.ranges["K staging"][4 * n : 4 * n + 4]
             immediate = n * GROUPS * self.shape.vec * self.shape.e
             self.load(target, offset, self.key_buffer, 0, immediate, 16, "K to be staged")
-        self._advance(self.key_buffer, self.key_step)
+        advance_within(self.k, self.key_buffer, self.key_step)
 
     def load_values(self) -> None:
         """Loads the lane's part of V's next step, then advances by a step."""
@@ -213,18 +213,11 @@ class SharedWave(WaveRegisters):
                 soffset, immediate = self.value_rows[row - 1] if row else 0, u * 128 * self.shape.e
                 target, note = self._staging_registers(u, row), f"V row {row} to be staged"
                 self.load(target, self.value_offset, self.value_buffer, soffset, immediate, 8, note)
-        self._advance(self.value_buffer, self.value_step)
+        advance_within(self.k, self.value_buffer, self.value_step)
 
     def _staging_registers(self, unit: int, row: int) -> Reg:
         start = (unit * self.rows + row) * VALUE_WORDS
         return self.ranges["V staging"][start : start + VALUE_WORDS]
-
-    def _advance(self, buffer: Reg, step: Reg) -> None:
-        k = self.k
-        k.s_add_u32(buffer[0], buffer[0], step, note="next step")
-        k.s_addc_u32(buffer[1], buffer[1], 0)
-        k.s_sub_u32(buffer[2], buffer[2], step)
-        k.s_max_i32(buffer[2], buffer[2], 0)
 
     def store_keys(self) -> None:
         """Writes staged K to LDS."""

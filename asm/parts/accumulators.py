@@ -1,0 +1,28 @@
+"""Accumulators of matrix instructions: cleared, and multiplied on their way through VGPRs."""
+
+from __future__ import annotations
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import Operand
+from simgpu.hardware.isa.instruction import Reg
+
+
+def clear(k: KernelBuilder, accumulators: Reg) -> None:
+    """Emits accumulators = 0."""
+    for n in range(accumulators.count):
+        k.v_accvgpr_write_b32(accumulators[n], 0)
+
+
+def read_scaled(k: KernelBuilder, values: Reg, accumulators: list[Reg], factors: list[Operand]) -> None:
+    """Emits values = accumulators · factors, one by one, in as many of the VGPRs `values` as there are accumulators."""
+    for n, accumulator in enumerate(accumulators):
+        k.v_accvgpr_read_b32(values[n], accumulator)
+    for n, factor in enumerate(factors):
+        k.v_mul_f32(values[n], factor, values[n])
+
+
+def scale(k: KernelBuilder, accumulators: Reg, factors: list[Operand], values: Reg) -> None:
+    """Emits accumulators *= factors, one by one. values: VGPRs on the way."""
+    read_scaled(k, values, [accumulators[n] for n in range(accumulators.count)], factors)
+    for n in range(accumulators.count):
+        k.v_accvgpr_write_b32(accumulators[n], values[n])

@@ -90,9 +90,8 @@ class ColumnEmitter(Visitor):
         """Replaces a lane's number in the tile by its first column; VCC: it has one. start: the same before the row cuts it."""
         k, first = self.k, self.k.s.alloc("tile's first chunk")
         k.s_mul_i32(first, k.group_x, self.lanes)
-        k.v_add_u32(place, first, place)
+        k.v_add_lshl_u32(place, first, place, log2(self.chunk))
         k.s.free(first)
-        k.v_lshlrev_b32(place, log2(self.chunk), place)
         if start is not None:
             k.v_mov_b32(start, place)
         k.v_cmp_gt_u32("vcc", self.columns, place)

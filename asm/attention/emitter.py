@@ -30,6 +30,7 @@ from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.accumulators import clear
+from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.visitor import emit
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
@@ -89,14 +90,11 @@ class ChainedEmitter(WaveEmitter):
         for other in others:
             k.v_mov_b32(other, first_offset)
         for vec, offset in wave.key_offset.items():
-            k.v_mul_u32_u24(temporary, vec * shape.e_kv, block.group)
-            k.v_add_u32(offset, offset, temporary)
+            k.v_mad_u32_u24(offset, block.group, vec * shape.e_kv, offset)
         for wide, offset in wave.value_offset.items():
-            k.v_lshlrev_b32(temporary, 2, block.group)
-            k.v_add_u32(temporary, first, temporary)
+            k.v_lshl_add_u32(temporary, block.group, log2(QUAD), first)
             k.v_mul_lo_u32(offset, temporary, a["V_row"])
-            k.v_mul_u32_u24(temporary, wide * shape.e_kv, block.lane_row)
-            k.v_add_u32(offset, offset, temporary)
+            k.v_mad_u32_u24(offset, block.lane_row, wide * shape.e_kv, offset)
 
     def _load_queries(self, buffer: Reg) -> None:
         k, shape, wave = self.k, self.shape, self.wave
@@ -108,8 +106,7 @@ class ChainedEmitter(WaveEmitter):
             self.block.row_offset(offset, row, strides, temporary)
             for span, (column, vec) in enumerate(shape.spans):
                 if span == 0 or vec != shape.vec:
-                    k.v_mul_u32_u24(temporary, vec * shape.e, self.block.group)
-                    k.v_add_u32(temporary, offset, temporary)
+                    k.v_mad_u32_u24(temporary, self.block.group, vec * shape.e, offset)
                 wave.load(wave.query(q, span), temporary, buffer, 0, column * shape.e, vec * shape.e, f"Q[{q}][{span}]")
         for q in range(shape.nq):
             wave.mask_columns(wave.query(q, len(shape.spans) - 1))

@@ -89,8 +89,7 @@ class WaveEmitter(FusedEmitter):
         for q in range(self.shape.nq):
             block.row_of(offset, q)
             k.v_and_b32(offset, self.plan.row_slots - 1, offset, note="head of the tile")
-            k.v_add_u32(offset, block.head, offset)
-            k.v_lshlrev_b32(offset, log2(WORD), offset)
+            k.v_add_lshl_u32(offset, block.head, offset, log2(WORD))
             k.buffer_load_dword(slopes[q], offset, resource, 0, offen=True, note=f"slope, query atom {q}")
         for q in range(self.shape.nq):
             k.v_mul_f32(slopes[q], -LOG2_E, slopes[q])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from simgpu.asm.attention.frame import AttentionFrame
 from simgpu.asm.attention.shape import QUAD
-from simgpu.asm.attention.softmax import SoftmaxUpdate
+from simgpu.asm.attention.softmax import SoftmaxUpdate, inverse, log_sum_exp
 from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.accumulators import read_scaled
@@ -17,7 +16,6 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.registers import LOOP_RANGES, WAVES, merge_row_words
 
-LN_2 = math.log(2)
 LARGEST = 3.4028234663852886e38  # -m of a query that saw no key: larger than any other, so that other waves' m are used
 
 
@@ -59,8 +57,7 @@ class Merge:
         none, base, address = k.v.alloc("none"), k.s.alloc("base"), k.v.alloc("statistics address")
         k.v_mov_b32(none, LARGEST)
         k.s_mul_i32(base, self.wave_number, 2 * self.queries * WORD)
-        k.v_lshlrev_b32(address, log2(WORD), softmax.lane_row)
-        k.v_add_u32(address, base, address)
+        k.v_lshl_add_u32(address, softmax.lane_row, log2(WORD), base)
         for q in range(self.wave.shape.nq):
             softmax.end(q)
             k.v_cmp_gt_f32("vcc", 0, softmax.thresholds[q], note="no key seen")
@@ -97,15 +94,10 @@ class Merge:
         k.v_sub_f32(factor, largest, softmax.references[q])
         k.v_exp_f32(factor, factor)
         if output.logarithms is not None:
-            k.v_log_f32(self.parts[11], total)
-            k.v_sub_f32(self.parts[11], self.parts[11], largest)
-            k.v_mul_f32(self.parts[11], LN_2, self.parts[11])
+            log_sum_exp(k, self.parts[11], total, largest)
             self._store_row(q, self.parts[11:12], output.logarithms, "log(sum(exp))")
         if output.statistics is None:
-            k.v_cmp_eq_f32("vcc", 0, total)
-            k.v_rcp_f32(total, total)
-            k.v_mov_b32(largest, 0)
-            k.v_cndmask_b32(total, total, largest, "vcc", note="no key seen: 0")
+            inverse(k, total, total)
             k.v_mul_f32(factor, factor, total)
         else:
             self._store_row(q, pair, output.statistics, "-m, row sum")
@@ -151,8 +143,7 @@ class Merge:
         atoms = self.wave.shape.atoms_of(block)
         wide = len(atoms)
         group = k.v.alloc("column")
-        k.v_mul_u32_u24(group, QUAD * wide * WORD, self.softmax.group)
-        k.v_add_u32(group, write, group)
+        k.v_lshl_add_u32(group, self.softmax.group, log2(QUAD * wide * WORD), write)
         for first in range(0, QUAD * wide, QUAD):
             places = (divmod(n, wide) for n in range(first, first + QUAD))
             read_scaled(k, values, [self.wave.output(atoms[w], q)[r] for r, w in places], [factor] * QUAD)
@@ -166,9 +157,8 @@ class Merge:
         column = self.parts[0]
         k.v_lshrrev_b32(row, log2(QUAD * wide), self.work_item)
         self._column(column, 0, wide)
-        k.v_lshlrev_b32(column, log2(WORD), column)
         k.v_mul_u32_u24(address, self.row_bytes, row)
-        k.v_add_u32(address, address, column)
+        k.v_lshl_add_u32(address, column, log2(WORD), address)
         return address, row
 
     def _column(self, target: Reg, first: int, wide: int) -> None:
@@ -205,8 +195,7 @@ class Merge:
         k.v_add_u32(place, first, row)
         self.block.row_offset(offset, place, (a["R_row"], a["R_head"]), spare)
         self._column(place, column, wide)
-        k.v_lshlrev_b32(spare, log2(WORD), place)
-        k.v_add_u32(offset, offset, spare)
+        k.v_lshl_add_u32(offset, place, log2(WORD), offset)
         ends = column + wide * ATOM > output.columns
         store_columns(k, parts[0:QUAD], offset, place, output.buffer, output.columns, ends, spare)
 

@@ -19,7 +19,7 @@ import math
 
 from simgpu.asm.attention.fused import FusedEmitter
 from simgpu.asm.attention.shape import matrix_instructions, widest
-from simgpu.asm.attention.softmax import MINUS_INFINITY
+from simgpu.asm.attention.softmax import MINUS_INFINITY, inverse
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.accumulators import clear
 from simgpu.asm.parts.integer_math import log2
@@ -89,8 +89,7 @@ class PaperEmitter(FusedEmitter):
         k.s.free(self.block.buffer(buffer, "Q", plan.d * self.e_bytes))
         row = k.s.alloc("row")
         k.v_mul_lo_u32(offset, self.block.lane_row, a["Q_row"])
-        k.v_mul_u32_u24(self.temporaries[0], self.vec * self.e_bytes, self.block.group)
-        k.v_add_u32(offset, offset, self.temporaries[0])
+        k.v_mad_u32_u24(offset, self.block.group, self.vec * self.e_bytes, offset)
         for q in range(self.nq):
             k.s_mul_i32(row, a["Q_row"], ATOM * q)
             for span in range(plan.d // self.span):
@@ -160,11 +159,10 @@ class PaperEmitter(FusedEmitter):
         k, plan = self.k, self.plan
         k.comment(f"{name}:({self.tile_kv},{plan.d}) to LDS")
         k.s.free(self.block.buffer(self.memory, name, plan.d * self.e_bytes))
-        offset, part = self.temporaries[0], self.temporaries[1]
+        offset = self.temporaries[0]
         k.v_add_u32(offset, self.block.first_key, self.block.lane_row)
         k.v_mul_lo_u32(offset, offset, self.block.arguments[f"{name}_row"])
-        k.v_mul_u32_u24(part, self.vec * self.e_bytes, self.block.group)
-        k.v_add_u32(offset, offset, part)
+        k.v_mad_u32_u24(offset, self.block.group, self.vec * self.e_bytes, offset)
         pieces = [(n, span) for n in range(self.nk) for span in range(plan.d // self.span)]
         for first in range(0, len(pieces), FRAGMENTS):
             batch = list(enumerate(pieces[first : first + FRAGMENTS]))
@@ -234,8 +232,8 @@ class PaperEmitter(FusedEmitter):
         for q in range(self.nq):
             for r in range(QUAD):
                 k.s_add_u32(offset, self.block.position, ATOM * q + r)
-                k.v_lshlrev_b32(position, 2, self.block.group)
-                k.v_add_u32(position, offset, position, note=f"place of query {ATOM * q} + 4g + {r} among the keys")
+                note = f"place of query {ATOM * q} + 4g + {r} among the keys"
+                k.v_lshl_add_u32(position, self.block.group, log2(QUAD), offset, note=note)
                 self._bound_keys(position, bound, p.causal, p.window is not None)
                 for n in range(self.nk):
                     e = self._score(self.e, q, n)[r]
@@ -254,8 +252,7 @@ class PaperEmitter(FusedEmitter):
         k = self.k
         k.v_mov_b32(bound, self.block.high)
         if windowed:
-            k.v_add_u32(bound, self.block.arguments["window"], position)
-            k.v_add_u32(bound, -1, bound)
+            k.v_add3_u32(bound, self.block.arguments["window"], position, -1)
             k.v_min_i32(bound, self.block.high, bound)
         if causal:
             k.v_min_i32(bound, bound, position)
@@ -303,12 +300,8 @@ class PaperEmitter(FusedEmitter):
 
     def _inverses(self) -> None:
         """Emits factors = 1/delta, 0 for a query that saw no key."""
-        k, zero = self.k, self.temporaries[0]
-        k.v_mov_b32(zero, 0)
         for row in range(self.nq * QUAD):
-            k.v_cmp_eq_f32("vcc", 0, self.delta[row])
-            k.v_rcp_f32(self.factors[row], self.delta[row])
-            k.v_cndmask_b32(self.factors[row], self.factors[row], zero, "vcc")
+            inverse(self.k, self.factors[row], self.delta[row])
 
     def _result(self) -> Reg:
         buffer = self.k.s.alloc("R buffer", 4)

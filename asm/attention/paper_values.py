@@ -157,8 +157,7 @@ class MatrixValues(PaperEmitter):
             for r in range(QUAD):
                 k.s_mul_i32(row, a["R_row"], ATOM * q + r)
                 for column, wide in self.blocks:
-                    k.v_mul_u32_u24(address, wide * WORD, self.block.lane_row)
-                    k.v_add_u32(address, first, address)
+                    k.v_mad_u32_u24(address, self.block.lane_row, wide * WORD, first)
                     for w in range(0, wide, QUAD):
                         values = self._quad(w // QUAD, min(wide, QUAD))
                         columns = [self._output(column // ATOM + w + n, q)[r] for n in range(values.count)]

@@ -30,6 +30,7 @@ LAZY = 8.0  # smaller exponents do not move m: P <= 256, and the f32 sums lose n
 LARGEST_F16 = 15.9  # the same for P in f16: 2^15.9 = 61147 is below its largest finite value, 65504
 FLOOR = -3.4028234663852886e38  # the lowest finite f32: everything but -inf (and NaN) exceeds it
 MINUS_INFINITY = -math.inf
+LN_2 = math.log(2)
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,7 @@ class SoftmaxUpdate:
         offset = k.s.alloc("offset")
         k.s_sub_u32(offset, block.position, block.first_key)
         block.query_of(behind, q)
-        k.v_lshlrev_b32(before, 2, self.group)
-        k.v_sub_u32(behind, behind, before)
+        k.v_mad_i32_i24(behind, self.group, -QUAD, behind)
         k.v_add_u32(behind, offset, behind)
         k.v_cvt_f32_i32(behind, behind, note=f"query's place minus the first key, query atom {q}")
         k.s.free(offset)
@@ -212,9 +212,7 @@ class SoftmaxUpdate:
                 k.v_min_i32(high, high, position)
         for bound in (high, low) if self.windowed else (high,):
             k.v_subrev_u32(bound, block.first_key, bound)
-            step = self.temporaries[5]
-            k.v_lshlrev_b32(step, 2, self.group)
-            k.v_sub_u32(bound, bound, step)
+            k.v_mad_i32_i24(bound, self.group, -QUAD, bound)
         k.s.free(offset)
 
     # -- the reference -----------------------------------------------------------------------
@@ -295,3 +293,17 @@ class SoftmaxUpdate:
                 k.v_perm_b32(packed[n // 2], x[n + 1], x[n], self.wave.pack[1])
             else:
                 k.v_pack_b32_f16(packed[n // 2], x[n], x[n + 1])
+
+
+def inverse(k: KernelBuilder, target: Reg, total: Reg) -> None:
+    """Emits target = 1 / total, 0 for a query that saw no key."""
+    k.v_cmp_eq_f32("vcc", 0, total)
+    k.v_rcp_f32(target, total)
+    k.v_cndmask_b32(target, target, 0, "vcc", note="no key seen: 0")
+
+
+def log_sum_exp(k: KernelBuilder, target: Reg, total: Reg, reference: Reg) -> None:
+    """Emits target = log(sum(exp)) of a query, from its row sum and -m in base 2."""
+    k.v_log_f32(target, total)
+    k.v_sub_f32(target, target, reference)
+    k.v_mul_f32(target, LN_2, target)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from simgpu.asm.attention.frame import LSE, PARTIAL, STATISTICS
-from simgpu.asm.attention.merge import LARGEST, LN_2, store_columns
+from simgpu.asm.attention.merge import LARGEST, store_columns
 from simgpu.asm.attention.shape import QUAD
+from simgpu.asm.attention.softmax import inverse, log_sum_exp
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.add_parts import in_batches
 from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, clip, raw_buffer
-from simgpu.asm.parts.integer_math import vector_divmod
+from simgpu.asm.parts.integer_math import log2, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.registers import WAVES, partial_columns
 from simgpu.operators.attention.tree import FusedAttention
@@ -49,8 +50,7 @@ def emit_merge(root: FusedAttention) -> EmittedKernel:
     partial, states = _buffer(k, PARTIAL, arguments, first, width * WORD), _buffer(k, STATISTICS, arguments, first, STATE_BYTES)
     offset, state_offset = k.v.alloc("partial O offset"), k.v.alloc("statistics offset")
     k.v_mul_u32_u24(offset, width * WORD, row)
-    k.v_lshlrev_b32(state_offset, 4, piece)
-    k.v_add_u32(offset, offset, state_offset)
+    k.v_lshl_add_u32(offset, piece, log2(QUAD * WORD), offset)
     clip(k, offset, offset, left, row, note="rows past the last: outside")
     k.v_lshlrev_b32(state_offset, 3, row)
     clip(k, state_offset, state_offset, left, row)
@@ -58,16 +58,12 @@ def emit_merge(root: FusedAttention) -> EmittedKernel:
     result, address = _result(k, arguments, row, piece, first)
     if p.lse:
         _store_logarithms(k, arguments[LSE], total, lowest, (row, piece, first, left))
-    k.v_cmp_eq_f32("vcc", 0, total)
-    zero = k.v.alloc("0")
-    k.v_mov_b32(zero, 0)
-    k.v_rcp_f32(total, total)
-    k.v_cndmask_b32(total, total, zero, "vcc", note="no key seen: 0")
+    inverse(k, total, total)
     for n in range(QUAD):
         k.v_mul_f32(out[n], out[n], total)
     clip(k, address, address, left, row)
     k.v_lshlrev_b32(piece, 2, piece)
-    store_columns(k, out, address, piece, result, p.dv, p.dv < width, zero)
+    store_columns(k, out, address, piece, result, p.dv, p.dv < width, k.v.alloc("address of a column"))
     k.s_endpgm()
     count = p.batch * p.heads * p.lq
     scalars = (count, p.dv * WORD)
@@ -135,9 +131,7 @@ def _store_logarithms(k: KernelBuilder, base: Reg, total: Reg, lowest: Reg, plac
     k.s_mov_b32(offset[1], 0)
     k.s_lshl_b64(offset, offset, 2)
     raw_buffer(k, resource, base, (offset[0], offset[1]), LSE)
-    k.v_log_f32(value, total)
-    k.v_sub_f32(value, value, lowest)
-    k.v_mul_f32(value, LN_2, value)
+    log_sum_exp(k, value, total, lowest)
     k.v_lshlrev_b32(address, 2, row)
     clip(k, address, address, left, row)
     k.v_cmp_eq_u32("vcc", 0, piece)
@@ -152,9 +146,7 @@ def _result(k: KernelBuilder, arguments: dict[str, Reg], row: Reg, piece: Reg, f
     k.s_mul_hi_u32(offset[1], first, arguments["R_row"])
     raw_buffer(k, resource, arguments["R"], (offset[0], offset[1]), "R")
     address = k.v.alloc("R offset")
-    column = k.v.alloc("column bytes")
-    k.v_lshlrev_b32(column, 4, piece)
     k.v_mul_lo_u32(address, row, arguments["R_row"])
-    k.v_add_u32(address, address, column)
+    k.v_lshl_add_u32(address, piece, log2(QUAD * WORD), address)
     k.s.free(offset)
     return resource, address

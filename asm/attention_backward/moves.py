@@ -53,13 +53,11 @@ class TileMoves:
             k.v_cmp_gt_u32("vcc", last, k.work_item)
             k.s_mov_b64(self.inside, "vcc")
         k.v_mul_u32_u24(self.row_from, tile.row_bytes, row)
-        k.v_lshlrev_b32(column, log2(READ), group)
-        k.v_add_u32(self.row_from, column, self.row_from)
+        k.v_lshl_add_u32(self.row_from, group, log2(READ), self.row_from)
         k.v_add_u32(self.row_from, self.base, self.row_from)
         if self.column_from is not None:
             k.v_mul_u32_u24(self.column_from, tile.column_bytes, row)
-            k.v_lshlrev_b32(column, log2(tile.rows // 2), group)
-            k.v_add_u32(self.column_from, column, self.column_from)
+            k.v_lshl_add_u32(self.column_from, group, log2(tile.rows // 2), self.column_from)
             k.v_add_u32(self.column_from, self.base + tile.rows_size, self.column_from)
 
     def _place(self, number: int, quad: Reg, column: Reg, spare: Reg) -> None:
@@ -78,10 +76,9 @@ class TileMoves:
             place = self.columns_to[number]
             k.v_mul_u32_u24(place, tile.column_bytes, column)
             k.v_and_b32(spare, 3, quad)
-            k.v_lshlrev_b32(spare, log2(tile.rows // 2), spare)
+            k.v_lshl_add_u32(place, spare, log2(tile.rows // 2), place)
             k.v_lshrrev_b32(quad, 2, quad)
-            k.v_lshl_add_u32(spare, quad, log2(QUAD * HALF), spare)
-            k.v_add_u32(place, spare, place)
+            k.v_lshl_add_u32(place, quad, log2(QUAD * HALF), place)
             k.v_add_u32(place, self.base + tile.rows_size, place)
 
     # -- a step --------------------------------------------------------------------------------

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from simgpu.asm.attention.frame import LSE
 from simgpu.asm.attention.fused import WaveEmitter
-from simgpu.asm.attention.merge import LN_2, store_columns
+from simgpu.asm.attention.merge import store_columns
 from simgpu.asm.attention.shape import GROUPS, QUAD
 from simgpu.asm.attention.shared.softmax import FORMS
 from simgpu.asm.attention.shared.wave import LdsFragment, SharedWave
-from simgpu.asm.attention.softmax import HiddenReads
+from simgpu.asm.attention.softmax import HiddenReads, inverse, log_sum_exp
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.accumulators import clear, read_scaled
 from simgpu.asm.parts.buffers import OUTSIDE
+from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
 from simgpu.operators.attention.reductions import tail
@@ -65,8 +66,7 @@ class SharedEmitter(WaveEmitter):
             self.block.row_of(row, q)
             self.block.row_offset(offset, row, strides, spare)
             k.v_mul_u32_u24(column, shape.vec, self.block.group)
-            k.v_lshlrev_b32(spare, 1, column)
-            k.v_add_u32(offset, offset, spare)
+            k.v_lshl_add_u32(offset, column, 1, offset)
             for span in range(len(shape.spans)):
                 place = offset
                 if (span + 1) * width > d:
@@ -167,16 +167,11 @@ class SharedEmitter(WaveEmitter):
             self.softmax.end(q)
             if logarithms is not None:
                 self._store_logarithms(q, logarithms)
-            k.v_cmp_eq_f32("vcc", 0, total)
-            k.v_rcp_f32(total, total)
-            zero = wave.ranges["temporaries"][2]
-            k.v_mov_b32(zero, 0)
-            k.v_cndmask_b32(total, total, zero, "vcc", note="no key seen: 0")
+            inverse(k, total, total)
             block.row_of(row, q)
             block.row_offset(offset, row, strides, spare)
-            k.v_lshlrev_b32(column, 2, block.group)
-            k.v_lshlrev_b32(spare, 2, column)
-            k.v_add_u32(offset, offset, spare, note="columns 4g..")
+            k.v_lshlrev_b32(column, log2(QUAD), block.group)
+            k.v_lshl_add_u32(offset, column, log2(WORD), offset, note="columns 4g..")
             for t in range(-(-p.dv // ATOM)):
                 self._store(q, t, result, (offset, spare, row, column))
         block.next_tile()
@@ -203,8 +198,6 @@ class SharedEmitter(WaveEmitter):
         k.s_mul_i32(stride, self.block.arguments["lq"], WORD)
         self.block.row_of(row, q)
         self.block.row_offset(offset, row, (WORD, stride), spare)
-        k.v_log_f32(value, softmax.sums[q])
-        k.v_sub_f32(value, value, softmax.references[q])
-        k.v_mul_f32(value, LN_2, value)
+        log_sum_exp(k, value, softmax.sums[q], softmax.references[q])
         k.buffer_store_dword(value, offset, buffer, 0, offen=True, note="log(sum(exp))")
         k.s.free(stride)

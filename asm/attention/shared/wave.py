@@ -93,14 +93,12 @@ class SharedWave(WaveRegisters):
         k.v_and_b32(group, GROUPS - 1, k.work_item)
         k.v_bfe_u32(row, k.work_item, 2, 4)
         self._key_place(self.key_write, row, group, column)
-        k.v_lshlrev_b32(column, log2(shape.vec), group)
         k.s_mul_i32(part, part, GROUPS * shape.vec)
-        k.v_add_u32(column, part, column, note="first column of the lane")
+        k.v_lshl_add_u32(column, group, log2(shape.vec), part, note="first column of the lane")
         k.s_mul_i32(atom, atom, ATOM)
         k.v_add_u32(row, atom, row)
         k.v_mul_lo_u32(self.key_offset, row, block.arguments["K_row"])
-        k.v_lshlrev_b32(row, 1, column)
-        k.v_add_u32(self.key_offset, self.key_offset, row)
+        k.v_lshl_add_u32(self.key_offset, column, 1, self.key_offset)
         for n in range(self.key_loads) if "K columns" in self.ranges else ():
             k.v_cmp_gt_i32("vcc", self.block.plan.problem.d - n * GROUPS * shape.vec, column)
             k.v_cndmask_b32(self.ranges["K columns"][n], OUTSIDE, self.key_offset, "vcc", note="columns past d read 0")
@@ -116,8 +114,7 @@ class SharedWave(WaveRegisters):
         k = self.k
         k.v_lshlrev_b32(spare, 1, group)
         k.v_xor_b32(spare, row, spare)
-        k.v_lshlrev_b32(target, 4, group)
-        k.v_add_u32(target, target, spare)
+        k.v_lshl_add_u32(target, group, 4, spare)
         k.v_lshlrev_b32(target, 4, target)
         k.v_add_u32(target, self.regions["K"].offset, target)
 
@@ -138,53 +135,44 @@ class SharedWave(WaveRegisters):
             k.v_bfe_u32(two, k.work_item, 3, 1)
         else:
             k.v_bfe_u32(spare, k.work_item, 5, 1)
-            k.v_lshlrev_b32(spare, 4, spare)
-            k.v_add_u32(column, column, spare)
+            k.v_lshl_add_u32(column, spare, 4, column)
         k.v_bfe_u32(group, k.work_item, 4 if few else 3, 2)
         k.s_lshr_b32(number, block.wave_number, 1)
         k.s_lshl_b32(number, number, 4 if few else 5)
         k.v_add_u32(column, number, column, note="first column of the lane")
         k.s_and_b32(number, block.wave_number, 1, note="pair of key atoms")
         k.v_lshlrev_b32(row, 4, half)
-        k.v_lshlrev_b32(spare, 2, group)
-        k.v_add_u32(row, row, spare)
+        k.v_lshl_add_u32(row, group, 2, row)
         if few:
-            k.v_lshlrev_b32(spare, 1, two)
-            k.v_add_u32(row, row, spare)
+            k.v_lshl_add_u32(row, two, 1, row)
         k.s_lshl_b32(number, number, 5)
         k.v_add_u32(row, number, row, note="first of the lane's keys")
         k.v_mul_lo_u32(self.value_offset, row, block.arguments["V_row"])
-        k.v_lshlrev_b32(row, 1, column)
-        k.v_add_u32(self.value_offset, self.value_offset, row)
+        k.v_lshl_add_u32(self.value_offset, column, 1, self.value_offset)
         k.s_mul_i32(number, number, shape.column_atoms * FRAGMENT // 32)
         k.v_and_b32(row, ATOM - 1, column)
         self._value_place(self.value_write, row, group, spare)
-        k.v_lshlrev_b32(half, 3, half)
-        k.v_add_u32(self.value_write, self.value_write, half)
+        k.v_lshl_add_u32(self.value_write, half, 3, self.value_write)
         if few:
-            k.v_lshlrev_b32(two, 2, two)
-            k.v_add_u32(self.value_write, self.value_write, two)
+            k.v_lshl_add_u32(self.value_write, two, 2, self.value_write)
         k.v_lshrrev_b32(column, log2(ATOM), column)
-        k.v_lshlrev_b32(column, log2(FRAGMENT), column)
-        k.v_add_u32(self.value_write, self.value_write, column)
+        k.v_lshl_add_u32(self.value_write, column, log2(FRAGMENT), self.value_write)
         k.v_add_u32(self.value_write, number, self.value_write)
-        k.v_mov_b32(row, block.lane_row)
-        self._value_place(self.value_read, row, block.group, spare)
+        self._value_place(self.value_read, block.lane_row, block.group, spare)
         k.s.free(number)
 
     def _value_place(self, target: Reg, row: Reg, group: Reg, spare: Reg) -> None:
         """Emits target = LDS address of lane (row, group) in fragment 0: place (row xor 2 · (row / 8) xor group % 2).
 
-        It is one of the sixteen places of the lane's group. Overwrites `row`.
+        It is one of the sixteen places of the lane's group.
         """
         k = self.k
         k.v_lshrrev_b32(spare, 3, row)
         k.v_lshlrev_b32(spare, 1, spare)
-        k.v_xor_b32(row, row, spare)
-        k.v_and_b32(spare, 1, group)
-        k.v_xor_b32(row, row, spare)
-        k.v_lshlrev_b32(target, 4, group)
-        k.v_add_u32(target, target, row)
+        k.v_xor_b32(spare, row, spare)
+        k.v_and_b32(target, 1, group)
+        k.v_xor_b32(spare, spare, target)
+        k.v_lshl_add_u32(target, group, 4, spare)
         k.v_lshlrev_b32(target, 4, target)
         k.v_add_u32(target, self.regions["V"].offset, target)
 

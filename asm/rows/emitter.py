@@ -20,7 +20,6 @@ from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number, wave_number
 from simgpu.asm.rows.exponentials import Exponentials
 from simgpu.asm.rows.frame import STATES, Place, RowFrame
-from simgpu.asm.rows.operands import RowBuffers
 from simgpu.asm.rows.places import Places
 from simgpu.asm.rows.values import Values
 from simgpu.asm.visitor import emit
@@ -32,7 +31,7 @@ from simgpu.operators.rows.tree import RowTree
 from simgpu.operators.softmax.plan import SoftmaxPlan, score_factor
 from simgpu.operators.softmax.problem import SoftmaxProblem
 from simgpu.operators.softmax.tree import Softmax
-from simgpu.operators.tree import Node, Root, Visitor
+from simgpu.operators.tree import Node, Visitor
 
 SOFTMAX_TYPES = ("f32", "f16", "bf16", "f64")
 FAR = 1 << 29  # a band's ends are clipped to this, past every row
@@ -112,12 +111,12 @@ class RowEmitter(Visitor):
         scalars, grid = (rows, p.ldx, p.ldy, *self._softmax_scalars()), (root.trips("rows"), self.tiles.parts, 1)
         return self.k.finish(plan=self.plan, grid=grid, scalars=scalars, operands=p.pointers, scratch=scratch, following=following)
 
-    def visit_device(self, root: Root) -> None:
+    def visit_device(self, root: RowTree | Softmax) -> None:
         k, p, tiles = self.k, self.problem, self.tiles
         k.comment(f"{type(root).__name__}: rows I of {p.name}, {tiles.rows} a workgroup, {tiles.waves_row} wave(s) a row")
         self.end = k.new_label("end")
         self._arguments()
-        self._prologue()
+        self._prologue(root)
         self.visit(next(root.children()))
         k.label(self.end)
         k.s_endpgm()
@@ -144,7 +143,7 @@ class RowEmitter(Visitor):
         band = () if p.band is None else (p.band.period, *(max(-FAR, min(FAR, x)) for x in (p.band.first, p.band.end)))
         return score_factor(p), *band
 
-    def _prologue(self) -> None:
+    def _prologue(self, root: RowTree | Softmax) -> None:
         """Emits the wave's first row, buffers, a lane's first column, and the end of the wave's part of the row."""
         k, tiles, p = self.k, self.tiles, self.problem
         k.work_item_x()
@@ -165,14 +164,11 @@ class RowEmitter(Visitor):
         last = tiles.chunks - (tiles.waves_row * tiles.parts - 1) * tiles.part  # chunks of the last wave
         sure = max(0, (last - bool(tiles.columns % tiles.chunk)) // self.lanes) if self.plan.resident else 0
         self.places = Places(k, tiles.chunk, tiles.columns, column, end, min(sure, tiles.loads))
-        buffers = RowBuffers(k, p, tiles, self.arguments, self.row, self.rows_wave)
-        operands = buffers.build()
+        merges = tiles.waves_row > 1 and p.groups == 1
+        frame = RowFrame(k, root, self.arguments, self.row, self.rows_wave, self.wave if merges else None, self.places)
         if self.lanes < WAVEFRONT:
             k.v_and_b32(column, self.lanes - 1, column, note="lane of a row")
         self._start_part(column)
-        merges = tiles.waves_row > 1 and p.groups == 1
-        frame = RowFrame(k, self.plan, p, self.program, tiles, buffers.in_flight, self.lanes, self.arguments, self.row,
-                      self.wave if merges else None, self.places, operands, buffers.table_rows)  # fmt: skip
         self.values = Exponentials(frame) if self.shared else Values(frame)
         if several and not self.program.reductions:
             k.s_cmp_le_i32(self.left, 0)

@@ -1,8 +1,7 @@
 """Kernels of operators on rows, softmax among them.
 
     places.py        where a wave's lanes find their chunks: offsets, ends of rows, loads, stores
-    frame.py         what a wave has: sizes, places, buffers of operands from its first row
-    exchange.py      what waves and blocks that share a row exchange
+    frame.py         what a wave has: sizes, places, buffers of operands from its first row; exchange of waves that share a row
     values.py        expressions: reductions over lanes and waves, values of rows and of elements
     exponentials.py  softmax: scores, their state, results; masks, bands, rows kept as loaded
     states.py        states (m, delta), and their merges over lanes, waves and parts of a row

@@ -26,7 +26,7 @@ from simgpu.asm.visitor import emit
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.rows.program import EXPONENTIALS, Step
+from simgpu.operators.rows.program import Step
 from simgpu.operators.rows.tree import RowTree
 from simgpu.operators.softmax.plan import SoftmaxPlan, score_factor
 from simgpu.operators.softmax.problem import SoftmaxProblem
@@ -38,26 +38,16 @@ FAR = 1 << 29  # a band's ends are clipped to this, past every row
 
 
 @emit.register(RowTree)
-def emit_rows(root: RowTree) -> EmittedKernel:
-    """Returns the kernel of an operator on rows. Operands: its inputs, then its results."""
-    return _emit(root)
+@emit.register(Softmax)
+def emit_rows(root: RowTree | Softmax) -> EmittedKernel:
+    """Returns the first kernel, followed by one for each pass of reductions if blocks share rows. Operands: inputs, results.
 
-
-def _emit(root: RowTree | Softmax) -> EmittedKernel:
-    """Returns the first kernel, followed by one for each pass of reductions if blocks share rows."""
+    UnsupportedInstruction for a softmax's types without a kernel, LaunchError for strides of 2^31 bytes and more.
+    """
+    if isinstance(root, Softmax):
+        _check(root.plan)
     first = RowEmitter(root)
     return first.emit(root, tuple(RowEmitter(root, number).emit(root) for number in range(1, first.kernels)))
-
-
-@emit.register(Softmax)
-def emit_softmax(root: Softmax) -> EmittedKernel:
-    """Returns the kernel of a softmax tree, followed by a second one if rows are split.
-
-    Operands: X, Y, the mask's bytes if there is one. UnsupportedInstruction for types without a kernel, LaunchError for strides of
-    2^31 bytes and more.
-    """
-    _check(root.plan)
-    return _emit(root)
 
 
 def _check(plan: SoftmaxPlan) -> None:
@@ -88,7 +78,6 @@ class RowEmitter(Visitor):
         self.lanes = WAVEFRONT // tiles.rows_load
         self.rows_wave = tiles.rows // (plan.waves if tiles.waves_row == 1 else 1)
         self.step = WAVEFRONT * tiles.loads * tiles.chunk  # columns of a streamed row
-        self.shared = any(step.combine == EXPONENTIALS for step in self.program.reductions)
         self.k = KernelBuilder(self._name(), plan.descriptor.arch, plan.waves * WAVEFRONT, plan=plan.resources)
 
     def _name(self) -> str:
@@ -169,7 +158,7 @@ class RowEmitter(Visitor):
         if self.lanes < WAVEFRONT:
             k.v_and_b32(column, self.lanes - 1, column, note="lane of a row")
         self._start_part(column)
-        self.values = Exponentials(frame) if self.shared else Values(frame)
+        self.values = Exponentials(frame) if isinstance(p, SoftmaxProblem) else Values(frame)
         if several and not self.program.reductions:
             k.s_cmp_le_i32(self.left, 0)
             k.s_cbranch_scc1(self.end)

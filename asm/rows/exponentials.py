@@ -38,9 +38,7 @@ class Exponentials:
         k, tiles = self.k, frame.tiles
         self.packed, self.kept = plan.packing > 1, not plan.running
         self.arithmetic = WideArithmetic(k) if p.dtype == "f64" else RowArithmetic(k)
-        self.states = [
-            RowState(k, self.arithmetic, frame.lanes, tiles.waves_row, not self.kept) for _ in range(frame.in_flight)
-        ]
+        self.states = [RowState(frame, self.arithmetic, not self.kept) for _ in range(frame.in_flight)]
         self.flags = k.v.alloc("mask bytes", MASK_VGPRS) if p.mask else None
         self.unpacked = k.v.alloc("unpacked", UNPACKED) if self.packed else None
         size = tiles.chunk * self.arithmetic.words // plan.packing
@@ -117,7 +115,7 @@ class Exponentials:
         for state in self.states:
             state.merge_lanes()
             if self.frame.wave is not None:
-                state.merge_waves(self.frame.wave)
+                state.merge_waves()
 
     # -- parts of a split row ------------------------------------------------------------------
 
@@ -136,7 +134,7 @@ class Exponentials:
         """Merges the states of the row's parts, as `leave` stored them."""
         (state,) = self.states
         self.frame.states_buffer(states, self.state_bytes)
-        state.merge_parts(states, self.frame.tiles.parts, self.held)
+        state.merge_parts(states, self.held)
 
     # -- results -----------------------------------------------------------------------------
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
-from simgpu.asm.builder.registers import Operand
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder, LdsRegion
+from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
+from simgpu.asm.parts.lanes import lane_number
 from simgpu.asm.rows.places import Operands, Places
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
@@ -70,6 +71,25 @@ class RowFrame:
         self.table_rows: list[Reg] = []
         self.lane_row: Reg | None = None
         self._buffers()
+
+    def share(self, held: Reg, address: Reg, name: str) -> LdsRegion:
+        """Emits the write of the wave's registers to LDS and a barrier. Emits address = that of the values of wave lane % waves.
+
+        held: VGPRs, a power of two of them, equal in all lanes.
+        """
+        k, waves, nbytes, place = self.k, self.tiles.waves_row, WORD * held.count, self.k.s.alloc("place")
+        region = k.region(f"{name} of waves", nbytes * waves)
+        k.s_lshl_b32(place, self.wave, log2(nbytes))
+        k.v_mov_b32(address, place)
+        k.s.free(place)
+        k.s_mov_b64("exec", 1, note="one lane")
+        k.emit(f"ds_write_b{8 * nbytes}", address, held, offset=region.offset)
+        k.s_mov_b64("exec", -1)
+        k.s_barrier()
+        lane_number(k, address)
+        k.v_and_b32(address, waves - 1, address)
+        k.v_lshlrev_b32(address, log2(nbytes), address)
+        return region
 
     def states_buffer(self, resource: Reg, nbytes: int) -> None:
         """Builds a raw buffer of what the parts of the wave's row have stored, `nbytes` each."""

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import DWORDS
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number
 from simgpu.asm.rows.arithmetic import RowArithmetic
-from simgpu.asm.rows.exchange import share
+from simgpu.asm.rows.frame import RowFrame
 from simgpu.hardware.isa.instruction import Reg
 
 
 class RowState:
     """State of a row: the maximum m of scores, and delta, the sum of exp(score - m). First a lane's, then after merges the row's.
 
-        lanes     lanes that share the row
-        waves     waves that share it
-        running   True if lanes keep an m of their own to the row's end
+    running: True if lanes keep an m of their own to the row's end.
     """
 
-    def __init__(self, k: KernelBuilder, arithmetic: RowArithmetic, lanes: int, waves: int, running: bool) -> None:
-        self.k, self.arithmetic, self.lanes, self.waves, self.running = k, arithmetic, lanes, waves, running
-        words = arithmetic.words
+    def __init__(self, frame: RowFrame, arithmetic: RowArithmetic, running: bool) -> None:
+        self.frame, self.arithmetic, self.running = frame, arithmetic, running
+        self.k, self.lanes, k, words = frame.k, frame.lanes, frame.k, arithmetic.words
         self.bytes = 2 * words * WORD
         self.registers = k.v.alloc("m, delta", 2 * words)
         self.m, self.delta = self.registers[0:words], self.registers[words : 2 * words]
@@ -67,17 +65,17 @@ class RowState:
         self.rescale()
         self._reduce_sum(lanes)
 
-    def merge_waves(self, wave: Reg) -> None:
-        """Merges the states of the row's waves through LDS. Leaves exp(m of the wave - m) where `keep` saves. wave: its number."""
-        k, arithmetic, words, kept = self.k, self.arithmetic, self.arithmetic.words, self.kept
+    def merge_waves(self) -> None:
+        """Merges the states of the row's waves through LDS. Leaves exp(m of the wave - m) where `keep` saves."""
+        k, arithmetic, words, kept, waves = self.k, self.arithmetic, self.arithmetic.words, self.kept, self.frame.tiles.waves_row
         address, own = arithmetic.address, k.s.alloc("m of the wave", words)
-        k.comment(f"the states of the row's {self.waves} waves merge")
+        k.comment(f"the states of the row's {waves} waves merge")
         for word in range(words):
             k.v_readfirstlane_b32(own[word], self.m[word])
-        region = share(k, self.registers, address, wave, self.waves, "m, delta")
+        region = self.frame.share(self.registers, address, "m, delta")
         for target, part in ((self.m, 0), (self.delta, 1)):
             k.emit(f"ds_read_b{4 * self.bytes}", target, address, offset=region.offset + part * WORD * words)
-        self._merge(self.waves)
+        self._merge(waves)
         arithmetic.move(kept, own)
         k.s.free(own)
         arithmetic.exp((kept,), self.m)
@@ -97,12 +95,12 @@ class RowState:
         k.s_mov_b64("exec", 1, note="one lane")
         k.emit(f"buffer_store_{DWORDS[self.registers.count]}", self.registers, address, states, 0, offen=True, note="m, delta")
 
-    def merge_parts(self, states: Reg, parts: int, held: Reg) -> None:
+    def merge_parts(self, states: Reg, held: Reg) -> None:
         """Merges the states of all parts of the row, 64 at a time, a lane each. Lanes without a part count nothing.
 
         states: the buffer of the row's. held: VGPRs for m of a lane's parts.
         """
-        k, arithmetic, words = self.k, self.arithmetic, self.arithmetic.words
+        k, arithmetic, words, parts = self.k, self.arithmetic, self.arithmetic.words, self.frame.tiles.parts
         address, delta = arithmetic.address, self.kept
         maxima = [held[words * i : words * (i + 1)] for i in range(-(-parts // WAVEFRONT))]
         self.empty()

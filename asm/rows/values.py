@@ -13,7 +13,6 @@ from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.expressions import Computation
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_number, lanes_reduce, row_reduce, unpack_chunk
-from simgpu.asm.rows.exchange import share
 from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
@@ -127,13 +126,12 @@ class Values:
             for step in steps:
                 lanes_reduce(self.k, COMBINE[step.combine], state[step.name], self.scratch, self.lanes, step.name)
                 if self.frame.wave is not None:
-                    self._merge_waves(step, state[step.name], self.frame.wave)
+                    self._merge_waves(step, state[step.name])
 
-    def _merge_waves(self, step: Step, state: Reg, wave: Reg) -> None:
-        waves = self.frame.tiles.waves_row
-        region = share(self.k, state, self.scratch, wave, waves, step.name)
+    def _merge_waves(self, step: Step, state: Reg) -> None:
+        region = self.frame.share(state, self.scratch, step.name)
         self.k.ds_read_b32(state, self.scratch, offset=region.offset)
-        row_reduce(self.k, COMBINE[step.combine], state, self.scratch, waves, step.name)
+        row_reduce(self.k, COMBINE[step.combine], state, self.scratch, self.frame.tiles.waves_row, step.name)
 
     def _of_row(self, step: Step, states: Registers) -> dict[str, Reg]:
         """Emits the parts of a step that depend on reductions only. Returns their registers by name."""

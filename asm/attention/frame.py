@@ -265,14 +265,13 @@ class AttentionFrame:
     def _extent_of_keys(self) -> None:
         """Emits [first_key, high), the keys that some query of the block sees, and [full_low, full_high), those that all see."""
         k, p, a = self.k, self.plan.problem, self.arguments
-        names = ("position", "last position", "keys end", "all see from", "all see to", "first key", "steps left")
-        self.position, last, self.high, self.full_low, self.full_high, self.first_key, self.steps_left = map(k.s.alloc, names)
+        names = ("position", "end of positions", "keys end", "all see from", "all see to", "first key", "steps left")
+        self.position, end, self.high, self.full_low, self.full_high, self.first_key, self.steps_left = map(k.s.alloc, names)
         k.comment("keys that the block's queries see; query i stands at i + lk - lq among them")
         k.s_sub_u32(self.position, a["lk"], a["lq"])
-        k.s_add_u32(last, self.first_query, self.tile_queries)
-        k.s_min_i32(last, last, a["lq"])
-        k.s_sub_u32(last, last, 1)
-        k.s_add_u32(last, last, self.position)
+        k.s_add_u32(end, self.first_query, self.tile_queries)
+        k.s_min_i32(end, end, a["lq"])
+        k.s_add_u32(end, end, self.position, note="past the last query")
         k.s_add_u32(self.position, self.position, self.first_query, note="of the first query")
         k.s_mov_b32(self.high, a["lk"])
         k.s_mov_b32(self.full_high, a["lk"])
@@ -283,19 +282,18 @@ class AttentionFrame:
             k.s_sub_u32(bound, self.position, a["window"])
             k.s_add_u32(bound, bound, 1)
             k.s_max_i32(self.first_key, bound, 0)
-            k.s_sub_u32(self.full_low, last, a["window"])
-            k.s_add_u32(self.full_low, self.full_low, 1)
-            k.s_add_u32(bound, last, a["window"])
+            k.s_sub_u32(self.full_low, end, a["window"])
+            k.s_add_u32(bound, end, a["window"])
+            k.s_sub_u32(bound, bound, 1)
             k.s_min_i32(self.high, self.high, bound)
             k.s_add_u32(bound, self.position, a["window"])
             k.s_min_i32(self.full_high, self.full_high, bound)
         if p.causal:
-            k.s_add_u32(bound, last, 1)
-            k.s_min_i32(self.high, self.high, bound)
+            k.s_min_i32(self.high, self.high, end)
             k.s_add_u32(bound, self.position, 1)
             k.s_min_i32(self.full_high, self.full_high, bound)
         self._share(bound)
-        k.s.free(bound, last)
+        k.s.free(bound, end)
         self.rows = k.s.alloc("the block's queries")
         k.s_sub_u32(self.rows, a["lq"], self.first_query)
         k.s_min_u32(self.rows, self.rows, self.tile_queries)
@@ -392,29 +390,31 @@ class AttentionFrame:
         if slots > 1:
             k.v_lshrrev_b32(target, log2(slots), target, note="query of the tile")
 
-    def buffer(self, resource: Reg, name: str, columns: int) -> Reg:
+    def buffer(self, resource: Reg, name: str, columns: int, first_key: Reg | None = None) -> Reg:
         """Builds a raw buffer of Q, K, V or R, with rows of `columns` bytes. Returns an SGPR with its bytes.
 
-        Q and R: the tile's queries of all its heads. K and V: the keys of the head.
+        Q and R: the tile's queries of all its heads. K and V: the keys of the head, from `first_key` on.
         """
         k, a, tile = self.k, self.arguments, name in ("Q", "R")
-        head, first_row, rows = (self.head, self.first_query, self.rows) if tile else (self.shared_head, None, a["lk"])
+        head, first_row, rows = (self.head, self.first_query, self.rows) if tile else (self.shared_head, first_key, a["lk"])
         low, high, size = k.s.alloc("low"), k.s.alloc("high"), k.s.alloc(f"{name} bytes")
         k.comment(f"{name}: from the block's first row on; what lies past the view reads 0 and is not stored")
-        k.s_mov_b32(resource[0], a[name][0])
-        k.s_mov_b32(resource[1], a[name][1])
+        base = a[name]
         for factor, unit in ((head, a[f"{name}_head"]), (first_row, a[f"{name}_row"])):
             if factor is not None:
                 k.s_mul_i32(low, factor, unit)
                 k.s_mul_hi_u32(high, factor, unit)
-                k.s_add_u32(resource[0], resource[0], low)
-                k.s_addc_u32(resource[1], resource[1], high)
+                k.s_add_u32(resource[0], base[0], low)
+                k.s_addc_u32(resource[1], base[1], high)
+                base = resource
         k.s_sub_u32(size, rows, 1)
         k.s_mul_i32(size, size, a[f"{name}_row"])
         if tile and self.tile_heads > 1:
             k.s_mul_i32(low, a[f"{name}_head"], self.tile_heads - 1)
             k.s_add_u32(size, size, low)
         k.s_add_u32(size, size, columns)
+        if first_key is not None:
+            k.s_sub_u32(size, size, low)
         k.s_mov_b32(resource[2], size)
         k.s_mov_b32(resource[3], RESOURCE_WORD3, note="raw, 32-bit data")
         k.s.free(low, high)

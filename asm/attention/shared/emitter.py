@@ -46,16 +46,9 @@ class SharedEmitter(WaveEmitter):
         self.softmax_form = FORMS[step_sums(self.plan.problem, self.plan.descriptor)]
 
     def _key_addresses(self) -> None:
-        k, block, wave, a, p = self.k, self.block, self.wave, self.block.arguments, self.plan.problem
+        k, block, wave, p = self.k, self.block, self.wave, self.plan.problem
         for resource, name, width in ((wave.key_buffer, "K", p.d), (wave.value_buffer, "V", p.dv)):
-            k.s.free(block.buffer(resource, name, width * self.shape.e))
-            low, high = k.s.alloc("low"), k.s.alloc("high")
-            k.s_mul_i32(low, block.first_key, a[f"{name}_row"])
-            k.s_mul_hi_u32(high, block.first_key, a[f"{name}_row"])
-            k.s_add_u32(resource[0], resource[0], low, note="from the block's first key on")
-            k.s_addc_u32(resource[1], resource[1], high)
-            k.s_sub_u32(resource[2], resource[2], low)
-            k.s.free(low, high)
+            k.s.free(block.buffer(resource, name, width * self.shape.e, block.first_key))
         wave.start()
 
     def _load_queries(self, buffer: Reg) -> None:

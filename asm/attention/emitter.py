@@ -59,8 +59,8 @@ class ChainedEmitter(WaveEmitter):
     wave: KeyWave
 
     def _key_addresses(self) -> None:
-        k, shape, wave, block, a, p = self.k, self.shape, self.wave, self.block, self.block.arguments, self.plan.problem
-        self.pages = Pages(k, self.plan, block, wave) if p.page else None
+        k, shape, wave, a, p = self.k, self.shape, self.wave, self.block.arguments, self.plan.problem
+        self.pages = Pages(wave) if p.page else None
         if self.pages is None:
             self._whole_buffers()
         wave.key_rows = row_offsets(k, a["K_row"], [0 if p.page else ATOM * n for n in range(shape.na)], "K")
@@ -98,7 +98,7 @@ class ChainedEmitter(WaveEmitter):
 
     def _load_queries(self, buffer: Reg) -> None:
         k, shape, wave = self.k, self.shape, self.wave
-        wave.start_masks(self.plan.problem.d, self.block.group)
+        wave.start_masks()
         offset, temporary, row = (wave.ranges["temporaries"][n] for n in range(3))
         strides = self.block.arguments["Q_row"], self.block.arguments["Q_head"]
         for q in range(shape.nq):
@@ -116,8 +116,7 @@ class ChainedEmitter(WaveEmitter):
     def visit_block(self, block: BlockAttentionNode) -> None:
         k, wave = self.k, self.wave
         done = k.new_label("no_keys")
-        partial, statistics = (k.region(array.name, array.nbytes) for array in self.plan.resources.lds)
-        self.merge = Merge(self.softmax, self.block, partial, statistics)
+        self.merge = Merge(self.softmax)
         k.comment("BlockAttentionNode: the first step's loads, O = 0")
         self.softmax.start()
         for name in ("O", "zero") if "zero" in wave.ranges else ("O",):

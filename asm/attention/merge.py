@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simgpu.asm.attention.frame import AttentionFrame
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.softmax import SoftmaxUpdate, inverse, log_sum_exp
-from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.accumulators import read_scaled
 from simgpu.asm.parts.buffers import DWORDS, OUTSIDE
@@ -30,18 +29,17 @@ class AttentionOutput:
 
 
 class Merge:
-    """Emits the end of a block. partial, statistics: LDS regions."""
+    """Emits the end of a block. Its LDS is allocated here."""
 
-    def __init__(self, softmax: SoftmaxUpdate, block: AttentionFrame, partial: LdsRegion, statistics: LdsRegion) -> None:
-        self.softmax, self.wave, self.k, self.block = softmax, softmax.wave, softmax.k, block
-        self.wave_number, self.work_item = block.wave_number, self.k.work_item
-        self.partial, self.statistics = partial, statistics
+    def __init__(self, softmax: SoftmaxUpdate) -> None:
+        self.softmax, self.wave, self.k, self.block = softmax, softmax.wave, softmax.k, softmax.block
+        self.partial, self.statistics = (self.k.region(array.name, array.nbytes) for array in self.block.plan.resources.lds)
         self.queries = ATOM * self.wave.shape.nq
         self.row_bytes = merge_row_words(self.wave.shape.dv, self.wave.shape.e) * WORD
 
     def emit(self, output: AttentionOutput) -> None:
         """Emits partial sums and O to memory."""
-        k = self.k
+        k, self.output = self.k, output
         k.comment("the waves' references and row sums meet in LDS")
         spent = (self.wave.ranges[name] for name in LOOP_RANGES if name in self.wave.ranges)
         k.v.free(*(held for held in spent if held.file == "v"), listed=True)
@@ -49,14 +47,14 @@ class Merge:
         self.parts = k.v.alloc("partial O", WAVES * QUAD)
         factors = k.v.alloc("O's factor", self.wave.shape.nq)
         for q in range(self.wave.shape.nq):
-            self._factor(q, factors[q], output)
-        self._add_partials(factors, output)
+            self._factor(q, factors[q])
+        self._add_partials(factors)
 
     def _exchange_statistics(self) -> None:
         k, softmax = self.k, self.softmax
         none, base, address = k.v.alloc("none"), k.s.alloc("base"), k.v.alloc("statistics address")
         k.v_mov_b32(none, LARGEST)
-        k.s_mul_i32(base, self.wave_number, 2 * self.queries * WORD)
+        k.s_mul_i32(base, self.block.wave_number, 2 * self.queries * WORD)
         k.v_lshl_add_u32(address, softmax.lane_row, log2(WORD), base)
         for q in range(self.wave.shape.nq):
             softmax.end(q)
@@ -72,12 +70,12 @@ class Merge:
         """Returns the LDS offset, relative to a lane's 4i, of a wave's reference (number 0) or row sum (1) of query 16q + i."""
         return self.statistics.offset + ((2 * wave + number) * self.queries + ATOM * q) * WORD
 
-    def _factor(self, q: int, factor: Reg, output: AttentionOutput) -> None:
+    def _factor(self, q: int, factor: Reg) -> None:
         """Emits factor = 2^(m - M), with the wave's m and the largest M of the four waves.
 
         It is divided by the total row sum unless a later kernel divides, and multiplied by V's scale, if there is one.
         """
-        k, softmax = self.k, self.softmax
+        k, softmax, output = self.k, self.softmax, self.output
         references, sums, pair, address = self.parts[0:4], self.parts[4:8], self.parts[8:10], self.parts[10]
         largest, total = pair[0], pair[1]
         k.v_lshlrev_b32(address, log2(WORD), softmax.lane_row)
@@ -108,7 +106,7 @@ class Merge:
         """Stores one or two words of each query of an atom, by the first wave."""
         k, address, row, spare = self.k, self.parts[12], self.parts[13], self.parts[14]
         stored, stride = k.new_label("stored"), k.s.alloc("head's bytes")
-        k.s_cmp_lg_u32(self.wave_number, 0)
+        k.s_cmp_lg_u32(self.block.wave_number, 0)
         k.s_cbranch_scc1(stored)
         k.s_mul_i32(stride, self.block.arguments["lq"], value.count * WORD)
         k.v_add_u32(row, ATOM * q, self.softmax.lane_row)
@@ -117,15 +115,15 @@ class Merge:
         k.label(stored)
         k.s.free(stride)
 
-    def _add_partials(self, factors: Reg, output: AttentionOutput) -> None:
+    def _add_partials(self, factors: Reg) -> None:
         k, shape = self.k, self.wave.shape
         region = ATOM * self.row_bytes
         write, base = k.v.alloc("LDS write address"), k.s.alloc("base")
-        k.s_mul_i32(base, self.wave_number, region)
+        k.s_mul_i32(base, self.block.wave_number, region)
         k.v_mul_u32_u24(write, self.row_bytes, self.softmax.lane_row)
         k.v_add_u32(write, base, write)
         values = k.v.alloc("O", QUAD)
-        readers = {wide: self._reader(wide, output) for wide in shape.widths}
+        readers = {wide: self._reader(wide) for wide in shape.widths}
         for q in range(shape.nq):
             for block, (column, wide) in enumerate(shape.blocks):
                 k.comment(f"queries {ATOM * q}.., columns {column}..: the waves' O to LDS, added from there")
@@ -133,7 +131,7 @@ class Merge:
                     k.s_barrier(note="the last sums have been read")
                 self._write(q, block, factors[q], write, values)
                 k.s_barrier()
-                self._sum(q, column, wide, readers[wide], output)
+                self._sum(q, column, wide, readers[wide])
         k.s.free(base)
         k.v.free(write, values)
 
@@ -150,12 +148,12 @@ class Merge:
             k.ds_write_b128(group, values, offset=self.partial.offset + first * WORD)
         k.v.free(group)
 
-    def _reader(self, wide: int, output: AttentionOutput) -> tuple[Reg, Reg]:
+    def _reader(self, wide: int) -> tuple[Reg, Reg]:
         """Returns VGPRs with the LDS address and the row of a work-item's four columns in a block of `wide` atoms."""
         k = self.k
         row, address = k.v.alloc(f"row, {wide} atoms"), k.v.alloc(f"LDS read address, {wide} atoms")
         column = self.parts[0]
-        k.v_lshrrev_b32(row, log2(QUAD * wide), self.work_item)
+        k.v_lshrrev_b32(row, log2(QUAD * wide), self.k.work_item)
         self._column(column, 0, wide)
         k.v_mul_u32_u24(address, self.row_bytes, row)
         k.v_lshl_add_u32(address, column, log2(WORD), address)
@@ -164,17 +162,17 @@ class Merge:
     def _column(self, target: Reg, first: int, wide: int) -> None:
         """Emits target = the first of a work-item's four columns in a block of `wide` atoms that begins at column `first`."""
         k = self.k
-        k.v_and_b32(target, QUAD * wide - 1, self.work_item)
+        k.v_and_b32(target, QUAD * wide - 1, self.k.work_item)
         k.v_lshlrev_b32(target, log2(QUAD), target)
         if first:
             k.v_add_u32(target, first, target)
 
-    def _sum(self, q: int, column: int, wide: int, reader: tuple[Reg, Reg], output: AttentionOutput) -> None:
+    def _sum(self, q: int, column: int, wide: int, reader: tuple[Reg, Reg]) -> None:
         k = self.k
         address, row = reader
         done = k.new_label("added")
         if wide < WAVES:
-            k.s_cmp_ge_u32(self.wave_number, wide)
+            k.s_cmp_ge_u32(self.block.wave_number, wide)
             k.s_cbranch_scc1(done)
         parts = self.parts
         rows = ATOM * WAVES // max(WAVES, wide)  # rows that a round of the work-items covers
@@ -185,12 +183,12 @@ class Merge:
             for wave in range(1, WAVES):
                 for n in range(QUAD):
                     k.v_add_f32(parts[n], parts[n], parts[QUAD * wave + n])
-            self._store(parts, ATOM * q + first, row, column, wide, output)
+            self._store(parts, ATOM * q + first, row, column, wide)
         k.label(done)
 
-    def _store(self, parts: Reg, first: int, row: Reg, column: int, wide: int, output: AttentionOutput) -> None:
+    def _store(self, parts: Reg, first: int, row: Reg, column: int, wide: int) -> None:
         """Stores a work-item's four columns of row `first` + row. Columns that do not exist are skipped."""
-        k, a = self.k, self.block.arguments
+        k, a, output = self.k, self.block.arguments, self.output
         offset, spare, place = parts[4], parts[5], parts[6]
         k.v_add_u32(place, first, row)
         self.block.row_offset(offset, place, (a["R_row"], a["R_head"]), spare)

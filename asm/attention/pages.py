@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from simgpu.asm.attention.frame import BLOCKS, AttentionFrame
+from simgpu.asm.attention.frame import BLOCKS
 from simgpu.asm.attention.wave import KeyWave
-from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import RESOURCE_WORD3
+from simgpu.asm.parts.buffers import RESOURCE_WORD3, advance_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
-from simgpu.operators.attention.tiles import AttentionTiles
 
 
 class Pages:
     """Emits the loads of page numbers from `blocks`, and the buffer of each key atom before its loads."""
 
-    def __init__(self, k: KernelBuilder, plan: AttentionTiles, block: AttentionFrame, wave: KeyWave) -> None:
-        self.k, self.plan, self.block, self.wave, p = k, plan, block, wave, plan.problem
+    def __init__(self, wave: KeyWave) -> None:
+        self.k, self.block, self.p = k, block, p = wave.k, wave.block, wave.block.plan.problem
         self.numbers = [k.s.alloc(f"page of key atom {a}") for a in range(wave.shape.na)]
         self.next_key, self.limit = k.s.alloc("first key of the next loads"), k.s.alloc("keys end")
         self.low, self.high, self.first, self.stride = (k.s.alloc(f"page's {name}") for name in ("low", "high", "first", "bytes"))
         k.comment("K and V: pools of pages; the head's rows are among those of all")
         for name, buffer in (("K", wave.key_buffer), ("V", wave.value_buffer)):
-            base, a = block.arguments[name], block.arguments
-            k.s_mul_i32(self.low, block.shared_head, a[f"{name}_head"])
-            k.s_add_u32(base[0], base[0], self.low)
-            k.s_addc_u32(base[1], base[1], 0)
+            k.s_mul_i32(self.low, block.shared_head, block.arguments[f"{name}_head"])
+            advance_buffer(k, block.arguments[name], self.low, name)
             k.s_mov_b32(buffer[3], RESOURCE_WORD3, note="raw, 32-bit data")
         k.s_mov_b32(self.next_key, block.first_key)
         k.s_mov_b32(self.limit, block.arguments["lk"])
@@ -53,13 +49,13 @@ class Pages:
             k.s_add_u32(self.first, self.next_key, ATOM * a)
             k.s_min_i32(self.first, self.first, self.low)
             k.s_max_i32(self.first, self.first, 0)
-            k.s_lshr_b32(self.first, self.first, log2(self.plan.problem.page))
+            k.s_lshr_b32(self.first, self.first, log2(self.p.page))
             k.s_lshl_b32(self.first, self.first, log2(WORD))
             k.s_load_dword(number, self.block.arguments[BLOCKS], self.first, note=f"page of key atom {a}")
 
     def _place(self, name: str, buffer: Reg, a: int) -> None:
         """Emits a buffer that begins with the atom's first row and ends with the sequence's last, or the atom's."""
-        k, page, row = self.k, self.plan.problem.page, self.block.arguments[f"{name}_row"]
+        k, page, row = self.k, self.p.page, self.block.arguments[f"{name}_row"]
         base = self.block.arguments[name]
         k.s_lshl_b32(self.stride, row, log2(page))
         k.s_mul_i32(self.low, self.numbers[a], self.stride)

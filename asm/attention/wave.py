@@ -48,14 +48,11 @@ class WaveRegisters:
         """Returns the O^T atom of column atom t and query atom q."""
         return self._part("O", t * self.shape.nq + q, QUAD)
 
-    def widen(self, target: Reg, source: Reg, word: int, kind: str) -> None:
-        """Emits target = two 8-bit floats converted (exactly) to Q's type. word: 0 for the low half of `source`, 1 for the high.
-
-        kind: fp8 or bf8.
-        """
+    def widen(self, target: Reg, source: Reg, word: int) -> None:
+        """Emits target = two 8-bit floats converted (exactly) to Q's type. word: 0 for the low half of `source`, 1 for the high."""
         k, temporaries = self.k, self.ranges["temporaries"]
         start = 4 + temporaries.index % 2  # pairs are even
-        pair, form = temporaries[start : start + 2], f"v_cvt_pk_f32_{kind}"
+        pair, form = temporaries[start : start + 2], f"v_cvt_pk_f32_{self.shape.kind_kv}"
         if word:
             k.emit(f"{form}_sdwa", pair, source, src0_sel="WORD_1")
         else:
@@ -139,15 +136,15 @@ class KeyWave(WaveRegisters):
 
     # -- products ----------------------------------------------------------------------------
 
-    def start_masks(self, d: int, group: Reg) -> None:
+    def start_masks(self) -> None:
         """Emits column masks for the last fragment, if Q and K end within an atom: all bits set in the lane's columns below d."""
-        k, shape = self.k, self.shape
+        k, shape, d = self.k, self.shape, self.block.plan.problem.d
         if "column masks" not in self.ranges:
             return
         column, half = self.ranges["temporaries"][0], self.ranges["temporaries"][1]
         k.comment(f"columns from {d} on read 0, whatever lies behind a row")
         first, vec = shape.spans[-1]
-        k.v_mul_u32_u24(column, vec, group)
+        k.v_mul_u32_u24(column, vec, self.block.group)
         left = d - first
         for number in range(vec * shape.e // 4):
             mask = self.ranges["column masks"][number]
@@ -212,7 +209,7 @@ class KeyWave(WaveRegisters):
             for span in range(len(self.shape.spans)):
                 source, target = self.narrow_key(a, span), self.key(a, span)
                 for number in range(target.count):
-                    self.widen(target[number], source[number // 2], number % 2, self.shape.kind_kv)
+                    self.widen(target[number], source[number // 2], number % 2)
 
     def _widen_rows(self) -> None:
         """Converts 8-bit rows to V fragments: packs two rows' bytes of a column next to each other, then converts both at once."""
@@ -226,7 +223,7 @@ class KeyWave(WaveRegisters):
                         first, second = (rows[2 * pair + n][word // 2] for n in (0, 1))
                         k.v_perm_b32(mixed, second, first, self.mixed[word % 2])
                     t = shape.atoms_of(block)[w]
-                    self.widen(self.ranges["V fragments"][t * 2 * shape.na + 2 * a + pair], mixed, half, shape.kind_kv)
+                    self.widen(self.ranges["V fragments"][t * 2 * shape.na + 2 * a + pair], mixed, half)
 
     def interleave_rows(self) -> None:
         """Makes 2-byte V fragments: interleaves the four rows of a lane's keys column by column."""

@@ -12,7 +12,7 @@
     shared/           the kernel whose waves share K and V through LDS
     paper.py          the paper's kernels
     paper_values.py   their second product, by matrix or vector instructions
-    unfused.py        GEMM, softmax, GEMM
+    sequence.py       kernels of several trees; unfused attention: GEMM, softmax, GEMM
 """
 
-from simgpu.asm.attention import emitter, unfused  # noqa: F401  (registration)
+from simgpu.asm.attention import emitter, sequence  # noqa: F401  (registration)

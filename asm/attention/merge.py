@@ -178,7 +178,7 @@ class Merge:
         rows = ATOM * WAVES // max(WAVES, wide)  # rows that a round of the work-items covers
         for first in range(0, ATOM, rows):
             for wave in range(WAVES):
-                k.ds_read_b128(parts[QUAD * wave : QUAD * (wave + 1)], address,
+                k.ds_read_b128(parts.group(wave, QUAD), address,
                                offset=self.partial.offset + (wave * ATOM + first) * self.row_bytes)  # fmt: skip
             for wave in range(1, WAVES):
                 for n in range(QUAD):

@@ -121,12 +121,10 @@ class PaperEmitter(FusedEmitter):
                     offset=span * self.span * self.e_bytes, note=note)  # fmt: skip
 
     def _query(self, q: int, span: int) -> Reg:
-        first = (q * (self.plan.d // self.span) + span) * self.piece
-        return self.queries[first : first + self.piece]
+        return self.queries.group(q * (self.plan.d // self.span) + span, self.piece)
 
     def _score(self, registers: Reg, q: int, key: int) -> Reg:
-        first = (q * self.nk + key) * QUAD
-        return registers[first : first + QUAD]
+        return registers.group(q * self.nk + key, QUAD)
 
     def _quad(self, number: int, count: int = QUAD) -> Reg:
         first = number % FRAGMENTS * QUAD

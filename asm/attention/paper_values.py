@@ -56,8 +56,7 @@ class MatrixValues(PaperEmitter):
             self._reach(address)
 
     def _output(self, t: int, q: int) -> Reg:
-        first = (t * self.nq + q) * QUAD
-        return self.o[first : first + QUAD]
+        return self.o.group(t * self.nq + q, QUAD)
 
     def _store_weights(self) -> None:
         k = self.k
@@ -104,8 +103,7 @@ class MatrixValues(PaperEmitter):
             k.emit(self.value_row.mnemonic, o, e, v, o, note=f"O[{q}] += E[{q}] V, keys from {self.keys * step}")
 
     def _weights(self, step: int, q: int) -> Reg:
-        first = (step % 2 * self.nq + q) * self.weights_of
-        return self.rows_of_e[first : first + self.weights_of]
+        return self.rows_of_e.group(step % 2 * self.nq + q, self.weights_of)
 
     def _read_values(self, items: list[tuple[int, int]], number: int) -> None:
         if number >= len(items):
@@ -206,8 +204,7 @@ class VectorValues(PaperEmitter):
         k.v_lshlrev_b32(address, 4, self.block.group)
         k.v_add_u32(address, self.corrections.offset, address)
         for q in range(self.nq):
-            factors = self.factors[q * QUAD : (q + 1) * QUAD]
-            k.ds_write_b128(address, factors, offset=ATOM * q * WORD)
+            k.ds_write_b128(address, self.factors.group(q, QUAD), offset=ATOM * q * WORD)
         k.v_mov_b32(address, self.corrections.offset)
         for n in range(self.tile_q // QUAD):
             k.ds_read_b128(self._quad(n), address, offset=n * QUAD * WORD)

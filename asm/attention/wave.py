@@ -36,17 +36,15 @@ class WaveRegisters:
 
     def score(self, q: int, a: int) -> Reg:
         """Returns the S^T atom: register r is key 16a + 4g + r of query 16q + i."""
-        return self._part("S", q * self.shape.na + a, QUAD)
+        return self.ranges["S"].group(q * self.shape.na + a, QUAD)
 
     def weights(self, q: int) -> Reg:
         """Returns P^T of query atom q: all of a lane's keys in order, as matrix operands."""
-        name = "P" if "P" in self.ranges else "S"
-        count = QUAD * self.shape.na * self.shape.e // 4
-        return self._part(name, q, count)
+        return self.ranges["P" if "P" in self.ranges else "S"].group(q, QUAD * self.shape.na * self.shape.e // 4)
 
     def output(self, t: int, q: int) -> Reg:
         """Returns the O^T atom of column atom t and query atom q."""
-        return self._part("O", t * self.shape.nq + q, QUAD)
+        return self.ranges["O"].group(t * self.shape.nq + q, QUAD)
 
     def widen(self, target: Reg, source: Reg, word: int) -> None:
         """Emits target = two 8-bit floats converted (exactly) to Q's type. word: 0 for the low half of `source`, 1 for the high."""
@@ -67,9 +65,6 @@ class WaveRegisters:
         column, vec = self.shape.spans[span]
         start = (atom * self.shape.d + column) * e // ATOM
         return self.ranges[name][start : start + vec * e // 4]
-
-    def _part(self, name: str, number: int, count: int) -> Reg:
-        return self.ranges[name][number * count : (number + 1) * count]
 
     def load(self, target: Reg, offset: Reg, buffer: Reg, soffset: Reg | int, immediate: int, size: int, note: str) -> None:
         """Loads `size` bytes for each lane."""

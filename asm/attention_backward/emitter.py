@@ -21,10 +21,10 @@ apart, which keeps them on one XCD if the heads are a multiple of the XCDs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from simgpu.asm.attention.frame import LOG2_E, advance_within, lane_places, scalar_divide
+from simgpu.asm.attention.sequence import emit_sequence
 from simgpu.asm.attention_backward.moves import HALF, QUAD, TileMoves
 from simgpu.asm.attention_backward.reads import Reads
 from simgpu.asm.attention_backward.weights import AtomPart, Weights, halves
@@ -53,15 +53,9 @@ OUTPUTS = {"dQ": "Q", "dK": "K", "dV": "V"}
 @emit.register(AttentionBackward)
 def emit_backward(root: AttentionBackward) -> EmittedKernel:
     """Returns the kernel of the sums of rows; those of dK and dV, and of dQ, follow it."""
-    root.plan  # noqa: B018  raises if the tiles cannot fit
-    sums, *gradients = root.parts
-    kernel, names = emit(sums), {"X": "O", "other": "dO", "total": SUMS}
-    steps = [replace(step, buffers=tuple(names.get(name, name) for name in step.buffers), operands=(), scratch=(), following=())
-             for step in kernel.steps]  # fmt: skip
-    steps += [emit(part) for part in gradients]
     p = root.problem
-    scratch = ((SUMS, WORD * p.batch * p.heads * p.lq), *kernel.scratch)
-    return replace(steps[0], operands=tuple(p.shapes), scratch=scratch, following=tuple(steps[1:]))
+    sums = {"X": "O", "other": "dO", "total": SUMS}
+    return emit_sequence(root, (sums, {}, {}), tuple(p.shapes), [(SUMS, WORD * p.batch * p.heads * p.lq)])
 
 
 @emit.register(GradientTree)
@@ -207,8 +201,7 @@ class GradientEmitter(Visitor):
     def own(self, number: int, t: int, span: int) -> Reg:
         """Returns an operand of own rows: columns 32 span + 8g .. of row 16t + i."""
         spans = self.plan.moved[number - 1].padded // PADDED
-        start = (t * spans + span) * 4
-        return self.ranges[f"own {number}"][start : start + 4]
+        return self.ranges[f"own {number}"].group(t * spans + span, 4)
 
     def _edges(self, row: Reg) -> None:
         """Emits, for each own row, the limit for the other side's rows that see it or that it sees, less 4g."""
@@ -331,7 +324,7 @@ class GradientEmitter(Visitor):
         k.v_lshlrev_b32(offset, log2(QUAD * WORD), self.group)
         for resource, name in zip(self.statistics, ("L", "D"), strict=True):
             for a in range(self.plan.step // ATOM):
-                k.buffer_load_dwordx4(self.ranges[name][QUAD * a : QUAD * a + QUAD], offset, resource, 0, offen=True,
+                k.buffer_load_dwordx4(self.ranges[name].group(a, QUAD), offset, resource, 0, offen=True,
                                       offset=ATOM * WORD * a, note=f"{name} of atom {a}")  # fmt: skip
             advance_within(k, resource, self.plan.step * WORD)
 
@@ -426,8 +419,7 @@ class GradientEmitter(Visitor):
 
     def gradient(self, name: str, width: int, t: int, c: int) -> Reg:
         """Returns the accumulators of a gradient's columns 16c + 4g .. of own row 16t + i."""
-        start = (t * -(-width // ATOM) + c) * QUAD
-        return self.ranges[name][start : start + QUAD]
+        return self.ranges[name].group(t * -(-width // ATOM) + c, QUAD)
 
     def _multiply(self, d: Reg, a: Reg, b: Reg, c: Reg | int, note: str) -> None:
         self.k.emit(self.matrix, d, a, b, c, note=note, **self.modifiers)

@@ -84,9 +84,7 @@ class TileMoves:
     # -- a step --------------------------------------------------------------------------------
 
     def _words(self, number: int, row: int) -> Reg:
-        words = self.tile.unit_columns // 2
-        start = (number * UNIT_ROWS + row) * words
-        return self.staging[start : start + words]
+        return self.staging.group(number * UNIT_ROWS + row, self.tile.unit_columns // 2)
 
     def load(self) -> None:
         """Emits the loads of a step at the buffer's beginning, and moves that to the next step."""

@@ -41,8 +41,7 @@ class Reads:
             read(self._place(number))
 
     def _place(self, number: int) -> Reg:
-        start = number % FRAGMENTS * 4
-        return self.ring[start : start + 4]
+        return self.ring.group(number % FRAGMENTS, 4)
 
     def take(self) -> Reg:
         """Returns the next operand's registers."""

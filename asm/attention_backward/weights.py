@@ -64,13 +64,11 @@ class Weights:
 
     def score(self, name: str, t: int, a: int) -> Reg:
         """Returns the accumulators of an atom of S or dP."""
-        start = self.number(t, a, 0)
-        return self.ranges[name][start : start + QUAD]
+        return self.ranges[name].group(t * (self.plan.step // ATOM) + a, QUAD)
 
     def operand(self, name: str, t: int) -> Reg:
         """Returns the registers of P or dS, rounded: two for each atom of the step."""
-        size = 2 * (self.plan.step // ATOM)
-        return self.ranges[name][t * size : (t + 1) * size]
+        return self.ranges[name].group(t, 2 * (self.plan.step // ATOM))
 
     def _value(self, name: str, place: tuple[int, int, int]) -> Reg:
         """Returns the VGPR of an element for arithmetic; emits the move from the accumulators, if they are a file of their own."""
@@ -130,7 +128,7 @@ class Weights:
             low, high = self._value(source, place), self._value(source, (t, a, r + 1))
             packed = self.ranges[target][self.number(*place) // 2]
             if keep:
-                self.narrowing.pack_copies(packed, low, high, spare[2 * (number % 3) : 2 * (number % 3) + 2])
+                self.narrowing.pack_copies(packed, low, high, spare.group(number % 3, 2))
             else:
                 self.narrowing.pack(packed, low, high, spare[number % 3])
 

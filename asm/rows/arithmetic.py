@@ -34,7 +34,7 @@ class RowArithmetic:
 
     def temporary(self, number: int) -> Reg:
         """Returns one of the temporaries."""
-        return self.scratch[number * self.words : (number + 1) * self.words]
+        return self.scratch.group(number, self.words)
 
     def operand(self, x: Reg | float) -> Reg | float:
         """Returns a register, or a number as an operand."""

@@ -23,7 +23,7 @@ class RowState:
         self.k, self.lanes, k, words = frame.k, frame.lanes, frame.k, arithmetic.words
         self.bytes = 2 * words * WORD
         self.registers = k.v.alloc("m, delta", 2 * words)
-        self.m, self.delta = self.registers[0:words], self.registers[words : 2 * words]
+        self.m, self.delta = self.registers.group(0, words), self.registers.group(1, words)
         self.kept = arithmetic.temporary(2)
 
     def empty(self) -> None:
@@ -102,7 +102,7 @@ class RowState:
         """
         k, arithmetic, words, parts = self.k, self.arithmetic, self.arithmetic.words, self.frame.tiles.parts
         address, delta = arithmetic.address, self.kept
-        maxima = [held[words * i : words * (i + 1)] for i in range(-(-parts // WAVEFRONT))]
+        maxima = [held.group(i, words) for i in range(-(-parts // WAVEFRONT))]
         self.empty()
         lane_number(k, address)
         k.v_lshlrev_b32(address, log2(self.bytes), address)

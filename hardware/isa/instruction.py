@@ -39,6 +39,14 @@ class Reg:
             raise IndexError(part)
         return Reg(self.file, self.index + part)
 
+    def group(self, number: int, count: int) -> Reg:
+        """Returns one of the consecutive groups of `count` registers.
+
+        >>> Reg("v", 4, 8).group(1, 4)
+        Reg(file='v', index=8, count=4)
+        """
+        return self[number * count : (number + 1) * count]
+
 
 @dataclass(frozen=True)
 class Const:

@@ -173,7 +173,7 @@ class SharedEmitter(WaveEmitter):
         """Stores four columns of an atom for each lane."""
         k, wave, dv = self.k, self.wave, self.plan.problem.dv
         offset, spare, row, column = places
-        values, o = wave.ranges["fragments"][QUAD * (t % 4) : QUAD * (t % 4) + QUAD], wave.output(t, q)
+        values, o = wave.ranges["fragments"].group(t % 4, QUAD), wave.output(t, q)
         read_scaled(k, values, [o[r] for r in range(QUAD)], [self.softmax.sums[q]] * QUAD)
         if (t + 1) * ATOM <= dv:
             note = f"R[{q}], columns {t * ATOM}.."

@@ -189,7 +189,7 @@ class SharedWave(WaveRegisters):
         for n in range(self.key_loads):
             clipped = "K columns" in self.ranges
             offset = self.ranges["K columns"][n] if clipped else self.key_offset
-            target = self.ranges["K staging"][4 * n : 4 * n + 4]
+            target = self.ranges["K staging"].group(n, FRAGMENT_WORDS)
             immediate = n * GROUPS * self.shape.vec * self.shape.e
             self.load(target, offset, self.key_buffer, 0, immediate, 16, "K to be staged")
         advance_within(self.k, self.key_buffer, self.key_step)
@@ -204,13 +204,12 @@ class SharedWave(WaveRegisters):
         advance_within(self.k, self.value_buffer, self.value_step)
 
     def _staging_registers(self, unit: int, row: int) -> Reg:
-        start = (unit * self.rows + row) * VALUE_WORDS
-        return self.ranges["V staging"][start : start + VALUE_WORDS]
+        return self.ranges["V staging"].group(unit * self.rows + row, VALUE_WORDS)
 
     def store_keys(self) -> None:
         """Writes staged K to LDS."""
         for n in range(self.key_loads):
-            self.k.ds_write_b128(self.key_write, self.ranges["K staging"][4 * n : 4 * n + 4], offset=n * FRAGMENT, note="K")
+            self.k.ds_write_b128(self.key_write, self.ranges["K staging"].group(n, FRAGMENT_WORDS), offset=n * FRAGMENT, note="K")
 
     def store_values(self) -> None:
         """Writes staged V to LDS, the lane's keys of a column together."""
@@ -279,7 +278,6 @@ class SharedWave(WaveRegisters):
                 k.emit(row.mnemonic, d, operand[size * step : size * (step + 1)], other, c, note=name)
 
     def _place(self, number: int) -> Reg:
-        start = number % FRAGMENTS * FRAGMENT_WORDS
-        return self.ranges["fragments"][start : start + FRAGMENT_WORDS]
+        return self.ranges["fragments"].group(number % FRAGMENTS, FRAGMENT_WORDS)
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.parts.buffers import raw_buffer
-from simgpu.asm.parts.integer_math import add_product
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Conv2dProblem
@@ -38,12 +35,6 @@ class Arguments:
             k.argument("scale_c", 4, value_type="f32")
         found = k.load_arguments()
         return cls(found, found[pointers[-1]], *(found.get(name) for name in ("bias", "alpha", "scale_c")))
-
-    def buffer(self, k: KernelBuilder, resource: Reg, name: str, terms: Iterable[tuple[Reg, int]]) -> None:
-        """Builds a raw buffer at the pointer `name` plus the sum of index · bytes."""
-        raw_buffer(k, resource, self.pointers[name], (0, 0), name)
-        for index, nbytes in terms:
-            add_product(k, resource[0:2], index, nbytes)
 
 
 def scalars(problem: Conv2dProblem) -> tuple[int | float, ...]:

@@ -24,6 +24,7 @@ from simgpu.asm.conv2d.place import find_lane, find_place, workgroups
 from simgpu.asm.conv2d.reduce import emit_reduce
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import Store
+from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.integer_math import scalar_divmod
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.visitor import emit
@@ -143,7 +144,7 @@ class ConvEmitter(Visitor):
         step_bytes = plan.taps.packed_bytes * block.trips("ky") * block.trips("kx")
         tile_bytes = steps * step_bytes
         blocks = (tiles["group"], root.trips("oc") * tile_bytes), (tiles["OC tile"], tile_bytes), (first, step_bytes)
-        self.arguments.buffer(k, self.w.resource, "W", blocks)
+        buffer_at(k, self.w.resource, self.arguments.pointers["W"], "W", *blocks)
         k.s_mul_i32(self.w.resource[2], self.steps, step_bytes, note="bytes of the part's taps")
         if plan.windows != (1, 1):
             count = plan.windows[0] * plan.windows[1]
@@ -154,7 +155,7 @@ class ConvEmitter(Visitor):
         icg = plan.merged.icg
         each = self.x.channel_bytes
         terms = (tiles["image"], self.x.image_bytes), (tiles["group"], icg * each), (first, each)
-        self.arguments.buffer(k, self.x.resource, "X", terms)
+        buffer_at(k, self.x.resource, self.arguments.pointers["X"], "X", *terms)
         self.place.channels_left(k, self.left, first, icg, p.ic)
         self.x.begin(tiles["group"], first, self.left)
         top, column = k.s.alloc("halo's first row"), k.s.alloc("halo's first column")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.pixels import pixel_offset
-from simgpu.asm.parts.buffers import ELEMENT_LOADS, raw_buffer
-from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
+from simgpu.asm.parts.buffers import ELEMENT_LOADS, buffer_at
+from simgpu.asm.parts.integer_math import log2, scalar_divmod
 from simgpu.asm.parts.lanes import widen
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
@@ -59,16 +59,13 @@ def _buffers(k: KernelBuilder, p: Conv2dProblem, arguments: dict[str, Reg]) -> t
     """Returns raw buffers: X at the image's group, W at the filter, Y at the image's channel. group_x becomes the image."""
     e, size, pixels = p.element.bytes, dtype(p.dtype_c).bytes, p.oh * p.ow
     x, w, y = (k.s.alloc(f"{name} buffer", 4) for name in "XWY")
-    raw_buffer(k, y, arguments["Y"], (0, 0), "Y")
-    add_product(k, y[0:2], k.group_x, pixels * size)
+    buffer_at(k, y, arguments["Y"], "Y", (k.group_x, pixels * size))
     k.s_mov_b32(y[2], pixels * size, note="the image's channel")
     channel = scalar_divmod(k, k.group_x, p.oc, p.n * p.oc, "output channel")
-    raw_buffer(k, w, arguments["W"], (0, 0), "W")
-    add_product(k, w[0:2], channel, p.icg * p.kh * p.kw * e)
+    buffer_at(k, w, arguments["W"], "W", (channel, p.icg * p.kh * p.kw * e))
     k.s.free(scalar_divmod(k, channel, p.ocg, p.oc, "channel in its group"))
-    raw_buffer(k, x, arguments["X"], (0, 0), "X")
-    for index, count in ((k.group_x, p.ic), (channel, p.icg)):
-        add_product(k, x[0:2], index, count * p.ih * p.iw * e)
+    plane = p.ih * p.iw * e
+    buffer_at(k, x, arguments["X"], "X", (k.group_x, p.ic * plane), (channel, p.icg * plane))
     return x, w, y
 
 

@@ -11,7 +11,7 @@ from simgpu.asm.conv2d.arguments import Arguments
 from simgpu.asm.conv2d.pixels import input_strides, pixel_offset
 from simgpu.asm.conv2d.place import ConvPlace
 from simgpu.asm.conv2d.store import Store
-from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer
+from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, buffer_at
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import log2, scalar_divmod
 from simgpu.asm.parts.lanes import lane_number
@@ -137,10 +137,10 @@ class OwnGroups:
         k.s_mul_i32(first, group, p.icg)
         merged, oc = (tile["group"], plan.merged.icg), self.root.trips("oc")
         terms = (tile["image"], self.image_bytes), (merged[0], merged[1] * self.channel_bytes), (first, self.channel_bytes)
-        self.arguments.buffer(k, x, "X", terms)
+        buffer_at(k, x, self.arguments.pointers["X"], "X", *terms)
         block = plan.ic_steps * plan.window[0] * plan.window[1] * plan.taps.packed_bytes
         terms = (tile["group"], oc * block), (tile["OC tile"], block), (channel, plan.tile_ic * self.bytes)
-        self.arguments.buffer(k, w, "W", terms)
+        buffer_at(k, w, self.arguments.pointers["W"], "W", *terms)
         left, taps = k.s.alloc("input channels left"), k.s.alloc("taps left")
         k.s_mov_b32(left, p.icg)
         with k.loop("own_input", left):

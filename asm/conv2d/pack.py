@@ -5,8 +5,8 @@ from __future__ import annotations
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.pixels import compare_below
-from simgpu.asm.parts.buffers import ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, raw_buffer
-from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod, vector_divmod
+from simgpu.asm.parts.buffers import ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, buffer_at
+from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.tiles import Conv2dPlan
@@ -33,8 +33,7 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
     k.work_item_x()
     k.comment(f"workgroup = (((merged group·OC tiles + OC tile)·IC steps + step)·{cut.kh} + kh)·{cut.kw} + kw")
     target, source = k.s.alloc("packed buffer", 4), k.s.alloc("W buffer", 4)
-    raw_buffer(k, target, arguments["packed"], (0, 0), "packed")
-    add_product(k, target[0:2], k.group_x, plan.taps.packed_bytes)
+    buffer_at(k, target, arguments["packed"], "packed", (k.group_x, plan.taps.packed_bytes))
     place = _place(k, plan, source, arguments["W"])
     _move_block(k, plan, place, source, target)
     k.s_endpgm()
@@ -67,9 +66,7 @@ def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dic
     k.s_sub_u32(left, left, first)
     k.s_min_i32(left, left, plan.tile_oc)
     k.s_max_i32(left, left, 0)
-    raw_buffer(k, source, pointer, (0, 0), "W")
-    for index, count in ((rest, plan.merged.ocg), (first, 1)):
-        add_product(k, source[0:2], index, count * filter_bytes)
+    buffer_at(k, source, pointer, "W", (rest, plan.merged.ocg * filter_bytes), (first, filter_bytes))
     k.s_mul_i32(source[2], left, filter_bytes)
     place["oc"] = first
     for name in ("kh", "kw"):

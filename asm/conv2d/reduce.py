@@ -10,10 +10,10 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.conv2d.arguments import Arguments, scalars
 from simgpu.asm.parts.add_parts import THREADS, add_parts
-from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod, vector_divmod
+from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
@@ -72,8 +72,7 @@ class _Reduce:
         """Returns registers with the work-item's sums."""
         k, size = self.k, 4 * self.words
         resource, bytes_ = k.s.alloc("parts buffer", 4), k.v.alloc("bytes")
-        raw_buffer(k, resource, self.arguments.pointers[next(iter(self.arguments.pointers))], (0, 0), "parts")
-        add_product(k, resource[0:2], first, size)
+        buffer_at(k, resource, next(iter(self.arguments.pointers.values())), "parts", (first, size))
         k.s_sub_u32(resource[2], self.count, first)
         k.s_min_u32(resource[2], resource[2], self.share)
         k.s_lshl_b32(resource[2], resource[2], log2(size), note="bytes to the end of the part")
@@ -88,8 +87,7 @@ class _Reduce:
     def _result(self, first: Reg, size: int) -> tuple[Reg, Reg]:
         """Returns Y's buffer from the workgroup's first element on, and the work-item's byte offset in it."""
         k, resource, offset = self.k, self.k.s.alloc("Y buffer", 4), self.k.v.alloc("Y offset")
-        raw_buffer(k, resource, self.arguments.output, (0, 0), "Y")
-        add_product(k, resource[0:2], first, size)
+        buffer_at(k, resource, self.arguments.output, "Y", (first, size))
         k.s_sub_u32(resource[2], self.count, first)
         k.s_min_u32(resource[2], resource[2], self.share)
         if size > 1:
@@ -104,7 +102,7 @@ class _Reduce:
             return [Reg("v", 0, 0)] * self.each
         assert self.arguments.bias is not None
         kind, resource = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type), k.s.alloc("bias buffer", 4)
-        raw_buffer(k, resource, self.arguments.bias, (0, 0), "bias")
+        buffer_at(k, resource, self.arguments.bias, "bias")
         k.s_mov_b32(resource[2], p.oc * kind.size)
         # Element i has channel i // pixels % oc. With channels last, pixels is 1.
         pixels, start = p.oh * p.ow if p.layout == "nchw" else 1, k.s.alloc("element")

@@ -6,10 +6,10 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.arguments import Arguments
 from simgpu.asm.conv2d.pixels import pixel_offset
 from simgpu.asm.conv2d.place import ConvPlace, find_lane
-from simgpu.asm.parts.buffers import OUTSIDE, REACH, raw_buffer
+from simgpu.asm.parts.buffers import OUTSIDE, REACH, buffer_at
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.integer_math import add_product, log2
+from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.tiles import Conv2dPlan
@@ -84,7 +84,6 @@ class Store:
         k, p, tile = self.k, self.plan.problem, self.place.tile
         names = "channels left", "first channel", "tile's first channel in the group"
         resource, (left, first, place) = k.s.alloc("Y buffer", 4), map(k.s.alloc, names)
-        raw_buffer(k, resource, self.arguments.output, (0, 0), "Y")
         each = self.size if self.last else self.image
         k.s_mul_i32(place, tile["OC tile"], self.tile_oc)
         k.s_mul_i32(first, tile["group"], self.plan.merged.ocg)
@@ -94,8 +93,8 @@ class Store:
             k.s_max_i32(left, left, 0)
         k.s.free(place)
         images = p.oc * self.image
-        for index, stride in ((tile["image"], images), (first, each), *([(tile["part"], p.n * images)] if self.sums else [])):
-            add_product(k, resource[0:2], index, stride)
+        part = [(tile["part"], p.n * images)] if self.sums else []
+        buffer_at(k, resource, self.arguments.output, "Y", (tile["image"], images), (first, each), *part)
         if self.last:
             k.s_mul_i32(resource[2], first, self.size)
             k.s_sub_u32(resource[2], images, resource[2], note="to the end of the image")
@@ -152,9 +151,8 @@ class Store:
         kind = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type)
         resource = k.s.alloc("bias buffer", 4)
         assert self.arguments.bias is not None
-        raw_buffer(k, resource, self.arguments.bias, (0, 0), "bias")
-        for index, count in ((tile["group"], self.plan.merged.ocg), (tile["OC tile"], self.tile_oc)):
-            add_product(k, resource[0:2], index, count * kind.size)
+        terms = (tile["group"], self.plan.merged.ocg * kind.size), (tile["OC tile"], self.tile_oc * kind.size)
+        buffer_at(k, resource, self.arguments.bias, "bias", *terms)
         k.s_lshl_b32(resource[2], left, log2(kind.size))
         offset, whole = k.v.alloc("bias offset"), k.v.alloc("bias", self.run * kind.words)
         k.v_lshlrev_b32(offset, log2(kind.size), channel)

@@ -19,9 +19,10 @@ from itertools import product
 
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.gemm.prologue import TilePlace, tile_buffer
+from simgpu.asm.gemm.prologue import TilePlace
 from simgpu.asm.gemm.store import Accumulators
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.buffers import buffer_at
+from simgpu.asm.parts.integer_math import log2, multiply_wide
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.limits import POOL_ATOMS, block_scale_bytes, scale_ahead, scale_columns
@@ -83,11 +84,9 @@ class BlockScales:
                 self._blocks(count, arguments["n"])
                 k.s_lshr_b32(first, place.n0, log2(SCALE_BLOCK))
                 most = self.columns
-            k.s_mul_i32(each[0], count, stride)
-            k.s_mul_hi_u32(each[1], count, stride)
-            if name == "scale_a" and self.plan.problem.groups:  # a group's scales start at the pointer
-                k.s_mov_b64(each, 0)
-            tile_buffer(k, buffer, arguments[name], name, (first, 0), stride, WORD, place.batch, each)
+            multiply_wide(k, each, count, stride)
+            own = name == "scale_a" and self.plan.problem.groups  # a group's scales start at the pointer
+            buffer_at(k, buffer, arguments[name], name, (first, stride), *([] if own else [(place.batch, each)]))
             k.s_sub_u32(count, count, first)
             k.s_min_u32(count, count, most)
             k.s_mul_i32(buffer[2], count, stride, note="bytes in range")

@@ -6,9 +6,9 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.leaves import RowValues, StoredLeaf
 from simgpu.asm.gemm.operands import TileLayouts, base_activation, second_pass
-from simgpu.asm.gemm.prologue import TilePlace, tile_buffer
+from simgpu.asm.gemm.prologue import TilePlace
 from simgpu.asm.gemm.store import Accumulators, StoreInputs, TileStore
-from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import branch_if_zero, log2
@@ -86,7 +86,8 @@ class Ending:
         residual = k.s.alloc("residual buffer", 4) if "residual" in arguments else None
         for buffer, name in ((resource, "partials" if self.split else "C"), (residual, "residual")):
             if buffer is not None:
-                tile_buffer(k, buffer, arguments[name], name, (place.m0, left), stride, size, matrix, arguments["batch_c"])
+                terms = (place.m0, stride), (left, size), (matrix, arguments["batch_c"])
+                buffer_at(k, buffer, arguments[name], name, *terms)
         row, column, offset = (k.v.alloc(f"C {what}") for what in ("row", "column", "offset"))
         k.v_mul_u32_u24(row, self.acc.lane_rows, place.group)
         self._row_of_place(row, self.operands.a)
@@ -118,50 +119,37 @@ class Ending:
         """Returns the leaf on the products, with buffers of its columns."""
         if self.rows is None:
             return None
-        columns = {name: self.k.s.alloc(f"{name} buffer", 4) for name in self.rows.leaves.columns}
-        for name, resource in columns.items():
-            self._vector(resource, name, self.place.n0, None, WORD)
-        return StoredLeaf(self.rows, columns)
+        return StoredLeaf(self.rows, {name: self._vector(name, self.place.n0, None, WORD) for name in self.rows.leaves.columns})
 
     def _bias(self) -> tuple[Reg, Elements] | None:
         """Returns a buffer of the bias at the tile's first column, and its elements."""
         if "bias" not in self.arguments:
             return None
-        k, kind = self.k, Elements(self.k, self.problem.dtype_addend, self.compute)
-        resource = k.s.alloc("bias buffer", 4)
-        self._vector(resource, "bias", self.place.n0, self.arguments["n"] if self.problem.groups else None, kind.size)
-        return resource, kind
+        kind = Elements(self.k, self.problem.dtype_addend, self.compute)
+        return self._vector("bias", self.place.n0, self.arguments["n"] if self.problem.groups else None, kind.size), kind
 
     def _scales(self) -> tuple[Reg, Reg] | None:
         """Returns buffers of scales by row and by column. Scales of whole tensors are multiplied into alpha instead."""
         if self.split or not self.problem.scales_at_end:
             return None
-        k, place = self.k, self.place
         if self.problem.scales == "tensor":
             self._scale_alpha()
             return None
-        buffers = k.s.alloc("A's scales' buffer", 4), k.s.alloc("B's scales' buffer", 4)
         each = None if self.problem.groups else self.arguments["m"]  # a group's scales start at the pointer
-        self._vector(buffers[0], "scale_a", place.m0, each, WORD)
-        self._vector(buffers[1], "scale_b", place.n0, self.arguments["n"], WORD)
-        return buffers
+        return self._vector("scale_a", self.place.m0, each, WORD), self._vector("scale_b", self.place.n0, self.arguments["n"], WORD)
 
-    def _vector(self, resource: Reg, name: str, first: Reg, each: Reg | None, size: int) -> None:
-        """Builds a raw buffer at element `first` of a vector.
+    def _vector(self, name: str, first: Reg, each: Reg | None, size: int) -> Reg:
+        """Returns a raw buffer at element `first` of a vector.
 
         each: elements for each product of the batch; None: one vector for all.
         """
-        k, shift = self.k, self.k.s.alloc(f"{name} offset", 2)
-        k.s_mov_b32(shift[1], 0)
-        if each is None:
-            k.s_mov_b32(shift[0], first)
-        else:
-            k.s_mul_i32(shift[0], self.place.batch, each)
-            k.s_add_u32(shift[0], shift[0], first)
-        if size > 1:
-            k.s_lshl_b64(shift, shift, log2(size))
-        raw_buffer(k, resource, self.arguments[name], (shift[0], shift[1]), name)
-        k.s.free(shift)
+        k, resource, element = self.k, self.k.s.alloc(f"{name} buffer", 4), self.k.s.alloc("element")
+        if each is not None:
+            k.s_mul_i32(element, self.place.batch, each)
+            k.s_add_u32(element, element, first)
+        buffer_at(k, resource, self.arguments[name], name, (first if each is None else element, size))
+        k.s.free(element)
+        return resource
 
     def _scale_alpha(self) -> None:
         """Emits alpha *= both tensors' scales."""

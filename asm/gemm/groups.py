@@ -12,8 +12,8 @@ from typing import Any
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.tile_order import division_words
-from simgpu.asm.parts.buffers import raw_buffer
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.buffers import buffer_at
+from simgpu.asm.parts.integer_math import add_product, log2
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.plan import GemmPlan
@@ -37,7 +37,7 @@ def find_group(k: KernelBuilder, plan: GemmPlan, tile_m: int, arguments: dict[st
     """
     k.comment("which group: the first that ends behind the tile")
     buffer, start = k.s.alloc("groups' rows buffer", 4), k.s.alloc("rows before the group")
-    raw_buffer(k, buffer, arguments["group_rows"], (0, 0), "groups' rows")
+    buffer_at(k, buffer, arguments["group_rows"], "groups' rows")
     k.s_lshl_b32(buffer[2], arguments["groups"], log2(WORD), note="bytes in range")
     k.s_mov_b32(group, 0)
     k.s_mov_b32(start, 0)
@@ -90,26 +90,19 @@ def _begin_at(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg], start
     strides: dict[str, tuple[Reg | None, int]] = {"A": (arguments["lda"], size_a), "C": (arguments["ldc"], size_c)}
     if problem.residual:
         strides["residual"] = arguments["ldc"], size_c
-    scale = None
+    row = k.s.alloc("bytes of a row")
     if problem.scales == "row":
         strides["scale_a"] = None, WORD
     elif problem.scales == "mx":
         strides["scale_a"] = None, 1
     elif problem.scales == "block":
-        scale = k.s.alloc("blocks of k")
-        k.s_add_u32(scale, arguments["k"], SCALE_BLOCK - 1)
-        k.s_lshr_b32(scale, scale, log2(SCALE_BLOCK))
-        strides["scale_a"] = scale, WORD
-    offset = k.s.alloc("bytes before the group", 2)
+        k.s_add_u32(row, arguments["k"], SCALE_BLOCK - 1)
+        k.s_lshr_b32(row, row, log2(SCALE_BLOCK), note="blocks of k")
+        strides = {"scale_a": (row, WORD), **strides}  # before `row` is used again
+    k.comment("pointers to the group's first row")
     for name, (stride, size) in strides.items():
-        if stride is None:
-            k.s_mov_b32(offset[0], start)
-            k.s_mov_b32(offset[1], 0)
-        else:
-            k.s_mul_i32(offset[0], start, stride)
-            k.s_mul_hi_u32(offset[1], start, stride)
-        if size > 1:
-            k.s_lshl_b64(offset, offset, log2(size))
-        k.s_add_u32(arguments[name][0], arguments[name][0], offset[0], note=f"{name}: the group's first row")
-        k.s_addc_u32(arguments[name][1], arguments[name][1], offset[1])
-    k.s.free(offset, *([scale] if scale is not None else []))
+        if stride is not None and size > 1:
+            k.s_lshl_b32(row, stride, log2(size))
+            stride = row
+        add_product(k, arguments[name], start, size if stride is None else stride)
+    k.s.free(row)

@@ -18,7 +18,7 @@ import numpy as np
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.buffers import buffer_at, raw_buffer
 from simgpu.asm.parts.expressions import Computation
 from simgpu.asm.parts.integer_math import log2, vector_divmod
 from simgpu.asm.parts.lanes import Narrowing, unpack
@@ -100,7 +100,7 @@ class VectorStaging(Staging):
         self.k, self.layout, self.bits, self.length, self.name = k, a.layout, 0, a.length, name
         self.resource, self.write_key_of_a = k.s.alloc(f"{name} buffer", 4), a.write_key
         self.read_addresses, self.transposition, self.step = (), None, a.step
-        raw_buffer(k, self.resource, pointer, (0, 0), name)
+        buffer_at(k, self.resource, pointer, name)
         loads = a.parts.first_of_place
         words = len(loads) * a.layout.unit_words
         self.staged, self.current = k.array(staging_range(name), words), k.array(name, words)

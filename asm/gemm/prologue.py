@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.builder.registers import WORD, Operand
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.groups import find_group
 from simgpu.asm.gemm.leaves import MappedStaging
 from simgpu.asm.gemm.lines import Lines
@@ -15,8 +15,8 @@ from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.operands import TileLayouts, second_pass
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
-from simgpu.asm.parts.buffers import raw_buffer
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.buffers import buffer_at
+from simgpu.asm.parts.integer_math import log2, multiply_wide
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.asm.parts.line_ring import LineRing, LineStaging, read_pointer, write_pointer
@@ -160,34 +160,6 @@ def find_place(k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, argument
     return TilePlace(lane_row, group, wave_row, wave_column, m0, n0, batch, part, m_left, n_left, k0, k_left, k_unloaded)
 
 
-def tile_buffer(
-    k: KernelBuilder, resource: Reg, pointer: Reg, name: str, corner: tuple[Reg, Operand], stride: Reg, size: int, batch: Reg,
-    each: Reg,
-) -> None:
-    """Builds a raw buffer at the corner (row, column) of matrix number `batch`, with 64-bit arithmetic.
-
-    stride: bytes of a row. size: bytes of an element. each: bytes between consecutive matrices.
-    """
-    outer, inner = corner
-    offset, more = k.s.alloc("byte offset", 2), k.s.alloc("more bytes", 2)
-    k.s_mul_i32(offset[0], outer, stride)
-    k.s_mul_hi_u32(offset[1], outer, stride)
-    k.s_mov_b32(more[0], inner)
-    k.s_mov_b32(more[1], 0)
-    if size > 1:
-        k.s_lshl_b64(more, more, log2(size))
-    k.s_add_u32(offset[0], offset[0], more[0])
-    k.s_addc_u32(offset[1], offset[1], more[1])
-    k.s_mul_i32(more[0], batch, each[1])
-    k.s_mul_hi_u32(more[1], batch, each[0])
-    k.s_add_u32(more[1], more[1], more[0])
-    k.s_mul_i32(more[0], batch, each[0])
-    k.s_add_u32(offset[0], offset[0], more[0])
-    k.s_addc_u32(offset[1], offset[1], more[1])
-    raw_buffer(k, resource, pointer, (offset[0], offset[1]), name)
-    k.s.free(offset, more)
-
-
 @dataclass(frozen=True)
 class OperandTiles:
     """Staging of A and B through LDS."""
@@ -241,10 +213,10 @@ def operand_tiles(
             k0 = scratch
             k.s_mul_i32(k0, place.k0, staging.bits)
             k.s_lshr_b32(k0, k0, 3, note="first k in bytes")
-        corner = (first, k0) if layout.k_contiguous else (place.k0, first)
-        pointer, each = arguments[layout.name], arguments[f"batch_{layout.name.lower()}"]
-        size = staging.apart_along_k
-        tile_buffer(k, staging.resource, pointer, layout.name, corner, staging.stride, size, place.batch, each)
+        outer, inner = (first, k0) if layout.k_contiguous else (place.k0, first)
+        batch = place.batch, arguments[f"batch_{layout.name.lower()}"]
+        terms = (outer, staging.stride), (inner, staging.apart_along_k), batch
+        buffer_at(k, staging.resource, arguments[layout.name], layout.name, *terms)
         staging.prepare_loads()
         if isinstance(staging, Staging):
             staging.prepare_reads(place.lane_row, place.group, wave_first, scratch)
@@ -305,12 +277,10 @@ def _mx_scales(
     for region, (layout, row, left) in zip(regions, places, strict=True):
         name = f"scale_{layout.name.lower()}"
         pitch = arguments[f"rows_of_{name}"]
-        k.s_mul_i32(each[0], blocks, pitch)
-        k.s_mul_hi_u32(each[1], blocks, pitch)
-        if plan.problem.groups and layout is operands.a:  # a group's scales start at the pointer
-            k.s_mov_b64(each, 0)
+        multiply_wide(k, each, blocks, pitch)
         buffer = k.s.alloc(f"{layout.name} scales' buffer", 4)
-        tile_buffer(k, buffer, arguments[name], name, (first, row), pitch, 1, place.batch, each)
+        own = plan.problem.groups and layout is operands.a  # a group's scales start at the pointer
+        buffer_at(k, buffer, arguments[name], name, (first, pitch), (row, 1), *([] if own else [(place.batch, each)]))
         made.append(MxScales(k, layout, region, buffer, pitch, left, size, scales_ahead(plan.problem, plan.tiling)))
     k.s.free(first, blocks, each)
     return made[0], made[1]

@@ -15,10 +15,10 @@ from simgpu.asm.gemm.operands import base_activation
 from simgpu.asm.gemm.prologue import epilogue_names, epilogue_pointers
 from simgpu.asm.gemm.tile_order import PARTS, division_words
 from simgpu.asm.parts.add_parts import THREADS, add_parts
-from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
+from simgpu.asm.parts.buffers import OUTSIDE, buffer_at, raw_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.integer_math import branch_if_zero, log2
+from simgpu.asm.parts.integer_math import branch_if_zero, log2, multiply_wide
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.problem import GATES, NARROW
@@ -87,21 +87,12 @@ class _Reduction:
                 k.v_add_u32(index, e * THREADS, index)
             k.v_cmp_gt_u32(self.inside[e], self.arguments["elements"], index)
 
-    def _batch_offset(self, each: Reg, offset: Reg, number: Reg) -> None:
-        """Emits offset (64 bits) = number · each."""
-        k = self.k
-        k.s_mul_i32(offset[1], number, each[1])
-        k.s_mul_hi_u32(offset[0], number, each[0])
-        k.s_add_u32(offset[1], offset[1], offset[0])
-        k.s_mul_i32(offset[0], number, each[0])
-
     def _sum(self) -> list[Reg]:
         """Emits the sums over parts and returns ELEMENTS registers with them; gate and up are adjacent."""
         k, arguments, words = self.k, self.arguments, self.sum_words * self.per
-        resource, offset, number = k.s.alloc("partials buffer", 4), k.s.alloc("byte offset", 2), k.s.alloc("number")
+        resource, number = k.s.alloc("partials buffer", 4), k.s.alloc("number")
         k.s_mul_i32(number, k.group_y, self.parts)
-        self._batch_offset(arguments["part_bytes"], offset, number)
-        raw_buffer(k, resource, arguments["partials"], (offset[0], offset[1]), "partials")
+        buffer_at(k, resource, arguments["partials"], "partials", (number, arguments["part_bytes"]))
         addresses = [k.v.alloc("partial's offset") for _ in self.index]
         for address, index, inside in zip(addresses, self.index, self.inside, strict=True):
             k.v_lshlrev_b32(address, log2(words * WORD), index)
@@ -109,24 +100,22 @@ class _Reduction:
         step = arguments["part_bytes"][0], arguments["part_bytes"][1]
         values = add_parts(k, self.problem.accumulator, self.parts, resource, step, addresses, words)
         k.v.free(*addresses)
-        k.s.free(resource, offset, number)
+        k.s.free(resource, number)
         return values
 
     def _buffers(self) -> dict[str, Reg]:
         """Returns raw buffers of C, the residual, the bias and the scales, at this product of the batch."""
-        k, arguments, offset = self.k, self.arguments, self.k.s.alloc("byte offset", 2)
-        self._batch_offset(arguments["batch_c"], offset, k.group_y)
-        found = {}
-        for name in ("C", *epilogue_pointers(self.problem)):
-            start = (offset[0], offset[1]) if name in ("C", "residual") else (0, 0)
+        k, problem, found, of_c = self.k, self.problem, {}, self.k.s.alloc("bytes before this C", 2)
+        multiply_wide(k, of_c, k.group_y, self.arguments["batch_c"])
+        of_scales = {name: WORD * shape[0] for name, shape in zip(("scale_a", "scale_b"), problem.scale_shapes or (), strict=False)}
+        for name in ("C", *epilogue_pointers(problem)):
             found[name] = k.s.alloc(f"{name} buffer", 4)
-            raw_buffer(k, found[name], arguments[name], start, name)
-        shapes = self.problem.scale_shapes if self.problem.scales_at_end else None
-        for name, size in zip(("scale_a", "scale_b"), shapes or (), strict=False):
-            k.s_mul_i32(offset[0], k.group_y, WORD * size[0])
-            k.s_add_u32(found[name][0], found[name][0], offset[0])
-            k.s_addc_u32(found[name][1], found[name][1], 0)
-        k.s.free(offset)
+            if name in ("C", "residual"):
+                raw_buffer(k, found[name], self.arguments[name], (of_c[0], of_c[1]), name)
+            else:
+                terms = [(k.group_y, of_scales[name])] if name in of_scales else []
+                buffer_at(k, found[name], self.arguments[name], name, *terms)
+        k.s.free(of_c)
         return found
 
     def _places(self, values: list[Reg]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.integer_math import Term, add_product, log2, wide_product
 from simgpu.hardware.isa.instruction import Reg
 
 # A raw buffer has stride 0 and a range of num_records bytes. A lane whose offset is at or past them reads 0 and stores
@@ -37,6 +37,15 @@ def raw_buffer(
     k.s_addc_u32(resource[1], base[1], bytes_[1])
     k.s_mov_b32(resource[2], NUM_RECORDS, note="bytes in range")
     k.s_mov_b32(resource[3], RESOURCE_WORD3, note="raw, 32-bit data")
+
+
+def buffer_at(k: KernelBuilder, resource: Reg, pointer: Reg, name: str, *terms: Term) -> None:
+    """Builds a raw buffer in 4 SGPRs, whose byte 0 is the pointer + the sum of the terms."""
+    first, *others = terms or ((0, 1),)
+    with wide_product(k, *first) as bytes_:
+        raw_buffer(k, resource, pointer, bytes_, name)
+    for term in others:
+        add_product(k, resource[0:2], *term)
 
 
 def advance_buffer(k: KernelBuilder, resource: Reg, step: Operand, name: str) -> None:

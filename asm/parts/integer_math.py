@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import Operand
 from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.hardware.isa.instruction import Reg
 
@@ -66,19 +70,43 @@ def scalar_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str)
     return remainder
 
 
-def add_product(k: KernelBuilder, base: Reg, index: Reg, stride: int) -> None:
-    """Emits base (an SGPR pair) += index · stride, in 64 bits. stride: below 2^63; index: unsigned."""
-    low, high = k.s.alloc("product"), k.s.alloc("product, high word")
-    k.s_mul_i32(low, index, stride & 0xFFFFFFFF)
-    k.s_mul_hi_u32(high, index, stride & 0xFFFFFFFF)
-    if stride >> 32:
+Term = tuple[Operand, Reg | int]  # index · stride, unsigned: an SGPR or 0; a number below 2^63, an SGPR or a pair of SGPRs
+
+
+def multiply_wide(k: KernelBuilder, product: Reg, index: Operand, stride: Reg | int) -> None:
+    """Emits product (an SGPR pair) = a `Term`, in 64 bits."""
+    low: Operand
+    high: Operand
+    if isinstance(stride, int):
+        low, high = stride & 0xFFFFFFFF, stride >> 32
+    else:
+        low, high = stride[0], stride[1] if stride.count == 2 else 0
+    k.s_mul_i32(product[0], index, low)
+    k.s_mul_hi_u32(product[1], index, low)
+    if high != 0:
         more = k.s.alloc("high words' product")
-        k.s_mul_i32(more, index, stride >> 32)
-        k.s_add_u32(high, high, more)
+        k.s_mul_i32(more, index, high)
+        k.s_add_u32(product[1], product[1], more)
         k.s.free(more)
-    k.s_add_u32(base[0], base[0], low)
-    k.s_addc_u32(base[1], base[1], high)
-    k.s.free(low, high)
+
+
+@contextmanager
+def wide_product(k: KernelBuilder, index: Operand, stride: Reg | int) -> Iterator[tuple[Operand, Operand]]:
+    """Yields the low and the high word of a `Term`, for the code inside the `with` block."""
+    if stride == 1:
+        yield index, 0
+        return
+    product = k.s.alloc("product", 2)
+    multiply_wide(k, product, index, stride)
+    yield product[0], product[1]
+    k.s.free(product)
+
+
+def add_product(k: KernelBuilder, base: Reg, index: Operand, stride: Reg | int) -> None:
+    """Emits base (an SGPR pair) += a `Term`, in 64 bits."""
+    with wide_product(k, index, stride) as (low, high):
+        k.s_add_u32(base[0], base[0], low)
+        k.s_addc_u32(base[1], base[1], high)
 
 
 def branch_if_zero(k: KernelBuilder, value: Reg, integer: bool, label: str) -> None:

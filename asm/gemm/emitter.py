@@ -144,7 +144,7 @@ class GemmEmitter(Visitor):
         if self.tiles.lines is not None:
             k.comment("BlockGemmNode: four K steps are three cache lines of a row")
             last = partial(self.visit, warp, Prefetch.NONE)
-            self.tiles.lines.loop(self._pace(), partial(self.visit, warp, Prefetch.WHOLE), last, self._read_first_turn, done)
+            self.tiles.lines.loop(self._pace(), partial(self.visit, warp, Prefetch.WHOLE), last, self._read_first_turn)
         else:
             self._tile_loop(block, warp)
         k.label(done)

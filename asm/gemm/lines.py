@@ -3,8 +3,6 @@
 Step t has phase (t + 1) % 4: the number of the line that is written to LDS among its matrix instructions. Phase 3 writes no
 line. The moves of phase 0 also precede step 0. Lines and scales that are cut by the view's end, or are past it, are loaded like
 others, with their lanes' offsets set outside. So the loop runs up to the last step, which is a copy without the moves.
-
-Operands that are not on 4-byte boundaries use a loop without a pipeline, which loads byte by byte: correct, but slow.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.spread import load_numbers
 from simgpu.asm.parts.integer_math import log2
@@ -220,15 +217,13 @@ class Lines:
 
     # -- the loop ----------------------------------------------------------------------------------
 
-    def loop(self, pace: Pace, step: Callable[[int], None], last: Move, read_first: Move, done: str) -> None:
+    def loop(self, pace: Pace, step: Callable[[int], None], last: Move, read_first: Move) -> None:
         """Emits all K steps.
 
         pace: of each step. step, last: emit a step's matrix instructions, with a phase's moves or with none; step ends with
-        `count_down`. read_first: emits the reads of a step's first fragments. done: label of the code after the loop.
+        `count_down`. read_first: emits the reads of a step's first fragments.
         """
         k, end = self.k, self.k.new_label("last_tile")
-        slow = k.new_label("byte_by_byte")
-        self._branch_if_misaligned(slow)
         self._cut_scales()
         self._cut_line()
         ahead = [partial(self._load, unit) for unit in range(min(unit for phase in pace.loads for unit, _ in phase))]
@@ -255,60 +250,12 @@ class Lines:
                 k.s_cbranch_scc0(top)
         k.label(end)
         last()
-        k.s_branch(done)
-        k.label(slow)
-        self._slow_loop(last, read_first)
 
     @staticmethod
     def _run(*moves: Sequence[Move]) -> None:
         for some in moves:
             for move in some:
                 move()
-
-    def _branch_if_misaligned(self, label: str) -> None:
-        k, rest = self.k, self.k.s.alloc("rest")
-        a, b = self.staging
-        k.s_or_b32(rest, a.resource[0], a.stride)
-        for part in (b.resource[0], b.stride):
-            k.s_or_b32(rest, rest, part)
-        k.s_and_b32(rest, rest, WORD - 1)
-        k.s_cbranch_scc1(label)
-        k.s.free(rest)
-
-    def _slow_loop(self, last: Move, read_first: Move) -> None:
-        k, phase = self.k, self.unwritten
-        k.comment("a row that is not aligned to 4 bytes: byte by byte, and one step after the other")
-        k.s_mov_b32(phase, 0)
-        self._cut_scales()
-        top = k.new_label("slow_step")
-        k.label(top)
-        behind = k.new_label("no_line")
-        self._run(self._scale_loads(0))
-        k.s_cmp_eq_u32(phase, NO_LINE)
-        k.s_cbranch_scc1(behind)
-        for staging, unit in self.line:
-            staging.load_bytes(unit, self.unread)
-        for staging in self.staging:
-            staging.advance()
-        k.s_sub_u32(self.unread, self.unread, CACHE_LINE)
-        for staging, unit in self.line:
-            staging.write(unit, self._address(staging))
-        self.write.step()
-        k.label(behind)
-        self._run(self._scale_writes(0))
-        self._other_stage_next()
-        self.next_scales()
-        k.s_add_u32(phase, phase, 1)
-        k.s_and_b32(phase, phase, LINE_STEPS - 1)
-        k.s_barrier(note="the step's bytes are in LDS")
-        read_first()
-        last()
-        self.read.step()
-        for scales in self.scales:
-            scales.other_stage(self.stage_step)
-        k.s_sub_u32(self.stage_step, 0, self.stage_step)
-        self.count_down()
-        k.s_cbranch_scc0(top)
 
     def _other_stage_next(self) -> None:
         self.k.v_add_u32(self.write_scales, self.stage_step, self.write_scales, note="the other stage next")

@@ -165,24 +165,6 @@ class LineStaging:
         offset, note = self.offsets[number % self.ring.units], f"{self.layout.name} line, unit {number}"
         self.k.buffer_load_dwordx4(self.registers(number), offset, self.resource, 0, offen=True, note=note)
 
-    def load_bytes(self, number: int, left: Reg) -> None:
-        """Loads a unit's piece byte by byte. left: SGPR, bytes of the row from the line's first on."""
-        k, offset, piece = self.k, self.offsets[number % self.ring.units], byte_of_item(self.k)
-        parts, limit = [k.v.alloc("byte") for _ in range(WORD)], k.s.alloc("limit")
-        half = k.v.alloc("offset of 8 bytes")
-        for byte in range(WIDEST):
-            if byte % EIGHT == 0:
-                k.s_sub_u32(limit, left, byte)
-                clip(k, half, offset, limit, piece, note="8 bytes past the row's end: outside")
-            note = f"{self.layout.name} line, unit {number}, byte {byte}"
-            k.buffer_load_ubyte(parts[byte % WORD], half, self.resource, 0, offen=True, offset=byte, note=note)
-            if byte % WORD == WORD - 1:
-                word = parts[-1]
-                for part in parts[-2::-1]:
-                    word = k.v_lshl_or_b32(self.registers(number)[byte // WORD], word, 8, part)
-        k.v.free(piece, half, *parts)
-        k.s.free(limit)
-
     def cut_offsets(self, inside: Operand, early: Reg) -> None:
         """Makes offsets OUTSIDE in lanes that the mask `inside` excludes, and subtracts `early` bytes (a VGPR) from all."""
         for offset in self.offsets:

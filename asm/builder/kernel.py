@@ -140,6 +140,14 @@ class KernelBuilder:
         self.items.append(instr)
         return operands[0] if operands else None
 
+    def move(self, target: Reg, source: Operand, note: str = "") -> None:
+        """Emits target = source, between VGPRs and AccVGPRs, register by register. A constant goes to each register."""
+        from_acc = isinstance(source, Reg) and source.file == "a"
+        name = "v_accvgpr_write_b32" if target.file == "a" else "v_accvgpr_read_b32" if from_acc else "v_mov_b32"
+        for word in range(target.count):
+            value = source[word] if isinstance(source, Reg) else source
+            self._emit(sys._getframe(1), name, (target[word], value), note, {})
+
     def comment(self, text: str) -> None:
         """Emits a comment line."""
         self.items.append(Comment(text))
@@ -256,14 +264,7 @@ class KernelBuilder:
     # -- the result --------------------------------------------------------------------------
 
     def _header(self) -> Header:
-        return Header(
-            self.name,
-            self.target,
-            self.workgroup_size,
-            tuple(self.arguments),
-            KERNARG_POINTER_SGPRS,
-            (True, True, False),
-        )
+        return Header(self.name, self.target, self.workgroup_size, tuple(self.arguments))
 
     def resources(self, items: list[Item]) -> Resources:
         """Returns the registers that `items` use, the LDS of all regions, and the number of instructions."""

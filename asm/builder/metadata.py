@@ -50,8 +50,7 @@ class Header:
     target: str
     workgroup_size: int  # work-items
     arguments: tuple[KernelArgument, ...]
-    user_sgprs: int  # SGPRs that the launch fills
-    workgroup_ids: tuple[bool, bool, bool]  # for x, y and z: True if the kernel gets this workgroup id
+    workgroup_ids: tuple[bool, bool, bool] = (True, True, False)  # for x, y and z: True if the kernel gets this workgroup id
 
     @property
     def unified(self) -> bool:

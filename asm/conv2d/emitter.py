@@ -194,8 +194,7 @@ class ConvEmitter(Visitor):
         assert isinstance(warp, WarpConv2dNode)
         self.atoms = block.loop("oc").tile // warp.loop("oc").tile, warp.trips("pixels")
         self.acc = k.a.alloc("accumulators", self.atoms[0] * self.atoms[1] * atom.acc_registers)
-        for number in range(self.acc.count):
-            k.v_accvgpr_write_b32(self.acc[number], 0)
+        k.move(self.acc, 0)
         k.comment("BlockConv2dNode: the first halo and the first taps")
         w.load()
         x.load(0, self.left)

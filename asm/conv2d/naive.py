@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.conv2d.pixels import pixel_offset
+from simgpu.asm.conv2d.pixels import pixel_offset, under_first_tap
 from simgpu.asm.parts.buffers import ELEMENT_LOADS, buffer_at
 from simgpu.asm.parts.integer_math import log2, scalar_divmod
 from simgpu.asm.parts.lanes import widen
@@ -92,9 +92,7 @@ def _first_tap(
         k.v_addc_co_u32(row, "vcc", 0, row, "vcc", note="one more where it is too large")
     k.v_mul_lo_u32(column, row, bound)
     k.v_sub_u32(column, pixel, column)
-    for value, stride, padding in ((row, p.stride[0], p.padding[0]), (column, p.stride[1], p.padding[1])):
-        k.v_mul_u32_u24(value, stride, value)
-        k.v_subrev_u32(value, padding, value)
+    under_first_tap(k, p, (row, column))
 
 
 def _sum(k: KernelBuilder, p: Conv2dProblem, buffers: tuple[Reg, Reg], tile: Reg, place: tuple[Reg, Reg, Reg]) -> Reg:

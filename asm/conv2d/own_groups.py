@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.conv2d.arguments import Arguments
-from simgpu.asm.conv2d.pixels import input_strides, pixel_offset
+from simgpu.asm.conv2d.pixels import input_strides, pixel_offset, under_first_tap
 from simgpu.asm.conv2d.place import ConvPlace
 from simgpu.asm.conv2d.store import Store
-from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, buffer_at
+from simgpu.asm.parts.buffers import advance_buffer, buffer_at, clip
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import log2, scalar_divmod
 from simgpu.asm.parts.lanes import lane_number
@@ -67,8 +67,7 @@ class OwnGroups:
         total, value = k.v.alloc("sum of all", words), k.v.alloc("one sum", words)
         for start in range(0, self.acc.count, words):
             target = value if start else total
-            for word in range(words):
-                k.v_accvgpr_read_b32(target[word], self.acc[start + word])
+            k.move(target, self.acc[start : start + words])
             if start:
                 k.emit(add, total, total, value, note="NaN if any is")
         k.emit(f"v_cmp_u_{self.plan.problem.accumulator}", "vcc", total, total)
@@ -93,11 +92,8 @@ class OwnGroups:
         k.v_add_u32(row, scalar, row)
         pixel_offset(k, target, (row, column), self.store.view, p.ow, 0, self.store.pixel, "pixels outside of Y: outside")
         k.s_mov_b32(scalar, place.pixels)
-        k.v_cmp_gt_u32("vcc", scalar, lane)
-        k.v_cndmask_b32(target, OUTSIDE, target, "vcc", note="pixels of other waves: outside")
-        for value, stride, padding in ((row, p.stride[0], p.padding[0]), (column, p.stride[1], p.padding[1])):
-            k.v_mul_u32_u24(value, stride, value)
-            k.v_subrev_u32(value, padding, value)
+        clip(k, target, target, scalar, lane, note="pixels of other waves: outside")
+        under_first_tap(k, p, (row, column))
         k.v.free(lane)
         k.s.free(scalar)
         return (row, column), target
@@ -114,8 +110,7 @@ class OwnGroups:
         k.s_add_u32(group, group, channel)
         k.s.free(scalar_divmod(k, group, self.plan.problem.ocg, self.plan.grid[2] * store.tile_oc, "channel of its group"))
         total = k.v.alloc("Y", store.words)
-        for word in range(store.words):
-            k.v_mov_b32(total[word], 0)
+        k.move(total, 0)
         self._sum(total, pixel, group, channel)
         lane, offset, spare = (k.v.alloc(name) for name in ("output channel", "offset", "spare"))
         k.v_mov_b32(lane, channel)
@@ -127,7 +122,7 @@ class OwnGroups:
         store.epilogue.activate(total, scratch)
         k.s_mul_i32(channel, channel, store.size if store.last else store.image)
         k.v_add_u32(offset, channel, target)
-        k.emit(store.elements.access("store", 1), store.elements.narrow([total], spare), offset, resource, 0, offen=True, note="Y")
+        store.elements.store(store.elements.narrow([total], spare), offset, resource, note="Y")
         k.s.free(channel, group)
 
     def _sum(self, total: Reg, pixel: tuple[Reg, Reg], group: Reg, channel: Reg) -> None:
@@ -163,10 +158,10 @@ class OwnGroups:
             k.v_add_u32(target, column, start)
         pixel_offset(k, offset, (y, x), (p.ih, p.iw), p.iw, 0, self.pixel_bytes, "outside of X: reads 0")
         a, b = k.v.alloc("X", self.words), k.v.alloc("W", self.words)
-        k.emit(self.kind.access("load", 1), a[0 : self.kind.registers(1)], offset, buffers[0], 0, offen=True, note="X")
+        self.kind.load(a, offset, buffers[0], note="X")
         self._filter_place(column, channel, row, across)
         k.v_mov_b32(offset, column)
-        k.emit(self.kind.access("load", 1), b[0 : self.kind.registers(1)], offset, buffers[1], 0, offen=True, note="W")
+        self.kind.load(b, offset, buffers[1], note="W")
         one, other = (self.kind.widen(value, value, 0) for value in (a, b))
         k.emit(f"v_fma_{p.accumulator}", total, one, other, total)
         k.v.free(y, x, offset, a, b)

@@ -16,6 +16,13 @@ def input_strides(p: Conv2dProblem) -> tuple[int, int, int]:
     return (size, p.ic * size, p.ic * plane * size) if p.layout == "nhwc" else (plane * size, size, p.ic * plane * size)
 
 
+def under_first_tap(k: KernelBuilder, p: Conv2dProblem, pixel: tuple[Reg, Reg]) -> None:
+    """Replaces row and column of an output pixel by those of X under its first tap."""
+    for value, stride, padding in zip(pixel, p.stride, p.padding, strict=True):
+        k.v_mul_u32_u24(value, stride, value)
+        k.v_subrev_u32(value, padding, value)
+
+
 def compare_below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> None:
     """Emits mask = 0 <= value < limit."""
     bound = k.s.alloc("limit")
@@ -29,7 +36,7 @@ def pixel_offset(
 ) -> None:  # fmt: skip
     """Emits target = plane + bytes from the image's first element to the pixel (row, column), OUTSIDE if not in the view.
 
-    view: its rows and columns. columns: of the image. size: bytes of an element.
+    target: may be the row. view: its rows and columns. columns: of the image. plane: 0 or a register. size: bytes of an element.
     """
     row, column = pixel
     inside = k.s.alloc("inside", 2)
@@ -48,6 +55,7 @@ def pixel_offset(
         k.v_add_u32(target, target, column)
         k.s_mov_b32(width, size)
         k.v_mul_lo_u32(target, target, width)
-    k.v_add_u32(target, plane, target)
+    if plane != 0:
+        k.v_add_u32(target, plane, target)
     k.v_cndmask_b32(target, OUTSIDE, target, "vcc", note=note)
     k.s.free(width, inside)

@@ -49,7 +49,7 @@ class _Reduce:
         k.s_mul_i32(first, k.group_x, self.share)
         total = self._sum(first)
         compute = p.gemm.epilogue_type
-        epilogue = Epilogue(k, compute, self.arguments.alpha, None, p.activation)
+        epilogue = Epilogue(k, compute, self.arguments.alpha, None, p.activation, p.accumulator)
         elements = Elements(k, p.dtype_c, compute, self.arguments.scale_c)
         epilogue.prepare()
         elements.prepare()
@@ -58,8 +58,6 @@ class _Reduce:
         scratch, spare = epilogue.scratch(), k.v.alloc("spare")
         values = [total[e * self.words : (e + 1) * self.words] for e in range(self.each)]
         for value, bias in zip(values, added, strict=True):
-            if compute != p.accumulator:
-                k.v_cvt_f32_i32(value, value)
             epilogue.scale(value)
             if p.bias:
                 epilogue.add(value, bias)
@@ -120,7 +118,7 @@ class _Reduce:
             k.v_add_u32(at, channel, at)
             quotient, remainder = vector_divmod(k, at, p.oc, p.oc + self.share + 1, "channel")
             k.v_lshlrev_b32(at, log2(kind.size), remainder)
-            k.emit(kind.access("load", 1), target[0 : kind.registers(1)], at, resource, 0, offen=True, note="bias")
+            kind.load(target, at, resource, note="bias")
             found.append(kind.widen(target, target, 0))
             k.v.free(at, quotient, remainder)
         return found
@@ -141,10 +139,8 @@ class _Reduce:
 
     def _store(self, elements: Elements, values: list[Reg], spare: Reg, resource: Reg, offset: Reg) -> None:
         """Stores a work-item's elements at once, unless the end of Y cuts words, because a buffer's end clips only whole ones."""
-        k = self.k
         if elements.size >= WORD or self.count % self.each == 0:
-            k.emit(elements.access("store", self.each), elements.narrow(values, spare), offset, resource, 0, offen=True, note="Y")
+            elements.store(elements.narrow(values, spare), offset, resource, note="Y", count=self.each)
             return
         for e, value in enumerate(values):
-            k.emit(elements.access("store", 1), elements.narrow([value], spare), offset, resource, 0, offen=True,
-                   offset=e * elements.size, note=f"Y, element {e}")  # fmt: skip
+            elements.store(elements.narrow([value], spare), offset, resource, e * elements.size, f"Y, element {e}")

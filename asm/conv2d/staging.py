@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
-from simgpu.asm.conv2d.pixels import compare_below, input_strides
-from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer
+from simgpu.asm.conv2d.pixels import compare_below, input_strides, pixel_offset
+from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, REACH, advance_buffer
 from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Pair
@@ -101,35 +101,19 @@ class HaloStaging:
         """Emits the offset of a pixel or, with `factor` > 1, of each of the pixels that are its channels."""
         k, p, f = self.k, self.plan.problem, self.plan.factor
         if f == 1:
-            self._offset(self.offsets[position], row, column, f"pixel {position}")
+            self._offset(self.offsets[position], (row, column), f"pixel {position}")
             return
         down, across = k.v.alloc("shifted row"), k.v.alloc("shifted column")
         for number, (dy, dx) in enumerate(product(range(f), range(f))):
             k.v_add_u32(down, dy * p.dilation[0], row)
             k.v_add_u32(across, dx * p.dilation[1], column)
-            self._offset(self.offsets[position * f * f + number], down, across, f"pixel {position}, tap {dy},{dx}")
+            self._offset(self.offsets[position * f * f + number], (down, across), f"pixel {position}, tap {dy},{dx}")
         k.v.free(down, across)
 
-    def _offset(self, target: Reg, row: Reg, column: Reg, note: str) -> None:
-        """Emits target = byte offset of a pixel of X, OUTSIDE if not in the image.
-
-        Overwrites row and column; target may be `column`.
-        """
-        k, p = self.k, self.plan.problem
-        inside, factor, shift = k.s.alloc("inside", 2), k.s.alloc("factor"), log2(self.pixel_bytes)
-        compare_below(k, inside, p.ih, row)
-        compare_below(k, "vcc", p.iw, column)
-        k.s_and_b64("vcc", "vcc", inside)
-        k.s_mov_b32(factor, p.iw * self.pixel_bytes)
-        k.v_mul_lo_u32(row, row, factor)
-        if shift is not None:
-            k.v_lshl_add_u32(row, column, shift, row)
-        else:
-            k.s_mov_b32(factor, self.pixel_bytes)
-            k.v_mul_lo_u32(column, column, factor)
-            k.v_add_u32(row, column, row)
-        k.v_cndmask_b32(target, OUTSIDE, row, "vcc", note=f"{note}: bytes, or outside the image")
-        k.s.free(inside, factor)
+    def _offset(self, target: Reg, pixel: tuple[Reg, Reg], note: str) -> None:
+        """Emits target = byte offset of a pixel (row, column) of X, OUTSIDE if not in the image. target may be the row."""
+        p = self.plan.problem
+        pixel_offset(self.k, target, pixel, (p.ih, p.iw), p.iw, 0, self.pixel_bytes, f"{note}: bytes, or outside the image")
 
     def first_window(self, number: Reg) -> None:
         """Sets the first window of taps. number: SGPR, overwritten."""
@@ -201,13 +185,13 @@ class HaloStaging:
         """Returns registers with the offsets of pixels under the window."""
         assert self.window is not None
         k, first = self.k, 2 * self.plan.positions
-        row = self.offsets[first]
+        column = self.offsets[first]
         found = []
         for place, position in places:
             target = self.offsets[first + 1 + place]
-            k.v_add_u32(row, self.window[0], self.offsets[2 * position])
-            k.v_add_u32(target, self.window[1], self.offsets[2 * position + 1])
-            self._offset(target, row, target, f"pixel {position} under the window")
+            k.v_add_u32(target, self.window[0], self.offsets[2 * position])
+            k.v_add_u32(column, self.window[1], self.offsets[2 * position + 1])
+            self._offset(target, (target, column), f"pixel {position} under the window")
             found.append(self.offsets[first + 1 + place : first + 2 + place])
         return found
 

@@ -6,7 +6,7 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.arguments import Arguments
 from simgpu.asm.conv2d.pixels import pixel_offset
 from simgpu.asm.conv2d.place import ConvPlace, find_lane
-from simgpu.asm.parts.buffers import OUTSIDE, REACH, buffer_at
+from simgpu.asm.parts.buffers import REACH, buffer_at, clip
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import log2
@@ -39,9 +39,8 @@ class Store:
         self.last = p.layout == "nhwc"
         kind, compute = (p.accumulator, p.accumulator) if self.sums else (p.dtype_c, p.gemm.epilogue_type)
         alpha, scale = (None, None) if self.sums else (arguments.alpha, arguments.scale_c)
-        self.epilogue = Epilogue(k, compute, alpha, None, "none" if self.sums else p.activation)
+        self.epilogue = Epilogue(k, compute, alpha, None, "none" if self.sums else p.activation, p.accumulator)
         self.elements, self.size, self.words = Elements(k, kind, compute, scale), dtype(kind).bytes, dtype(compute).registers
-        self.converts = compute != p.accumulator
         self.with_bias = p.bias and not self.sums
         # Consecutive channels of a lane, and distance in channels from one element of a lane to the next.
         self.run, self.apart = (4, 1) if dtype(p.accumulator).registers == 1 else (1, plan.atom.lane_groups)
@@ -167,8 +166,7 @@ class Store:
             return [Reg("v", 0, 0)] * self.run
         resource, kind, offset, registers = bias
         for e, register in enumerate(registers):
-            self.k.emit(kind.access("load", 1), register[0 : kind.registers(1)], offset, resource, 0, offen=True,
-                        offset=(place + e) * kind.size, note=f"bias of channel {place + e}")  # fmt: skip
+            kind.load(register, offset, resource, (place + e) * kind.size, f"bias of channel {place + e}")
         return [kind.widen(register, register, 0) for register in registers]
 
     def _finish(self, elements: list[Reg], number: tuple[int, int, int], added: list[Reg], scratch: list[Reg]) -> None:
@@ -177,10 +175,7 @@ class Store:
         words = dtype(plan.problem.accumulator).registers
         for e, element in enumerate(elements):
             start = (oc * self.atoms[1] + pixel) * plan.atom.acc_registers + (r + e) * words
-            for word in range(words):
-                k.v_accvgpr_read_b32(element[word], self.acc[start + word])
-            if self.converts:
-                k.v_cvt_f32_i32(element, element)
+            k.move(element[0:words], self.acc[start : start + words])
             self.epilogue.scale(element)
             if self.with_bias:
                 self.epilogue.add(element, added[e])
@@ -192,20 +187,19 @@ class Store:
         places: VGPR for the address, the lane's first channel, SGPR with the channels left.
         """
         k, (address, lane, left) = self.k, places
-        name, note = self.elements.access("store", self.together), f"Y channel {channel} + {self.run}g"
+        note = f"Y channel {channel} + {self.run}g"
         if not self.last:
             k.v_add_u32(address, channel * self.image, pixel)
-            k.emit(name, data, address, resource, 0, offen=True, note=note)
+            self.elements.store(data, address, resource, note=note)
             return
         offset, base = channel * self.size, pixel
         if self.channels % self.tile_oc or self.place.ragged:
             limit = k.s.alloc("limit")
             k.s_sub_u32(limit, left, channel)
-            k.v_cmp_gt_i32("vcc", limit, lane)
-            k.v_cndmask_b32(address, OUTSIDE, pixel, "vcc", note="channels that the group has not: outside")
+            clip(k, address, pixel, limit, lane, note="channels that the group has not: outside")
             k.s.free(limit)
             base = address
         if offset >= REACH:
             k.v_add_u32(address, offset - offset % REACH, base)
             base, offset = address, offset % REACH
-        k.emit(name, data, base, resource, 0, offen=True, offset=offset, note=note)
+        self.elements.store(data, base, resource, offset, note, self.together)

@@ -203,8 +203,7 @@ class BlockScales:
     def clear(self, rows: Iterable[int]) -> None:
         """Clears products, and the scales of some atoms' rows, as if a tile of zeros preceded the first."""
         for register in (self.pool, *(self._registers_of(self.scales, mt) for mt in rows)):
-            for number in range(register.count):
-                self.k.v_mov_b32(register[number], 0)
+            self.k.move(register, 0)
 
     def point(self) -> None:
         """Points reads to the next tile's scales."""

@@ -7,7 +7,7 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.leaves import RowValues, StoredLeaf
 from simgpu.asm.gemm.operands import TileLayouts, base_activation, second_pass
 from simgpu.asm.gemm.prologue import TilePlace
-from simgpu.asm.gemm.store import Accumulators, StoreInputs, TileStore
+from simgpu.asm.gemm.store import Accumulators, TileStore
 from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
@@ -35,8 +35,7 @@ class Ending:
     def emit(self) -> None:
         """Stores C in one of four ways: inside the view or clipped, with or without beta. Partial products have two."""
         k = self.k
-        inputs = self._inputs()
-        store = TileStore(k, self.acc, inputs)
+        store = self._store()
         k.v.free(k.work_item, self.place.lane_row, self.place.group, listed=True)
         clipped = k.new_label("edge")
         k.s_cmp_lt_i32(self.place.m_left, self.operands.a.rows)
@@ -67,7 +66,7 @@ class Ending:
 
     # -- buffers and addresses ---------------------------------------------------------------------
 
-    def _inputs(self) -> StoreInputs:
+    def _store(self) -> TileStore:
         k, place, problem, arguments = self.k, self.place, self.problem, self.arguments
         gated = problem.activation in GATES and not self.split
         size, stride = dtype(self.kind).bytes, arguments["ldc"]
@@ -105,14 +104,14 @@ class Ending:
             k.v.free(first)
         epilogue = Epilogue(
             k, self.compute, None if self.split else arguments["alpha"], arguments.get("beta"),
-            "none" if self.split else base_activation(problem),
+            "none" if self.split else base_activation(problem), problem.accumulator,
         )  # fmt: skip
         elements = Elements(k, self.kind, self.compute, arguments.get("scale_c"))
         epilogue.prepare()
         elements.prepare()
-        return StoreInputs(
-            resource, row, column, offset, stride, place.m_left, place.n_left, epilogue, elements, gated,
-            self.compute != problem.accumulator, bias, residual, scales, leaf,
+        return TileStore(
+            k, self.acc, resource, row, column, offset, stride, place.m_left, place.n_left, epilogue, elements, gated,
+            bias, residual, scales, leaf,
         )  # fmt: skip
 
     def _leaf(self) -> StoredLeaf | None:

@@ -122,8 +122,8 @@ class VectorStaging(Staging):
         return [partial(self._take, number) for number in range(len(self.units))]
 
     def _take(self, number: int) -> None:
-        for word in range(number * self.layout.unit_words, (number + 1) * self.layout.unit_words):
-            self.k.v_mov_b32(self.current[word], self.staged[word], note=f"{self.name} of this tile")
+        first, count = number * self.layout.unit_words, self.layout.unit_words
+        self.k.move(self.current[first : first + count], self.staged[first : first + count], note=f"{self.name} of this tile")
 
     def fragments(self, turn: int) -> list[Any]:
         """Returns nothing: matrix instructions do not read a vector."""
@@ -143,9 +143,8 @@ class MappedStaging(Staging):
         self.vectors: list[VectorStaging] = []
         self.matrices: list[MatrixStaging] = []
         self.sums = [self.k.array(sum_range(name), self.parts.sums) for name, _ in leaves.sums]
-        for number in range(self.parts.sums):
-            for array in self.sums:
-                self.k.v_mov_b32(array[number], 0)
+        for array in self.sums:
+            self.k.move(array[0 : self.parts.sums], 0)
         self.narrowing = Narrowing(self.k, dtype) if self.layout.element < WORD else None
 
     def prepare_loads(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer
+from simgpu.asm.parts.buffers import advance_buffer, clip
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.asm.parts.staging import StagedFragment
@@ -58,8 +58,7 @@ class MxScales:
         k.s_min_i32(limit, rows_left, self.layout.rows)
         k.v_mul_lo_u32(offset, block, self.step)
         k.v_add_u32(offset, row, offset)
-        k.v_cmp_gt_i32("vcc", limit, row)
-        k.v_cndmask_b32(offset, OUTSIDE, offset, "vcc", note="rows past the view or the tile: outside")
+        clip(k, offset, offset, limit, row, note="rows past the view or the tile: outside")
         k.v.free(block, row)
         k.s.free(limit)
         return offset
@@ -90,22 +89,20 @@ class MxScales:
 
     def load_clipped(self, k_left: Reg) -> None:
         """Loads a K step's scales; blocks past the view's k read 0, the scale 2^-127. k_left: SGPR, k from the step's first."""
-        k, (block, row), blocks = self.k, self._place(), self.k.s.alloc("blocks left")
+        k, offset, blocks = self.k, self.k.v.alloc("clipped offset"), self.k.s.alloc("blocks left")
         k.s_lshr_b32(blocks, k_left, log2(MX_BLOCK))
-        k.v_cmp_gt_i32("vcc", blocks, block)
-        k.v_cndmask_b32(row, OUTSIDE, self.offset, "vcc", note="blocks past the view: outside")
-        self._load(row)
-        k.v.free(block, row)
+        self.cut_offset(blocks, offset)
+        self._load(offset)
+        k.v.free(offset)
         k.s.free(blocks)
 
-    def cut_offset(self, blocks_left: Reg) -> None:
+    def cut_offset(self, blocks_left: Reg, target: Reg | None = None) -> None:
         """Makes the offset OUTSIDE for good if the next step's block is past the view. Scales then read 0, i.e. 2^-127.
 
         blocks_left: SGPR, blocks from the step's first on; negative if it is past the view.
         """
         k, (block, row) = self.k, self._place()
-        k.v_cmp_gt_i32("vcc", blocks_left, block)
-        k.v_cndmask_b32(self.offset, OUTSIDE, self.offset, "vcc", note="blocks past the view: outside")
+        clip(k, target or self.offset, self.offset, blocks_left, block, note="blocks past the view: outside")
         k.v.free(block, row)
 
     def advance(self) -> None:

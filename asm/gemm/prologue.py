@@ -315,6 +315,5 @@ def clear_accumulators(k: KernelBuilder, plan: GemmPlan, operands: TileLayouts) 
     count = a.atoms * b.atoms * per_atom
     registers = k.array("accumulators", count)
     k.comment(f"C:({a.warp_rows},{b.warp_rows}) of a wave in {count} {'AccVGPRs' if registers.file == 'a' else 'ArchVGPRs'}")
-    for number in range(count):
-        k.emit("v_accvgpr_write_b32" if registers.file == "a" else "v_mov_b32", registers[number], 0)
+    k.move(registers[0:count], 0)
     return Accumulators(registers, a, b, per_atom, dtype(plan.problem.accumulator).bytes // WORD)

@@ -122,9 +122,10 @@ class _Reduction:
         """Emits, for each element, its row and column, the epilogue and the store."""
         k, arguments, problem = self.k, self.arguments, self.problem
         self.buffers = self._buffers()
-        self.epilogue = Epilogue(k, problem.epilogue_type, arguments["alpha"], arguments["beta"], base_activation(problem))
+        alpha, beta, compute = arguments["alpha"], arguments["beta"], problem.epilogue_type
+        self.epilogue = Epilogue(k, compute, alpha, beta, base_activation(problem), problem.accumulator)
         self.epilogue.prepare()
-        self.elements = Elements(k, problem.dtype_c, problem.epilogue_type, arguments.get("scale_c"))
+        self.elements = Elements(k, problem.dtype_c, compute, arguments.get("scale_c"))
         self.elements.prepare()
         self.free = self.epilogue.scratch()
         words = self.elements.words
@@ -155,15 +156,12 @@ class _Reduction:
             if problem.residual:
                 self.epilogue.add(sums[0], self._load(self.elements, "residual", address))
             self.elements.narrow(sums[:1], self.other[0])
-            stored = sums[0][0 : self.elements.registers(1)]
-            k.emit(self.elements.access("store", 1), stored, address, self.buffers["C"], 0, offen=True)
+            self.elements.store(sums[0], address, self.buffers["C"], note="C")
         k.s_endpgm()
 
     def _product(self, x: Reg, number: int, column: Reg, at: Reg, address: Reg, inside: Reg) -> None:
         """Emits x = scales · alpha · x + beta · C + bias. number: 1 for the up element of a gated pair, else 0."""
         k, problem, epilogue = self.k, self.problem, self.epilogue
-        if problem.epilogue_type != problem.accumulator:
-            k.v_cvt_f32_i32(x, x)
         epilogue.scale(x)
         if problem.scales_at_end:
             self._offset(at, column, number, WORD if problem.scales == "row" else 0, inside)
@@ -199,6 +197,5 @@ class _Reduction:
 
     def _load(self, kind: Elements, name: str, offset: Reg) -> Reg:
         """Loads an element of a buffer and converts it to the epilogue's type."""
-        loaded = self.other[0 : kind.registers(1)]
-        self.k.emit(kind.access("load", 1), loaded, offset, self.buffers[name], 0, offen=True, note=name)
+        kind.load(self.other, offset, self.buffers[name], note=name)
         return kind.widen(self.other, self.other, 0)

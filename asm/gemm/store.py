@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.leaves import StoredLeaf
 from simgpu.asm.parts.buffers import OUTSIDE, REACH, clip
 from simgpu.asm.parts.elements import Elements
@@ -58,27 +57,6 @@ class Accumulators:
                 yield mt, r, self.rows.row_of(mt, run * self.rows.groups * (r // run) + r % run)
 
 
-@dataclass(frozen=True)
-class StoreInputs:
-    """Inputs of the store: destination of C, and the epilogue of its elements. Buffers are raw, at the tile's first element."""
-
-    resource: Reg  # buffer of C, or of partial products
-    row: Reg  # VGPR: the lane's first row of the product in the tile
-    column: Reg  # VGPR: the lane's first column of the product in the tile
-    offset: Reg  # VGPR: C's byte offset there
-    stride: Reg  # SGPR: bytes of a row of C
-    rows_left: Reg  # SGPR: rows of the product's view from the tile's first on
-    columns_left: Reg  # SGPR: columns of the product's view from the tile's first on
-    epilogue: Epilogue
-    elements: Elements  # of C and the residual
-    gated: bool = False  # True if columns form pairs, gate and up
-    exact: bool = False  # True if sums are integers and the epilogue is in f32
-    bias: tuple[Reg, Elements] | None = None  # buffer at the tile's first column, and the type
-    residual: Reg | None = None  # buffer
-    scales: tuple[Reg, Reg] | None = None  # buffers of A's scales by row and B's by column
-    leaf: StoredLeaf | None = None  # what becomes of a product before the epilogue
-
-
 @dataclass
 class StoreGroup:
     """Consecutive columns of one row in a lane: C[row][column..], moved by one access."""
@@ -94,19 +72,39 @@ class StoreGroup:
     ends: Reg  # registers for single elements of C's old group and of the residual's, where the row ends
 
 
+@dataclass
 class TileStore:
     """Emits the store of one wave's tile: `emit(clipped, scaled)` for each of the four cases.
 
     clipped: True if groups outside the view are not accessed, and those that a row's end cuts by single elements. At most one
     group of a wave's row is cut, and all its rows alike. scaled: True if beta is not 0; only then C is read.
+
+    Buffers are raw, at the tile's first element.
     """
 
-    def __init__(self, k: KernelBuilder, acc: Accumulators, inputs: StoreInputs) -> None:
-        self.k, self.acc, self.inputs = k, acc, inputs
-        self.wide, self.words, self.size = acc.columns.wide, inputs.elements.words, inputs.elements.size
+    k: KernelBuilder
+    acc: Accumulators
+    resource: Reg  # buffer of C, or of partial products
+    row: Reg  # VGPR: the lane's first row of the product in the tile
+    column: Reg  # VGPR: the lane's first column of the product in the tile
+    offset: Reg  # VGPR: C's byte offset there
+    stride: Reg  # SGPR: bytes of a row of C
+    rows_left: Reg  # SGPR: rows of the product's view from the tile's first on
+    columns_left: Reg  # SGPR: columns of the product's view from the tile's first on
+    epilogue: Epilogue
+    elements: Elements  # of C and the residual
+    gated: bool  # True if columns form pairs, gate and up
+    bias: tuple[Reg, Elements] | None  # buffer at the tile's first column, and the type
+    residual: Reg | None  # buffer
+    scales: tuple[Reg, Reg] | None  # buffers of A's scales by row and B's by column
+    leaf: StoredLeaf | None  # what becomes of a product before the epilogue
+
+    def __post_init__(self) -> None:
+        acc = self.acc
+        self.wide, self.words, self.size = acc.columns.wide, self.elements.words, self.elements.size
         self.blocks = acc.columns.atoms // self.wide
-        self.stored = max(1, self.wide // 2) if inputs.gated else self.wide  # elements of C in a group
-        self.block_bytes = self.wide * acc.columns.atom * self.size // (2 if inputs.gated else 1)
+        self.stored = max(1, self.wide // 2) if self.gated else self.wide  # elements of C in a group
+        self.block_bytes = self.wide * acc.columns.atom * self.size // (2 if self.gated else 1)
         if self.blocks * self.block_bytes > REACH:
             raise ResourceError(
                 f"a wave's {acc.columns.warp_rows} columns of C exceed a buffer offset's reach of "
@@ -116,7 +114,7 @@ class TileStore:
     @property
     def splits_gate(self) -> bool:
         """True if gate and up are in two lanes. Only the first lane stores."""
-        return self.inputs.gated and self.wide == 1
+        return self.gated and self.wide == 1
 
     def emit(self, clipped: bool, scaled: bool) -> None:
         k, clipped = self.k, clipped or self.splits_gate
@@ -125,7 +123,7 @@ class TileStore:
         self.of_rows, self.of_columns = self._load_leaf(clipped)
         self.inside = self._column_masks() if clipped else []
         self.cuts = clipped and self.stored > 1
-        self.free = self.inputs.epilogue.scratch()
+        self.free = self.epilogue.scratch()
         self.spare = k.v.alloc("other element", self.words)
         slots = self._slots(scaled)
         groups = self._groups(slots)
@@ -133,8 +131,8 @@ class TileStore:
             joins = []
             for group in batch:
                 self._address(group, row_address, clipped)
-                loaded = [(self.inputs.resource, group.old)] * scaled
-                loaded += [(self.inputs.residual, group.added)] if self.inputs.residual is not None else []
+                loaded = [(self.resource, group.old)] * scaled
+                loaded += [(self.residual, group.added)] if self.residual is not None else []
                 each = group.ends.count // max(1, len(loaded))
                 ends = [group.ends[i * each : (i + 1) * each] for i in range(len(loaded))]
                 for (resource, data), end in zip(loaded, ends, strict=True):
@@ -151,7 +149,7 @@ class TileStore:
 
     def _slots(self, scaled: bool) -> list[tuple[Reg, ...]]:
         """Returns the registers of each group in flight: as many groups as the plan's registers allow, 1 to BATCH."""
-        kind, residual = self.inputs.elements, self.inputs.residual is not None
+        kind, residual = self.elements, self.residual is not None
         read, added = kind.registers(self.stored) * scaled, kind.registers(self.stored) * residual
         ends = kind.registers(1) * (self.stored - 1) * self.cuts * (scaled + residual)
         slots: list[tuple[Reg, ...]] = []
@@ -171,74 +169,68 @@ class TileStore:
 
     # -- operands of rows and columns --------------------------------------------------------------
 
-    def _by_column(self, name: str, resource: Reg, kind: Elements, clipped: bool) -> list[Reg]:
-        """Loads the elements of a vector of n for the lane's columns, by column block, unconverted."""
-        k, inputs = self.k, self.inputs
+    def _load_vector(
+        self, name: str, buffer: tuple[Reg, Elements], first: Reg, places: Sequence[int], left: Reg | None
+    ) -> list[Reg]:
+        """Loads elements of a vector, unconverted: those at `places`, counted from the lane's first.
+
+        buffer: the vector's, and its type. first: VGPR. left: SGPR, number of elements, if there may be fewer; others read 0.
+        """
+        k, (resource, kind) = self.k, buffer
         offset, inside, limit = k.v.alloc(f"{name} offset"), k.v.alloc(f"clipped {name} offset"), k.s.alloc("limit")
-        k.v_mul_u32_u24(offset, kind.size, inputs.column)
+        k.v_lshlrev_b32(offset, log2(kind.size), first)
         values = []
-        for number in range(self.blocks * self.wide):
-            source, (block, w) = offset, divmod(number, self.wide)
-            if clipped:
-                k.s_sub_u32(limit, inputs.columns_left, self.acc.columns.row_of(number, 0))
-                clip(k, inside, offset, limit, inputs.column)
-                source = inside
+        for place in places:
+            if left is not None:
+                k.s_sub_u32(limit, left, place)
+                clip(k, inside, offset, limit, first)
             values.append(k.v.alloc(name, kind.words))
-            k.emit(
-                kind.access("load", 1), values[-1][0 : kind.registers(1)], source, resource, 0, offen=True,
-                offset=(block * self.acc.columns.atom * self.wide + w) * kind.size,
-                note=f"{name} of column block {block}, element {w}",
-            )  # fmt: skip
+            kind.load(values[-1], offset if left is None else inside, resource, place * kind.size, f"{name} {place}")
         k.v.free(offset, inside)
         k.s.free(limit)
         return values
 
+    def _by_column(self, name: str, buffer: tuple[Reg, Elements], clipped: bool) -> list[Reg]:
+        """Loads the elements of a vector of n for the lane's columns, by column block, unconverted."""
+        places = [self.acc.columns.row_of(number, 0) for number in range(self.blocks * self.wide)]
+        return self._load_vector(name, buffer, self.column, places, self.columns_left if clipped else None)
+
     def _load_bias(self, clipped: bool) -> list[Reg]:
         """Loads the bias of the lane's columns, in the epilogue's type."""
-        if self.inputs.bias is None:
+        if self.bias is None:
             return []
-        resource, kind = self.inputs.bias
-        values = self._by_column("bias", resource, kind, clipped)
+        values = self._by_column("bias", self.bias, clipped)
         for value in values:
-            kind.widen(value, value, 0)
+            self.bias[1].widen(value, value, 0)
         return values
 
     def _load_scales(self, clipped: bool) -> tuple[list[Reg], list[Reg]]:
         """Loads scales of A for the lane's rows, and of B for its columns. Rows past the view are not stored."""
-        k, inputs = self.k, self.inputs
-        if inputs.scales is None:
+        if self.scales is None:
             return [], []
-        rows, offset = [], k.v.alloc("A's scales' offset")
-        k.v_lshlrev_b32(offset, log2(WORD), inputs.row)
-        limit, inside = k.s.alloc("limit"), k.v.alloc("clipped offset of A's scales")
-        for _, _, row in self.acc.tile_rows():
-            source = offset
-            if clipped:
-                k.s_sub_u32(limit, inputs.rows_left, row)
-                clip(k, inside, offset, limit, inputs.row)
-                source = inside
-            rows.append(k.v.alloc("scale of A's row"))
-            k.buffer_load_dword(rows[-1], source, inputs.scales[0], 0, offen=True, offset=row * WORD, note=f"A's scale, row {row}")
-        k.v.free(offset, inside)
-        k.s.free(limit)
-        f32 = Elements(k, "f32", "f32")
-        return rows, self._by_column("scale of B's column", inputs.scales[1], f32, clipped)
+        f32, left = Elements(self.k, "f32", "f32"), self.rows_left if clipped else None
+        rows = self._load_vector("scale of A's row", (self.scales[0], f32), self.row, self._rows, left)
+        return rows, self._by_column("scale of B's column", (self.scales[1], f32), clipped)
 
     def _load_leaf(self, clipped: bool) -> tuple[dict[str, list[Reg]], dict[str, list[Reg]]]:
         """Loads what the leaf on products takes: values of the lane's rows, and elements of its columns, by name."""
-        leaf, inputs = self.inputs.leaf, self.inputs
-        if leaf is None:
+        if self.leaf is None:
             return {}, {}
         f32 = Elements(self.k, "f32", "f32")
-        columns = {name: self._by_column(name, resource, f32, clipped) for name, resource in leaf.columns.items()}
-        return leaf.values.read(inputs.row, [row for _, _, row in self.acc.tile_rows()]), columns
+        columns = {name: self._by_column(name, (resource, f32), clipped) for name, resource in self.leaf.columns.items()}
+        return self.leaf.values.read(self.row, self._rows), columns
+
+    @property
+    def _rows(self) -> list[int]:
+        """Rows of the tile that the lanes of group 0 have, in the order of `Accumulators.tile_rows`."""
+        return [row for _, _, row in self.acc.tile_rows()]
 
     def _apply_leaf(self, group: StoreGroup, elements: list[Reg]) -> None:
         row = group.mt * (self.acc.per_atom // self.acc.words) + group.r
-        for w, element in enumerate(elements if self.inputs.leaf is not None else []):
+        for w, element in enumerate(elements if self.leaf is not None else []):
             given = {name: regs[row] for name, regs in self.of_rows.items()}
             given |= {name: regs[group.block * self.wide + w] for name, regs in self.of_columns.items()}
-            self.inputs.leaf.apply(self.k, element, given)  # type: ignore[union-attr]  # the loop is empty without one
+            self.leaf.apply(self.k, element, given)  # type: ignore[union-attr]  # the loop is empty without one
 
     # -- groups ----------------------------------------------------------------------------------
 
@@ -254,21 +246,21 @@ class TileStore:
 
         Also sets the mask, the block and the elements of C of a group that the view's end cuts. Groups of one element are not cut.
         """
-        k, columns, inputs = self.k, self.acc.columns, self.inputs
+        k, columns = self.k, self.acc.columns
         limit = k.s.alloc("limit")
         inside = [k.s.alloc("inside", 2) for _ in range(self.blocks)]
         if self.stored > 1:
             self.cut, self.cut_block = k.s.alloc("lanes with a cut group", 2), k.s.alloc("block with a cut group")
             self.rest = k.s.alloc("elements of the cut group")
-            k.s_and_b32(self.rest, inputs.columns_left, self.wide - 1)
+            k.s_and_b32(self.rest, self.columns_left, self.wide - 1)
             k.s_mov_b64(self.cut, 0)
             k.s_mov_b32(self.cut_block, -1)
         for block in range(self.blocks):
-            k.s_sub_u32(limit, inputs.columns_left, columns.row_of(block * self.wide, 0))
-            k.v_cmp_gt_i32(inside[block], limit, inputs.column, note=f"groups of block {block} in the view")
+            k.s_sub_u32(limit, self.columns_left, columns.row_of(block * self.wide, 0))
+            k.v_cmp_gt_i32(inside[block], limit, self.column, note=f"groups of block {block} in the view")
             if self.stored > 1:
                 k.s_sub_u32(limit, limit, self.rest)
-                k.v_cmp_eq_u32("vcc", limit, inputs.column, note="the group that its end cuts, if any")
+                k.v_cmp_eq_u32("vcc", limit, self.column, note="the group that its end cuts, if any")
                 k.s_and_b64("vcc", "vcc", inside[block])
                 k.s_cselect_b32(self.cut_block, block, self.cut_block)
                 k.s_or_b64(self.cut, self.cut, "vcc")
@@ -279,17 +271,17 @@ class TileStore:
 
     def _address(self, group: StoreGroup, row_address: Reg, clipped: bool) -> None:
         """Emits the group's byte offset, without the instruction's own offset."""
-        k, inputs = self.k, self.inputs
+        k = self.k
         scratch = k.s.alloc("scratch")
         if group.block == 0 or not clipped:
             target = row_address if clipped else group.address
-            k.s_mul_i32(scratch, inputs.stride, group.row)
-            k.v_add_u32(target, scratch, inputs.offset, note=f"C row {group.row} of the tile")
+            k.s_mul_i32(scratch, self.stride, group.row)
+            k.v_add_u32(target, scratch, self.offset, note=f"C row {group.row} of the tile")
         if group.block == 0 and clipped:
-            k.s_sub_u32(scratch, inputs.rows_left, group.row)
-            clip(k, row_address, row_address, scratch, inputs.row)
+            k.s_sub_u32(scratch, self.rows_left, group.row)
+            clip(k, row_address, row_address, scratch, self.row)
             if self.splits_gate:
-                k.v_and_b32(group.address, 1, inputs.column)
+                k.v_and_b32(group.address, 1, self.column)
                 k.v_cmp_eq_u32("vcc", 0, group.address)
                 k.v_cndmask_b32(row_address, OUTSIDE, row_address, "vcc", note="lanes with an up element store nothing")
         k.s.free(scratch)
@@ -298,7 +290,7 @@ class TileStore:
 
     def _transfer(self, direction: str, group: StoreGroup, data: Reg, resource: Reg, ends: Reg | None = None) -> None:
         """Moves a group between memory and `data`, packed. ends: registers of single elements, to load."""
-        k, kind = self.k, self.inputs.elements
+        k, kind = self.k, self.elements
 
         def move(moved: Reg, name: str, first: int = 0) -> None:
             k.emit(name, moved, group.address, resource, 0, offen=True, offset=group.block * self.block_bytes + first * self.size,
@@ -327,7 +319,7 @@ class TileStore:
         """Packs single elements that were loaded. loaded: pairs of the group's registers, and those of single elements."""
         if not self.cuts or not loaded:
             return
-        joined, insert = self.k.new_label("joined"), self.inputs.elements.insert
+        joined, insert = self.k.new_label("joined"), self.elements.insert
         with self._at_row_end(group, joined):
             self._each_left(group, lambda j: [insert(data, j, self._end(ends, j)) for data, ends in loaded])
         self.k.label(joined)
@@ -353,22 +345,18 @@ class TileStore:
 
     def _end(self, ends: Reg, j: int) -> Reg:
         """Returns the registers of single element j."""
-        count = self.inputs.elements.registers(1)
+        count = self.elements.registers(1)
         return ends[j * count : (j + 1) * count]
 
     def _combine(
         self, group: StoreGroup, scaled: bool, bias: list[Reg], scales: tuple[list[Reg], list[Reg]]
     ) -> list[Reg]:
         """Applies the epilogue to a group. Returns the registers of C's elements, consecutive."""
-        k, words, epilogue = self.k, self.words, self.inputs.epilogue
+        k, words, epilogue = self.k, self.words, self.epilogue
         elements = [group.data[w * words : (w + 1) * words] for w in range(self.wide)]
         for w, element in enumerate(elements):
             source = self.acc.element(group.mt, group.block * self.wide + w, group.r)
-            for word in range(self.acc.words):
-                move = "v_accvgpr_read_b32" if source.file == "a" else "v_mov_b32"
-                k.emit(move, element[word], source[word], note=f"A·B: atom {group.mt}, element {group.r}")
-            if self.inputs.exact:
-                k.v_cvt_f32_i32(element, element)
+            k.move(element[0 : self.acc.words], source, note=f"A·B: atom {group.mt}, element {group.r}")
         self._apply_leaf(group, elements)
         for element in elements:
             epilogue.scale(element)
@@ -377,21 +365,21 @@ class TileStore:
             epilogue.multiply(element, columns[group.block * self.wide + w])
             epilogue.multiply(element, rows[group.mt * (self.acc.per_atom // self.acc.words) + group.r])
         for w, element in enumerate(elements if scaled else []):
-            epilogue.add_scaled(element, self.inputs.elements.widen(self.spare, group.old, w))
+            epilogue.add_scaled(element, self.elements.widen(self.spare, group.old, w))
         for w, element in enumerate(elements if bias else []):
             epilogue.add(element, bias[group.block * self.wide + w])
-        if self.inputs.gated:
+        if self.gated:
             elements = self._apply_gate(elements)
         else:
             for element in elements:
                 epilogue.activate(element, self.free)
-        for j, element in enumerate(elements if self.inputs.residual is not None else []):
-            epilogue.add(element, self.inputs.elements.widen(self.spare, group.added, j))
+        for j, element in enumerate(elements if self.residual is not None else []):
+            epilogue.add(element, self.elements.widen(self.spare, group.added, j))
         return elements
 
     def _apply_gate(self, elements: list[Reg]) -> list[Reg]:
         """Emits activation(gate)·up for pairs, and packs the results."""
-        k, epilogue, columns, results = self.k, self.inputs.epilogue, self.acc.columns, []
+        k, epilogue, columns, results = self.k, self.epilogue, self.acc.columns, []
         rotation = DPP_ROW - (columns.atom // columns.fold if columns.fold > 1 else 1)  # distance to the next column's lane
         ups = [self.spare] if self.splits_gate else elements[1::2]
         for number, (gate, up) in enumerate(zip(elements[:: 1 if self.splits_gate else 2], ups, strict=True)):
@@ -401,12 +389,12 @@ class TileStore:
             epilogue.activate(gate, self.free)
             epilogue.multiply(gate, up)
             target = elements[number]
-            for word in range(self.words if target != gate else 0):
-                k.v_mov_b32(target[word], gate[word])
+            if target != gate:
+                k.move(target, gate)
             results.append(target)
         return results
 
     def _store(self, group: StoreGroup, elements: list[Reg]) -> None:
         """Rounds and stores C's elements."""
-        self.inputs.elements.narrow(elements, self.spare[0])
-        self._transfer("store", group, group.data, self.inputs.resource)
+        self.elements.narrow(elements, self.spare[0])
+        self._transfer("store", group, group.data, self.resource)

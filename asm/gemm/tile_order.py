@@ -67,21 +67,13 @@ class TileOrder:
         number, scratch, group = k.group_x, k.s.alloc("scratch"), k.s.alloc("group")
         if self.xcds > 1:
             self._consecutive(number, scratch, group)
-        self._divide(part, number, "tiles")
-        k.s_mul_i32(scratch, part, self.arguments["tiles"])
-        k.s_sub_u32(number, number, scratch, note="tile in its product and part")
-        self._divide(batch, part, "parts")
-        k.s_mul_i32(scratch, batch, self.arguments["parts"])
-        k.s_sub_u32(part, part, scratch)
-        self._divide(group, number, "group")
-        k.s_mul_i32(scratch, group, self.arguments["group"])
-        k.s_sub_u32(number, number, scratch, note="tile in its group")
+        self._divmod(part, number, "tiles", scratch)
+        self._divmod(batch, part, "parts", scratch)
+        self._divmod(group, number, "group", scratch)
         k.s_mul_i32(group, group, self.arguments["rows"])
         self._rows_of_last_group(group, scratch)
-        self._divide(column, number, "rows")
-        k.s_mul_i32(scratch, column, self.arguments["rows"])
-        k.s_sub_u32(row, number, scratch)
-        k.s_add_u32(row, row, group)
+        self._divmod(column, number, "rows", scratch)
+        k.s_add_u32(row, number, group)
         k.s.free(scratch, group, *(self.arguments[name] for name in NAMES if name != "parts"))
 
     def _consecutive(self, number: Reg, local: Reg, xcd: Reg) -> None:
@@ -110,12 +102,11 @@ class TileOrder:
         for part in PARTS:
             k.s_cselect_b32(arguments["rows" + part], arguments["last" + part], arguments["rows" + part])
 
-    def _divide(self, quotient: Reg, x: Reg, name: str) -> None:
-        divide(self.k, quotient, x, self.arguments[f"{name}_magic"], self.arguments[f"{name}_shift"])
-
-
-def divide(k: KernelBuilder, quotient: Reg, x: Reg, magic: Reg, shift: Reg) -> None:
-    """Emits quotient = x // d by `division_words`, all in SGPRs."""
-    k.s_lshl_b32(quotient, x, 1)
-    k.s_mul_hi_u32(quotient, quotient, magic)
-    k.s_lshr_b32(quotient, quotient, shift)
+    def _divmod(self, quotient: Reg, x: Reg, name: str, scratch: Reg) -> None:
+        """Emits quotient, x = divmod(x, d) for the divisor `name`, by `division_words`."""
+        k, arguments = self.k, self.arguments
+        k.s_lshl_b32(quotient, x, 1)
+        k.s_mul_hi_u32(quotient, quotient, arguments[f"{name}_magic"])
+        k.s_lshr_b32(quotient, quotient, arguments[f"{name}_shift"])
+        k.s_mul_i32(scratch, quotient, arguments[name])
+        k.s_sub_u32(x, x, scratch)

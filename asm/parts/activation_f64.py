@@ -71,9 +71,8 @@ class ActivationF64:
 
     def _horner(self, p: Reg, x: Reg, coefficients: Sequence[float]) -> None:
         """Emits p = the polynomial's value at x."""
-        k, value = self.k, self.value(coefficients[-1])
-        for word in range(2):
-            k.v_mov_b32(p[word], value[word])
+        k = self.k
+        k.move(p, self.value(coefficients[-1]))
         for coefficient in reversed(coefficients[:-1]):
             k.v_fma_f64(p, p, x, self.value(coefficient))
 

@@ -27,8 +27,8 @@ def add_parts(
     offsets: VGPRs with bytes in a part.
     """
     totals = [k.v.alloc("sum", words) for _ in offsets]
-    for word in (total[word] for total in totals for word in range(words)):
-        k.v_mov_b32(word, 0)
+    for total in totals:
+        k.move(total, 0)
     together = min(parts, TOGETHER, _LOADED // (words * len(totals)))
     loaded = [[k.v.alloc("part", words) for _ in offsets] for _ in range(together)]
     epilogue, each = Epilogue(k, kind, None, None), dtype(kind).registers

@@ -80,9 +80,10 @@ def move_to_front(k: KernelBuilder, data: Reg, rest: Reg, element: int) -> None:
     data: registers of a chunk. rest: SGPR, from 1 to a chunk's elements. element: bytes.
     """
     bits = k.s.alloc("bits to the front")
-    words = k.v.alloc("chunk at a row's end", data.count) if data.file == "a" else data
-    for word in range(data.count if words is not data else 0):
-        k.v_accvgpr_read_b32(words[word], data[word])
+    words = data
+    if data.file == "a":
+        words = k.v.alloc("chunk at a row's end", data.count)
+        k.move(words, data)
     k.s_lshl_b32(bits, rest, log2(8 * element))
     k.s_sub_u32(bits, 8 * WORD * data.count, bits, note="from a chunk's end back to the row's")
     step = data.count // 2
@@ -96,8 +97,7 @@ def move_to_front(k: KernelBuilder, data: Reg, rest: Reg, element: int) -> None:
         step //= 2
     for word in range(data.count) if element < WORD else ():
         k.v_alignbit_b32(words[word], words[word + 1] if word + 1 < data.count else 0, words[word], bits)
-    for word in range(data.count if words is not data else 0):
-        k.v_accvgpr_write_b32(data[word], words[word])
     if words is not data:
+        k.move(data, words)
         k.v.free(words)
     k.s.free(bits)

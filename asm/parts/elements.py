@@ -52,6 +52,16 @@ class Elements:
         """Returns the number of registers that hold `count` adjacent elements as loaded."""
         return max(1, count * self.size // WORD)
 
+    def load(self, target: Reg, address: Reg, resource: Reg, offset: int = 0, note: str = "") -> None:
+        """Loads one element into the first registers of `target`, not converted. address: VGPR; offset: bytes."""
+        registers = target[0 : self.registers(1)]
+        self.k.emit(self.access("load", 1), registers, address, resource, 0, offen=True, offset=offset, note=note)
+
+    def store(self, packed: Reg, address: Reg, resource: Reg, offset: int = 0, note: str = "", count: int = 1) -> None:
+        """Stores `count` adjacent elements, as `narrow` returns them. address: VGPR; offset: bytes."""
+        registers = packed[0 : self.registers(count)]
+        self.k.emit(self.access("store", count), registers, address, resource, 0, offen=True, offset=offset, note=note)
+
     def single(self, packed: Reg, index: int, scratch: Reg | None) -> tuple[Reg, str]:
         """Returns the registers from which element `index` of `packed` is stored, and the ending of the store's name.
 
@@ -72,8 +82,7 @@ class Elements:
         """Makes `one`, loaded on its own, element `index` of `packed`. Earlier elements must be there; later ones become 0."""
         k, count = self.k, self.registers(1)
         if self.size >= WORD:
-            for word in range(count):
-                k.v_mov_b32(packed[index * count + word], one[word])
+            k.move(packed[index * count : (index + 1) * count], one)
             return
         word, place = divmod(index * self.size, WORD)
         if place:

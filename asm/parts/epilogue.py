@@ -31,6 +31,7 @@ class Epilogue:
     alpha: Reg | None  # SGPR or pair; None: 1
     beta: Reg | None  # SGPR or pair; None: `add_scaled` is not used
     activation: str = "none"  # none, relu, gelu or silu
+    sums: str = ""  # type of the sums that `scale` takes, if it may differ: i32, and the epilogue is in f32
     constants: dict[float, Operand] = field(default_factory=dict)  # by value, in SGPRs
     wide: ActivationF64 | None = None  # activation in f64
 
@@ -51,7 +52,9 @@ class Epilogue:
         return [self.k.v.alloc("activation", words) for _ in range(counts.get(self.activation, 0))]
 
     def scale(self, x: Reg) -> None:
-        """Emits x *= alpha."""
+        """Emits x *= alpha, for a sum x."""
+        if self.sums == "i32" and self.dtype == "f32":
+            self.k.v_cvt_f32_i32(x, x)
         if self.alpha is not None:
             {"f32": lambda: self.k.v_mul_f32(x, self.alpha, x),
              "f64": lambda: self.k.v_mul_f64(x, self.alpha, x),

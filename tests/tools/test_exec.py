@@ -42,7 +42,7 @@ def assembly(body: str, target: str = "gfx908", name: str = "scale") -> str:
         KernelArgument("factor", 16, 4, value_type="f32"),
         KernelArgument("bias", 20, 4, value_type="i32"),
     )
-    header = Header(name, target, 64, arguments, user_sgprs=2, workgroup_ids=(True, False, False))
+    header = Header(name, target, 64, arguments, workgroup_ids=(True, False, False))
     lines = (*prologue(header), body, *epilogue(header, Resources(8, 0, 16, 0, 0)))
     return "\n".join(lines) + "\n"
 

@@ -148,7 +148,7 @@ def text_of(bench: Bench, target: str) -> str:
     pointers = tuple(KernelArgument(name, 8 * i, 8, "global_buffer") for i, name in enumerate(POINTERS))
     arguments = (*pointers, KernelArgument(COUNT, 8 * len(POINTERS), 4, value_type="i32"))
     header = Header(
-        "bench", target, bench.workgroup, arguments, user_sgprs=2, workgroup_ids=(True, False, False)
+        "bench", target, bench.workgroup, arguments, workgroup_ids=(True, False, False)
     )
     load = ["  s_load_dwordx4 s[4:7], s[0:1], 0x0", "  s_load_dwordx2 s[8:9], s[0:1], 0x10",
             "  s_load_dword s10, s[0:1], 0x18", "  s_waitcnt lgkmcnt(0)"]  # fmt: skip

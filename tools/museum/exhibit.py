@@ -63,7 +63,7 @@ class Exhibit:
         from simgpu.asm.builder.metadata import Header, KernelArgument, Resources, epilogue, prologue
 
         arguments = tuple(KernelArgument(name, 8 * at, 8, "global_buffer") for at, name in enumerate(self.arrays))
-        header = Header("kernel", self.target, self.block, arguments, user_sgprs=2, workgroup_ids=(True, False, False))
+        header = Header("kernel", self.target, self.block, arguments, workgroup_ids=(True, False, False))
         lines = (self.after if repaired else self.before).splitlines()
         return "\n".join((*prologue(header), *lines, *epilogue(header, Resources(VGPRS, AGPRS, SGPRS, self.lds, 0)))) + "\n"
 

@@ -328,10 +328,6 @@ class KernelBuilder:
             items=tuple(items),
         )
 
-    def text(self) -> str:
-        """Returns the assembly with waits inserted."""
-        return self.finish().text
-
     def _legend(self) -> Iterator[str]:
         for file in (self.s, self.v, self.a):
             for reg, name in file.names:

@@ -18,10 +18,10 @@ from math import prod
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.conv2d.arguments import Arguments, scalars
+from simgpu.asm.conv2d.arguments import load_arguments, scalars
 from simgpu.asm.conv2d.own_groups import OwnGroups
 from simgpu.asm.conv2d.place import find_lane, find_place, workgroups
-from simgpu.asm.conv2d.reduce import emit_reduce
+from simgpu.asm.conv2d.reduce import PARTS, emit_reduce
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import Store
 from simgpu.asm.parts.buffers import buffer_at
@@ -82,13 +82,12 @@ class ConvEmitter(Visitor):
         self.mnemonic, self.modifiers = matrix_instruction(plan.atom, self.target, p.dtype)
         name = f"conv2d_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}"
         self.k = KernelBuilder(name, self.target, plan.threads, plan=plan.resources)
-        self.output = "parts" if plan.second_pass else "Y"
 
     def visit_device(self, root: Conv2d) -> EmittedKernel:
         plan, p, k = self.plan, self.plan.problem, self.k
         channels, *sides = (root.loop(axis) for axis in ("oc", "oh", "ow"))
         k.comment(f"Conv2d: one workgroup per {sides[0].tile}x{sides[1].tile} pixels x {channels.tile} channels")
-        self.arguments = Arguments.load(k, p, ("X", "W", self.output), not plan.second_pass)
+        self.arguments = load_arguments(k, p, ("X", "W", PARTS if plan.second_pass else "Y"), not plan.second_pass)
         self.place = find_place(k, root)
         block = root.first()
         assert isinstance(block, BlockConv2dNode)
@@ -101,8 +100,8 @@ class ConvEmitter(Visitor):
         scratch: tuple[tuple[str, int], ...] = ()
         if plan.second_pass:
             elements = p.n * p.oc * p.oh * p.ow
-            scratch = ((self.output, elements * root.trips("ic") * dtype(p.accumulator).bytes),)
-            following = (emit_reduce(plan, self.output),)
+            scratch = ((PARTS, elements * root.trips("ic") * dtype(p.accumulator).bytes),)
+            following = (emit_reduce(plan),)
         return k.finish(
             plan=plan, grid=(workgroups(root), 1, 1), scalars=() if plan.second_pass else scalars(p),
             operands=("X", "W", "Y", *(["bias"] if p.bias else [])), scratch=scratch, following=following,
@@ -110,13 +109,13 @@ class ConvEmitter(Visitor):
 
     def _end(self, root: Conv2d) -> None:
         """Emits the stores and, for groups of fractions as one, the loop that keeps infinities and NaN in their groups."""
-        k, sums = self.k, (self.place, self.arguments, self.acc)
-        own = OwnGroups(k, root, *sums) if self.plan.groups > 1 and self.plan.problem.accumulator != "i32" else None
+        k, store = self.k, Store(self.k, root, self.place, self.arguments, self.acc, self.atoms)
+        own = OwnGroups(store) if self.plan.groups > 1 and self.plan.problem.accumulator != "i32" else None
         label = k.new_label("own_groups") if own else ""
         if own:
             own.branch(label)
         with k.branch_registers():
-            Store(k, root, *sums, self.atoms).emit()
+            store.emit()
             k.s_endpgm()
         if own:
             k.label(label)
@@ -144,7 +143,7 @@ class ConvEmitter(Visitor):
         step_bytes = plan.taps.packed_bytes * block.trips("ky") * block.trips("kx")
         tile_bytes = steps * step_bytes
         blocks = (tiles["group"], root.trips("oc") * tile_bytes), (tiles["OC tile"], tile_bytes), (first, step_bytes)
-        buffer_at(k, self.w.resource, self.arguments.pointers["W"], "W", *blocks)
+        buffer_at(k, self.w.resource, self.arguments["W"], "W", *blocks)
         k.s_mul_i32(self.w.resource[2], self.steps, step_bytes, note="bytes of the part's taps")
         if plan.windows != (1, 1):
             count = plan.windows[0] * plan.windows[1]
@@ -155,7 +154,7 @@ class ConvEmitter(Visitor):
         icg = plan.merged.icg
         each = self.x.channel_bytes
         terms = (tiles["image"], self.x.image_bytes), (tiles["group"], icg * each), (first, each)
-        buffer_at(k, self.x.resource, self.arguments.pointers["X"], "X", *terms)
+        buffer_at(k, self.x.resource, self.arguments["X"], "X", *terms)
         self.place.channels_left(k, self.left, first, icg, p.ic)
         self.x.begin(tiles["group"], first, self.left)
         top, column = k.s.alloc("halo's first row"), k.s.alloc("halo's first column")

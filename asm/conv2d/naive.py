@@ -5,9 +5,9 @@ from __future__ import annotations
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.pixels import pixel_offset, under_first_tap
-from simgpu.asm.parts.buffers import ELEMENT_LOADS, buffer_at
+from simgpu.asm.parts.buffers import buffer_at
+from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import log2, scalar_divmod
-from simgpu.asm.parts.lanes import widen
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg
@@ -97,7 +97,7 @@ def _first_tap(
 
 def _sum(k: KernelBuilder, p: Conv2dProblem, buffers: tuple[Reg, Reg], tile: Reg, place: tuple[Reg, Reg, Reg]) -> Reg:
     """Returns a VGPR with a pixel's sum over channels and taps. place: its registers, as `_first_tap` fills them."""
-    (x, w), (_, row, column), e = buffers, place, p.element.bytes
+    (x, w), (_, row, column), e, kind = buffers, place, p.element.bytes, Elements(k, p.dtype, "f32")
     names = ("row of X", "offset of X", "column of X", "X", "W", "sum", "offset of W", "scratch")
     high, base, across, a, b, total, weight, scratch = (k.v.alloc(name) for name in names)
     bound = k.s.alloc("bound")
@@ -116,12 +116,9 @@ def _sum(k: KernelBuilder, p: Conv2dProblem, buffers: tuple[Reg, Reg], tile: Reg
             k.s_mov_b32(loops[2], p.kw)
             with k.loop("tap_column", loops[2]):
                 pixel_offset(k, base, (high, across), (p.ih, p.iw), p.iw, plane, e, "outside the image: reads 0")
-                k.emit(f"buffer_load_{ELEMENT_LOADS[e]}", a, base, x, 0, offen=True, note="X")
-                k.emit(f"buffer_load_{ELEMENT_LOADS[e]}", b, weight, w, 0, offen=True, note="W")
-                if e == 2:
-                    widen(k, p.dtype, a)
-                    widen(k, p.dtype, b)
-                k.v_fmac_f32(total, a, b)
+                kind.load(a, base, x, note="X")
+                kind.load(b, weight, w, note="W")
+                k.v_fmac_f32(total, kind.widen(a, a, 0), kind.widen(b, b, 0))
                 k.v_add_u32(weight, e, weight)
                 k.v_add_u32(across, p.dilation[1], across)
             k.v_add_u32(high, p.dilation[0], high)

@@ -6,10 +6,8 @@ and only such a wave, computes its outputs by a plain loop: a pixel a lane, one 
 
 from __future__ import annotations
 
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
-from simgpu.asm.conv2d.arguments import Arguments
+from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.conv2d.pixels import input_strides, pixel_offset, under_first_tap
-from simgpu.asm.conv2d.place import ConvPlace
 from simgpu.asm.conv2d.store import Store
 from simgpu.asm.parts.buffers import advance_buffer, buffer_at, clip
 from simgpu.asm.parts.elements import Elements
@@ -17,8 +15,6 @@ from simgpu.asm.parts.integer_math import log2, scalar_divmod
 from simgpu.asm.parts.lanes import lane_number
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.conv2d.tiles import Conv2dPlan
-from simgpu.operators.conv2d.tree import Conv2d
 
 
 class OwnGroups:
@@ -27,15 +23,13 @@ class OwnGroups:
     For plans of merged groups without a split and with `factor` 1.
     """
 
-    def __init__(self, k: KernelBuilder, root: Conv2d, place: ConvPlace, arguments: Arguments, acc: Reg) -> None:
-        plan: Conv2dPlan = root.plan
-        self.k, self.root, self.plan, self.place, self.arguments, self.acc = k, root, plan, place, arguments, acc
-        self.store = Store(k, root, place, arguments, acc, (0, 0))
-        p = plan.problem
+    def __init__(self, store: Store) -> None:
+        self.store, self.k, self.plan, self.place, self.acc = store, store.k, store.plan, store.place, store.acc
+        p = self.plan.problem
         self.bytes = p.element.bytes
         self.channel_bytes, self.pixel_bytes, self.image_bytes = input_strides(p)
         self.words = dtype(p.accumulator).registers
-        self.kind = Elements(k, p.dtype, p.accumulator)
+        self.kind = Elements(self.k, p.dtype, p.accumulator)
 
     def emit(self) -> None:
         """Emits all outputs of a wave, whose registers are as `branch` left them, and the wave's end."""
@@ -76,27 +70,19 @@ class OwnGroups:
 
     def _pixel(self, left: Reg) -> tuple[tuple[Reg, Reg], Reg]:
         """Returns VGPRs: row and column of X under the first tap of the lane's pixel, and the pixel's offset in Y."""
-        k, p, place, columns = self.k, self.plan.problem, self.place, self.store.tile_ow
-        row, column, target, scalar = *(k.v.alloc(name) for name in ("row", "column", "Y offset")), k.s.alloc("scratch")
-        lane = k.v.alloc("pixel of the wave")
+        k, p, place = self.k, self.plan.problem, self.place
+        target, lane, scalar = k.v.alloc("Y offset"), k.v.alloc("pixel of the wave"), k.s.alloc("scratch")
         lane_number(k, lane)
         k.s_sub_u32(scalar, place.pixels, left)
         k.v_add_u32(lane, scalar, lane)
-        k.v_lshrrev_b32(row, log2(columns), lane)
-        k.v_and_b32(column, columns - 1, lane)
-        starts = ("OH tile", self.store.tile_oh, row), ("OW tile", columns, column)
-        for name, size, value in starts:
-            k.s_mul_i32(scalar, place.tile[name], size)
-            k.v_add_u32(value, scalar, value)
-        k.s_mul_i32(scalar, place.wave_pixel, place.pixels // columns)
-        k.v_add_u32(row, scalar, row)
-        pixel_offset(k, target, (row, column), self.store.view, p.ow, 0, self.store.pixel, "pixels outside of Y: outside")
+        pixel = self.store.pixel_of(lane)
+        pixel_offset(k, target, pixel, self.store.view, p.ow, 0, self.store.pixel, "pixels outside of Y: outside")
         k.s_mov_b32(scalar, place.pixels)
         clip(k, target, target, scalar, lane, note="pixels of other waves: outside")
-        under_first_tap(k, p, (row, column))
+        under_first_tap(k, p, pixel)
         k.v.free(lane)
         k.s.free(scalar)
-        return (row, column), target
+        return pixel, target
 
     def _output(self, pixel: tuple[Reg, Reg], target: Reg, count: Reg, channels: Reg, left: Reg, resource: Reg) -> None:
         """Computes and stores one output channel of the lanes' pixels. count: channels left; channels: all of the wave's."""
@@ -130,12 +116,11 @@ class OwnGroups:
         k, p, plan, tile = self.k, self.plan.problem, self.plan, self.place.tile
         x, w, first = k.s.alloc("X buffer", 4), k.s.alloc("W buffer", 4), k.s.alloc("input channel")
         k.s_mul_i32(first, group, p.icg)
-        merged, oc = (tile["group"], plan.merged.icg), self.root.trips("oc")
-        terms = (tile["image"], self.image_bytes), (merged[0], merged[1] * self.channel_bytes), (first, self.channel_bytes)
-        buffer_at(k, x, self.arguments.pointers["X"], "X", *terms)
+        merged = tile["group"], plan.merged.icg * self.channel_bytes
+        buffer_at(k, x, self.store.arguments["X"], "X", (tile["image"], self.image_bytes), merged, (first, self.channel_bytes))
         block = plan.ic_steps * plan.window[0] * plan.window[1] * plan.taps.packed_bytes
-        terms = (tile["group"], oc * block), (tile["OC tile"], block), (channel, plan.tile_ic * self.bytes)
-        buffer_at(k, w, self.arguments.pointers["W"], "W", *terms)
+        merged = tile["group"], -(-self.store.channels // self.store.tile_oc) * block
+        buffer_at(k, w, self.store.arguments["W"], "W", merged, (tile["OC tile"], block), (channel, plan.tile_ic * self.bytes))
         left, taps = k.s.alloc("input channels left"), k.s.alloc("taps left")
         k.s_mov_b32(left, p.icg)
         with k.loop("own_input", left):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.pixels import compare_below
-from simgpu.asm.parts.buffers import ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, buffer_at
+from simgpu.asm.parts.buffers import OUTSIDE, buffer_at
+from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
@@ -84,7 +85,7 @@ def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dic
 
 def _move_block(k: KernelBuilder, plan: Conv2dPlan, place: dict[str, Reg], source: Reg, target: Reg) -> None:
     """Moves the block's elements from `source` to `target`, THREADS at a time."""
-    p, f, e = plan.problem, plan.factor, plan.problem.element.bytes
+    p, f, e, kind = plan.problem, plan.factor, plan.problem.element.bytes, Elements(k, plan.problem.dtype, plan.problem.dtype)
     channel, oc, row, column, scratch = (k.v.alloc(name) for name in ("channel", "output channel", "kh", "kw", "scratch"))
     data, bound, inside = k.v.alloc("data", max(1, e // 4)), k.s.alloc("bound"), k.s.alloc("inside", 2)
     for start in range(0, plan.tile_oc * plan.tile_ic, THREADS):
@@ -114,12 +115,12 @@ def _move_block(k: KernelBuilder, plan: Conv2dPlan, place: dict[str, Reg], sourc
             k.v_add_u32(oc, term, oc)
         k.v_lshlrev_b32(oc, log2(e), oc)
         k.v_cndmask_b32(oc, OUTSIDE, oc, inside, note="no such channel or tap: outside, reads 0")
-        k.emit(f"buffer_load_{ELEMENT_LOADS[e]}", data, oc, source, 0, offen=True, note="W")
+        kind.load(data, oc, source, note="W")
         k.v_lshlrev_b32(scratch, log2(e), scratch)
         if plan.tile_oc * plan.tile_ic < THREADS:
             compare_below(k, "vcc", plan.tile_oc * plan.tile_ic, k.work_item)
             k.v_cndmask_b32(scratch, OUTSIDE, scratch, "vcc")
-        k.emit(f"buffer_store_{ELEMENT_STORES[e]}", data, scratch, target, 0, offen=True, note="packed")
+        kind.store(data, scratch, target, note="packed")
 
 
 def _within_group(k: KernelBuilder, plan: Conv2dPlan, first: Reg, oc: Reg, channel: Reg, inside: Reg) -> None:

@@ -7,7 +7,7 @@ from math import prod
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.integer_math import scalar_divmod
-from simgpu.asm.parts.lanes import lane_in_atom, wave_number
+from simgpu.asm.parts.lanes import consecutive_workgroups, lane_in_atom, wave_number
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.lds import ATOM
 from simgpu.operators.conv2d.tree import BlockConv2dNode, Conv2d
@@ -48,7 +48,9 @@ def find_place(k: KernelBuilder, root: Conv2d) -> ConvPlace:
     k.work_item_x()
     block, blocks = root.first(), workgroups(root)
     assert isinstance(block, BlockConv2dNode)
-    _consecutive(k, blocks, root.descriptor.xcds)
+    xcds = min(root.descriptor.xcds, blocks)
+    if xcds > 1:  # consecutive tiles share halos and lines of X in an XCD's L2
+        consecutive_workgroups(k, xcds, blocks, *divmod(blocks, xcds))
     k.comment("workgroup = (((image·groups + group)·OC tiles + OC tile)·parts + part)·OH tiles·OW tiles …")
     rest, limit = k.group_x, blocks
     tile: dict[str, Reg] = {}
@@ -65,27 +67,6 @@ def find_place(k: KernelBuilder, root: Conv2d) -> ConvPlace:
     across = root.loop("oc").tile // channels
     channel = scalar_divmod(k, wave, across, block.trips("pixels") * across, "wave along channels")
     return ConvPlace(tile, channel, wave, channels, pixels, root.plan.ragged)
-
-
-def _consecutive(k: KernelBuilder, blocks: int, xcds: int) -> None:
-    """Converts group_x from the order of dispatch, which assigns workgroups to XCDs in turn, to the tile's number.
-
-    Each XCD gets tiles of consecutive numbers, which share halos and lines of X in its L2.
-    """
-    xcds, number = min(xcds, blocks), k.group_x
-    if xcds == 1:
-        return
-    k.comment(f"{xcds} XCDs take turns; each has workgroups of consecutive numbers")
-    each, rest = divmod(blocks, xcds)
-    first = scalar_divmod(k, number, xcds, blocks, "XCD")
-    if rest:
-        more = k.s.alloc("XCDs before that have one more")
-        k.s_min_u32(more, first, rest)
-        k.s_add_u32(number, number, more)
-        k.s.free(more)
-    k.s_mul_i32(first, first, each)
-    k.s_add_u32(number, number, first)
-    k.s.free(first)
 
 
 def find_lane(k: KernelBuilder) -> tuple[Reg, Reg]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.conv2d.arguments import Arguments, scalars
+from simgpu.asm.conv2d.arguments import load_arguments, scalars
 from simgpu.asm.parts.add_parts import THREADS, add_parts
 from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.elements import Elements
@@ -21,22 +21,23 @@ from simgpu.operators.conv2d.tiles import Conv2dPlan
 
 WIDE = 16  # bytes of sums of a work-item: one 128-bit load
 MOST_ELEMENTS = 1 << 32
+PARTS = "parts"  # name of the array of partial sums
 
 
-def emit_reduce(plan: Conv2dPlan, source: str) -> EmittedKernel:
-    """Returns the kernel whose operands are `source` (plan.split_ic arrays of sums in Y's layout), Y and the bias."""
-    return _Reduce(plan, source).emit()
+def emit_reduce(plan: Conv2dPlan) -> EmittedKernel:
+    """Returns the kernel whose operands are PARTS (plan.split_ic arrays of sums in Y's layout), Y and the bias."""
+    return _Reduce(plan).emit()
 
 
 class _Reduce:
-    def __init__(self, plan: Conv2dPlan, source: str) -> None:
+    def __init__(self, plan: Conv2dPlan) -> None:
         self.plan, self.p = plan, plan.problem
         self.count = self.p.n * self.p.oc * self.p.oh * self.p.ow
         if self.count >= MOST_ELEMENTS:
             raise LaunchError(f"{plan.title}: Y of {self.count} elements takes a second kernel, which has at most 2^32")
         name = f"conv2d_epilogue_{self.p.dtype}_{self.p.dtype_c}_{plan.split_ic}_parts"
         self.k = KernelBuilder(name, plan.descriptor.arch, THREADS)
-        self.arguments = Arguments.load(self.k, self.p, (source, "Y"), True)
+        self.arguments = load_arguments(self.k, self.p, (PARTS, "Y"), True)
         self.words = dtype(self.p.accumulator).registers
         self.each = WIDE // (4 * self.words)  # elements of a work-item
         self.share = THREADS * self.each  # elements of a workgroup
@@ -49,8 +50,8 @@ class _Reduce:
         k.s_mul_i32(first, k.group_x, self.share)
         total = self._sum(first)
         compute = p.gemm.epilogue_type
-        epilogue = Epilogue(k, compute, self.arguments.alpha, None, p.activation, p.accumulator)
-        elements = Elements(k, p.dtype_c, compute, self.arguments.scale_c)
+        epilogue = Epilogue(k, compute, self.arguments.get("alpha"), None, p.activation, p.accumulator)
+        elements = Elements(k, p.dtype_c, compute, self.arguments.get("scale_c"))
         epilogue.prepare()
         elements.prepare()
         resource, offset = self._result(first, elements.size)
@@ -70,7 +71,7 @@ class _Reduce:
         """Returns registers with the work-item's sums."""
         k, size = self.k, 4 * self.words
         resource, bytes_ = k.s.alloc("parts buffer", 4), k.v.alloc("bytes")
-        buffer_at(k, resource, next(iter(self.arguments.pointers.values())), "parts", (first, size))
+        buffer_at(k, resource, self.arguments[PARTS], "parts", (first, size))
         k.s_sub_u32(resource[2], self.count, first)
         k.s_min_u32(resource[2], resource[2], self.share)
         k.s_lshl_b32(resource[2], resource[2], log2(size), note="bytes to the end of the part")
@@ -85,7 +86,7 @@ class _Reduce:
     def _result(self, first: Reg, size: int) -> tuple[Reg, Reg]:
         """Returns Y's buffer from the workgroup's first element on, and the work-item's byte offset in it."""
         k, resource, offset = self.k, self.k.s.alloc("Y buffer", 4), self.k.v.alloc("Y offset")
-        buffer_at(k, resource, self.arguments.output, "Y", (first, size))
+        buffer_at(k, resource, self.arguments["Y"], "Y", (first, size))
         k.s_sub_u32(resource[2], self.count, first)
         k.s_min_u32(resource[2], resource[2], self.share)
         if size > 1:
@@ -98,9 +99,8 @@ class _Reduce:
         k, p = self.k, self.p
         if not p.bias:
             return [Reg("v", 0, 0)] * self.each
-        assert self.arguments.bias is not None
         kind, resource = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type), k.s.alloc("bias buffer", 4)
-        buffer_at(k, resource, self.arguments.bias, "bias")
+        buffer_at(k, resource, self.arguments["bias"], "bias")
         k.s_mov_b32(resource[2], p.oc * kind.size)
         # Element i has channel i // pixels % oc. With channels last, pixels is 1.
         pixels, start = p.oh * p.ow if p.layout == "nchw" else 1, k.s.alloc("element")

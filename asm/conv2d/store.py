@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.conv2d.arguments import Arguments
 from simgpu.asm.conv2d.pixels import pixel_offset
 from simgpu.asm.conv2d.place import ConvPlace, find_lane
+from simgpu.asm.conv2d.reduce import PARTS
 from simgpu.asm.parts.buffers import REACH, buffer_at, clip
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
@@ -27,7 +27,7 @@ class Store:
     """
 
     def __init__(
-        self, k: KernelBuilder, root: Conv2d, place: ConvPlace, arguments: Arguments, acc: Reg, atoms: tuple[int, int]
+        self, k: KernelBuilder, root: Conv2d, place: ConvPlace, arguments: dict[str, Reg], acc: Reg, atoms: tuple[int, int]
     ):  # fmt: skip
         plan: Conv2dPlan = root.plan
         self.k, self.plan, self.place, self.arguments, self.acc, self.atoms = k, plan, place, arguments, acc, atoms
@@ -38,10 +38,10 @@ class Store:
         self.sums = plan.second_pass  # True: partial sums are stored, not Y
         self.last = p.layout == "nhwc"
         kind, compute = (p.accumulator, p.accumulator) if self.sums else (p.dtype_c, p.gemm.epilogue_type)
-        alpha, scale = (None, None) if self.sums else (arguments.alpha, arguments.scale_c)
-        self.epilogue = Epilogue(k, compute, alpha, None, "none" if self.sums else p.activation, p.accumulator)
-        self.elements, self.size, self.words = Elements(k, kind, compute, scale), dtype(kind).bytes, dtype(compute).registers
-        self.with_bias = p.bias and not self.sums
+        self.epilogue = Epilogue(k, compute, arguments.get("alpha"), None, "none" if self.sums else p.activation, p.accumulator)
+        self.elements = Elements(k, kind, compute, arguments.get("scale_c"))
+        self.size, self.words = self.elements.size, self.elements.words
+        self.with_bias = "bias" in arguments
         # Consecutive channels of a lane, and distance in channels from one element of a lane to the next.
         self.run, self.apart = (4, 1) if dtype(p.accumulator).registers == 1 else (1, plan.atom.lane_groups)
         self.together = self.run if self.last and not (plan.merged.ocg % 4 or p.oc % 4 or self.channels % 4) else 1
@@ -93,7 +93,7 @@ class Store:
         k.s.free(place)
         images = p.oc * self.image
         part = [(tile["part"], p.n * images)] if self.sums else []
-        buffer_at(k, resource, self.arguments.output, "Y", (tile["image"], images), (first, each), *part)
+        buffer_at(k, resource, self.arguments[PARTS if self.sums else "Y"], "Y", (tile["image"], images), (first, each), *part)
         if self.last:
             k.s_mul_i32(resource[2], first, self.size)
             k.s_sub_u32(resource[2], images, resource[2], note="to the end of the image")
@@ -105,25 +105,34 @@ class Store:
 
     def _lane(self, left: Reg) -> tuple[Reg, Reg, Reg, Reg]:
         """Returns VGPRs: the lane's first channel in the tile, its bytes, row and column of its first pixel in Y."""
-        k, tile, place = self.k, self.place.tile, self.place
-        column, channel = find_lane(k)
-        row, offset, scalar, first = k.v.alloc("row"), k.v.alloc("channel offset"), k.s.alloc("scratch"), k.s.alloc("first row")
+        k, place = self.k, self.place
+        lane, channel = find_lane(k)
+        offset, scalar = k.v.alloc("channel offset"), k.s.alloc("scratch")
         if self.run > 1:
             k.v_mul_u32_u24(channel, self.run, channel)
         k.s_mul_i32(scalar, place.wave_channel, place.channels)
         k.v_add_u32(channel, scalar, channel, note="lane's first channel in the tile")
         k.s_mov_b32(scalar, self.size if self.last else self.image)
         k.v_mul_lo_u32(offset, channel, scalar)
+        k.s.free(scalar)
+        row, column = self.pixel_of(lane)
+        k.v.free(lane)
+        return channel, offset, row, column
+
+    def pixel_of(self, number: Reg) -> tuple[Reg, Reg]:
+        """Returns new VGPRs with row and column of Y of a wave's pixel."""
+        k, tile, place = self.k, self.place.tile, self.place
+        row, column, first, scalar = k.v.alloc("row"), k.v.alloc("column"), k.s.alloc("first row"), k.s.alloc("scratch")
         k.s_mul_i32(first, place.wave_pixel, place.pixels // self.tile_ow)
         k.s_mul_i32(scalar, tile["OH tile"], self.tile_oh)
         k.s_add_u32(first, first, scalar)
         k.s_mul_i32(scalar, tile["OW tile"], self.tile_ow)
-        k.v_lshrrev_b32(row, log2(self.tile_ow), column)
-        k.v_and_b32(column, self.tile_ow - 1, column)
+        k.v_lshrrev_b32(row, log2(self.tile_ow), number)
+        k.v_and_b32(column, self.tile_ow - 1, number)
         k.v_add_u32(column, scalar, column, note="column of Y")
         k.v_add_u32(row, first, row, note="row of Y")
         k.s.free(scalar, first)
-        return channel, offset, row, column
+        return row, column
 
     def _pixels(self, row: Reg, column: Reg, offset: Reg) -> list[Reg]:
         """Returns registers with the byte offset of each atom's pixel at the lane's first channel."""
@@ -149,9 +158,8 @@ class Store:
         k, p, tile = self.k, self.plan.problem, self.place.tile
         kind = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type)
         resource = k.s.alloc("bias buffer", 4)
-        assert self.arguments.bias is not None
         terms = (tile["group"], self.plan.merged.ocg * kind.size), (tile["OC tile"], self.tile_oc * kind.size)
-        buffer_at(k, resource, self.arguments.bias, "bias", *terms)
+        buffer_at(k, resource, self.arguments["bias"], "bias", *terms)
         k.s_lshl_b32(resource[2], left, log2(kind.size))
         offset, whole = k.v.alloc("bias offset"), k.v.alloc("bias", self.run * kind.words)
         k.v_lshlrev_b32(offset, log2(kind.size), channel)

@@ -24,6 +24,7 @@ from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.integer_math import log2, multiply_wide
 from simgpu.asm.parts.lds_tile import TileLayout
+from simgpu.asm.parts.staged_places import row_of
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.limits import POOL_ATOMS, block_scale_bytes, scale_ahead, scale_columns
 from simgpu.operators.gemm.plan import GemmPlan
@@ -94,21 +95,13 @@ class BlockScales:
 
     def _row_offset(self, stride: Reg, first: Reg) -> Reg:
         """Returns the byte offset of the scale of the work-item's row (`TileLayout.row_of` of its number) in the first block."""
-        k, rows, offset = self.k, self.rows, self.k.v.alloc("row's scales' offset")
-        run, low, high = rows.atom // rows.fold, k.v.alloc("low"), k.v.alloc("high")
-        k.v_and_b32(offset, rows.atom - 1, k.work_item, note="i of the atom's row")
-        if rows.fold > 1:
-            k.v_lshrrev_b32(high, log2(run), offset)
-            k.v_and_b32(offset, run - 1, offset)
-            k.v_mad_u32_u24(offset, offset, rows.fold, high)
-        k.v_lshrrev_b32(high, log2(rows.atom), k.work_item, note="number of the atom")
-        k.v_and_b32(low, rows.wide - 1, high)
-        k.v_lshrrev_b32(high, log2(rows.wide), high)
-        k.v_mad_u32_u24(offset, high, rows.atom, offset)
-        k.v_mad_u32_u24(offset, offset, rows.wide, low)
+        k, offset, atom = self.k, self.k.v.alloc("row's scales' offset"), self.k.v.alloc("number of the atom")
+        k.v_and_b32(offset, self.rows.atom - 1, k.work_item, note="i of the atom's row")
+        k.v_lshrrev_b32(atom, log2(self.rows.atom), k.work_item)
+        row_of(k, self.rows, offset, atom)
         k.v_mul_lo_u32(offset, offset, stride)
         k.v_add_u32(offset, first, offset)
-        k.v.free(low, high)
+        k.v.free(atom)
         return offset
 
     def _column_offset(self, stride: Reg, first: Reg) -> Reg:

@@ -12,7 +12,7 @@ from simgpu.asm.parts.buffers import buffer_at
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import branch_if_zero, log2
-from simgpu.asm.parts.lds_tile import TileLayout
+from simgpu.asm.parts.staged_places import row_of
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.plan import GemmPlan
@@ -42,25 +42,20 @@ class Ending:
         k.s_cbranch_scc1(clipped)
         k.s_cmp_lt_i32(self.place.n_left, self.operands.b.rows)
         k.s_cbranch_scc1(clipped)
-        for edge in (False, True):
-            if edge:
-                k.label(clipped)
-            if self.split or self.problem.activation in GATES:
-                k.comment(("partial products" if self.split else "C, which is not read") + ", clipped" * edge)
-                store.emit(edge, False)
-                k.s_endpgm()
-            else:
-                self._scaled_store(store, edge)
+        self._emit(store, edge=False)
+        k.label(clipped)
+        self._emit(store, edge=True)
 
-    def _scaled_store(self, store: TileStore, edge: bool) -> None:
-        k = self.k
-        without = k.new_label("beta_0")
-        branch_if_zero(k, self.arguments["beta"], self.compute == "i32", without)
-        k.comment("C = alpha·A·B + beta·C" + ", clipped" * edge)
-        store.emit(edge, True)
-        k.s_endpgm()
-        k.label(without)
-        k.comment("C = alpha·A·B, C is not read" + ", clipped" * edge)
+    def _emit(self, store: TileStore, edge: bool) -> None:
+        k, cut = self.k, ", clipped" * edge
+        if not self.split and self.problem.activation not in GATES:
+            without = k.new_label("beta_0")
+            branch_if_zero(k, self.arguments["beta"], self.compute == "i32", without)
+            k.comment("C = alpha·A·B + beta·C" + cut)
+            store.emit(edge, True)
+            k.s_endpgm()
+            k.label(without)
+        k.comment(("partial products" if self.split else "C, which is not read") + cut)
         store.emit(edge, False)
         k.s_endpgm()
 
@@ -89,10 +84,10 @@ class Ending:
                 buffer_at(k, buffer, arguments[name], name, *terms)
         row, column, offset = (k.v.alloc(f"C {what}") for what in ("row", "column", "offset"))
         k.v_mul_u32_u24(row, self.acc.lane_rows, place.group)
-        self._row_of_place(row, self.operands.a)
+        row_of(k, self.operands.a, row)
         k.v_add_u32(row, place.wave_row, row)
         k.v_mov_b32(column, place.lane_row)
-        self._row_of_place(column, self.operands.b)
+        row_of(k, self.operands.b, column)
         k.v_add_u32(column, place.wave_column, column)
         k.v_mul_lo_u32(offset, row, stride)
         first = column
@@ -166,14 +161,3 @@ class Ending:
         k.v_readfirstlane_b32(alpha, product)
         k.v.free(product)
         k.s.free(shift)
-
-    def _row_of_place(self, i: Reg, layout: TileLayout) -> None:
-        """Emits i = `TileLayout.row_of` of row i of the first atom."""
-        k = self.k
-        if layout.fold > 1:
-            run, high = layout.atom // layout.fold, k.v.alloc("fold")
-            k.v_lshrrev_b32(high, log2(run), i)
-            k.v_and_b32(i, run - 1, i)
-            k.v_mad_u32_u24(i, i, layout.fold, high)
-            k.v.free(high)
-        k.v_mul_u32_u24(i, layout.wide, i)

@@ -11,9 +11,8 @@ from typing import Any
 
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.gemm.tile_order import division_words
 from simgpu.asm.parts.buffers import buffer_at
-from simgpu.asm.parts.integer_math import add_product, log2
+from simgpu.asm.parts.integer_math import add_product, division_words, log2
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.plan import GemmPlan

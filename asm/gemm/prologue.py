@@ -16,7 +16,7 @@ from simgpu.asm.gemm.operands import TileLayouts, second_pass
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
 from simgpu.asm.parts.buffers import buffer_at
-from simgpu.asm.parts.integer_math import log2, multiply_wide
+from simgpu.asm.parts.integer_math import log2, multiply_wide, scalar_divmod
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.asm.parts.line_ring import LineRing, LineStaging, read_pointer, write_pointer
@@ -128,18 +128,12 @@ def find_place(k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, argument
     across = b.rows // b.warp_rows  # waves along n
     k.work_item_x()
     lane_row, group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
-    wave = k.s.alloc("wave")
+    wave = k.s.alloc("wave along m, then its first row")
     wave_number(k, wave, group)
     lane_in_atom(k, lane_row, group, plan.atom.n)
-    wave_row, wave_column = k.s.alloc("wave's first row"), k.s.alloc("wave's first column")
-    # (row, column) = divmod(wave, waves_n). A block has at most 16 waves.
-    k.s_mul_i32(wave_row, wave, -(-256 // across))
-    k.s_lshr_b32(wave_row, wave_row, 8, note=f"wave / {across}")
-    k.s_mul_i32(wave_column, wave_row, across)
-    k.s_sub_u32(wave_column, wave, wave_column)
-    k.s_mul_i32(wave_row, wave_row, a.warp_rows)
-    k.s_mul_i32(wave_column, wave_column, b.warp_rows)
-    k.s.free(wave)
+    wave_row, wave_column = wave, scalar_divmod(k, wave, across, plan.waves, "wave along n")
+    k.s_mul_i32(wave_row, wave_row, a.warp_rows, note="wave's first row")
+    k.s_mul_i32(wave_column, wave_column, b.warp_rows, note="wave's first column")
     m0, n0 = k.s.alloc("I: tile's first row"), k.s.alloc("J: tile's first column")
     batch, part = k.s.alloc("product of the batch"), k.s.alloc("part of K")
     TileOrder(k, arguments, plan.descriptor.xcds).emit(m0, n0, batch, part)

@@ -13,12 +13,12 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.operands import base_activation
 from simgpu.asm.gemm.prologue import epilogue_names, epilogue_pointers
-from simgpu.asm.gemm.tile_order import PARTS, division_words
+from simgpu.asm.gemm.tile_order import PARTS
 from simgpu.asm.parts.add_parts import THREADS, add_parts
 from simgpu.asm.parts.buffers import OUTSIDE, buffer_at, raw_buffer
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.integer_math import branch_if_zero, log2, multiply_wide
+from simgpu.asm.parts.integer_math import branch_if_zero, division_words, log2, multiply_wide
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.problem import GATES, NARROW
@@ -167,7 +167,7 @@ class _Reduction:
             self._offset(at, column, number, WORD if problem.scales == "row" else 0, inside)
             epilogue.multiply(x, self._load(Elements(k, "f32", "f32"), "scale_b", at))
             epilogue.multiply(x, self.row_scale)
-        if problem.beta != 0 or self.per == 1:
+        if self.per == 1:
             without = k.new_label("beta_0")
             branch_if_zero(k, self.arguments["beta"], problem.epilogue_type == "i32", without)
             epilogue.add_scaled(x, self._load(self.elements, "C", address))

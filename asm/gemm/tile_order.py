@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import prod
 
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.parts.integer_math import DIVIDEND_LIMIT, division_words
+from simgpu.asm.parts.lanes import consecutive_workgroups
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.order import group_rows
@@ -20,16 +22,6 @@ from simgpu.operators.gemm.tree import TiledComputation
 DIVISORS = ("tiles", "parts", "group", "rows", "last")
 PARTS = ("", "_magic", "_shift")
 NAMES = ("xcd_tiles", "xcd_rest", "tile_rows", *(name + part for name in DIVISORS for part in PARTS))
-LIMIT = 1 << 31
-
-
-def division_words(divisor: int) -> tuple[int, int, int]:
-    """Returns (d, magic, shift): x // d = (2x · magic >> 32) >> shift for 0 <= x < 2^31.
-
-    magic = ceil(2^(31+l)/d), l = ceil(log2 d) (Granlund and Montgomery 1994, theorem 4.2, N = 31).
-    """
-    shift = (divisor - 1).bit_length()
-    return divisor, -(-(1 << 31 + shift) // divisor), shift
 
 
 def workgroups(root: TiledComputation) -> int:
@@ -40,8 +32,8 @@ def workgroups(root: TiledComputation) -> int:
 def order_words(root: TiledComputation) -> tuple[int, ...]:
     """Returns the values of NAMES for a tree. LaunchError if there are 2^31 workgroups or more."""
     plan, total, (gx, gy) = root.plan, workgroups(root), root.grid
-    if total >= LIMIT:
-        raise LaunchError(f"{total} workgroups are more than a launch can have ({LIMIT - 1}): use a smaller batch")
+    if total >= DIVIDEND_LIMIT:
+        raise LaunchError(f"{total} workgroups are more than a launch can have ({DIVIDEND_LIMIT - 1}): use a smaller batch")
     rows = group_rows(plan)
     last = gy - (gy - 1) // rows * rows
     divisors = (gx * gy, root.trips("k"), rows * gx, rows, last)
@@ -66,7 +58,7 @@ class TileOrder:
         k.comment("which tile: every XCD a run of them, down groups of rows")
         number, scratch, group = k.group_x, k.s.alloc("scratch"), k.s.alloc("group")
         if self.xcds > 1:
-            self._consecutive(number, scratch, group)
+            consecutive_workgroups(k, self.xcds, DIVIDEND_LIMIT, self.arguments["xcd_tiles"], self.arguments["xcd_rest"])
         self._divmod(part, number, "tiles", scratch)
         self._divmod(batch, part, "parts", scratch)
         self._divmod(group, number, "group", scratch)
@@ -75,24 +67,6 @@ class TileOrder:
         self._divmod(column, number, "rows", scratch)
         k.s_add_u32(row, number, group)
         k.s.free(scratch, group, *(self.arguments[name] for name in NAMES if name != "parts"))
-
-    def _consecutive(self, number: Reg, local: Reg, xcd: Reg) -> None:
-        """Emits number = xcd·(tiles of an XCD) + min(xcd, rest) + local, with (local, xcd) = divmod(number, X)."""
-        k = self.k
-        shift = (self.xcds - 1).bit_length()
-        if self.xcds == 1 << shift:
-            k.s_lshr_b32(local, number, shift)
-            k.s_and_b32(xcd, number, self.xcds - 1, note="XCD")
-        else:
-            k.s_lshl_b32(local, number, 1)
-            k.s_mul_hi_u32(local, local, division_words(self.xcds)[1])
-            k.s_lshr_b32(local, local, shift)
-            k.s_mul_i32(xcd, local, self.xcds)
-            k.s_sub_u32(xcd, number, xcd, note="XCD")
-        k.s_mul_i32(number, xcd, self.arguments["xcd_tiles"])
-        k.s_add_u32(number, number, local)
-        k.s_min_u32(xcd, xcd, self.arguments["xcd_rest"])
-        k.s_add_u32(number, number, xcd)
 
     def _rows_of_last_group(self, first_row: Reg, scratch: Reg) -> None:
         """Replaces "rows" by "last" in the last group, which may have fewer rows."""

@@ -16,6 +16,8 @@ LOG2E = 1 / math.log(2)
 # Handbook of Mathematical Functions, 7.1.26).
 ERFC_P = 0.3275911
 ERFC_A = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+ADD = {"f32": "v_add_f32", "f64": "v_add_f64", "i32": "v_add_u32"}
+MULTIPLY = {"f32": "v_mul_f32", "f64": "v_mul_f64", "i32": "v_mul_lo_u32"}
 ACTIVATION_VGPRS = {"silu": 1, "gelu": 3}  # scratch registers for f32; for f64 see `activation_f64.PAIRS`
 
 
@@ -56,13 +58,11 @@ class Epilogue:
         if self.sums == "i32" and self.dtype == "f32":
             self.k.v_cvt_f32_i32(x, x)
         if self.alpha is not None:
-            {"f32": lambda: self.k.v_mul_f32(x, self.alpha, x),
-             "f64": lambda: self.k.v_mul_f64(x, self.alpha, x),
-             "i32": lambda: self.k.v_mul_lo_u32(x, x, self.alpha)}[self.dtype]()  # fmt: skip
+            self.k.emit(MULTIPLY[self.dtype], x, self.alpha, x)
 
     def multiply(self, x: Reg, other: Reg) -> None:
-        """Emits x *= other, for f32 or f64."""
-        self.k.emit(f"v_mul_{self.dtype}", x, other, x)
+        """Emits x *= other."""
+        self.k.emit(MULTIPLY[self.dtype], x, other, x)
 
     def add_scaled(self, x: Reg, c: Reg) -> None:
         """Emits x += beta·c. An i32 c is overwritten."""
@@ -76,8 +76,7 @@ class Epilogue:
 
     def add(self, x: Reg, other: Reg) -> None:
         """Emits x += other."""
-        name = {"f32": "v_add_f32", "f64": "v_add_f64", "i32": "v_add_u32"}[self.dtype]
-        self.k.emit(name, x, other, x)
+        self.k.emit(ADD[self.dtype], x, other, x)
 
     def activate(self, x: Reg, free: Sequence[Reg]) -> None:
         """Emits x = activation(x). free: VGPRs of `scratch`. NaN stays NaN."""

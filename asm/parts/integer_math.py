@@ -10,6 +10,8 @@ from simgpu.asm.builder.registers import Operand
 from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.hardware.isa.instruction import Reg
 
+DIVIDEND_LIMIT = 1 << 31  # numbers that `division_words` divides are below
+
 
 def log2(value: int) -> int | None:
     """Returns the exponent of a power of two, else None."""
@@ -46,11 +48,20 @@ def division_magic(divisor: int, limit: int) -> tuple[int, int]:
     raise TargetError(f"no 24-bit multiplier divides numbers below {limit} by {divisor}")
 
 
+def division_words(divisor: int) -> tuple[int, int, int]:
+    """Returns (d, magic, shift): x // d = (2x · magic >> 32) >> shift for 0 <= x < DIVIDEND_LIMIT.
+
+    magic = ceil(2^(31+l)/d), l = ceil(log2 d) (Granlund and Montgomery 1994, theorem 4.2, N = 31).
+    """
+    shift = (divisor - 1).bit_length()
+    return divisor, -(-(1 << 31 + shift) // divisor), shift
+
+
 def scalar_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str) -> Reg:
     """Emits x = x // divisor, for 0 <= x < limit. Returns a new SGPR with x % divisor, which the caller owns.
 
-    x // d = mul_hi(x, m) with m = ceil(2^32 / d), exact if limit · (m·d - 2^32) < 2^32 (Granlund and Montgomery 1994,
-    theorem 4.2). LaunchError if that is not exact.
+    x // d = mul_hi(x, m) with m = ceil(2^32 / d) if that is exact: if limit · (m·d - 2^32) < 2^32 (Granlund and Montgomery 1994,
+    theorem 4.2); else by `division_words`. LaunchError if the limit is above DIVIDEND_LIMIT.
     """
     remainder = k.s.alloc(name)
     shift = log2(divisor)
@@ -58,11 +69,16 @@ def scalar_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str)
         k.s_and_b32(remainder, x, divisor - 1, note=name)
         k.s_lshr_b32(x, x, shift)
         return remainder
-    magic = -(-(1 << 32) // divisor)
-    if limit * (magic * divisor - (1 << 32)) >= 1 << 32:
+    magic, quotient = -(-(1 << 32) // divisor), k.s.alloc("quotient")
+    if limit * (magic * divisor - (1 << 32)) < 1 << 32:
+        k.s_mul_hi_u32(quotient, x, magic)
+    elif limit <= DIVIDEND_LIMIT:
+        _, magic, shift = division_words(divisor)
+        k.s_lshl_b32(quotient, x, 1)
+        k.s_mul_hi_u32(quotient, quotient, magic)
+        k.s_lshr_b32(quotient, quotient, shift)
+    else:
         raise LaunchError(f"{limit} workgroups do not divide by {divisor} in 32 bits: split the problem")
-    quotient = k.s.alloc("quotient")
-    k.s_mul_hi_u32(quotient, x, magic)
     k.s_mul_i32(remainder, quotient, divisor)
     k.s_sub_u32(remainder, x, remainder, note=name)
     k.s_mov_b32(x, quotient)

@@ -1,9 +1,10 @@
-"""Lane coordinates, reductions over lanes, and conversion of 16-bit elements."""
+"""Numbers of workgroups, waves and lanes, reductions over lanes, and conversion of 16-bit elements."""
 
 from __future__ import annotations
 
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
-from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.builder.registers import Operand
+from simgpu.asm.parts.integer_math import log2, scalar_divmod
 from simgpu.hardware.isa.instruction import Reg
 
 # Steps of `wave_reduce`. DPP rows have 16 lanes (ISA guides, "DPP"). After the first four steps, every lane of a row
@@ -20,6 +21,24 @@ _TOTAL_LANE = 63
 BF16_ROUND = 0x7FFF  # plus the lowest bit that stays: half a unit, ties to even
 # v_perm_b32 D, S0, S1: the low or high halves of S1 and S0. Byte numbers 0..3 are S1's, 4..7 are S0's (ISA guides).
 LOW_HALVES, HIGH_HALVES = 0x05040100, 0x07060302
+
+
+def consecutive_workgroups(k: KernelBuilder, xcds: int, limit: int, each: Operand, rest: Operand) -> None:
+    """Converts group_x from the order of dispatch, which assigns workgroups to XCDs in turn, to consecutive numbers on each XCD.
+
+    limit: the number of workgroups is below. each, rest: that number divided by `xcds`, and the remainder.
+    """
+    k.comment(f"{xcds} XCDs take turns; each has workgroups of consecutive numbers")
+    number = k.group_x
+    xcd = scalar_divmod(k, number, xcds, limit, "XCD")
+    if rest != 0:
+        more = k.s.alloc("XCDs before that have one more")
+        k.s_min_u32(more, xcd, rest)
+        k.s_add_u32(number, number, more)
+        k.s.free(more)
+    k.s_mul_i32(xcd, xcd, each)
+    k.s_add_u32(number, number, xcd)
+    k.s.free(xcd)
 
 
 def wave_number(k: KernelBuilder, wave: Reg, scratch: Reg) -> None:

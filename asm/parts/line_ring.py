@@ -35,7 +35,7 @@ from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, clip
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import CACHE_LINE, WIDEST, TileLayout
-from simgpu.asm.parts.staging import EIGHTS, StagedFragment
+from simgpu.asm.parts.staging import EIGHTS, FragmentReads, StagedFragment
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.limits import LINE_ROWS, RING_BYTES
 
@@ -109,7 +109,7 @@ class RingPointer:
             self.k.s.free(self.apart, listed=True)
 
 
-class LineStaging:
+class LineStaging(FragmentReads):
     """Emits the staging of one operand by lines. Arguments as for `Staging`.
 
     half_lines: half lines of a row that registers hold. Reads use `address`, once it is set.
@@ -207,16 +207,6 @@ class LineStaging:
             for t in range(layout.atoms)
             for h in range(EIGHTS)
         ]  # fmt: skip
-
-    def source(self, t: int, step: int) -> Reg:
-        """Returns the registers of atom t's operand."""
-        first = self.layout.source(t, step)
-        return self.fragment_registers[first : first + self.layout.operand]
-
-    def read(self, fragment: StagedFragment, turn: int) -> None:
-        """Emits one fragment's read."""
-        note = f"{self.layout.name} fragment: turn {turn}, atom {fragment.feeds[0][0]}"
-        self.k.ds_read_b64(fragment.registers, fragment.address, offset=fragment.immediate, note=note)
 
 
 def byte_of_item(k: KernelBuilder) -> Reg:

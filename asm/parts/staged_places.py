@@ -84,12 +84,27 @@ def _k_contiguous_place(k: KernelBuilder, layout: TileLayout, unit: Reg, units: 
     k.v.free(block)
     if layout.wide == 1:
         return slot, half
-    atom, i = vector_divmod(k, slot, layout.atom, layout.rows, "atom")
-    group, w = vector_divmod(k, atom, layout.wide, layout.rows, "atom in group")
-    k.v_mad_u32_u24(i, group, layout.atom, i)
-    k.v_mad_u32_u24(slot, i, layout.wide, w, note="row")
-    k.v.free(atom, i, group, w)
-    return slot, half
+    atom, row = vector_divmod(k, slot, layout.atom, layout.rows, "atom")
+    row_of(k, layout, row, atom)
+    k.v.free(atom, slot)
+    return row, half
+
+
+def row_of(k: KernelBuilder, layout: TileLayout, i: Reg, t: Reg | None = None) -> None:
+    """Emits i = `TileLayout.row_of` of row i of atom t, a VGPR that is overwritten, or of the first atom."""
+    high = k.v.alloc("high part")
+    if layout.fold > 1:
+        k.v_lshrrev_b32(high, log2(layout.atom // layout.fold), i)
+        k.v_and_b32(i, layout.atom // layout.fold - 1, i)
+        k.v_mad_u32_u24(i, i, layout.fold, high)
+    if t is None:
+        k.v_mul_u32_u24(i, layout.wide, i, note="row")
+    else:
+        k.v_lshrrev_b32(high, log2(layout.wide), t)
+        k.v_and_b32(t, layout.wide - 1, t)
+        k.v_mad_u32_u24(i, high, layout.atom, i)
+        k.v_mad_u32_u24(i, i, layout.wide, t, note="row")
+    k.v.free(high)
 
 
 def swizzle_of(k: KernelBuilder, layout: TileLayout, slot: Reg) -> Reg:

@@ -9,7 +9,7 @@ from functools import partial
 
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.parts.buffers import ELEMENT_LOADS, advance_buffer, clip, load_offset_to_row_end, move_to_front
+from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, advance_buffer, clip, load_offset_to_row_end, move_to_front
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import WIDEST, TileLayout
 from simgpu.asm.parts.staged_places import panel_address, staged_place, swizzle_of, transposed_address
@@ -40,7 +40,28 @@ class StagedFragment:
     feeds: tuple[tuple[int, int], ...]  # (atom, step) pairs that use it
 
 
-class Staging:
+class FragmentReads:
+    """Reads of an operand's fragments from LDS, and the registers that matrix instructions take."""
+
+    k: KernelBuilder
+    layout: TileLayout
+    fragment_registers: Reg
+
+    def source(self, t: int, step: int) -> Reg:
+        """Returns the registers of atom t's operand at a step of the turn."""
+        first = self.layout.source(t, step)
+        return self.fragment_registers[first : first + self.layout.operand]
+
+    def read(self, fragment: StagedFragment, turn: int) -> None:
+        """Emits one fragment's read."""
+        t, s = fragment.feeds[0]
+        self.k.emit(
+            f"ds_read_b{32 * fragment.registers.count}", fragment.registers, fragment.address,
+            offset=fragment.immediate, note=f"{self.layout.name} fragment: turn {turn}, atom {t}, step {s}",
+        )  # fmt: skip
+
+
+class Staging(FragmentReads):
     """Emits the staging of one operand's tiles.
 
         resource   raw buffer whose base is the tile's first element
@@ -392,7 +413,7 @@ class Staging:
     def _load(
         self, target: Reg, offset: Reg, soffset: Operand, immediate: int, note: str, single: bool = False
     ) -> None:
-        suffix = ELEMENT_LOADS[self.layout.element] if single else f"dword{f'x{target.count}' if target.count > 1 else ''}"
+        suffix = ELEMENT_LOADS[self.layout.element] if single else DWORDS[target.count]
         self.k.emit(
             f"buffer_load_{suffix}", target, offset, self.resource, soffset, offen=True, offset=immediate, note=note
         )
@@ -476,16 +497,3 @@ class Staging:
         """Returns the k, without the lane group's part, of a step's line in the tile."""
         span, within = divmod(step, self.layout.chunk)
         return (turn * self.layout.reads + span) * self.layout.span + within
-
-    def source(self, t: int, step: int) -> Reg:
-        """Returns the registers of atom t's operand at a step of the turn."""
-        first = self.layout.source(t, step)
-        return self.fragment_registers[first : first + self.layout.operand]
-
-    def read(self, fragment: StagedFragment, turn: int) -> None:
-        """Emits one fragment's read."""
-        t, s = fragment.feeds[0]
-        self.k.emit(
-            f"ds_read_b{32 * fragment.registers.count}", fragment.registers, fragment.address,
-            offset=fragment.immediate, note=f"{self.layout.name} fragment: turn {turn}, atom {t}, step {s}",
-        )  # fmt: skip

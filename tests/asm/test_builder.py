@@ -102,7 +102,7 @@ def test_each_instruction_remembers_its_line():
     line = sys._getframe().f_lineno - 1
     (instr,) = k.items
     assert instr.where == f"asm/test_builder.py:{line}"
-    assert f"; nought  [asm/test_builder.py:{line}]" in k.text()
+    assert f"; nought  [asm/test_builder.py:{line}]" in k.finish().text
 
 
 def test_lds_regions_are_aligned_and_bounded():
@@ -160,7 +160,7 @@ def test_loops_count_down_at_the_end_or_in_the_middle():
         inner.countdown()
         k.v_mov_b32(v[2], 0)
     k.s_endpgm()
-    lines = [line.split(";")[0].strip() for line in k.text().splitlines()]
+    lines = [line.split(";")[0].strip() for line in k.finish().text.splitlines()]
     body = [line for line in lines if line][lines.index("kernel:") - len(lines) :]
     assert body[body.index(".Lkernel_outer_0:") : body.index("s_endpgm") + 1] == [
         ".Lkernel_outer_0:",

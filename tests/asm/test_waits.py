@@ -22,7 +22,7 @@ RSRC = s[4:7]
 def lines(k):
     """Returns the instructions of the text, without operands except for waits and nops."""
     k.s_endpgm()
-    body = k.text().split("kernel:\n", 1)[1].split(".Lkernel_end:")[0]
+    body = k.finish().text.split("kernel:\n", 1)[1].split(".Lkernel_end:")[0]
     words = [line.split(";")[0].split() for line in body.splitlines()]
     return [" ".join(w) if w[0] in ("s_waitcnt", "s_nop") else w[0] for w in words if w][:-1]
 

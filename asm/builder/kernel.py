@@ -36,6 +36,13 @@ DS_REACH = 1 << 16  # range in bytes of an LDS instruction's own offset: 16 bits
 KERNARG_POINTER_SGPRS = 2
 MNEMONIC_PREFIXES = ("s_", "v_", "ds_", "buffer_", "global_", "flat_")
 NOTE_COLUMN = 64
+# Names of instructions without a width, which follows from the registers of their data.
+BY_WIDTH: dict[str, Callable[..., str]] = {
+    "ds_read": lambda data, *_: f"ds_read_b{32 * data.count}",
+    "ds_write": lambda address, data: f"ds_write_b{32 * data.count}",
+    **{name: lambda data, *_, name=name: f"{name}_dword" + f"x{data.count}" * (data.count > 1)
+       for name in ("buffer_load", "buffer_store", "s_load")},
+}  # fmt: skip
 # An instruction's origin is the first frame outside these files.
 BUILDER_FILES = (__file__, contextlib.__file__)
 
@@ -73,7 +80,8 @@ class KernelBuilder:
     """Builds one kernel. Instructions appear in the text in the order in which they are emitted.
 
     `k.v_add_u32(d, a, b, note="...")` emits the instruction with this name: operands in LLVM's order, modifiers as keywords
-    (True for a bare word). Raises ToolchainError for wrong operands, TargetError for an unknown mnemonic.
+    (True for a bare word). `ds_read`, `ds_write`, `buffer_load`, `buffer_store` and `s_load` get the width of their data. Raises
+    ToolchainError for wrong operands, TargetError for an unknown mnemonic.
 
     With a plan, registers and LDS come only from the plan, `array` uses its named ranges, and the code object requests
     all of them. ResourceError if the plan runs out. Without a plan the target's limits hold.
@@ -127,6 +135,8 @@ class KernelBuilder:
     def _emit(
         self, frame: Any, mnemonic: str, operands: tuple[Operand, ...], note: str, modifiers: dict[str, Any]
     ) -> Any:
+        if mnemonic in BY_WIDTH:
+            mnemonic = BY_WIDTH[mnemonic](*operands)
         while frame.f_code.co_filename in BUILDER_FILES:
             frame = frame.f_back
         where = f"{_short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
@@ -184,6 +194,16 @@ class KernelBuilder:
             self.s_cmp_gt_i32(left, 0)
             self.s_cbranch_scc1(loop.top)
         self.label(loop.exit)
+
+    @contextlib.contextmanager
+    def block_registers(self) -> Iterator[list[Reg]]:
+        """Frees what a block has allocated when it ends, except the registers that the block adds to the list."""
+        files = self.s, self.v, self.a
+        before = [file.in_use() for file in files]
+        kept: list[Reg] = []
+        yield kept
+        for file, used in zip(files, before, strict=True):
+            file.free_since(used, kept)
 
     @contextlib.contextmanager
     def branch_registers(self) -> Iterator[None]:
@@ -244,6 +264,14 @@ class KernelBuilder:
         offset = -(-end // size) * size
         self.arguments.append(KernelArgument(name, offset, size, value_kind, value_type))
 
+    def declare(self, kind: str, *names: str) -> None:
+        """Appends arguments of one type: "pointer", or a number's as in the metadata, such as f32 or u32. Raises as `argument`."""
+        for name in names:
+            if kind == "pointer":
+                self.argument(name, 8, "global_buffer")
+            else:
+                self.argument(name, int(kind[1:]) // 8, value_type=kind)
+
     def load_arguments(self) -> dict[str, Reg]:
         """Loads all arguments into consecutive SGPRs, with few wide loads. Returns the SGPRs by name."""
         words = self._header().kernarg_size // 4
@@ -251,11 +279,8 @@ class KernelBuilder:
         done = 0
         while done < words:
             count = next(n for n in (16, 8, 4, 2, 1) if n <= words - done)
-            suffix = f"x{count}" if count > 1 else ""
             held = [a.name for a in self.arguments if done <= a.offset // 4 < done + count]
-            destination = base[done : done + count]
-            address = self.kernarg_pointer
-            self.emit(f"s_load_dword{suffix}", destination, address, 4 * done, note=" ".join(held))
+            self.s_load(base[done : done + count], self.kernarg_pointer, 4 * done, note=" ".join(held))
             done += count
         return {
             a.name: base[a.offset // 4 : a.offset // 4 + max(1, a.size // 4)] for a in self.arguments

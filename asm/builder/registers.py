@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from simgpu.hardware.errors import ResourceError
@@ -88,6 +89,11 @@ class RegisterFile:
     def in_use(self) -> list[bool]:
         """Returns which registers are in use, by number."""
         return list(self._used)
+
+    def free_since(self, used: list[bool], kept: Iterable[Reg]) -> None:
+        """Frees the registers that an earlier `in_use` returned as free, except `kept`; names stay in the kernel's legend."""
+        needed = {index for reg in kept if reg.file == self.letter for index in range(reg.index, reg.index + reg.count)}
+        self._used = [now and (used[index] or index in needed) for index, now in enumerate(self._used)]
 
     def restore(self, used: list[bool]) -> None:
         """Makes the registers in use those that an earlier `in_use` returned; names stay in the kernel's legend."""

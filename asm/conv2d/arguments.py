@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Conv2dProblem
 
@@ -13,13 +12,11 @@ def load_arguments(k: KernelBuilder, problem: Conv2dProblem, pointers: tuple[str
 
     epilogue: True if the kernel also needs the epilogue's arguments: bias (a pointer), alpha and scale_c, those that there are.
     """
-    for name in (*pointers, *(["bias"] if problem.bias and epilogue else [])):
-        k.argument(name, 8, "global_buffer")
-    kind = problem.gemm.epilogue_type
+    k.declare("pointer", *pointers, *(["bias"] if problem.bias and epilogue else []))
     if epilogue and problem.alpha != 1:
-        k.argument("alpha", dtype(kind).bytes, value_type=kind)
+        k.declare(problem.gemm.epilogue_type, "alpha")
     if epilogue and problem.scale_c != 1:
-        k.argument("scale_c", 4, value_type="f32")
+        k.declare("f32", "scale_c")
     return k.load_arguments()
 
 

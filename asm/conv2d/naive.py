@@ -28,8 +28,7 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
     size = dtype(p.dtype_c).bytes
     _check(root)
     k = KernelBuilder(f"conv2d_naive_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}", root.descriptor.arch, THREADS)
-    for name in "XWY":
-        k.argument(name, 8, "global_buffer")
+    k.declare("pointer", *"XWY")
     arguments = k.load_arguments()
     k.work_item_x()
     tiles = -(-p.oh * p.ow // THREADS)

@@ -28,8 +28,7 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
     if plan.tile_oc * p.icg * p.kh * p.kw * p.element.bytes >= MOST_BYTES:
         raise LaunchError(f"{plan.title}: the filters of a tile pass 2^30 bytes: use smaller filters")
     k = KernelBuilder(f"pack_filter_{p.dtype}_{plan.tile_oc}x{plan.tile_ic}", plan.descriptor.arch, THREADS)
-    for name in ("W", "packed"):
-        k.argument(name, 8, "global_buffer")
+    k.declare("pointer", "W", "packed")
     arguments = k.load_arguments()
     k.work_item_x()
     k.comment(f"workgroup = (((merged group·OC tiles + OC tile)·IC steps + step)·{cut.kh} + kh)·{cut.kw} + kw")

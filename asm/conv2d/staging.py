@@ -6,7 +6,7 @@ from itertools import product
 
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.conv2d.pixels import compare_below, input_strides, pixel_offset
-from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, REACH, advance_buffer
+from simgpu.asm.parts.buffers import ELEMENT_LOADS, REACH, advance_buffer
 from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Pair
@@ -177,9 +177,9 @@ class HaloStaging:
             address, immediate = split_offset(k, addresses[place][tap], source * self.channel_bytes, REACH, self.scratch)
             first = place * plan.pixel_words + channel * plan.pixel_words // plan.tile_ic
             words = max(1, plan.channels_at_once * self.bytes // 4)
-            size = ELEMENT_LOADS[self.bytes] if plan.channels_at_once == 1 else DWORDS[words]
-            k.emit(f"buffer_load_{size}", self.staged[first : first + words], address, self.resource, 0, offen=True,
-                   offset=immediate, note=f"X pixel {position}, channel {channel}")  # fmt: skip
+            name = "buffer_load" if plan.channels_at_once > 1 else f"buffer_load_{ELEMENT_LOADS[self.bytes]}"
+            k.emit(name, self.staged[first : first + words], address, self.resource, 0, offen=True, offset=immediate,
+                   note=f"X pixel {position}, channel {channel}")  # fmt: skip
 
     def _window_addresses(self, places: list[tuple[int, int]]) -> list[Reg]:
         """Returns registers with the offsets of pixels under the window."""
@@ -221,8 +221,7 @@ class HaloStaging:
             for chunk in range(layout.chunks):
                 address, immediate = split_offset(k, base, start + chunk * layout.plane, DS_REACH, self.scratch)
                 source = self.staged[first + chunk * words : first + (chunk + 1) * words]
-                k.emit(f"ds_write_b{8 * layout.chunk}", address, source, offset=immediate,
-                       note=f"X pixel {position}, chunk {chunk} to LDS")  # fmt: skip
+                k.ds_write(address, source, offset=immediate, note=f"X pixel {position}, chunk {chunk} to LDS")
             if last and layout.slots % plan.threads:
                 k.s_mov_b64("exec", -1)
 
@@ -268,8 +267,8 @@ class HaloStaging:
             offset = slots * layout.chunk + h * layout.groups * layout.plane
             address, immediate = split_offset(k, self.read_address, offset, DS_REACH, self.scratch)
             target = self.fragments[first + h * words : first + (h + 1) * words]
-            k.emit(f"ds_read_b{8 * layout.chunk}", target, address, offset=immediate,
-                   note=f"X fragment: pixels {atom * plan.atom.m}.., tap {tap[0]},{tap[1]}")  # fmt: skip
+            note = f"X fragment: pixels {atom * plan.atom.m}.., tap {tap[0]},{tap[1]}"
+            k.ds_read(target, address, offset=immediate, note=note)
 
     def next_row(self) -> None:
         """Moves the read address to the next tap row."""
@@ -280,13 +279,6 @@ class HaloStaging:
         """Moves the read address back by `rows` tap rows."""
         step = self.layout.tap(1, 0) * self.layout.chunk * rows
         self.k.v_subrev_u32(self.read_address, step, self.read_address, note="first tap row")
-
-    def release(self) -> None:
-        """Frees the registers."""
-        addresses = self.write_address, self.last_address, self.read_address
-        self.k.v.free(self.staged, self.offsets, self.fragments, *addresses, listed=True)
-        scalars = *([self.records] if self.clips else []), *(self.window or ())
-        self.k.s.free(self.resource, self.last_lanes, *scalars, listed=True)
 
 
 class TapStaging:
@@ -369,8 +361,8 @@ class TapStaging:
         k, words = self.k, self.vec // 4
         for load in range(self.loads):
             address, immediate = split_offset(k, self.load_offset, load * self.plan.threads * self.vec, REACH, self.scratch)
-            k.emit(f"buffer_load_{DWORDS[words]}", self.staged[load * words : (load + 1) * words], address, self.resource, 0,
-                   offen=True, offset=immediate, note=f"W tap, load {load}")  # fmt: skip
+            target, note = self.staged[load * words : (load + 1) * words], f"W tap, load {load}"
+            k.buffer_load(target, address, self.resource, 0, offen=True, offset=immediate, note=note)
         k.v_add_u32(self.load_offset, self.layout.packed_bytes, self.load_offset, note="next tap")
 
     def write(self) -> None:
@@ -380,8 +372,8 @@ class TapStaging:
         for load in range(self.loads):
             if self.spare and load == self.loads - 1:
                 k.s_mov_b64("exec", self.busy_lanes)
-            k.emit(f"ds_write_b{8 * self.vec}", self.write_address, self.staged[load * words : (load + 1) * words],
-                   offset=load * step, note=f"W tap to LDS, load {load}")  # fmt: skip
+            data = self.staged[load * words : (load + 1) * words]
+            k.ds_write(self.write_address, data, offset=load * step, note=f"W tap to LDS, load {load}")
         if self.spare:
             k.s_mov_b64("exec", -1)
 
@@ -390,9 +382,8 @@ class TapStaging:
         k, words, first = self.k, self.chunk_words, atom * self.plan.fragment_words
         for h in range(self.layout.reads):
             target = self.fragments[first + h * words : first + (h + 1) * words]
-            k.emit(f"ds_read_b{8 * self.layout.chunk}", target, self.read_address,
-                   offset=atom * self.plan.atom.n * self.layout.row + h * self.layout.part,
-                   note=f"W fragment: channels {atom * self.plan.atom.n}..")  # fmt: skip
+            offset = atom * self.plan.atom.n * self.layout.row + h * self.layout.part
+            k.ds_read(target, self.read_address, offset=offset, note=f"W fragment: channels {atom * self.plan.atom.n}..")
 
     def other_stage(self) -> None:
         """Switches writes and reads to the other stage."""
@@ -400,8 +391,3 @@ class TapStaging:
         for address in (self.write_address, self.read_address):
             k.v_add_u32(address, self.stage_step, address, note="the other stage")
         k.s_sub_u32(self.stage_step, 0, self.stage_step)
-
-    def release(self) -> None:
-        """Frees the registers."""
-        self.k.s.free(self.resource, self.stage_step, self.busy_lanes, listed=True)
-        self.k.v.free(self.staged, self.load_offset, self.write_address, self.read_address, self.fragments, listed=True)

@@ -202,13 +202,6 @@ class BlockScales:
         """Points reads to the next tile's scales."""
         self._point(self.read_address, self.first_address)
 
-    def release(self) -> None:
-        """Frees all registers."""
-        k = self.k
-        addresses = self.row_offset, self.column_offset, self.write_address, self.first_address, self.read_address
-        k.v.free(self.pool, self.scales, self.of_a, self.of_b, *addresses, listed=True)
-        k.s.free(*self.buffers, self.k_read, listed=True)
-
     # -- products ------------------------------------------------------------------------------------
 
     def products(self, number: int) -> Reg:

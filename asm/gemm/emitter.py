@@ -102,26 +102,20 @@ class GemmEmitter(Visitor):
         k.comment(f"TiledComputation: one workgroup per {self.operands.a.rows}x{self.operands.b.rows} tile of C")
         self.arguments = load_arguments(k, plan)
         self.place = find_place(k, plan, self.operands, self.arguments)
-        scaled = plan.problem.scales == "block"
-        self.scales = BlockScales(k, plan, self.operands.a, self.arguments, self.place) if scaled else None
-        self.tiles = operand_tiles(k, plan, self.operands, self.arguments, self.place)
-        self.fragments = Fragments(self.turn, self.tiles.moved_operands)
-        self.acc = clear_accumulators(k, plan, self.operands)
         block = root.first()
         assert isinstance(block, BlockGemmNode)
-        self.visit(block)
-        for staging in self.tiles.moved_operands:
-            staging.release()
-        if self.scales is not None:
-            self.scales.release()
-        k.v.free(*self.tiles.write_address.values(), listed=True)
-        k.s.free(*(each for each in (self.tiles.wide_k, self.tiles.stage_step) if each is not None), listed=True)
-        if self.tiles.lines is not None:
-            self.tiles.lines.release()
-        staged_a, leaves = self.tiles.staging[0], plan.problem.leaves
+        with k.block_registers() as kept:
+            scaled = plan.problem.scales == "block"
+            self.scales = BlockScales(k, plan, self.operands.a, self.arguments, self.place) if scaled else None
+            self.tiles = operand_tiles(k, plan, self.operands, self.arguments, self.place)
+            self.fragments = Fragments(self.turn, self.tiles.moved_operands)
+            self.acc = clear_accumulators(k, plan, self.operands)
+            self.visit(block)
+            staged_a = self.tiles.staging[0]
+            kept += [self.acc.registers, *(staged_a.sums if isinstance(staged_a, MappedStaging) else ())]
         rows = None
-        if leaves is not None and isinstance(staged_a, MappedStaging):
-            rows = RowValues(k, plan, leaves, staged_a)
+        if isinstance(staged_a, MappedStaging):
+            rows = RowValues(k, plan, staged_a)
             rows.emit()
         Ending(k, plan, self.operands, self.arguments, self.place, self.acc, rows).emit()
         kernel = k.finish(plan=plan, grid=(workgroups(root), 1, 1), scalars=scalars(root))

@@ -88,10 +88,6 @@ class MatrixStaging(Staging):
         k.s_subb_u32(first[1], a.resource[1], of_a[1])
         raw_buffer(k, first, pointer, (first[0], first[1]), name)
 
-    def release(self) -> None:
-        self.k.v.free(self.staged, listed=True)
-        self.k.s.free(self.resource, listed=True)
-
 
 class VectorStaging(Staging):
     """Elements of a vector at the k of A's chunks, in registers: `staged` for the next tile, `current` for this one."""
@@ -111,7 +107,6 @@ class VectorStaging(Staging):
             k.v_add_u32(offsets[number], unit.k_step, unit.k)
             k.v_lshlrev_b32(offsets[number], log2(a.layout.element), offsets[number])
             self.units.append(StagingUnit(unit.row, unit.k, 0, unit.k_step, offsets[number]))
-        self.taken = (self.staged, self.current, offsets)
 
     @property
     def write_key(self) -> tuple[object, ...]:
@@ -128,10 +123,6 @@ class VectorStaging(Staging):
     def fragments(self, turn: int) -> list[Any]:
         """Returns nothing: matrix instructions do not read a vector."""
         return []
-
-    def release(self) -> None:
-        self.k.v.free(*self.taken, listed=True)
-        self.k.s.free(self.resource, listed=True)
 
 
 class MappedStaging(Staging):
@@ -241,13 +232,6 @@ class MappedStaging(Staging):
             k.v.free(scratch)
         k.v.free(*(each for pair in pairs for each in pair))
 
-    def release(self) -> None:
-        super().release()
-        for matrix in self.matrices:
-            matrix.release()
-        if self.narrowing is not None:
-            self.k.s.free(*self.narrowing.constants, listed=True)
-
 
 def _factors(value: Value) -> tuple[Value, ...]:
     """Returns the two factors of a summand that is a product, which one instruction adds; else the summand."""
@@ -258,9 +242,9 @@ def _factors(value: Value) -> tuple[Value, ...]:
 class RowValues:
     """A row's values, computed from its sums: `emit` after the loop, `read` by each lane for the rows of its products."""
 
-    def __init__(self, k: KernelBuilder, plan: GemmPlan, leaves: Leaves, staging: MappedStaging) -> None:
-        self.k, self.rows, self.leaves, self.staging = k, plan.tile_m, leaves, staging
-        layout, parts = staging.layout, staging.parts
+    def __init__(self, k: KernelBuilder, plan: GemmPlan, staging: MappedStaging) -> None:
+        self.k, self.rows, self.leaves, self.staging = k, plan.tile_m, staging.leaves, staging
+        layout, parts, leaves = staging.layout, staging.parts, staging.leaves
         need = max(parts.sums * layout.threads, len(leaves.row_values) * self.rows) * WORD
         if leaves.sums and need > plan.resources.lds_bytes:
             raise ResourceError(

@@ -209,12 +209,6 @@ class Lines:
             scales.cut_offset(blocks)
         k.s.free(blocks)
 
-    def release(self) -> None:
-        """Frees the registers that only this loop uses."""
-        self.write.release()
-        self.read.release()
-        self.k.s.free(self.unread, self.unwritten, listed=True)
-
     # -- the loop ----------------------------------------------------------------------------------
 
     def loop(self, pace: Pace, step: Callable[[int], None], last: Move, read_first: Move) -> None:

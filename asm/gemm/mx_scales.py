@@ -8,6 +8,7 @@ banks. A lane then reads the byte that its matrix instruction needs: the scale o
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD
@@ -84,8 +85,7 @@ class MxScales:
         return self.staged[held * self.size // WORD : (held + 1) * self.size // WORD]
 
     def _load(self, offset: Reg, held: int = 0) -> None:
-        suffix = "dword" if self.size == WORD else f"dwordx{self.size // WORD}"
-        self.k.emit(f"buffer_load_{suffix}", self._registers(held), offset, self.resource, 0, offen=True, note=self.name)
+        self.k.buffer_load(self._registers(held), offset, self.resource, 0, offen=True, note=self.name)
 
     def load_clipped(self, k_left: Reg) -> None:
         """Loads a K step's scales; blocks past the view's k read 0, the scale 2^-127. k_left: SGPR, k from the step's first."""
@@ -125,20 +125,12 @@ class MxScales:
     def writes(self, address: Reg, held: int = 0) -> list[Callable[[], None]]:
         """Returns the call that writes the staged scales to LDS. held: as in `loads`."""
 
-        def write() -> None:
-            data, note = self._registers(held), f"{self.name} to LDS"
-            self.k.emit(f"ds_write_b{8 * self.size}", address, data, offset=self.region.offset, note=note)
-
-        return [write]
+        data, note = self._registers(held), f"{self.name} to LDS"
+        return [partial(self.k.ds_write, address, data, offset=self.region.offset, note=note)]
 
     def other_stage(self, step: Reg) -> None:
         """Switches reads to the other stage. step: SGPR, bytes to it."""
         self.k.v_add_u32(self.address, step, self.address, note="the other stage")
-
-    def release(self) -> None:
-        """Frees all registers."""
-        self.k.v.free(self.staged, self.registers, self.offset, self.address, listed=True)
-        self.k.s.free(self.resource, self.step, listed=True)
 
     # -- fragments -----------------------------------------------------------------------------------
 

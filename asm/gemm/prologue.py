@@ -65,18 +65,13 @@ def epilogue_names(problem: GemmProblem) -> list[str]:
 def load_arguments(k: KernelBuilder, plan: GemmPlan) -> dict[str, Reg]:
     """Declares and loads the arguments. Returns their SGPRs by name."""
     kind = plan.problem.epilogue_type
-    for name in pointers(plan):
-        k.argument(name, 8, "global_buffer")
-    for name in BATCH_STRIDES:
-        k.argument(name, 8, value_type="i64")
-    for name in ("alpha",) if second_pass(plan) else ("alpha", "beta"):
-        k.argument(name, dtype(kind).bytes, value_type=kind)
-    for name in (*SIZES, *(MX_SIZES if plan.problem.scales == "mx" else ()), *(["groups"] * bool(plan.problem.groups))):
-        k.argument(name, 4, value_type="i32")
+    k.declare("pointer", *pointers(plan))
+    k.declare("i64", *BATCH_STRIDES)
+    k.declare(kind, "alpha", *([] if second_pass(plan) else ["beta"]))
+    k.declare("i32", *SIZES, *(MX_SIZES if plan.problem.scales == "mx" else ()), *(["groups"] * bool(plan.problem.groups)))
     if plan.problem.dtype_c in NARROW and not second_pass(plan):
-        k.argument("scale_c", 4, value_type="f32")
-    for name in NAMES:
-        k.argument(name, 4, value_type="u32")
+        k.declare("f32", "scale_c")
+    k.declare("u32", *NAMES)
     return k.load_arguments()
 
 

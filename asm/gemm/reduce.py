@@ -46,7 +46,7 @@ class _Reduction:
     def emit(self) -> EmittedKernel:
         """Emits sum, epilogue and store."""
         k, problem = self.k, self.problem
-        self._prologue(("partials", "C", *epilogue_pointers(problem)))
+        self._prologue()
         values = self._sum()
         self._places(values)
         assert problem.ldc
@@ -62,19 +62,15 @@ class _Reduction:
         grid = (-(-elements // (THREADS * ELEMENTS)), self.root.trips("batch"), 1)
         return k.finish(grid=grid, scalars=scalars)
 
-    def _prologue(self, buffers: tuple[str, ...]) -> None:
-        k, kind = self.k, self.problem.epilogue_type
+    def _prologue(self) -> None:
+        k = self.k
         k.comment("GEMM, second pass: C = activation(alpha·(sum of the parts) + beta·C + bias) + R")
-        for name in buffers:
-            k.argument(name, 8, "global_buffer")
-        for name in ("part_bytes", "batch_c"):
-            k.argument(name, 8, value_type="i64")
-        for name in ("alpha", "beta"):
-            k.argument(name, dtype(kind).bytes, value_type=kind)
-        for name in SIZES:
-            k.argument(name, 4, value_type="u32")
+        k.declare("pointer", "partials", "C", *epilogue_pointers(self.problem))
+        k.declare("i64", "part_bytes", "batch_c")
+        k.declare(self.problem.epilogue_type, "alpha", "beta")
+        k.declare("u32", *SIZES)
         if self.problem.dtype_c in NARROW:
-            k.argument("scale_c", 4, value_type="f32")
+            k.declare("f32", "scale_c")
         self.arguments = k.load_arguments()
         k.work_item_x()
         self.first = k.s.alloc("workgroup's first element")

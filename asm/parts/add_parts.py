@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import Operand
-from simgpu.asm.parts.buffers import DWORDS
 from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
@@ -36,7 +35,7 @@ def add_parts(
     def add(count: int) -> None:
         for part in loaded[:count]:
             for target, offset in zip(part, offsets, strict=True):
-                k.emit(f"buffer_load_{DWORDS[words]}", target, offset, resource, 0, offen=True)
+                k.buffer_load(target, offset, resource, 0, offen=True)
             k.s_add_u32(resource[0], resource[0], step[0], note="next part")
             k.s_addc_u32(resource[1], resource[1], step[1])
         for part in loaded[:count]:

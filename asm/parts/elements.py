@@ -8,10 +8,9 @@ import numpy as np
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, ELEMENT_STORES
-from simgpu.asm.parts.lanes import BF16_ROUND, HIGH_HALVES
+from simgpu.asm.parts.lanes import rounding_constants
 from simgpu.hardware.dtypes import dtype, numpy_dtype
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.resources import rounding_sgprs
 
 BYTES = 8  # bits of a byte, for shifts
 HIGH_WORD = "[0,0,1]"  # op_sel: the instruction writes the upper half of its result
@@ -28,14 +27,10 @@ class Elements:
         self.k, self.memory, self.compute, self.scale = k, memory, compute, scale
         self.size, self.words = dtype(memory).bytes, dtype(compute).registers
         self.constants: tuple[Reg, ...] = ()
-        self.converts = not rounding_sgprs(memory, k.target)
 
     def prepare(self) -> None:
         """Loads the constants of the rounding into SGPRs."""
-        if rounding_sgprs(self.memory, self.k.target):
-            self.constants = tuple(self.k.s.alloc(name) for name in ("bf16 rounding", "high halves"))
-            self.k.s_movk_i32(self.constants[0], BF16_ROUND)
-            self.k.s_mov_b32(self.constants[1], HIGH_HALVES)
+        self.constants = rounding_constants(self.k, self.memory)
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -151,13 +146,13 @@ class Elements:
         for value in values:
             if self.memory == "f16":
                 k.v_cvt_f16_f32(value, value)
-            elif not self.converts:
+            elif self.constants:
                 self._round_to_high_half(value, scratch)
         for pair, low in enumerate(values[::2]):
             high = values[min(2 * pair + 1, len(values) - 1)]
             if self.memory == "f16":
                 k.v_pack_b32_f16(packed[pair], low, high)
-            elif self.converts:
+            elif not self.constants:
                 k.v_cvt_pk_bf16_f32(packed[pair], low, high)
             else:
                 k.v_perm_b32(packed[pair], high, low, self.constants[1])

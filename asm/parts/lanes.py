@@ -6,6 +6,7 @@ from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import Operand
 from simgpu.asm.parts.integer_math import log2, scalar_divmod
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.resources import rounding_sgprs
 
 # Steps of `wave_reduce`. DPP rows have 16 lanes (ISA guides, "DPP"). After the first four steps, every lane of a row
 # has the row's total; after all steps, lane `_TOTAL_LANE` has the wave's.
@@ -139,6 +140,16 @@ def unpack_chunk(k: KernelBuilder, kind: str, target: Reg, packed: Reg) -> None:
         unpack(k, kind, target[2 * i], target[2 * i + 1], packed[i])
 
 
+def rounding_constants(k: KernelBuilder, kind: str) -> tuple[Reg, ...]:
+    """Returns new SGPRs with the constants for rounding f32 to a type: none, or half a unit and the selector of high halves."""
+    if not rounding_sgprs(kind, k.target):
+        return ()
+    half, halves = k.s.alloc("bf16 rounding"), k.s.alloc("high halves")
+    k.s_movk_i32(half, BF16_ROUND)
+    k.s_mov_b32(halves, HIGH_HALVES)
+    return half, halves
+
+
 class Narrowing:
     """Rounds f32 to f16 or bf16, to nearest even. Holds two SGPRs of constants if bf16 has no instruction.
 
@@ -146,13 +157,7 @@ class Narrowing:
     """
 
     def __init__(self, k: KernelBuilder, dtype: str) -> None:
-        self.k, self.dtype = k, dtype
-        self.converts = dtype == "f16" or k.target == "gfx950"
-        self.constants: tuple[Reg, ...] = ()
-        if not self.converts:
-            self.constants = round_, halves = k.s.alloc("bf16 rounding"), k.s.alloc("high halves")
-            k.s_movk_i32(round_, BF16_ROUND)
-            k.s_mov_b32(halves, HIGH_HALVES)
+        self.k, self.dtype, self.constants = k, dtype, rounding_constants(k, dtype)
 
     def pack(self, target: Reg, low: Reg, high: Reg, scratch: Reg) -> None:
         """Emits target = both elements, rounded. Overwrites low and high."""
@@ -170,7 +175,7 @@ class Narrowing:
             for place, value in zip(rounded, values, strict=True):
                 k.v_cvt_f16_f32(place, value)
             k.v_pack_b32_f16(target, *rounded)
-        elif self.converts:
+        elif not self.constants:
             k.v_cvt_pk_bf16_f32(target, *values)
         else:
             for place, value, spare in zip(rounded, values, scratch, strict=True):

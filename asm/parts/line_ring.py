@@ -102,12 +102,6 @@ class RingPointer:
         k.v_min_u32(self.place, self.a, self.b)
         self._address()
 
-    def release(self) -> None:
-        """Frees all registers."""
-        self.k.v.free(self.base, self.place, self.a, self.b, listed=True)
-        if isinstance(self.apart, Reg):
-            self.k.s.free(self.apart, listed=True)
-
 
 class LineStaging(FragmentReads):
     """Emits the staging of one operand by lines. Arguments as for `Staging`.
@@ -188,11 +182,6 @@ class LineStaging(FragmentReads):
         offset = number % self.ring.units * LINE_ROWS * RING_BYTES
         note = f"{self.layout.name} line to LDS, unit {number}"
         self.k.ds_write_b128(address, self.registers(number), offset=offset, note=note)
-
-    def release(self) -> None:
-        """Frees all registers except the stride and the rows left, after the last tile has been read."""
-        self.k.v.free(self.fragment_registers, self.staged, *self.offsets, listed=True)
-        self.k.s.free(self.resource, listed=True)
 
     # -- fragments ---------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD, Operand
-from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, advance_buffer, clip, load_offset_to_row_end, move_to_front
+from simgpu.asm.parts.buffers import ELEMENT_LOADS, advance_buffer, clip, load_offset_to_row_end, move_to_front
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import WIDEST, TileLayout
 from simgpu.asm.parts.staged_places import panel_address, staged_place, swizzle_of, transposed_address
@@ -55,10 +55,8 @@ class FragmentReads:
     def read(self, fragment: StagedFragment, turn: int) -> None:
         """Emits one fragment's read."""
         t, s = fragment.feeds[0]
-        self.k.emit(
-            f"ds_read_b{32 * fragment.registers.count}", fragment.registers, fragment.address,
-            offset=fragment.immediate, note=f"{self.layout.name} fragment: turn {turn}, atom {t}, step {s}",
-        )  # fmt: skip
+        note = f"{self.layout.name} fragment: turn {turn}, atom {t}, step {s}"
+        self.k.ds_read(fragment.registers, fragment.address, offset=fragment.immediate, note=note)
 
 
 class Staging(FragmentReads):
@@ -413,10 +411,8 @@ class Staging(FragmentReads):
     def _load(
         self, target: Reg, offset: Reg, soffset: Operand, immediate: int, note: str, single: bool = False
     ) -> None:
-        suffix = ELEMENT_LOADS[self.layout.element] if single else DWORDS[target.count]
-        self.k.emit(
-            f"buffer_load_{suffix}", target, offset, self.resource, soffset, offen=True, offset=immediate, note=note
-        )
+        name = f"buffer_load_{ELEMENT_LOADS[self.layout.element]}" if single else "buffer_load"
+        self.k.emit(name, target, offset, self.resource, soffset, offen=True, offset=immediate, note=note)
 
     def advance(self) -> None:
         """Moves the buffer's base to the next k tile."""
@@ -431,55 +427,28 @@ class Staging(FragmentReads):
 
         def write(load: int) -> None:
             ahead = layout.write_step(load, 0)[1] if layout.panel else load * layout.threads * layout.vec * layout.element
-            offset = base + ahead
             data = self._target(load, 0, 0, layout.vec)
-            self.k.emit(
-                f"ds_write_b{32 * data.count}", address, data, offset=offset, note=f"{layout.name} tile to LDS, load {load}"
-            )
+            self.k.ds_write(address, data, offset=base + ahead, note=f"{layout.name} tile to LDS, load {load}")
 
         return [lambda load=load: write(load) for load in range(layout.loads)]  # type: ignore[misc]
-
-    def release(self) -> None:
-        """Frees all registers except the stride and the rows left, after the last tile has been read."""
-        units = {unit.k for unit in self.units} | {unit.offset for unit in self.units}
-        if not self.layout.k_contiguous:
-            units |= {unit.row for unit in self.units}
-        if self.transposition is not None:
-            self.transposition.release()
-        for array in (self.fragment_registers, self.staged):
-            (self.k.a if array.file == "a" else self.k.v).free(array, listed=True)
-        self.k.v.free(*self.read_addresses, *units, listed=True)
-        scalars = [self.resource, *([self.step] if isinstance(self.step, Reg) else [])]
-        self.k.s.free(*scalars, *([self.later_k] if self.layout.depth > 2 else []), listed=True)
 
     # -- fragments ---------------------------------------------------------------------------
 
     def fragments(self, turn: int) -> list[StagedFragment]:
         """Returns the reads of one turn. All turns use the same registers."""
         layout, registers = self.layout, self.fragment_registers
-        if layout.beside:
-            row_bytes, width = layout.row_chunks * layout.kw * WORD, layout.atom_words
-            return [
-                StagedFragment(
-                    registers[t * width + 2 * h : t * width + 2 * h + 2],
-                    address,
-                    (turn * layout.rows + t * layout.atom) * row_bytes,
-                    ((t, 0),),
-                )
-                for t in range(layout.atoms)
-                for h, address in enumerate(self.read_addresses)
-            ]
         if not layout.lines:
-            width, kw, operand, together = layout.reads * layout.kw, layout.kw, layout.operand, layout.line_spans
+            words, reads = (8 // WORD, EIGHTS) if layout.beside else (layout.kw, layout.reads)
+            width, operand, row_bytes = layout.atom_words, layout.operand, layout.row_chunks * layout.kw * WORD
             return [
                 StagedFragment(
-                    registers[t * width + h * layout.kw : t * width + (h + 1) * layout.kw],
-                    self.read_addresses[layout.read_turns.index(layout.read_turn(t, turn * layout.reads + h))],
-                    ((turn * layout.reads + h) // together * layout.rows + t * layout.atom) * layout.row_chunks * kw * WORD,
-                    tuple((t, s) for s in range(h * kw // operand, -(-(h + 1) * kw // operand))),
+                    registers[t * width + h * words : t * width + (h + 1) * words],
+                    self.read_addresses[h if layout.beside else layout.read_turns.index(layout.read_turn(t, turn * reads + h))],
+                    (line * layout.rows + t * layout.atom) * row_bytes,
+                    tuple((t, s) for s in range(h * words // operand, -(-(h + 1) * words // operand))),
                 )
                 for t in range(layout.atoms)
-                for h in range(layout.reads)
+                for h, line in enumerate(turn if layout.beside else (turn * reads + h) // layout.line_spans for h in range(reads))
             ]
         groups, words, ways = layout.atoms // layout.wide, layout.wide * layout.operand, len(self.read_addresses)
         return [

@@ -42,11 +42,6 @@ class Transposition:
         k.s.free(uniform)
         return selector
 
-    def release(self) -> None:
-        """Frees its registers."""
-        self.k.v.free(*self.of_lanes)
-        self.k.s.free(*(selector for selector in self.selectors.values() if selector.file == "s"))
-
     def writes(self, address: Reg, base: int) -> list[Callable[[], None]]:
         """Returns one call for each LDS write. `base` is added to every offset."""
         moves: list[Callable[[], None]] = []
@@ -107,8 +102,7 @@ class Transposition:
         if xor:
             target = k.v.alloc("LDS write address")
             k.v_xor_b32(target, xor, address)
-        note = f"{layout.name} tile to LDS, unit {load}, row {row}"
-        k.emit(f"ds_write_b{32 * along}", target, data, offset=base + plus, note=note)
+        k.ds_write(target, data, offset=base + plus, note=f"{layout.name} tile to LDS, unit {load}, row {row}")
         if xor:
             k.v.free(target)
         if data is not words[0][w]:

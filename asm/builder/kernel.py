@@ -36,13 +36,7 @@ DS_REACH = 1 << 16  # range in bytes of an LDS instruction's own offset: 16 bits
 KERNARG_POINTER_SGPRS = 2
 MNEMONIC_PREFIXES = ("s_", "v_", "ds_", "buffer_", "global_", "flat_")
 NOTE_COLUMN = 64
-# Names of instructions without a width, which follows from the registers of their data.
-BY_WIDTH: dict[str, Callable[..., str]] = {
-    "ds_read": lambda data, *_: f"ds_read_b{32 * data.count}",
-    "ds_write": lambda address, data: f"ds_write_b{32 * data.count}",
-    **{name: lambda data, *_, name=name: f"{name}_dword" + f"x{data.count}" * (data.count > 1)
-       for name in ("buffer_load", "buffer_store", "s_load")},
-}  # fmt: skip
+WITHOUT_WIDTH = ("ds_read", "ds_write", "buffer_load", "buffer_store", "s_load")  # see `_with_width`
 # An instruction's origin is the first frame outside these files.
 BUILDER_FILES = (__file__, contextlib.__file__)
 
@@ -135,8 +129,8 @@ class KernelBuilder:
     def _emit(
         self, frame: Any, mnemonic: str, operands: tuple[Operand, ...], note: str, modifiers: dict[str, Any]
     ) -> Any:
-        if mnemonic in BY_WIDTH:
-            mnemonic = BY_WIDTH[mnemonic](*operands)
+        if mnemonic in WITHOUT_WIDTH:
+            mnemonic = _with_width(mnemonic, operands)
         while frame.f_code.co_filename in BUILDER_FILES:
             frame = frame.f_back
         where = f"{_short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
@@ -224,6 +218,13 @@ class KernelBuilder:
         self.s_branch(back)
         self.outlined += self.items
         self.items = here
+
+    @contextlib.contextmanager
+    def lanes(self, mask: Operand, note: str = "") -> Iterator[None]:
+        """Enables only the lanes of a mask, a pair of SGPRs or vcc, for a block. Enables all lanes after it."""
+        self.s_mov_b64("exec", mask, note=note)
+        yield
+        self.s_mov_b64("exec", -1)
 
     def array(self, name: str, count: int) -> Reg:
         """Allocates `count` VGPRs or AccVGPRs; with a plan, the whole range of this name.
@@ -359,6 +360,12 @@ class KernelBuilder:
                 yield f"{operand_text(reg):10} {name}"
         for region in self.lds:
             yield f"LDS {region.offset}..{region.offset + region.size - 1}  {region.name}"
+
+
+def _with_width(mnemonic: str, operands: tuple[Any, ...]) -> str:
+    """Returns the name with the width of the instruction's data: its second operand in writes to LDS, else its first."""
+    count = operands[mnemonic == "ds_write"].count
+    return f"{mnemonic}_b{32 * count}" if mnemonic.startswith("ds") else f"{mnemonic}_dword" + f"x{count}" * (count > 1)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from simgpu.operators.conv2d.problem import Conv2dProblem
 def load_arguments(k: KernelBuilder, problem: Conv2dProblem, pointers: tuple[str, ...], epilogue: bool) -> dict[str, Reg]:
     """Declares and loads the arguments. Returns their SGPRs by name.
 
-    epilogue: True if the kernel also needs the epilogue's arguments: bias (a pointer), alpha and scale_c, those that there are.
+    epilogue: True if the kernel also has the epilogue's arguments: bias (a pointer), alpha and scale_c, if the problem has them.
     """
     k.declare("pointer", *pointers, *(["bias"] if problem.bias and epilogue else []))
     if epilogue and problem.alpha != 1:

@@ -21,7 +21,7 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.arguments import load_arguments, scalars
 from simgpu.asm.conv2d.own_groups import OwnGroups
 from simgpu.asm.conv2d.place import find_lane, find_place, workgroups
-from simgpu.asm.conv2d.reduce import PARTS, emit_reduce
+from simgpu.asm.conv2d.reduce import PARTS, Reduction
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import Store
 from simgpu.asm.parts.buffers import buffer_at
@@ -101,7 +101,7 @@ class ConvEmitter(Visitor):
         if plan.second_pass:
             elements = p.n * p.oc * p.oh * p.ow
             scratch = ((PARTS, elements * root.trips("ic") * dtype(p.accumulator).bytes),)
-            following = (emit_reduce(plan),)
+            following = (Reduction(plan).emit(),)
         return k.finish(
             plan=plan, grid=(workgroups(root), 1, 1), scalars=() if plan.second_pass else scalars(p),
             operands=("X", "W", "Y", *(["bias"] if p.bias else [])), scratch=scratch, following=following,

@@ -101,7 +101,7 @@ class OwnGroups:
         lane, offset, spare = (k.v.alloc(name) for name in ("output channel", "offset", "spare"))
         k.v_mov_b32(lane, channel)
         bias = store.bias_buffer(lane, left)
-        added, scratch = store.load_bias(bias, lane, 0)[0], store.epilogue.scratch()
+        added, scratch = store.load_bias(bias, 0)[0], store.epilogue.scratch()
         store.epilogue.scale(total)
         if store.with_bias:
             store.epilogue.add(total, added)

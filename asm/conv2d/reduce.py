@@ -24,12 +24,9 @@ MOST_ELEMENTS = 1 << 32
 PARTS = "parts"  # name of the array of partial sums
 
 
-def emit_reduce(plan: Conv2dPlan) -> EmittedKernel:
-    """Returns the kernel whose operands are PARTS (plan.split_ic arrays of sums in Y's layout), Y and the bias."""
-    return _Reduce(plan).emit()
+class Reduction:
+    """Emits the kernel whose operands are PARTS (plan.split_ic arrays of sums in Y's layout), Y and the bias."""
 
-
-class _Reduce:
     def __init__(self, plan: Conv2dPlan) -> None:
         self.plan, self.p = plan, plan.problem
         self.count = self.p.n * self.p.oc * self.p.oh * self.p.ow

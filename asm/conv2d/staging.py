@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import product
 
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
@@ -216,14 +217,11 @@ class HaloStaging:
                     k.v_lshl_or_b32(target, self.staged[first + word * each + i], 8 * self.bytes * i, low)
             last = position == plan.positions - 1
             base, start = (self.last_address, 0) if last else (self.write_address, position * plan.threads * layout.chunk)
-            if last and layout.slots % plan.threads:
-                k.s_mov_b64("exec", self.last_lanes)
-            for chunk in range(layout.chunks):
-                address, immediate = split_offset(k, base, start + chunk * layout.plane, DS_REACH, self.scratch)
-                source = self.staged[first + chunk * words : first + (chunk + 1) * words]
-                k.ds_write(address, source, offset=immediate, note=f"X pixel {position}, chunk {chunk} to LDS")
-            if last and layout.slots % plan.threads:
-                k.s_mov_b64("exec", -1)
+            with k.lanes(self.last_lanes) if last and layout.slots % plan.threads else nullcontext():
+                for chunk in range(layout.chunks):
+                    address, immediate = split_offset(k, base, start + chunk * layout.plane, DS_REACH, self.scratch)
+                    source = self.staged[first + chunk * words : first + (chunk + 1) * words]
+                    k.ds_write(address, source, offset=immediate, note=f"X pixel {position}, chunk {chunk} to LDS")
 
     def advance(self, left: Reg) -> None:
         """Advances to the next step: the next window of taps or, after the last window, the next channels.
@@ -370,12 +368,9 @@ class TapStaging:
         k, words = self.k, self.vec // 4
         step = self.plan.threads * self.vec // self.layout.reads  # a multiple of the swizzle's period
         for load in range(self.loads):
-            if self.spare and load == self.loads - 1:
-                k.s_mov_b64("exec", self.busy_lanes)
-            data = self.staged[load * words : (load + 1) * words]
-            k.ds_write(self.write_address, data, offset=load * step, note=f"W tap to LDS, load {load}")
-        if self.spare:
-            k.s_mov_b64("exec", -1)
+            with k.lanes(self.busy_lanes) if self.spare and load == self.loads - 1 else nullcontext():
+                data = self.staged[load * words : (load + 1) * words]
+                k.ds_write(self.write_address, data, offset=load * step, note=f"W tap to LDS, load {load}")
 
     def read(self, atom: int) -> None:
         """Reads the fragment of an atom's output channels."""

@@ -53,7 +53,7 @@ class Store:
         k, plan = self.k, self.plan
         k.comment(f"Y: {self.atoms[0]} x {self.atoms[1]} atoms of a wave to memory")
         resource, left = self.buffer()
-        channel, offset, row, column = self._lane(left)
+        channel, offset, row, column = self._lane()
         self.epilogue.prepare()
         self.elements.prepare()
         bias = self.bias_buffer(channel, left)
@@ -66,7 +66,7 @@ class Store:
         for oc in range(self.atoms[0]):
             for first in range(0, per_atom, self.run):
                 place = oc * plan.atom.n + first * self.apart
-                added = self.load_bias(bias, channel, place)
+                added = self.load_bias(bias, place)
                 for pixel in range(self.atoms[1]):
                     for r in range(0, self.run, self.together):
                         data, address = slots[number % len(slots)]
@@ -103,7 +103,7 @@ class Store:
         k.s.free(first)
         return resource, left
 
-    def _lane(self, left: Reg) -> tuple[Reg, Reg, Reg, Reg]:
+    def _lane(self) -> tuple[Reg, Reg, Reg, Reg]:
         """Returns VGPRs: the lane's first channel in the tile, its bytes, row and column of its first pixel in Y."""
         k, place = self.k, self.place
         lane, channel = find_lane(k)
@@ -165,7 +165,7 @@ class Store:
         k.v_lshlrev_b32(offset, log2(kind.size), channel)
         return resource, kind, offset, [whole[e * kind.words : (e + 1) * kind.words] for e in range(self.run)]
 
-    def load_bias(self, bias: tuple[Reg, Elements, Reg, list[Reg]] | None, channel: Reg, place: int) -> list[Reg]:
+    def load_bias(self, bias: tuple[Reg, Elements, Reg, list[Reg]] | None, place: int) -> list[Reg]:
         """Returns the bias of a run of channels in the epilogue's type.
 
         place: the run's first channel, from the lane's first on.

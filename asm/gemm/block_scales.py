@@ -15,6 +15,7 @@ the matrix instructions of the next pair; those of a tile's last pair, among the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from itertools import product
 
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
@@ -133,14 +134,13 @@ class BlockScales:
     def load(self) -> None:
         """Loads the next blocks' scales into registers. Past k they are another row's scales, or 0, and are multiplied by 0."""
         k, (a, b) = self.k, self.buffers
-        self._rows_alone()
-        for number in range(0, self.ahead, WIDE):
-            target, note = self.of_a[number : number + WIDE], f"A's scales of blocks {number} to {number + WIDE - 1}"
-            k.buffer_load_dwordx4(target, self.row_offset, a, 0, offen=True, offset=number * WORD, note=note)
-        k.buffer_load_dword(self.of_b, self.column_offset, b, 0, offen=True, note=f"B's scales of {self.ahead} blocks")
-        for offset in (self.row_offset, self.column_offset):
-            k.v_add_u32(offset, self.ahead * WORD, offset)
-        k.s_mov_b64("exec", -1)
+        with self._rows_alone():
+            for number in range(0, self.ahead, WIDE):
+                target, note = self.of_a[number : number + WIDE], f"A's scales of blocks {number} to {number + WIDE - 1}"
+                k.buffer_load(target, self.row_offset, a, 0, offen=True, offset=number * WORD, note=note)
+            k.buffer_load(self.of_b, self.column_offset, b, 0, offen=True, note=f"B's scales of {self.ahead} blocks")
+            for offset in (self.row_offset, self.column_offset):
+                k.v_add_u32(offset, self.ahead * WORD, offset)
 
     def write(self, first: bool = False) -> None:
         """Writes the products of A's and B's scales to LDS, over those of earlier blocks. first: True for the first blocks."""
@@ -149,20 +149,19 @@ class BlockScales:
         if not first:
             address = k.v.alloc("LDS address")
             self._point(address, self.write_address)
-        self._rows_alone()
-        for column, block in product(range(self.columns), range(self.ahead)):
-            k.v_readlane_b32(of_b, self.of_b, column * self.ahead + block)
-            k.v_mul_f32(scaled, of_b, self.of_a[block])
-            offset = block * self.block_bytes + column * self.rows.rows * WORD
-            k.ds_write_b32(address, scaled, offset=offset, note=f"scales of block {block}, block of columns {column}")
-        k.s_mov_b64("exec", -1)
+        with self._rows_alone():
+            for column, block in product(range(self.columns), range(self.ahead)):
+                k.v_readlane_b32(of_b, self.of_b, column * self.ahead + block)
+                k.v_mul_f32(scaled, of_b, self.of_a[block])
+                offset = block * self.block_bytes + column * self.rows.rows * WORD
+                k.ds_write_b32(address, scaled, offset=offset, note=f"scales of block {block}, block of columns {column}")
         k.v.free(scaled, *([] if first else [address]))
         k.s.free(of_b)
 
-    def _rows_alone(self) -> None:
-        """Disables the lanes whose number is not a row of the tile."""
+    def _rows_alone(self) -> AbstractContextManager[None]:
+        """Disables the lanes whose number is not a row of the tile, for a block."""
         self.k.v_cmp_gt_u32("vcc", self.rows.rows, self.k.work_item)
-        self.k.s_mov_b64("exec", "vcc")
+        return self.k.lanes("vcc")
 
     def _point(self, target: Reg, first: Reg) -> None:
         """Emits target = the LDS address for the block of `k_read`, if `first` is the first block's."""

@@ -47,7 +47,7 @@ from simgpu.asm.gemm.prologue import (
     operand_tiles,
     scalars,
 )
-from simgpu.asm.gemm.reduce import reduce_kernel
+from simgpu.asm.gemm.reduce import Reduction
 from simgpu.asm.gemm.spread import SpreadUnit, add_writes_and_loads
 from simgpu.asm.gemm.tile_order import workgroups
 from simgpu.asm.gemm.turn import Turn
@@ -72,9 +72,9 @@ Moves = dict[int, list[Callable[[], None]]]
 class Prefetch(Enum):
     """Loads that a k tile's matrix instructions overlap."""
 
-    NONE = "nothing: it is the last"
-    ANY = "the loads of a tile that an edge may cut"
-    WHOLE = "the loads of a tile that lies inside the view"
+    NONE = ", the last tile"
+    ANY = ""  # the loads of a tile that an edge may cut
+    WHOLE = ", inside the view"  # the loads of a tile inside the view
 
 
 class GemmEmitter(Visitor):
@@ -123,7 +123,7 @@ class GemmEmitter(Visitor):
             return kernel
         partials = root.trips("k") * root.trips("batch") * root.views[2].rows.max_ * root.views[2].cols.max_ * self.size_c
         operands = ("A", "B", "C", *epilogue_pointers(plan.problem), *loop_pointers(plan.problem))
-        return replace(kernel, operands=operands, scratch=(("partials", partials),), following=(reduce_kernel(root),))
+        return replace(kernel, operands=operands, scratch=(("partials", partials),), following=(Reduction(root).emit(),))
 
     # -- main loop ---------------------------------------------------------------------------
 
@@ -274,8 +274,7 @@ class GemmEmitter(Visitor):
         layout = self.operands.a
         atom = warp.first()
         assert isinstance(atom, AtomHint)
-        which = {Prefetch.NONE: ", the last tile", Prefetch.ANY: "", Prefetch.WHOLE: ", inside the view"}[prefetch]
-        self.k.comment(f"WarpGemmNode: {layout.turns} turn(s) of {layout.turn_k} k{which}")
+        self.k.comment(f"WarpGemmNode: {layout.turns} turn(s) of {layout.turn_k} k{prefetch.value}")
         moves, sums = self._moves(prefetch, phase)
         places: list[tuple[list[Item], ...]] = []
         for number, place in enumerate(self.turn.order * layout.turns):

@@ -39,31 +39,27 @@ class LoadPlaces:
 
     layout: TileLayout
 
-    def _groups(self, axis: int) -> list[int]:
-        """Returns for each load the number of the first load whose rows (axis 0) or k (1) are the same in all work-items."""
+    def _numbers(self, axis: int) -> list[int]:
+        """Returns for each load the number of its rows (axis 0) or k (1): equal if these are the same in all work-items."""
         layout, threads = self.layout, np.arange(self.layout.threads)
         known: dict[bytes, int] = {}
-        return [known.setdefault(layout.staged_element(threads, load)[axis].tobytes(), load) for load in range(layout.loads)]
+        places = (layout.staged_element(threads, load)[axis].tobytes() for load in range(layout.loads))
+        return [known.setdefault(place, len(known)) for place in places]
 
     @cached_property
     def sum_of(self) -> list[int]:
         """For each load, the number of its sum."""
-        return self._number(self._groups(0))
+        return self._numbers(0)
 
     @cached_property
     def place_of(self) -> list[int]:
         """For each load, the number of its place in k."""
-        return self._number(self._groups(1))
+        return self._numbers(1)
 
     @cached_property
     def first_of_place(self) -> list[int]:
         """For each place in k, its first load."""
         return [self.place_of.index(place) for place in range(max(self.place_of) + 1)]
-
-    @staticmethod
-    def _number(firsts: list[int]) -> list[int]:
-        order = sorted(set(firsts))
-        return [order.index(first) for first in firsts]
 
     @property
     def sums(self) -> int:
@@ -300,28 +296,26 @@ class RowValues:
         """Returns a VGPR with the sum of the own row, its parts added in order."""
         k, count = self.k, self.staging.parts.parts
         total = k.v.alloc("sum of a row")
-        k.s_mov_b64("exec", mine, note="work-items with a row")
-        for first in range(0, count, TOGETHER):
-            taken = [k.v.alloc("part") for _ in range(min(TOGETHER, count - first))]
-            for place, part in enumerate(taken, first):
-                k.ds_read_b32(part, own, offset=place * WORD)
-            for place, part in enumerate(taken, first):
-                k.v_add_f32(total, part, total) if place else k.v_mov_b32(total, part)
-            k.v.free(*taken)
-        k.s_mov_b64("exec", -1)
+        with k.lanes(mine, note="work-items with a row"):
+            for first in range(0, count, TOGETHER):
+                taken = [k.v.alloc("part") for _ in range(min(TOGETHER, count - first))]
+                for place, part in enumerate(taken, first):
+                    k.ds_read_b32(part, own, offset=place * WORD)
+                for place, part in enumerate(taken, first):
+                    k.v_add_f32(total, part, total) if place else k.v_mov_b32(total, part)
+                k.v.free(*taken)
         return total
 
     def _values(self, totals: dict[str, Reg], mine: Reg) -> None:
         k, values = self.k, self.leaves.row_values
         address = k.v.alloc("address of the row's values")
         k.v_lshlrev_b32(address, log2(WORD), k.work_item)
-        k.s_mov_b64("exec", mine)
-        work = Computation(k, values, totals)
-        for number, value in enumerate(values):
-            result = work.value(value)
-            k.ds_write_b32(address, result, offset=number * self.rows * WORD, note=f"{value}")
-            work.done(value)
-        k.s_mov_b64("exec", -1)
+        with k.lanes(mine):
+            work = Computation(k, values, totals)
+            for number, value in enumerate(values):
+                result = work.value(value)
+                k.ds_write_b32(address, result, offset=number * self.rows * WORD, note=f"{value}")
+                work.done(value)
         k.v.free(address)
 
     def read(self, first: Reg, rows: Sequence[int]) -> dict[str, list[Reg]]:

@@ -126,7 +126,7 @@ def find_place(k: KernelBuilder, plan: GemmPlan, operands: TileLayouts, argument
     wave = k.s.alloc("wave along m, then its first row")
     wave_number(k, wave, group)
     lane_in_atom(k, lane_row, group, plan.atom.n)
-    wave_row, wave_column = wave, scalar_divmod(k, wave, across, plan.waves, "wave along n")
+    wave_row, wave_column = wave, scalar_divmod(k, wave, across, plan.waves, "wave along n, then its first column")
     k.s_mul_i32(wave_row, wave_row, a.warp_rows, note="wave's first row")
     k.s_mul_i32(wave_column, wave_column, b.warp_rows, note="wave's first column")
     m0, n0 = k.s.alloc("I: tile's first row"), k.s.alloc("J: tile's first column")

@@ -28,12 +28,9 @@ ELEMENTS = 4
 SIZES = ("elements", *("n" + part for part in PARTS), "ldc")
 
 
-def reduce_kernel(root: TiledComputation) -> EmittedKernel:
-    """Returns the kernel that turns `partials` into C."""
-    return _Reduction(root).emit()
+class Reduction:
+    """Emits the kernel that turns `partials` into C."""
 
-
-class _Reduction:
     def __init__(self, root: TiledComputation) -> None:
         self.root, self.problem = root, root.plan.problem
         self.parts = root.trips("k")

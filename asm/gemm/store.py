@@ -311,7 +311,7 @@ class TileStore:
         with self._at_row_end(group, moved):
             k.s_not_b64("exec", self.cut, note="lanes whose group is inside the view")
             move(whole, name)
-            self._each_left(group, move_one)
+            self._each_left(move_one)
         move(whole, name)
         k.label(moved)
 
@@ -321,7 +321,7 @@ class TileStore:
             return
         joined, insert = self.k.new_label("joined"), self.elements.insert
         with self._at_row_end(group, joined):
-            self._each_left(group, lambda j: [insert(data, j, self._end(ends, j)) for data, ends in loaded])
+            self._each_left(lambda j: [insert(data, j, self._end(ends, j)) for data, ends in loaded])
         self.k.label(joined)
 
     @contextmanager
@@ -332,16 +332,15 @@ class TileStore:
         self.k.s_cmp_eq_u32(self.cut_block, group.block)
         self.k.s_cbranch_scc1(start)
 
-    def _each_left(self, group: StoreGroup, move: Callable[[int], object]) -> None:
+    def _each_left(self, move: Callable[[int], object]) -> None:
         """Emits `move` of each element that the view's end leaves of a cut group, in the lanes that have it."""
         k, done = self.k, self.k.new_label("row_end_done")
-        k.s_mov_b64("exec", self.cut, note="lanes whose group the view's end cuts")
-        for j in range(self.stored - 1):
-            k.s_cmp_le_i32(self.rest, j)
-            k.s_cbranch_scc1(done)
-            move(j)
-        k.label(done)
-        k.s_mov_b64("exec", -1)
+        with k.lanes(self.cut, note="lanes whose group the view's end cuts"):
+            for j in range(self.stored - 1):
+                k.s_cmp_le_i32(self.rest, j)
+                k.s_cbranch_scc1(done)
+                move(j)
+            k.label(done)
 
     def _end(self, ends: Reg, j: int) -> Reg:
         """Returns the registers of single element j."""

@@ -60,8 +60,8 @@ def division_words(divisor: int) -> tuple[int, int, int]:
 def scalar_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str) -> Reg:
     """Emits x = x // divisor, for 0 <= x < limit. Returns a new SGPR with x % divisor, which the caller owns.
 
-    x // d = mul_hi(x, m) with m = ceil(2^32 / d) if that is exact: if limit · (m·d - 2^32) < 2^32 (Granlund and Montgomery 1994,
-    theorem 4.2); else by `division_words`. LaunchError if the limit is above DIVIDEND_LIMIT.
+    x // d = mul_hi(x, m) with m = ceil(2^32 / d) is exact if limit · (m·d - 2^32) < 2^32 (Granlund and Montgomery 1994, theorem
+    4.2). Other divisions are by `division_words`. LaunchError if the limit is above DIVIDEND_LIMIT.
     """
     remainder = k.s.alloc(name)
     shift = log2(divisor)

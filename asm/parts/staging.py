@@ -354,10 +354,9 @@ class Staging(FragmentReads):
                 k.s_sub_u32(limit, left, rest)
                 k.s_sub_u32(limit, limit, step)
                 k.v_cmp_eq_u32("vcc", limit, index)
-                k.s_mov_b64("exec", "vcc", note="lanes with the row's last chunk")
-                for j in range(layout.depth):
-                    move_to_front(k, self._target(number, j, 0, layout.vec), rest, layout.element)
-                k.s_mov_b64("exec", -1, note="all lanes compare the next unit's place")
+                with k.lanes("vcc", note="lanes with the row's last chunk"):
+                    for j in range(layout.depth):
+                        move_to_front(k, self._target(number, j, 0, layout.vec), rest, layout.element)
         k.label(moved)
         k.s.free(limit, rest)
 

@@ -30,17 +30,17 @@ class Transposition:
         for value in wanted[layout.pack]:
             self.selectors[value] = k.s.alloc(f"{layout.name} selector")
             k.s_mov_b32(self.selectors[value], value)
-        self.of_lanes = tuple(self._of_lanes(value) for value in (LOW_HALVES, HIGH_HALVES) if layout.pairs)
+        for value in (LOW_HALVES, HIGH_HALVES) if layout.pairs else ():
+            self._select_by_lane(value)
 
-    def _of_lanes(self, value: int) -> Reg:
-        """Returns a selector of halves in a VGPR; lanes of odd atoms select the other half."""
+    def _select_by_lane(self, value: int) -> None:
+        """Makes a selector of halves a VGPR, in which lanes of odd atoms select the other half."""
         k, uniform = self.k, self.selectors[value]
         selector = self.selectors[value] = k.v.alloc(f"{self.layout.name} selector")
         k.v_bfe_i32(selector, k.work_item, log2(ROW_LANES // 2), 1, note="all bits in lanes of odd atoms")
         k.v_and_b32(selector, LOW_HALVES ^ HIGH_HALVES, selector)
         k.v_xor_b32(selector, uniform, selector)
         k.s.free(uniform)
-        return selector
 
     def writes(self, address: Reg, base: int) -> list[Callable[[], None]]:
         """Returns one call for each LDS write. `base` is added to every offset."""

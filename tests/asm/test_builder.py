@@ -105,6 +105,34 @@ def test_each_instruction_remembers_its_line():
     assert f"; nought  [asm/test_builder.py:{line}]" in k.finish().text
 
 
+def test_registers_of_a_block_are_freed_but_for_those_it_keeps():
+    k = builder()
+    before = k.v.alloc("before", 2)
+    with k.block_registers() as kept:
+        kept.append(k.v.alloc("kept", 4))
+        k.v.alloc("temporary", 3)
+        k.v.free(before[1])
+    assert [index for index, used in enumerate(k.v.in_use()) if used] == [0, before.index, *range(kept[0].index, kept[0].index + 4)]
+    assert "temporary" in [name for _, name in k.v.names]
+
+
+def test_widths_follow_from_the_data_and_moves_from_the_files():
+    k = builder()
+    k.ds_read(v[4:7], v[0], offset=16)
+    k.ds_write(v[0], v[4:5])
+    k.buffer_load(v[1], v[0], s[4:7], 0, offen=True)
+    k.move(a[0:1], v[4:5])
+    k.move(v[4:5], a[0:1])
+    k.move(v[4], 0)
+    with k.lanes("vcc"):
+        pass
+    assert [instr.text() for instr in k.items] == [
+        "ds_read_b128 v[4:7], v0 offset:16", "ds_write_b64 v0, v[4:5]", "buffer_load_dword v1, v0, s[4:7], 0 offen",
+        "v_accvgpr_write_b32 a0, v4", "v_accvgpr_write_b32 a1, v5", "v_accvgpr_read_b32 v4, a0", "v_accvgpr_read_b32 v5, a1",
+        "v_mov_b32 v4, 0", "s_mov_b64 exec, vcc", "s_mov_b64 exec, -1",
+    ]  # fmt: skip
+
+
 def test_lds_regions_are_aligned_and_bounded():
     k = builder()
     first, second = k.region("first", 20), k.region("second", 64)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simgpu.asm.gemm.operands import TileLayouts
-from simgpu.asm.parts.integer_math import division_magic
+from simgpu.asm.parts.integer_math import DIVIDEND_LIMIT, division_magic, division_words
 from simgpu.asm.parts.lds_tile import ROW_LANES, TileLayout
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import ResourceError, TargetError
@@ -220,3 +220,12 @@ def test_division_by_multiplication_is_exact(divisor):
     x = np.arange(4096, dtype=np.uint64)
     assert magic < 1 << 24 and 4095 * magic < 1 << 32
     assert (x * np.uint64(magic) >> np.uint64(bits) == x // np.uint64(divisor)).all()
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 6, 7, 641, 65537, (1 << 30) + 1, (1 << 31) - 1])
+def test_division_of_31_bits_is_exact(divisor):
+    _, magic, shift = division_words(divisor)
+    most = DIVIDEND_LIMIT // divisor
+    x = {min(quotient * divisor + rest, DIVIDEND_LIMIT - 1) for quotient in (0, 1, most // 2, most) for rest in (0, 1, divisor - 1)}
+    assert magic < 1 << 32
+    assert all((2 * value * magic >> 32) >> shift == value // divisor for value in x)

@@ -108,6 +108,9 @@ class CoverageRun(SafetyRun):
         of_place = all(name.startswith((PLACE, GROUP)) or name in self.of_place for name in symbols)
         if not of_place and (not z3.is_app_of(term, z3.Z3_OP_ITE) or state.lanes.varies(term)):
             return
+        products = {name for name, named in self.named.items() if z3.is_app_of(named, z3.Z3_OP_BMUL)}
+        if _by_number(term) and not products.isdisjoint(symbols):
+            return  # half of a 64-bit multiple of a tile's first row, column or k, which has a name
         new = f"{PLACE if of_place else EXTREME}{len(self.named)}"
         name = next((name for name, other in self.named.items() if other.eq(term)), new)
         self.named[name] = term
@@ -163,6 +166,12 @@ class CoverageRun(SafetyRun):
             self.facts.reset(mark)
         self.passes.append(LoopPass(rounds.round, tuple(entry.path), tuple(back[0].path), loop.head, loop.blocks))
         return left
+
+
+def _by_number(term: Term) -> bool:
+    """True for a product with a number, and for a half of one."""
+    whole = term.arg(0) if z3.is_app_of(term, z3.Z3_OP_EXTRACT) else term
+    return bool(z3.is_app_of(whole, z3.Z3_OP_BMUL)) and any(map(z3.is_bv_value, whole.children()))
 
 
 def _begins(path: Sequence[Term], beginning: Sequence[Term]) -> bool:

@@ -106,7 +106,7 @@ def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., An
     if key not in _AS_CPU:
         _impl(library, op_name, _or_else(fn, fn) if key == _EVERYWHERE else fn, dispatch_key, **options)
         return
-    name = library._resolve_op_name(op_name, "impl")
+    name = op_name if isinstance(op_name, str) else op_name.name()
     operator = name if "::" in name else f"{library.ns}::{name}"
     if _is_composite(operator):
         decompose = _overload(operator).decompose

@@ -214,8 +214,8 @@ def test_a_split_product_is_two_kernels(tmp_path: Path, capsys: pytest.CaptureFi
     ("words", "message"),
     [
         (["softmax", "--rows", "8", "-n", "8"], "only gemm"),
-        (["gemm", "-m", "8", "-n", "8", "-k", "8", "--groups", "2"], "--groups 2: no claim"),
-        (["gemm", *"-m 8 -n 8 -k 128 --scales block --dtype fp8 --target mi300x".split()], "block: no claim"),
+        (["gemm", "-m", "8", "-n", "8", "-k", "8", "--groups", "2"], "--groups 2: no claim is made, as where"),
+        (["gemm", *"-m 8 -n 8 -k 128 --scales block --dtype fp8 --target mi300x".split()], "block: no claim is made, as products"),
         (["gemm", "-m", "8", "-n", "8"], "-k"),
         (["k.co", "--code", "k.s"], "--code"),
         (["gemm", "-m", "8", "-n", "8", "-k", "8", "--no-race"], "go with a FILE"),

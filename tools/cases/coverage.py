@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.operators.gemm.problem import GATES, SCALES_OF_K
+from simgpu.operators.gemm.problem import GATES, PANEL_ROWS
 from simgpu.operators.gemm.tree import BlockGemmNode
 from simgpu.tools.cases.operator_options import add_operator_options, operator_tree
 from simgpu.tools.shared.errors import UsageError
@@ -34,8 +34,12 @@ CLAIMS = {
     "A": "each element is read {times} by each column of tiles",
     "B": "each element is read {times} by each row of tiles",
 }
-# Fields of a problem with other ways to A, B and C, and their values without that.
-PLAIN = {"groups": 0, "preshuffle_b": False, "leaves": None}
+# Options of products about which no claim is made, and why.
+REFUSED = {
+    "groups": "where a group's rows begin is a sum of numbers in memory",
+    "block": "products are scaled block by block before they are added, which the proof of sums does not follow",
+    "mx": "matrix instructions that scale, and elements that share bytes, are not followed",
+}
 MOST_COUNTED = 4096  # workgroups whose tiles are counted: seconds
 
 
@@ -47,12 +51,11 @@ def planned_kernel(op: str, words: list[str]) -> tuple[TiledComputation, Emitted
     if options.operator.name != "gemm":
         raise UsageError(f"{op}: only gemm has a plan whose accesses are proved")
     tree: Any = operator_tree(options)
-    for name, usual in PLAIN.items():
-        if getattr(tree.problem, name) != usual:
-            text = f"--{name.replace('_', '-')} {getattr(tree.problem, name)}"
-            raise UsageError(f"{text}: no claim is made about such kernels, only about plain products")
-    if tree.problem.scales in SCALES_OF_K:
-        raise UsageError(f"--scales {tree.problem.scales}: no claim is made about scales of blocks of k")
+    problem = tree.problem
+    name, value = ("groups", problem.groups) if problem.groups else ("scales", problem.scales)
+    reason = REFUSED["groups"] if problem.groups else REFUSED.get(problem.scales)
+    if reason is not None:
+        raise UsageError(f"--{name} {value}: no claim is made, as {reason}")
     return tree, options.operator.choose_kernels(options).emit(tree)
 
 
@@ -99,7 +102,7 @@ def _matrices(tree: TiledComputation, split: bool) -> tuple[MatrixPlan, ...]:
         argument = "partials" if name == "C" and split else name
         found.append(
             MatrixPlan(argument, kind, along, f"ld{name.lower()}", f"batch_{name.lower()}", size, multiples, times[name],
-                       columns if name == "C" else 1)
+                       columns if name == "C" else 1, PANEL_ROWS * (name == "B" and problem.preshuffle_b))
         )  # fmt: skip
     return tuple(found)
 

@@ -11,13 +11,14 @@ import numpy as np
 import z3
 
 from simgpu.proof.coverage.evaluate import Evaluation
-from simgpu.proof.coverage.forms import Condition, Form, at_least, both, either
+from simgpu.proof.coverage.forms import Condition, Form, at_least, both, either, of_panel
 from simgpu.proof.coverage.run import PLACE, LoopPass
 from simgpu.proof.safety.log import Access
 from simgpu.proof.solver import Budget
 from simgpu.proof.terms import NotModelled, conjuncts, flat_sum, symbol_name
 
 Term = Any
+CHUNK = 16  # bytes of a row that are together in a panel
 ROUND = "round #"
 OUTSIDE = "an element outside the matrix may be accessed"
 LEFT_OUT = "an element of the matrix may be left out"
@@ -40,6 +41,7 @@ class Matrix:
     element: int  # bytes
     times: np.ndarray | None = None  # how often an element of a step is accessed, [row, column]; None: each once
     columns: int = 1  # of the product for one of this matrix
+    panel: int = 0  # rows of a panel of a preshuffled matrix; 0: it is not preshuffled
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,16 @@ class Coverage:
             if bool(loops) != bool(loops_of):
                 raise NotModelled(f"a round of a loop without its number, at {access.pc:#x}")
             for number in range(access.size // matrix.element):
-                found.append(Request(access.pc, condition, (row, column + Form.of(number * matrix.columns)), loops_of, active))
+                found.append(Request(access.pc, condition, self._unshuffled(row, column, number, access.pc), loops_of, active))
+        return found
+
+    def _unshuffled(self, row: Form, column: Form, number: int, pc: int) -> tuple[Form, Form]:
+        """Returns row and column of one of the elements from a place in memory on."""
+        matrix = self.matrix
+        column = column + Form.of(number * matrix.columns)
+        found = of_panel(row, column, matrix.panel, CHUNK // matrix.element) if matrix.panel else (row, column)
+        if found is None:
+            raise Violation(f"{matrix.argument}: an address that is not that of an element of a panel ({pc:#x})")
         return found
 
     def _element(self, form: Form, pc: int) -> tuple[Form, Form]:

@@ -146,6 +146,22 @@ class Form:
         return z3.Sum(*parts) if parts else z3.IntVal(0)
 
 
+def of_panel(row: Form, column: Form, panel: int, chunk: int) -> tuple[Form, Form] | None:
+    """Returns row and column of an element whose place in a preshuffled matrix is given; None if it is no place of one.
+
+    A panel of rows holds `chunk` elements of each row in turn, so `panel` times as many elements of k are a chunk apart.
+
+    >>> of_panel(Form.of(32), Form.of(128 + 8 + 3), 16, 8) == (Form.of(33), Form.of(11))
+    True
+    """
+    names, lanes = column.without_lanes, column.lanes
+    parts = names.quotient(panel * chunk)
+    if parts is None or row.quotient(panel) is None:
+        return None
+    high, low = lanes // (panel * chunk), lanes % (panel * chunk)
+    return row + Form.of(low // chunk), parts.times(chunk) + Form.of(high * chunk + low % chunk)
+
+
 def _one(values: Array) -> Array:
     """Returns one number if all work-items have the same."""
     if type(values) is int:

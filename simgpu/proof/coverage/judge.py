@@ -52,6 +52,7 @@ class MatrixPlan:
     multiples: tuple[int, ...]  # what a row's length is a multiple of: the first for which the claim can be shown
     times: Any = None  # how often an element of a tile's step is accessed, as an array of (rows, columns); None: each once
     columns: int = 1  # of the product for one of this matrix: 2 if a gate leaves one of a pair
+    panel: int = 0  # rows of a panel of a preshuffled matrix; 0: it is not preshuffled
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class CoverageJudge:
         plan, found = self.plan, {}
         for each in plan.matrices:
             kind = RESULT if each.kind == "store" else A if "m" in each.axes else B
-            found[each.argument] = Pointed(kind, self._axes(each), each.stride, each.batch, 8 * each.element)
+            found[each.argument] = Pointed(kind, self._axes(each), each.stride, each.batch, 8 * each.element, panel=each.panel)
         for at, operand in enumerate(plan.operands, 1):
             kind = RESULT if operand.argument in found else BESIDE
             found[operand.argument] = Pointed(kind, self._axes(operand), operand.stride, operand.batch, 8 * operand.element, at)
@@ -296,7 +297,9 @@ class CoverageJudge:
         if plan.kind == "load":
             facts.append(z3.Not(evaluation.condition(self._no_factor()).formula()))
         pointer, stride, batch = str(self.symbol(plan.argument)), names[plan.stride], names[plan.batch]
-        matrix = Matrix(pointer, plan.argument, plan.kind, plan.axes, stride, batch, plan.element, plan.times, plan.columns)
+        matrix = Matrix(
+            pointer, plan.argument, plan.kind, plan.axes, stride, batch, plan.element, plan.times, plan.columns, plan.panel
+        )  # fmt: skip
         starts = {step.pc: steps[0].pc for steps in self.terms.nest.blocks.all_steps for step in steps}
         return Coverage(matrix, dict(self.plan.tile), extents, evaluation, self.terms.passes, facts, budget, starts)
 

@@ -15,7 +15,7 @@ from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction, Operand, Reg
 from simgpu.hardware.isa.types import u32, u64
 from simgpu.machine.operands import constant_bits
-from simgpu.proof.coverage.claims import Violation
+from simgpu.proof.coverage.claims import CHUNK, Violation
 from simgpu.proof.coverage.epilogue import GATED, merge
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.integers import compare, compute
@@ -38,7 +38,7 @@ from simgpu.proof.coverage.values import (
     Value,
     zero,
 )
-from simgpu.proof.coverage.words import Pointed, load_word, operand, pieces
+from simgpu.proof.coverage.words import Pointed, load_word, operand, pieces, whole_elements
 from simgpu.proof.terms import NotModelled
 
 WORD = 4  # bytes
@@ -90,7 +90,7 @@ class Machine:
         left = form.coefficient(LEFT)
         found = form + Form.of(left // self.unit * step)
         for pointer, matrix in self.matrices.items():
-            factor = form.coefficient(pointer) * (-step * matrix.bits // 8)
+            factor = form.coefficient(pointer) * (-step * max(1, matrix.panel) * matrix.bits // 8)
             if matrix.kind in (A, B) and np.any(factor):
                 found = found + (Form.name(matrix.stride, factor) if matrix.axes[0] == "k" else Form.of(factor))
         return found.modulo(32)
@@ -427,8 +427,8 @@ class Machine:
             if not isinstance(address, Form):
                 raise NotModelled("an address of unknown value")
             total = total + address
-        row, column = self._element(matrix, total.modulo(WORD_BITS))
         bits = memory.bits * memory.count
+        row, column = self._element(matrix, total.modulo(WORD_BITS), bits)
         if memory.op == "load":
             self.write(state, data, [load_word(matrix, row, column, word, bits, self.shape[1]) for word in range(count)])
             return
@@ -437,18 +437,17 @@ class Machine:
             place = row, pieces(matrix, column, word, self.shape[1])
             self._store_word(state, self.read(state, data, word), place, bits, inside)
 
-    def _element(self, matrix: Pointed, total: Form) -> tuple[np.ndarray, np.ndarray]:
+    def _element(self, matrix: Pointed, total: Form, bits: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns row in the tile, and bits from the tile's first column on, of each work-item."""
         rows, rest = total.split(matrix.stride)
         pointer = next(name for name, each in self.matrices.items() if each is matrix)
         kept = {product: each for product, each in rest.parts.items() if product != (pointer,) and matrix.batch not in product}
         found = []
-        for axis, form in zip(matrix.axes, (rows, Form(kept)), strict=True):
-            number = form.times(8).quotient(matrix.bits)
-            if number is None:
-                raise Violation("an address that is not that of an element")
+        for axis, number in zip(matrix.axes, whole_elements(matrix, rows, Form(kept)), strict=True):
             self._place(axis, Form({product: each for product, each in number.parts.items() if product}))
             found.append(np.broadcast_to(np.asarray(number.lanes, np.int64), self.items))
+        if matrix.panel and np.any(found[1] * matrix.bits % (CHUNK * 8) + bits > CHUNK * 8):
+            raise Violation("an access to several rows of a panel")
         return found[0], found[1] * matrix.bits
 
     def _place(self, axis: str, start: Form) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from simgpu.proof.coverage.claims import CHUNK, Violation
+from simgpu.proof.coverage.forms import Form, of_panel
 from simgpu.proof.coverage.pieces import WORD
 from simgpu.proof.coverage.values import ANY_COLUMN, ANY_ROW, BESIDE, COLUMN, ZEROS, Array, Cells
 
@@ -21,6 +23,17 @@ class Pointed:
     batch: str
     bits: int  # of an element
     number: int = 0  # of an operand of the epilogue, from 1 on; of C, that of its old elements
+    panel: int = 0  # rows of a panel of a preshuffled matrix; 0: it is not preshuffled
+
+
+def whole_elements(matrix: Pointed, rows: Form, column: Form) -> tuple[Form, Form]:
+    """Returns row and column of the element at a distance: rows · stride + bytes. Raises Violation."""
+    row, place = (form.times(8).quotient(matrix.bits) for form in (rows, column))
+    if row is not None and place is not None:
+        found = of_panel(row, place, matrix.panel, 8 * CHUNK // matrix.bits) if matrix.panel else (row, place)
+        if found is not None:
+            return found
+    raise Violation("an address that is not that of an element")
 
 
 def pieces(matrix: Pointed, column: Array, word: int, count: int) -> tuple[Array, Array]:

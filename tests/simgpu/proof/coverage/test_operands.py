@@ -1,4 +1,4 @@
-"""Operands of a GEMM's epilogue: each result has those of its row and column, once; broken kernels are found."""
+"""Operands of a GEMM's epilogue, each of its row and column, once; gates; preshuffled B. Broken kernels are found."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"dtype": "i8", "dtype_c": "bf16", "scales": "tensor", "residual": True},
     {"activation": "swiglu", "bias": True},
     {"activation": "geglu", "m": 1000, "n": 1000, "bias": True, "residual": True},
+    {"dtype": "bf16", "trans_b": True, "preshuffle_b": True, "n": 128, "k": 128},
+    {"dtype": "f32", "trans_b": True, "preshuffle_b": True, "n": 128, "k": 128, "bias": True, "batch": 2},
     {"dtype": "bf16", "dtype_c": "bf16", "activation": "reglu", "scales": "row", "n": 1000},
 )
 ALL = {**SMALL, "bias": True, "residual": True, "scales": "row", "activation": "relu", "beta": 1.0}
+PANELS = {"m": 100, "n": 128, "k": 128, "dtype": "bf16", "trans_b": True, "preshuffle_b": True}
 GATE = {**SMALL, "activation": "reglu", "bias": True}
 
 
@@ -67,6 +70,9 @@ BROKEN: dict[str, tuple[dict[str, Any], str, str, int, str]] = {
     "residual-of-another-row": (ALL, "v_add_f32 v15, v17, v15 ", "v_add_f32 v15, v21, v15 ", 1, "another row or column"),
     "residual-is-C": (ALL, "buffer_load_dword v13, v14, s[68:71]", "buffer_load_dword v13, v14, s[64:67]", 1, "taken twice"),
     "C-of-another-row": (ALL, "v_fmac_f32 v15, s25, v16 ", "v_fmac_f32 v15, s25, v12 ", 1, "another row or column"),
+    "row-of-a-panel": (PANELS, "v_lshl_add_u32 v33, v34, 4, v33 ", "v_lshl_add_u32 v33, v34, 5, v33 ", 1, "B: "),
+    "k-of-a-panel": (PANELS, "v_lshl_add_u32 v33, v34, 5, v33 ", "v_lshl_add_u32 v33, v34, 4, v33 ", 1, "B: "),
+    "panel-of-8-rows": (PANELS, "v_and_b32 v34, 15, v33 ", "v_and_b32 v34, 7, v33 ", 1, "B: "),
     "gate-left-out": (GATE, "v_mul_f32 v2, v1, v2 ", "s_nop 0 ", 1, "is not the sum"),
     "up-of-another-pair": (GATE, "row_ror:15", "row_ror:13", 1, "is not the sum"),
     "both-lanes-store": (GATE, "v_cmp_eq_u32 vcc, 0, ", "v_cmp_eq_u32 vcc, 1, ", 1, "C: "),

@@ -129,6 +129,14 @@ def scalar_divide(k: KernelBuilder, target: Reg, source: Reg, divisor: int) -> N
         k.s_mul_hi_u32(target, source, (1 << 32) // divisor + 1)
 
 
+def scalar_constants(k: KernelBuilder, name: str, *values: int) -> tuple[Reg, ...]:
+    """Returns SGPRs with these values."""
+    registers = tuple(k.s.alloc(name) for _ in values)
+    for register, value in zip(registers, values, strict=True):
+        k.s_mov_b32(register, value)
+    return registers
+
+
 def advance_within(k: KernelBuilder, resource: Reg, nbytes: Operand) -> None:
     """Moves the beginning of a raw buffer, but not its end. What lies past the end reads 0."""
     advance_buffer(k, resource, nbytes, "rows")

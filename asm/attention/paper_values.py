@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simgpu.asm.attention.frame import scalar_constants
 from simgpu.asm.attention.paper import LANES, PaperEmitter
 from simgpu.asm.attention.shape import widest
 from simgpu.asm.builder.registers import WORD
@@ -38,9 +39,7 @@ class MatrixValues(PaperEmitter):
         if self.narrow:
             self.columns = k.array("V fragments", 2 * self.blocks[0][1])
             self.narrowing = Narrowing(k, plan.problem.dtype)
-            self.pack = k.s.alloc("low halves"), k.s.alloc("high halves of rows")
-            for register, selector in zip(self.pack, (LOW_HALVES, HIGH_HALVES), strict=True):
-                k.s_mov_b32(register, selector)
+            self.pack = scalar_constants(k, "selector of halves", LOW_HALVES, HIGH_HALVES)
         scale, base, keys = log2(self.e_bytes), self.temporaries[0], self.keys // GROUPS
         k.v_mul_u32_u24(self.e_write, self.tile_q, self.block.lane_row)
         k.v_lshlrev_b32(base, 2, self.block.group)

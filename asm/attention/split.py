@@ -10,7 +10,7 @@ from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.add_parts import in_batches
-from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, clip, raw_buffer
+from simgpu.asm.parts.buffers import OUTSIDE, clip, raw_buffer
 from simgpu.asm.parts.integer_math import log2, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.registers import WAVES, partial_columns
@@ -103,8 +103,8 @@ def _parts(
             k.buffer_load_dwordx2(state, offsets[1], states, 0, offen=True)
             k.buffer_load_dwordx4(part, offsets[0], partial, 0, offen=True, note=f"4 of {d} columns")
             for resource, words in ((partial, (low, high)), (states, (state_low, state_high))):
-                advance_buffer(k, resource, words[0], "next part")
-                k.s_add_u32(resource[1], resource[1], words[1])
+                k.s_add_u32(resource[0], resource[0], words[0], note="next part")
+                k.s_addc_u32(resource[1], resource[1], words[1])
         for part, state in parts[:number]:
             k.v_min_f32(joint, lowest, state[0])
             k.v_sub_f32(old, joint, lowest)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simgpu.asm.attention.frame import AttentionFrame
+from simgpu.asm.attention.frame import AttentionFrame, scalar_constants
 from simgpu.asm.attention.shape import QUAD, AttentionShape
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
+from simgpu.asm.parts.transpose import HIGH_BYTES, LOW_BYTES
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.problem import ATOM
-
-# v_perm_b32 D, S0, S1: bytes 0 and 1, or 2 and 3, of S1 and S0 alternately.
-LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602
 
 
 class WaveRegisters:
@@ -26,9 +24,7 @@ class WaveRegisters:
         self.key_buffer = k.s.alloc("K buffer", 4)
         self.value_buffer = k.s.alloc("V buffer", 4)
         if shape.narrow:
-            self.pack = tuple(k.s.alloc(f"{half} halves") for half in ("low", "high"))
-            for register, selector in zip(self.pack, (LOW_HALVES, HIGH_HALVES), strict=True):
-                k.s_mov_b32(register, selector)
+            self.pack = scalar_constants(k, "selector of halves", LOW_HALVES, HIGH_HALVES)
 
     def query(self, q: int, span: int) -> Reg:
         """Returns the Q^T fragment: columns first + vec·g .. of query 16q + i, for a span (first, vec)."""
@@ -83,9 +79,7 @@ class KeyWave(WaveRegisters):
         k = self.k
         self.mixed: tuple[Reg, ...] = ()
         if shape.kind_kv:
-            self.mixed = tuple(k.s.alloc(f"{half} bytes") for half in ("low", "high"))
-            for register, selector in zip(self.mixed, (LOW_BYTES, HIGH_BYTES), strict=True):
-                k.s_mov_b32(register, selector)
+            self.mixed = scalar_constants(k, "selector of bytes", LOW_BYTES, HIGH_BYTES)
         self.key_rows: list[Reg | int] = []  # soffset of each key atom
         self.value_rows: list[Reg | int] = []  # soffset of each row s of each key atom, [a][s]
         self.before_keys: Callable[[int], object] = lambda a: None  # emits the code before the loads of a key atom

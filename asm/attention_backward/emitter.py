@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from simgpu.asm.attention.frame import LOG2_E, advance_within, lane_places, scalar_divide
+from simgpu.asm.attention.frame import LOG2_E, advance_within, lane_places, scalar_constants, scalar_divide
 from simgpu.asm.attention.sequence import emit_sequence
 from simgpu.asm.attention_backward.moves import HALF, QUAD, TileMoves
 from simgpu.asm.attention_backward.reads import Reads
@@ -136,9 +136,7 @@ class GradientEmitter(Visitor):
         self.delta = k.s.alloc("bytes to the other stage")
         k.s_mov_b32(self.delta, first.nbytes + second.nbytes)
         self._stage(back=False)
-        self.halves = k.s.alloc("low halves"), k.s.alloc("high halves")
-        for register, value in zip(self.halves, (LOW_HALVES, HIGH_HALVES), strict=True):
-            k.s_mov_b32(register, value)
+        self.halves = scalar_constants(k, "selector of halves", LOW_HALVES, HIGH_HALVES)
         self.other_first = k.s.alloc("the step's first row")
         self.parts = halves(plan)
         whole = AtomPart(range(plan.atoms), range(plan.step // ATOM))

@@ -95,7 +95,7 @@ class TileMoves:
                        0, offen=True, offset=row * tile.width * HALF, note=f"{tile.name}: block {number}, row {row}")  # fmt: skip
         advance_within(k, self.buffer, tile.rows * tile.width * HALF)
 
-    def store(self, halves: tuple[Reg, Reg], target: Reg) -> None:
+    def store(self, halves: tuple[Reg, ...], target: Reg) -> None:
         """Emits the writes to LDS. halves: selectors of low and high halves. target: two VGPRs."""
         k, tile = self.k, self.tile
         for number in range(tile.loads):

@@ -225,6 +225,8 @@ def _compile() -> contextlib.AbstractContextManager[Any]:
     """Returns the replacement of `torch.compile` that SIMGPU_COMPILE chooses. Raises LaunchError for an unknown word."""
     how = os.environ.get(COMPILE, EAGER)
     if how == INDUCTOR:
+        if not traced.KNOWS_DEVICES:
+            raise LaunchError(f"{COMPILE}={INDUCTOR}: needs PyTorch 2.13 or a later one, this is {torch.__version__}")
         from simgpu.tools.torch.inductor import inductor  # two seconds of imports
 
         return inductor()

@@ -19,6 +19,7 @@ from simgpu.triton.driver import active_driver
 
 # PyTorch before 2.13 lacks it: its tracers' tensors have the same device as PyTorch's own.
 _normalized: Any = getattr(FakeTensor, "_normalize_fake_device", None)
+KNOWS_DEVICES = _normalized is not None
 _GPU = "cuda"
 _CPU = torch.device("cpu")
 _NUMBERS = (bool, int, float, complex)
@@ -83,7 +84,7 @@ def with_tensors(func: Callable[..., Any], args: Sequence[Any], device_of: Calla
 @contextlib.contextmanager
 def lying_where_they_would(pretended: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
     """Puts tracers' tensors on the pretended GPUs for a block; `pretended` shows those while a real tensor is converted."""
-    if _normalized is None:
+    if not KNOWS_DEVICES:
         yield
         return
 

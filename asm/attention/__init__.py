@@ -7,7 +7,7 @@
     softmax.py        the softmax between the products
     merge.py          sum of the waves' partial O
     split.py          the second kernel of split keys: sum of the parts
-    fused.py          code that both forms of the kernel share
+    fused.py          base of all emitters, and what both of our forms share
     emitter.py        the register-chained kernel as a whole
     shared/           the kernel whose waves share K and V through LDS
     paper.py          the paper's kernels

@@ -128,10 +128,10 @@ class Coverage:
             if bool(loops) != bool(loops_of):
                 raise NotModelled(f"a round of a loop without its number, at {access.pc:#x}")
             for number in range(access.size // matrix.element):
-                found.append(Request(access.pc, condition, self._unshuffled(row, column, number, access.pc), loops_of, active))
+                found.append(Request(access.pc, condition, self._unshuffle(row, column, number, access.pc), loops_of, active))
         return found
 
-    def _unshuffled(self, row: Form, column: Form, number: int, pc: int) -> tuple[Form, Form]:
+    def _unshuffle(self, row: Form, column: Form, number: int, pc: int) -> tuple[Form, Form]:
         """Returns row and column of one of the elements from a place in memory on."""
         matrix = self.matrix
         column = column + Form.of(number * matrix.columns)

@@ -159,13 +159,13 @@ class CoverageJudge:
             arguments = {at: Form.name(NONZERO) if plan.factor in str(form.parts) else form for at, form in arguments.items()}
         unit = multiples.get("k", 1)
         machine = Machine(
-            info.target, items, arguments, self._pointed(), "k", plan.part, plan.factor, plan.factor_type, unit, looped, plan.gated
+            info.target, items, arguments, self._matrices(), "k", plan.part, plan.factor, plan.factor_type, unit, looped, plan.gated
         )  # fmt: skip
         Products(machine, nest, budget).follow(first_state(self.terms.inputs, machine.shape))
         if not machine.stored:
             raise Violation("C: nothing is stored")
 
-    def _pointed(self) -> dict[str, Pointed]:
+    def _matrices(self) -> dict[str, Pointed]:
         """Returns the matrices by their pointers' names."""
         plan, found = self.plan, {}
         for each in plan.matrices:

@@ -125,10 +125,10 @@ def with_variables(text: str) -> str:
     >>> with_variables("@x = external addrspace(1) global { i32, i8 }, align 4")
     '@x = weak addrspace(1) global { i32, i8 } zeroinitializer, align 4'
     """
-    return DECLARED.sub(_defined, text)
+    return DECLARED.sub(_define, text)
 
 
-def _defined(found: re.Match[str]) -> str:
+def _define(found: re.Match[str]) -> str:
     space, type_ = found["space"] or "", found["type"]
     end, depth = len(type_), 0
     for at, letter in enumerate(type_):

@@ -1,7 +1,9 @@
 """Triton kernels on a simulated AMD GPU: `with simgpu.triton.device("mi300x", check=True): kernel[grid](...)`.
 
-Needs the optional extra `triton`. Nothing else in simgpu imports this folder. See docs/reference/triton.md.
+Needs the optional extra `triton`. Nothing else in simgpu imports this folder. Importing it raises LaunchError for a Triton before
+3.6. See docs/reference/triton.md.
 
+    release.py       refuses older releases of Triton
     context.py       device(): makes a simulated GPU Triton's current one
     tuning.py        the autotuner on simulated devices
     driver.py        the driver that Triton sees
@@ -21,6 +23,7 @@ Needs the optional extra `triton`. Nothing else in simgpu imports this folder. S
 from __future__ import annotations
 
 from simgpu.engine.finding import KernelFinding
+from simgpu.triton import release  # noqa: F401  (first: it refuses a Triton that the others cannot import)
 from simgpu.triton.context import device
 from simgpu.triton.model import ModelledTime
 from simgpu.triton.report import KernelReport, LineReport, report

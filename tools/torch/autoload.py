@@ -23,15 +23,13 @@ def begin() -> None:
     SIMGPU_CHECK is a key of CHECKS, SIMGPU_SUPPRESSIONS a file of findings to hide, SIMGPU_WEAK and SIMGPU_LATE
     seeds of these modes.
     Findings that SIMGPU_CHECK=collect gathered are printed on stderr at the end, and with SIMGPU_OPERATORS=simulated a summary of
-    PyTorch's operators. Raises SystemExit, with the reason, for an unknown target, an unknown word of SIMGPU_CHECK,
-    SIMGPU_COMPILE or SIMGPU_OPERATORS, a bad seed, and a file that cannot be read.
+    PyTorch's operators. Raises SystemExit, with the reason, for an unknown target, a Triton that is too old, an unknown word of
+    SIMGPU_CHECK, SIMGPU_COMPILE or SIMGPU_OPERATORS, a bad seed, and a file that cannot be read.
     """
     target, check = os.environ.get(TARGET), os.environ.get(CHECK, "no")
     if not target:
         return
-    import simgpu.triton
     from simgpu.hardware.errors import SimError
-    from simgpu.tools.torch.pretend import pretended_gpu
 
     if check not in CHECKS:
         raise SystemExit(f"simgpu: {CHECK}={check!r}: give one of {', '.join(CHECKS)}")
@@ -41,6 +39,9 @@ def begin() -> None:
             raise SystemExit(f"simgpu: {name}={seed!r}: give a seed, as 37")
     stack = ExitStack()
     try:
+        import simgpu.triton
+        from simgpu.tools.torch.pretend import pretended_gpu
+
         known = os.environ.get(SUPPRESSIONS)
         weak, late = (int(seed) if seed else None for seed in given.values())
         gpu = simgpu.triton.device(target, check=CHECKS[check], suppressions=known, weak=weak, late=late)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from simgpu.hardware.errors import SimError
 from simgpu.tools.torch.environment import CHECK, CHECKS, HOST, OPERATORS, SIMULATED, SUPPRESSIONS, TARGET
 from simgpu.tools.torch.results import LAUNCHES, ResultWriter
 
@@ -98,6 +99,8 @@ def _begin(config: pytest.Config, options: Any) -> None:
         import simgpu.triton  # noqa: F401
     except ModuleNotFoundError:
         return
+    except SimError as error:
+        raise pytest.UsageError(str(error)) from None
     sample = sample_of(options.simgpu_sample)
     given = options.simgpu_check, options.simgpu_suppressions, sample, options.simgpu_strict, options.simgpu_operators
     plugin = OnTargets(targets, *given)

@@ -27,7 +27,7 @@ from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 from simgpu.proof.coverage.claims import Violation
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.machine import KERNARG, WORD, Machine
-from simgpu.proof.coverage.values import UNKNOWN, Cells, State, Sums, Value
+from simgpu.proof.coverage.values import UNKNOWN, ZEROS, Cells, State, Sums, Value
 from simgpu.proof.entry import KernelInputs, initial_state
 from simgpu.proof.safety.nest import LoopNest
 from simgpu.proof.solver import Budget
@@ -158,7 +158,10 @@ class Products:
     def _move(self, value: Value, step: int) -> Value:
         if isinstance(value, Form):
             return self.machine.move(value, step)
-        return value.move(step) if isinstance(value, (Cells, Sums)) else None
+        made = value.move(step) if isinstance(value, (Cells, Sums)) else None
+        if isinstance(made, Cells) and np.all((made.k < 0) | (made.kind == ZEROS)):
+            return None  # products of these elements are all there, so no round needs them
+        return made
 
 
 def _live(blocks: Any) -> list[list[Place]]:

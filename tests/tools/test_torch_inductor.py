@@ -119,7 +119,7 @@ def test_other_words() -> None:
 
 
 def test_a_pytorch_that_is_too_old_for_it_is_told() -> None:
-    with pytest.MonkeyPatch.context() as changed, pytest.raises(LaunchError, match=r"needs PyTorch 2\.13"):
+    with pytest.MonkeyPatch.context() as changed, pytest.raises(LaunchError, match=r"needs PyTorch 2\.12"):
         changed.setattr("simgpu.tools.torch.cuda.traced.KNOWS_DEVICES", False)
         changed.setattr(torch, "Generator", torch._C.Generator)  # so that it starts again
         with pretended_gpu():

@@ -226,7 +226,7 @@ def _compile() -> contextlib.AbstractContextManager[Any]:
     how = os.environ.get(COMPILE, EAGER)
     if how == INDUCTOR:
         if not traced.KNOWS_DEVICES:
-            raise LaunchError(f"{COMPILE}={INDUCTOR}: needs PyTorch 2.13 or a later one, this is {torch.__version__}")
+            raise LaunchError(f"{COMPILE}={INDUCTOR}: needs PyTorch 2.12 or a later one, this is {torch.__version__}")
         from simgpu.tools.torch.inductor import inductor  # two seconds of imports
 
         return inductor()

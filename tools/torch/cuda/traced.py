@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter
 
 from simgpu.triton.driver import active_driver
 
-# PyTorch before 2.13 lacks it: its tracers' tensors have the same device as PyTorch's own.
+# PyTorch 2.10 lacks it, 2.12 has it: without it tracers' tensors have the same device as PyTorch's own.
 _normalized: Any = getattr(FakeTensor, "_normalize_fake_device", None)
 KNOWS_DEVICES = _normalized is not None
 _GPU = "cuda"

@@ -190,4 +190,4 @@ def tree_of_parts(root: Columns) -> Columns:
     """Returns the tree that merges the parts of a tree's rows."""
     merge = root.plan.merge
     assert merge is not None
-    return Columns.of(merge)
+    return Columns.of(merge).clip(m=root.trips("m"))

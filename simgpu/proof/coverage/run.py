@@ -108,13 +108,20 @@ class CoverageRun(SafetyRun):
         of_place = all(name.startswith((PLACE, GROUP)) or name in self.of_place for name in symbols)
         if not of_place and (not z3.is_app_of(term, z3.Z3_OP_ITE) or state.lanes.varies(term)):
             return
-        products = {name for name, named in self.named.items() if z3.is_app_of(named, z3.Z3_OP_BMUL)}
-        if _by_number(term) and not products.isdisjoint(symbols):
+        if _by_number(term) and any(map(self._is_product, symbols)):
             return  # half of a 64-bit multiple of a tile's first row, column or k, which has a name
         new = f"{PLACE if of_place else EXTREME}{len(self.named)}"
         name = next((name for name, other in self.named.items() if other.eq(term)), new)
         self.named[name] = term
         state.set_scalar(register.index, z3.BitVec(name, 32))
+
+    def _is_product(self, name: str) -> bool:
+        """True for the name of a product, or of half of one, as the first column of C is with a gate."""
+        named = self.named.get(name)
+        if named is None:
+            return False
+        shifted = z3.is_app_of(named, z3.Z3_OP_BLSHR) and z3.is_const(named.arg(0))
+        return self._is_product(symbol_name(named.arg(0))) if shifted else bool(z3.is_app_of(named, z3.Z3_OP_BMUL))
 
     def _branch(self, state: WaveState, condition: Term, target: int, following: int) -> WaveState | None:
         meet = self.meeting.get(state.pc)

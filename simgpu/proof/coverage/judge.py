@@ -130,14 +130,8 @@ class CoverageJudge:
             if len({"m", "n", "k"} & found.keys()) == 3 == len(proved):
                 self.sums(dict(proved), budget)
                 summed = True
-        except Violation as wrong:
-            kind, reason = "wrong", str(wrong)
-        except NotModelled as error:
-            kind, reason = "unknown", str(error)
-        except RecursionError:
-            kind, reason = "unknown", "terms too deep for the solver's interface"
-        except z3.Z3Exception as error:
-            kind, reason = "unknown", f"the solver: {error}"
+        except NOT_PROVED as error:
+            kind, reason = ruling(error)
         assumed = self._assumptions() if kind == "proved" else ()
         return CoverageVerdict(kind, tuple(proved), reason, time.monotonic() - begun, count, summed, assumed)
 
@@ -330,6 +324,22 @@ def _number_of(place: Mapping[Any, Any], terms: Mapping[str, Term], workgroup: t
             raise NotModelled("a workgroup's tile depends on something else than its number")
         found += int(value.as_long() * factor)
     return found
+
+
+NOT_PROVED = (Violation, NotModelled, RecursionError, z3.Z3Exception)
+
+
+def ruling(error: Exception) -> tuple[str, str]:
+    """Returns the kind of a verdict and its reason from one of NOT_PROVED.
+
+    >>> ruling(NotModelled("lanes that are off"))
+    ('unknown', 'lanes that are off')
+    """
+    if isinstance(error, Violation):
+        return "wrong", str(error)
+    if isinstance(error, RecursionError):
+        return "unknown", "terms too deep for the solver's interface"
+    return "unknown", f"the solver: {error}" if isinstance(error, z3.Z3Exception) else str(error)
 
 
 def cover(code: CodeObject, kernel: str, plan: ProductPlan, limits: Limits = DEFAULT) -> CoverageVerdict:

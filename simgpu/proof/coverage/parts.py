@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import z3
 
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.proof.coverage.claims import Violation
 from simgpu.proof.coverage.forms import Form
-from simgpu.proof.coverage.judge import CoverageVerdict, OperandPlan
+from simgpu.proof.coverage.judge import NOT_PROVED, CoverageVerdict, OperandPlan, ruling
 from simgpu.proof.coverage.machine import OUTSIDE, WORD, WORD_BITS, Machine
 from simgpu.proof.coverage.products import GROUP_X, GROUP_Y, Products, arguments_of, first_state
 from simgpu.proof.coverage.values import ANY_COLUMN, BESIDE, RESULT, ZEROS, Cells, State, Sums, Value, zero
@@ -296,12 +295,8 @@ def add_up(code: CodeObject, kernel: str, plan: PartsPlan, limits: Limits = DEFA
     with own_terms():
         try:
             _judge(code, kernel, plan, limits)
-        except Violation as wrong:
-            kind, reason = "wrong", str(wrong)
-        except NotModelled as error:
-            kind, reason = "unknown", str(error)
-        except z3.Z3Exception as error:
-            kind, reason = "unknown", f"the solver: {error}"
+        except NOT_PROVED as error:
+            kind, reason = ruling(error)
     assumed = (
         "the grid has an element of C for each work-item's element; n_magic and n_shift divide by n, as in this launch",
         "pointers are of buffers apart from each other, and high words of addresses are right",

@@ -204,9 +204,11 @@ def first_state(inputs: KernelInputs, shape: tuple[int, int]) -> State:
         if place[0] == "s":
             value = z3.simplify(term)
             known = z3.is_bv_value(value)
-            text_ = str(value)
-            name = text_ if text_ in (GROUP_X, GROUP_Y) else f"{place[0]}{place[1]} of the launch"
-            name = KERNARG if "kernarg" in text_ and "31, 0" in text_ else name
+            name = str(value)
+            if "kernarg" in name and "31, 0" in name:
+                name = KERNARG
+            elif name not in (GROUP_X, GROUP_Y):
+                name = f"{place[0]}{place[1]} of the launch"
             state.registers[place] = Form.of(value.as_long()).modulo(32) if known else Form.name(name)
     state.registers["v", 0] = Form.of(np.arange(shape[0], dtype=np.int64))
     return state

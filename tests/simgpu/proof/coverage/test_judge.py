@@ -14,6 +14,7 @@ from simgpu.operators import TiledComputation
 from simgpu.tools.cases.coverage import product_plan
 from simgpu.tools.cases.coverage_launch import evidence
 from simgpu.tools.cases.sources import load
+from tests.support.altered import altered
 
 pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
 
@@ -86,9 +87,7 @@ UNSEEN = ("batch-of-B", "stride-of-B")  # they need a launch with a batch, or wi
 def broken(name: str) -> tuple[TiledComputation, str, str]:
     tree, kernel = emitted("gfx942", tuple(SMALL.items()))
     old, new, number, matrix = BROKEN[name]
-    parts = kernel.source.split(old)
-    assert len(parts) > number, "the emitter no longer emits this instruction: choose another one"
-    return tree, old.join(parts[:number]) + new + old.join(parts[number:]), matrix
+    return tree, altered(kernel.source, old, new, number), matrix
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from simgpu.operators import TiledComputation
 from simgpu.tools.cases.coverage import product_plan
 from simgpu.tools.cases.coverage_launch import evidence
 from simgpu.tools.cases.sources import load
+from tests.support.altered import altered
 
 pytest.importorskip("z3", reason="proofs need the solver z3: pip install 'simgpu[prove]'")
 
@@ -115,9 +116,7 @@ UNSEEN = ("a-byte-lost", "bytes-at-an-end")  # a launch of rows that are shorter
 def broken(name: str) -> tuple[TiledComputation, str]:
     dtype, old, new, number, _ = BROKEN[name]
     tree, kernel = emitted("gfx942", dtype, 100)
-    parts = kernel.source.split(old)
-    assert len(parts) > number, "the emitter no longer emits this instruction: choose another one"
-    return tree, old.join(parts[:number]) + new + old.join(parts[number:])
+    return tree, altered(kernel.source, old, new, number)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.exhaustive) for name in BROKEN])

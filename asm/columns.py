@@ -150,7 +150,7 @@ class ColumnEmitter(Visitor):
         k.v_lshlrev_b32(scratch, log2(WORD * self.chunk), number)
         for start in range(0, self.chunk, 4):
             part = self.sums[start : min(self.chunk, start + 4)]
-            k.emit(f"ds_write_b{32 * part.count}", scratch, part, offset=region.offset + WORD * start)
+            k.ds_write(scratch, part, offset=region.offset + WORD * start)
         k.s_barrier()
         k.s_mul_i32(self.first, k.group_y, WORD * self.columns)
         raw_buffer(k, self.buffer, self.arguments[self.result], (self.first, 0), self.result)

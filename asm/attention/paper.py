@@ -117,8 +117,7 @@ class PaperEmitter(FusedEmitter):
         return (address, place) if place < DS_REACH else (self.far[address], place - DS_REACH)
 
     def _load(self, target: Reg, offset: Reg, buffer: Reg, row: Reg, span: int, note: str) -> None:
-        self.k.emit(f"buffer_load_dwordx{target.count}", target, offset, buffer, row, offen=True,
-                    offset=span * self.span * self.e_bytes, note=note)  # fmt: skip
+        self.k.buffer_load(target, offset, buffer, row, offen=True, offset=span * self.span * self.e_bytes, note=note)
 
     def _query(self, q: int, span: int) -> Reg:
         return self.queries.group(q * (self.plan.d // self.span) + span, self.piece)
@@ -170,7 +169,7 @@ class PaperEmitter(FusedEmitter):
                 self._load(self._quad(number, self.piece), offset, self.memory, self.atom_row, span, f"{name}[{n}][{span}]")
             for number, (n, span) in batch:
                 address, place = self._at(self.staging, self._place(n, span))
-                k.emit(f"ds_write_b{32 * self.piece}", address, self._quad(number, self.piece), offset=place)
+                k.ds_write(address, self._quad(number, self.piece), offset=place)
 
     def _place(self, n: int, span: int) -> int:
         return self.tile.offset + (ATOM * n * self.plan.d + span * self.span) * self.e_bytes

@@ -68,7 +68,7 @@ class MatrixValues(PaperEmitter):
                         self.narrowing.pack(e[pair], e[2 * pair], e[2 * pair + 1], self.temporaries[0])
                 place = (ATOM * n * self.tile_q + ATOM * q) * self.e_bytes
                 count = QUAD * self.e_bytes // WORD
-                k.emit(f"ds_write_b{32 * count}", self.e_write, e[0:count], offset=place, note=f"E[{q}][{n}]")
+                k.ds_write(self.e_write, e[0:count], offset=place, note=f"E[{q}][{n}]")
 
     def _accumulate(self) -> None:
         k, plan = self.k, self.plan

@@ -104,8 +104,8 @@ class TileMoves:
                 k.s_mov_b64("exec", self.inside)
             for row in range(UNIT_ROWS):
                 words = self._words(number, row)
-                k.emit(f"ds_write_b{32 * words.count}", self.rows_to[number], words, offset=row * tile.row_bytes,
-                       note=f"{tile.name}: block {number}, row {row} to LDS")  # fmt: skip
+                k.ds_write(self.rows_to[number], words, offset=row * tile.row_bytes,
+                           note=f"{tile.name}: block {number}, row {row} to LDS")  # fmt: skip
             for column in range(tile.unit_columns if tile.columns else 0):
                 for pair in range(2):
                     low, high = (self._words(number, 2 * pair + n)[column // 2] for n in range(2))

@@ -82,9 +82,8 @@ class RowFrame:
         k.s_lshl_b32(place, self.wave, log2(nbytes))
         k.v_mov_b32(address, place)
         k.s.free(place)
-        k.s_mov_b64("exec", 1, note="one lane")
-        k.emit(f"ds_write_b{8 * nbytes}", address, held, offset=region.offset)
-        k.s_mov_b64("exec", -1)
+        with k.lanes(1, "one lane"):
+            k.ds_write(address, held, offset=region.offset)
         k.s_barrier()
         lane_number(k, address)
         k.v_and_b32(address, waves - 1, address)

@@ -220,8 +220,7 @@ class SharedWave(WaveRegisters):
                 for pair in range(self.rows // 2):
                     k.v_perm_b32(halves[pair], rows[2 * pair + 1][w // 2], rows[2 * pair][w // 2], self.pack[w % 2])
                 address = k.v_xor_b32(place, 16 * w, self.value_write) if w else self.value_write
-                data = halves[: self.rows // 2]
-                k.emit(f"ds_write_b{16 * self.rows}", address, data, offset=u * 128 // ATOM * FRAGMENT, note=f"V, column {w}")
+                k.ds_write(address, halves[: self.rows // 2], offset=u * 128 // ATOM * FRAGMENT, note=f"V, column {w}")
 
     # -- products ----------------------------------------------------------------------------
 

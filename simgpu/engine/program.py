@@ -242,7 +242,7 @@ class Program:
             if at not in self._left:
                 runs[-1].append((at, self.instructions[at]))
             expected = at + self.instructions[at].size // 4
-        found = [(run, list(tiles.tiles(run, self.fused))) for run in runs
+        found = [(run, list(tiles.tiles(run, self.fused, self.mode.ring))) for run in runs
                  if sum(inst.spec.kind == "matrix" for _, inst in run) >= 2]  # fmt: skip
         for tile in (tile for _, of_run in found for tile in of_run if fma_tile.keeps_elements(tile.first, self.mode.ring)):
             for _, inst in tile.steps[0]:
@@ -262,7 +262,8 @@ class Program:
             plan = Plan(tile.first)
             for word in (0, table.ctypes.data, table.ctypes.data >> 32):
                 plan.word(word)
-            count, steps = len(tile.steps[0]), tile.unroll
+            count = len(tile.steps[0])
+            steps = fma_tile.steps_together(tile.first, count, len(tile.steps), self.mode.ring)
             plan.note(f"tile={count}x{steps}", *(f"{name}={value}" for name, value in sorted(tile.first.mods.items())))
             emitter = functools.partial(fma_tile.emit_tile, inst=tile.first, count=count, steps=steps, ring=self.mode.ring)
             plan.note("ring" * self.mode.ring)

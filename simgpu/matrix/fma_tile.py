@@ -24,10 +24,16 @@ from simgpu.machine.layout import LANES, SLOT_INDEX
 from simgpu.machine.values import I32, I64, IrValue, default_nan, where
 from simgpu.matrix.element_registers import hold, mirror, owns_mirror, refresh
 from simgpu.matrix.fragments import GROUP, elements, outputs_of, stack
+from simgpu.matrix.lane_groups import LANE_GROUPS
 from simgpu.matrix.ring import copy_rows, lanes_of
 from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 MOST_SPREAD = 8
+WIDEST = 2  # most D's of a tile
+MOST_STEPS = 4  # most steps of a tile in straight-line code
+# Most host instructions that multiply or add in straight-line code. Twice as many, with their loads, do not fit a host's cache of
+# decoded instructions: 36 ns a matrix instruction instead of 21 (Zen 3, docs/notes/2026-11-27-ring.md).
+MOST_ARITHMETIC = 512
 
 # Slots of a tile's instructions.
 NEXT_SLOT = 2  # bytes to the next record
@@ -37,6 +43,35 @@ TABLE_SLOT = 3  # in the first record: host address of the table
 def accumulators() -> int:
     """Returns the accumulators of 64 bytes that stay in host registers beside the factors: 32 of 64 bytes, or 16 of 32."""
     return 16 if host().vector_bits == 512 else 4
+
+
+def places_together(registers: int, count: int) -> int:
+    """Returns how many groups of 16 lanes of each of `count` D's are summed at a time. registers: of an element."""
+    return max(1, accumulators() // (registers * count))
+
+
+def arithmetic(inst: Instruction, ring: bool) -> int:
+    """Returns the number of host instructions that multiply and add for one matrix instruction; in a ring an fma is two of them."""
+    row = mfma.find(inst.mnemonic, inst.target)
+    return row.registers("D") * LANES * 32 * row.k // host().vector_bits * (1 + ring)
+
+
+def widest(inst: Instruction, ring: bool) -> int:
+    """Returns the most D's of a tile: as many as make the loads of factors fewest, unless the code becomes too long."""
+    registers = LANE_GROUPS[mfma.find(inst.mnemonic, inst.target).cd_type].registers
+    vectors = registers * 32 * GROUP // host().vector_bits  # of 16 lanes of B
+
+    def loads(count: int) -> int:
+        return places_together(registers, count) + count * vectors
+
+    best = min(range(WIDEST, 0, -1), key=loads)
+    return min(best, max(1, MOST_ARITHMETIC // arithmetic(inst, ring)))
+
+
+def steps_together(inst: Instruction, count: int, steps: int, ring: bool) -> int:
+    """Returns how many of a tile's steps are straight-line code: a divisor of their number. count: D's of the tile."""
+    most = min(MOST_STEPS, MOST_ARITHMETIC // (count * arithmetic(inst, ring)))
+    return next((number for number in range(most, 0, -1) if steps % number == 0), 1)
 
 
 class TileFactors(NamedTuple):
@@ -73,7 +108,8 @@ class FloatTile:
         initial(number, row, group): returns the 16 lanes of C for D `number`.
         """
         places = [(f, g) for f in range(len(self.outputs)) for g in range(LANES // GROUP)]
-        size = max(1, accumulators() // (self.lanes.registers * len(ds)))
+        places.sort(key=lambda place: tuple(self.outputs[place[0], place[1] * GROUP, 1:]))  # those with the same B together
+        size = places_together(self.lanes.registers, len(ds))
         for start in range(0, len(places), size):
             batch = [(d, f, g) for f, g in places[start : start + size] for d in range(len(ds))]
             values = [initial(*place) for place in batch]

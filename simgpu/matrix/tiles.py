@@ -18,11 +18,9 @@ from typing import NamedTuple
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.machine import layout
-from simgpu.matrix.fma_tile import MOST_SPREAD
+from simgpu.matrix.fma_tile import MOST_SPREAD, widest
 from simgpu.matrix.instruction import chainable, row_of
 
-WIDEST = 2  # most D's of a tile
-UNROLLED = 4  # most steps of a tile without a branch in between
 WINDOW = 256  # greatest distance between the instructions of a tile
 # Control that changes no registers and no MODE.
 LEAVES_REGISTERS = (ControlKind.NOP, ControlKind.WAITCNT, ControlKind.BARRIER, ControlKind.SETPRIO)
@@ -43,11 +41,6 @@ class Tile:
     @property
     def first(self) -> Instruction:
         return self.steps[0][0][1]
-
-    @property
-    def unroll(self) -> int:
-        """Steps of one iteration of the handler's loop."""
-        return next(count for count in range(UNROLLED, 0, -1) if len(self.steps) % count == 0)
 
     @property
     def table(self) -> list[int]:
@@ -119,7 +112,7 @@ def _bits(inst: Instruction, names: Sequence[str]) -> int:
     return bits
 
 
-def tiles(run: Sequence[PlacedInstruction], fused: Container[int]) -> Iterator[Tile]:
+def tiles(run: Sequence[PlacedInstruction], fused: Container[int], ring: bool = False) -> Iterator[Tile]:
     """Yields tiles of two or more instructions in straight-line code. fused: records that already belong to a tile."""
     registers = [RegisterMask.of(inst) for _, inst in run]
     taken = {at for at, (index, _) in enumerate(run) if index in fused}
@@ -130,7 +123,7 @@ def tiles(run: Sequence[PlacedInstruction], fused: Container[int]) -> Iterator[T
         longest = longest[: MOST_SPREAD if row_of(run[first][1]).cd_type == "f64" else WINDOW]
         a = [run[at][1].args["src0"] for at in longest]
         beside = [chain for chain in others if [run[at][1].args["src0"] for at in chain[: len(longest)]] == a]
-        steps = list(zip(longest, *beside[: WIDEST - 1], strict=False))
+        steps = list(zip(longest, *beside[: widest(run[first][1], ring) - 1], strict=False))
         if len(steps) * len(steps[0]) > 1:
             taken.update(at for step in steps for at in step)
             yield Tile(tuple(tuple(run[at] for at in step) for step in steps))

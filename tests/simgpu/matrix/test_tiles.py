@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from functools import partialmethod
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from simgpu.asm.builder.toolchain import assemble
 from simgpu.engine.launch import Launch
 from simgpu.engine.program import Program
 from simgpu.hardware.isa import decode
+from simgpu.hardware.mfma import instructions
 from simgpu.machine import layout
+from simgpu.matrix import fma_tile
 from simgpu.matrix.fma_tile import MOST_SPREAD
 from simgpu.matrix.tiles import PlacedInstruction, factor_lists, tiles
 from tests.support.engine_kernel import Kernel
@@ -245,9 +248,27 @@ def test_f64_tiles(ordinary: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_f64_tiles_are_cut_where_the_copies_of_their_operands_would_not_fit() -> None:
-    lines = [f64(d, 2 + 2 * (step % 2), 6) for step in range(MOST_SPREAD + 1) for d in (8, 16)]
-    assert [len(tile) for tile in found(lines, "gfx90a")] == [MOST_SPREAD, 1]
+    lines = [f64(d, 2 + 2 * (step % 2), 6) for step in range(MOST_SPREAD + 2) for d in (8, 16)]
+    assert {len(tile) for tile in found(lines, "gfx90a")} == {MOST_SPREAD, 2}
     assert [len(tile) for tile in found([f64(8, 2, 4)] * (2 * MOST_SPREAD), "gfx90a")] == [MOST_SPREAD] * 2
+
+
+@settings(max_examples=examples(40))
+@given(st.data(), st.sampled_from([128, 256, 512]), st.booleans(), st.integers(1, 40))
+def test_straight_code_of_a_tile_is_short(data: st.DataObject, bits: int, ring: bool, steps: int) -> None:
+    """Holds at most 512 multiplications and additions, or one step."""
+    target = data.draw(st.sampled_from(["gfx908", "gfx90a", "gfx942", "gfx950"]))
+    rows = [row for row in instructions(target) if row.cd_type in ("f32", "f64") and row.a_type == row.cd_type]
+    row = data.draw(st.sampled_from(rows))
+    inst = SimpleNamespace(mnemonic=row.mnemonic, target=target)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(fma_tile, "host", lambda: SimpleNamespace(vector_bits=bits))
+        width = fma_tile.widest(inst, ring)
+        assert width in (1, 2)
+        together = fma_tile.steps_together(inst, width, steps, ring)
+        assert steps % together == 0 and 1 <= together <= 4
+        per_step = width * row.m * row.n * row.blocks * row.k * {"f32": 32, "f64": 64}[row.cd_type] // bits * (1 + ring)
+        assert together == width == 1 or together * per_step <= 512
 
 
 def test_f64_instructions_that_depend_on_each_other_are_apart() -> None:

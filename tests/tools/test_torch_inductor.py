@@ -108,6 +108,16 @@ def test_templates_and_candidates_by_the_model() -> None:
     torch.testing.assert_close(product, (a @ a).relu(), rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.parametrize("option", ["", "max_autotune_pointwise", "max_autotune"])
+def test_only_modes_that_tune_time_candidates(option: str, session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[Any] = []
+    monkeypatch.setattr(type(session.clock), "do_bench", lambda _clock, function, **_: timed.append(function) or len(timed))
+    x = torch.randn(300, 80, device="cuda")
+    compiled = torch.compile(lambda x: (x + 1).T.contiguous() * x.sum(), options={option: True} if option else None)
+    torch.testing.assert_close(compiled(x), (x + 1).T * x.sum(), rtol=1e-4, atol=1e-2)
+    assert launched(session) and bool(timed) == bool(option)
+
+
 def test_other_words() -> None:
     before = torch.compile
     with pytest.MonkeyPatch.context() as changed, pytest.raises(LaunchError, match="SIMGPU_COMPILE='aot': give eager or inductor"):

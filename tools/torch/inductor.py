@@ -41,6 +41,9 @@ _CPU = torch.device("cpu")
 # One process and one thread, since the simulated device belongs to this process. No launcher of PyTorch's own, which calls HIP. No
 # graphs of launches, which only save a GPU's host the time of launching.
 _CONFIG = {"compile_threads": 1, "use_static_cuda_launcher": False, "triton.cudagraphs": False}
+# Modes that time candidates. In others each kernel gets one configuration, the same in each run, where a GPU would time a few.
+_TUNING = ("max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
+_ONE_EACH = {"triton.autotune_pointwise": False, "deterministic": True}
 # Inductor's timers of candidates, on tensors that it makes: for an operator, and for kernels with operators to fuse.
 _TIMED, _FUSED = "benchmark_in_current_process", ("benchmark_codegened_module", "benchmark_combo_kernel")
 _CUDA, _META = 1, 14
@@ -56,7 +59,9 @@ def _compile_graph(choice: Any, model: GraphModule, inputs: Sequence[Any], *, co
     if apart or not (named or any(on_gpu(place_of(value)) for value in given)):
         return run_pretended(model.forward)
     _change_arguments(model, on_host)
-    patches = {**choice.config, **(config_patches or {}), **_CONFIG}
+    settings = choice.get_compiler_config()
+    fixed = {} if any(settings[name] for name in _TUNING) else _ONE_EACH
+    patches = {**fixed, **choice.config, **(config_patches or {}), **_CONFIG}
     with torch._functorch.config.patch(enable_autograd_cache=False):
         return compile_fx.compile_fx(model, inputs, inner_compile=_on_the_gpu, config_patches=patches)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -40,13 +41,31 @@ __tracebackhide__ = says_it_all
 DYNAMIC_STACK = 16384
 # Most settings of MODE's arithmetic bits in one launch: each has its own records.
 MODES = 64
-# Wave-instructions of a launch that one worker runs: some 300 us. Two threads take as long to start and to end.
-SMALL, UNKNOWN = 1 << 14, 1 << 62
+# Work that takes as long as to start a thread and to end it, some 75 us. A wave-instruction counts 1, and a matrix instruction 1 more
+# for each OPERATIONS of it: 8,192 of f16 take some 300 ns, 2,048 of f32 take 33 ns.
+THREAD, OPERATIONS = 1 << 12, 1 << 9
 AGAIN_BYTES = 1 << 26  # most memory of a launch that is kept
 LAST = 8  # geometries of a kernel's last launches
 GWS_DWORDS = 2  # size of a ds_gws instruction
 # Bytes a lane: a wave's scratch is at most 2^13 - 1 times 1 KiB (LLVM, getMaxWaveScratchSize).
 PRIVATE_LIMIT = ((1 << 13) - 1) * 1024 // 64
+
+
+def amount_of_work(run: Run) -> int:
+    """Returns the work of a launch's execution, which is in proportion to its processor time by and large."""
+    return run.instructions + run.counters["mfma_flops"] // OPERATIONS
+
+
+def worthwhile_threads(work: int, groups: int) -> int:
+    """Returns how many threads make a launch shortest, by its amount of work and workgroups.
+
+    They start one after another, so n of them take n·THREAD + work / n. This is least at the root of work / THREAD.
+
+    >>> worthwhile_threads(10_000, groups=8), worthwhile_threads(1_000_000, groups=8), worthwhile_threads(1_000_000, groups=100)
+    (1, 8, 15)
+    """
+    fewest = 2 if groups > RESIDENT_GROUPS else 1  # on one thread, more workgroups would take fresh memory for their waves
+    return min(groups, max(fewest, math.isqrt(work // THREAD)))
 
 
 class Supervisor:
@@ -147,22 +166,19 @@ class Launch(LaunchSetup):
         self.recurs = False  # True if it was kept
 
     def _workers(self, threads: int | None) -> int:
-        """Returns the number of workers. Starting threads takes longer than a small launch on this one."""
-        if self.seed is not None or (threads is None and self._expected_count() < SMALL):
+        """Returns the number of workers: by the work of earlier launches, if that is known."""
+        if self.seed is not None:
             return 1
-        return min(threads or self.device.threads, self.count)
+        most = min(threads or self.device.threads, self.count)
+        each: int | None = self.program.kept.get(("work", self.entry))  # of a workgroup, if known
+        if threads or each is None or self.device.checks:
+            return most
+        return min(most, worthwhile_threads(each * self.count, self.count))
 
-    def _expected_count(self) -> int:
-        """Returns the number of wave-instructions by that of earlier launches of the kernel, UNKNOWN if there are none."""
-        each: int | None = self.program.kept.get(("instructions", self.entry))
-        if each is None or self.count > RESIDENT_GROUPS or self.device.checks:
-            return UNKNOWN
-        return each * self.count
-
-    def _note_instructions(self, instructions: int) -> None:
-        """Keeps the number of wave-instructions a workgroup for later launches. Arguments change it, so a decrease counts half."""
-        kept, key = self.program.kept, ("instructions", self.entry)
-        kept[key] = max(instructions // self.count, kept.get(key, 0) // 2)
+    def _note_work(self, run: Run) -> None:
+        """Keeps a workgroup's amount of work for later launches. Arguments change it, so a decrease counts half."""
+        kept, key = self.program.kept, ("work", self.entry)
+        kept[key] = max(amount_of_work(run) // self.count, kept.get(key, 0) // 2)
 
     # -- the records of each MODE --------------------------------------------------------------
 
@@ -279,7 +295,7 @@ class Launch(LaunchSetup):
         self.supervisor.after_run(self, workers)
         lost = next((clocks for check in self.device.checks if (clocks := check.conflicts(workers)) is not None), None)
         run = summarise(self, workers, seconds, lost, self.kernel if self.call else None, self.call or {})
-        self._note_instructions(run.instructions)
+        self._note_work(run)
         if self.device.profiler:
             self.device.profiler.after_launch(self, run)
         if run.instructions > self.max_instructions:

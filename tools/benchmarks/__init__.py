@@ -13,6 +13,7 @@
     corpus.py           compilers' kernels
     launch.py           the cost of an empty launch
     slices.py           the cost of cutting a launch
+    scaling.py          speed by host threads, and a forecast for more cores
     start.py            from import to the first result
     first_launch.py     new handlers, by number
     common_instructions.py  the commonest instructions of kernels, which are compiled ahead

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import simgpu
+from simgpu.engine.workers.team import Team
 from tests.support.exhaustive import one_in
 from tests.support.host_kernels import OPERATORS, operator
 from tests.support.kernels import KernelText, assemble, loaded_kernel
@@ -200,3 +203,29 @@ def test_a_lane_s_load_of_two_or_four_dwords_sees_one_store(count, lanes):
     for _ in range(5):
         k.launch(grid=2, args=[memory])
     assert memory.download(np.uint32)[4] == 0
+
+
+SCALAR_LOOP = """
+s_mov_b32 s4, {count}
+again:
+s_sub_u32 s4, s4, 1
+s_cmp_lg_u32 s4, 0
+s_cbranch_scc1 again
+"""
+
+
+@pytest.mark.parametrize("groups, count, expected", [(40, 1, 1), (40, 1400, 6), (40, 350_000, 40), (4000, 1, 2), (4000, 1400, 64)])
+def test_launches_start_as_many_threads_as_pay(groups: int, count: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Covers a first launch, whose work is not known yet: all threads; and a second: the root of its instructions / 4,096."""
+    begun: list[int] = []
+    run_team = Team.run
+
+    def counted(self: Team, workers: list[Any], work: Any) -> None:
+        begun.append(len(workers))
+        run_team(self, workers, work)
+
+    monkeypatch.setattr(Team, "run", counted)
+    kernel = loaded_kernel(simgpu.Device("gfx90a", threads=64), SCALAR_LOOP.format(count=count))
+    for _ in range(2):
+        kernel.launch(grid=groups, block=64, args=[])
+    assert begun == [min(groups, 64), expected]

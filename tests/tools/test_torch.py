@@ -52,6 +52,9 @@ def _seeds(device: Any) -> Any:
         (lambda x, h: torch.range(0, 4, device="cuda"), "cuda"), (lambda x, h: torch.range(0, 4), "cpu"),
         (lambda x, h: x.new_zeros(3), "cuda"), (lambda x, h: h.new_zeros(3, device="cuda"), "cuda"),
         (lambda x, h: torch.stack([x, x])[0], "cuda"), (lambda x, h: torch.split(h, 5)[1], "cpu"),
+        (lambda x, h: torch.func.vmap(torch.sin)(x), "cuda"), (lambda x, h: torch.func.vmap(torch.sin)(h), "cpu"),
+        (lambda x, h: torch.func.grad(lambda t: t.new_ones(10, device=t.device) @ t)(h), "cpu"),
+        (lambda x, h: torch.func.jvp(torch.sin, (h,), (h,))[1], "cpu"),
         (lambda x, h: torch.from_numpy(np.ones(3)), "cpu"), (lambda x, h: torch.as_tensor(np.ones(3), device="cuda"), "cuda"),
         (lambda x, h: torch.nn.Linear(3, 1).cuda().weight, "cuda"), (lambda x, h: torch.nn.Linear(3, 1).weight, "cpu"),
         (lambda x, h: torch.nn.Linear(3, 1).to("cuda").weight, "cuda"), (lambda x, h: torch.nn.Linear(3, 1).to(0).weight, "cuda"),
@@ -295,40 +298,6 @@ def test_the_gpu_s_generator_has_seed_and_offset() -> None:
     assert torch.equal(torch.rand(3, device="cuda", generator=generator).cpu(), torch.rand(3, generator=host))
     with pytest.raises(ValueError, match="16 bytes"):
         generator.set_state(torch.zeros(3))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_gradients_of_norms_are_summed_in_f32(dtype: str) -> None:
-    kind = getattr(torch, dtype)
-    torch.manual_seed(4)
-    x, dy = torch.randn(1151, 130).to(kind), (0.1 * torch.randn(1151, 130)).to(kind)
-    found, exact = [], []
-    for place, wide, gradients in (("cuda", kind, found), ("cpu", torch.float64, exact)):
-        leaves = [tensor.to(wide).to(place).requires_grad_() for tensor in (x, torch.ones(130), torch.zeros(130))]
-        torch.nn.functional.layer_norm(leaves[0], (130,), *leaves[1:]).backward(dy.to(wide).to(place))
-        gradients += [leaf.grad.cpu() for leaf in leaves]
-    for got, want in zip(found, exact, strict=True):
-        assert got.dtype == kind
-        torch.testing.assert_close(got.double(), want, atol=2e-4, rtol=torch.finfo(kind).eps)
-
-
-def _embedded(rows: Any) -> Any:
-    """Returns the gradient of a table of four rows; 75 of 300 numbers look up each row."""
-    table = torch.zeros(4, 50, dtype=rows.dtype, device=rows.device, requires_grad=True)
-    torch.nn.functional.embedding(torch.arange(300, device=rows.device) % 4, table).backward(rows)
-    return table.grad
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("function", [
-    lambda x: x.prod(0), lambda x: x[:, :2].prod(), _embedded,
-    lambda x: torch.nn.functional.interpolate(x[None], scale_factor=1.7, mode="linear"),
-])  # fmt: skip
-def test_sums_of_16_bits_are_rounded_once(function: Any, dtype: str) -> None:
-    torch.manual_seed(5)
-    x = (1 + 0.01 * torch.rand(300, 50)).to(getattr(torch, dtype))
-    got, want = function(x.cuda()).cpu(), function(x.double())
-    torch.testing.assert_close(got.double(), want, atol=0, rtol=torch.finfo(x.dtype).eps, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fnuz"])

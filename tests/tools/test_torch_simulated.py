@@ -132,6 +132,43 @@ def test_convolutions_are_within_their_bound(last: bool, session: Any) -> None:
     assert out.is_contiguous(memory_format=torch.channels_last) == last and counts(session)["convolution"] == (1, 0)
 
 
+@pytest.mark.parametrize("extents", [(9,), (9, 8)])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_valid_padding_is_one_number_for_all_axes(batch: tuple[int, ...], extents: tuple[int, ...], session: Any) -> None:
+    x, w = draw(*batch, 4, *extents), draw(3, 4, *(3, 2)[: len(extents)])
+    convolve = (functional.conv1d, functional.conv2d)[len(extents) - 1]
+    wanted = convolve(x.cpu(), w.cpu())
+    torch.testing.assert_close(convolve(x, w, padding="valid").cpu(), wanted, rtol=1e-5, atol=1e-5)
+    assert counts(session)["convolution"] == (1, 0)
+
+
+@pytest.mark.parametrize("value", [torch.inf, torch.nan])
+def test_an_infinity_or_nan_reaches_only_pixels_with_a_tap_on_it(value: float, session: Any) -> None:
+    """Filters of one channel are padded to a multiple of two taps."""
+    x, w = draw(1, 1, 6, 6), draw(2, 1, 3, 3)
+    x[0, 0, 2, 4] = value
+    found, exact = functional.conv2d(x, w).cpu(), functional.conv2d(x.cpu().double(), w.cpu().double()).float()
+    torch.testing.assert_close(found, exact, equal_nan=True)
+    functional.conv2d(draw(1, 1, 6, 6), w)
+    assert counts(session)["convolution"] == (1, 1)
+
+
+def test_rows_of_minus_infinities_have_no_probabilities(session: Any) -> None:
+    x = torch.zeros(2, 5, device="cuda").masked_fill(torch.tensor([[False], [True]], device="cuda"), -torch.inf)
+    for function in (torch.softmax, torch.log_softmax):
+        found = function(x, -1).cpu()
+        assert found[0].isfinite().all() and found[1].isnan().all()
+
+
+def test_zeros_of_autograd_are_tensors_as_others(session: Any) -> None:
+    """`sgn` has a gradient of zeros without memory; below a dispatch mode `isclose` of it ended the process."""
+    x = draw(4, 5).requires_grad_()
+    (grad,) = torch.autograd.grad(x.sgn().sum(), x)
+    assert torch.isclose(grad, torch.zeros_like(grad)).all() and torch.equal((grad + 1).cpu(), torch.ones(4, 5))
+    host = x.detach().cpu().requires_grad_()
+    assert torch.equal(torch.autograd.grad(host.sgn().sum(), host)[0] * 2 + 1, torch.ones(4, 5))
+
+
 def _norm(x: Any, w: Any, b: Any) -> Any:
     return functional.layer_norm(x, x.shape[-1:], w, b)
 

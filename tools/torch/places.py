@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.func import debug_unwrap
 
 from simgpu.tools.torch.cuda.memory import CountedStorage
 from simgpu.triton.driver import active_driver
@@ -56,10 +57,13 @@ def device_at(place: Place) -> torch.device:
 
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """Returns a tensor's storage, for a sparse one its values' storage; None for tensors without one."""
+    """Returns a tensor's storage, for a sparse one its values' storage, within a transform of `torch.func` that of the tensor
+    below; None for tensors without one."""
     try:
         return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # sparse, functional or fake tensors
+    except (NotImplementedError, RuntimeError):  # sparse, functional, fake or transformed tensors
+        if (below := debug_unwrap(tensor)) is not tensor:
+            return storage_of(below)
         if tensor.layout is torch.sparse_coo:
             return storage_of(tensor._values())
         return storage_of(tensor.values()) if tensor.layout in _COMPRESSED else None

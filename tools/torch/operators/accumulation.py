@@ -20,54 +20,108 @@ _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")
 PRODUCTS = frozenset(f"aten::{name}{overload}" for name in _PRODUCTS for overload in ("", ".out", ".dtype", ".dtype_out"))
 _OF_MATRICES = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 # Normalisations, whose sums over rows the CPU rounds row by row. The statistics returned with a result are f32.
-NORMS = frozenset(("aten::native_layer_norm", "aten::native_group_norm"))
-BACKWARD = frozenset(f"{name}_backward" for name in NORMS)
-# Sums and weighted means whose steps the CPU rounds: PyTorch's CUDA kernels have accscalar_t, f32, there (ReduceMomentKernel.cu,
-# UpSample*.cu, Embedding.cu).
+NORMS = frozenset((
+    "aten::native_layer_norm", "aten::native_group_norm", "aten::native_batch_norm", "aten::_native_batch_norm_legit",
+    "aten::_native_batch_norm_legit.no_stats",
+))  # fmt: skip
+BATCH_NORM_BACKWARD = "aten::native_batch_norm_backward"
+# Sums and weighted means whose steps the CPU rounds: PyTorch's CUDA kernels have accscalar_t or opmath_t, f32, there
+# (ReduceMomentKernel.cu, UpSample*.cu, Embedding.cu, DepthwiseConv2d.cu, AveragePool2d.cu, DilatedMaxPool2d.cu,
+# AdaptiveAveragePooling3d.cu, GridSampler.cu).
 SUMS = frozenset(
     f"aten::{name}" for name in (
-        "prod", "prod.dim_int", "embedding_dense_backward",
+        "prod", "prod.dim_int", "embedding_dense_backward", "convolution", "convolution_backward",
         "upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d",
+        "avg_pool2d_backward", "max_pool2d_with_indices_backward", "_adaptive_avg_pool3d",
+        "grid_sampler_2d", "grid_sampler_2d_backward", "grid_sampler_3d", "grid_sampler_3d_backward",
     )
 )  # fmt: skip
-IN_F32 = PRODUCTS | NORMS | BACKWARD | SUMS
+# Operators that the CPU refuses and a GPU has (PyTorch's OpInfo: dtypesIfCUDA): of 16-bit types, and of complex ones of 32 bits.
+REFUSED = frozenset(
+    f"aten::{name}{way}" for name in (
+        "avg_pool3d", "multi_margin_loss", "multilabel_margin_loss_forward", "rrelu_with_noise", "_upsample_bilinear2d_aa",
+        "_upsample_bicubic2d_aa",
+    ) for way in ("", "_backward")
+) | {"aten::multilabel_margin_loss_backward", "aten::rrelu_with_noise_"}  # fmt: skip
+_ELEMENTWISE = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "log", "rsqrt", "sigmoid", "sin", "sinh", "sqrt",
+    "tan", "tanh",
+)  # fmt: skip
+REFUSED_COMPLEX = frozenset(
+    f"aten::{name}" for name in (
+        *_ELEMENTWISE, *(f"{name}_" for name in _ELEMENTWISE), "logaddexp", "trace", "angle", "sum", "sum.dim_IntList",
+        *(f"{name}.{kind}" for name in ("div", "div_", "lerp") for kind in ("Tensor", "Scalar")),
+        *(f"pow.{kind}" for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")),
+    )
+)  # fmt: skip
+IN_F32 = PRODUCTS | NORMS | {f"{name}_backward" for name in NORMS} | SUMS | REFUSED | REFUSED_COMPLEX
 NARROW = (torch.float16, torch.bfloat16)
+WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 _FLUSHES = "gfx90a"
 _from_numpy = torch.from_numpy
 
 
 def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Computes an operator of IN_F32, in f32 if its arguments are 16 bits wide."""
-    narrow = next((arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.dtype in NARROW), None)
+    """Computes an operator of IN_F32, in f32 (complex64) if its arguments are 16 bits wide (complex32)."""
+    kinds = (torch.complex32,) if func.name() in REFUSED_COMPLEX else tuple(WIDE)
+    narrow = next((arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.dtype in kinds), None)
     named = next((arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.dtype)), None)
     if narrow is None and named is None:
         return func(*args, **kwargs)
-    flushes = func.name() in PRODUCTS and narrow is not None and active_driver().session.gpu.arch == _FLUSHES
+    if func.name() in PRODUCTS:
+        return _product(func, args, kwargs, narrow, named)
+    wide = [_widen(arg, narrow) for arg in args]
+    found = func(*wide, **kwargs)
+    _store_written(func, args, wide)
+    if func.name().endswith("_"):
+        return args[0]
+    if isinstance(found, torch.Tensor):
+        return _narrow(found, named or narrow)
+    if func.name() in NORMS:
+        return _narrow(found[0], narrow), *found[1:]
+    others = args[2].dtype if func.name() == BATCH_NORM_BACKWARD and args[2] is not None else narrow
+    return _narrow(found[0], narrow), *(_narrow(value, others) for value in found[1:])
+
+
+def _product(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], narrow: torch.dtype | None, named: torch.dtype | None
+) -> torch.Tensor:
+    """Computes an operator of PRODUCTS; named: type of the result."""
+    kind = named or narrow
+    flushes = narrow is not None and active_driver().session.gpu.arch == _FLUSHES
 
     def wide(value: Any) -> Any:
-        if not (isinstance(value, torch.Tensor) and value.dtype == narrow):
-            return value
-        return _flush(value.float(), narrow) if flushes else value.float()
+        widened = _widen(value, narrow)
+        return _flush(widened, narrow) if flushes and widened is not value else widened
 
-    def round_to(value: torch.Tensor | None) -> torch.Tensor | None:
-        kind = named or narrow
-        if value is None or kind is None:
-            return value
-        return (_flush(value, kind) if flushes and kind in NARROW else value).to(kind)
+    given = [arg for arg in args if not isinstance(arg, torch.dtype)]
+    scales = {name: value for name, value in kwargs.items() if name in ("alpha", "beta")}
+    if func.name().startswith(_OF_MATRICES) and products.serves(*given[-2:]):
+        product = _add(products.product(*given[-2:]), [wide(arg) for arg in given[:-2]], **scales)
+    else:
+        product = func.overloadpacket.default(*map(wide, given), **scales)
+    rounded = (_flush(product, kind) if flushes and kind in NARROW else product).to(kind)
+    out = kwargs.get("out")
+    return rounded if out is None else out.resize_(product.shape).copy_(rounded)
 
-    if func.name() in PRODUCTS:
-        given = [arg for arg in args if not isinstance(arg, torch.dtype)]
-        scales = {name: value for name, value in kwargs.items() if name in ("alpha", "beta")}
-        if func.name().startswith(_OF_MATRICES) and products.serves(*given[-2:]):
-            product = _add(products.product(*given[-2:]), [wide(arg) for arg in given[:-2]], **scales)
-        else:
-            product = func.overloadpacket.default(*map(wide, given), **scales)
-        out = kwargs.get("out")
-        return round_to(product) if out is None else out.resize_(product.shape).copy_(round_to(product))
-    found = func(*map(wide, args), **kwargs)
-    if func.name() in SUMS:
-        return round_to(found)
-    return (round_to(found[0]), *(found[1:] if func.name() in NORMS else map(round_to, found[1:])))
+
+def _widen(value: Any, narrow: torch.dtype | None) -> Any:
+    """Returns a tensor of a narrow type in f32 or complex64; anything else unchanged."""
+    return value.to(WIDE[narrow]) if isinstance(value, torch.Tensor) and value.dtype == narrow else value
+
+
+def _narrow(value: Any, kind: torch.dtype | None) -> Any:
+    """Returns a result in a type, if that is one of floats as the result's is."""
+    return value.to(kind) if isinstance(value, torch.Tensor) and value.dtype in WIDE.values() and kind else value
+
+
+def _store_written(func: Any, args: Sequence[Any], wide: Sequence[Any]) -> None:
+    """Stores what an operator wrote to widened arguments into the arguments themselves."""
+    running = (3, 4) if func.name() == "aten::native_batch_norm" else ()  # mean and variance: its schema does not name them
+    for at, (argument, value, widened) in enumerate(zip(func._schema.arguments, args, wide)):
+        writes = argument.alias_info is not None and argument.alias_info.is_write
+        if (writes or at in running) and value is not widened:
+            value.copy_(widened)
 
 
 def _add(product: torch.Tensor, others: Sequence[torch.Tensor], alpha: float = 1, beta: float = 1) -> torch.Tensor:

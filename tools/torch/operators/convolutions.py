@@ -44,6 +44,8 @@ def _convolve(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Step
     )  # fmt: skip
     board = active_driver().session.board
     plan, packing = emit_code(problem, board)[0].plan, emit_code(problem, board, emit_pack)[0]
+    if _pads_taps(plan) and not x.isfinite().all():
+        raise OnHost("of an infinity or NaN, by a filter with padded taps")
     packed = torch.empty(packing.grid[0] * plan.tile_oc * plan.tile_ic, dtype=x.dtype, device=x.device)
     call.launch(problem, emit_pack, W=w.contiguous(), packed=packed)
     layout = torch.channels_last if last else torch.contiguous_format
@@ -51,6 +53,12 @@ def _convolve(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Step
     given = {} if bias is None else {"bias": bias.contiguous()}
     call.launch(problem, X=x if last else x.contiguous(), W=packed, Y=y, **given)
     return y
+
+
+def _pads_taps(plan: Any) -> bool:
+    """True if a plan adds taps of weight 0, by which an infinity or NaN of X reaches other pixels than its own."""
+    taps = (windows * window * plan.factor for windows, window in zip(plan.windows, plan.window))
+    return any(count > size for count, size in zip(taps, (plan.problem.kh, plan.problem.kw)))
 
 
 def _transpose(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Steps, rest: _Ints) -> Tensor:
@@ -83,23 +91,25 @@ def _input_gradient(call: Call, grad: Tensor, x: Tensor, w: Tensor, steps: Steps
 def _in_two_axes(dims: int, along: Sequence[_Ints], rest: _Ints, groups: int) -> tuple[Steps, _Ints]:
     """Returns the steps and the rest of a convolution, whose operands have so many axes, as if it had rows too.
 
-    along: stride, padding and dilation.
+    along: stride, padding and dilation; one number counts for all axes, as PyTorch passes it for `padding="valid"`.
     """
     if dims not in (3, 4):
         raise OnHost("along three axes")
     one = dims == 3
-    stride, padding, dilation = ([number] * one + [*given] for number, given in zip((1, 0, 1), along, strict=True))
-    return Steps(stride, padding, dilation, groups), [0] * one + [*rest]
+    each = ([*given] * (dims - 2) if len(given) == 1 else [*given] for given in (*along, rest))
+    stride, padding, dilation, rest = ([number] * one + given for number, given in zip((1, 0, 1, 0), each, strict=True))
+    return Steps(stride, padding, dilation, groups), rest
 
 
 def _convolution(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, *more: Any) -> Tensor:
     """Computes a convolution; more: stride, padding, dilation, transposed, output_padding and groups."""
     *along, transposed, rest, groups = more
     steps, rest = _in_two_axes(x.dim(), along, rest, groups)
-    if x.dim() == 3:
+    one = x.dim() == 3
+    if one:
         x, w = x.unsqueeze(2), w.unsqueeze(2)
     found = _transpose(call, x, w, bias, steps, rest) if transposed else _convolve(call, x, w, bias, steps)
-    return found.squeeze(2) if len(along[0]) == 1 else found
+    return found.squeeze(2) if one else found
 
 
 def _convolution_backward(

@@ -28,8 +28,6 @@ from simgpu.operators import (
     GemmProblem,
     RowOperator,
     RowTree,
-    Softmax,
-    SoftmaxProblem,
     TiledComputation,
 )
 from simgpu.operators.tree import Root
@@ -43,7 +41,7 @@ KEPT = 1024  # problems whose kernels are kept
 TYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64", torch.int8: "i8"}
 # A problem's class -> its tree's; a GEMM's takes a descriptor.
 _TREES: dict[type, Callable[..., Root]] = {
-    GemmProblem: TiledComputation.of, SoftmaxProblem: Softmax, RowOperator: RowTree, AttentionProblem: FusedAttention,
+    GemmProblem: TiledComputation.of, RowOperator: RowTree, AttentionProblem: FusedAttention,
     Conv2dProblem: Conv2d, ColumnProblem: Columns,
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from simgpu.tools.torch.cuda.graphs import GraphCapture
 from simgpu.tools.torch.environment import simulates
-from simgpu.tools.torch.operators.accumulation import IN_F32, NARROW, PRODUCTS, in_f32, is_sampling, not_computed
+from simgpu.tools.torch.operators.accumulation import IN_F32, PRODUCTS, WIDE, in_f32, is_sampling, not_computed
 from simgpu.tools.torch.operators.attention import COMPOSED
 from simgpu.tools.torch.operators.on_gpus import NAMES, ON_GPUS
 from simgpu.tools.torch.places import (
@@ -46,6 +46,8 @@ OVERLOAD = type(torch.ops.aten.add.Tensor)  # class of one overload of an operat
 _OPERATORS = (OVERLOAD, type(torch.ops.aten.add))  # of `torch.ops`; some exist only on GPUs
 # Operators whose tensors may be on different GPUs: copies between them, and those that go through lists of tensors.
 _COPIES, _LISTS = ("aten::copy_", "aten::_to_copy", "aten::set_"), "aten::_foreach_"
+# Zeros without memory, which autograd makes. Operators on them fail below a dispatch mode, some by a segmentation fault.
+_ZEROS = "aten::_efficientzerotensor"
 
 
 class Registrations:
@@ -132,6 +134,9 @@ class KernelsOfTheGpu(TorchDispatchMode):
     def _call(self, func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]) -> Any:
         """Returns an operator's result."""
         name = func.name()
+        if name == _ZEROS:
+            with plain_torch():
+                return torch.zeros(*args, **given)
         kernel = REGISTERED.get(name) or ON_GPUS.get(name)
         given_tensors = list(tensors_in((*args, *given.values())))
         if any(wraps(tensor) and not _is_traced(tensor) for tensor in given_tensors):
@@ -158,7 +163,12 @@ class KernelsOfTheGpu(TorchDispatchMode):
 
     def _is_there(self, given: Sequence[torch.Tensor]) -> bool:
         """True for an operator on the GPU: one of these tensors is there, or without tensors its result."""
-        return any(on_gpu(place_of(tensor)) for tensor in given) if given else on_gpu(self._place)
+        return any(self._is_gpu_s(tensor) for tensor in given) if given else on_gpu(self._place)
+
+    def _is_gpu_s(self, tensor: torch.Tensor) -> bool:
+        """True for a tensor in a GPU's memory; one without a mark is, but for a function of the host's tensors."""
+        place = mark_of(tensor)
+        return not self._host if place is None else on_gpu(place)
 
     def _may_simulate(self, given: Sequence[torch.Tensor]) -> bool:
         """True for an operator on the GPU's tensors only, if no mode further out will see it."""
@@ -168,8 +178,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
 
     def _is_host_s(self, tensor: torch.Tensor) -> bool:
         """True for a tensor in host memory that is no number; one without a mark may be."""
-        place = mark_of(tensor)
-        return tensor.dim() > 0 and (self._host if place is None else not on_gpu(place))
+        return tensor.dim() > 0 and not self._is_gpu_s(tensor)
 
     def _simulate(self, func: Any, *args: Any, **given: Any) -> Any:
         """Returns an operator's result from the simulated GPU: by kernels of its own, or by those of the operators that it is
@@ -246,10 +255,8 @@ def kernels_of_the_gpu(
     autocast: operators may narrow their arguments themselves.
     """
     named = isinstance(func, _OPERATORS) or getattr(func, "__name__", None) in NAMES
-    if simulates():
-        given = list(tensors_in(args))
-        return KernelsOfTheGpu(place, pretended, not on_gpu(place) if place else bool(given) and common(given) == HOST)
-    here = named or REGISTERED or autocast or has_several_gpus() or is_sampling()
-    if here or any(tensor.dtype in NARROW or wraps(tensor) for tensor in tensors_in(args)):
-        return KernelsOfTheGpu(place, pretended)
-    return contextlib.nullcontext()
+    given = list(tensors_in(args))
+    here = named or simulates() or REGISTERED or autocast or has_several_gpus() or is_sampling()
+    if not here and not any(tensor.dtype in WIDE or wraps(tensor) for tensor in given):
+        return contextlib.nullcontext()
+    return KernelsOfTheGpu(place, pretended, not on_gpu(place) if place else bool(given) and common(given) == HOST)

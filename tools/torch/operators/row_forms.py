@@ -15,6 +15,30 @@ from simgpu.operators.expressions import Value, exp, log, rsqrt
 
 
 @dataclass(frozen=True)
+class Softmax(RowOperator):
+    """Y = exp(X) / sum(exp(X)) of each row; NaN in a row of minus infinities, or with an infinity or NaN.
+
+    simgpu's own softmax gives 0 for a row of minus infinities, as one that a mask leaves out.
+    """
+
+    name = "softmax_or_nan"
+    maxima, sums = ("peak",), ("total",)
+
+    def peak(self, x: Value) -> Value:
+        return x
+
+    def total(self, x: Value, peak: Value) -> Value:
+        return exp(x - peak)
+
+    def y(self, x: Value, peak: Value, total: Value) -> Value:
+        return exp(x - peak) / total
+
+    def reference(self, x: Any) -> Any:  # type: ignore[override]
+        powers = np.exp(x - x.max(1, keepdims=True))
+        return powers / powers.sum(1, keepdims=True)
+
+
+@dataclass(frozen=True)
 class LogSoftmax(RowOperator):
     """Y = X - log(sum(exp(X))) of each row."""
 
@@ -160,5 +184,6 @@ class RmsNormGradient(RowOperator):
 
 
 FORMS = (
-    LogSoftmax, SoftmaxGradient, LogSoftmaxGradient, LayerNormStatistics, LayerNormGradient, RmsNormStatistics, RmsNormGradient,
+    Softmax, LogSoftmax, SoftmaxGradient, LogSoftmaxGradient, LayerNormStatistics, LayerNormGradient, RmsNormStatistics,
+    RmsNormGradient,
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simgpu.operators import ColumnProblem, RowOperator, SoftmaxProblem
+from simgpu.operators import ColumnProblem, RowOperator
 from simgpu.tools.torch.operators.kernels import TYPES, Call, OnHost, pose, type_of
 from simgpu.tools.torch.operators.row_forms import (
     LayerNormGradient,
@@ -21,6 +21,7 @@ from simgpu.tools.torch.operators.row_forms import (
     LogSoftmaxGradient,
     RmsNormGradient,
     RmsNormStatistics,
+    Softmax,
     SoftmaxGradient,
 )
 
@@ -42,10 +43,6 @@ def _back(found: Tensor, like: Tensor, dim: int) -> Tensor:
     return found.view(moved.shape).movedim(-1, dim).contiguous()
 
 
-def _new(like: Tensor, kind: torch.dtype | None = None) -> Tensor:
-    return torch.empty(like.shape, dtype=kind or like.dtype, device=like.device)
-
-
 def _form(call: Call, form: type[RowOperator], x: Tensor, kind: torch.dtype, **more: Any) -> dict[str, Tensor]:
     """Computes a form of X (rows, n) and other operands, tensors among `more`; returns what it writes, by name."""
     operands = {name: value for name, value in more.items() if isinstance(value, Tensor)}
@@ -59,23 +56,20 @@ def _form(call: Call, form: type[RowOperator], x: Tensor, kind: torch.dtype, **m
     return written
 
 
-def _softmax(call: Call, values: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    x = _along(values, dim)
-    y = _new(x, torch.float32 if half_to_float else None)
-    call.launch(pose(SoftmaxProblem, *x.shape, TYPES[x.dtype], dtype_y=TYPES[y.dtype]), X=x, Y=y)
-    return _back(y, values, dim)
+def _of_rows(form: type[RowOperator]) -> Callable[..., Tensor]:
+    """Returns the operator of a softmax or its logarithm."""
 
+    def compute(call: Call, values: Tensor, dim: int, half_to_float: bool) -> Tensor:
+        x = _along(values, dim)
+        return _back(_form(call, form, x, torch.float32 if half_to_float else x.dtype)["Y"], values, dim)
 
-def _log_softmax(call: Call, values: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    x = _along(values, dim)
-    y = _form(call, LogSoftmax, x, torch.float32 if half_to_float else x.dtype)["Y"]
-    return _back(y, values, dim)
+    return compute
 
 
 def _safe_softmax(call: Call, values: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Computes a softmax whose rows of minus infinities become 0."""
     values = values if dtype is None else values.to(dtype)
-    found = _softmax(call, values, dim, False)
+    found = _of_rows(Softmax)(call, values, dim, False)
     return found.masked_fill_((values == -math.inf).all(dim, keepdim=True), 0.0)
 
 
@@ -159,7 +153,7 @@ def column_sums(call: Call, x: Tensor, like: Tensor) -> Tensor:
 
 # By the operator's name in PyTorch's dispatcher.
 ROWS: dict[str, Callable[..., Any]] = {
-    "aten::_softmax": _softmax, "aten::_log_softmax": _log_softmax, "aten::_safe_softmax": _safe_softmax,
+    "aten::_softmax": _of_rows(Softmax), "aten::_log_softmax": _of_rows(LogSoftmax), "aten::_safe_softmax": _safe_softmax,
     "aten::_softmax_backward_data": _gradient(SoftmaxGradient),
     "aten::_log_softmax_backward_data": _gradient(LogSoftmaxGradient),
     "aten::native_layer_norm": _layer_norm, "aten::native_layer_norm_backward": _layer_norm_gradient,

@@ -94,6 +94,32 @@ def test_between_and_after_graphs() -> None:
         assert torch.compile(lambda x: x @ x)(x).dtype is torch.float16
 
 
+@pytest.mark.parametrize("function", [
+    lambda x, h: x.t()[1], lambda x, h: x * torch.ones(3).cuda(), lambda x, h: x * torch.ones(3).cuda(0),
+    lambda x, h: x + h.to(x.device), lambda x, h: x + h.cuda(), lambda x, h: torch.linalg.svd(x, full_matrices=False)[2].abs(),
+])  # fmt: skip
+def test_views_moves_and_host_tensors_in_a_graph(function: Any) -> None:
+    torch.manual_seed(2)
+    x, h = torch.randn(4, 3, device="cuda"), torch.randn(3)
+    found = torch.compile(function)(x, h)
+    assert found.is_cuda
+    torch.testing.assert_close(found, function(x, h))
+
+
+def test_a_chosen_device_and_seeds_in_a_graph(session: Any) -> None:
+    def seeded(x: Any) -> Any:
+        torch.cuda.manual_seed(3)
+        state = torch.cuda.get_rng_state()
+        torch.cuda.set_rng_state(state)
+        return x + 1
+
+    x = torch.ones(3, device="cuda")
+    assert torch.compile(seeded)(x).tolist() == [2, 2, 2]
+    with torch.device("cuda"):
+        made = torch.compile(lambda x: x + torch.ones(3))(x)
+    assert made.is_cuda and made.tolist() == [2, 2, 2] and launched(session)
+
+
 def test_templates_and_candidates_by_the_model() -> None:
     """Covers flex attention's template, and a product whose candidates are timed."""
     from torch.nn.attention.flex_attention import flex_attention

@@ -1,8 +1,8 @@
 """`torch.compile` with Inductor for the pretended GPU: its Triton kernels run on the simulated one.
 
 Dynamo and autograd see the real tensors, the CPU's, in a graph of operators. Inductor gets that graph with tensors on the GPU,
-and its code runs where PyTorch's functions see the GPU. Three kinds of graphs run operator by operator instead: graphs on the
-host only, graphs that move tensors to the host, and graphs under `torch.autocast`, which sees the tensors on the CPU.
+and its code runs where PyTorch's functions see the GPU. Three kinds of graphs run operator by operator instead: graphs of host
+tensors, also beside a GPU's, graphs that move tensors to the host, and graphs under `torch.autocast`, which sees the CPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torch.amp.autocast_mode import _enter_autocast
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from simgpu.tools.torch.cuda import autocast
+from simgpu.tools.torch.cuda import autocast, generators
 from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, on_host, run_pretended
 from simgpu.tools.torch.places import current_place, device_at, on_gpu, place_of
 from simgpu.triton.driver import active_driver
@@ -46,7 +46,7 @@ _TUNING = ("max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning"
 _ONE_EACH = {"triton.autotune_pointwise": False, "deterministic": True}
 # Inductor's timers of candidates, on tensors that it makes: for an operator, and for kernels with operators to fuse.
 _TIMED, _FUSED = "benchmark_in_current_process", ("benchmark_codegened_module", "benchmark_combo_kernel")
-_CUDA, _META = 1, 14
+_HOST, _CUDA = 0, 1
 _REGISTRAR = "_ZN3c104impl24DeviceGuardImplRegistrarC1ENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"  # its constructor
 _begin = SymbolicTorchFunctionState.__init__
 
@@ -56,7 +56,7 @@ def _compile_graph(choice: Any, model: GraphModule, inputs: Sequence[Any], *, co
     given = [value for value in inputs if isinstance(value, torch.Tensor)]
     named = [value for node in _nodes(model) for value in (*node.args, *node.kwargs.values()) if is_gpu(value)]
     apart = autocast.is_enabled() or any(_to_host(node) or node.target is _enter_autocast for node in _nodes(model))
-    if apart or not (named or any(on_gpu(place_of(value)) for value in given)):
+    if apart or not all(on_gpu(place_of(value)) for value in given) or not (named or given):
         return run_pretended(model.forward)
     _change_arguments(model, on_host)
     settings = choice.get_compiler_config()
@@ -121,13 +121,19 @@ def _on_the_gpu(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> An
             if "val" in node.meta:
                 node.meta["val"] = map_aggregate(node.meta["val"], there)
         made = compile_fx.compile_fx_inner(graph, list(map(there, inputs)), **options)
+    if not hasattr(made, "current_callable"):
+        return run_pretended(made)  # a graph without kernels, as of views, is a function
     made.current_callable = run_pretended(made.current_callable)
     return made
 
 
 def _without_ours(state: SymbolicTorchFunctionState, py_stack: Sequence[Any], *args: Any, **options: Any) -> None:
-    """Starts Dynamo without the pretended GPU's mode, so that it does not trace into it."""
-    _begin(state, [mode for mode in py_stack if not isinstance(mode, CudaOnHost)], *args, **options)
+    """Starts Dynamo without the pretended GPU's mode, so that it does not trace into it; others keep their places."""
+    stack = list(py_stack)
+    _begin(state, stack, *args, **options)
+    for place in reversed(range(len(stack))):
+        if isinstance(stack[place], CudaOnHost):
+            del state.mode_stack[place]
 
 
 def _traced_device(variable: TensorVariable) -> torch.device:
@@ -138,6 +144,13 @@ def _traced_device(variable: TensorVariable) -> torch.device:
     given = [tensor for tensor in map(_example, inputs) if isinstance(tensor, torch.Tensor)]
     hosts = bool(given) and not any(on_gpu(place_of(tensor)) for tensor in given)
     return device if device != _CPU or hosts else device_at(current_place())
+
+
+def _to_gpu(variable: TensorVariable, tx: Any, *args: Any, **options: Any) -> Any:
+    """Traces `Tensor.cuda` as `Tensor.to`: PyTorch's C++ would look for a current GPU."""
+    named = next((value.as_python_constant() for value in (*args, *options.values())), None)
+    device = f"cuda:{named}" if type(named) is int else str(named or "cuda")
+    return variable.call_method(tx, "to", [TensorVariable.build(tx, device)], {})
 
 
 def _example(placeholder: Node) -> Any:
@@ -157,17 +170,18 @@ def _modelled_ms(function: Callable[[], Any], *_args: Any, **_options: Any) -> f
 def _guard_gpus() -> None:
     """Makes PyTorch's C++ do nothing to make a GPU current; a CPU build gives up there, even for tracers' tensors.
 
-    `torch._C._ensureCUDADeviceGuardSet` is meant for that, but works only in builds with CUDA. The guard for meta tensors does
-    nothing. It is registered as an extension would by `C10_REGISTER_GUARD_IMPL`, through PyTorch's own class for that,
-    `c10::impl::DeviceGuardImplRegistrar`. Numbers are those of `c10::DeviceType`.
+    `torch._C._ensureCUDADeviceGuardSet` is meant for that, but works only in builds with CUDA. The guard for the CPU's tensors
+    does nothing, and names the CPU as the current device, where tensors are that Dynamo moves to the GPU. It is registered as an
+    extension would by `C10_REGISTER_GUARD_IMPL`, through PyTorch's own class for that, `c10::impl::DeviceGuardImplRegistrar`.
+    Numbers are those of `c10::DeviceType`.
     """
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
-    guards = (ctypes.c_void_p * (_META + 1)).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
+    guards = (ctypes.c_void_p * (_CUDA + 1)).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     if guards[_CUDA] is None:
         registrar = ctypes.create_string_buffer(8)  # an object without members
         register = getattr(library, _REGISTRAR)
         register.argtypes, register.restype = (ctypes.c_void_p, ctypes.c_int8, ctypes.c_void_p), None
-        register(registrar, _CUDA, guards[_META])
+        register(registrar, _CUDA, guards[_HOST])
 
 
 def _forget() -> None:
@@ -205,5 +219,9 @@ def inductor() -> Iterator[None]:
             *((TritonScheduling, name, run_pretended(getattr(TritonScheduling, name))) for name in _FUSED),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))
+        for name, function in generators.ANSWERS.items():  # Dynamo leaves out PyTorch's own, too
+            if callable(function):
+                stack.enter_context(mock.patch(f"torch.{name}", torch.compiler.disable(function)))
+        stack.enter_context(mock.patch.object(TensorVariable, "method_cuda", _to_gpu, create=True))
         stack.enter_context(mock.patch.object(TensorVariable, "device", property(_traced_device, _keep), create=True))
         yield

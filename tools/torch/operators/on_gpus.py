@@ -151,6 +151,14 @@ def _lu(values: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
     return _store_results((values.new_empty(0), lower, factors[..., :order, :].triu()), out)
 
 
+def _svd(values: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Any:
+    """Returns U, S and V; V is contiguous, as PyTorch's tracers expect it of a GPU."""
+    if not compute_uv:
+        return values.new_empty(0), torch.linalg.svdvals(values), values.new_empty(0)
+    u, s, v = torch.linalg.svd(values, full_matrices)
+    return u, s, v.contiguous()
+
+
 def _store_results(found: Sequence[Tensor], out: Any) -> Any:
     """Returns results, in the tensors passed for them, if any."""
     return tuple(found) if out is None else tuple(into.resize_(one.shape).copy_(one) for into, one in zip(out, found))
@@ -188,6 +196,7 @@ ON_GPUS: dict[str, Callable[..., Any]] = {
     "aten::miopen_convolution_transpose": _transpose,
     "aten::linalg_lu_factor_ex": _lu_factor,
     "aten::linalg_lu_factor_ex.out": _named_out(_lu_factor, "LU", "pivots", "info"),
+    "aten::_linalg_svd": _svd,
     "aten::linalg_lu": _lu,
     "aten::linalg_lu.out": _named_out(_lu, "P", "L", "U"),
 }

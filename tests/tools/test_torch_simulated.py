@@ -160,6 +160,17 @@ def test_rows_of_minus_infinities_have_no_probabilities(session: Any) -> None:
         assert found[0].isfinite().all() and found[1].isnan().all()
 
 
+@pytest.mark.parametrize(("shape", "weight"), [((3,), (6,)), ((2, 6), (6,)), ((), ()), ((4,), (4,))])
+@pytest.mark.parametrize("norm", [functional.layer_norm, functional.rms_norm])
+def test_norms_of_other_shapes_are_pytorch_s_errors(norm: Any, shape: tuple[int, ...], weight: tuple[int, ...]) -> None:
+    x, w = draw(2, 6), draw(*weight)
+    with pytest.raises(RuntimeError) as wanted:
+        norm(x.cpu(), shape, w.cpu())
+    with pytest.raises(RuntimeError) as found:
+        norm(x, shape, w)
+    assert str(found.value) == str(wanted.value)
+
+
 def test_zeros_of_autograd_are_tensors_as_others(session: Any) -> None:
     """`sgn` has a gradient of zeros without memory; below a dispatch mode `isclose` of it ended the process."""
     x = draw(4, 5).requires_grad_()

@@ -84,9 +84,14 @@ def _gradient(form: type[RowOperator]) -> Callable[..., Tensor]:
     return gradient
 
 
-def _normal(values: Tensor, shape: Sequence[int]) -> Tensor:
-    """Returns a contiguous (rows, n) tensor of the elements that are normalised together."""
+def _normal(values: Tensor, shape: Sequence[int], *vectors: Tensor | None) -> Tensor:
+    """Returns a contiguous (rows, n) tensor of the elements that are normalised together.
+
+    vectors: weight and bias. Raises OnHost if shapes do not fit: PyTorch's own error says how.
+    """
     type_of(values, *_TYPES)
+    if tuple(values.shape[-len(shape) :]) != tuple(shape) or any(v is not None and v.shape != tuple(shape) for v in vectors):
+        raise OnHost("of operands that do not fit each other")
     return values.reshape(-1, math.prod(shape)).contiguous()
 
 
@@ -104,13 +109,13 @@ def _per_row(found: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _layer_norm(call: Call, values: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
-    x = _normal(values, shape)
+    x = _normal(values, shape, weight, bias)
     found = _form(call, LayerNormStatistics, x, x.dtype, gamma=_vector(weight, x, 1), beta=_vector(bias, x, 0), eps=eps)
     return found["Y"].view(values.shape), *(_per_row(found[name], values, shape) for name in ("mean", "scale"))
 
 
 def _rms_norm(call: Call, values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Any:
-    x = _normal(values, shape)
+    x = _normal(values, shape, weight)
     eps = torch.finfo(torch.float32).eps if eps is None else eps
     found = _form(call, RmsNormStatistics, x, x.dtype, gamma=_vector(weight, x, 1), eps=eps)
     return found["Y"].view(values.shape), _per_row(found["scale"], values, shape)

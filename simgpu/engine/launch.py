@@ -41,8 +41,8 @@ __tracebackhide__ = says_it_all
 DYNAMIC_STACK = 16384
 # Most settings of MODE's arithmetic bits in one launch: each has its own records.
 MODES = 64
-# Work that takes as long as to start a thread and to end it, some 75 us. A wave-instruction counts 1, a matrix instruction 1 more for
-# each OPERATIONS of it: 8,192 of f16 take some 300 ns, 2,048 of f32 take 33 ns.
+# Work that takes as long as to start a thread and to end it, some 75 us. A wave-instruction counts 1. A matrix instruction counts 1
+# more for each OPERATIONS of it: 8,192 of f16 take some 300 ns, 2,048 of f32 take 33 ns.
 THREAD, OPERATIONS = 1 << 12, 1 << 9
 AGAIN_BYTES = 1 << 26  # most memory of a launch that is kept
 LAST = 8  # geometries of a kernel's last launches

@@ -335,11 +335,11 @@ class TileLayout:
         if not self.transposes:
             return self.at((thread + load * self.threads) * self.vec * self.element)
         unit = (thread + load * self.threads) % self.units
-        rows, pieces = self.block_rows // self.vec, self.chunk // self.depth
-        low, rest = unit % ROW_LANES, unit // ROW_LANES
+        pieces, blocks = self.chunk // self.depth, self.block_rows // self.vec // self.row_lanes
+        low, rest = unit % self.row_lanes, unit // self.row_lanes
         piece, rest = rest % pieces, rest // pieces
-        high, chunk = np.minimum(rest % (rows // ROW_LANES), self.last_block), rest // (rows // ROW_LANES)
-        return self.vec * (high * ROW_LANES + low), chunk * self.chunk + piece * self.depth
+        high, chunk = np.minimum(rest % blocks, self.last_block), rest // blocks
+        return self.vec * (high * self.row_lanes + low), chunk * self.chunk + piece * self.depth
 
     def _staged_of_panels(self, unit: Index) -> tuple[Index, Index]:
         pieces, chunks = self.chunk // self.vec, self.k // self.chunk
@@ -365,8 +365,18 @@ class TileLayout:
 
     @property
     def last_block(self) -> int:
-        """Index of the tile's last block of ROW_LANES transposed units."""
-        return self.rows // (self.vec * ROW_LANES) - 1
+        """Index of the tile's last block of `row_lanes` transposed units."""
+        return self.rows // (self.vec * self.row_lanes) - 1
+
+    @property
+    def row_lanes(self) -> int:
+        """Consecutive lanes that load transposed units of the same k: 8, or 16 whose loads of a dword fill a line of 64 bytes.
+
+        The coalescer takes 16 lanes at a time. One line takes a clock. Parts of two lines take eight, because their banks meet
+        (te42kyfo's gpu-strides on MI210). Units of 16 lanes are parts of chunks, so their LDS writes take two turns.
+        """
+        narrow = self.vec * self.element == WORD and self.depth < self.chunk
+        return 2 * ROW_LANES if narrow and self.rows % (self.vec * 2 * ROW_LANES) == 0 else ROW_LANES
 
     def offset_from_first(self, load: int) -> tuple[int, int] | None:
         """Returns (rows, k) from unit 0 to unit `load`, or None if the distance differs between work-items."""

@@ -38,13 +38,13 @@ def _row_contiguous_place(k: KernelBuilder, layout: TileLayout, unit: Reg, units
 def _transposed_place(k: KernelBuilder, layout: TileLayout, unit: Reg, units: int) -> tuple[Reg, Reg]:
     if units < layout.threads:
         k.v_and_b32(unit, units - 1, unit, note="several work-items move the same unit")
-    blocks, pieces = layout.block_rows // layout.vec // ROW_LANES, layout.chunk // layout.depth
-    rest, row = vector_divmod(k, unit, ROW_LANES, units, "unit")
+    blocks, pieces = layout.block_rows // layout.vec // layout.row_lanes, layout.chunk // layout.depth
+    rest, row = vector_divmod(k, unit, layout.row_lanes, units, "unit")
     rest_2, kk = vector_divmod(k, rest, pieces, units, "piece")
     chunk, high = vector_divmod(k, rest_2, blocks, units, "row block")
     if layout.rows < layout.block_rows:
         k.v_min_u32(high, layout.last_block, high, note="the last rows more than once")
-    k.v_mad_u32_u24(row, high, ROW_LANES, row)
+    k.v_mad_u32_u24(row, high, layout.row_lanes, row)
     k.v_mul_u32_u24(row, layout.vec, row, note="row")
     k.v_mul_u32_u24(kk, layout.depth, kk)
     k.v_mad_u32_u24(kk, chunk, layout.chunk, kk, note="k")

@@ -9,7 +9,7 @@ import pytest
 
 from simgpu.asm.gemm.operands import TileLayouts
 from simgpu.asm.parts.integer_math import DIVIDEND_LIMIT, division_magic, division_words
-from simgpu.asm.parts.lds_tile import ROW_LANES, TileLayout
+from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import ResourceError, TargetError
 from simgpu.hardware.timing_rules import lds_banks
@@ -113,7 +113,7 @@ def elements_are_staged_once(layout):
         if same is not None:
             first = layout.staged_element(threads, 0)
             assert (row - first[0] == same[0]).all() and (k - first[1] == same[1]).all()
-    whole = layout.rows - (layout.vec * ROW_LANES if layout.rows < layout.block_rows else 0)
+    whole = layout.rows - (layout.vec * layout.row_lanes if layout.rows < layout.block_rows else 0)
     assert (seen[:whole] == max(1, layout.threads // layout.units)).all()
     assert (seen >= 1).all()
 
@@ -164,9 +164,38 @@ def accesses(layout):
     *zip(TARGETS, TARGETS), ("gfx942", "odd"), ("gfx90a", "preshuffled"), ("gfx950", "preshuffled"),
 ])  # fmt: skip
 def test_planned_tiles_have_no_bank_conflicts(target, kind):
-    """There are none under the rules of the facts or, for targets without such rules, for consecutive lanes."""
-    found = {layout: sum(lds_banks.conflicts(target, *access) for access in accesses(layout)) for layout in layouts(kind)}
-    assert {layout: count for layout, count in found.items() if count} == {}
+    """There are none under the rules of the facts or, for targets without such rules, for consecutive lanes.
+
+    Writes of parts of chunks by 16 lanes for one cache line take two turns, one for each half of the lanes.
+    """
+    for layout in layouts(kind):
+        lost = {"read": 0, "write": 0}
+        for what, nbytes, places in accesses(layout):
+            count = lds_banks.conflicts(target, what, nbytes, places)
+            lost[what] += count
+            assert count <= len(lds_banks.phases(target, what, nbytes).phases), (layout, what)
+        assert lost["read"] == 0 and (lost["write"] > 0) == (layout.row_lanes == 16), layout
+
+
+def lines_of_16_lanes(layout):
+    """Returns the most 64-byte lines that 16 consecutive lanes load from rows of a kilobyte each, for all loads of dwords."""
+    threads, most = np.arange(layout.threads), 0
+    for load in range(layout.loads):
+        row, k = layout.staged_element(threads, load)
+        lines = (1024 * k + row * layout.element) // 64
+        most = max(most, *(len(np.unique(some)) for some in lines.reshape(-1, 16)))
+    return most
+
+
+@pytest.mark.parametrize(("rows", "k", "element", "lines"), [
+    (128, 64, 1, 1), (64, 64, 1, 1), (256, 64, 1, 1), (32, 64, 2, 1),
+    (96, 64, 1, 2),  # 24 lanes a row: eight of each k
+])  # fmt: skip
+def test_lanes_of_a_dword_fill_cache_lines(rows, k, element, lines):
+    layout = TileLayout("B", rows, k, rows // 2, 16, 4, 4, 256, False, True, element, 2)
+    assert layout.transposes and layout.vec * element == 4 and lines_of_16_lanes(layout) == lines
+    if layout.row_lanes == 16:
+        assert lines_of_16_lanes(broken(layout, row_lanes=8)) == 2
 
 
 def test_the_counter_counts():

@@ -24,6 +24,9 @@ SIGN = 0x80000000
 LN2 = (6.93147180369123816490e-01, 1.90821492927058770002e-10)  # high part with 32 trailing zeros, then the rest
 LOWEST, HIGHEST = -746.0, 710.0  # exp is 0 below and infinite above
 TERMS = 13
+SERIES = tuple(1 / math.factorial(term) for term in range(TERMS + 1))
+INLINE = (0.5, 1.0)  # operands that need no register
+OF_EXP = (LOWEST, HIGHEST, 1 / math.log(2), *(-part for part in LN2), *SERIES[3:])  # constants of `exp` that need one
 MIDDLE = 3.5  # z at which t is 0
 FARTHEST = 30.0  # z beyond which exp(-z²) is 0
 P = (
@@ -41,6 +44,13 @@ class ActivationF64:
     def __init__(self, k: KernelBuilder, activation: str) -> None:
         self.k, self.activation = k, activation
         self.constant = k.s.alloc("activation constant", 2)
+        self.kept: dict[float, Reg] = {}
+
+    def keep(self) -> None:
+        """Loads the constants of `exp` into SGPRs that stay theirs, for code in loops: 2 each."""
+        for value in OF_EXP:
+            self.kept[value] = self.k.s.alloc("exp constant", 2)
+            self._load(self.kept[value], value)
 
     def emit(self, x: Reg, free: Sequence[Reg]) -> None:
         """Emits x = activation(x). free: `PAIRS` register pairs."""
@@ -50,11 +60,15 @@ class ActivationF64:
             self._gelu(x, *free)
 
     def value(self, value: float) -> Reg:
-        """Loads a constant into SGPRs and returns them; the next call overwrites it."""
+        """Returns the SGPRs of a constant: kept ones, else ones that the next call overwrites."""
+        if value not in self.kept:
+            self._load(self.constant, value)
+        return self.kept.get(value, self.constant)
+
+    def _load(self, registers: Reg, value: float) -> None:
         low, high = struct.unpack("<II", struct.pack("<d", value))
-        self.k.s_mov_b32(self.constant[0], low)
-        self.k.s_mov_b32(self.constant[1], high, note=f"{value:.17g}")
-        return self.constant
+        self.k.s_mov_b32(registers[0], low)
+        self.k.s_mov_b32(registers[1], high, note=f"{value:.17g}")
 
     def exp(self, x: Reg, n: Reg, p: Reg) -> None:
         """Emits x = exp(x); exp(NaN) is 0."""
@@ -65,7 +79,7 @@ class ActivationF64:
         k.v_rndne_f64(n, n)
         for part in LN2:
             k.v_fma_f64(x, n, self.value(-part), x, note="r")
-        self._horner(p, x, [1 / math.factorial(term) for term in range(TERMS + 1)])
+        self._horner(p, x, SERIES)
         k.v_cvt_i32_f64(n[0], n)
         k.v_ldexp_f64(x, p, n[0], note="exp")
 
@@ -74,7 +88,7 @@ class ActivationF64:
         k = self.k
         k.move(p, self.value(coefficients[-1]))
         for coefficient in reversed(coefficients[:-1]):
-            k.v_fma_f64(p, p, x, self.value(coefficient))
+            k.v_fma_f64(p, p, x, coefficient if coefficient in INLINE else self.value(coefficient))
 
     def _reciprocal(self, y: Reg, d: Reg, error: Reg) -> None:
         """Emits y = 1/d for finite d, and negates d."""

@@ -117,6 +117,7 @@ class WideArithmetic(RowArithmetic):
     def __init__(self, k: KernelBuilder) -> None:
         super().__init__(k)
         self.polynomial = ActivationF64(k, "exp")
+        self.polynomial.keep()
 
     def operand(self, x: Reg | float) -> Reg | float:
         """Returns a register, or the SGPRs of a number."""

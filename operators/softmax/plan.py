@@ -66,6 +66,7 @@ UNPACKED = 8  # registers that such a row's elements are unpacked into: those of
 # conversions.
 PACKED_INSTRUCTIONS = {"f16": 14, "bf16": 18}
 _ROUNDS = 4  # most rounds of blocks that are tried for a split: from four on, eta >= 4/5
+EXP_SGPRS = 32  # constants of the exponential in f64, which a kernel keeps (asm.parts.activation_f64.OF_EXP)
 F64_INSTRUCTIONS = 29  # for an element: 21 of the exponential, the instructions around it, scale, maximum, sum, factor
 _MOST_BYTES = 1 << 31  # limit for a row, so that a raw buffer can hold it
 
@@ -406,7 +407,7 @@ def _scalars(p: SoftmaxProblem, d: HardwareDescriptor, resident: bool) -> tuple[
         rounding=rounding_sgprs(p.dtype_y or p.dtype, d.arch),
         temporaries=2,
         band=2 if p.band else 0,
-        constants=4 if double else 0,
+        constants=4 + EXP_SGPRS if double else 0,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -397,6 +398,16 @@ def test_llvm_has_no_warning(tmp_path):
             command = [*tool.clang, *toolchain.CLANG_OPTIONS, "-Wall", f"-mcpu={target}", "k.s", "-o", "k.o"]
             answer = toolchain._run(command, str(tmp_path))
             assert answer.returncode == 0 and "k.s:" not in answer.stderr, answer.stderr
+
+
+def test_exponentials_in_loops_load_no_constants():
+    """A lone wave issues an instruction in four clocks, so each constant costs as much as an FMA. Only the limit of m is loaded."""
+    kernel = asm.emit(Softmax(SoftmaxProblem(1, 400000, "f64"), "gfx942"))
+    text = "".join(part.text for part in kernel.steps)
+    steps = re.findall(r"(?:pass0|results)_step_0:\n(.*?)_step_done_0:", text, re.DOTALL)
+    assert len(steps) == 2
+    for step in steps:
+        assert step.count("v_ldexp_f64") >= 8 and step.count("s_mov_b32") <= 2
 
 
 def test_text_says_tree_node_coordinates_and_arrays():

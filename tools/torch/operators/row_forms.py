@@ -39,17 +39,10 @@ class Softmax(RowOperator):
 
 
 @dataclass(frozen=True)
-class LogSoftmax(RowOperator):
+class LogSoftmax(Softmax):
     """Y = X - log(sum(exp(X))) of each row."""
 
     name = "log_softmax"
-    maxima, sums = ("peak",), ("total",)
-
-    def peak(self, x: Value) -> Value:
-        return x
-
-    def total(self, x: Value, peak: Value) -> Value:
-        return exp(x - peak)
 
     def y(self, x: Value, peak: Value, total: Value) -> Value:
         return x - peak - log(total)

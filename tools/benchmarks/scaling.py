@@ -1,10 +1,11 @@
-"""Times launches on more and more host threads, and forecasts hosts with more cores.
+"""Times launches on one host thread and on all, and forecasts hosts with more cores.
 
     python -m simgpu.tools.benchmarks.scaling [--cores 16,64] [--only NAME] [--json]
 
-Each work runs on 1 to N threads, N being the host's cores, turn about: wall and processor seconds, best of some. A forecast has a
-launch's part for one thread, the start of the threads that pay, as measured here, and rounds of workgroups, each with the processor
-time that it has on N threads. GB/s is what a thread's loads and stores draw from the host's memory if caches hold nothing.
+Each work runs on 1 and on N threads, N being the host's cores, turn about: wall and processor seconds, best of some. A forecast has
+a launch's part for one thread, the start of the threads that pay, as measured here, and rounds of workgroups, each with the
+processor time that it has on N threads. GB/s is what a thread's loads and stores draw from the host's memory if caches hold
+nothing.
 
 `limit` names the largest loss:
 
@@ -31,6 +32,7 @@ from simgpu.tools.benchmarks.blas import limit_threads
 
 if TYPE_CHECKING:
     from simgpu import Run
+    from simgpu.tools.benchmarks.engine import Bench
 
 REPEATS = 5
 PRODUCTS = (("f32 GEMM 2048", 2048, "mi100", "f32"), ("f16 GEMM 1024", 1024, "mi300x", "f16"))
@@ -43,7 +45,7 @@ Launch = Callable[[], Sequence["Run"]]
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of one work by number of threads, from 1 on."""
+    """Seconds of one work, on one thread and on all."""
 
     name: str
     wall: Sequence[float]
@@ -84,7 +86,7 @@ def forecast(measured: Measured, cores: int, serial: float, starting: Callable[[
 
 
 def measure(name: str, launches: Sequence[Launch]) -> Measured:
-    """Times launches of one work. launches[n - 1]: on n threads, with its handlers compiled."""
+    """Times launches of one work, on one thread and on all, with its handlers compiled."""
     import numpy as np
 
     from simgpu.engine.launch import amount_of_work
@@ -99,28 +101,31 @@ def measure(name: str, launches: Sequence[Launch]) -> Measured:
     )  # fmt: skip
 
 
-def works(threads: Sequence[int]) -> Iterator[tuple[str, list[Launch]]]:
-    """Yields each work's name and its launches on each number of threads."""
-    from simgpu import Device
-    from simgpu.tools.benchmarks import engine, gemm
-
-    for name, size, target, dtype in PRODUCTS:
-        yield name, [gemm.prepare(size, target, count, dtype).launch for count in threads]
-    for bench in _loops():
-        yield bench.name, [_alone(engine.prepare(bench, Device("gfx908", threads=count)).launch) for count in threads]
-
-
-def _loops() -> Iterator[Any]:
+def works() -> Iterator[tuple[str, Callable[[int], Launch]]]:
+    """Yields each work's name, and a function that prepares its launch on a number of threads."""
     from simgpu.tools.benchmarks import engine
 
+    for name, size, target, dtype in PRODUCTS:
+        yield name, functools.partial(_product, size, target, dtype)
     for bench in engine.benches(LOOP_SCALE):
         if bench.name in LOOPS:
             few = bench.groups < LOOP_GROUPS
-            yield replace(bench, groups=LOOP_GROUPS, nbytes=bench.nbytes * LOOP_GROUPS // bench.groups) if few else bench
+            more = replace(bench, groups=LOOP_GROUPS, nbytes=bench.nbytes * LOOP_GROUPS // bench.groups) if few else bench
+            yield bench.name, functools.partial(_loop, more)
 
 
-def _alone(launch: Callable[[], Run]) -> Launch:
-    return lambda: [launch()]
+def _product(size: int, target: str, dtype: str, threads: int) -> Launch:
+    from simgpu.tools.benchmarks import gemm
+
+    return gemm.prepare(size, target, threads, dtype).launch
+
+
+def _loop(bench: Bench, threads: int) -> Launch:
+    from simgpu import Device
+    from simgpu.tools.benchmarks import engine
+
+    made = engine.prepare(bench, Device("gfx908", threads=threads))
+    return lambda: [made.launch()]
 
 
 def starting_seconds(count: int) -> float:
@@ -158,41 +163,40 @@ def main() -> int:
         cores = []
     if not cores or not all(1 <= count <= 64 for count in cores):
         parser.error(f"--cores {options.cores}: give whole numbers from 1 to 64, with commas between them")
-    limit_threads(os.cpu_count() or 1)
-    threads = range(1, (os.cpu_count() or 1) + 1)
+    threads = (1, os.cpu_count() or 1)
+    limit_threads(threads[-1])
     serial, starting = launch_seconds(), functools.cache(starting_seconds)
     rows = []
-    for name, launches in works(threads):
+    for name, prepare in works():
         if options.only in name:
-            found = measure(name, launches)
+            found = measure(name, [prepare(count) for count in threads])
             rows.append((found, [forecast(found, count, serial, starting) for count in cores]))
-    _show(rows, cores, serial, {count: starting(count) for count in cores}, options.json)
+    _show(rows, threads[-1], serial, {count: starting(count) for count in cores}, options.json)
     return 0
 
 
 def _show(
-    rows: list[tuple[Measured, list[Forecast]]], cores: Sequence[int], serial: float, starting: dict[int, float], as_json: bool
+    rows: list[tuple[Measured, list[Forecast]]], threads: int, serial: float, starting: dict[int, float], as_json: bool
 ) -> None:
     from simgpu.tools.shared.console import print_json, show, table
 
     if as_json:
         document = [
-            {**vars(found), "forecasts": [{"cores": count, **vars(each)} for count, each in zip(cores, expected, strict=True)]}
+            {**vars(found), "forecasts": [{"cores": count, **vars(each)} for count, each in zip(starting, expected, strict=True)]}
             for found, expected in rows
         ]
         print_json({"serial_seconds": serial, "starting_seconds": starting, "works": document})
         return
-    many = len(rows[0][0].wall) if rows else 1
-    heads = ("work", "workgroups", "1 thread, s", f"{many} threads, s", "speed-up", "processor time", "GB/s a thread")
+    heads = ("work", "workgroups", "1 thread, s", f"{threads} threads, s", "speed-up", "processor time", "GB/s a thread")
     show(table("Measured", heads, [
         (found.name, f"{found.groups:,}", f"{found.wall[0]:.3f}", f"{found.wall[-1]:.3f}", f"{found.wall[0] / found.wall[-1]:.2f}",
          f"x {found.processor[-1] / found.processor[0]:.2f}", f"{found.nbytes / found.wall[0] / 1e9:.1f}")
         for found, _ in rows], left=1))  # fmt: skip
-    expected_heads = ("work", *(text for count in cores for text in (f"{count} cores", "limit")))
+    expected_heads = ("work", *(text for count in starting for text in (f"{count} cores", "limit")))
     show(table("Speed-up expected", expected_heads, [
         (found.name, *(text for each in expected for text in (f"{each.speedup:.1f}", each.limit))) for found, expected in rows],
         left=1))  # fmt: skip
-    more = ", ".join(f"{count}: {1e6 * starting[count]:.0f} us" for count in cores)
+    more = ", ".join(f"{count}: {1e6 * seconds:.0f} us" for count, seconds in starting.items())
     show(f"starting threads: {more}; launch: {1e6 * serial:.0f} us")
 
 

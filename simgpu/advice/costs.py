@@ -10,10 +10,10 @@ import numpy as np
 
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.issue import Kind, Unit
-from simgpu.timing.code import ATOMIC, STORE
 from simgpu.timing.lines import TimedLine, lines
+from simgpu.timing.native.state import ATOMIC, STORE
+from simgpu.timing.native.streams import CLOCKS, COUNT, LEAST_CLOCKS, LEAST_LINES, UNIFORM
 from simgpu.timing.predict import Prediction
-from simgpu.timing.trace import CLOCKS, COUNT, LEAST_CLOCKS, LEAST_LINES, UNIFORM
 
 Place = Callable[[int], str]  # returns the `file:line` of a code offset, "" if unknown
 

@@ -14,8 +14,8 @@ import numpy as np
 from simgpu.advice.costs import Cost, LineCost
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Kind, Unit
-from simgpu.timing import state
 from simgpu.timing.dispatch import nearest_samples
+from simgpu.timing.native import state
 from simgpu.timing.predict import MOST_QUEUED, Prediction
 from simgpu.timing.trace import LINE_BYTES
 

@@ -36,7 +36,7 @@ from simgpu.machine.shield import run_shielded
 OTHER_ROOMS = (
     "advice", "asm", "debugger", "hardware", "hip", "operators", "proof", "sampling", "slices", "timing", "tools", "triton",
 )  # fmt: skip
-OF_OTHER_ROOMS = ("debugger/native",)  # parts of these rooms that do affect handlers
+OF_OTHER_ROOMS = ("debugger/native", "timing/native")  # parts of these rooms that do affect handlers
 
 
 # Names of handlers, and of functions that they call. A function has UNNAMED in its IR until its name is known.
@@ -79,7 +79,7 @@ class Host:
     """A machine that LLVM compiles handlers for.
 
     triple: by default this machine's; code for another machine can only be read, not run. cpu: LLVM's name. features:
-    comma-separated, such as "+this,-that". Their defaults are NUMBA_CPU_NAME and NUMBA_CPU_FEATURES, else this machine's; a CPU
+    comma-separated, such as "+this,-that". Their defaults are SIMGPU_HOST_CPU and SIMGPU_HOST_FEATURES, else this machine's; a CPU
     without features has LLVM's features of that name.
     """
 
@@ -88,8 +88,8 @@ class Host:
         llvm.initialize_native_asmprinter()
         self.triple = triple or llvm.get_default_triple()
         if not cpu and features is None:
-            cpu = os.environ.get("NUMBA_CPU_NAME", "")
-            features = os.environ.get("NUMBA_CPU_FEATURES")
+            cpu = os.environ.get("SIMGPU_HOST_CPU", "")
+            features = os.environ.get("SIMGPU_HOST_FEATURES")
         if features is None:
             features = "" if cpu else llvm.get_host_cpu_features().flatten()
         self.cpu = cpu or llvm.get_host_cpu_name()

@@ -14,8 +14,9 @@ from simgpu.hardware.errors import Deadlock, LaunchError
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.sampling.values import demand_of_launch
 from simgpu.sampling.workgroups import Sampling, Streams
-from simgpu.timing.code import ATOMIC, CodeColumns
+from simgpu.timing.code import CodeColumns
 from simgpu.timing.dispatch import spread
+from simgpu.timing.native.state import ATOMIC
 from simgpu.timing.trace import Trace
 
 KEPT = 4_000_000  # most records of a workgroup, all waves together, that its streams keep; later ones are only counted

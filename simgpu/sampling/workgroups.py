@@ -17,7 +17,8 @@ from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Kind, Unit
 from simgpu.machine import layout
 from simgpu.machine.layout import Status
-from simgpu.timing.code import ATOMIC, STORE, CodeColumns, code_of
+from simgpu.timing.code import CodeColumns, code_of
+from simgpu.timing.native.state import ATOMIC, STORE
 from simgpu.timing.trace import Trace, traces_of
 
 LOOKED_AT, POLLING = 256, 32  # a wave's last accesses that are examined for polling; most instructions per access if it polls

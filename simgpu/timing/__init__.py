@@ -6,8 +6,7 @@
     front.py         the order in which workgroups that run together request lines
     contention.py    atomics on one line of memory
     channels.py      the fraction of memory's channels that are busy
-    state.py         a compute unit's state: records of waves and units
-    units.py         its units, a few functions each
+    native/          loops that run as machine code: the units of a compute unit, streams, caches
     cu.py            a compute unit, event by event
     dispatch.py      the workgroups that a CU gets, if workgroups differ
     stretches.py     times pieces of code that waves run at the same time

@@ -9,21 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
-import numba
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Kind
-from simgpu.timing.code import ATOMIC, COHERENT, STORE, STREAM, CodeColumns
+from simgpu.timing.code import CodeColumns
 from simgpu.timing.front import Front, Timetable, front_times, runs, turns
-from simgpu.timing.trace import CLOCKS, COUNT, FIRST, HASH, LINE_BYTES, Trace, number_values
+from simgpu.timing.native.replay import (
+    SHORT,
+    WHOLE,
+    LastCaches,
+    Requests,
+    Ways,
+    count_distinct,
+    load_scalar,
+    pass_first_caches,
+    pass_last_caches,
+)  # fmt: skip
+from simgpu.timing.native.state import ATOMIC, COHERENT, STORE
+from simgpu.timing.trace import LINE_BYTES, Trace, number_values
 
 VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
-SHORT, WHOLE = 1, 2  # accesses that go to L2: by lines of 64 bytes, stores and atomics; by lines of the first cache, coherent loads
 Warm = bool | Literal["last"]  # False: caches are empty; for the others see `shares`
+LIMITLESS = 1 << 60  # bytes
 SCALAR_WAYS = 4  # of the scalar cache [GCN white paper: 16 KB, 4-way, lines of 64 bytes]
 
 
@@ -49,81 +60,13 @@ def first_caches(trace: Trace, code: CodeColumns, row: Pipelines, resident: int,
     beyond = np.where(flags & (STORE | ATOMIC) != 0, SHORT, np.where(flags & COHERENT != 0, WHOLE, 0))
     scalar = code.kind == Kind.SMEM
     places = max(1, row.scalar_bytes // LINE_BYTES // SCALAR_WAYS // (max(1, resident) * row.scalar_cus))
-    cache = np.full((places, SCALAR_WAYS), -1, np.int64), np.zeros((places, SCALAR_WAYS), np.int64)
-    now = _load_scalar(before.steps, before.accesses, before.lines, code.accesses, scalar, *cache) if before else 0
-    count = _first(
-        trace.accesses, trace.access_starts, trace.lines, beyond, scalar[numbers], shift, (sets, ways), cache, now,
-        rows, out, owners,
+    cache = Ways.empty(places, SCALAR_WAYS)
+    now = load_scalar(before.steps, before.accesses, before.lines, code.accesses, scalar, cache) if before else 0
+    count = pass_first_caches(
+        trace.accesses, trace.access_starts, trace.lines, beyond, scalar[numbers], shift, Ways.empty(sets, ways), cache, now,
+        (rows, out, owners),
     )  # fmt: skip
     return ServedAccesses(rows, out[:count], owners[:count])
-
-
-@numba.njit(cache=True, nogil=True)
-def _touch(tags, used, line, now):  # type: ignore[no-untyped-def]
-    """True if a cache has a line; if not, the line replaces the one of its set that was used least recently."""
-    sets, ways = tags.shape
-    group, oldest = line % sets, 0
-    for way in range(ways):
-        if tags[group, way] == line:
-            used[group, way] = now
-            return True
-        if used[group, way] < used[group, oldest]:
-            oldest = way
-    tags[group, oldest], used[group, oldest] = line, now
-    return False
-
-
-@numba.njit(cache=True, nogil=True)
-def _load_scalar(steps, accesses, lines, is_access, is_scalar, tags, used):  # type: ignore[no-untyped-def]
-    """Sends a workgroup's scalar accesses to the scalar cache, wave by wave. Returns their number of lines."""
-    at, now = 0, 0
-    for step in steps:
-        if is_access[step]:
-            if is_scalar[step]:
-                for place in range(accesses[at, FIRST], accesses[at, FIRST] + accesses[at, COUNT]):
-                    now += 1
-                    _touch(tags, used, np.int64(lines[place]), now)
-            at += 1
-    return now
-
-
-@numba.njit(cache=True, nogil=True)
-def _first(accesses, starts, lines, beyond, scalar, shift, sizes, cache, now, rows, out, owners):  # type: ignore[no-untyped-def]
-    """Fills `rows`, `out` and `owners`. beyond: SHORT or WHOLE for accesses that always go to L2."""
-    tags, used = np.full(sizes, -1, np.int64), np.zeros(sizes, np.int64)
-    scalar_tags, scalar_used = cache
-    waves, longest, count = len(starts) - 1, 0, 0
-    for wave in range(waves):
-        longest = max(longest, starts[wave + 1] - starts[wave])
-    for index in range(longest):
-        for wave in range(waves):
-            at = starts[wave] + index
-            if at >= starts[wave + 1]:
-                continue
-            rows[at, 0] = accesses[at, CLOCKS]
-            before = -1
-            for place in range(accesses[at, FIRST], accesses[at, FIRST] + accesses[at, COUNT]):
-                line = np.int64(lines[place]) >> shift
-                if scalar[at]:
-                    line = np.int64(lines[place])
-                if beyond[at] == SHORT:
-                    rows[at, 1] += 1
-                    rows[at, 2] += 1
-                    out[count], owners[count] = lines[place], at
-                    count += 1
-                    continue
-                if line == before:
-                    continue
-                before = line
-                rows[at, 1] += 1
-                now += 1
-                hit = _touch(scalar_tags, scalar_used, line, now) if scalar[at] else _touch(tags, used, line, now)
-                if hit and beyond[at] != WHOLE:
-                    continue
-                rows[at, 2] += 1
-                out[count], owners[count] = lines[place], at
-                count += 1
-    return count
 
 
 @dataclass(frozen=True)
@@ -204,18 +147,19 @@ def _replay_all(
         return np.zeros((5, count)), 0, np.ones(count)
     requests, groups, known = _requests(traces, served, code, chip, row)
     sizes = np.diff(requests.starts)
-    distinct = _distinct(requests.lines, requests.starts, requests.accesses)
+    distinct = np.zeros(len(requests.accesses), np.int64)
+    count_distinct(requests.lines, requests.starts, requests.accesses, distinct)
     each = np.bincount(requests.owners, distinct, count) / np.maximum(1, np.bincount(requests.owners, sizes, count))
     window = float(row.in_flight // row.l2_line // max(1, resident))  # lines of a workgroup
     sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
-    levels = chip.xcds, sets, row.l2_ways, (chip.mall_bytes or LIMITLESS) // row.l2_line
+    mall = (chip.mall_bytes or LIMITLESS) // row.l2_line
 
     def replay(
         clocks: bool, window: float, order: np.ndarray, times: np.ndarray, counted: tuple[int, int] = (0, LIMITLESS)
     ) -> tuple[np.ndarray, int]:
-        seen, tallies = np.full(known, -1, np.int64), np.zeros((5, count))
-        _l2(tuple(requests), code.flags.astype(np.uint8), order, times, counted, clocks, window, levels, seen, tallies)
-        return tallies, int(np.count_nonzero(seen >= 0)) * row.l2_line
+        caches, tallies = LastCaches.empty(chip.xcds, sets, row.l2_ways, known), np.zeros((5, count))
+        pass_last_caches(requests, code.flags, order, times, counted, int(clocks), window, mall, caches, tallies)
+        return tallies, int(np.count_nonzero(caches.seen >= 0)) * row.l2_line
 
     together = min(len(traces), front.together) if front else len(traces)
     cold, footprint = replay(False, window, *turns(requests.starts, groups[: together + 1]))
@@ -224,18 +168,6 @@ def _replay_all(
     waves, parts = _progress(traces, code, requests.accesses)
     steady, footprint = replay(True, table.latency, *front_times(groups, waves, parts, together, table))
     return (cold + (front.rounds - 1) * steady) / front.rounds, footprint, each
-
-
-@numba.njit(cache=True, nogil=True)
-def _distinct(lines, starts, accesses):  # type: ignore[no-untyped-def]
-    """Returns the lines of each run, each of an access counted once: its lines are consecutive, and equal ones are neighbours."""
-    found = np.zeros(len(accesses), np.int64)
-    for run in range(len(accesses)):
-        again = run > 0 and accesses[run] == accesses[run - 1] and lines[starts[run]] == lines[starts[run] - 1]
-        found[run] = 0 if again else 1
-        for at in range(starts[run] + 1, starts[run + 1]):
-            found[run] += lines[at] != lines[at - 1]
-    return found
 
 
 def _requests(
@@ -311,123 +243,3 @@ def written_fraction(
     for trace, one in zip(traces, served, strict=True):
         moved += each * np.bincount(trace.steps[code.accesses[trace.steps]], one.accesses[:, 2], len(each))
     return float(moved[stores].sum() / max(1.0, moved.sum()))
-
-
-class Requests(NamedTuple):
-    """Requests of workgroups to L2, workgroup by workgroup: `lines` and `places` by line, the others by run (`front.runs`)."""
-
-    lines: np.ndarray  # int32: numbers of L2 lines
-    places: np.ndarray  # index of each line in `seen`
-    starts: np.ndarray  # first line of each run, and their end
-    owners: np.ndarray  # instruction
-    askers: np.ndarray  # wave and instruction
-    accesses: np.ndarray  # number of the access, through all workgroups
-    xcds: np.ndarray  # XCD of the workgroup
-
-
-# Tallies: requests to L2, requests that L2 passes on, those that reach memory; requests that wait for a level after L2, and for
-# memory.
-ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)
-
-
-LIMITLESS = 1 << 60  # bytes
-
-
-@numba.njit(cache=True, nogil=True)
-def _drop(tags, index, line, kept):  # type: ignore[no-untyped-def]
-    """Removes a line from a set of all XCDs but one. Returns 0, the others that have it."""
-    count, _, ways = tags.shape
-    for xcd in range(count):
-        for way in range(ways):
-            if xcd != kept and tags[xcd, index, way] == line:
-                tags[xcd, index, way] = -1
-    return np.uint64(0)
-
-
-@numba.njit(cache=True, nogil=True)
-def _empty_l2(shape):  # type: ignore[no-untyped-def]
-    """Returns for each way of the XCDs' L2s: its line, when it was used and filled, the run that filled it, if it is dirty."""
-    tags, used = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
-    return tags, used, np.zeros(shape, np.int64), np.zeros(shape, np.int32), np.zeros(shape, np.uint8)
-
-
-@numba.njit(cache=True, nogil=True)
-def _set_of(line, sets):  # type: ignore[no-untyped-def]
-    """Returns the set of a line: a hash scatters lines as if at random."""
-    mixed = np.uint64(line) * HASH
-    mixed = (mixed ^ mixed >> np.uint64(29)) * HASH
-    return np.int64((mixed >> np.uint64(32)) % np.uint64(sets))
-
-
-@numba.njit(cache=True, nogil=True)
-def _place(tags, used, line):  # type: ignore[no-untyped-def]
-    """Returns the way of a set that has a line, and True; or the way that was used least recently, and False."""
-    oldest = 0
-    for way in range(len(tags)):
-        if tags[way] == line:
-            return way, True
-        if used[way] < used[oldest]:
-            oldest = way
-    return oldest, False
-
-
-@numba.njit(cache=True, nogil=True)
-def _l2(requests, flags, order, times, counted, clocks, window, levels, seen, tallies):  # type: ignore[no-untyped-def]
-    """Sends runs of requests in their order through the caches of their XCDs.
-
-    window: how long a line is on its way, in the unit of `times`. clocks: True if these are clocks; who requests the line
-    meanwhile waits for the rest. In turns, whose times are lines of a workgroup, it waits as long as the first. A store or an
-    atomic takes the line from other XCDs: their next access misses, as memory's probes keep L2s coherent [LLVM, AMDGPUUsage,
-    gfx942: MTYPE RW].
-    counted: the first time at which requests are tallied, and the end of these times.
-    """
-    lines, places, starts, owners, askers, accesses, xcds = requests
-    sets, mall = levels[1], levels[3]
-    tags, used, filled, filler, dirty = _empty_l2(levels[:3])
-    touched = np.zeros(len(seen), np.int64)  # `passes` when each line was last in the Infinity Cache
-    holders = np.zeros(len(seen), np.uint64)  # XCDs whose L2 may have each line, a bit each
-    passes = now = 0
-    for run in order:
-        owner, xcd, kind = owners[run], xcds[run], flags[owners[run]]
-        mine, time = np.uint64(1) << np.uint64(xcd), times[run] - (not clocks)
-        for at in range(starts[run], starts[run + 1]):
-            line, place = lines[at], places[at]
-            time += not clocks
-            now += 1
-            one = counted[0] <= time < counted[1]
-            tallies[ASKED, owner] += one
-            index = _set_of(line, sets)
-            held = holders[place]
-            if kind & (STORE | ATOMIC) and held & ~mine:
-                held = _drop(tags, index, line, xcd)
-            holders[place] = held | mine
-            oldest, hit = _place(tags[xcd, index], used[xcd, index], line)
-            used[xcd, index, oldest] = 0 if kind & STREAM else now  # a streamed line is the next to be replaced
-            if not hit:
-                tags[xcd, index, oldest] = line
-                filled[xcd, index, oldest], dirty[xcd, index, oldest] = time, 0
-                filler[xcd, index, oldest] = run
-            known = seen[place] >= 0 and passes - touched[place] < mall
-            if kind & STORE:  # dirty lines are written back once
-                if not dirty[xcd, index, oldest]:
-                    dirty[xcd, index, oldest] = 1
-                    tallies[PASSED, owner] += one
-                    tallies[FETCHED, owner] += one
-                    seen[place] = max(seen[place], time)
-                    passes += not known
-                    touched[place] = passes
-            elif not hit:
-                tallies[PASSED, owner] += one
-                if not known:
-                    seen[place] = time
-                    tallies[FETCHED, owner] += one
-                    passes += 1
-                touched[place] = passes
-            # A wave that repeats an instruction has the line that the instruction loaded before, unless the same load requested it.
-            by = filler[xcd, index, oldest]
-            again = hit and askers[by] == askers[run] and accesses[by] != accesses[run]
-            since, also = time - filled[xcd, index, oldest], time - seen[place]
-            if since < window and not again:
-                rest = 1 - since / window if clocks else 1.0
-                tallies[BEHIND, owner] += one * rest
-                tallies[MEMORY, owner] += one * (min(rest, 1 - also / window) if clocks else rest) * (also < window)

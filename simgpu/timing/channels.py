@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 
 from simgpu.hardware.rates.pipelines import Pipelines, memory_channel
-from simgpu.timing.trace import LDS, LINE_BYTES, MEMORY, number_values
+from simgpu.timing.native import streams
+from simgpu.timing.trace import LINE_BYTES, number_values
 
 
 def lines_of(groups: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
@@ -21,7 +21,7 @@ def lines_of(groups: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
     groups: streams (`simgpu.checks.path_trace`) of the waves of each workgroup. A workgroup with a wave that did not access LDS
     or memory yet is left out.
     """
-    asked = [[_lines(stream) for stream in streams] for streams in groups]
+    asked = [[_lines(stream) for stream in waves] for waves in groups]
     whole = [lines for waves in asked if all(came for _, came in waves) for lines, _ in waves]
     return number_values(np.concatenate(whole))[1] if whole else np.empty(0, np.uint32)
 
@@ -42,17 +42,7 @@ def busy_channels(rounds: Sequence[np.ndarray], row: Pipelines) -> float:
     return lines / (row.memory_channels * longest) if lines else 1.0
 
 
-@numba.njit(cache=True, nogil=True)
-def _lines(stream):  # type: ignore[no-untyped-def]
+def _lines(stream: np.ndarray) -> tuple[np.ndarray, bool]:
     """Returns the lines in a wave's stream, and True if the stream has any access except scalar ones."""
-    found, word, count, came = np.empty(len(stream), np.uint32), 0, 0, False
-    while word + 1 < len(stream):
-        came |= stream[word] >> 30 == LDS or (stream[word] >> 30 == MEMORY and stream[word + 1] >> 16 > 0)
-        if stream[word] >> 30 == MEMORY:
-            asked = min(len(stream) - word - 2, stream[word + 1] & 0xFF)
-            for number in range(asked):  # numba takes 2 s to compile an assignment of slices
-                found[count + number] = stream[word + 2 + number]
-            count += asked
-            word += asked
-        word += 2
-    return found[:count], came
+    found = np.empty(len(stream), np.uint32)
+    return found[: streams.lines_of(stream, found)], bool(streams.has_vector_access(stream))

@@ -12,10 +12,7 @@ from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit, issue_of
-
-# Flags. `simgpu.timing.without` sets INSTANT and AHEAD: a load that completes at once, or when its wave's execution before did.
-# COHERENT: a load that the vector or scalar cache does not serve.
-STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD, STREAM, COHERENT = 1, 2, 4, 8, 16, 32, 64, 128, 256
+from simgpu.timing.native.state import ATOMIC, COHERENT, COUNTS_LGKM, COUNTS_VM, DMA, STORE, STREAM
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgpu.timing.code import ATOMIC, CodeColumns
+from simgpu.timing.code import CodeColumns
+from simgpu.timing.native.state import ATOMIC
 from simgpu.timing.trace import LINE_BYTES, Trace
 
 

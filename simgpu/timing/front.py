@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from simgpu.hardware.timing_rules.issue import Kind
-from simgpu.timing import state
 from simgpu.timing.code import CodeColumns
+from simgpu.timing.native import state
+from simgpu.timing.native.runs import find_runs, take_turns
 
-TURN_LINES = 16  # lines that a workgroup requests in its turn, if workgroups begin together
 STAGES = 64  # parts of a wave's accesses whose times are known
 
 
@@ -47,8 +46,8 @@ class Timetable:
 def timetable(log: np.ndarray, ends: np.ndarray, code: CodeColumns, waves: int, resident: int, latency: float) -> Timetable | None:
     """Returns the timetable of a CU, or None if no wave accesses memory.
 
-    log, ends: see `simgpu.timing.state.CuResult`. The first half of the workgroups is left out, because they began together, and
-    the last `resident`, because nothing takes the places of those that end.
+    log, ends: see `simgpu.timing.native.state.CuResult`. The first half of the workgroups is left out, because they began together,
+    and the last `resident`, because nothing takes the places of those that end.
     """
     first, end = len(ends) // 2, max(len(ends) // 2 + 1, len(ends) - resident)
     log = log[(log[:, 5] >= first) & (log[:, 5] < end)]
@@ -86,35 +85,19 @@ def front_times(
     return np.argsort(times, kind="stable"), times, (end - int(table.life), end)
 
 
-@numba.njit(cache=True, nogil=True)
-def runs(accesses, ends):  # type: ignore[no-untyped-def]
+def runs(accesses: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the first request of each run, and their end; and the first run of each workgroup, and their end.
 
     A run is consecutive requests by one access, in one turn of its workgroup. accesses: of each request; ends: end of each
     workgroup's requests, after a 0.
     """
-    starts, groups, count = np.empty(len(accesses) + 1, np.int64), np.zeros(len(ends), np.int64), 0
-    for group in range(len(ends) - 1):
-        for place in range(ends[group], ends[group + 1]):
-            if (place - ends[group]) % TURN_LINES == 0 or accesses[place] != accesses[place - 1]:
-                starts[count] = place
-                count += 1
-        groups[group + 1] = count
-    starts[count] = len(accesses)
+    starts, groups = np.empty(len(accesses) + 1, np.int64), np.zeros(len(ends), np.int64)
+    count = find_runs(accesses, ends, starts, groups)
     return starts[: count + 1], groups
 
 
-@numba.njit(cache=True, nogil=True)
-def turns(starts, groups):  # type: ignore[no-untyped-def]
+def turns(starts: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the order of the runs of workgroups that begin together, and their times in lines of a workgroup."""
     order, times = np.empty(groups[-1], np.int64), np.empty(groups[-1], np.int64)
-    after, done, end = groups[:-1].copy(), 0, 0
-    while done < len(order):
-        end += TURN_LINES
-        for group in range(len(after)):
-            begin = starts[groups[group]]
-            while after[group] < groups[group + 1] and starts[after[group]] - begin < end:
-                order[done], times[after[group]] = after[group], starts[after[group]] - begin
-                done += 1
-                after[group] += 1
+    take_turns(starts, groups, groups[:-1].copy(), order, times)
     return order, times

@@ -12,10 +12,11 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.hardware.timing_rules.issue import SLOT
-from simgpu.timing import cu, state
+from simgpu.timing import cu
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import CodeColumns
 from simgpu.timing.dispatch import DispatchQueue
+from simgpu.timing.native import state
 from simgpu.timing.trace import LINE_BYTES
 
 PASSES = 6  # most steps of the fixed point of clock and load

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgpu.hardware.isa import text
-from simgpu.timing import state
+from simgpu.timing.native import state
 from simgpu.timing.predict import Prediction
 
 

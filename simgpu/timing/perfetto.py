@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from simgpu.hardware.isa import text
+from simgpu.timing.native.state import SIMDS
 from simgpu.timing.predict import Prediction
-from simgpu.timing.state import SIMDS
 
 BIN = 64  # clocks between two points of a counter
 

@@ -15,7 +15,6 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.rates.clocks import Busy, Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
-from simgpu.timing import state
 from simgpu.timing.band import PredictionFacts, doubts
 from simgpu.timing.caches import ServedAccesses, Shares, Warm, first_caches, shares, written_fraction
 from simgpu.timing.code import CodeColumns, code_of
@@ -23,6 +22,7 @@ from simgpu.timing.contention import LineContention
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
 from simgpu.timing.front import Front, Timetable, timetable
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, quiet_config, settle
+from simgpu.timing.native import state
 from simgpu.timing.trace import Trace
 from simgpu.timing.without import NOTHING, Without
 

@@ -14,9 +14,10 @@ from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import SLOT, Issue, Kind, Unit
 from simgpu.hardware.timing_rules.lds_banks import BANK_BYTES
-from simgpu.timing import cu, state
+from simgpu.timing import cu
 from simgpu.timing.code import columns
 from simgpu.timing.gpu import Mechanisms, quiet_config
+from simgpu.timing.native import state
 from simgpu.timing.trace import LINE_BYTES
 
 LDS_BANKS = 32

@@ -16,8 +16,8 @@ from typing import Any
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.timing_rules.issue import Kind, Unit
 from simgpu.timing.lines import lines
+from simgpu.timing.native.state import SIMDS
 from simgpu.timing.predict import Prediction
-from simgpu.timing.state import SIMDS
 
 # Categories of instructions and states of waves (trace_decoder_types.h).
 NONE, SMEM, SALU, VMEM, FLAT, LDS, VALU, JUMP, NEXT, IMMEDIATE, CONTEXT, MESSAGE = range(12)

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numba
 import numpy as np
 
 from simgpu.timing.code import CodeColumns
+from simgpu.timing.native.numbers import enter
+from simgpu.timing.native.streams import COUNT, FIELDS, FIRST, walk_all
 
-# Kinds of a stream's words, in their two high bits (`simgpu.checks.path_trace` writes them).
-END, JUMP, LDS, MEMORY = range(4)
 LINE_BYTES = 64  # size of the lines that `lines` numbers
-CLOCKS, FIRST, COUNT, LEAST_CLOCKS, LEAST_LINES, UNIFORM, FIELDS = range(7)  # columns of `accesses`
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def traces_of(
     words = np.concatenate([np.empty(0, np.uint32), *streams])
     bounds = np.cumsum([0, *map(len, streams)])
     sizes, ends = np.zeros((len(streams), 3), np.int64), np.zeros((len(streams) + 1, 3), np.int64)
-    walk = partial(_walk_all, words, bounds, entry, code.step, code.accesses, sizes, ends)
+    walk = partial(walk_all, words, bounds, entry, code.step, code.accesses, sizes, ends)
     walk(np.empty(0, np.uint32), np.empty((0, FIELDS), np.int32), np.empty(0, np.uint32))
     np.cumsum(sizes, axis=0, out=ends[1:])
     steps, lines = np.empty(ends[-1, 0], np.uint32), np.empty(ends[-1, 2], np.uint32)
@@ -69,9 +67,9 @@ def traces_of(
     made, wave = [], 0
     for group, whole, number, stretch in zip(groups, complete, numbers, stretches, strict=True):
         (a, b, c), (d, e, f) = ends[wave].tolist(), ends[wave + len(group)].tolist()
-        inside = ends[wave : wave + len(group) + 1] - ends[wave]
+        inside = np.ascontiguousarray((ends[wave : wave + len(group) + 1] - ends[wave]).T)
         accesses[b:e, FIRST] -= c
-        made.append(Trace(steps[a:d], inside[:, 0], accesses[b:e], inside[:, 1], lines[c:f], whole, number, stretch))
+        made.append(Trace(steps[a:d], inside[0], accesses[b:e], inside[1], lines[c:f], whole, number, stretch))
         wave += len(group)
     return made
 
@@ -101,101 +99,19 @@ def renumber(traces: Sequence[Trace]) -> list[Trace]:
     return [replace(trace, lines=part) for trace, part in zip(traces, np.split(made, ends[:-1]), strict=True)]
 
 
-HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio [Knuth, The Art of Computer Programming 3, 6.4]
-
-
-@numba.njit(cache=True, nogil=True)
-def number_values(values):  # type: ignore[no-untyped-def]
+def number_values(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns a number for each value, uint32, and the value of each number. Equal values have the same number: 0, 1, ... in the
     order of their first occurrence.
 
     It is like `np.unique` with its inverse, without sorting. Values are integers of 0 or more. The hash table grows with the
     number of different values, so a few values stay in the host's cache.
+
+    >>> number_values(np.array([7, 3, 7, 9], np.int32))
+    (array([0, 1, 0, 2], dtype=uint32), array([7, 3, 9], dtype=int32))
     """
-    bits = 6
-    table = np.full(1 << bits, -1, np.int64)
-    numbers, known, count = np.empty(len(values), np.uint32), np.empty_like(values), 0
-    for at in range(len(values)):
-        place = _place_of(table, bits, known, values[at])
-        if table[place] < 0:
-            table[place] = count
-            known[count] = values[at]
-            count += 1
-            if 2 * count > len(table):
-                bits += 2
-                table = np.full(1 << bits, -1, np.int64)
-                for number in range(count):
-                    table[_place_of(table, bits, known, known[number])] = number
-                place = _place_of(table, bits, known, values[at])
-        numbers[at] = table[place]
-    return numbers, known[:count]
-
-
-@numba.njit(cache=True, nogil=True)
-def _place_of(table, bits, known, value):  # type: ignore[no-untyped-def]
-    """Returns the place of a value's number in a hash table of 2^bits places, or the free place where it belongs."""
-    place = np.uint64(value) * HASH >> np.uint64(64 - bits)
-    while table[place] >= 0 and known[table[place]] != value:
-        place = place + np.uint64(1) & np.uint64((1 << bits) - 1)
-    return place
-
-
-@numba.njit(cache=True, nogil=True)
-def _walk(stream, entry, step, is_access, steps, accesses, lines):  # type: ignore[no-untyped-def]
-    """Returns the numbers of steps, accesses and lines of a wave. Fills the arrays unless `steps` is empty."""
-    at, word, size = entry, 0, len(stream)
-    done = found = held = 0
-    fill = len(steps) > 0
-    while word < size:
-        if fill:
-            steps[done] = at
-        done += 1
-        if is_access[at]:
-            clocks = least = fewest = uniform = 0
-            first = held
-            while word < size and stream[word] & 0x3FFFFFFF == at and stream[word] >> 30 >= LDS:
-                cut = word + 1 >= size or (stream[word] >> 30 == MEMORY and word + 2 + (stream[word + 1] & 0xFF) > size)
-                if cut:  # the stream ended inside the record
-                    word = size
-                    break
-                packed, count = stream[word + 1], stream[word + 1] & 0xFF
-                clocks += packed >> 24 & 0x7F
-                uniform = packed >> 31
-                least += packed >> 16 & 0xFF
-                fewest += packed >> 8 & 0xFF
-                word += 2
-                for number in range(count if fill else 0):  # without slices: see `simgpu.timing.channels`
-                    lines[held + number] = stream[word + number]
-                held += count
-                word += count
-            if fill:
-                accesses[found, CLOCKS], accesses[found, FIRST], accesses[found, COUNT] = clocks, first, held - first
-                accesses[found, LEAST_CLOCKS], accesses[found, LEAST_LINES] = least, fewest
-                accesses[found, UNIFORM] = uniform
-            found += 1
-        elif word < size and stream[word] & 0x3FFFFFFF == at:
-            if stream[word] >> 30 == END or word + 1 >= size:
-                break
-            at = stream[word + 1]
-            word += 2
-            continue
-        if step[at] == 0:
-            break
-        at += step[at]
-    return done, found, held
-
-
-@numba.njit(cache=True, nogil=True)
-def _walk_all(words, bounds, entry, step, is_access, sizes, ends, steps, accesses, lines):  # type: ignore[no-untyped-def]
-    """Fills `sizes`, the numbers of steps, accesses and lines of each wave; if `steps` has elements, also the other arrays.
-
-    words: the waves' streams, between `bounds`. ends: sums of `sizes`, zeros before these are known; an access's first line
-    counts from the first wave's.
-    """
-    for wave in range(len(sizes)):
-        first, held = ends[wave, 1], ends[wave, 2]
-        sizes[wave, 0], sizes[wave, 1], sizes[wave, 2] = _walk(
-            words[bounds[wave] : bounds[wave + 1]], entry, step, is_access, steps[ends[wave, 0] :], accesses[first:], lines[held:]
-        )
-        for access in range(first, ends[wave + 1, 1]):
-            accesses[access, FIRST] += held
+    values = np.ascontiguousarray(values)
+    numbers, known, done, bits = np.empty(len(values), np.uint32), np.empty_like(values), np.zeros(2, np.int64), 6
+    while done[0] < len(values):
+        enter(values, np.full(1 << bits, -1, np.int64), bits, numbers, known, done)
+        bits += 2
+    return numbers, known[: done[1]]

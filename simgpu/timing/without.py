@@ -13,8 +13,10 @@ import numpy as np
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Kind, Unit
 from simgpu.timing.caches import ServedAccesses, Shares
-from simgpu.timing.code import AHEAD, COUNTS_LGKM, INSTANT, CodeColumns
-from simgpu.timing.trace import LEAST_CLOCKS, LEAST_LINES, LINE_BYTES, Trace
+from simgpu.timing.code import CodeColumns
+from simgpu.timing.native.state import AHEAD, COUNTS_LGKM, INSTANT
+from simgpu.timing.native.streams import LEAST_CLOCKS, LEAST_LINES
+from simgpu.timing.trace import LINE_BYTES, Trace
 
 CLOCKS, REQUESTS, MISSED = range(3)  # columns of `ServedAccesses.accesses`
 Numbers = frozenset[int]  # of instructions, see `CodeColumns`

@@ -11,7 +11,7 @@ from typing import Any
 from simgpu.tools.benchmarks.blas import THREAD_VARIABLES, blas_kernels, blas_name, blas_pins
 from simgpu.version import VERSION
 
-PACKAGES = ("numpy", "numba", "llvmlite")
+PACKAGES = ("numpy", "llvmlite")
 
 
 def host_document(threads: int) -> dict[str, Any]:

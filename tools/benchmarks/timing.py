@@ -12,10 +12,10 @@ import numpy as np
 from simgpu import hardware
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing import state
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
 from simgpu.timing.gpu import Gpu, Mechanisms
+from simgpu.timing.native import state
 from simgpu.tools.shared.console import print_figures
 
 GOALS = {4: 20.0, 8: 20.0, 16: 10.0, 32: 10.0}  # million per second

@@ -25,7 +25,7 @@ from simgpu.tools.shared.processes import environment
 # Variables that a child gets. Others may hold keys and passwords.
 PASSED = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "XDG_CACHE_HOME", "SIMGPU_CACHE_DIR", "SIMGPU_CLANG",
-    "SIMGPU_AHEAD", "TRITON_CACHE_DIR", "ROCM_PATH", "HIP_DEVICE_LIB_PATH", "NUMBA_CACHE_DIR", "LD_LIBRARY_PATH",
+    "SIMGPU_AHEAD", "TRITON_CACHE_DIR", "ROCM_PATH", "HIP_DEVICE_LIB_PATH", "LD_LIBRARY_PATH",
 )  # fmt: skip
 TOLD = 4000  # most characters of a child's stderr in a message
 

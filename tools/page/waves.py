@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.timing.state import SIMDS
+from simgpu.timing.native.state import SIMDS
 
 if TYPE_CHECKING:
     from simgpu.timing.predict import Prediction

@@ -14,7 +14,7 @@ from simgpu.tools.tables.time_tables import WIDTH, wrap
 Source = Callable[[str], str]  # returns the text of a `file:line`, "" if unknown
 INDENT = 21  # of an advice's text
 LONGEST = 20  # characters of a place in the table of lines
-# What waves wait for, in words; names of `simgpu.timing.state.Stall`.
+# What waves wait for, in words; names of `simgpu.timing.native.state.Stall`.
 REASONS = {
     "NO_INSTRUCTION_AVAILABLE": "code", "WAITCNT": "loads", "BARRIER_WAIT": "barrier", "ARBITER_NOT_WIN": "busy unit",
     "ARBITER_WIN_EX_STALL": "busy unit", "OTHER_WAIT": "nop", "SLEEP_WAIT": "sleep",

@@ -10,8 +10,8 @@ from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault
 from simgpu.operators.tree import Root
 from simgpu.timing.lines import TimedLine, lines
+from simgpu.timing.native.state import Tally
 from simgpu.timing.predict import Prediction, predict
-from simgpu.timing.state import Tally
 from simgpu.tools.shared.console import print_json, progress, show, table
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.rates.clocks import Busy, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing import state
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
 from simgpu.timing.gpu import Gpu, Load, Mechanisms, settle
+from simgpu.timing.native import state
 from simgpu.tools.validation import own_kernels
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Measurement

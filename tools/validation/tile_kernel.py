@@ -16,10 +16,11 @@ from simgpu.hardware.rates.clocks import Busy, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing import state
 from simgpu.timing.caches import Shares
-from simgpu.timing.code import STORE, CodeColumns, columns
+from simgpu.timing.code import CodeColumns, columns
 from simgpu.timing.gpu import STEADY_CLOCK, Gpu, Load, Mechanisms, settle
+from simgpu.timing.native import state
+from simgpu.timing.native.state import STORE
 from simgpu.timing.predict import GroupResources
 from simgpu.tools.validation.tile_loop import WAVE, TileKernel, epilogue_issues, prologue_issues, step
 

@@ -24,7 +24,7 @@ from simgpu.tools.shared.console import add_json_option, print_json, progress, s
 from simgpu.version import VERSION
 
 NEEDED, USEFUL = "needed", "optional"
-PACKAGES = ("numpy", "numba", "llvmlite", "rich", "msgpack", "ml_dtypes", "zstandard")
+PACKAGES = ("numpy", "llvmlite", "rich", "msgpack", "ml_dtypes", "zstandard")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -99,7 +99,7 @@ def _version(name: str) -> str:
 def version_lines() -> list[str]:
     """Returns the output of `simgpu --version`, four lines: simgpu, clang, the host, the packages that decide speed and
     results."""
-    packages = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "numba", "llvmlite"))
+    packages = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "llvmlite"))
     host = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     found, why = _clang()
     return [f"simgpu {VERSION}", found or f"no clang: {why}", host, packages]

@@ -26,7 +26,7 @@ def clocks_of(ways: Sequence[tuple[Sequence[LintStep], Sequence[LintStep]]], arc
     ways: instructions before the operation, and instructions from the operation to the later one. waves: number of waves that run
     the path at the same time.
     """
-    from simgpu.timing.stretches import issue_clocks  # loads code that numba compiled
+    from simgpu.timing.stretches import issue_clocks  # loads the model of time
 
     issues: dict[int, Issue] = {}
 

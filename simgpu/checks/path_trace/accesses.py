@@ -8,7 +8,7 @@ from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import runtime, store32, words
 from simgpu.machine.trace_buffer import reserve
-from simgpu.timing.trace import LDS, MEMORY
+from simgpu.timing.native.streams import LDS, MEMORY
 
 
 @runtime

@@ -13,7 +13,7 @@ from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import load32, part, runtime, store32, structure
 from simgpu.machine.trace_buffer import TraceBuffer, reserve
-from simgpu.timing.trace import END, JUMP
+from simgpu.timing.native.streams import END, JUMP
 
 LINE_SHIFT = 6  # log2 of the smallest line of the vector caches
 LINE = 1 << LINE_SHIFT

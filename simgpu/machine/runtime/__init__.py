@@ -1,18 +1,20 @@
-"""Translates Python functions to machine code, for handlers to call by name: the scheduler's loop, and functions of checks.
+"""Translates Python functions to machine code.
 
-    functions.py  `runtime`, `part` and `cold_part`, the decorators; a function's object file
+Handlers call some by name, such as the scheduler's loop and functions of checks. Python calls others: the model of time.
+
+    functions.py  `runtime`, `native`, `part` and `cold_part`, the decorators; a function's object file
     source.py     a function's syntax tree, and the values of its names
     translate.py  the tree to LLVM IR, statement by statement
     expressions.py  the values of expressions
-    places.py     integers, structures and arrays in memory, as translated functions see them
+    places.py     numbers, structures and arrays in memory, as translated functions see them
     memory.py     operations that such functions are made of: load, store, fill, copy
 
-They are written in a subset of Python: 64-bit integers that wrap, bools, structures and arrays at host addresses, tuples and
-NamedTuples of these, if, while, for, return. Names from outside a function are constants. A function is translated once for each
-combination of argument types.
+They are written in a subset of Python: 64-bit integers that wrap, bools, float64, structures and arrays at host addresses, tuples
+and NamedTuples of these, if, while, for, return. Names from outside a function are constants. A function is translated once for
+each combination of argument types.
 """
 
-from simgpu.machine.runtime.functions import cold_part, part, runtime
+from simgpu.machine.runtime.functions import cold_part, native, part, runtime
 from simgpu.machine.runtime.memory import (  # fmt: skip
     address_of,
     clear,
@@ -24,6 +26,7 @@ from simgpu.machine.runtime.memory import (  # fmt: skip
     load64,
     octets,
     records,
+    shift_in_zeros,
     store8,
     store32,
     store64,
@@ -43,10 +46,12 @@ __all__ = (
     "load8",
     "load32",
     "load64",
+    "native",
     "octets",
     "part",
     "records",
     "runtime",
+    "shift_in_zeros",
     "store8",
     "store32",
     "store64",

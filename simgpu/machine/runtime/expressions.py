@@ -1,4 +1,4 @@
-"""Translates expressions of a syntax tree. Integers that are known stay Python's; others are i64 and wrap."""
+"""Translates expressions of a syntax tree. Numbers that are known stay Python's; others are i64, which wrap, or f64."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from simgpu.machine import intrinsics
 from simgpu.machine.intrinsics import smax, smin
 from simgpu.machine.runtime import places
-from simgpu.machine.runtime.places import Array, Builtin, NotTranslated, StructRecord, number, shape, truth
+from simgpu.machine.runtime.places import Array, Builtin, NotTranslated, StructRecord, is_real, number, real, shape, truth
 from simgpu.machine.runtime.source import Part
 from simgpu.machine.values import I1, I64, Builder, IrValue, where
 
 SAME: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
     ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+    ast.Mod: operator.mod, ast.Div: operator.truediv,
 }  # fmt: skip
+OF_FLOATS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 COMPARED: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
     ast.Eq: ("==", operator.eq), ast.NotEq: ("!=", operator.ne), ast.Lt: ("<", operator.lt), ast.LtE: ("<=", operator.le),
     ast.Gt: (">", operator.gt), ast.GtE: (">=", operator.ge),
@@ -92,10 +94,11 @@ class Expressions:
         owner = self.value(node.value)
         if isinstance(node.slice, ast.Slice):
             first = 0 if node.slice.lower is None else self.value(node.slice.lower)
-            return owner.part(first, owner.size if node.slice.upper is None else self.value(node.slice.upper))
+            return owner.part(first, owner.shape[0] if node.slice.upper is None else self.value(node.slice.upper))
         index = self.value(node.slice)
         if isinstance(owner, Array):
-            return places.load(*owner.at(index))
+            found = owner.row(index)
+            return found if found.shape else places.load(found.kind, found.pointer)
         if isinstance(index, int):
             return owner[index]
         return self.table(owner).at(index)[1].load(I64, 8)
@@ -105,7 +108,7 @@ class Expressions:
         kind = ir.ArrayType(I64, len(values))
         held = ir.GlobalVariable(self.module, kind, self.module.get_unique_name("table"))
         held.linkage, held.global_constant, held.initializer = "internal", True, ir.Constant(kind, [int(one) for one in values])
-        return Array(np.dtype(np.int64), IrValue(self.build, held).address().pointer(), len(values))
+        return Array(np.dtype(np.int64), IrValue(self.build, held).address().pointer(), (len(values),))
 
     def of_UnaryOp(self, node: ast.UnaryOp) -> Any:
         value = self.value(node.operand)
@@ -113,7 +116,7 @@ class Expressions:
             tested = truth(self.build, value)
             return not tested if isinstance(tested, bool) else ~tested
         if isinstance(node.op, ast.USub):
-            return -value if isinstance(value, int) else -number(self.build, value)
+            return -value if isinstance(value, (int, float)) else -(value if is_real(value) else number(self.build, value))
         if isinstance(node.op, ast.Invert):
             return ~int(value) if isinstance(value, int) else ~number(self.build, value)
         raise NotTranslated(f"`{ast.unparse(node)}` has no translation")
@@ -124,8 +127,10 @@ class Expressions:
     def binary(self, op: ast.operator, a: Any, b: Any) -> Any:
         if type(op) not in SAME:
             raise NotTranslated(f"no operator {type(op).__name__}")
-        if isinstance(a, int) and isinstance(b, int):
+        if isinstance(a, (int, float)) and isinstance(b, (int, float)):
             return SAME[type(op)](a, b)
+        if isinstance(op, OF_FLOATS) and (isinstance(op, ast.Div) or is_real(a) or is_real(b)):
+            return SAME[type(op)](real(self.build, a), real(self.build, b))
         if isinstance(op, BITWISE) and all(isinstance(one, IrValue) and one.type == I1 for one in (a, b)):
             return SAME[type(op)](a, b)
         a, b = number(self.build, a), number(self.build, b)
@@ -182,8 +187,11 @@ class Expressions:
         if type(op) not in COMPARED:
             raise NotTranslated(f"no comparison {type(op).__name__}")
         how, known = COMPARED[type(op)]
-        if isinstance(a, int) and isinstance(b, int):
+        if isinstance(a, (int, float)) and isinstance(b, (int, float)):
             return known(a, b)
+        if is_real(a) or is_real(b):
+            left, right = real(self.build, a), real(self.build, b)
+            return left != right if how == "!=" else left.ordered.test(how, right)
         return number(self.build, a).signed.test(how, number(self.build, b))
 
     def of_Call(self, node: ast.Call) -> Any:
@@ -195,13 +203,35 @@ class Expressions:
         if isinstance(called, Builtin):
             return called.emit(self.build, *(number(self.build, one) if shape(one) is int else one for one in given))
         if called in (min, max):
-            pick = smin if called is min else smax
-            known = all(isinstance(one, int) for one in given)
-            return called(given) if known else functools.reduce(pick, [number(self.build, one) for one in given])
+            return self.extreme(called, given)
         if called is int:
-            return number(self.build, given[0])
+            return self.integer(given[0])
+        if called is float:
+            return real(self.build, given[0])
+        if called is len:
+            return given[0].shape[0] if isinstance(given[0], Array) else len(given[0])
         if isinstance(called, type) and issubclass(called, tuple):  # a NamedTuple
             return places.make_tuple(called, given)
         if inspect.ismethod(called) and isinstance(called.__self__, Array):
             return called(*given)
         raise NotTranslated(f"`{ast.unparse(node.func)}` cannot be called")
+
+    def extreme(self, which: Callable[..., Any], given: Sequence[Any]) -> Any:
+        """Returns the `min` or `max` of numbers, the first of equal ones."""
+        if all(isinstance(one, (int, float)) for one in given):
+            return which(given)
+        if not any(map(is_real, given)):
+            pick = smin if which is min else smax
+            return functools.reduce(pick, [number(self.build, one) for one in given])
+
+        def pick_float(a: IrValue, b: IrValue) -> IrValue:
+            return where(b.ordered < a if which is min else b.ordered > a, b, a)
+
+        return functools.reduce(pick_float, [real(self.build, one) for one in given])
+
+    def integer(self, value: Any) -> IrValue:
+        """Rounds toward 0, to the nearest integer of 64 bits; 0 for a NaN."""
+        if not is_real(value):
+            return number(self.build, value)
+        rounded: IrValue = intrinsics.call(self.build, "llvm.fptosi.sat.i64.f64", I64, [real(self.build, value)])
+        return rounded

@@ -18,19 +18,19 @@ from simgpu.machine.values import I1, I8, Builder, IrValue
 @builtin
 def words(build: Builder, address: IrValue, count: IrValue) -> Array:
     """Returns an array of `count` i64."""
-    return Array(np.dtype(np.int64), address.pointer(), count)
+    return Array(np.dtype(np.int64), address.pointer(), (count,))
 
 
 @builtin
 def octets(build: Builder, address: IrValue, count: IrValue) -> Array:
     """Returns an array of `count` bytes."""
-    return Array(np.dtype(np.uint8), address.pointer(), count)
+    return Array(np.dtype(np.uint8), address.pointer(), (count,))
 
 
 @builtin
 def records(build: Builder, address: IrValue, count: IrValue, kind: np.dtype) -> Array:
     """Returns an array of `count` structures of a dtype."""
-    return Array(kind, address.pointer(), count)
+    return Array(kind, address.pointer(), (count,))
 
 
 @builtin
@@ -65,6 +65,12 @@ def _storing(kind: Any) -> Callable[..., Any]:
 
 load8, load32, load64 = (builtin(_loading(kind)) for kind in (np.uint8, np.int32, np.int64))
 store8, store32, store64 = (builtin(_storing(kind)) for kind in (np.uint8, np.int32, np.int64))
+
+
+@builtin
+def shift_in_zeros(build: Builder, value: IrValue, by: IrValue) -> IrValue:
+    """Shifts an integer's 64 bits to the right, without copies of its sign; by: 0 to 63."""
+    return value >> by
 
 
 @builtin

@@ -40,9 +40,20 @@ class Translation:
         build = Builder(function.append_basic_block())
         result = self.call(build, build, part, [IrValue(build, argument) for argument in function.args])
         if returns:
-            build.ret(number(build, result))
+            build.ret(_integer(build, part, result))
         else:
             build.ret_void()
+        self._choose_inlined()
+
+    def entry_of_words(self, part: Part, name: str, forms: Sequence[Any]) -> None:
+        """Defines the part as a function `name` of the address of its arguments' 64-bit words. It returns an i64, 0 for nothing."""
+        function = ir.Function(self.module, ir.FunctionType(I64, [PTR]), name)
+        build = Builder(function.append_basic_block())
+        words = IrValue(build, function.args[0])
+        kinds = [kind for form in forms for kind in places.types(form)]
+        loaded = iter([words.at(8 * at).load(kind, 8) for at, kind in enumerate(kinds)])
+        result = self.call(build, build, part, [places.assemble(form, loaded) for form in forms])
+        build.ret(_integer(build, part, 0 if result is None else result))
         self._choose_inlined()
 
     def _choose_inlined(self) -> None:
@@ -75,6 +86,14 @@ class Translation:
         for attribute in ("nounwind", *(SELDOM if part.seldom else ())):
             made.attributes.add(attribute)
         return made
+
+
+def _integer(build: Builder, part: Part, result: Any) -> IrValue:
+    """Returns the integer that the entry of a module returns."""
+    try:
+        return number(build, result)
+    except NotTranslated as error:
+        raise NotTranslated(f"{part.function.__code__.co_filename}:{part.tree.lineno}: its result {error}") from None
 
 
 class _Body(Expressions):

@@ -1,4 +1,4 @@
-"""First launch of an installation: its loop is translated and kept, and nothing needs numba."""
+"""First launch of an installation: its loop is translated and kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST = """import sys
 from simgpu.machine.jit import compiler
 from tests.support.engine_kernel import execute
 assert execute("gfx90a", "v_mov_b32 v1, 7", ["v1"], check=True)["v1"].tolist() == [7] * 64
-print(bool(compiler().compiled), "simgpu.machine.runtime.translate" in sys.modules, "numba" in sys.modules)
+print(bool(compiler().compiled), "simgpu.machine.runtime.translate" in sys.modules)
 """
 
 
@@ -27,5 +27,5 @@ def first(cache: Path) -> str:
 
 @pytest.mark.slow
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
-    assert first(tmp_path) == "True True False"
-    assert first(tmp_path) == "False True False"
+    assert first(tmp_path) == "True True"
+    assert first(tmp_path) == "False True"

@@ -1,10 +1,11 @@
-"""Functions as machine code do as Python does, on integers of 64 bits; untranslatable ones are refused."""
+"""Functions as machine code do as Python does, on integers of 64 bits and floats; untranslatable ones are refused."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
 from ctypes import Structure, c_int32, c_int64, c_uint8
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,13 +25,14 @@ from simgpu.machine.runtime import (
     octets,
     part,
     records,
+    shift_in_zeros,
     store8,
     store32,
     store64,
     structure,
     words,
 )
-from simgpu.machine.runtime.functions import Runtime
+from simgpu.machine.runtime.functions import Native, Runtime
 from simgpu.machine.runtime.places import NotTranslated
 from tests.support.exhaustive import examples
 
@@ -250,8 +252,8 @@ def test_memory_operations() -> None:
     assert memory[16:20].tolist() == [0x5A, 0, 0x5A, 0]
 
 
-def half(x: int) -> int:
-    return x / 2  # type: ignore[return-value]
+def square(x: int) -> int:
+    return int(x**2)
 
 
 def comprehended(x: int) -> int:
@@ -277,7 +279,7 @@ def printing(x: int) -> int:
 
 
 @pytest.mark.parametrize(("function", "why"), [
-    (half, "no operator Div"), (comprehended, "no translation"), (unknown, "nowhere has no value"),
+    (square, "no operator Pow"), (comprehended, "no translation"), (unknown, "nowhere has no value"),
     (changing, "x was something else"),
     (lacking, "no field middle"),
     (printing, "`print` cannot be called"),
@@ -285,6 +287,120 @@ def printing(x: int) -> int:
 def test_what_has_no_translation_is_refused_with_its_line(function: Callable[..., Any], why: str) -> None:
     with pytest.raises(NotTranslated, match=f"test_translate.py:{function.__code__.co_firstlineno + 1}.*{why}"):
         Runtime(function).text("f")
+
+
+def half(x: int) -> int:
+    return x / 2  # type: ignore[return-value]
+
+
+def test_handlers_get_integers_only() -> None:
+    with pytest.raises(NotTranslated, match=f"test_translate.py:{half.__code__.co_firstlineno}: its result .* is no integer"):
+        Runtime(half).text("f")
+
+
+# -- functions that Python calls -------------------------------------------------------------------
+
+
+def compiled_native(function: Callable[..., Any]) -> Native:
+    """Returns the function as machine code, which is kept as long as this file stays the same."""
+    made = Native(function)
+    made.key += Path(__file__).read_text()
+    return made
+
+
+REAL = st.floats(-1e9, 1e9) | st.sampled_from((0.0, -0.0, 5e-324, 1e308, float("inf"), float("-inf")))
+
+
+@part
+def larger(a: float, b: float) -> float:
+    return max(a, b)
+
+
+def calculate_reals(a: float, b: float, n: int, out: np.ndarray) -> int:
+    total, low = 0.0, min(a, b)
+    for _ in range(n):
+        total += a * n - b
+        total = total / 2 if total > low else -total
+    out[0], out[1], out[2] = total, larger(a, b), low
+    out[3], out[4] = n / 8, float(n) + 1
+    out[5] = a if n & 1 else 0.5
+    return (a < b) + 2 * (a <= b) + 4 * (a == b) + 8 * (a != b) + 16 * (a > n) + 32 * (a >= 0) + 64 * (1 if a else 0)
+
+
+@settings(max_examples=examples(200))
+@given(REAL, REAL, st.integers(0, 5))
+def test_floats_are_python_s(a: float, b: float, n: int) -> None:
+    out, wanted = np.zeros(6), np.zeros(6)
+    with np.errstate(all="ignore"):
+        assert compiled_native(calculate_reals)(a, b, n, out) == calculate_reals(a, b, n, wanted)
+    assert np.where(np.isnan(out), np.nan, out).tobytes() == np.where(np.isnan(wanted), np.nan, wanted).tobytes()
+
+
+@pytest.mark.parametrize("value, rounded", [
+    (2.9, 2), (-2.9, -2), (1e300, (1 << 63) - 1), (float("-inf"), -(1 << 63)), (float("nan"), 0),
+])  # fmt: skip
+def test_floats_round_toward_zero(value: float, rounded: int) -> None:
+    assert compiled_native(truncate)(value) == rounded
+
+
+def truncate(value: float) -> int:
+    return int(value)
+
+
+def cross(grid: np.ndarray, cube: np.ndarray, wave: Any, first: int) -> int:
+    rows, columns = grid.shape
+    for row in range(rows):
+        for column in range(columns):
+            grid[row, column] += 10 * row + column
+    total = 0
+    for value in grid[first]:
+        total += value
+    grid[first:][0, 1] = -1
+    cube[1][0][:] = 7
+    cube[0, 1, 2] += len(cube) + len(grid[first]) + cube.shape[2]
+    wave[1].fifo[1, 2], wave[1].rate = first, 0.5 * first
+    return total * 1000 + rows * columns
+
+
+CROSSED = np.dtype([("fifo", np.int64, (2, 3)), ("rate", np.float64)], align=True)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float64])
+def test_arrays_have_axes(dtype: type) -> None:
+    made = []
+    for function in (cross, compiled_native(cross)):
+        grid, cube, wave = np.ones((3, 4), np.int32), np.zeros((2, 2, 3), dtype), np.zeros(2, CROSSED).view(np.recarray)
+        made.append((int(function(grid, cube, wave, 1)), grid.tolist(), cube.tolist(), repr(wave.tolist())))
+    assert made[0] == made[1]
+
+
+class Pair(NamedTuple):
+    values: np.ndarray
+    by: int
+
+
+def add_up(pair: Pair, bits: np.ndarray) -> None:
+    for at in range(len(pair.values)):
+        bits[at] = shift_in_zeros(pair.values[at] * pair.by, 60)
+
+
+def test_named_tuples_are_arguments_and_shifts_can_ignore_the_sign() -> None:
+    bits = np.zeros(3, np.uint8)
+    assert compiled_native(add_up)(Pair(np.array([-1, 1, 1 << 59]), 2), bits) is None
+    assert bits.tolist() == [15, 0, 1]
+
+
+def corner(grid: np.ndarray) -> int:
+    return int(grid[0, 0])
+
+
+def test_arguments_of_other_kinds_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shape \(2,\) and strides \(16,\)"):
+        compiled_native(add_up)(Pair(np.arange(4)[::2], 2), np.zeros(3, np.uint8))
+    with pytest.raises(TypeError, match="machine code takes no list"):
+        compiled_native(add_up)([1], np.zeros(3, np.uint8))  # type: ignore[arg-type]
+    with pytest.raises(NotTranslated, match="2 indices for 1 axes"):
+        compiled_native(corner)(np.zeros(3, np.int64))
 
 
 def test_python_runs_parts_as_they_are() -> None:

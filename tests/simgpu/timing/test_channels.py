@@ -7,7 +7,7 @@ import pytest
 
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.timing.channels import busy_channels, lines_of
-from simgpu.timing.trace import JUMP, LDS, MEMORY
+from simgpu.timing.native.streams import JUMP, LDS, MEMORY
 
 MI210 = pipelines("gfx90a")
 

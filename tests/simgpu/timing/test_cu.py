@@ -10,9 +10,10 @@ import pytest
 
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
-from simgpu.timing import cu, state
+from simgpu.timing import cu
 from simgpu.timing.code import columns
 from simgpu.timing.gpu import Mechanisms, quiet_config
+from simgpu.timing.native import state
 
 VALU, END = Issue(Unit.VALU), Issue(Unit.NONE, Kind.END)
 MATRIX = Issue(Unit.MATRIX, Kind.MATRIX, 32, shadow=8)

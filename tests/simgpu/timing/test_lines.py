@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.timing import state
 from simgpu.timing.lines import lines
+from simgpu.timing.native import state
 from simgpu.timing.perfetto import timeline
 from simgpu.timing.thread_trace import documents, write_trace
 from tests.support.timed_kernels import LOOP, kernel_on_words

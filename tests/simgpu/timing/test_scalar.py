@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import simgpu
-from simgpu.timing import state
+from simgpu.timing.native import state
 from simgpu.timing.predict import Prediction
 from tests.support.kernels import loaded_kernel
 

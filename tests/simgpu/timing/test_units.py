@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.targets import architectures
 from simgpu.hardware.timing_rules.issue import MOST_LGKM, MOST_VM, SLOT, Issue, Kind, Unit
-from simgpu.timing import state, units
 from simgpu.timing.code import columns
+from simgpu.timing.cu import idle as idle_cu
 from simgpu.timing.gpu import Mechanisms, quiet_config
-from simgpu.timing.state import NEVER, SIMDS, UNITS, Stall, Tally
+from simgpu.timing.native import state, units, waves
+from simgpu.timing.native.state import NEVER, SIMDS, UNITS, Stall, Tally
+from simgpu.timing.native.waves import begin_groups
 
 GFX90A = pipelines("gfx90a")
 ALU = Issue(Unit.VALU)
@@ -31,8 +33,9 @@ def idle(*body: Issue, waves: int = 4, groups: int = 1, arch: str = "gfx90a", **
     for name, value in config.items():
         settings[name] = value
     shares = np.zeros((2, len(body)))
-    cu = state.idle(settings, code, shares, shares, work, groups, np.zeros(groups, np.int64))
-    units.begin_groups(cu, work, np.zeros(groups, np.int64))
+    cu = idle_cu(settings, code, shares, shares, work, groups, np.zeros(groups, np.int64))
+    cu = state.Cu(*[array.view(np.recarray) if array.dtype.names else array for array in cu])  # fields by name, as in machine code
+    begin_groups(cu, work, np.zeros(groups, np.int64))
     return cu, work
 
 
@@ -42,7 +45,7 @@ def idle(*body: Issue, waves: int = 4, groups: int = 1, arch: str = "gfx90a", **
 @pytest.mark.parametrize("nbytes, clocks", [(4, 8), (16, 20)])
 def test_an_access_holds_its_lds_port(nbytes: int, clocks: int) -> None:
     """ROCm Compute Profiler, "Pipeline descriptions": a 4-byte access takes 8 clocks of a port, a 16-byte one 20."""
-    lds, config = np.zeros(1, state.LDS), quiet_config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0))
+    lds, config = np.zeros(1, state.LDS).view(np.recarray), quiet_config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0)).view(np.recarray)
     port = GFX90A.lds_port_overhead + 64 * nbytes // GFX90A.lds_read_port
     done = [int(units.lds_access(lds[0:1][0], config[0], 0, 2, port, 0)[0]) for _ in range(5)]
     assert np.diff([0, *done]).tolist() == [clocks] * 5
@@ -50,16 +53,16 @@ def test_an_access_holds_its_lds_port(nbytes: int, clocks: int) -> None:
 
 def test_ports_run_side_by_side_and_banks_one_access_at_a_time() -> None:
     """gfx950-gluon-tutorials, LDS study: two ports reach banks that both share."""
-    lds, config = np.zeros(1, state.LDS), quiet_config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0))
+    lds, config = np.zeros(1, state.LDS).view(np.recarray), quiet_config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0)).view(np.recarray)
     free = [int(units.lds_access(lds[0], config[0], pair, 4, 8, 0)[0]) for pair in (0, 1)]
     assert free == [8, 8]
-    lds = np.zeros(1, state.LDS)
+    lds = np.zeros(1, state.LDS).view(np.recarray)
     conflicts = [int(units.lds_access(lds[0], config[0], pair, 64, 8, 0)[0]) for pair in (0, 1)]
     assert conflicts == [64, 128]
 
 
 def test_a_port_queues_so_many_accesses() -> None:
-    lds, config = np.zeros(1, state.LDS), quiet_config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0))
+    lds, config = np.zeros(1, state.LDS).view(np.recarray), quiet_config(GFX90A, Mechanisms(), 1700.0, (0.0, 0.0)).view(np.recarray)
     room = [int(units.lds_access(lds[0], config[0], 0, 8, 8, 0)[1]) for _ in range(GFX90A.lds_fifo + 3)]
     assert room == [0] * GFX90A.lds_fifo + [8, 16, 24]
 
@@ -69,7 +72,7 @@ def test_a_port_queues_so_many_accesses() -> None:
 
 def test_loads_wait_for_room_among_those_in_flight() -> None:
     """Loads make room in order of age, only as many as needed."""
-    vmem, config = np.zeros(1, state.VMEM), np.zeros(1, state.CONFIG)
+    vmem, config = np.zeros(1, state.VMEM).view(np.recarray), np.zeros(1, state.CONFIG).view(np.recarray)
     config["in_flight"] = 1000
     vmem["flight_end"][0, :3], vmem["flight_bytes"][0, :3] = (50, 70, 90), (400, 400, 200)
     vmem["last"], vmem["flying"] = 3, 1000
@@ -154,11 +157,11 @@ def test_straight_code_streams_and_a_jump_waits_for_l2() -> None:
     there = []
     for line in (0, 1, 2, 9):
         wave["ready"] = 0
-        units.fetch(cu, wave, line, 0)
+        waves.fetch(cu, wave, line, 0)
         there.append(int(wave["ready"]))
     assert np.diff(there).tolist() == [20, 20, max(20, latency - 20 - there[2])]
     wave["ready"] = 10_000
-    units.fetch(cu, wave, 0, 10_000)
+    waves.fetch(cu, wave, 0, 10_000)
     assert wave["ready"] == 10_000  # the cache has it
 
 
@@ -166,7 +169,7 @@ def test_straight_code_streams_and_a_jump_waits_for_l2() -> None:
 def test_a_loop_larger_than_the_instruction_cache_is_fetched_in_each_pass(lines: int, fetched: int) -> None:
     cu, _ = idle(*[ALU] * 256, code_line=64, code_stream=20, code_lines=4)
     for line in [*range(lines)] * 3:
-        units.fetch(cu, cu.waves[0], line, int(cu.waves[0]["ready"]))
+        waves.fetch(cu, cu.waves[0], line, int(cu.waves[0]["ready"]))
     assert cu.progress["fetched"][0] == fetched
 
 
@@ -178,12 +181,12 @@ def test_simds_take_turns() -> None:
     cu, _ = idle(ALU, waves=4)
     turns = []
     for _ in range(4):
-        simd, key = units.arbitrate(cu)
+        simd, key = waves.arbitrate(cu)
         turns.append((int(simd), int(key) >> state.KEY_TIME))
         cu.waves["ready"][cu.issue["best_wave"][0][simd]] = NEVER
         cu.issue["dirty"][0][simd] = 1
     assert turns == [(0, 0), (1, 1), (2, 2), (3, 3)]
-    assert units.arbitrate(cu)[0] == -1
+    assert waves.arbitrate(cu)[0] == -1
 
 
 def test_priority_decides_then_age() -> None:
@@ -191,7 +194,7 @@ def test_priority_decides_then_age() -> None:
 
     def first() -> int:
         cu.issue["dirty"][0][:] = 1
-        units.arbitrate(cu)
+        waves.arbitrate(cu)
         return int(cu.issue["best_wave"][0][0])
 
     assert first() == 0
@@ -221,9 +224,9 @@ def test_a_barrier_lets_its_own_workgroup_go() -> None:
     )  # fmt: skip
     for index, time in ((0, 10), (1, 50), (2, 20)):
         cu.waves["at"][index] += 1
-        units.go_on(cu, work, index, cu.code[0], time, time + SLOT, result.ends, 16)
+        waves.go_on(cu, work, index, cu.code[0], time, time + SLOT, result.ends, 16)
     assert (cu.waves["ready"][:3] >= NEVER).all() and cu.groups["arrived"].tolist() == [2, 1]
-    units.release_barrier(cu, work, result, 0, 50)
+    waves.release_barrier(cu, work, result, 0, 50)
     assert cu.waves["ready"][:2].tolist() == [50 + GFX90A.barrier] * 2 and cu.waves["ready"][2] >= NEVER
     assert result.stalls[0, Stall.BARRIER_WAIT] == 40
 
@@ -233,7 +236,7 @@ def test_a_place_is_free_when_the_last_wave_and_its_memory_operations_ended() ->
     ends = np.zeros(1, np.int64)
     units.count(cu.outstanding[0]["vm"], 900, 0)
     for index, time in ((0, 30), (1, 40)):
-        units.end_wave(cu, work, cu.waves[index], cu.outstanding[index], cu.groups[0], time, ends)
+        waves.end_wave(cu, work, cu.waves[index], cu.outstanding[index], cu.groups[0], time, ends)
     assert ends[0] == 900 and cu.groups["live"][0] == 0 and cu.progress["left"][0] == 0
 
 

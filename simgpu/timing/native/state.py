@@ -1,7 +1,4 @@
-"""State of a modelled compute unit: arrays of records for its instructions, waves and units.
-
-`simgpu.timing.units` changes them. Their types are part of the key of numba's cache.
-"""
+"""State of a modelled compute unit: arrays of records for its instructions, waves and units, which `units` changes."""
 
 from __future__ import annotations
 
@@ -11,8 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from simgpu.hardware.timing_rules.issue import MOST_VM
-from simgpu.timing.code import AHEAD, CodeColumns
 
+# Flags of an instruction. `simgpu.timing.without` sets INSTANT and AHEAD: a load that completes at once, or when its wave's
+# execution before did. COHERENT: a load that the vector or scalar cache does not serve.
+STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA, INSTANT, AHEAD, STREAM, COHERENT = 1, 2, 4, 8, 16, 32, 64, 128, 256
 SIMDS, UNITS, LEVELS = 4, 8, 3  # levels after the vector cache: L2, Infinity Cache, memory
 PRODUCERS = 8  # most loads that a wait is attributed to
 LOG = 6  # columns of an event: wave, number, when the wave was ready for it, issue, until, workgroup
@@ -152,26 +151,3 @@ class Cu(NamedTuple):
     scalar_seen: np.ndarray  # by instruction: 1 if the scalar cache has its data
     earlier: np.ndarray  # by wave and instruction: when its last execution completed; no columns without AHEAD
     progress: np.ndarray
-
-
-def idle(
-    config: np.ndarray, code: CodeColumns, past: np.ndarray, late: np.ndarray, work: Work, resident: int, arrivals: np.ndarray,
-    same_line: np.ndarray | None = None,
-) -> Cu:  # fmt: skip
-    """Returns a CU before its first workgroup; arguments as for `cu.run_cu`."""
-    total, count = resident * work.waves, len(code.unit)
-    places = (total + SIMDS - 1) // SIMDS * SIMDS  # wave p runs on SIMD p % 4
-    lines = count // max(1, int(config["code_line"][0]) // 4) + 2
-    same_line = np.zeros(count) if same_line is None else same_line
-    cu = Cu(
-        config, code.records, past, late, same_line, np.zeros(places, WAVE), np.zeros(places, OUTSTANDING),
-        np.zeros(resident, GROUP), np.zeros(1, ISSUE), np.zeros(1, LDS), np.zeros(1, VMEM),
-        np.zeros((LEVELS, count)), np.zeros((LEVELS, count)),
-        np.full(lines, -1, np.int64), np.zeros(lines, np.int64), np.zeros(count, np.uint8),
-        np.zeros((places, count if (code.flags & AHEAD).any() else 0), np.int64), np.zeros(1, PROGRESS),
-    )  # fmt: skip
-    cu.waves["ready"], cu.waves["noted"], cu.waves["producer"] = NEVER, -1, -1
-    cu.issue["last"], cu.issue["dirty"] = -1, 1
-    cu.progress["left"], cu.progress["waiting"] = len(work.order), 1
-    cu.groups["pending"] = np.where(np.arange(resident) < len(work.order), arrivals, -1)
-    return cu

@@ -1,0 +1,242 @@
+"""Sends requests through caches: the vector and scalar cache of a CU, the XCDs' L2s and the Infinity Cache."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simgpu.machine.runtime import native, part, shift_in_zeros
+from simgpu.timing.native.numbers import HASH
+from simgpu.timing.native.state import ATOMIC, STORE, STREAM
+from simgpu.timing.native.streams import CLOCKS, COUNT, FIRST
+
+SHORT, WHOLE = 1, 2  # accesses that go to L2: by lines of 64 bytes, stores and atomics; by lines of the first cache, coherent loads
+
+
+class Ways(NamedTuple):
+    """A cache: for each way of each set its line, or -1, and when it was used."""
+
+    lines: np.ndarray
+    used: np.ndarray
+
+    @classmethod
+    def empty(cls, sets: int, ways: int) -> Ways:
+        """Returns a cache without lines."""
+        return cls(np.full((sets, ways), -1, np.int64), np.zeros((sets, ways), np.int64))
+
+
+@part
+def _touch(tags, used, line, now):  # type: ignore[no-untyped-def]
+    """True if a cache has a line; if not, the line replaces the one of its set that was used least recently."""
+    sets, ways = tags.shape
+    group, oldest = line % sets, 0
+    for way in range(ways):
+        if tags[group, way] == line:
+            used[group, way] = now
+            return True
+        if used[group, way] < used[group, oldest]:
+            oldest = way
+    tags[group, oldest], used[group, oldest] = line, now
+    return False
+
+
+@native
+def load_scalar(
+    steps: np.ndarray, accesses: np.ndarray, lines: np.ndarray, is_access: np.ndarray, is_scalar: np.ndarray, cache: Ways
+) -> int:
+    """Sends a workgroup's scalar accesses to the scalar cache, wave by wave. Returns their number of lines."""
+    at = now = 0
+    for step in steps:
+        if is_access[step]:
+            if is_scalar[step]:
+                for place in range(accesses[at, FIRST], accesses[at, FIRST] + accesses[at, COUNT]):
+                    now += 1
+                    _touch(cache.lines, cache.used, lines[place], now)
+            at += 1
+    return now
+
+
+@native
+def pass_first_caches(
+    accesses: np.ndarray, starts: np.ndarray, lines: np.ndarray, beyond: np.ndarray, scalar: np.ndarray, shift: int,
+    vector_cache: Ways, scalar_cache: Ways, now: int, served: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> int:  # fmt: skip
+    """Sends a workgroup's accesses through its caches; returns the number of lines that they pass on.
+
+    beyond: SHORT or WHOLE for accesses that always go to L2. shift: from lines to those of the vector cache. now: lines that the
+    scalar cache has loaded. served: arrays to fill, see `simgpu.timing.caches.ServedAccesses`.
+    """
+    rows, out, owners = served
+    waves, longest, count = len(starts) - 1, 0, 0
+    for wave in range(waves):
+        longest = max(longest, starts[wave + 1] - starts[wave])
+    for index in range(longest):
+        for wave in range(waves):
+            at = starts[wave] + index
+            if at >= starts[wave + 1]:
+                continue
+            rows[at, 0] = accesses[at, CLOCKS]
+            before = -1
+            for place in range(accesses[at, FIRST], accesses[at, FIRST] + accesses[at, COUNT]):
+                line = lines[place] if scalar[at] else lines[place] >> shift
+                if beyond[at] == SHORT:
+                    rows[at, 1] += 1
+                    rows[at, 2] += 1
+                    out[count], owners[count] = lines[place], at
+                    count += 1
+                    continue
+                if line == before:
+                    continue
+                before = line
+                rows[at, 1] += 1
+                now += 1
+                cache = scalar_cache if scalar[at] else vector_cache
+                if _touch(cache.lines, cache.used, line, now) and beyond[at] != WHOLE:
+                    continue
+                rows[at, 2] += 1
+                out[count], owners[count] = lines[place], at
+                count += 1
+    return count
+
+
+@native
+def count_distinct(lines: np.ndarray, starts: np.ndarray, accesses: np.ndarray, found: np.ndarray) -> None:
+    """Counts the lines of each run, each of an access once: its lines are consecutive, and equal ones are neighbours."""
+    for run in range(len(accesses)):
+        again = run > 0 and accesses[run] == accesses[run - 1] and lines[starts[run]] == lines[starts[run] - 1]
+        found[run] = 0 if again else 1
+        for at in range(starts[run] + 1, starts[run + 1]):
+            found[run] += lines[at] != lines[at - 1]
+
+
+class Requests(NamedTuple):
+    """Requests of workgroups to L2, workgroup by workgroup: `lines` and `places` by line, the others by run (`front.runs`)."""
+
+    lines: np.ndarray  # int32: numbers of L2 lines
+    places: np.ndarray  # index of each line in `seen`
+    starts: np.ndarray  # first line of each run, and their end
+    owners: np.ndarray  # instruction
+    askers: np.ndarray  # wave and instruction
+    accesses: np.ndarray  # number of the access, through all workgroups
+    xcds: np.ndarray  # XCD of the workgroup
+
+
+# Tallies: requests to L2, requests that L2 passes on, those that reach memory; requests that wait for a level after L2, and for
+# memory.
+ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)
+
+
+class LastCaches(NamedTuple):
+    """L2s and the Infinity Cache: arrays by XCD, set and way of its L2, then by place (see `Requests`)."""
+
+    tags: np.ndarray  # int32: line, or -1
+    used: np.ndarray  # int32: when it was used
+    filled: np.ndarray  # when it was filled
+    filler: np.ndarray  # int32: the run that filled it
+    dirty: np.ndarray  # uint8: 1 if it is to be written back
+    seen: np.ndarray  # time of each line's last request that went on to memory, or -1
+    touched: np.ndarray  # lines that had passed L2 when each line was last in the Infinity Cache
+    holders: np.ndarray  # XCDs whose L2 may have each line, a bit each
+
+    @classmethod
+    def empty(cls, xcds: int, sets: int, ways: int, known: int) -> LastCaches:
+        """Returns caches without lines; known: number of different lines."""
+        shape = xcds, sets, ways
+        return cls(
+            np.full(shape, -1, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int64), np.zeros(shape, np.int32),
+            np.zeros(shape, np.uint8), np.full(known, -1, np.int64), np.zeros(known, np.int64), np.zeros(known, np.int64),
+        )  # fmt: skip
+
+
+@part
+def _drop(tags, index, line, kept):  # type: ignore[no-untyped-def]
+    """Removes a line from a set of all XCDs but one. Returns 0, the others that have it."""
+    count, _, ways = tags.shape
+    for xcd in range(count):
+        for way in range(ways):
+            if xcd != kept and tags[xcd, index, way] == line:
+                tags[xcd, index, way] = -1
+    return 0
+
+
+@part
+def _set_of(line, sets):  # type: ignore[no-untyped-def]
+    """Returns the set of a line: a hash scatters lines as if at random."""
+    mixed = line * HASH
+    mixed = (mixed ^ shift_in_zeros(mixed, 29)) * HASH
+    return shift_in_zeros(mixed, 32) % sets
+
+
+@part
+def _place(tags, used, line):  # type: ignore[no-untyped-def]
+    """Returns the way of a set that has a line, and True; or the way that was used least recently, and False."""
+    oldest = 0
+    for way in range(len(tags)):
+        if tags[way] == line:
+            return way, True
+        if used[way] < used[oldest]:
+            oldest = way
+    return oldest, False
+
+
+@native
+def pass_last_caches(
+    requests: Requests, flags: np.ndarray, order: np.ndarray, times: np.ndarray, counted: tuple[int, int], clocks: int,
+    window: float, mall: int, caches: LastCaches, tallies: np.ndarray,
+) -> None:  # fmt: skip
+    """Sends runs of requests in their order through the caches of their XCDs.
+
+    window: how long a line is on its way, in the unit of `times`. clocks: 1 if these are clocks; who requests the line
+    meanwhile waits for the rest. In turns, whose times are lines of a workgroup, it waits as long as the first. A store or an
+    atomic takes the line from other XCDs: their next access misses, as memory's probes keep L2s coherent [LLVM, AMDGPUUsage,
+    gfx942: MTYPE RW].
+    counted: the first time at which requests are tallied, and the end of these times. mall: lines of the Infinity Cache.
+    """
+    lines, places, starts, owners, askers, accesses, xcds = requests
+    tags, used, filled, filler, dirty, seen, touched, holders = caches
+    passes = now = 0
+    for run in order:
+        owner, xcd, kind = owners[run], xcds[run], flags[owners[run]]
+        mine, time = 1 << xcd, times[run] - (not clocks)
+        for at in range(starts[run], starts[run + 1]):
+            line, place = lines[at], places[at]
+            time += not clocks
+            now += 1
+            one = counted[0] <= time < counted[1]
+            tallies[ASKED, owner] += one
+            index = _set_of(line, tags.shape[1])
+            held = holders[place]
+            if kind & (STORE | ATOMIC) and held & ~mine:
+                held = _drop(tags, index, line, xcd)
+            holders[place] = held | mine
+            oldest, hit = _place(tags[xcd, index], used[xcd, index], line)
+            used[xcd, index, oldest] = 0 if kind & STREAM else now  # a streamed line is the next to be replaced
+            if not hit:
+                tags[xcd, index, oldest] = line
+                filled[xcd, index, oldest], dirty[xcd, index, oldest] = time, 0
+                filler[xcd, index, oldest] = run
+            known = seen[place] >= 0 and passes - touched[place] < mall
+            if kind & STORE:  # dirty lines are written back once
+                if not dirty[xcd, index, oldest]:
+                    dirty[xcd, index, oldest] = 1
+                    tallies[PASSED, owner] += one
+                    tallies[FETCHED, owner] += one
+                    seen[place] = max(seen[place], time)
+                    passes += not known
+                    touched[place] = passes
+            elif not hit:
+                tallies[PASSED, owner] += one
+                if not known:
+                    seen[place] = time
+                    tallies[FETCHED, owner] += one
+                    passes += 1
+                touched[place] = passes
+            # A wave that repeats an instruction has the line that the instruction loaded before, unless the same load requested it.
+            by = filler[xcd, index, oldest]
+            again = hit and askers[by] == askers[run] and accesses[by] != accesses[run]
+            since, also = time - filled[xcd, index, oldest], time - seen[place]
+            if since < window and not again:
+                rest = 1 - since / window if clocks else 1.0
+                tallies[BEHIND, owner] += one * rest
+                tallies[MEMORY, owner] += one * (min(rest, 1 - also / window) if clocks else rest) * (also < window)

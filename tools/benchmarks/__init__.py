@@ -16,6 +16,8 @@
     scaling.py          speed by host threads, and a forecast for more cores
     start.py            from import to the first result
     first_launch.py     new handlers, by number
+    commands.py         commands as users call them
+    debugger.py         a step of the debugger
     common_instructions.py  the commonest instructions of kernels, which are compiled ahead
     memory.py           peak memory beyond the buffers
     timing.py           the model of a compute unit: wave-instructions per second

@@ -57,14 +57,15 @@ class Gemm:
 def prepare(
     size: int, target: str, threads: int, dtype: str = "f32", check: bool | str = False, ring: bool = False
 ) -> Gemm:
-    """Emits the kernel and runs one workgroup, which compiles its handlers."""
+    """Emits the kernel and runs one workgroup, which compiles its handlers. Types without a range of their own have MX scales."""
     from simgpu import Device, asm
     from simgpu.operators import TiledComputation
     from simgpu.tools.benchmarks.turn_about import best_seconds
     from simgpu.tools.cases.operators import workload
     from simgpu.tools.cases.timing import first_workgroups
 
-    tree = TiledComputation(size, size, size, dtype=dtype, target=target)
+    mx = dtype in ("fp4", "fp6", "bf6")
+    tree = TiledComputation(size, size, size, dtype=dtype, target=target, trans_b=mx, scales="mx" if mx else "none")
     device = Device(target, threads=threads, check=check, ring=ring)
     work = workload(tree, device.arch, seed=0)
     prepared, buffers = asm.Prepared(asm.emit(tree), device), [device.upload(array) for array in work.arrays]

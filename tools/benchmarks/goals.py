@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simgpu.hardware.errors import SimError
+from simgpu.hardware.errors import SimError, ToolchainError
 from simgpu.tools.benchmarks import attention, gemm
 from simgpu.tools.benchmarks.blas import limit_threads
 from simgpu.tools.benchmarks.turn_about import best_seconds
@@ -177,11 +177,16 @@ def _aiter(setting: GoalSetting) -> GoalValue:
     return GoalValue(found["ratio"], _against_numpy(found), found["pass"], found)
 
 
-def _checked_lds(setting: GoalSetting) -> GoalValue:
-    from simgpu.tools.benchmarks import engine
+def _checked_loop(name: str, work: str, limit: float, bench: str) -> Goal:
+    """Makes a row that compares checked mode with plain mode on a kernel of `benchmarks.engine`."""
 
-    (chosen,) = [row for row in engine.benches(threads=setting.threads) if row.name == "lds"]
-    return GoalValue(engine.checked_ratio(chosen, TARGET, setting.threads), "processor time, turn about")
+    def measure(setting: GoalSetting) -> GoalValue:
+        from simgpu.tools.benchmarks import engine
+
+        (chosen,) = [row for row in engine.benches(threads=setting.threads) if row.name == bench]
+        return GoalValue(engine.checked_ratio(chosen, TARGET, setting.threads), "processor time, turn about")
+
+    return Goal(name, work, limit, "x plain", measure)
 
 
 def _empty(setting: GoalSetting) -> GoalValue:
@@ -212,6 +217,35 @@ def _start(which: str, **options: Any) -> Callable[[GoalSetting], GoalValue]:
     return measure
 
 
+def _command(name: str, limit: float, processor: bool = False) -> Goal:
+    """Makes a row of `benchmarks.commands`: wall time, or processor time."""
+    from simgpu.tools.benchmarks import commands
+
+    def measure(setting: GoalSetting) -> GoalValue:
+        try:
+            taken = commands.measure(name)
+        except ToolchainError as error:
+            return GoalValue(None, str(error))
+        note = f"wall {taken.wall:.3g} s, processor {taken.processor:.3g} s"
+        return GoalValue(taken.processor if processor else taken.wall, note, True, vars(taken))
+
+    return Goal(name, commands.COMMANDS[name].work, limit, "s", measure)
+
+
+def _step(setting: GoalSetting) -> GoalValue:
+    from simgpu.tools.benchmarks import debugger
+
+    return GoalValue(debugger.step_microseconds(TARGET), f"mean of {debugger.STEPS:,} steps of a scalar loop")
+
+
+def _checked_gemm(setting: GoalSetting) -> GoalValue:
+    launches = [gemm.prepare(SIZE, TARGET, setting.threads, check=check).launch for check in (False, True)]
+    findings: list[Any] = []
+    plain, checked = best_seconds(launches[0], lambda: findings.extend(f for run in launches[1]() for f in run.findings))
+    found = {"plain_seconds": plain, "checked_seconds": checked, "findings": len(findings)}
+    return GoalValue(checked / plain, f"{checked:.3g} s, plain {plain:.3g} s", not findings, found)
+
+
 def _memory(setting: GoalSetting) -> GoalValue:
     from simgpu.tools.benchmarks import memory
 
@@ -221,25 +255,37 @@ def _memory(setting: GoalSetting) -> GoalValue:
 
 
 GOALS = (
-    _gemm("gemm f32", f"f32 GEMM {SIZE}³, MI100, whole", 1.9, "mi100"),
-    _gemm("gemm f16", f"f16 GEMM {SIZE}³, MI300X, exact arithmetic, whole", 5, "mi300x", "f16"),
-    Goal("gemm aiter", f"AITER's bf16 GEMM {SIZE}³ of gfx950, exact arithmetic, whole", 6, "x numpy", _aiter),
-    Goal("attention", f"fused attention f32, L = {LENGTH}, d = {DIM}, whole", 2, "x numpy", _attention, subject=_attention_subject),
+    _gemm("gemm f32", f"f32 GEMM {SIZE}³, MI100, whole", 1.5, "mi100"),
+    _gemm("gemm f16", f"f16 GEMM {SIZE}³, MI300X, exact arithmetic, whole", 4, "mi300x", "f16"),
+    _gemm("gemm bf16", f"bf16 GEMM {SIZE}³, MI300X, exact arithmetic, whole", 4, "mi300x", "bf16"),
+    _gemm("gemm fp8", f"fp8 GEMM {SIZE}³, MI355X, exact arithmetic, whole", 4, "mi355x", "fp8"),
+    _gemm("gemm mxfp4", f"MXFP4 GEMM {SIZE}³, MI355X, exact arithmetic, whole", 4, "mi355x", "fp4"),
+    Goal("gemm aiter", f"AITER's bf16 GEMM {SIZE}³ of gfx950, exact arithmetic, whole", 5, "x numpy", _aiter),
+    Goal("attention", f"fused attention f32, L = {LENGTH}, d = {DIM}, whole", 0.8, "x numpy", _attention,
+         subject=_attention_subject),
     _loop("valu", "VALU loop (f32 fma, 64 lanes)", 500, "valu"),
     _loop("lds", "LDS loop (ds_read_b128 + ds_write_b128)", 90, "lds"),
     _loop("scalar", "scalar loop with branches, one wave per core", 300, "scalar"),
     _loop("vector add", "vector add, 2^20 elements, 4096 workgroups, launch included", 0.05, "vector add"),
     Goal("corpus", "compilers' kernels, warm, without imports: the median", 0.1, "s", _corpus),
-    Goal("cold start", "import simgpu to first result, small GEMM, cold", 2, "s", _start("cold")),
-    Goal("warm start", "import simgpu to first result, small GEMM, warm", 0.8, "s", _start("warm")),
-    Goal("first launch", "first launch of 100 instructions, nothing compiled", 1, "s", _first_launch(100)),
-    Goal("first launch, 300", "first launch of 300 instructions, nothing compiled", 2.5, "s", _first_launch(300)),
+    Goal("cold start", "import simgpu to first result, small GEMM, cold", 0.8, "s", _start("cold")),
+    Goal("warm start", "import simgpu to first result, small GEMM, warm", 0.35, "s", _start("warm")),
+    _command("version", 0.15),
+    Goal("first launch", "first launch of 100 instructions, nothing compiled", 0.5, "s", _first_launch(100)),
+    Goal("first launch, 300", "first launch of 300 instructions, nothing compiled", 1.2, "s", _first_launch(300)),
     Goal("empty launch", "launch of a workgroup that does nothing", 0.1, "ms", _empty),
-    Goal("memory", "peak memory beyond the buffers", 200, "MiB", _memory),
-    _loop("checked valu", "checked mode, VALU loop", 100, "valu", check=True),
-    Goal("checked lds", "checked mode, LDS loop", 4, "x plain", _checked_lds),
+    _command("hip", 1),
+    _command("triton", 0.8),
+    _command("time", 1, processor=True),
+    _command("lint", 3),
+    _command("page", 1),
+    _command("why", 2),
+    Goal("debugger step", "a step of the debugger", 10, "us", _step),
+    Goal("memory", "peak memory beyond the buffers", 150, "MiB", _memory),
+    _checked_loop("checked valu", "checked mode, VALU loop", 1.3, "valu"),
+    _checked_loop("checked lds", "checked mode, LDS loop", 4, "lds"),
     Goal("checked start", "import simgpu to first result, small GEMM, checked, cold", 3, "s", _start("cold", times=1, check=True)),
-    _gemm("checked gemm", f"checked mode, f32 GEMM {SIZE}³, MI100", 6, "mi100", check=True),
+    Goal("checked gemm", f"checked mode, f32 GEMM {SIZE}³, MI100", 1.5, "x plain", _checked_gemm),
     _ring("ring gemm", f"ring mode, f32 GEMM {SIZE}³, MI100", "mi100", "f32"),
     _ring("ring bf16", f"ring mode, bf16 GEMM {SIZE}³, MI300X", "mi300x", "bf16"),
     _numerics("numerics gemm", f"check of numbers, f32 GEMM {SIZE}³, MI100", 1.5,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,21 +11,23 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.activation_f64 import ActivationF64
 from simgpu.asm.parts.lanes import lanes_reduce, lanes_reduce_wide
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.tree import FINITE_FLOOR
 
 SIGN, QUIET_NAN = 0x80000000, 0x7FF80000  # of an upper word
 TEMPORARIES = 4  # VGPRs, or pairs of them
 
 
 class RowArithmetic:
-    """In f32. `scratch`: temporaries."""
+    """In f32. `scratch`: temporaries. factor: SGPRs of the scores' factor, which only differences of scores are multiplied by.
+
+    So a score near the largest number does not become infinite.
+    """
 
     kind, words = "f32", 1
-    largest, lowest = float(np.finfo(np.float32).max), FINITE_FLOOR
-    minus_infinity = 0xFF800000  # upper word
+    lowest = float(np.finfo(np.float32).min)  # the maximum of no elements
+    one, minus_infinity = 0x3F800000, 0xFF800000  # upper words
 
-    def __init__(self, k: KernelBuilder) -> None:
-        self.k = k
+    def __init__(self, k: KernelBuilder, factor: Reg) -> None:
+        self.k, self.factor = k, factor
         self.scratch = k.v.alloc("temporaries", TEMPORARIES * self.words)
 
     @property
@@ -43,10 +46,6 @@ class RowArithmetic:
     def floor(self, m: Reg) -> None:
         """Emits m = the lowest number that a maximum begins with."""
         self.move(m, self.operand(self.lowest))
-
-    def limit(self, m: Reg) -> None:
-        """Limits m to the largest finite number, because infinity - m is infinity."""
-        self.k.emit(f"v_min_{self.kind}", m, self.operand(self.largest), m)
 
     def move(self, target: Reg, source: Reg | float) -> None:
         """Emits target = source, a register or, in f32, a number; 0 in both."""
@@ -68,12 +67,20 @@ class RowArithmetic:
         """Emits target += x."""
         self.k.emit(f"v_add_{self.kind}", target, x, target)
 
-    def exp(self, elements: Sequence[Reg], m: Reg) -> None:
-        """Emits x = exp(x - m) for each element x."""
-        for x in elements:
-            self.k.v_subrev_f32(x, m, x)
-        for x in elements:
-            self.k.v_exp_f32(x, x)
+    def exp(self, elements: Sequence[Reg], m: Reg, into: Sequence[Reg] = ()) -> None:
+        """Emits the exponential of factor · (x - m) for each element x, in its place or in the registers `into`."""
+        targets = into or elements
+        for target, x in zip(targets, elements, strict=True):
+            self.k.v_subrev_f32(target, m, x)
+        for target in targets:
+            self.k.v_mul_f32(target, self.factor, target)
+        for target in targets:
+            self.k.v_exp_f32(target, target)
+
+    def of_logarithm(self, x: Reg, m: Reg, scale: Reg, minus_log: Reg) -> None:
+        """Emits x = scale · (x - m) + minus_log."""
+        self.k.v_subrev_f32(x, m, x)
+        self.k.v_fma_f32(x, x, scale, minus_log)
 
     def select(self, target: Reg, source: Reg) -> None:
         """Emits target = source in lanes that VCC excludes."""
@@ -96,26 +103,36 @@ class RowArithmetic:
         reduction = lanes_reduce if self.words == 1 else lanes_reduce_wide
         reduction(self.k, f"v_{operation}_{self.kind}", value, self.temporary(0), lanes, note)
 
+    def is_zero(self, delta: Reg) -> None:
+        """Emits VCC = delta is 0."""
+        self.k.emit(f"v_cmp_eq_{self.kind}", "vcc", 0, delta)
+
+    def set_to_one(self, delta: Reg) -> None:
+        """Emits delta = 1."""
+        self.move(delta, 0)
+        self.k.v_mov_b32(delta[self.words - 1], self.one)
+
     def inverse(self, delta: Reg, gain: float) -> None:
-        """Emits delta = gain / delta, 0 for a row in which nothing counts. Overwrites temporary 0."""
-        k, found = self.k, self.temporary(0)
-        k.v_rcp_f32(found, delta)
+        """Emits delta = gain / delta."""
+        self.k.v_rcp_f32(delta, delta)
         if gain != 1:
-            k.v_mul_f32(found, gain, found, note="the gain")
-        k.v_cmp_eq_f32("vcc", 0, delta)
-        k.v_cndmask_b32(delta, found, 0, "vcc")
+            self.k.v_mul_f32(delta, gain, delta, note="the gain")
+
+    def minus_logarithm(self, delta: Reg) -> None:
+        """Emits delta = -log(delta)."""
+        self.k.v_log_f32(delta, delta)
+        self.k.v_mul_f32(delta, -math.log(2), delta)
 
 
 class WideArithmetic(RowArithmetic):
     """In f64. The exponential is a polynomial, and NaN stays NaN."""
 
     kind, words = "f64", 2
-    largest = float(np.finfo(np.float64).max)
-    lowest = -largest
-    minus_infinity = 0xFFF00000
+    lowest = float(np.finfo(np.float64).min)
+    one, minus_infinity = 0x3FF00000, 0xFFF00000
 
-    def __init__(self, k: KernelBuilder) -> None:
-        super().__init__(k)
+    def __init__(self, k: KernelBuilder, factor: Reg) -> None:
+        super().__init__(k, factor)
         self.polynomial = ActivationF64(k, "exp")
         self.polynomial.keep()
 
@@ -128,27 +145,46 @@ class WideArithmetic(RowArithmetic):
         for element in elements:
             self.k.v_max_f64(m, m, element)
 
-    def exp(self, elements: Sequence[Reg], m: Reg) -> None:
-        """Emits x = exp(x - m) for each element x. Overwrites temporaries 0, 1 and 3."""
+    def exp(self, elements: Sequence[Reg], m: Reg, into: Sequence[Reg] = ()) -> None:
+        """Emits the exponential of factor · (x - m) for each element x. Overwrites temporaries 0, 1 and 3."""
         k, nan = self.k, self.temporary(3)[0]
         k.v_mov_b32(nan, QUIET_NAN)
-        for x in elements:
-            k.v_fma_f64(x, m, -1.0, x)
-            k.v_cmp_o_f64("vcc", x, x)
-            self.polynomial.exp(x, self.temporary(0), self.temporary(1))
-            k.v_cndmask_b32(x[1], nan, x[1], "vcc")
+        for target, x in zip(into or elements, elements, strict=True):
+            k.v_fma_f64(target, m, -1.0, x)
+            k.v_mul_f64(target, self.factor, target)
+            k.v_cmp_o_f64("vcc", target, target)
+            self.polynomial.exp(target, self.temporary(0), self.temporary(1))
+            k.v_cndmask_b32(target[1], nan, target[1], "vcc")
+
+    def of_logarithm(self, x: Reg, m: Reg, scale: Reg, minus_log: Reg) -> None:
+        """Emits x = scale · (x - m) + minus_log."""
+        self.k.v_fma_f64(x, m, -1.0, x)
+        self.k.v_fma_f64(x, scale, x, minus_log)
 
     def inverse(self, delta: Reg, gain: float) -> None:
-        """Emits delta = gain / delta by v_rcp_f64 and two Newton steps, 0 for a row in which nothing counts. NaN stays NaN."""
+        """Emits delta = gain / delta by v_rcp_f64 and two Newton steps. NaN stays NaN."""
         k, y, error = self.k, self.temporary(0), self.temporary(1)
         k.v_rcp_f64(y, delta)
         for _ in range(2):
             k.v_fma_f64(error, delta, y, -1.0)
             k.v_xor_b32(error[1], SIGN, error[1])
             k.v_fma_f64(y, y, error, y, note="1/delta")
-        k.v_div_fixup_f64(y, y, delta, 1.0, note="infinite delta: 0")
+        k.v_div_fixup_f64(delta, y, delta, 1.0, note="1/0: infinity")
         if gain != 1:
-            self.multiply(y, gain, y)
-        k.v_cmp_eq_f64("vcc", 0, delta)
-        for word in range(self.words):
-            k.v_cndmask_b32(delta[word], y[word], 0, "vcc")
+            self.multiply(delta, gain, delta)
+
+    def minus_logarithm(self, delta: Reg) -> None:
+        """Emits delta = y - log(1 + e) = -log(delta), with y from v_log_f32, e = delta · exp(y) - 1. Overwrites all temporaries.
+
+        e is below 2^-18, so two terms of the series are enough: the third is below half a unit of f64.
+        """
+        k, y, e = self.k, self.temporary(2), self.temporary(3)
+        k.v_cvt_f32_f64(y[0], delta)
+        k.v_log_f32(y[0], y[0])
+        k.v_mul_f32(y[0], -math.log(2), y[0])
+        k.v_cvt_f64_f32(y, y[0])
+        self.move(e, y)
+        self.polynomial.exp(e, self.temporary(0), self.temporary(1))
+        k.v_fma_f64(e, delta, e, -1.0)
+        k.v_fma_f64(delta, e, 0.5, -1.0)
+        k.v_fma_f64(delta, e, delta, y)

@@ -88,6 +88,7 @@ class RowEmitter(Visitor):
         words = [p.name, types, f"n{p.n}", how, *filter(None, [rows, f"group{p.group}" * (p.groups > 1)])]
         if isinstance(p, SoftmaxProblem):
             words += [f"gain{p.gain:g}"] * (p.gain != 1) + ["mask"] * p.mask + ["band"] * (p.band is not None)
+            words += ["log"] * p.log + {1: [], 0: ["zero"], -1: ["negative"]}[p.sign]
         last = self.number == self.kernels - 1
         return "_".join(words + ["results" if last else f"pass{self.number}"] * self.split)
 
@@ -121,6 +122,8 @@ class RowEmitter(Visitor):
         if isinstance(p, SoftmaxProblem):
             factor = "f64" if p.dtype == "f64" else "f32"
             k.argument("factor", dtype(factor).bytes, value_type=factor)
+            if self._takes_scale:
+                k.argument("scale", 4, value_type="f32")
             for name in ("period", "first", "end") if p.band else ():
                 k.argument(name, 4, value_type="i32")
         self.arguments = k.load_arguments()
@@ -130,7 +133,12 @@ class RowEmitter(Visitor):
         if not isinstance(p, SoftmaxProblem):
             return ()
         band = () if p.band is None else (p.band.period, *(max(-FAR, min(FAR, x)) for x in (p.band.first, p.band.end)))
-        return score_factor(p), *band
+        return score_factor(p), *[abs(p.scale) or 1.0] * self._takes_scale, *band
+
+    @property
+    def _takes_scale(self) -> bool:
+        """True if the kernel has the scale as an argument: its factor is to base 2, and a logarithm's result is to base e."""
+        return isinstance(self.problem, SoftmaxProblem) and self.problem.log and self.problem.dtype != "f64"
 
     def _prologue(self, root: RowTree | Softmax) -> None:
         """Emits the wave's first row, buffers, a lane's first column, and the end of the wave's part of the row."""

@@ -1,21 +1,24 @@
-"""Softmax of rows in registers: scores factor·x, their state (m, delta), and the results exp(score - m) · gain / delta.
+"""Softmax of rows in registers: scores, their state (m, delta), and the results exp(factor · (score - m)) · gain / delta.
 
-    kept       scores, then exponentials, are in the registers of the elements
+A score is x; -x or 0 · x if the scale is negative or 0. The logarithm's results are scale · (score - m) - log(delta).
+
+    kept       scores, then exponentials, are in the registers of the elements; of a logarithm, scores only
     running    lanes keep an m of their own, and exponentials are computed again for the results: rows that are streamed, and
                rows that are kept as loaded, two elements of 16 bits in a register (`packed`)
 
 Elements that do not count are replaced by -infinity, so that they are 0 after exp (E30): past the row's end, by a mask's bytes or
-by a band.
+by a band. If delta is 0 at the end, either nothing counts, and delta becomes 1, or all that counts is -infinity, and 0 / 0 is NaN.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.integer_math import scalar_modulo
-from simgpu.asm.parts.lanes import unpack, unpack_chunk
+from simgpu.asm.parts.lanes import lane_number, unpack, unpack_chunk
 from simgpu.asm.rows.arithmetic import RowArithmetic, WideArithmetic
 from simgpu.asm.rows.frame import Place, RowFrame
 from simgpu.asm.rows.states import RowState
@@ -26,6 +29,8 @@ from simgpu.operators.softmax.problem import SoftmaxProblem
 
 CHUNKS = 4  # loads of a packed row between two rescales, as many as in a step of a streamed row
 MASK_VGPRS, BYTE = 8, 8
+MAGNITUDE, INFINITY = 0x7FFFFFFF, 0x7F800000  # bits of an f32 other than its sign; of infinity
+ANY_FACTOR = 0.5
 
 
 class Exponentials:
@@ -37,15 +42,14 @@ class Exponentials:
         self.frame, self.k, self.places, self.problem = frame, frame.k, frame.places, p
         k, tiles = self.k, frame.tiles
         self.packed, self.kept = plan.packing > 1, not plan.running
-        self.arithmetic = WideArithmetic(k) if p.dtype == "f64" else RowArithmetic(k)
+        self.arithmetic = (WideArithmetic if p.dtype == "f64" else RowArithmetic)(k, frame.arguments["factor"])
         self.states = [RowState(frame, self.arithmetic, not self.kept) for _ in range(frame.in_flight)]
         self.flags = k.v.alloc("mask bytes", MASK_VGPRS) if p.mask else None
-        self.unpacked = k.v.alloc("unpacked", UNPACKED) if self.packed else None
+        self.unpacked = k.v.alloc("unpacked", UNPACKED) if self.packed or p.log else None
         size = tiles.chunk * self.arithmetic.words // plan.packing
         self.held = k.v.alloc("row", frame.in_flight * tiles.loads * size)
         self.chunks = [[self.held[(load * tiles.loads + group) * size :][:size] for group in range(tiles.loads)]
                        for load in range(frame.in_flight)]  # fmt: skip
-        self.factor = frame.arguments["factor"]
         self.narrowing = Elements(k, p.element_y.name, self.arithmetic.kind)
         self.narrowing.prepare()
         self.band = self._band() if p.band else None
@@ -100,12 +104,11 @@ class Exponentials:
             state.keep()
         for group in place.groups:
             arithmetic.maximum(state.m, self._scores(place.load, group))
-        arithmetic.limit(state.m)
         if state.running:
             state.rescale()
         else:
             state.reduce_maximum()
-        self._negate(state)
+        self._prepare_packed(state)
         for group in place.groups:
             for value in self._exponentials(place.load, group):
                 arithmetic.add(state.delta, value)
@@ -142,8 +145,13 @@ class Exponentials:
         """Stores nothing."""
 
     def of_rows(self, steps: Sequence[Step]) -> None:
-        """Emits gain / delta of each row."""
+        """Emits gain / delta of each row, or -log(delta)."""
         for state in self.states:
+            if self.band or self.flags:
+                self._count_nothing_as_one(state)
+            if self.problem.log:
+                self.arithmetic.minus_logarithm(state.delta)
+                continue
             self.arithmetic.inverse(state.delta, self.problem.gain)
             if self.kept and self.frame.wave is not None:
                 state.own_share()
@@ -152,33 +160,72 @@ class Exponentials:
 
     def results(self, steps: Sequence[Step], place: Place) -> None:
         """Stores the results of a place."""
-        y, state, rows = self.frame.operands["y"], self.states[place.load], place.load * self.frame.tiles.rows_load
-        self._negate(state)
+        y, rows = self.frame.operands["y"], place.load * self.frame.tiles.rows_load
+        self._prepare_packed(self.states[place.load])
         for group in place.groups:
-            values = self._elements(place.load, group) if self.kept else self._again(place.load, group)
-            narrowed = self._narrow(values, state.delta, self.chunks[place.load][group])
-            self.places.store(narrowed, y, group, rows, self.narrowing)
+            self.places.store(self._result(place.load, group), y, group, rows, self.narrowing)
 
-    def _narrow(self, values: list[Reg], share: Reg, chunk: Reg) -> Reg:
-        """Emits the values times `share`, rounded to Y's type, and returns their registers. chunk: of the elements."""
-        if self.packed and self.narrowing.memory == "f16":
+    def _result(self, load: int, group: int) -> Reg:
+        """Emits the results of a group, rounded to Y's type, and returns their registers."""
+        state, arithmetic, narrowing = self.states[load], self.arithmetic, self.narrowing
+        if self.problem.log:
+            values = self._elements(load, group) if self.kept else self._scores(load, group)
+            for value in values:
+                arithmetic.of_logarithm(value, state.m, self.frame.arguments.get("scale", arithmetic.factor), state.delta)
+            return narrowing.narrow(values, arithmetic.temporary(0)[0])
+        if not self.kept and not self.packed:
+            self._scores(load, group)
+        values = self._elements(load, group) if self.kept else self._exponentials(load, group)
+        if self.packed and narrowing.memory == "f16":
+            chunk = self.chunks[load][group]
             for i, value in enumerate(values):
-                self.k.emit(f"v_fma_mix{'hi' if i % 2 else 'lo'}_f16", chunk[i // 2], value, share, 0, op_sel_hi="[0,0,0]")
+                self.k.emit(f"v_fma_mix{'hi' if i % 2 else 'lo'}_f16", chunk[i // 2], value, state.delta, 0, op_sel_hi="[0,0,0]")
             return chunk
         for value in values:
-            self.arithmetic.multiply(value, share, value)
-        return self.narrowing.narrow(values, self.arithmetic.temporary(0)[0])
+            arithmetic.multiply(value, state.delta, value)
+        return narrowing.narrow(values, arithmetic.temporary(0)[0])
 
-    def _negate(self, state: RowState) -> None:
-        """Emits -m in temporary 1, for packed elements."""
-        if self.packed:
-            self.k.v_xor_b32(self.arithmetic.temporary(1), 1 << 31, state.m, note="-m")
+    def _count_nothing_as_one(self, state: RowState) -> None:
+        """Emits delta = 1 for a row in which nothing counts. Only if delta is 0, the row's mask is read for it once more."""
+        k, column, flag, n = self.k, self.places.offset, self.arithmetic.temporary(0)[0], self.frame.tiles.columns
+        done, nothing = k.new_label("sum_is_right"), k.new_label("nothing_counts")
+        self.arithmetic.is_zero(state.delta)
+        with k.out_of_line("sum_is_zero", done) as zero:
+            first, end = k.s.alloc("first column"), k.s.alloc("end of columns")
+            k.s_mov_b32(first, 0)
+            k.s_mov_b32(end, n)
+            if self.band:
+                k.s_max_i32(first, first, self.band[0])
+                k.s_add_i32(end, *self.band)
+                k.s_min_i32(end, end, n)
+            k.s_sub_i32(end, end, first, note="columns left")
+            if self.flags:
+                lane_number(k, column)
+                k.v_add_u32(column, first, column)
+            k.s_cmp_le_i32(end, 0)
+            k.s_cbranch_scc1(nothing)
+            if self.flags:
+                self._seek(column, flag, end, done)
+            else:
+                k.s_branch(done)
+            k.label(nothing)
+            self.arithmetic.set_to_one(state.delta)
+            k.s.free(first, end)
+        k.s_cbranch_vccnz(zero)
+        k.label(done)
+        self.places.forget()
 
-    def _again(self, load: int, group: int) -> list[Reg]:
-        """Emits the exponentials of a group once more."""
-        if not self.packed:
-            self._scores(load, group)
-        return self._exponentials(load, group)
+    def _seek(self, column: Reg, flag: Reg, left: Reg, found: str) -> None:
+        """Emits a branch to `found` if one of the mask's next `left` bytes is not 0. column: a lane's, of the first 64 columns."""
+        k, lane = self.k, self.arithmetic.temporary(1)[0]
+        lane_number(k, lane)
+        with k.loop("mask", left, WAVEFRONT):
+            k.buffer_load_ubyte(flag, column, self.frame.operands["mask"].buffer, 0, offen=True, note="mask")
+            k.v_cmp_gt_i32("vcc", left, lane)
+            k.v_cndmask_b32(flag, 0, flag, "vcc")
+            k.v_cmp_ne_u32("vcc", 0, flag)
+            k.s_cbranch_vccnz(found)
+            k.v_add_u32(column, WAVEFRONT, column)
 
     # -- elements ----------------------------------------------------------------------------
 
@@ -188,40 +235,68 @@ class Exponentials:
 
     def _scores(self, load: int, group: int) -> list[Reg]:
         """Emits a group's scores, from elements as loaded. Those of packed elements are in temporaries."""
+        sign, chunk, kind = float(self.problem.sign), self.chunks[load][group], self.problem.element
         if self.packed:
-            return self._unpack(load, group, 0)
-        elements, chunk, kind = self._elements(load, group), self.chunks[load][group], self.problem.element
+            return self._unpack(load, group, sign, 0)
+        elements = self._elements(load, group)
         if kind.bytes < WORD:
             unpack_chunk(self.k, kind.name, chunk, chunk[chunk.count - self.places.words(kind.bytes) :])
-        for element in elements:
-            self.arithmetic.multiply(element, self.factor, element)
+        for element in elements if sign != 1 else ():
+            self.arithmetic.multiply(element, sign, element)
         self._leave_out(group, elements)
         return elements
 
-    def _exponentials(self, load: int, group: int) -> list[Reg]:
-        """Emits exp(score - m) of a group. Packed elements become scores again."""
-        if not self.packed:
-            elements = self._elements(load, group)
-            self.arithmetic.exp(elements, self.states[load].m)
-            return elements
-        elements = self._unpack(load, group, self.arithmetic.temporary(1))
-        for element in elements:
-            self.k.v_exp_f32(element, element)
-        return elements
+    def _prepare_packed(self, state: RowState) -> None:
+        """Emits, for packed elements, temporary 2 = sign · factor and temporary 1 = -factor · m.
 
-    def _unpack(self, load: int, group: int, addend: Reg | int) -> list[Reg]:
-        """Emits factor·x + addend of a group of packed elements, in f32. addend: a VGPR, or 0."""
-        k, chunk = self.k, self.chunks[load][group]
+        If factor · m is infinite, any other factor has the same exponentials: 1 of m, 0 of all others.
+        """
+        if not self.packed or self.problem.log:
+            return
+        k, arithmetic, sign = self.k, self.arithmetic, self.problem.sign
+        addend, factor = arithmetic.temporary(1), arithmetic.temporary(2)
+        k.v_mul_f32(addend, arithmetic.factor, state.m)
+        k.v_and_b32(addend, MAGNITUDE, addend)
+        k.v_mov_b32(factor, arithmetic.factor)
+        k.v_cmp_ne_u32("vcc", INFINITY, addend)
+        k.v_cndmask_b32(factor, ANY_FACTOR, factor, "vcc", note="factor · m is infinite")
+        k.v_mul_f32(addend, factor, state.m)
+        k.v_xor_b32(addend, MAGNITUDE + 1, addend)
+        if sign != 1:
+            k.v_mul_f32(factor, float(sign), factor)
+
+    def _apart(self, load: int, group: int) -> list[Reg]:
+        """Returns registers for values of a group that are not its elements'."""
         assert self.unpacked is not None
-        found = [self.unpacked[i : i + 1] for i in range(2 * chunk.count)]
+        words, count = self.arithmetic.words, len(self._elements(load, group)) * (2 if self.packed else 1)
+        return [self.unpacked.group(i, words) for i in range(count)]
+
+    def _exponentials(self, load: int, group: int) -> list[Reg]:
+        """Emits the exponentials of a group, from its scores, or from packed elements.
+
+        An FMA for packed elements errs by a unit of factor · m, in all elements alike: not for a logarithm.
+        """
+        if self.packed and not self.problem.log:
+            powers = self._unpack(load, group, self.arithmetic.temporary(2), self.arithmetic.temporary(1))
+            for power in powers:
+                self.k.v_exp_f32(power, power)
+            return powers
+        elements = self._scores(load, group) if self.packed else self._elements(load, group)
+        into = self._apart(load, group) if self.problem.log else elements
+        self.arithmetic.exp(elements, self.states[load].m, into)
+        return into
+
+    def _unpack(self, load: int, group: int, factor: Reg | float, addend: Reg | int) -> list[Reg]:
+        """Emits factor · x + addend of a group of packed elements, in f32. They are VGPRs, or a sign and 0."""
+        k, chunk, found = self.k, self.chunks[load][group], self._apart(load, group)
         if self.problem.element.name == "f16":
             for i, one in enumerate(found):
-                k.v_fma_mix_f32(one, chunk[i // 2], self.factor, addend, op_sel=f"[{i % 2},0,0]", op_sel_hi="[1,0,0]")
+                k.v_fma_mix_f32(one, chunk[i // 2], factor, addend, op_sel=f"[{i % 2},0,0]", op_sel_hi="[1,0,0]")
         else:
             for i in range(chunk.count):
                 unpack(k, self.problem.element.name, found[2 * i], found[2 * i + 1], chunk[i])
-            for one in found:
-                k.v_fma_f32(one, self.factor, one, addend) if addend else k.v_mul_f32(one, self.factor, one)
+            for one in found if factor != 1 else ():
+                k.v_fma_f32(one, factor, one, addend) if addend else k.v_mul_f32(one, factor, one)
         self._leave_out(group, found)
         return found
 

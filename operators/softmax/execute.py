@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from simgpu.operators.arguments import expect_shape
 from simgpu.operators.compute import Array, Executor
 from simgpu.operators.levels import Level
-from simgpu.operators.softmax.state import SoftmaxState, exponentials, normalise
+from simgpu.operators.softmax.problem import SoftmaxProblem
+from simgpu.operators.softmax.state import SoftmaxState, exponentials, with_infinities
 from simgpu.operators.softmax.tree import BlockSoftmaxNode, LaneSoftmaxNode, Softmax, WarpSoftmaxNode
 from simgpu.operators.tree import FLOOR, View
 
@@ -18,6 +19,7 @@ from simgpu.operators.tree import FLOOR, View
 class SoftmaxExecutor(Executor, root=Softmax):
     """Computes the softmax of X (rows,n). mask: (rows,n) of bool, True if an element counts."""
 
+    @with_infinities
     def visit_device(self, tree: Softmax, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
         """Returns Y (rows,n) in the accumulation type."""
         p, plan = tree.problem, tree.plan
@@ -38,7 +40,15 @@ class SoftmaxExecutor(Executor, root=Softmax):
                     self.count(global_bytes=2 * p.state_bytes * len(block.views[0].rows))
             again = (plan.reads - 1) * p.element.bytes  # the blocks have counted the first read of X
             self.count(global_bytes=p.rows * p.n * (again + p.element_y.bytes))
-        return kind.type(p.gain) * normalise(exponentials(self._x, self._state.m, self._keep), self._state.delta)
+        return self._results(p)
+
+    def _results(self, p: SoftmaxProblem) -> Array:
+        """Returns Y. The sum of a row without elements counts as 1."""
+        m, delta = self._state.m, np.where(self._keep.any(-1), self._state.delta, 1)
+        if p.log:
+            return np.asarray(np.where(self._keep, self._x - m[:, None], -np.inf) - np.log(delta)[:, None]).astype(self._x.dtype)
+        gain = self._x.dtype.type(p.gain)
+        return np.asarray(gain * (exponentials(self._x, m, self._keep) / delta[:, None])).astype(self._x.dtype)
 
     def visit_block(self, node: BlockSoftmaxNode) -> None:
         """Merges the block's part into its rows' states."""

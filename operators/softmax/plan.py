@@ -55,16 +55,15 @@ from simgpu.operators.softmax.problem import SoftmaxProblem
 _LANES = 64  # of a wave
 _LOADS = 4  # loads of LOAD_BYTES that a lane has in flight
 # Registers that do not depend on the row: lane's byte offset and the load's own. A mask's bytes are loaded eight at a
-# time.
+# time. For a logarithm, exponentials need registers of their own.
 _ADDRESS_VGPRS = 2
 _SHORT_VGPRS = 2  # for rows that lanes of a wave share: byte offset in Y, columns left of the row
 _TEMPORARY_VGPRS = 4
 _MASK_VGPRS = 8
 PACKING = 2  # elements of a register that holds a row of 16-bit elements as loaded
-UNPACKED = 8  # registers that such a row's elements are unpacked into: those of a load
-# Instructions for an element of such a row: two exponentials, a maximum, a sum, a factor, a scale three times, and
-# conversions.
-PACKED_INSTRUCTIONS = {"f16": 14, "bf16": 18}
+UNPACKED = 8  # registers that such a row's elements are unpacked into, or that exponentials are apart: those of a load
+# Instructions for an element of such a row: two exponentials, a maximum, a sum, a factor, a scale twice, and conversions.
+PACKED_INSTRUCTIONS = {"f16": 14, "bf16": 17}
 _ROUNDS = 4  # most rounds of blocks that are tried for a split: from four on, eta >= 4/5
 EXP_SGPRS = 32  # constants of the exponential in f64, which a kernel keeps (asm.parts.activation_f64.OF_EXP)
 F64_INSTRUCTIONS = 29  # for an element: 21 of the exponential, the instructions around it, scale, maximum, sum, factor
@@ -275,8 +274,12 @@ def _packs(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> bool:
 
 
 def score_factor(p: SoftmaxProblem) -> float:
-    """Returns the factor of X in the kernel's exponent: `scale` in f64 (base e), else scale * log2(e) in f32 (base 2)."""
-    return p.scale if p.dtype == "f64" else float(np.float32(p.scale * logarithm(euler)))
+    """Returns the factor of a score's distance from the maximum in the kernel: base e in f64, else base 2, in f32.
+
+    Scores are sign * X, so it is |scale|; of zeros, 1.
+    """
+    size = abs(p.scale) or 1.0
+    return size if p.dtype == "f64" else float(np.float32(size * logarithm(euler)))
 
 
 def _lanes_row(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
@@ -367,7 +370,7 @@ def step_elements(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
 
 def _fixed_vgprs(p: SoftmaxProblem) -> int:
     words = p.element.registers
-    return _ADDRESS_VGPRS + words * (_TEMPORARY_VGPRS + 2) + (_MASK_VGPRS if p.mask else 0)
+    return _ADDRESS_VGPRS + words * (_TEMPORARY_VGPRS + 2) + _MASK_VGPRS * p.mask + UNPACKED * p.log
 
 
 def softmax_resources(
@@ -389,8 +392,8 @@ def softmax_resources(
         RegisterRange("row", "arch", in_flight * row),
         RegisterRange("m, delta", "arch", 2 * words * in_flight),
         RegisterRange("addresses", "arch", _ADDRESS_VGPRS + (_SHORT_VGPRS if short else 0)),
-        RegisterRange("temporaries", "arch", fixed - 2 * words - _ADDRESS_VGPRS),
-        *((RegisterRange("unpacked", "arch", UNPACKED),) if packing > 1 else ()),
+        RegisterRange("temporaries", "arch", fixed - 2 * words - _ADDRESS_VGPRS - UNPACKED * p.log),
+        *((RegisterRange("unpacked", "arch", UNPACKED),) if packing > 1 or p.log else ()),
     )
     lds = (LdsArray("statistics", 8 * words * waves),) if waves_row > 1 else ()
     return ResourcePlan.of(d, waves, registers, lds, _scalars(p, d, waves_row > 0))
@@ -400,7 +403,7 @@ def _scalars(p: SoftmaxProblem, d: HardwareDescriptor, resident: bool) -> tuple[
     """Returns the SGPRs of a wave, enough for every kernel of the plan. Those of streamed rows may have states in memory."""
     double, split = p.dtype == "f64", not resident
     return scalar_ranges(
-        arguments=2 * (2 + p.mask + split) + 3 + (2 if double else 1) + (3 if p.band else 0),
+        arguments=2 * (2 + p.mask + split) + 3 + (2 if double else 1) + (3 if p.band else 0) + (p.log and not double),
         coordinates=4,
         buffers=4 * (2 + p.mask + split),
         before_buffers=3,  # buffers begin at multiples of 4

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape, positive_dimension
-from simgpu.operators.expressions import Value, exp
+from simgpu.operators.expressions import Value, exp, log
 from simgpu.operators.rows.problem import RowOperands
 from simgpu.operators.rows.program import EXPONENTIALS, RowProgram, Step
 
@@ -46,9 +46,11 @@ class Band:
 
 @dataclass(frozen=True)
 class SoftmaxProblem(RowOperands):
-    """Y (rows,n) = gain * softmax over each row of scale * X (rows,n), row-major.
+    """Y (rows,n) = gain * softmax over each row of scale * X (rows,n), row-major; or the softmax's logarithm.
 
-    Masked elements do not count and are 0 in Y, also if a whole row is masked. LaunchError for impossible sizes and strides.
+    Masked elements do not count; in Y they are 0 (of a logarithm: -infinity), also if a whole row is masked. All of a row is NaN
+    if elements that count include +infinity or NaN, or are all -infinity. LaunchError for impossible sizes and strides, and for a
+    logarithm with a gain.
 
     >>> from simgpu.operators import Band, SoftmaxProblem
     >>> problem = SoftmaxProblem(rows=4, n=4, band=Band(4, -4, 1))
@@ -71,6 +73,7 @@ class SoftmaxProblem(RowOperands):
     band: Band | None = None  # a mask in closed form
     dtype_y: str | None = None  # type of Y; None: X's
     gain: float = 1.0  # factor of Y; keeps small values out of a narrow Y's subnormals
+    log: bool = False  # True: Y is the logarithm
 
     def __post_init__(self) -> None:
         for name in ("rows", "n"):
@@ -86,6 +89,8 @@ class SoftmaxProblem(RowOperands):
             if stride < self.n:
                 raise LaunchError(f"{name} = {stride} is shorter than a row of {self.n} elements: give {name} >= {self.n}")
             object.__setattr__(self, name, stride)
+        if self.log and self.gain != 1:
+            raise LaunchError(f"gain = {self.gain:g}: a logarithm has no factor: leave the gain out")
 
     def keep(self, mask: ArrayLike | None = None) -> NDArray[np.bool_]:
         """Returns (rows,n) of bool: elements that count, by `mask` and by the band. LaunchError for a mask of another shape."""
@@ -97,8 +102,14 @@ class SoftmaxProblem(RowOperands):
         """Returns the scores' state (m, delta), and Y from it."""
         x, scale, gain, m, delta = (Value("argument", name=name) for name in ("x", "scale", "gain", "m", "delta"))
         score = x * scale
-        state, y = Step("state", score, (), score, EXPONENTIALS), exp(score - m) * (gain / delta)
+        y = score - m - log(delta) if self.log else exp(score - m) * (gain / delta)
+        state = Step("state", score, (), score, EXPONENTIALS)
         return RowProgram(self.name, self.elements, (), (), (state,), (Step("y", y, (), y),), ())
+
+    @property
+    def sign(self) -> int:
+        """Sign of the scale: 1, 0 or -1."""
+        return (self.scale > 0) - (self.scale < 0)
 
     @property
     def read(self) -> dict[str, tuple[int, ...]]:

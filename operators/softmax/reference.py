@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.operators.error_model import LARGEST_EXPONENT, may_be_nan
+from simgpu.operators.error_model import LARGEST_EXPONENT
 from simgpu.operators.softmax.problem import SoftmaxProblem
+from simgpu.operators.softmax.state import with_infinities
 
 
-@may_be_nan
+@with_infinities
 def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Returns gain * softmax of the rows of scale * X in float64. Masked elements, and rows that are masked whole, give 0.
+    """Returns gain * softmax of the rows of scale * X in float64, or its logarithm, as `SoftmaxProblem` defines it.
 
     >>> import numpy as np
     >>> from simgpu.operators import SoftmaxProblem, reference
     >>> reference.softmax(SoftmaxProblem(rows=1, n=4), np.zeros((1, 4)))
     array([[0.25, 0.25, 0.25, 0.25]])
     """
-    scores = problem.scale * np.asarray(x).astype(np.float64)
-    return problem.gain * weights(scores, problem.keep(mask))
+    keep = problem.keep(mask)
+    below, e = _powers(problem.scale * np.asarray(x).astype(np.float64), keep)
+    total = np.where(keep.any(-1, keepdims=True), e.sum(-1, keepdims=True), 1.0)
+    return below - np.log(total) if problem.log else problem.gain * (e / total)
 
 
-@may_be_nan
+@with_infinities
 def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
     """Returns an elementwise bound on |kernel - float64 reference|, for any order of merges.
 
     With u the unit roundoff (2^-24, or 2^-53 in f64), a score and its distance from the maximum are each off by 4u times the
     row's largest |score|. exp, and each of at most n merges or additions, add 4u. Numerator and denominator are then within a
     factor of e^r, r = (8*|score| + 4*n + 16)*u, and their quotient within e^2r. exp may return 0 below 2^-126. Infinite scores
-    give 0, 1 or NaN without an error. Y is rounded to its type: half a unit in its last place.
+    give 0, 1 or NaN without an error. A logarithm is off by 2r, and by 4u of itself and its summands. Rounding to Y's type adds
+    half a unit in the last place.
 
     >>> import numpy as np
     >>> from simgpu.operators import SoftmaxProblem, reference
@@ -43,6 +49,10 @@ def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike |
     r = np.minimum((8 * largest + 4 * problem.n + 16) * unit, LARGEST_EXPONENT)
     own = (problem.n + 8) * 2.0**-52
     rounding, tiny = _ROUNDING.get(problem.element_y.name, (0.0, 0.0))
+    if problem.log:
+        y = softmax(problem, x, mask)
+        size = np.where(np.isfinite(y), np.abs(y), 0.0) + 2 * largest + math.log(problem.n)
+        return np.asarray(2 * r + (4 * unit + own + rounding) * size + tiny)
     return np.asarray(softmax(problem, x, mask) * (np.expm1(2 * r) + own + rounding) + problem.gain * 2.0**-126 + tiny)
 
 
@@ -51,9 +61,15 @@ _ROUNDING = {"f16": (2.0**-11, 2.0**-25), "bf16": (2.0**-8, 2.0**-134)}
 
 
 def weights(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Returns the softmax of the rows of `scores`, 0 where `keep` is False."""
-    shifted = np.where(keep, scores, -np.inf)
-    largest = shifted.max(-1, keepdims=True)
-    e = np.exp(shifted - np.where(np.isfinite(largest), largest, 0.0))
+    """Returns the softmax of the rows of `scores`, 0 where `keep` is False, and in rows of -infinities."""
+    _, e = _powers(scores, keep)
     total = e.sum(-1, keepdims=True)
     return np.asarray(e / np.where(total == 0, 1, total))
+
+
+def _powers(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns the distances from each row's maximum, -infinity where `keep` is False, and their exponentials."""
+    shifted = np.where(keep, scores, -np.inf)
+    largest = shifted.max(-1, keepdims=True)
+    below = shifted - np.where(largest == -np.inf, 0.0, largest)
+    return below, np.exp(below)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simgpu.operators.tree import FINITE_FLOOR
-
 Array = NDArray[Any]
+# Decorates functions that compute with infinities and the largest numbers as kernels do: inf - inf, 0/0, log(0), overflow.
+with_infinities = np.errstate(invalid="ignore", divide="ignore", over="ignore")
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class SoftmaxState:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], kind: np.dtype[Any]) -> SoftmaxState:
-        """Returns the neutral element: m is the finite floor, so that m - m is 0 and never NaN (E30)."""
-        return cls(np.full(shape, FINITE_FLOOR, kind), np.zeros(shape, kind))
+        """Returns the neutral element: m is the least finite number, so that m - m is 0 and never NaN (E30)."""
+        return cls(np.full(shape, np.finfo(kind).min, kind), np.zeros(shape, kind))
 
     @classmethod
     def of(cls, scores: Array, keep: Array | None = None) -> SoftmaxState:
@@ -39,8 +39,9 @@ class SoftmaxState:
 
         A row without elements gives the neutral element (E30).
         """
-        seen = scores if keep is None else np.where(keep, scores, scores.dtype.type(FINITE_FLOOR))
-        m = np.maximum(seen.max(-1), scores.dtype.type(FINITE_FLOOR))
+        floor = np.finfo(scores.dtype).min
+        seen = scores if keep is None else np.where(keep, scores, floor)
+        m = np.maximum(seen.max(-1), floor)
         return cls(m, exponentials(scores, m, keep).sum(-1))
 
     def merge(self, other: SoftmaxState) -> SoftmaxState:

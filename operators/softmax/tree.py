@@ -146,14 +146,15 @@ class Softmax(RowRoot):
         scaled = "X" if p.scale == 1 else f"{p.scale:g} * X"
         gain = "" if p.gain == 1 else f"{p.gain:g} * "
         head = (
-            f"Softmax  Y = {gain}softmax({scaled})",
+            f"Softmax  Y = {gain}{'log ' * p.log}softmax({scaled})",
             "  ".join(map(str, self.views)),
             f"CU grid: {self.trips('rows')} x split {self.trips('n')} ({self.trips('rows') * self.trips('n')} tiles) [parallel]",
             plan.tiling_line,
-            f"boundary: views are clipped; X reads {FLOOR.text}; a row without elements gives 0",
+            f"boundary: views are clipped; X reads {FLOOR.text}; a row without elements gives {'-infinity' if p.log else 0}",
         )
         loops = (
             f"for I in {self.trips('rows')} [parallel] / for J in {plan.steps_per_block} [sequential]",
-            "  (m, delta)[I] = (m, delta)[I] ⊕ state(X[I,J]); then Y = exp(X - m) / delta",
+            "  (m, delta)[I] = (m, delta)[I] ⊕ state(X[I,J]); then Y = "
+            + ("X - m - log(delta)" if p.log else "exp(X - m) / delta"),
         )
         return head, loops

@@ -8,21 +8,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import DType
-from simgpu.operators.error_model import TYPICAL_ROUNDING, UNIT, UNIT_F32, Array, TypicalError, may_be_nan
+from simgpu.operators.error_model import TYPICAL_ROUNDING, UNIT, UNIT_F32, Array, TypicalError
 from simgpu.operators.softmax.problem import SoftmaxProblem
 from simgpu.operators.softmax.reference import softmax
+from simgpu.operators.softmax.state import with_infinities
 
 LANES = 64  # least number of lanes that share a row's sum
 # Least exponents of normal numbers (IEEE 754, bfloat16, OCP OFP8).
 LEAST_EXPONENT = {"f16": -14, "bf16": -126, "fp8": -6, "bf8": -14}
 
 
-@may_be_nan
+@with_infinities
 def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> TypicalError:
     """Returns the typical error of a faithful kernel's Y, (rows,n).
 
     Exponents are rounded relative to their own size and to the maximum's. All elements of a row share the error of its sum.
-    log2(e) * scale is rounded once for the whole kernel, so its error is a drift.
+    log2(e) * scale is rounded once for the whole kernel, so its error is a drift. To a logarithm, the error of the sum is added,
+    and exponents are differences, rounded relative to their own size. Its roundings to a narrow type are alike in a row, if X has
+    that type: they are a drift.
 
     >>> import numpy as np
     >>> from simgpu.operators import SoftmaxProblem, reference
@@ -38,12 +41,15 @@ def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike
     largest = np.where(np.isfinite(seen), seen, 0.0)
     below = np.abs(scores - largest)
     rounded = TYPICAL_ROUNDING * unit
-    deviation = y * (rounded * (2 + 2 * np.abs(scores) + 2 * below))
+    deviation = rounded * (2 + 2 * below + np.abs(y) if p.log else y * (2 + 2 * np.abs(scores) + 2 * below))
     # A sum of positive terms: its partial sums grow evenly, so the mean of their squares is a third of the last one's.
     shared = np.full_like(largest, rounded * (4 + math.sqrt(p.n / LANES / 3 + 16)))
     drift = np.abs(y) * (constant_error(p.scale, unit) * below + 2 * unit) + p.gain * 2.0**-126
+    if p.log:
+        deviation, shared, drift = np.hypot(deviation, shared), np.zeros_like(shared), drift + 2 * unit
     if p.dtype_y in LEAST_EXPONENT:
-        deviation = np.sqrt(deviation**2 + spacing(y, p.element_y) ** 2 / 12)
+        apart = spacing(y, p.element_y)
+        deviation, drift = np.sqrt(deviation**2 + apart**2 / 12), drift + apart / 2 * p.log
     return TypicalError(y, deviation, drift, np.broadcast_to(shared, (*y.shape[:-1], 1)))
 
 

@@ -104,6 +104,21 @@ def test_limits(rows: int, n: int, target: str, dtype: str) -> None:
     assert FeasibilityVisitor(hardware.target("mi300x")).visit(tree).feasible
 
 
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("level", LEVELS)
+def test_infinities_nan_and_the_least_number(level: str, log: bool) -> None:
+    x = np.random.default_rng(1).standard_normal((8, 300)).astype("f4")
+    x[0, 9], x[1, 0], x[2], x[3, 1:], x[4], x[6] = np.inf, np.nan, -np.inf, -np.inf, np.finfo("f4").min, -np.inf
+    keep = np.ones((8, 300), bool)
+    keep[5], keep[6, :299] = False, False
+    tree, nothing = Softmax(SoftmaxProblem(8, 300, mask=True, log=log)), -np.inf if log else 0
+    for accumulate in ("f64", "problem"):
+        got = ComputeVisitor(level, accumulate).visit(tree, x, keep)
+        assert np.isnan(got[[0, 1, 2, 6]]).all() and (got[5] == nothing).all() and (got[3, 1:] == nothing).all()
+        assert got[4] == pytest.approx(-np.log(300) if log else 1 / 300)
+        np.testing.assert_allclose(got, reference.softmax(tree.problem, x, keep), rtol=1e-5, atol=1e-6)
+
+
 def test_bad_input() -> None:
     with pytest.raises(LaunchError, match="floating-point"):
         SoftmaxProblem(3, 4, "i8")

@@ -19,12 +19,13 @@ def _softmax_options(sub: ArgumentParser) -> None:
     sub.add_argument("--scale", type=finite_number, default=1.0, help="factor before the exponential (default: 1)")
     add_strides(sub, ("ldx", "ldy"))
     sub.add_argument("--mask", action="store_true", help="with a mask of bytes, (rows,n)")
+    sub.add_argument("--log", action="store_true", help="the softmax's logarithm")
     sub.add_argument("--causal", action="store_true", help="row r keeps the columns up to r")
 
 
 def _softmax(o: Namespace) -> Softmax:
     band = Band(o.rows, -o.rows, 1) if o.causal else None
-    return Softmax(SoftmaxProblem(o.rows, o.n, o.dtype, o.scale, o.ldx, o.ldy, o.mask, band), o.target, o.policy)
+    return Softmax(SoftmaxProblem(o.rows, o.n, o.dtype, o.scale, o.ldx, o.ldy, o.mask, band, log=o.log), o.target, o.policy)
 
 
 def _softmax_workload(tree: Softmax, arch: str, inputs: Inputs) -> Workload:

@@ -28,6 +28,8 @@ from simgpu.operators import (
     GemmProblem,
     RowOperator,
     RowTree,
+    Softmax,
+    SoftmaxProblem,
     TiledComputation,
 )
 from simgpu.operators.tree import Root
@@ -42,7 +44,7 @@ TYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", tor
 # A problem's class -> its tree's; a GEMM's takes a descriptor.
 _TREES: dict[type, Callable[..., Root]] = {
     GemmProblem: TiledComputation.of, RowOperator: RowTree, AttentionProblem: FusedAttention,
-    Conv2dProblem: Conv2d, ColumnProblem: Columns,
+    Conv2dProblem: Conv2d, ColumnProblem: Columns, SoftmaxProblem: Softmax,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Operators on rows that PyTorch's autograd needs besides simgpu's own forms: statistics, logarithms, gradients.
+"""Operators on rows that PyTorch's autograd needs besides simgpu's own forms: statistics and gradients.
 
 X is the operand that PyTorch saved, a result of the forward or its input; `grad` is the gradient of Y.
 """
@@ -11,45 +11,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.operators import LayerNorm, RmsNorm, RowOperator
-from simgpu.operators.expressions import Value, exp, log, rsqrt
-
-
-@dataclass(frozen=True)
-class Softmax(RowOperator):
-    """Y = exp(X) / sum(exp(X)) of each row; NaN in a row of minus infinities, or with an infinity or NaN.
-
-    simgpu's own softmax gives 0 for a row of minus infinities, as one that a mask leaves out.
-    """
-
-    name = "softmax_or_nan"
-    maxima, sums = ("peak",), ("total",)
-
-    def peak(self, x: Value) -> Value:
-        return x
-
-    def total(self, x: Value, peak: Value) -> Value:
-        return exp(x - peak)
-
-    def y(self, x: Value, peak: Value, total: Value) -> Value:
-        return exp(x - peak) / total
-
-    def reference(self, x: Any) -> Any:  # type: ignore[override]
-        powers = np.exp(x - x.max(1, keepdims=True))
-        return powers / powers.sum(1, keepdims=True)
-
-
-@dataclass(frozen=True)
-class LogSoftmax(Softmax):
-    """Y = X - log(sum(exp(X))) of each row."""
-
-    name = "log_softmax"
-
-    def y(self, x: Value, peak: Value, total: Value) -> Value:
-        return x - peak - log(total)
-
-    def reference(self, x: Any) -> Any:  # type: ignore[override]
-        away = x - x.max(1, keepdims=True)
-        return away - np.log(np.exp(away).sum(1, keepdims=True))
+from simgpu.operators.expressions import Value, exp, rsqrt
 
 
 @dataclass(frozen=True)
@@ -176,7 +138,4 @@ class RmsNormGradient(RowOperator):
         return {"Y": (grad * gamma - x * scale * inner) * scale, "of_gamma": grad * x * scale}
 
 
-FORMS = (
-    Softmax, LogSoftmax, SoftmaxGradient, LogSoftmaxGradient, LayerNormStatistics, LayerNormGradient, RmsNormStatistics,
-    RmsNormGradient,
-)  # fmt: skip
+FORMS = (SoftmaxGradient, LogSoftmaxGradient, LayerNormStatistics, LayerNormGradient, RmsNormStatistics, RmsNormGradient)

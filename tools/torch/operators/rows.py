@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from simgpu.operators import ColumnProblem, RowOperator
+from simgpu.operators import ColumnProblem, RowOperator, SoftmaxProblem
 from simgpu.tools.torch.operators.kernels import TYPES, Call, OnHost, pose, type_of
 from simgpu.tools.torch.operators.row_forms import (
     LayerNormGradient,
     LayerNormStatistics,
-    LogSoftmax,
     LogSoftmaxGradient,
     RmsNormGradient,
     RmsNormStatistics,
-    Softmax,
     SoftmaxGradient,
 )
 
@@ -56,20 +55,17 @@ def _form(call: Call, form: type[RowOperator], x: Tensor, kind: torch.dtype, **m
     return written
 
 
-def _of_rows(form: type[RowOperator]) -> Callable[..., Tensor]:
-    """Returns the operator of a softmax or its logarithm."""
-
-    def compute(call: Call, values: Tensor, dim: int, half_to_float: bool) -> Tensor:
-        x = _along(values, dim)
-        return _back(_form(call, form, x, torch.float32 if half_to_float else x.dtype)["Y"], values, dim)
-
-    return compute
+def _softmax(call: Call, values: Tensor, dim: int, half_to_float: bool, log: bool = False) -> Tensor:
+    x = _along(values, dim)
+    y = torch.empty_like(x, dtype=torch.float32 if half_to_float else x.dtype)
+    call.launch(pose(SoftmaxProblem, *x.shape, TYPES[x.dtype], dtype_y=TYPES[y.dtype], log=log), X=x, Y=y)
+    return _back(y, values, dim)
 
 
 def _safe_softmax(call: Call, values: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Computes a softmax whose rows of minus infinities become 0."""
     values = values if dtype is None else values.to(dtype)
-    found = _of_rows(Softmax)(call, values, dim, False)
+    found = _softmax(call, values, dim, False)
     return found.masked_fill_((values == -math.inf).all(dim, keepdim=True), 0.0)
 
 
@@ -158,7 +154,7 @@ def column_sums(call: Call, x: Tensor, like: Tensor) -> Tensor:
 
 # By the operator's name in PyTorch's dispatcher.
 ROWS: dict[str, Callable[..., Any]] = {
-    "aten::_softmax": _of_rows(Softmax), "aten::_log_softmax": _of_rows(LogSoftmax), "aten::_safe_softmax": _safe_softmax,
+    "aten::_softmax": _softmax, "aten::_log_softmax": partial(_softmax, log=True), "aten::_safe_softmax": _safe_softmax,
     "aten::_softmax_backward_data": _gradient(SoftmaxGradient),
     "aten::_log_softmax_backward_data": _gradient(LogSoftmaxGradient),
     "aten::native_layer_norm": _layer_norm, "aten::native_layer_norm_backward": _layer_norm_gradient,

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from itertools import islice
 
-import numpy as np
-
 from simgpu.checks.path_trace.check import PathTrace
 from simgpu.engine.allocations import SavedMemory
 from simgpu.engine.device import Kernel
@@ -25,13 +23,13 @@ from simgpu.timing.contention import line_contention
 from simgpu.timing.dispatch import spread
 from simgpu.timing.front import Front
 from simgpu.timing.predict import GroupResources, Prediction, SampledLaunch, predict
-from simgpu.timing.trace import LINE_BYTES, number_values, part_of, renumber, traces_of
+from simgpu.timing.trace import LINE_BYTES, DistinctLines, part_of, renumber, traces_of
 
 SMALL = 1 << 24  # smaller allocations (bytes) are always restored: flags that workgroups wait for are in these
 BEGINNING_STEPS = 1_000_000  # records of all beginnings, all waves together
 LEAST_STEPS = 256  # least records of a wave's beginning
 MOST_BEGINNINGS = 1024  # most workgroups of a round that begin
-# Most rounds, besides the one around the longest workgroup, whose memory channels are examined. The search stops once the rounds
+# Most rounds, except the one around the longest workgroup, whose memory channels are examined. The search stops once the rounds
 # together keep this fraction of the channels busy.
 MOST_ROUNDS, ALL_CHANNELS = 16, 0.9
 # Earlier workgroups that are run so that L2 is as they leave it: until they have requested REMEMBERED times L2's lines.
@@ -133,12 +131,12 @@ def _extend(sampling: Sampling, beginnings: list[Streams], places: int, steps: i
     if launch.groups <= places or not all(one.complete for one in beginnings):
         return None
     wanted = REMEMBERED * chip.l2_bytes * chip.xcds / LINE_BYTES
-    made, known, counted = list(beginnings), lines_of([]), set[int]()
+    made, known, counted = list(beginnings), DistinctLines(), set[int]()
     while len(made) < min(launch.groups, 2 * places + MOST_EARLIER):
         earlier = [one for one in made[: -2 * places] if one.group not in counted]
         counted.update(one.group for one in earlier)
-        known = number_values(np.concatenate([known, lines_of([one.streams for one in earlier])]))[1]
-        if len(known) >= wanted:
+        known.add(lines_of([one.streams for one in earlier]))
+        if known.count >= wanted:
             break
         first, after = made[0].group, made[-1].group + 1
         more = min(max(chip.xcds, places // 2), launch.groups - after or first)

@@ -9,6 +9,7 @@ import numpy as np
 
 from simgpu.timing.code import CodeColumns
 from simgpu.timing.native.state import ATOMIC
+from simgpu.timing.native.streams import COUNT
 from simgpu.timing.trace import LINE_BYTES, Trace
 
 
@@ -25,17 +26,25 @@ def line_contention(code: CodeColumns, traces: Sequence[Trace], groups: int, lin
     """Estimates the contention in a launch of `groups` workgroups from `traces`, some of these. line: bytes of a line of L2."""
     share, requests = np.zeros(len(code.unit)), 0.0
     known = {trace.group: trace for trace in sorted(traces, key=lambda trace: trace.complete)}  # whole ones replace beginnings
+    counted = [(trace, np.bincount(trace.steps, minlength=len(share)), *_atomic_lines(code, trace)) for trace in known.values()]
     for number in np.flatnonzero(code.flags & ATOMIC):
-        mine = np.arange(len(code.unit)) == number
-        counts = [np.count_nonzero(trace.steps == number) for trace in known.values()]
-        some = [(trace, count) for trace, count in zip(known.values(), counts, strict=True) if count or trace.complete]
-        if not any(counts):
+        some = [(trace, counts[number], lines[owners == number]) for trace, counts, owners, lines in counted]
+        some = [one for one in some if one[1] or one[0].complete]
+        if not any(count for _, count, _ in some):
             continue
-        times = np.array([count for _, count in some], np.float64)
-        executed = float((times * [trace.stretch for trace, _ in some]).mean())
-        share[number] = _share([trace.lines_of(code, mine) // np.uint32(line // LINE_BYTES) for trace, _ in some], times)
+        times = np.array([count for _, count, _ in some], np.float64)
+        executed = float((times * [trace.stretch for trace, *_ in some]).mean())
+        share[number] = _share([lines // np.uint32(line // LINE_BYTES) for *_, lines in some], times)
         requests = max(requests, share[number] * executed * groups, 1.0)
     return LineContention(requests, share)
+
+
+def _atomic_lines(code: CodeColumns, trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Returns for each line that a trace's atomics request the number of its atomic, and the line."""
+    atomics = code.flags & ATOMIC > 0
+    owners = trace.steps[code.accesses[trace.steps]]
+    mine = atomics[owners]
+    return np.repeat(owners[mine], trace.accesses[mine, COUNT]), trace.lines_of(code, atomics)
 
 
 def _share(lines: Sequence[np.ndarray], counts: np.ndarray) -> float:

@@ -99,6 +99,31 @@ def renumber(traces: Sequence[Trace]) -> list[Trace]:
     return [replace(trace, lines=part) for trace, part in zip(traces, np.split(made, ends[:-1]), strict=True)]
 
 
+class DistinctLines:
+    """Counts the distinct lines that were added.
+
+    >>> lines = DistinctLines()
+    >>> lines.add(np.array([7, 1 << 20], np.uint32))
+    >>> lines.add(np.array([7, 8], np.uint32))
+    >>> lines.count
+    3
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._pages: dict[int, np.ndarray] = {}  # by number: True for lines of the page that were added
+
+    def add(self, lines: np.ndarray) -> None:
+        """Adds uint32 lines; they may repeat."""
+        numbers, pages = number_values(lines >> PAGE_SHIFT)
+        size = 1 << PAGE_SHIFT
+        marks = np.array([self._pages.get(page, np.zeros(size, bool)) for page in pages.tolist()]).reshape(-1, size)
+        before = np.count_nonzero(marks)
+        marks[numbers, lines & (size - 1)] = True
+        self._pages.update(zip(pages.tolist(), marks, strict=True))
+        self.count += int(np.count_nonzero(marks) - before)
+
+
 def number_values(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns a number for each value, uint32, and the value of each number. Equal values have the same number: 0, 1, ... in the
     order of their first occurrence.

@@ -73,6 +73,7 @@ class Prediction:
 
     cycles: float  # engine clocks from the first dispatch to the last end, including the launch's overhead
     seconds: float
+    profiled: float  # seconds between a profiler's timestamps of the kernel, which leave out a part of the launch
     low: float  # lower end of the band, seconds
     high: float  # upper end of the band, seconds
     clock: Clock
@@ -113,8 +114,7 @@ def predict(
     most = _modelled_groups(sampled, resident)
     stand = nearest_samples([trace.group for trace in sampled.whole], min(sampled.groups, MOST_QUEUED))
     work = _work(sampled.whole, served, mix_samples(stand, min(per_cu, most)))
-    if not on.lds or not on.coalescer:
-        _free_accesses(work, code, sampled.whole, on)
+    _free_accesses(work, code, sampled.whole, on)
     dtype = _matrix_type(sampled)
     clock = Clock(mhz or chip.clock_mhz, 0.05, "given")
     first = Gpu(
@@ -144,12 +144,13 @@ def predict(
     cycles = max(model.cycles(result) * longer, dispatch, contended)
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     seconds = cycles / (clock.mhz * 1e6) + overhead
+    profiled = seconds - (row.launch_us - row.profiled_us) * 1e-6 * on.launch
     reached = _shares(result, chip, clock.mhz, model.sharing)
     told = PredictionFacts(chip, reached, seconds, dtype if mhz is None else None, sampled.channels, atomics, traffic.remembered)
     unknown = list(doubts(told))
     band = clock.band + sampled.wider + sum(doubt.wider for doubt in unknown)
     return Prediction(
-        cycles + overhead * clock.mhz * 1e6, seconds, seconds * max(0.0, 1 - band), seconds * (1 + band), clock, reached,
+        cycles + overhead * clock.mhz * 1e6, seconds, profiled, seconds * max(0.0, 1 - band), seconds * (1 + band), clock, reached,
         _limit(reached, result, {"dispatch": dispatch, "atomics on one line": contended / NEAR}, cycles, seconds, overhead),
         sampled.groups, resident, per_cu, model.active, result, past_l2, code, traffic, sampled,
         (*sampled.notes, *(doubt.note for doubt in unknown)),
@@ -250,6 +251,8 @@ def _work(traces: Sequence[Trace], served: Sequence[ServedAccesses], order: np.n
 
 def _free_accesses(work: state.Work, code: CodeColumns, traces: Sequence[Trace], on: Mechanisms) -> None:
     """Removes the clocks of LDS accesses, of the coalescer, or of both, as `on` says."""
+    if on.lds and on.coalescer:
+        return
     numbers = np.concatenate([trace.steps[code.accesses[trace.steps]] for trace in traces])
     lds = code.lane_bytes[numbers] > 0
     lds &= code.kind[numbers] == Kind.LDS

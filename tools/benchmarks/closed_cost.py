@@ -18,6 +18,7 @@ import numpy as np
 
 from simgpu.hardware import target, targets
 from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.operators import GemmProblem, TiledComputation
 from simgpu.operators.gemm.cost import Tiles, gemm_cost, gemm_seconds
 from simgpu.tools.shared.console import print_json, show, table
@@ -91,7 +92,7 @@ def compare_measurement(row: Measurement, checkout: Path) -> CostComparison:
     split = call.grid[0] * call.grid[1] * call.grid[2] // across
     tiles = Tiles(tile["tilem"], tile["tilen"], STEP_BYTES * 8 // problem.element.bits, split)
     # Parts of a split K are added in place, so there is no second kernel.
-    closed = float(gemm_cost(problem, chip, tiles).terms()["total"]) + zeroing(call)
+    closed = float(gemm_cost(problem, chip, tiles).terms()["total"]) + zeroing(call, pipelines(chip.arch).launch_us)
     return CostComparison(problem, chip.name, f"{tile['tilem']}x{tile['tilen']}/{split}", closed, 1e-6 * row.value)
 
 

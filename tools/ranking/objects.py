@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.timing.predict import predict
 from simgpu.tools.ranking.ranked import Ranked, Ranking, rank
 from simgpu.tools.shared.errors import UsageError
@@ -80,4 +81,5 @@ def _rows(table: Path) -> list[tuple[str, str]]:
 
 
 def _time(name: str, call: ShippedLaunch) -> Ranked:
-    return Ranked.of(name, [predict(sampled_call(call))], zeroing(call))
+    made = predict(sampled_call(call))
+    return Ranked.of(name, [made], zeroing(call, pipelines(made.sampled.chip.arch).launch_us))

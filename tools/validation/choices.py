@@ -24,7 +24,7 @@ from simgpu.tools.shared.console import count_progress, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.parser import Parser
 from simgpu.tools.validation.aiter import FAMILIES, ShippedLaunch, objects, tiles
-from simgpu.tools.validation.judge import board, sampled_call, zeroing
+from simgpu.tools.validation.judge import board, profiled_us, sampled_call, zeroing
 from simgpu.tools.validation.tuned import ARCHS, TunedShape, TunedTimes, kernels_of_commit, splits_tried, tuned_times
 
 # Type, bytes, and the type's name in hardware/rates/clocks.py:
@@ -105,8 +105,8 @@ def choose(checkout: Path, shape: TunedShape, times: TunedTimes, pairs: bool) ->
 
 
 def modelled_us(call: ShippedLaunch) -> float:
-    """Returns the modelled time of a launch and of the memset before it."""
-    return 1e6 * (predict(sampled_call(call), warm=call.warm).seconds + zeroing(call))
+    """Returns the modelled time of a launch and of the memset before it, as a profiler measures them."""
+    return profiled_us(call, predict(sampled_call(call), warm=call.warm))
 
 
 def lower_bound(shape: TunedShape, tile: Mapping[str, int], split: int, call: ShippedLaunch) -> float:
@@ -122,7 +122,7 @@ def lower_bound(shape: TunedShape, tile: Mapping[str, int], split: int, call: Sh
     matrix = 2 * tile["tilem"] * tile["tilen"] * shape.k / parts / (chip.simds_per_cu * atom.flops_per_clock)
     loads = (tile["tilem"] + tile["tilen"]) * shape.k / parts * size / row.cache_rate
     of_cu = -(-groups // chip.num_cus) * max(matrix / clock, loads / chip.clock_mhz)
-    return (of_cu + row.launch_us) * 1e-6 + zeroing(call)
+    return (of_cu + row.profiled_us) * 1e-6 + zeroing(call, row.profiled_us)
 
 
 def _candidates(checkout: Path, shape: TunedShape, times: TunedTimes) -> Iterator[tuple[str, int]]:

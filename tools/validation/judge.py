@@ -18,7 +18,7 @@ from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.sampling.samples import sample
 from simgpu.timing.gpu import Mechanisms
-from simgpu.timing.predict import SampledLaunch, predict
+from simgpu.timing.predict import Prediction, SampledLaunch, predict
 from simgpu.tools.validation import aiter, hipkittens, measured, mgpusim, seismic, tensile, tile_kernel
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Measurement, read
@@ -152,7 +152,8 @@ def _aiter(row: Measurement, checkout: Path | None) -> Judge:
 
     def judge(on: Mechanisms) -> RowVerdict:
         made = predict(sampled, warm=call.warm, on=on)
-        got, low, high = (1e6 * (seconds + zeroing(call)) for seconds in (made.seconds, made.low, made.high))
+        got = profiled_us(call, made)
+        low, high = (got * end / made.seconds for end in (made.low, made.high))
         name = f"{call.path.name} {row.shape}"
         return RowVerdict("aiter", group, call.board, row.dtype, name, row.value, got, low=low, high=high)
 
@@ -203,12 +204,17 @@ def _check(row: Measurement) -> None:
         raise NotJudged("its measurement is 0")
 
 
-def zeroing(call: aiter.ShippedLaunch) -> float:
-    """Seconds of the memset before a kernel that adds to its output: a row's time is that of all kernels of a call."""
-    if not call.zeroed:
-        return 0.0
-    chip = board(call.board)
-    return pipelines(chip.arch).launch_us * 1e-6 + call.zeroed / sustained_rates(chip).hbm
+def profiled_us(call: aiter.ShippedLaunch, made: Prediction) -> float:
+    """Returns us of a call as AITER's tuner measures it: the sum of a profiler's times of its kernels.
+
+    Source: aiter/test_common.py, `get_trace_perf`, which adds `self_device_time_total`.
+    """
+    return 1e6 * (made.profiled + zeroing(call, pipelines(made.sampled.chip.arch).profiled_us))
+
+
+def zeroing(call: aiter.ShippedLaunch, launch_us: float) -> float:
+    """Seconds of the memset before a kernel that adds to its output. launch_us: of its launch."""
+    return launch_us * 1e-6 + call.zeroed / sustained_rates(board(call.board)).hbm if call.zeroed else 0.0
 
 
 def board(name: str) -> HardwareDescriptor:

@@ -16,6 +16,7 @@ import simgpu
 from simgpu import hardware
 from simgpu.hardware import mfma
 from simgpu.hardware.rates.clocks import Busy, clock_falls, sustained_clock
+from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.timing.gpu import Mechanisms
 from simgpu.tools.benchmarks import clock_fit
 from simgpu.tools.cli import main
@@ -25,6 +26,7 @@ from simgpu.tools.validation.aiter import AttentionExtents, NotJudged
 from simgpu.tools.validation.judge import RowVerdict, table
 from simgpu.tools.validation.rows import Measurement, read
 from simgpu.tools.validation.tile_kernel import TileKernel, model
+from tests.support.timed_kernels import LOOP, kernel_on_words
 
 COLUMNS = ("kernel", "source_url", "repo_path", "arch", "board", "shape", "dtype", "metric", "value", "unit", "notes")
 LDS = Measurement("LDS ds_read_b128 throughput", "", "gfx950", "MI355X", "4 wave(s), 4-way", "b128", "cycles per ds_read_b128", 64.0, "cycles", "class=compute (LDS)")  # fmt: skip  # noqa: E501
@@ -192,8 +194,21 @@ def test_valu_and_lds_lower_the_clock_of_gfx950_as_in_published_attention() -> N
 
 def test_a_call_that_adds_to_its_output_takes_the_memset_too() -> None:
     call = aiter.ShippedLaunch(Path("k.co"), "k", "mi355x", (1, 1, 1), (), {}, 0)
-    assert judge.zeroing(call) == 0
-    assert 2e-6 < judge.zeroing(replace(call, zeroed=1 << 20)) < judge.zeroing(replace(call, zeroed=1 << 30)) < 3e-4
+    assert judge.zeroing(call, 2.4) == 0
+    small, large = (judge.zeroing(replace(call, zeroed=nbytes), 2.4) for nbytes in (1 << 20, 1 << 30))
+    assert 2.4e-6 < small < large < 3e-4
+
+
+def test_rows_of_aiter_are_a_profilers_times() -> None:
+    """AITER's tuner adds a profiler's times of a call's kernels; these leave out a part of each launch."""
+    kernel, buffer = kernel_on_words(LOOP, 256, "gfx950")
+    made, row = kernel.time(1, 64, [buffer]), pipelines("gfx950")
+    assert row.profiled_us < row.launch_us
+    assert 1e6 * (made.seconds - made.profiled) == pytest.approx(row.launch_us - row.profiled_us)
+    call = aiter.ShippedLaunch(Path("k.co"), "k", "mi355x", (1, 1, 1), (), {}, 0)
+    assert judge.profiled_us(call, made) == pytest.approx(1e6 * made.profiled)
+    both = judge.profiled_us(replace(call, zeroed=1), made)
+    assert both == pytest.approx(1e6 * made.profiled + row.profiled_us, abs=1e-3)
 
 
 OWN = replace(LDS, arch="gfx90a", board="MI250 1 GCD", shape="4096x4096", dtype="f64", metric="time", unit="ms")

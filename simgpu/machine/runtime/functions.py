@@ -71,7 +71,7 @@ def runtime(function: Callable[..., int | None]) -> Runtime:
 
 
 def part(function: F) -> F:
-    """Decorates a function that `runtime` functions may call."""
+    """Decorates a function that `runtime` and `native` functions may call."""
     return Part(function)  # type: ignore[return-value]
 
 
@@ -127,7 +127,8 @@ def _lay_out(value: Any, words: list[int]) -> Any:
     """Adds the 64-bit words of an argument; returns its form (`places.shape`)."""
     if isinstance(value, np.ndarray):
         if not (value.flags.c_contiguous and value.flags.aligned and value.dtype.isnative):
-            raise ValueError(f"an array of shape {value.shape} and strides {value.strides}: its elements must follow each other")
+            about = f"{value.dtype}, shape {value.shape} and strides {value.strides}"
+            raise ValueError(f"an array of {about}: its elements must be aligned, of this host's byte order, and follow each other")
         words += (value.ctypes.data, *value.shape)
         return Array, value.dtype, value.ndim
     if isinstance(value, (int, np.integer, np.bool_)):

@@ -19,7 +19,7 @@ from math import prod
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.arguments import load_arguments, scalars
-from simgpu.asm.conv2d.own_groups import OwnGroups
+from simgpu.asm.conv2d.own_taps import OwnTaps
 from simgpu.asm.conv2d.place import find_lane, find_place, workgroups
 from simgpu.asm.conv2d.reduce import PARTS, Reduction
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
@@ -108,10 +108,10 @@ class ConvEmitter(Visitor):
         )  # fmt: skip
 
     def _end(self, root: Conv2d) -> None:
-        """Emits the stores and, for groups of fractions as one, the loop that keeps infinities and NaN in their groups."""
+        """Emits the stores and, if a filter of fractions has added zeros, the loop that keeps infinities and NaN in place."""
         k, store = self.k, Store(self.k, root, self.place, self.arguments, self.acc, self.atoms)
-        own = OwnGroups(store) if self.plan.groups > 1 and self.plan.problem.accumulator != "i32" else None
-        label = k.new_label("own_groups") if own else ""
+        own = OwnTaps(store) if self.plan.adds_zeros and self.plan.problem.accumulator != "i32" else None
+        label = k.new_label("own_taps") if own else ""
         if own:
             own.branch(label)
         with k.branch_registers():

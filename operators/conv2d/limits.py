@@ -35,8 +35,8 @@ def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:
         more["window"] = 2
     if plan.clips_channels:
         more["image"] = 1
-    if plan.groups > 1:
-        more["own_groups"] = 8
+    if plan.adds_zeros:
+        more["own_taps"] = 8
     arguments = 8
     if not p.plain and not plan.second_pass:
         words, narrow = dtype(p.gemm.epilogue_type).registers, p.scale_c != 1

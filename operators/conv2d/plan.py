@@ -103,7 +103,7 @@ def _merges(problem: Conv2dProblem, descriptor: HardwareDescriptor, atom: MFMAAt
 def _cuts(problem: Conv2dProblem, groups: int, descriptor: HardwareDescriptor, atom: MFMAAtom) -> list[tuple[GemmPlan, Cut]]:
     """Returns the cuts with `groups` groups as one, each with the GEMM plan of a tile to try.
 
-    Merged groups are neither split nor are their taps channels: a kernel can then compute an output from its own group only.
+    Taps of merged groups are not channels.
     """
     merged = merge_groups(problem, groups)
     tilings = {
@@ -120,7 +120,7 @@ def _fastest(plans: Sequence[Conv2dPlan], waits: bool) -> tuple[int, int]:
     """Returns the number of the plan of least time, and its split. waits: True if taps wait for their filters."""
     works = [conv2d_reduction(plan, waits) for plan in plans]
     price(works)
-    splits = [work.split() if plan.groups == 1 else 1 for plan, work in zip(plans, works, strict=True)]
+    splits = [1 if plan.adds_zeros else work.split() for plan, work in zip(plans, works, strict=True)]
 
     def order(number: int) -> tuple[bool, float, float, int]:
         plan, work, split = plans[number], works[number], splits[number]
@@ -351,6 +351,8 @@ def with_nest(plan: Conv2dPlan, nest: Nest) -> Conv2dPlan:
     plan = replace(plan, split_ic=-(-plan.ic_steps // max(1, part // plan.tile_ic)))
     if groups > 1 and (plan.split_ic > 1 or plan.factor > 1):
         plan = replace(plan, groups=1)
+    if plan.adds_zeros:
+        plan = replace(plan, split_ic=1)
     plan = replace(plan, resources=conv2d_resources(plan))
     gemm = plan_gemm(plan.merged.gemm, plan.descriptor, plan.policy)
     return replace(plan, constraints=mark_binding(conv2d_constraints(plan, gemm)))

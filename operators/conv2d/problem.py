@@ -166,7 +166,7 @@ def merge_groups(problem: Conv2dProblem, count: int) -> Conv2dProblem:
     """Returns the same convolution with every `count` consecutive groups as one, whose filter is block-diagonal.
 
     Channels of 0 fill the last one if `count` does not divide the groups. Products with the filter's added zeros change no sum
-    of finite numbers. Those of an infinity or NaN in X do: kernels compute such sums again (`asm.conv2d.own_groups`).
+    of finite numbers. Those of an infinity or NaN in X do: kernels compute such sums again (`asm.conv2d.own_taps`).
 
     >>> from simgpu import operators
     >>> depthwise = operators.Conv2dProblem(n=1, ic=40, ih=9, iw=9, oc=40, kh=3, kw=3, groups=40)

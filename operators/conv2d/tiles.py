@@ -100,6 +100,16 @@ class Conv2dPlan(Derivation):
         return space_to_channel(self.merged, self.factor) if self.factor > 1 else self.merged
 
     @cached_property
+    def adds_zeros(self) -> bool:
+        """True if a sum of finite numbers has products with 0 that are not the problem's: of other groups, or of added taps.
+
+        With an infinity or NaN in X, they are NaN. A kernel then computes the output again (`asm.conv2d.own_taps`), so such plans
+        do not split channels.
+        """
+        p = self.problem
+        return self.groups > 1 or p.kh % self.factor > 0 or p.kw % self.factor > 0
+
+    @cached_property
     def lattice(self) -> Pair:
         """Rows and columns of X from one staged pixel to the next."""
         return lattice(self.more_channels, self.window)

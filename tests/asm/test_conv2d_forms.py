@@ -207,12 +207,39 @@ def test_merged_groups_in_checked_mode(target, more, groups, layout):
         assert not [str(finding) for run in result.runs for finding in run.findings]
 
 
-def test_only_the_loop_over_own_groups_keeps_them_apart(monkeypatch):
+def test_only_the_loop_over_own_taps_keeps_them_apart(monkeypatch):
     """Without it, a NaN reaches all groups that a block computes as one."""
-    monkeypatch.setattr("simgpu.asm.conv2d.own_groups.OwnGroups.branch", lambda self, label: None)
+    monkeypatch.setattr("simgpu.asm.conv2d.own_taps.OwnTaps.branch", lambda self, label: None)
     p = Conv2dProblem(1, 64, 9, 9, 64, 3, 3, groups=64, dtype="f16")
     with pytest.raises(AssertionError, match="wrong"):
         assert_right(convolve(p, groups=0, special=True))
+
+
+PADDED = Conv2dProblem(2, 3, 19, 17, 6, 7, 5, (2, 1), (3, 2), bias=True, activation="relu")
+
+
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize(("dt", "target"), [
+    ("f32", "gfx908"), ("bf16", "gfx908"), ("f16", "gfx90a"), ("f64", "gfx90a"), ("f32", "gfx942"), ("f16", "gfx950"),
+])  # fmt: skip
+@pytest.mark.parametrize("p", [
+    PADDED, Conv2dProblem(2, 1, 19, 17, 20, 3, 3), Conv2dProblem(2, 6, 19, 17, 40, 5, 3, (1, 2), (1, 1), (2, 3), groups=2),
+    Conv2dProblem(2, 2, 19, 17, 6, 3, 1, padding=(1, 0), bias=True),
+])  # fmt: skip
+def test_infinities_and_nan_reach_only_their_taps(p, dt, target, layout):
+    """Taps that are channels are padded to a multiple of 2 or 4, with weights of 0."""
+    result = convolve(replace(p, dtype=dt, layout=layout, dtype_c=None), target, check=p.ic == 3, special=True)
+    assert result.plan.factor > 1 and result.plan.adds_zeros and result.plan.split_ic == 1
+    assert_right(result)
+    assert (np.isfinite(result.got) == np.isfinite(result.want)).all() and np.isfinite(result.got).any()
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
+def test_only_the_loop_over_own_taps_keeps_infinities_from_added_taps(monkeypatch):
+    monkeypatch.setattr("simgpu.asm.conv2d.own_taps.OwnTaps.branch", lambda self, label: None)
+    result = convolve(PADDED, special=True)
+    assert (np.isnan(result.got) & np.isfinite(result.want)).any()
 
 
 @pytest.mark.parametrize(("groups", "channels"), [(4, (1, 1)), (5, (3, 2)), (5, (1, 4))])

@@ -149,8 +149,7 @@ def test_an_infinity_or_nan_reaches_only_pixels_with_a_tap_on_it(value: float, s
     x[0, 0, 2, 4] = value
     found, exact = functional.conv2d(x, w).cpu(), functional.conv2d(x.cpu().double(), w.cpu().double()).float()
     torch.testing.assert_close(found, exact, equal_nan=True)
-    functional.conv2d(draw(1, 1, 6, 6), w)
-    assert counts(session)["convolution"] == (1, 1)
+    assert counts(session)["convolution"] == (1, 0)
 
 
 def test_rows_of_minus_infinities_have_no_probabilities(session: Any) -> None:

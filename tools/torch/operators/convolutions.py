@@ -44,8 +44,6 @@ def _convolve(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Step
     )  # fmt: skip
     board = active_driver().session.board
     plan, packing = emit_code(problem, board)[0].plan, emit_code(problem, board, emit_pack)[0]
-    if _pads_taps(plan) and not x.isfinite().all():
-        raise OnHost("of an infinity or NaN, by a filter with padded taps")
     packed = torch.empty(packing.grid[0] * plan.tile_oc * plan.tile_ic, dtype=x.dtype, device=x.device)
     call.launch(problem, emit_pack, W=w.contiguous(), packed=packed)
     layout = torch.channels_last if last else torch.contiguous_format
@@ -53,12 +51,6 @@ def _convolve(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Step
     given = {} if bias is None else {"bias": bias.contiguous()}
     call.launch(problem, X=x if last else x.contiguous(), W=packed, Y=y, **given)
     return y
-
-
-def _pads_taps(plan: Any) -> bool:
-    """True if a plan adds taps of weight 0, by which an infinity or NaN of X reaches other pixels than its own."""
-    taps = (windows * window * plan.factor for windows, window in zip(plan.windows, plan.window))
-    return any(count > size for count, size in zip(taps, (plan.problem.kh, plan.problem.kw)))
 
 
 def _transpose(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, steps: Steps, rest: _Ints) -> Tensor:

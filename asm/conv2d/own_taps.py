@@ -1,7 +1,8 @@
-"""Outputs of merged groups whose sums met an infinity or NaN: computed again, each from its own group's channels.
+"""Outputs of plans that add zeros to the filter, whose sums met an infinity or NaN: computed again, each from its own taps.
 
-A merged filter multiplies other groups' channels by 0, which is NaN for an infinity or NaN in X. A wave with a NaN among its sums,
-and only such a wave, computes its outputs by a plain loop: a pixel a lane, one output channel after another.
+A merged filter multiplies other groups' channels by 0. A filter whose taps are channels may have taps of weight 0. For an infinity
+or NaN in X, such a product is NaN. A wave with a NaN among its sums, and only such a wave, computes its outputs by a plain loop: a
+pixel a lane, one output channel after another.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 
 
-class OwnGroups:
+class OwnTaps:
     """Emits the test for a NaN in `acc`, and the plain loop for waves that have one.
 
-    For plans of merged groups without a split and with `factor` 1.
+    For plans without a split.
     """
 
     def __init__(self, store: Store) -> None:
@@ -34,7 +35,7 @@ class OwnGroups:
     def emit(self) -> None:
         """Emits all outputs of a wave, whose registers are as `branch` left them, and the wave's end."""
         k = self.k
-        k.comment("OwnGroups: sums with a NaN are computed again")
+        k.comment("OwnTaps: sums with a NaN are computed again")
         resource, left = self.store.buffer()
         self.store.epilogue.prepare()
         self.store.elements.prepare()
@@ -56,10 +57,14 @@ class OwnGroups:
         k.s_endpgm()
 
     def branch(self, label: str) -> None:
-        """Branches to `label` if there is a NaN among the wave's sums."""
+        """Branches to `label` if there is a NaN among the wave's sums.
+
+        A tap of weight 0 has it in all output channels, so one sum of each pixel is enough: a register of each atom of pixels.
+        """
         k, words, add = self.k, self.words, f"v_add_{self.plan.problem.accumulator}"
         total, value = k.v.alloc("sum of all", words), k.v.alloc("one sum", words)
-        for start in range(0, self.acc.count, words):
+        each = self.plan.atom.acc_registers
+        for start in range(0, self.acc.count, words) if self.plan.groups > 1 else range(0, self.store.atoms[1] * each, each):
             target = value if start else total
             k.move(target, self.acc[start : start + words])
             if start:
@@ -155,10 +160,20 @@ class OwnGroups:
     def _filter_place(self, target: Reg, channel: Reg, row: Reg, column: Reg) -> None:
         """Emits target = bytes from a packed output channel's first element to a tap of an input channel. Overwrites the tap.
 
-        The order is (channel steps, windows' rows, windows' columns, rows, columns of a window, channels of a step).
+        The order is (channel steps, windows' rows, windows' columns, rows, columns of a window, channels of a step). `factor` rows
+        and columns of taps are channels.
         """
-        k, plan = self.k, self.plan
+        k, plan, f = self.k, self.plan, self.plan.factor
         (down, across), (high, wide) = plan.windows, plan.window
+        if f > 1:
+            inner = k.s.alloc("channel of the plan")
+            k.s_lshl_b32(inner, channel, log2(f * f))
+            for tap, weight in ((row, f), (column, 1)):
+                k.s_and_b32(target, tap, f - 1)
+                k.s_mul_i32(target, target, weight)
+                k.s_add_u32(inner, inner, target)
+                k.s_lshr_b32(tap, tap, log2(f))
+            channel = inner
         k.s_lshr_b32(target, channel, log2(plan.tile_ic))
         inner_row = scalar_divmod(k, row, high, high * down, "row of the window")
         inner_column = scalar_divmod(k, column, wide, wide * across, "column of the window")
@@ -170,3 +185,5 @@ class OwnGroups:
         k.s_mul_i32(row, row, self.bytes)
         k.s_add_u32(target, target, row)
         k.s.free(inner_row, inner_column)
+        if f > 1:
+            k.s.free(channel)

@@ -14,7 +14,7 @@ from simgpu.operators.gemm.cost import Tiles, gemm_seconds
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.tools.cli import main
 from simgpu.tools.cost.candidates import candidates
-from simgpu.tools.cost.emitted import FAR, alternatives, drawn_cases
+from simgpu.tools.cost.emitted import FAR, alternatives, drawn_cases, modelled_seconds
 from simgpu.tools.cost.names import OPS, TYPES
 from simgpu.tools.cost.problems import GEMMS, draw_problems, listed_problems, shapes
 from simgpu.tools.cost.ranking import TileRanking, rank, summarise
@@ -141,6 +141,14 @@ def test_alternatives_are_other_feasible_tiles() -> None:
     costs = [closed for _, closed, _ in others]
     assert costs[:10] == sorted(costs[:10]) and max(costs) <= FAR * found.best()[1]
     assert max(costs[10:]) > costs[9], "half are drawn beyond the cheapest"
+
+
+def test_a_timed_kernel_has_scratch_memory_for_all_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of 3000x4000 in f32, split 64 ways, pass the 2 GiB of an operand; these pass the 256 KiB that it has here."""
+    monkeypatch.setattr("simgpu.tools.tables.schedule_report.ROOM", (1 << 16, 1 << 18))
+    tree = space("gemm", GemmProblem(64, 64, 512, "f32"), hardware.target("mi350x")).tree((64, 64, 16, 32))
+    assert tree.derivation.sizes["split_k"] * 64 * 64 * 4 > 1 << 18
+    assert modelled_seconds(tree) > 0
 
 
 @pytest.mark.slow

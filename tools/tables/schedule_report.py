@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
 
 COLUMNS = ("kernel", "waves a SIMD", "clocks a pass", "matrix", "stalls")
-# Bytes of each buffer, the second value if the first is too small: a raw buffer's reach. The host allocates only touched pages.
+# Bytes of each operand, the second value if the first is too small: a raw buffer's reach. The host allocates only touched pages.
 ROOM = (1 << 26, 1 << 31)
 LEAST = 0.005  # least fraction of the loop's clocks of a listed reason
 
@@ -61,13 +61,13 @@ def predictions(tree: Root, matrix_only: bool = False) -> dict[str, Prediction]:
 
 
 def _time_kernel(kernel: EmittedKernel, step: EmittedKernel, tree: Root, room: int) -> Prediction:
-    """Models one of the computation's kernels on zeros, with `room` bytes for each pointer."""
+    """Models one of the computation's kernels on zeros, with `room` bytes for each operand, and scratch memory of its size."""
     import simgpu
     from simgpu.sampling.samples import sample
 
     device = simgpu.Device(tree.descriptor, threads=1)
-    names = [*kernel.operands, *(name for name, _ in kernel.scratch)]
-    arguments = step.bind({name: device.alloc(room) for name in names})
+    sizes = dict.fromkeys(kernel.operands, room) | dict(kernel.scratch)
+    arguments = step.bind({name: device.alloc(nbytes) for name, nbytes in sizes.items()})
     entry = device.load(kernel.assemble())[step.name]
     return predict(sample(entry, Geometry.of(step.grid, step.block), arguments, restore=False))
 

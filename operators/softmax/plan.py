@@ -66,7 +66,8 @@ UNPACKED = 8  # registers that such a row's elements are unpacked into, or that 
 PACKED_INSTRUCTIONS = {"f16": 14, "bf16": 17}
 _ROUNDS = 4  # most rounds of blocks that are tried for a split: from four on, eta >= 4/5
 EXP_SGPRS = 32  # constants of the exponential in f64, which a kernel keeps (asm.parts.activation_f64.OF_EXP)
-F64_INSTRUCTIONS = 29  # for an element: 21 of the exponential, the instructions around it, scale, maximum, sum, factor
+# For an element: 23 of the exponential, two that keep its NaN, difference, scale, maximum, sum, factor, and addresses.
+F64_INSTRUCTIONS = 31
 _MOST_BYTES = 1 << 31  # limit for a row, so that a raw buffer can hold it
 
 

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from simgpu import asm
 from simgpu.asm.builder import toolchain
+from simgpu.asm.parts.activation_f64 import OF_EXP
 from simgpu.hardware import target as find_target
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators import Band, Softmax, SoftmaxProblem, reference
+from simgpu.operators.softmax.plan import EXP_SGPRS, F64_INSTRUCTIONS
 from simgpu.tools.shared.faithful import likeness
 from simgpu.tools.validation.paper.operators import MACHINE_PRECISION, argument_ulps
 from tests.support.exhaustive import examples, left_out
@@ -460,6 +462,14 @@ def test_exponentials_in_loops_load_no_constants():
     assert len(steps) == 2
     for step in steps:
         assert step.count("v_ldexp_f64") >= 8 and not step.count("s_mov_b32")
+
+
+def test_the_plan_counts_f64_s_instructions_and_constants():
+    """Two rows in the registers of a wave, of 2 and 6 loads: the difference is the elements'."""
+    assert 2 * len(OF_EXP) == EXP_SGPRS
+    texts = [asm.emit(Softmax(SoftmaxProblem(4096, loads * 128, "f64"), "mi300x")).text for loads in (2, 6)]
+    few, many = (len(re.findall(r"^\s+v_", text, re.MULTILINE)) for text in texts)
+    assert round((many - few) / 8) == F64_INSTRUCTIONS
 
 
 def test_text_says_tree_node_coordinates_and_arrays():

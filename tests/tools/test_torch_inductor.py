@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,6 +121,107 @@ def test_a_chosen_device_and_seeds_in_a_graph(session: Any) -> None:
     with torch.device("cuda"):
         made = torch.compile(lambda x: x + torch.ones(3))(x)
     assert made.is_cuda and made.tolist() == [2, 2, 2] and launched(session)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x + torch.tensor([1.0, 2.0, 3.0], device=x.device) * torch.tensor(2.0, device=x.device),
+    lambda x: x + torch.as_tensor([1.0, 2.0, 3.0], device=x.device) + x.new_tensor([4.0, 5.0, 6.0]),
+    lambda x: x[torch.tensor([0, 2])].sum() + torch.tensor(list(range(40)), device=x.device),
+])  # fmt: skip
+def test_tensors_of_numbers_in_a_graph(function: Any) -> None:
+    """Covers two compilations, as the second one takes the graph and its constants from Inductor's cache."""
+    x = torch.tensor([0.5, 1.5, 2.5], device="cuda")
+    for _ in range(2):
+        found = torch.compile(function, fullgraph=True)(x)
+        assert found.is_cuda
+        torch.testing.assert_close(found, function(x))
+        torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("backend", ["MATH", "EFFICIENT_ATTENTION", "FLASH_ATTENTION"])
+def test_attention_is_part_of_a_whole_graph(backend: str, session: Any) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    @torch.compile(fullgraph=True)
+    def inside(q: Any) -> Any:
+        with sdpa_kernel(getattr(SDPBackend, backend)):
+            return attention(q, q, q, is_causal=True) * 2
+
+    torch.manual_seed(4)
+    q = torch.randn(1, 2, 8, 4, device="cuda")
+    torch.testing.assert_close(inside(q), attention(q, q, q, is_causal=True) * 2, rtol=1e-4, atol=1e-5)
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        assert torch.backends.cuda.math_sdp_enabled() == (backend == "MATH")
+        torch.compile(attention, fullgraph=True)(q, q, q)
+    assert torch.backends.cuda.math_sdp_enabled() and launched(session)
+
+
+def test_after_a_break_only_the_program_is_compiled() -> None:
+    embed = torch.nn.Embedding(5, 4).cuda()
+
+    @torch.compile
+    def broken(at: Any) -> Any:
+        for _ in range(2):  # a break in a loop: the function runs as it is, and the functions that it calls are compiled
+            torch._dynamo.graph_break()
+            x = embed(at)
+        return x
+
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    assert broken(torch.arange(3, device="cuda")).is_cuda
+    assert not counters["graph_break"] and all("graph_break()" in reason for reason in counters["unimplemented"])
+
+
+def test_a_generator_breaks_a_graph() -> None:
+    generator = torch.Generator("cuda").manual_seed(3)
+    drawn = torch.compile(lambda x: x + torch.rand(3, device="cuda", generator=generator))(torch.zeros(3, device="cuda"))
+    assert torch.equal(drawn, torch.rand(3, device="cuda", generator=generator.manual_seed(3)))
+
+
+_STREAMS = """
+import torch
+
+x = torch.ones(8, device="cuda")
+given, event = torch.cuda.Stream(), torch.cuda.Event()
+
+@torch.compile(fullgraph=True)
+def made(x):
+    stream, done = torch.cuda.Stream(), torch.cuda.Event()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        y = x * 2
+        done.record()
+    torch.cuda.current_stream().wait_event(done)
+    return y + 1
+
+@torch.compile(fullgraph=True)
+def passed(x, stream, event):
+    with torch.cuda.stream(stream):
+        y = x * 2
+        event.record(stream)
+    return y + torch.cuda.get_device_properties(x.device).major
+
+@torch.compile(fullgraph=True)
+def chosen(x):
+    with torch.cuda.device(0), torch.accelerator.device_index(0):
+        return x + torch.ones(8, device="cuda")
+
+assert made(x).tolist() == [3] * 8
+assert passed(x, given, event).tolist() == [2 + torch.cuda.get_device_capability()[0]] * 8
+assert chosen(x).tolist() == [2] * 8
+assert torch.cuda.current_stream().cuda_stream == 0
+"""
+
+
+def test_streams_events_and_devices_in_a_whole_graph(tmp_path: Path) -> None:
+    """Dynamo looks at PyTorch's classes when it is imported, so the GPU must be there before: in a process of its own."""
+    script = tmp_path / "streams.py"
+    script.write_text(_STREAMS)
+    environment = {**os.environ, "SIMGPU": "mi300x", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_templates_and_candidates_by_the_model() -> None:

@@ -18,23 +18,25 @@ from unittest import mock
 import torch
 from torch._dynamo import device_interface
 from torch._dynamo.device_interface import CudaInterface
-from torch._dynamo.utils import get_torch_function_mode_stack, set_torch_function_mode_stack
+from torch._dynamo.utils import set_torch_function_mode_stack
+from torch._dynamo.variables.script_object import TorchScriptObjectVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.torch_function import SymbolicTorchFunctionState
-from torch._guards import detect_fake_mode
 from torch._inductor import compile_fx, utils
 from torch._inductor.codegen.triton import TritonScheduling
+from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.amp.autocast_mode import _enter_autocast
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
+from torch.overrides import _get_current_function_mode_stack
 
 from simgpu.tools.torch.cuda import autocast, generators
 from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, on_host, run_pretended
-from simgpu.tools.torch.places import current_place, device_at, on_gpu, place_of
+from simgpu.tools.torch.places import current_place, device_at, mark, on_gpu, place_of
 from simgpu.triton.driver import active_driver
 
 _CPU = torch.device("cpu")
@@ -48,6 +50,7 @@ _ONE_EACH = {"triton.autotune_pointwise": False, "deterministic": True}
 _TIMED, _FUSED = "benchmark_in_current_process", ("benchmark_codegened_module", "benchmark_combo_kernel")
 _HOST, _CUDA = 0, 1
 _REGISTRAR = "_ZN3c104impl24DeviceGuardImplRegistrarC1ENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"  # its constructor
+_matches = TorchScriptObjectVariable.is_matching_cls
 _begin = SymbolicTorchFunctionState.__init__
 
 
@@ -74,7 +77,7 @@ def _with_number(device: torch.device) -> torch.device:
 @contextlib.contextmanager
 def _without_pretence() -> Iterator[None]:
     """Hides the pretended GPU from PyTorch's functions for a block, as when a backward pass is compiled at its first run."""
-    before = get_torch_function_mode_stack()
+    before = _get_current_function_mode_stack()
     set_torch_function_mode_stack([mode for mode in before if not isinstance(mode, CudaOnHost)])
     try:
         yield
@@ -105,24 +108,40 @@ def _change_arguments(model: GraphModule, change: Callable[[Any], Any]) -> None:
         part.recompile()
 
 
+def _move_constants(graph: GraphModule, gpu: torch.device) -> None:
+    """Inserts copies to the GPU after a graph's constants, such as the tensor of a list of numbers, which are on the host."""
+    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.lift_fresh_copy.default):
+        with graph.graph.inserting_after(node):
+            moved = graph.graph.call_function(torch.ops.prims.device_put.default, (node, gpu))
+        moved.meta.update(node.meta)
+        node.replace_all_uses_with(moved, lambda user, moved=moved: user is not moved)
+    graph.recompile()
+
+
 def _on_the_gpu(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
     """Calls `compile_fx_inner` for a GPU's graph."""
-    fake_mode, gpu = detect_fake_mode(inputs), device_at(current_place())
+    gpu = device_at(current_place())
 
     def there(value: Any) -> Any:
         if not isinstance(value, FakeTensor):
             return value
-        with fake_mode:
+        with value.fake_mode:
             return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=gpu)
 
-    with _without_pretence(), mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(_with_number)):
+    with (
+        _without_pretence(), mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(_with_number)),
+        mock.patch.object(FakeTensorMode, "cache", {}),  # of results by arguments, which have other devices outside
+    ):  # fmt: skip
         _change_arguments(graph, lambda value: gpu if value == _CPU else value)
         for node in _nodes(graph):
             if "val" in node.meta:
                 node.meta["val"] = map_aggregate(node.meta["val"], there)
+        _move_constants(graph, gpu)
         made = compile_fx.compile_fx_inner(graph, list(map(there, inputs)), **options)
     if not hasattr(made, "current_callable"):
         return run_pretended(made)  # a graph without kernels, as of views, is a function
+    for constant in (made.constants or {}).values():
+        mark(constant, current_place())  # those from Inductor's cache say that they are on the host
     made.current_callable = run_pretended(made.current_callable)
     return made
 
@@ -160,6 +179,11 @@ def _example(placeholder: Node) -> Any:
 
 def _keep(variable: TensorVariable, device: torch.device) -> None:
     vars(variable)["device"] = device  # Dynamo looks here to make a copy
+
+
+def _is_script_object(kind: type) -> bool:
+    """Answers Dynamo for a class; False for the GPU's generators, at which it then breaks a graph, as at `torch.Generator`."""
+    return not issubclass(kind, (generators.GpuGenerator, generators.PhiloxGenerator)) and _matches(kind)
 
 
 def _modelled_ms(function: Callable[[], Any], *_args: Any, **_options: Any) -> float:
@@ -212,10 +236,14 @@ def inductor() -> Iterator[None]:
             *_of_cuda(),
             # Dynamo's tensors of a GPU are on the CPU, so that PyTorch's C++ converts gradients and types for them.
             (FakeTensor, "_normalize_fake_device", staticmethod(on_host)),
+            (FakeTensorMode, "avoid_device_init", True),  # no constant of the program's is moved to a GPU while it is traced
             (torch._TorchCompileInductorWrapper, "__call__", _compile_graph),
             (SymbolicTorchFunctionState, "__init__", functools.wraps(_begin)(_without_ours)),
+            (CudaOnHost, "__torch_function__", torch.compiler.disable(CudaOnHost.__torch_function__)),
+            (TorchScriptObjectVariable, "is_matching_cls", staticmethod(_is_script_object)),
             (type(benchmarker), "benchmark_gpu", staticmethod(_modelled_ms)),
             (AlgorithmSelectorCache, _TIMED, staticmethod(run_pretended(getattr(AlgorithmSelectorCache, _TIMED)))),
+            (GraphLowering, "constant_name", run_pretended(GraphLowering.constant_name)),  # moves the program's constants
             *((TritonScheduling, name, run_pretended(getattr(TritonScheduling, name))) for name in _FUSED),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))

@@ -17,6 +17,7 @@ import torch.utils._device as default_device
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from simgpu.tools.torch.cuda import autocast, traced
+from simgpu.tools.torch.operators.on_gpus import INSTEAD
 from simgpu.tools.torch.operators.registered import OVERLOAD, KernelsOfTheGpu, kernels_of_the_gpu
 from simgpu.tools.torch.places import (
     GPU,
@@ -189,7 +190,7 @@ class CudaOnHost(TorchFunctionMode):
         with kernels_of_the_gpu(func, place, (*positions, *sent.values()), pretend_gpu, narrows):
             if func in _MOVES and place is not None:
                 return _move(func, positions, sent, place)
-            result = func(*positions, **sent)
+            result = INSTEAD[func](func, *positions, **sent) if func in INSTEAD else func(*positions, **sent)
         for tensor in tensors_in((result,)):
             if mark_of(tensor) is None:
                 place = common((*args, *given.values())) if place is None else place
@@ -202,12 +203,6 @@ def _call_traced(func: Callable[..., Any], args: Sequence[Any], given: Mapping[s
     would ask for."""
     if func is torch.Tensor.cuda:
         return args[0].to(device_at(_requested_place(func, args, given) or GPU))
-    if func is torch.tensor and is_gpu(given.get("device")):  # C++ would make its elements there before the tracer sees it
-        made = func(*args, **{**given, "device": _CPU})
-        made.constant, elements = None, made.constant  # else the tracer would move it, too
-        moved = made.to(_by_number(given["device"]))
-        moved.constant = elements
-        return moved
     args = traced.with_tensors(func, args, _device)
     return func(*map(_by_number, args), **{name: _by_number(value) for name, value in given.items()})
 

@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils import checkpoint
 from triton._C.libtriton import amd
 
@@ -196,7 +197,7 @@ def _told_by_host(tensor: torch.Tensor) -> Any:
 def _run_case(case: unittest.TestCase, result: Any = None) -> Any:
     """Replaces `unittest.TestCase.run`: PyTorch's class counts torch function modes, from 0 if a `setUp` does not call its own."""
     if hasattr(case, _MODES):
-        setattr(case, _MODES, torch._C._len_torch_function_stack())
+        setattr(case, _MODES, len(_get_current_function_mode_stack()))
     return _run(case, result)
 
 

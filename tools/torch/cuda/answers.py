@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from simgpu.tools.torch.cuda import autocast, devices, generators, graphs, memory, streams
-from simgpu.tools.torch.operators import attention, on_gpus
+from simgpu.tools.torch.operators import attention
 from simgpu.triton import Session
 from simgpu.triton.driver import active_driver
 
@@ -18,11 +18,17 @@ def _session() -> Session:
     return active_driver().session
 
 
-def _properties(device: object = None) -> SimpleNamespace:
-    """Returns the device's properties: HIP's names, the descriptor's figures."""
+class DeviceProperties:
+    """Replaces `torch.cuda._CudaDeviceProperties`, by which Dynamo knows a constant: HIP's names, the descriptor's figures."""
+
+    def __init__(self, **figures: Any) -> None:
+        vars(self).update(figures)
+
+
+def _properties(device: object = None) -> DeviceProperties:
     session, _ = _session(), devices.index_of(device)
     chip, (major, minor) = session.gpu.descriptor, _capability()
-    return SimpleNamespace(
+    return DeviceProperties(
         name=_name(), major=major, minor=minor, gcnArchName=session.gpu.arch, multi_processor_count=chip.num_cus,
         total_memory=chip.hbm_bytes, L2_cache_size=chip.l2_bytes, warp_size=chip.wavefront_size,
         max_threads_per_block=chip.max_workgroup_size,
@@ -74,17 +80,6 @@ def _of_the_host(own: Callable[..., None]) -> Callable[..., None]:
     return init_profile
 
 
-def _counts(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Wraps `histc` for integers, which a GPU counts and the CPU does not."""
-
-    def histc(values: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
-        if values.is_floating_point() or not values.is_cuda:
-            return own(values, *args, **options)
-        return own(values.double(), *args, **options).to(values.dtype)
-
-    return histc
-
-
 # By the name in `torch`. Functions without an effect here return None.
 ANSWERS: dict[str, Any] = {
     **{f"cuda.{name}": _constant(None) for name in (
@@ -93,14 +88,14 @@ ANSWERS: dict[str, Any] = {
         "profiler.start", "profiler.stop", "memory._record_memory_history",
         "set_sync_debug_mode", "tunable.enable", "tunable.tuning_enable",
     )},
-    **attention.ANSWERS, **on_gpus.ANSWERS, **devices.ANSWERS, **memory.ANSWERS, **graphs.ANSWERS,
-    **autocast.ANSWERS, **generators.ANSWERS, **streams.ANSWERS,
+    **devices.ANSWERS, **memory.ANSWERS, **graphs.ANSWERS, **autocast.ANSWERS, **generators.ANSWERS, **streams.ANSWERS,
+    **attention.ANSWERS,
     **{f"cuda.{name}": _constant(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
     "cuda.get_sync_debug_mode": _constant(0),
     "cuda.tunable.is_enabled": _constant(False), "cuda.tunable.tuning_is_enabled": _constant(False),
     "cuda.get_device_name": _name,
     "cuda.get_device_capability": _capability,
-    "cuda.get_device_properties": _properties,
+    "cuda.get_device_properties": _properties, "cuda._CudaDeviceProperties": DeviceProperties,
     "cuda.get_arch_list": lambda: [_session().gpu.arch],
     # Legacy constructors: tensors without a mark, the GPU's.
     **{f"cuda.{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in (
@@ -110,7 +105,6 @@ ANSWERS: dict[str, Any] = {
         size, stride, dtype=dtype, device="cuda"
     ),
     "autograd.profiler.profile.__init__": _of_the_host(torch.autograd.profiler.profile.__init__),
-    "histc": _counts(torch.histc), "Tensor.histc": _counts(torch.Tensor.histc),
     "accelerator.is_available": _constant(True),
     "accelerator.current_accelerator": lambda _check=False, **_options: torch.device("cuda"),
     "accelerator.synchronize": _constant(None),

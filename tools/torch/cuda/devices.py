@@ -88,6 +88,10 @@ class Guard:
         exchange(self.prev_idx)
 
 
+class IndexGuard(Guard):
+    """Replaces `torch.accelerator.device_index`: the same; Dynamo needs two classes."""
+
+
 class GuardOf(Guard):
     """Replaces `torch.cuda.device_of`: a tensor's GPU is this thread's for the block; a host tensor changes nothing."""
 
@@ -126,6 +130,7 @@ ANSWERS: dict[str, Any] = {
     "cuda.can_device_access_peer": peers,
     "_C._cuda_getDeviceCount": count, "_C._cuda_getDevice": current, "_C._cuda_setDevice": choose,
     "_C._scatter": _scatter, "_C._gather": _gather, "_C._broadcast": _broadcast, "_C._broadcast_coalesced": _all_broadcast,
+    "_C._accelerator_exchangeDevice": exchange, "_C._accelerator_maybeExchangeDevice": exchange,
     "accelerator.device_count": count, "accelerator.current_device_index": current, "accelerator.current_device_idx": current,
-    "accelerator.set_device_index": choose, "accelerator.set_device_idx": choose, "accelerator.device_index": Guard,
+    "accelerator.set_device_index": choose, "accelerator.set_device_idx": choose, "accelerator.device_index": IndexGuard,
 }  # fmt: skip

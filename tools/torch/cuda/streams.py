@@ -11,7 +11,7 @@ import functools
 import itertools
 import threading
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -70,6 +70,10 @@ class Event(AnyEvent):
 
 class Stream:
     """Replaces `torch.cuda.Stream`: launches run when they are made, on any stream."""
+
+    def __new__(cls, *_args: object, **_options: object) -> Self:
+        """Makes a stream: PyTorch's class has such a method too, and Dynamo would trace the other one into a compiled function."""
+        return super().__new__(cls)
 
     def __init__(self, device: object = None, priority: int = 0, **_options: object) -> None:
         self.device_index = devices.index_of(device)
@@ -169,7 +173,7 @@ def choose(stream: Stream | None) -> None:
 
 
 class StreamContext(contextlib.ExitStack):
-    """Replaces `torch.cuda.stream`: the stream is current for the block."""
+    """Replaces `torch.cuda.StreamContext`: the stream is current for the block."""
 
     def __init__(self, stream: Stream | None = None) -> None:
         super().__init__()
@@ -181,10 +185,17 @@ class StreamContext(contextlib.ExitStack):
         return super().__enter__()
 
 
+def within(stream: Stream | None) -> StreamContext:
+    """Answers `torch.cuda.stream`: a block in which the stream is current."""
+    return StreamContext(stream)
+
+
+# Compiled functions make streams and events by the classes in `torch._C`.
 ANSWERS: dict[str, Any] = {
     "Tensor.record_stream": lambda _tensor, _stream: None,
     "Event": AnyEvent, "Stream": Stream, "cuda.Event": Event, "cuda.Stream": Stream, "cuda.ExternalStream": ExternalStream,
     "cuda.current_stream": current, "cuda.default_stream": default, "cuda.set_stream": choose,
-    "cuda.stream": StreamContext, "cuda.StreamContext": StreamContext, "accelerator.current_stream": current,
+    "cuda.stream": within, "cuda.StreamContext": StreamContext, "_C.Stream": Stream, "_C.Event": AnyEvent,
+    "accelerator.current_stream": current,
     "accelerator.set_stream": choose, "_C._cuda_getCurrentRawStream": raw,
 }  # fmt: skip

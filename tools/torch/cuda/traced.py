@@ -13,7 +13,7 @@ from unittest import mock
 
 import torch
 from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
 
 from simgpu.triton.driver import active_driver
 
@@ -96,6 +96,7 @@ def lying_where_they_would(pretended: Callable[[], AbstractContextManager[None]]
         for owner, name, function in (
             (FakeTensor, "_normalize_fake_device", staticmethod(_number_device)),
             (FakeTensor, "_find_common_device", staticmethod(_of_all)),
+            (FakeTensorMode, "avoid_device_init", True),  # no constant of the program's is moved to a GPU while it is traced
             (FakeTensor, "__torch_dispatch__", classmethod(_dispatch_reported)),
             (FakeTensorConverter, "from_real_tensor", convert_pretended),
         ):

@@ -249,22 +249,23 @@ FUSED = "aten::_scaled_dot_product_flash_attention_for_cpu"
 COMPOSED: dict[str, Callable[..., Any]] = {**ON_GPUS, FUSED: _for_cpu, f"{FUSED}_backward": _for_cpu_backward}
 
 
-def _on_any_backend(own: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Wraps `scaled_dot_product_attention`: if a program chose a backend that the CPU lacks, uses the one that it has."""
+class _MathBackend:
+    """Choice of a program: `scaled_dot_product_attention` may use the backend "math", or not.
 
-    def choose(*args: Any, **kwargs: Any) -> Tensor:
-        asked = torch.backends.cuda
-        if asked.flash_sdp_enabled() or asked.math_sdp_enabled() or not args[0].is_cuda:
-            return own(*args, **kwargs)
-        asked.enable_math_sdp(True)
-        try:
-            return own(*args, **kwargs)
-        finally:
-            asked.enable_math_sdp(False)
+    PyTorch's own setting stays on: a program may choose a backend that only GPUs have, and the CPU would have none left.
+    """
 
-    return choose
+    def __init__(self) -> None:
+        self._chosen = True
+
+    def choose(self, enabled: bool) -> None:
+        """Answers `torch._C._set_sdp_use_math`."""
+        self._chosen = enabled
+
+    def is_chosen(self) -> bool:
+        """Answers `torch._C._get_math_sdp_enabled`."""
+        return self._chosen
 
 
-ANSWERS: dict[str, Any] = {
-    "nn.functional.scaled_dot_product_attention": _on_any_backend(torch.nn.functional.scaled_dot_product_attention),
-}
+_MATH = _MathBackend()
+ANSWERS: dict[str, Any] = {"_C._set_sdp_use_math": _MATH.choose, "_C._get_math_sdp_enabled": _MATH.is_chosen}

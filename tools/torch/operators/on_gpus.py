@@ -200,21 +200,32 @@ ON_GPUS: dict[str, Callable[..., Any]] = {
     "aten::linalg_lu": _lu,
     "aten::linalg_lu.out": _named_out(_lu, "P", "L", "U"),
 }
-def _rms_norm(own: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Wraps `torch.rms_norm`, which PyTorch decomposes for the CPU's tensors before a dispatch mode sees it."""
-
-    def rms_norm(input: Tensor, normalized_shape: _Ints, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-        with plain_torch():
-            if simulates() and on_gpu(place_of(input)):
-                from simgpu.tools.torch.operators import simulated  # half a second of imports
-
-                with contextlib.suppress(simulated.OnHost):  # then its parts are counted
-                    return simulated.rms_norm(input, normalized_shape, weight, eps)
-        return own(input, normalized_shape, weight, eps)
-
-    return rms_norm
 
 
-ANSWERS: dict[str, Any] = {"rms_norm": _rms_norm(torch.rms_norm)}
+def _rms_norm(
+    own: Callable[..., Tensor], input: Tensor, normalized_shape: _Ints, weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """Calls `torch.rms_norm`, which PyTorch decomposes for the CPU's tensors before a dispatch mode sees it."""
+    with plain_torch():
+        if simulates() and on_gpu(place_of(input)):
+            from simgpu.tools.torch.operators import simulated  # half a second of imports
+
+            with contextlib.suppress(simulated.OnHost):  # then its parts are counted
+                return simulated.rms_norm(input, normalized_shape, weight, eps)
+    return own(input, normalized_shape, weight, eps)
+
+
+def _histc(own: Callable[..., Tensor], values: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Calls `histc` for integers, which a GPU counts and the CPU does not."""
+    if values.is_floating_point() or not on_gpu(place_of(values)):
+        return own(values, *args, **options)
+    return own(values.double(), *args, **options).to(values.dtype)
+
+
+# By PyTorch's function: a function that is called with it and its arguments instead.
+INSTEAD: dict[Any, Callable[..., Any]] = {
+    torch.rms_norm: _rms_norm, torch.nn.functional.rms_norm: _rms_norm,
+    torch.histc: _histc, torch.Tensor.histc: _histc,
+}  # fmt: skip
 # By the names of functions that call them, such as `torch.batch_norm_stats.__name__`; `linalg_lu_factor` calls another one.
 NAMES = frozenset(name.removeprefix("aten::").partition(".")[0] for name in ON_GPUS) | {"linalg_lu_factor"}

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simgpu.tools.torch.places import common, on_gpu
+
 _CPU = torch.device("cpu")
 _Generator = torch.Generator  # PyTorch's own: `pretend` replaces it
 
@@ -267,5 +269,19 @@ class _MathBackend:
         return self._chosen
 
 
+    def attend(self, own: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+        """Calls `scaled_dot_product_attention`; for tensors of the host, the program's choice holds."""
+        if self._chosen or on_gpu(common((*args, *kwargs.values()))):
+            return own(*args, **kwargs)
+        _use_math(False)
+        try:
+            return own(*args, **kwargs)
+        finally:
+            _use_math(True)
+
+
+_use_math = torch._C._set_sdp_use_math  # PyTorch's own
 _MATH = _MathBackend()
 ANSWERS: dict[str, Any] = {"_C._set_sdp_use_math": _MATH.choose, "_C._get_math_sdp_enabled": _MATH.is_chosen}
+# By PyTorch's function: a function that is called with it and its arguments instead.
+INSTEAD: dict[Any, Callable[..., Any]] = {torch.nn.functional.scaled_dot_product_attention: _MATH.attend}

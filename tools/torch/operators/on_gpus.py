@@ -224,7 +224,7 @@ def _histc(own: Callable[..., Tensor], values: Tensor, *args: Any, **options: An
 
 # By PyTorch's function: a function that is called with it and its arguments instead.
 INSTEAD: dict[Any, Callable[..., Any]] = {
-    torch.rms_norm: _rms_norm, torch.nn.functional.rms_norm: _rms_norm,
+    **attention.INSTEAD, torch.rms_norm: _rms_norm, torch.nn.functional.rms_norm: _rms_norm,
     torch.histc: _histc, torch.Tensor.histc: _histc,
 }  # fmt: skip
 # By the names of functions that call them, such as `torch.batch_norm_stats.__name__`; `linalg_lu_factor` calls another one.

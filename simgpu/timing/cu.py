@@ -27,11 +27,12 @@ def run_cu(
     """
     deepest = max(int(config["lds_fifo"][0]), int(config["vmem_queue"][0]))
     assert deepest <= state.DEEPEST, f"a queue of {deepest} entries: raise state.DEEPEST"
-    count, groups = len(code.unit), len(work.order)
+    count, groups, tally = len(code.unit), len(work.order), np.zeros(len(state.Tally), np.float64)
+    tally[state.Tally.MATRIX_BEGIN] = np.inf
     result = CuResult(
         np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros((count, len(state.Stall)), np.int64),
         np.full((count, state.PRODUCERS), -1, np.int32), np.zeros((count, state.PRODUCERS), np.int64),
-        np.zeros(len(state.Tally), np.float64), np.zeros(groups, np.int64), np.zeros((events, state.LOG), np.int64),
+        tally, np.zeros(groups, np.int64), np.zeros((events, state.LOG), np.int64),
     )  # fmt: skip
     cu = idle(config, code, past, late, work, resident, arrivals, same_line)
     logged = waves.run(cu, work, result)

@@ -28,6 +28,7 @@ from simgpu.timing.without import NOTHING, Without
 
 STEPS = 12_000_000  # most wave-instructions of a CU that are modelled; more rounds are extrapolated
 STAGED_ROUNDS = 8  # rounds of a CU from which it is known when waves access memory
+POWER_US = 10.0  # assumed: the least time after which a board's clock follows its load
 MOST_QUEUED = 1 << 16  # most workgroups of a launch that are dispatched one by one if they differ
 
 
@@ -122,18 +123,16 @@ def predict(
         channels=sampled.channels, written=written_fraction(sampled.whole, served, code, traffic, row), watched=watched,
         same_line=sampled.atomics.share if sampled.atomics else None,
     )  # fmt: skip
-    gpus = [first]
-    if len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most:
-        stretch = np.array([trace.stretch for trace in sampled.whole])
-        clocks, sizes = first.clocks_alone(len(stretch)) * stretch, np.array([len(trace) for trace in sampled.whole]) * stretch
-        gpus = [first.with_queue(queue, places) for queue in last_queues(clocks, sizes, stand, chip.num_cus, chip.xcds, places)]
+    queued = len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most
+    gpus = _with_queues(first, sampled.whole, stand, places) if queued else [first]
 
     def run(load: Load) -> tuple[tuple[Gpu, state.CuResult], Load, float]:
         nonlocal clock
         now, before = [replace(gpu, mhz=clock.mhz, load=load) for gpu in gpus], clock.mhz
         gpu, result = max(((gpu, gpu.steady(events)) for gpu in now), key=lambda pair: pair[1].clocks)
         if mhz is None:
-            held = sustained_clock(chip, _busy(result, chip), gpu.sharing / chip.num_cus, dtype)
+            busy = _loop_busy(result, chip, gpu.mhz) if sampled.groups <= chip.num_cus * places else _busy(result, chip)
+            held = sustained_clock(chip, busy, gpu.sharing / chip.num_cus, dtype)
             clock = held if on.clock else replace(held, mhz=chip.clock_mhz)
         return (gpu, result), gpu.load_of(result), abs(clock.mhz / before - 1)
 
@@ -155,6 +154,13 @@ def predict(
         sampled.groups, resident, per_cu, model.active, result, past_l2, code, traffic, sampled,
         (*sampled.notes, *(doubt.note for doubt in unknown)),
     )  # fmt: skip
+
+
+def _with_queues(first: Gpu, traces: Sequence[Trace], stand: np.ndarray, places: int) -> list[Gpu]:
+    """Returns the launch modelled by the CUs that decide it if workgroups differ."""
+    stretch, chip = np.array([trace.stretch for trace in traces]), first.chip
+    clocks, sizes = first.clocks_alone(len(stretch)) * stretch, np.array([len(trace) for trace in traces]) * stretch
+    return [first.with_queue(queue, places) for queue in last_queues(clocks, sizes, stand, chip.num_cus, chip.xcds, places)]
 
 
 def _code(sampled: SampledLaunch, row: Pipelines, on: Mechanisms) -> CodeColumns:
@@ -277,6 +283,17 @@ def _busy(result: state.CuResult, chip: HardwareDescriptor) -> Busy:
     clocks, tally = max(1, result.clocks), result.tally
     matrix, valu = (float(tally[each]) / chip.simds_per_cu for each in (state.Tally.MATRIX_CLOCKS, state.Tally.VALU_CLOCKS))
     return Busy(matrix / clocks, valu / clocks, float(tally[state.Tally.LDS_CLOCKS]) / clocks)
+
+
+def _loop_busy(result: state.CuResult, chip: HardwareDescriptor, mhz: float) -> Busy:
+    """Returns the fractions between the first and the last matrix instruction, as `hardware.rates.clocks` has duties of loops.
+
+    In a launch of one round the loops of all CUs coincide, and the board holds their clock, unless they last less than POWER_US.
+    """
+    busy, tally = _busy(result, chip), result.tally
+    loop = max(float(tally[state.Tally.MATRIX_END] - tally[state.Tally.MATRIX_BEGIN]), POWER_US * mhz)
+    longer = max(1.0, result.clocks / loop)
+    return Busy(busy.matrix * longer, busy.valu * longer, busy.lds * longer)
 
 
 def _shares(result: state.CuResult, chip: HardwareDescriptor, mhz: float, active: float) -> dict[str, float]:

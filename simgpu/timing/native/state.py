@@ -38,7 +38,8 @@ class Stall(IntEnum):
 
 class Tally(IntEnum):
     """Counters of a CU. ISSUED: instructions. WATCHED: clocks in which a SIMD has a wave among the watched instructions, summed
-    over SIMDs. SCALAR_BYTES: bytes that the scalar cache requests from L2."""
+    over SIMDs. SCALAR_BYTES: bytes that the scalar cache requests from L2. MATRIX_BEGIN, MATRIX_END: clocks at which the first
+    matrix instruction begins and the last one ends."""
 
     MATRIX_CLOCKS = 0
     VALU_CLOCKS = 1
@@ -50,6 +51,8 @@ class Tally(IntEnum):
     ISSUED = 7
     WATCHED = 8
     SCALAR_BYTES = 9
+    MATRIX_BEGIN = 10
+    MATRIX_END = 11
 
 
 # Figures of the chip, and the CU's part of resources that all CUs share.

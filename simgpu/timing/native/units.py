@@ -272,6 +272,8 @@ def execute(cu, work, inst, index, now, time, simd, tally):  # type: ignore[no-u
     elif kind == Kind.MATRIX:
         take_valu(issue, slot, index, time + inst.shadow, time + inst.clocks, time + inst.clocks)
         tally[Tally.MATRIX_CLOCKS] += inst.clocks
+        tally[Tally.MATRIX_BEGIN] = min(tally[Tally.MATRIX_BEGIN], time)
+        tally[Tally.MATRIX_END] = max(tally[Tally.MATRIX_END], time + inst.clocks)
     elif kind == Kind.LDS:
         issue_lds(cu, work, inst, index, now, time, simd, tally)
     elif kind == Kind.VMEM:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
 import simgpu
+from simgpu.hardware.rates.clocks import Busy, sustained_clock
 from simgpu.hardware.rates.sustained import sustained_rates
+from simgpu.timing.predict import Prediction, predict
 from tests.support.exhaustive import left_out
 from tests.support.kernels import loaded_kernel
 from tests.support.timed_kernels import kernel_on_words
@@ -99,3 +103,36 @@ def test_a_launch_takes_no_less_than_its_dispatch(block: int, rate: float) -> No
     kernel, buffer = kernel_on_words("s_nop 0", 256)
     one = kernel.time(1 << 16, block, [buffer], mhz=1000)
     assert one.limit == "dispatch" and one.cycles == pytest.approx((1 << 16) / rate, rel=0.02)
+
+
+# Four waves sleep for 8,128 clocks, {pauses} times and once more. Then they keep the matrix units busy for 128 passes.
+PRODUCT = """
+s_movk_i32 s7, {pauses}
+wait:
+s_sleep 127
+s_sub_u32 s7, s7, 1
+s_cbranch_scc0 wait
+s_movk_i32 s7, 127
+again:
+""" + "v_mfma_f32_32x32x16_bf16 v[0:15], v[16:19], v[20:23], v[0:15]\n" * 8 + """
+s_sub_u32 s7, s7, 1
+s_cbranch_scc0 again
+"""
+CUS = 256  # of MI355X
+
+
+@cache
+def product(pauses: int, groups: int) -> Prediction:
+    gpu = simgpu.Device("mi355x", threads=1)
+    text = PRODUCT.format(pauses=pauses)
+    kernel = loaded_kernel(gpu, text, next_free_vgpr=32, accum_offset=32, group_segment_fixed_size=gpu.descriptor.lds_bytes)
+    return predict(kernel.time(groups, 256, []).sampled)
+
+
+def test_one_round_holds_the_clock_of_its_loop() -> None:
+    """A board's clock by duty is published for loops of products of one round. In several rounds CUs do different parts."""
+    chip, pauses = simgpu.Device("mi355x").descriptor, 16
+    long, short = product(pauses, CUS), product(0, CUS)
+    assert long.shares["matrix"] < 0.7 and long.clock.mhz == pytest.approx(short.clock.mhz, rel=0.01)
+    assert short.clock.mhz == pytest.approx(sustained_clock(chip, Busy.product(1.0), 1.0, "bf16").mhz, rel=0.02)
+    assert product(pauses, 2 * CUS).clock.mhz > 1.1 * long.clock.mhz

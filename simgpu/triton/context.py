@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import triton.runtime
 import triton.testing
+from triton import knobs
 from triton.backends import backends
 from triton.backends.amd.compiler import HIPBackend
 from triton.runtime import jit
@@ -22,7 +23,7 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.triton.driver import SimDriver, active_driver
 from simgpu.triton.kernels import KERNELS, forget_quietly
 from simgpu.triton.proton import profile
-from simgpu.triton.session import Session
+from simgpu.triton.session import LoadedBinary, Session
 from simgpu.triton.tensors import STORAGE, ArrayPointer
 from simgpu.triton.tuning import limit_candidates, show_progress, wrap_tuner
 
@@ -70,10 +71,31 @@ def device(
             stack.enter_context(_patch_attribute(triton.testing, name, modelled_bench))
         stack.enter_context(_patch_attribute(triton.testing.Mark, "run", _wrap_sweep(triton.testing.Mark.run)))
         stack.enter_context(profile(session, _samples_alone))
+        stack.enter_context(_noting_addresses())
         yield session
 
 
 _ABSENT = object()
+_FOLLOWS = ("int_to_ptr", "inline_asm", "!tt.ptr<!tt.ptr")  # by these, a kernel may use an address that is no argument
+
+
+@contextmanager
+def _noting_addresses() -> Iterator[None]:
+    """Makes each kernel that is loaded in the block note whether it may use addresses that are no arguments.
+
+    For others, no tensor is looked for at numbers in tensors: a new tensor of int64 often holds old addresses.
+    """
+
+    def note(_module: object, function: object, _name: str, files: Mapping[str, str], _hash: str) -> None:
+        texts = [Path(path).read_text() for name, path in files.items() if name.endswith((".ttir", ".ttgir"))]
+        if isinstance(function, LoadedBinary):
+            function.follows = not texts or any(word in text for text in texts for word in _FOLLOWS)
+
+    knobs.runtime.kernel_load_end_hook.add(note)
+    try:
+        yield
+    finally:
+        knobs.runtime.kernel_load_end_hook.remove(note)
 
 
 @contextmanager

@@ -55,6 +55,7 @@ class LoadedBinary:
     name: str
     code: bytes
     dynamic_lds: int
+    follows: bool = True  # may load through addresses in memory, or passed as numbers
     last: Launched | None = None  # its latest launch
 
 
@@ -186,7 +187,7 @@ class Session:
                     f"cannot reach it: launch inside `with torch.cuda.device({there[5:]}):`"
                 )
         known = [*tensors, *self._registered]
-        behind = pointees(known, [value.value for value in values])
+        behind = pointees(known, [value.value for value in values]) if binary.follows else []
         held = [(name, tensor) for name, tensor in (*known, *behind) if not lies_elsewhere(tensor, self.current)]
         with SharedTensors(self.gpu.memory, held, self.guard) as shared:
             args = [_plain(value) for value in values]

@@ -294,3 +294,15 @@ def test_an_access_outside_is_told_with_the_index_that_it_would_have(check: bool
 def test_indices_outside_of_a_tensor(cut: tuple[Any, ...], offset: int, told: str) -> None:
     array = np.zeros((4, 6), np.float32)
     assert outside_of("argument x", array[cut], array.ctypes.data + offset) == told
+
+
+def test_tensors_are_looked_for_only_if_a_kernel_may_follow_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    sought: list[Any] = []
+    monkeypatch.setattr("simgpu.triton.session.pointees", lambda *given: sought.append(given) or [])
+    rows = [np.arange(32, dtype=np.float32) + n for n in range(3)]
+    table, out = np.array([row.ctypes.data for row in rows], np.int64), np.zeros((3, 32), np.float32)
+    with simgpu.triton.device("mi300x"):
+        kernels.vector_add[(1,)](table, table, np.zeros(3, np.int64), 3, BLOCK=64)
+        assert not sought
+        kernels.copy_by_table[(3,)](table, out, *rows, BLOCK=32)
+    assert len(sought) == 1 and np.array_equal(out, rows)

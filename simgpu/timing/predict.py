@@ -291,6 +291,8 @@ def _loop_busy(result: state.CuResult, chip: HardwareDescriptor, mhz: float) -> 
     In a launch of one round the loops of all CUs coincide, and the board holds their clock, unless they last less than POWER_US.
     """
     busy, tally = _busy(result, chip), result.tally
+    if not tally[state.Tally.MATRIX_CLOCKS]:
+        return busy
     loop = max(float(tally[state.Tally.MATRIX_END] - tally[state.Tally.MATRIX_BEGIN]), POWER_US * mhz)
     longer = max(1.0, result.clocks / loop)
     return Busy(busy.matrix * longer, busy.valu * longer, busy.lds * longer)

@@ -114,7 +114,7 @@ s_sub_u32 s7, s7, 1
 s_cbranch_scc0 wait
 s_movk_i32 s7, 127
 again:
-""" + "v_mfma_f32_32x32x16_bf16 v[0:15], v[16:19], v[20:23], v[0:15]\n" * 8 + """
+{work}
 s_sub_u32 s7, s7, 1
 s_cbranch_scc0 again
 """
@@ -122,9 +122,9 @@ CUS = 256  # of MI355X
 
 
 @cache
-def product(pauses: int, groups: int) -> Prediction:
+def product(pauses: int, groups: int, work: str = "v_mfma_f32_32x32x16_bf16 v[0:15], v[16:19], v[20:23], v[0:15]") -> Prediction:
     gpu = simgpu.Device("mi355x", threads=1)
-    text = PRODUCT.format(pauses=pauses)
+    text = PRODUCT.format(pauses=pauses, work="\n".join([work] * 8))
     kernel = loaded_kernel(gpu, text, next_free_vgpr=32, accum_offset=32, group_segment_fixed_size=gpu.descriptor.lds_bytes)
     return predict(kernel.time(groups, 256, []).sampled)
 
@@ -136,3 +136,8 @@ def test_one_round_holds_the_clock_of_its_loop() -> None:
     assert long.shares["matrix"] < 0.7 and long.clock.mhz == pytest.approx(short.clock.mhz, rel=0.01)
     assert short.clock.mhz == pytest.approx(sustained_clock(chip, Busy.product(1.0), 1.0, "bf16").mhz, rel=0.02)
     assert product(pauses, 2 * CUS).clock.mhz > 1.1 * long.clock.mhz
+
+
+def test_a_launch_without_matrix_instructions_holds_the_clock_of_its_mean() -> None:
+    work = "v_mov_b32 v0, v1\n" * 8
+    assert product(16, CUS, work).clock.mhz > product(0, CUS, work).clock.mhz + 20

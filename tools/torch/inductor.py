@@ -19,7 +19,7 @@ import torch
 from torch._dynamo import device_interface
 from torch._dynamo.device_interface import CudaInterface
 from torch._dynamo.utils import set_torch_function_mode_stack
-from torch._dynamo.variables.script_object import TorchScriptObjectVariable
+from torch._dynamo.variables import script_object
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.torch_function import SymbolicTorchFunctionState
 from torch._inductor import compile_fx, utils
@@ -50,7 +50,8 @@ _ONE_EACH = {"triton.autotune_pointwise": False, "deterministic": True}
 _TIMED, _FUSED = "benchmark_in_current_process", ("benchmark_codegened_module", "benchmark_combo_kernel")
 _HOST, _CUDA = 0, 1
 _REGISTRAR = "_ZN3c104impl24DeviceGuardImplRegistrarC1ENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"  # its constructor
-_matches = TorchScriptObjectVariable.is_matching_cls
+_Opaque: Any = getattr(script_object, "TorchScriptObjectVariable", None) or script_object.CustomClassObjectVariable  # 2.14's name
+_matches = _Opaque.is_matching_cls
 _begin = SymbolicTorchFunctionState.__init__
 
 
@@ -240,7 +241,7 @@ def inductor() -> Iterator[None]:
             (torch._TorchCompileInductorWrapper, "__call__", _compile_graph),
             (SymbolicTorchFunctionState, "__init__", functools.wraps(_begin)(_without_ours)),
             (CudaOnHost, "__torch_function__", torch.compiler.disable(CudaOnHost.__torch_function__)),
-            (TorchScriptObjectVariable, "is_matching_cls", staticmethod(_is_script_object)),
+            (_Opaque, "is_matching_cls", staticmethod(_is_script_object)),
             (type(benchmarker), "benchmark_gpu", staticmethod(_modelled_ms)),
             (AlgorithmSelectorCache, _TIMED, staticmethod(run_pretended(getattr(AlgorithmSelectorCache, _TIMED)))),
             (GraphLowering, "constant_name", run_pretended(GraphLowering.constant_name)),  # moves the program's constants

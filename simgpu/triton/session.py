@@ -27,6 +27,7 @@ from simgpu.triton.frames import with_calls
 from simgpu.triton.model import BenchClock
 from simgpu.triton.tensors import (
     GUARDS,
+    HEAP,
     STORAGE,
     VIEW,
     SharedTensors,
@@ -55,7 +56,7 @@ class LoadedBinary:
     name: str
     code: bytes
     dynamic_lds: int
-    follows: bool = True  # may load through addresses in memory, or passed as numbers
+    follows: bool = True  # may load through addresses in memory
     last: Launched | None = None  # its latest launch
 
 
@@ -187,7 +188,9 @@ class Session:
                     f"cannot reach it: launch inside `with torch.cuda.device({there[5:]}):`"
                 )
         known = [*tensors, *self._registered]
-        behind = pointees(known, [value.value for value in values]) if binary.follows else []
+        numbers = [value.value for value in values]
+        may_follow = binary.follows or any(isinstance(number, int) and number >= HEAP for number in numbers)
+        behind = pointees(known, numbers) if may_follow else []
         held = [(name, tensor) for name, tensor in (*known, *behind) if not lies_elsewhere(tensor, self.current)]
         with SharedTensors(self.gpu.memory, held, self.guard) as shared:
             args = [_plain(value) for value in values]

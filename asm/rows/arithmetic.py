@@ -24,7 +24,7 @@ class RowArithmetic:
 
     kind, words = "f32", 1
     lowest = float(np.finfo(np.float32).min)  # the maximum of no elements
-    one, minus_infinity = 0x3F800000, 0xFF800000  # upper words
+    minus_infinity = 0xFF800000  # upper word
 
     def __init__(self, k: KernelBuilder, factor: Reg) -> None:
         self.k, self.factor = k, factor
@@ -109,8 +109,7 @@ class RowArithmetic:
 
     def set_to_one(self, delta: Reg) -> None:
         """Emits delta = 1."""
-        self.move(delta, 0)
-        self.k.v_mov_b32(delta[self.words - 1], self.one)
+        self.move(delta, 1.0)
 
     def inverse(self, delta: Reg, gain: float) -> None:
         """Emits delta = gain / delta."""
@@ -129,7 +128,7 @@ class WideArithmetic(RowArithmetic):
 
     kind, words = "f64", 2
     lowest = float(np.finfo(np.float64).min)
-    one, minus_infinity = 0x3FF00000, 0xFFF00000
+    one, minus_infinity = 0x3FF00000, 0xFFF00000  # upper words
 
     def __init__(self, k: KernelBuilder, factor: Reg) -> None:
         super().__init__(k, factor)
@@ -160,6 +159,11 @@ class WideArithmetic(RowArithmetic):
         """Emits x = scale · (x - m) + minus_log."""
         self.k.v_fma_f64(x, m, -1.0, x)
         self.k.v_fma_f64(x, scale, x, minus_log)
+
+    def set_to_one(self, delta: Reg) -> None:
+        """Emits delta = 1."""
+        self.move(delta, 0)
+        self.k.v_mov_b32(delta[1], self.one)
 
     def inverse(self, delta: Reg, gain: float) -> None:
         """Emits delta = gain / delta by v_rcp_f64 and two Newton steps. NaN stays NaN."""

@@ -7,12 +7,13 @@ all over the launch are examined.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from simgpu.hardware.rates.pipelines import Pipelines, memory_channel
-from simgpu.timing.native import streams
-from simgpu.timing.trace import LINE_BYTES, number_values
+from simgpu.timing.native.streams import find_lines
+from simgpu.timing.trace import LINE_BYTES, join_streams, number_values
 
 
 def lines_of(groups: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
@@ -21,8 +22,11 @@ def lines_of(groups: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
     groups: streams (`simgpu.checks.path_trace`) of the waves of each workgroup. A workgroup with a wave that did not access LDS
     or memory yet is left out.
     """
-    asked = [[_lines(stream) for stream in waves] for waves in groups]
-    whole = [lines for waves in asked if all(came for _, came in waves) for lines, _ in waves]
+    words, bounds = join_streams(groups)
+    found, ends, came = np.empty(len(words), np.uint32), np.zeros(len(bounds), np.int64), np.zeros(len(bounds) - 1, bool)
+    find_lines(words, bounds, found, ends, came)
+    waves = np.cumsum([0, *map(len, groups)])
+    whole = [found[ends[first] : ends[end]] for first, end in pairwise(waves) if came[first:end].all()]
     return number_values(np.concatenate(whole))[1] if whole else np.empty(0, np.uint32)
 
 
@@ -40,9 +44,3 @@ def busy_channels(rounds: Sequence[np.ndarray], row: Pipelines) -> float:
         lines += len(known)
         longest += int(np.bincount(memory_channel(known * row.l2_line, row.memory_channels), minlength=1).max())
     return lines / (row.memory_channels * longest) if lines else 1.0
-
-
-def _lines(stream: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Returns the lines in a wave's stream, and True if the stream has any access except scalar ones."""
-    found = np.empty(len(stream), np.uint32)
-    return found[: streams.lines_of(stream, found)], bool(streams.has_vector_access(stream))

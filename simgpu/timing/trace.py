@@ -46,6 +46,12 @@ class Trace:
         return self.lines[starts + np.arange(len(starts))]
 
 
+def join_streams(groups: Sequence[Sequence[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the words of all waves' streams, one after another, and their bounds."""
+    streams = [stream for group in groups for stream in group]
+    return np.concatenate([np.empty(0, np.uint32), *streams]), np.cumsum([0, *map(len, streams)])
+
+
 def traces_of(
     code: CodeColumns, groups: Sequence[Sequence[np.ndarray]], entry: int, complete: Sequence[bool], numbers: Sequence[int],
     stretches: Sequence[float],
@@ -54,10 +60,8 @@ def traces_of(
 
     entry: number of their first instruction. The other sequences have the traces' fields of these names; numbers: `group`.
     """
-    streams = [stream for group in groups for stream in group]
-    words = np.concatenate([np.empty(0, np.uint32), *streams])
-    bounds = np.cumsum([0, *map(len, streams)])
-    sizes, ends = np.zeros((len(streams), 3), np.int64), np.zeros((len(streams) + 1, 3), np.int64)
+    words, bounds = join_streams(groups)
+    sizes, ends = np.zeros((len(bounds) - 1, 3), np.int64), np.zeros((len(bounds), 3), np.int64)
     walk = partial(walk_all, words, bounds, entry, code.step, code.accesses, sizes, ends)
     walk(np.empty(0, np.uint32), np.empty((0, FIELDS), np.int32), np.empty(0, np.uint32))
     np.cumsum(sizes, axis=0, out=ends[1:])

@@ -76,27 +76,23 @@ def walk_all(
 
 
 @native
-def lines_of(stream: np.ndarray, found: np.ndarray) -> int:
-    """Writes the lines in a wave's stream to `found`; returns their number."""
-    word = count = 0
-    while word + 1 < len(stream):
-        if stream[word] >> 30 == MEMORY:
-            asked = min(len(stream) - word - 2, stream[word + 1] & 0xFF)
-            for number in range(asked):
-                found[count + number] = stream[word + 2 + number]
-            count += asked
-            word += asked
-        word += 2
-    return count
+def find_lines(words: np.ndarray, bounds: np.ndarray, found: np.ndarray, ends: np.ndarray, came: np.ndarray) -> None:
+    """Writes the lines in all waves' streams to `found`, and fills `ends`, their number up to each wave, after a 0.
 
-
-@native
-def has_vector_access(stream: np.ndarray) -> int:
-    """Returns 1 if a wave's stream has any access except scalar ones, else 0."""
-    word = 0
-    while word + 1 < len(stream):
-        kind, packed = stream[word] >> 30, stream[word + 1]
-        if kind == LDS or (kind == MEMORY and packed >> 16 > 0):
-            return 1
-        word += 2 + (packed & 0xFF if kind == MEMORY else 0)
-    return 0
+    words: the streams, between `bounds`. came: set to 1 for each wave that has any access except scalar ones.
+    """
+    count = 0
+    for wave in range(len(came)):
+        word, size = bounds[wave], bounds[wave + 1]
+        while word + 1 < size:
+            kind, packed = words[word] >> 30, words[word + 1]
+            word += 2
+            if kind == LDS or (kind == MEMORY and packed >> 16 > 0):
+                came[wave] = 1
+            if kind == MEMORY:
+                asked = min(size - word, packed & 0xFF)
+                for number in range(asked):
+                    found[count + number] = words[word + number]
+                count += asked
+                word += asked
+        ends[wave + 1] = count

@@ -123,10 +123,9 @@ def _lint(folder: Path) -> list[str]:
 def _hip(folder: Path) -> list[str]:
     from simgpu import asm
     from simgpu.hip import library
-    from simgpu.tools.benchmarks.engine import benches, text_of
+    from simgpu.tools.benchmarks.engine import bench_named, text_of
 
-    (add,) = [bench for bench in benches() if bench.name == "vector add"]
-    (folder / "k.co").write_bytes(asm.assemble(text_of(add, ARCH), ARCH))
+    (folder / "k.co").write_bytes(asm.assemble(text_of(bench_named("vector add"), ARCH), ARCH))
     (folder / "main.c").write_text(HOST)
     compile = [sys.executable, "-m", "ziglang", "cc", "-target", library.target(), "-O2", "main.c", "-o", "main"]
     done = subprocess.run(

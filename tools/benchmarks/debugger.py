@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-
-from simgpu import Device, asm
+from simgpu import Device
 from simgpu.debugger.debugger import Debugger
 from simgpu.hardware.code_object.arguments import Geometry
-from simgpu.tools.benchmarks.engine import benches, text_of
+from simgpu.tools.benchmarks.engine import bench_named, prepare
 from simgpu.tools.shared.console import print_figures
 
 STEPS = 20_000
@@ -21,11 +19,8 @@ def step_microseconds(target: str) -> float:
     >>> step_microseconds("mi100")  # doctest: +SKIP
     8.1
     """
-    gpu = Device(target)
-    (bench,) = [bench for bench in benches() if bench.name == "scalar"]
-    kernel = gpu.load(asm.assemble(text_of(bench, gpu.arch), gpu.arch))["bench"]
-    buffers = [gpu.upload(np.zeros(bench.nbytes // 4, np.float32)) for _ in range(3)]
-    with Debugger(kernel, Geometry.of(1, bench.workgroup), [*buffers, bench.count]) as debugger:
+    made = prepare(bench_named("scalar"), Device(target))
+    with Debugger(made.kernel, Geometry.of(1, made.bench.workgroup), [*made.buffers, made.bench.count]) as debugger:
         debugger.step()
         began = time.perf_counter()
         for _ in range(STEPS):

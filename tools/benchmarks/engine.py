@@ -24,7 +24,7 @@ from simgpu.tools.benchmarks.turn_about import best_seconds
 from simgpu.tools.shared.console import print_json, show, table
 
 if TYPE_CHECKING:
-    from simgpu import Buffer, Run
+    from simgpu import Buffer, Kernel, Run
 
 REPEATS = 5
 POINTERS, COUNT = ("x", "y", "z"), "count"
@@ -143,6 +143,11 @@ def benches(scale: float = 1.0, threads: int = 2) -> tuple[Bench, ...]:
     )  # fmt: skip
 
 
+def bench_named(name: str, threads: int = 2) -> Bench:
+    """Returns the kernel of a name, in its full size."""
+    return next(bench for bench in benches(threads=threads) if bench.name == name)
+
+
 def text_of(bench: Bench, target: str) -> str:
     """Returns the kernel's assembly, with descriptor and metadata."""
     pointers = tuple(KernelArgument(name, 8 * i, 8, "global_buffer") for i, name in enumerate(POINTERS))
@@ -164,6 +169,7 @@ class LoadedBench:
 
     bench: Bench
     device: Device
+    kernel: Kernel
     buffers: list[Buffer]
     launch: Callable[[], Run]
 
@@ -179,7 +185,7 @@ def prepare(bench: Bench, device: Device) -> LoadedBench:
     kernel = device.load(asm.assemble(text_of(bench, device.arch), device.arch))["bench"]
     launch = functools.partial(kernel.launch, grid=bench.groups, block=bench.workgroup, args=[*buffers, bench.count])
     launch()
-    return LoadedBench(bench, device, buffers, launch)
+    return LoadedBench(bench, device, kernel, buffers, launch)
 
 
 def measure(made: LoadedBench) -> dict[str, Any]:

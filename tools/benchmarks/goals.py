@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgpu.hardware.errors import SimError, ToolchainError
-from simgpu.tools.benchmarks import attention, gemm
+from simgpu.tools.benchmarks import attention, commands, gemm
 from simgpu.tools.benchmarks.blas import limit_threads
 from simgpu.tools.benchmarks.turn_about import best_seconds
 
@@ -73,9 +73,9 @@ class Goal:
         return value / self.limit
 
 
-def _gemm(name: str, work: str, limit: float, target: str, dtype: str = "f32", check: bool = False) -> Goal:
+def _gemm(name: str, work: str, limit: float, target: str, dtype: str = "f32") -> Goal:
     def prepare(setting: GoalSetting) -> gemm.Gemm:
-        return gemm.prepare(SIZE, target, setting.threads, dtype, check)
+        return gemm.prepare(SIZE, target, setting.threads, dtype)
 
     def measure(setting: GoalSetting) -> GoalValue:
         found = gemm.measure(prepare(setting))
@@ -98,19 +98,24 @@ def _attention_subject(setting: GoalSetting) -> Subject:
     return made.prepared.device, made.launch
 
 
-def _numerics(
-    name: str, work: str, limit: float, prepare: Callable[[GoalSetting, bool | str], gemm.Gemm | attention.Attention]
-) -> Goal:
-    """Makes a row that compares `check="numerics"` with plain mode, turn about."""
+def _against_plain(
+    name: str, work: str, limit: float, check: bool | str,
+    prepare: Callable[[GoalSetting, bool | str], gemm.Gemm | attention.Attention],
+) -> Goal:  # fmt: skip
+    """Makes a row that compares a kernel under `check` with plain mode, turn about."""
 
     def measure(setting: GoalSetting) -> GoalValue:
-        plain, checked = prepare(setting, False), prepare(setting, "numerics")
+        plain, checked = prepare(setting, False), prepare(setting, check)
         findings: list[Any] = []
         times = best_seconds(plain.launch, lambda: findings.extend(f for run in checked.launch() for f in run.findings))
         found = {"plain_seconds": times[0], "checked_seconds": times[1], "findings": len(findings)}
         return GoalValue(times[1] / times[0], f"{times[1]:.3g} s, plain {times[0]:.3g} s", not findings, found)
 
     return Goal(name, work, limit, "x plain", measure)
+
+
+def _f32_gemm(setting: GoalSetting, check: bool | str) -> gemm.Gemm:
+    return gemm.prepare(SIZE, TARGET, setting.threads, check=check)
 
 
 def _ring(name: str, work: str, target: str, dtype: str) -> Goal:
@@ -131,7 +136,7 @@ def _against_numpy(found: dict[str, Any]) -> str:
     )
 
 
-def _loop(name: str, work: str, limit: float, bench: str, check: bool = False) -> Goal:
+def _loop(name: str, work: str, limit: float, bench: str) -> Goal:
     """Makes a row of `benchmarks.engine`: millions of wave-instructions per second, or the seconds of vector add."""
     seconds = bench == "vector add"
 
@@ -139,8 +144,7 @@ def _loop(name: str, work: str, limit: float, bench: str, check: bool = False) -
         from simgpu import Device
         from simgpu.tools.benchmarks import engine
 
-        (chosen,) = [row for row in engine.benches(threads=setting.threads) if row.name == bench]
-        return engine.prepare(chosen, Device(TARGET, threads=setting.threads, check=check))
+        return engine.prepare(engine.bench_named(bench, setting.threads), Device(TARGET, threads=setting.threads))
 
     def measure(setting: GoalSetting) -> GoalValue:
         from simgpu.tools.benchmarks import engine
@@ -183,8 +187,8 @@ def _checked_loop(name: str, work: str, limit: float, bench: str) -> Goal:
     def measure(setting: GoalSetting) -> GoalValue:
         from simgpu.tools.benchmarks import engine
 
-        (chosen,) = [row for row in engine.benches(threads=setting.threads) if row.name == bench]
-        return GoalValue(engine.checked_ratio(chosen, TARGET, setting.threads), "processor time, turn about")
+        ratio = engine.checked_ratio(engine.bench_named(bench, setting.threads), TARGET, setting.threads)
+        return GoalValue(ratio, "processor time, turn about")
 
     return Goal(name, work, limit, "x plain", measure)
 
@@ -219,7 +223,6 @@ def _start(which: str, **options: Any) -> Callable[[GoalSetting], GoalValue]:
 
 def _command(name: str, limit: float, processor: bool = False) -> Goal:
     """Makes a row of `benchmarks.commands`: wall time, or processor time."""
-    from simgpu.tools.benchmarks import commands
 
     def measure(setting: GoalSetting) -> GoalValue:
         try:
@@ -236,14 +239,6 @@ def _step(setting: GoalSetting) -> GoalValue:
     from simgpu.tools.benchmarks import debugger
 
     return GoalValue(debugger.step_microseconds(TARGET), f"mean of {debugger.STEPS:,} steps of a scalar loop")
-
-
-def _checked_gemm(setting: GoalSetting) -> GoalValue:
-    launches = [gemm.prepare(SIZE, TARGET, setting.threads, check=check).launch for check in (False, True)]
-    findings: list[Any] = []
-    plain, checked = best_seconds(launches[0], lambda: findings.extend(f for run in launches[1]() for f in run.findings))
-    found = {"plain_seconds": plain, "checked_seconds": checked, "findings": len(findings)}
-    return GoalValue(checked / plain, f"{checked:.3g} s, plain {plain:.3g} s", not findings, found)
 
 
 def _memory(setting: GoalSetting) -> GoalValue:
@@ -285,13 +280,12 @@ GOALS = (
     _checked_loop("checked valu", "checked mode, VALU loop", 1.3, "valu"),
     _checked_loop("checked lds", "checked mode, LDS loop", 4, "lds"),
     Goal("checked start", "import simgpu to first result, small GEMM, checked, cold", 3, "s", _start("cold", times=1, check=True)),
-    Goal("checked gemm", f"checked mode, f32 GEMM {SIZE}³, MI100", 1.5, "x plain", _checked_gemm),
+    _against_plain("checked gemm", f"checked mode, f32 GEMM {SIZE}³, MI100", 1.5, True, _f32_gemm),
     _ring("ring gemm", f"ring mode, f32 GEMM {SIZE}³, MI100", "mi100", "f32"),
     _ring("ring bf16", f"ring mode, bf16 GEMM {SIZE}³, MI300X", "mi300x", "bf16"),
-    _numerics("numerics gemm", f"check of numbers, f32 GEMM {SIZE}³, MI100", 1.5,
-              lambda setting, check: gemm.prepare(SIZE, TARGET, setting.threads, check=check)),
-    _numerics("numerics attention", f"check of numbers, attention f32, L = {LENGTH}, d = {DIM}", 1.2,
-              lambda setting, check: attention.prepare(LENGTH, DIM, TARGET, setting.threads, check)),
+    _against_plain("numerics gemm", f"check of numbers, f32 GEMM {SIZE}³, MI100", 1.5, "numerics", _f32_gemm),
+    _against_plain("numerics attention", f"check of numbers, attention f32, L = {LENGTH}, d = {DIM}", 1.2, "numerics",
+                   lambda setting, check: attention.prepare(LENGTH, DIM, TARGET, setting.threads, check)),
 )  # fmt: skip
 NAMES = tuple(goal.name for goal in GOALS)
 

@@ -91,10 +91,9 @@ def _attention(threads: int) -> list[Buffer]:
 
 def _vector_add(threads: int) -> list[Buffer]:
     from simgpu import Device
-    from simgpu.tools.benchmarks.engine import benches, prepare
+    from simgpu.tools.benchmarks.engine import bench_named, prepare
 
-    (bench,) = [bench for bench in benches() if bench.name == "vector add"]
-    return prepare(bench, Device(TARGET, threads=threads)).buffers
+    return prepare(bench_named("vector add"), Device(TARGET, threads=threads)).buffers
 
 
 WORKS: dict[str, Callable[[int], list[Buffer]]] = {"gemm": _gemm, "attention": _attention, "vector-add": _vector_add}

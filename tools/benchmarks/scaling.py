@@ -144,8 +144,7 @@ def launch_seconds() -> float:
     from simgpu.tools.benchmarks import engine
     from simgpu.tools.benchmarks.turn_about import best_seconds
 
-    (add,) = (bench for bench in engine.benches() if bench.name == "vector add")
-    small = engine.prepare(replace(add, groups=1), Device("gfx908", threads=1))
+    small = engine.prepare(replace(engine.bench_named("vector add"), groups=1), Device("gfx908", threads=1))
     (seconds,) = best_seconds(small.launch, repeats=20 * REPEATS)
     return seconds
 

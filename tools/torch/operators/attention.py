@@ -268,7 +268,6 @@ class _MathBackend:
         """Answers `torch._C._get_math_sdp_enabled`."""
         return self._chosen
 
-
     def attend(self, own: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
         """Calls `scaled_dot_product_attention`; for tensors of the host, the program's choice holds."""
         if self._chosen or on_gpu(common((*args, *kwargs.values()))):

@@ -25,43 +25,84 @@
     reference.py     float64 references of all operators, bounds, usual errors
 """
 
-import warnings
-from typing import Any
+from __future__ import annotations
 
-from simgpu.operators import reference
-from simgpu.operators.attention.execute import AttentionExecutor
-from simgpu.operators.attention.plan import AttentionTiles, derive_tiles, plan_attention
-from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.attention.tree import FusedAttention
-from simgpu.operators.attention.unfused import UnfusedAttention
-from simgpu.operators.attention_backward.problem import AttentionBackwardProblem
-from simgpu.operators.attention_backward.tree import AttentionBackward
-from simgpu.operators.columns import ColumnPlan, ColumnProblem, Columns, plan_columns
-from simgpu.operators.compute import ComputeVisitor
-from simgpu.operators.conv2d.plan import plan_conv2d
-from simgpu.operators.conv2d.problem import Conv2dProblem, merge_groups, pack_filter, space_to_channel
-from simgpu.operators.conv2d.tiles import Conv2dPlan, packed_filter
-from simgpu.operators.conv2d.tree import Conv2d
-from simgpu.operators.feasibility import FeasibilityReport, FeasibilityVisitor
-from simgpu.operators.fused.problem import FusedGemm
-from simgpu.operators.fused.tree import FusedTree
-from simgpu.operators.gemm.epilogue import gated_columns, microscale, preshuffle
-from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
-from simgpu.operators.gemm.problem import GemmProblem
-from simgpu.operators.gemm.traffic import gemm_counters
-from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
-from simgpu.operators.resources import Constraint, ResourcePlan
-from simgpu.operators.rmsnorm_gemm import RmsNormGemm
-from simgpu.operators.rows.forms import AddRmsNorm, LayerNorm, MxQuantise, Quantise, RmsNorm, Rope, RowMax, RowSum, SiluMul
-from simgpu.operators.rows.plan import RowPlan, rows_plan
-from simgpu.operators.rows.problem import RowOperator
-from simgpu.operators.rows.tree import RowTree
-from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
-from simgpu.operators.softmax.problem import Band, SoftmaxProblem
-from simgpu.operators.softmax.state import SoftmaxState
-from simgpu.operators.softmax.tree import Softmax
-from simgpu.operators.traffic import Counters
-from simgpu.operators.transpose import Transpose, TransposePlan, TransposeProblem, plan_transpose
+import importlib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # names that `__getattr__` finds, for mypy and editors
+    from simgpu.operators import reference
+    from simgpu.operators.attention.execute import AttentionExecutor
+    from simgpu.operators.attention.plan import AttentionTiles, derive_tiles, plan_attention
+    from simgpu.operators.attention.problem import AttentionProblem
+    from simgpu.operators.attention.tree import FusedAttention
+    from simgpu.operators.attention.unfused import UnfusedAttention
+    from simgpu.operators.attention_backward.problem import AttentionBackwardProblem
+    from simgpu.operators.attention_backward.tree import AttentionBackward
+    from simgpu.operators.columns import ColumnPlan, ColumnProblem, Columns, plan_columns
+    from simgpu.operators.compute import ComputeVisitor
+    from simgpu.operators.conv2d.plan import plan_conv2d
+    from simgpu.operators.conv2d.problem import Conv2dProblem, merge_groups, pack_filter, space_to_channel
+    from simgpu.operators.conv2d.tiles import Conv2dPlan, packed_filter
+    from simgpu.operators.conv2d.tree import Conv2d
+    from simgpu.operators.feasibility import FeasibilityReport, FeasibilityVisitor
+    from simgpu.operators.fused.problem import FusedGemm
+    from simgpu.operators.fused.tree import FusedTree
+    from simgpu.operators.gemm.epilogue import gated_columns, microscale, preshuffle
+    from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
+    from simgpu.operators.gemm.problem import GemmProblem
+    from simgpu.operators.gemm.traffic import gemm_counters
+    from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
+    from simgpu.operators.resources import Constraint, ResourcePlan
+    from simgpu.operators.rmsnorm_gemm import RmsNormGemm
+    from simgpu.operators.rows.forms import AddRmsNorm, LayerNorm, MxQuantise, Quantise, RmsNorm, Rope, RowMax, RowSum, SiluMul
+    from simgpu.operators.rows.plan import RowPlan, rows_plan
+    from simgpu.operators.rows.problem import RowOperator
+    from simgpu.operators.rows.tree import RowTree
+    from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
+    from simgpu.operators.softmax.problem import Band, SoftmaxProblem
+    from simgpu.operators.softmax.state import SoftmaxState
+    from simgpu.operators.softmax.tree import Softmax
+    from simgpu.operators.traffic import Counters
+    from simgpu.operators.transpose import Transpose, TransposePlan, TransposeProblem, plan_transpose
+
+# Module of this package -> the public names that it has.
+_HOME = {
+    "attention.execute": ("AttentionExecutor",),
+    "attention.plan": ("AttentionTiles", "derive_tiles", "plan_attention"),
+    "attention.problem": ("AttentionProblem",),
+    "attention.tree": ("FusedAttention",),
+    "attention.unfused": ("UnfusedAttention",),
+    "attention_backward.problem": ("AttentionBackwardProblem",),
+    "attention_backward.tree": ("AttentionBackward",),
+    "columns": ("ColumnPlan", "ColumnProblem", "Columns", "plan_columns"),
+    "compute": ("ComputeVisitor",),
+    "conv2d.plan": ("plan_conv2d",),
+    "conv2d.problem": ("Conv2dProblem", "merge_groups", "pack_filter", "space_to_channel"),
+    "conv2d.tiles": ("Conv2dPlan", "packed_filter"),
+    "conv2d.tree": ("Conv2d",),
+    "feasibility": ("FeasibilityReport", "FeasibilityVisitor"),
+    "fused.problem": ("FusedGemm",),
+    "fused.tree": ("FusedTree",),
+    "gemm.epilogue": ("gated_columns", "microscale", "preshuffle"),
+    "gemm.plan": ("GemmPlan", "plan_gemm"),
+    "gemm.problem": ("GemmProblem",),
+    "gemm.traffic": ("gemm_counters",),
+    "gemm.tree": ("AtomHint", "BlockGemmNode", "TiledComputation", "WarpGemmNode"),
+    "resources": ("Constraint", "ResourcePlan"),
+    "rmsnorm_gemm": ("RmsNormGemm",),
+    "rows.forms": ("AddRmsNorm", "LayerNorm", "MxQuantise", "Quantise", "RmsNorm", "Rope", "RowMax", "RowSum", "SiluMul"),
+    "rows.plan": ("RowPlan", "rows_plan"),
+    "rows.problem": ("RowOperator",),
+    "rows.tree": ("RowTree",),
+    "softmax.plan": ("SoftmaxPlan", "plan_softmax"),
+    "softmax.problem": ("Band", "SoftmaxProblem"),
+    "softmax.state": ("SoftmaxState",),
+    "softmax.tree": ("Softmax",),
+    "traffic": ("Counters",),
+    "transpose": ("Transpose", "TransposePlan", "TransposeProblem", "plan_transpose"),
+}
 
 __all__ = [
     "AddRmsNorm",
@@ -131,13 +172,22 @@ __all__ = [
     "space_to_channel",
 ]
 
-
-_RENAMED = {"microscaled": microscale, "preshuffled": preshuffle}  # old names, until the next release
+_MODULE = {name: f"simgpu.operators.{module}" for module, names in _HOME.items() for name in names}
+_RENAMED = {"microscaled": "microscale", "preshuffled": "preshuffle"}  # old names, until the next release
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a public function by its old name (PEP 562)."""
+    """Loads a public name, or the one that an old name stands for, at its first use (PEP 562)."""
     if name in _RENAMED:
-        warnings.warn(f"simgpu.operators.{name} is now {_RENAMED[name].__name__}", DeprecationWarning, stacklevel=2)
-        return _RENAMED[name]
-    raise AttributeError(f"module 'simgpu.operators' has no attribute {name!r}")
+        warnings.warn(f"simgpu.operators.{name} is now {_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        return __getattr__(_RENAMED[name])
+    if name == "reference":
+        return importlib.import_module("simgpu.operators.reference")
+    if name not in _MODULE:
+        raise AttributeError(f"module 'simgpu.operators' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = globals()[name] = getattr(importlib.import_module(_MODULE[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

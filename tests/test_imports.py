@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 import tomllib
@@ -330,6 +331,26 @@ def test_public_names_are_loaded_when_used() -> None:
     assert {"Device", "mfma", "disassemble", "hardware", "operators", "asm", "triton", "SimError"} <= names
     assert {name for name in names if name.startswith("_")} == {"__version__"}
     assert not {name for name in loaded if name.startswith("simgpu.")} and "numpy" not in loaded
+
+
+@pytest.mark.parametrize("package", ["simgpu", "simgpu.asm", "simgpu.operators"])
+def test_names_for_mypy_are_those_that_are_loaded_when_used(package: str) -> None:
+    module = importlib.import_module(package)
+    tree = ast.parse(Path(str(module.__file__)).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imports = [alias for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert sorted(alias.asname or alias.name for alias in imports) == sorted(module.__all__)
+    assert all(getattr(module, name) is not None for name in module.__all__)
+
+
+def test_a_gemm_loads_no_other_operator() -> None:
+    emit = "asm.emit(operators.TiledComputation(16, 16, 16))"
+    script = f"import sys; from simgpu import asm, operators; {emit}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[2] for name in done.stdout.split() if name.startswith("simgpu.operators.")}
+    assert "gemm" in loaded
+    others = "attention attention_backward columns conv2d fused rows softmax transpose reference"
+    assert not loaded & set(others.split())
 
 
 def _loaded_by(*arguments: str) -> set[str]:

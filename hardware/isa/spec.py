@@ -16,7 +16,6 @@ Kinds of body:
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -88,12 +87,20 @@ REGISTRY = Registry()
 
 def signature(function: Callable[..., Any]) -> tuple[tuple[Param, ...], tuple[Type, ...]]:
     """Returns parameters and result types of a body, from its annotations."""
-    types, code = inspect.get_annotations(function, eval_str=True), function.__code__
+    names, code = function.__globals__, function.__code__
+    types = {name: _evaluated(given, names) for name, given in function.__annotations__.items()}
     params = tuple(Param(name, types[name]) for name in code.co_varnames[: code.co_argcount])
     returned = types.get("return")
     if returned is None:
         return params, ()
     return params, tuple(returned) if isinstance(returned, tuple) else (returned,)
+
+
+def _evaluated(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """Returns the value of an annotation in a module. Most are names, which `eval` would compile more than a thousand times."""
+    if not isinstance(annotation, str):
+        return annotation
+    return names[annotation] if annotation in names else eval(annotation, dict(names))
 
 
 def define(

@@ -88,7 +88,7 @@ REGISTRY = Registry()
 def signature(function: Callable[..., Any]) -> tuple[tuple[Param, ...], tuple[Type, ...]]:
     """Returns parameters and result types of a body, from its annotations."""
     names, code = function.__globals__, function.__code__
-    types = {name: _evaluated(given, names) for name, given in function.__annotations__.items()}
+    types = {name: _value_of(given, names) for name, given in function.__annotations__.items()}
     params = tuple(Param(name, types[name]) for name in code.co_varnames[: code.co_argcount])
     returned = types.get("return")
     if returned is None:
@@ -96,7 +96,7 @@ def signature(function: Callable[..., Any]) -> tuple[tuple[Param, ...], tuple[Ty
     return params, tuple(returned) if isinstance(returned, tuple) else (returned,)
 
 
-def _evaluated(annotation: Any, names: Mapping[str, Any]) -> Any:
+def _value_of(annotation: Any, names: Mapping[str, Any]) -> Any:
     """Returns the value of an annotation in a module. Most are names, which `eval` would compile more than a thousand times."""
     if not isinstance(annotation, str):
         return annotation

@@ -1,35 +1,39 @@
 """Candidates for the sides of a GEMM tile in closed form: five optima, rounded to the unit.
 
-Letters: u the unit (elements) of tile sides, M = ceil(m/u) and N = ceil(n/u); b the batch, C the CUs; e and c bytes of an
-element of A and of a sum; F the FLOP a second of a CU; W the bandwidth of L2, H that of HBM, l the latency of memory.
+Letters: u the unit (elements) of tile sides, M = ceil(m/u) and N = ceil(n/u); b the batch, C the CUs; e bytes of an element of
+A; F the FLOP a second of a CU; W the bandwidth of L2.
 
     largest   the largest that the bounds allow: fewest re-reads, for many rounds
     rounds    R full rounds, one tile a CU: t = sqrt(b*M*N/(C*R)). R is the least that the largest tile allows, or one more
-    shared    K shared so that C CUs have one round, with s = C*t^2/(b*m*n) blocks a tile. Re-reads 2*b*m*n*k*e/(W*t) fall with t.
-              The second pass, s*(l + 2*b*m*n*c/H), grows with it. They are equal for
-              t^3 = 2*(b*m*n)^2*k*e / (W*C*(l + 2*b*m*n*c/H))
+    shared    K shared so that C CUs have r blocks each, r = 1 or 4, with s = r*C*t^2/(b*m*n) blocks a tile. Re-reads
+              2*b*m*n*k*e/(W*t) fall with t. The second pass grows with it by D seconds a part (`cost.seconds_a_part`), s*D.
+              They are equal for  t^3 = 2*(b*m*n)^2*k*e / (W*r*C*D)
     re-reads  in one round, re-reads 2*b*m*n*k*e/(W*t) take as long as the products of one tile, 2*t^2*k/F:  t^3 = b*m*n*e*F/W
     fine      the least tile whose operands keep up with the matrix units, 2*t^2*k/F, from LDS, (4/read + 2/write)*t*k*e, from the
               vector cache, 2*t*k*e/L1, and from L2, 2*t*k*e*C/W. It pads little and quantises well:
               t = F*e*max(2/read + 1/write, 1/L1, C/W)
 
-Rounding. Rounds: `fit` with the root rounded down and up, along either axis. Shared and re-reads: the even sides below and
-above. Fine: a square, rounded up, and floor(t) by the side that gives 1/x + 1/y <= 2/t, either way. Every side is spread
-`even_side`ly: x = ceil(M/ceil(M/x)) needs no more tiles and pads less. `fit` gives the other side the remaining CUs. x makes g =
-ceil(M/x) tiles, R' = max(R, ceil(b*g*ceil(N/y_max)/C)) rounds, and y = ceil(N/floor(R'*C/(b*g))).
+Rounding. Rounds: `fit` with the root rounded down and up, along either axis. Shared: along each axis on its own, the even side
+below or above, or the one to twice the root that pads least. Re-reads: both even sides below, or both above. Fine: a square,
+rounded up, and floor(t) by the side that gives 1/x + 1/y <= 2/t, either way. Every side is spread `even_side`ly:
+x = ceil(M/ceil(M/x)) needs no more tiles and pads less. `fit` gives the other side the remaining CUs. x makes g = ceil(M/x) tiles,
+R' = max(R, ceil(b*g*ceil(N/y_max)/C)) rounds, and y = ceil(N/floor(R'*C/(b*g))).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from math import ceil, isqrt, sqrt
 
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.sustained import SustainedRates
+from simgpu.operators.cost import seconds_a_part
 from simgpu.operators.gemm.limits import matrix_flops_per_clock
 from simgpu.operators.gemm.problem import GemmProblem
 
 Sides = tuple[int, int]
+_TOGETHER = 4  # blocks of a CU that hide each other's loads
 
 
 @dataclass(frozen=True)
@@ -117,12 +121,15 @@ def answers(problem: GemmProblem, rates: SustainedRates, bounds: SideLimits) -> 
         for x in (side, side + 1):
             found[f"{rounds} full round(s), {max(1, x) * u} rows"] = grid.fit(x, rounds)
             found[f"{rounds} full round(s), {max(1, x) * u} columns"] = grid.transpose.fit(x, rounds)[::-1]
-    second = rates.memory_latency + 2 * outputs * c / rates.hbm
-    shared = (2.0 * outputs**2 * p.k * e / (rates.l2 * cus * second)) ** (1 / 3) / u
-    found |= {"K shared, down": grid.spread(int(shared), int(shared)), "K shared, up": grid.sides_above(shared)}
+    second = seconds_a_part(rates, outputs * c)
+    for each in (1, _TOGETHER):
+        shared = (2.0 * outputs**2 * p.k * e / (rates.l2 * each * cus * second)) ** (1 / 3) / u
+        for x, y in product(grid.rows_around(shared), grid.transpose.rows_around(shared)):
+            found[f"K shared, {each} block(s) a CU, {x * u} by {y * u}"] = grid.spread(x, y)
     flops = matrix_flops_per_clock(p, rates.descriptor)
     reread = (outputs * e * flops * rates.clock / rates.l2) ** (1 / 3) / u
-    found |= {"re-reads, down": grid.spread(int(reread), int(reread)), "re-reads, up": grid.sides_above(reread)}
+    for name, x, y in zip(("down", "up"), grid.rows_around(reread), grid.transpose.rows_around(reread), strict=False):
+        found[f"re-reads, {name}"] = grid.spread(x, y)
     lds = 2 / rates.rates.lds_read + 1 / rates.rates.lds_write
     fine = flops * e * max(lds, 1 / rates.rates.cache, cus * rates.clock / rates.l2) / u
     found["fine"] = grid.spread(ceil(fine), ceil(fine))
@@ -151,9 +158,11 @@ class _Grid:
             x = y = self.bounds.square
         return even_side(self.rows, max(1, x)), even_side(self.columns, max(1, y))
 
-    def sides_above(self, root: float) -> Sides:
-        """Returns the smallest evenly spread sides that are at least `root`, or the matrix's if those are shorter."""
-        return self.spread(*(-(-size // max(1, int(size / root))) for size in (self.rows, self.columns)))
+    def rows_around(self, root: float) -> tuple[int, int, int]:
+        """Returns even sides along the rows: at most `root`, at least `root`, and the one to twice the root that pads least."""
+        most = max(1, min(int(2 * root), self.rows, self.bounds.longest))
+        exact = min(range(1, most + 1), key=lambda x: (-(-self.rows // x) * x, -x))
+        return even_side(self.rows, max(1, int(root))), -(-self.rows // max(1, int(self.rows / root))), exact
 
     def fit(self, x: int, rounds: int) -> Sides:
         """Returns x, spread evenly over the rows, and the y that fills at least `rounds` rounds."""

@@ -16,8 +16,10 @@ from simgpu.operators.attention.reductions import (
     chained_clocks,
     chained_resources,
     key_steps,
+    mask_instructions,
     partial_bytes,
     q_tiles,
+    row_slots,
     shared_clocks,
     shared_resources,
     tile_heads,
@@ -76,6 +78,8 @@ def attention_cost(
     blocks = tiles * parts
     use = shared_resources(p, d, tile_q) if is_shared else chained_resources(p, d, tile_q, False)
     clocks = shared_clocks(p, d, tile_q) if is_shared else chained_clocks(p, d, tile_q, tile_kv)
+    wave = tile_q // row_slots(of_tile) // (shared.WAVES if is_shared else 1)
+    clocks["VALU"] += tile_q * tile_kv * mask_instructions(p, tile_q, tile_kv, wave) / rates.valu_lanes
     resident = max(1, use.blocks_per_cu)
     if is_shared and shared.pairs_tiles(p):
         of_head = tiles * of_tile // heads
@@ -105,6 +109,7 @@ def attention_cost(
         element=element(f"x_{p.dtype}"),
         matrix=clocks["matrix"],
         units=max(clocks[unit] for unit in ("LDS", "cache", "VALU")),
+        once=_beginning(p, d, tile_q, seen) * tiles / blocks if is_shared else 0.0,
         drawn=(clocks["VALU"], max(0.0, clocks["LDS"] - LDS_OF_PRODUCTS * clocks["matrix"])),
         bare=LDS_CLOCKS,
         # Within a wave's own step, products and softmax wait for each other. Eight waves that share K and V fill each
@@ -120,6 +125,17 @@ def attention_cost(
         code_lines=_code_lines(p, tile_q, is_shared),
         waves=shared.WAVES if is_shared else chained.WAVES,
     )
+
+
+def _beginning(p: AttentionProblem, d: HardwareDescriptor, tile_q: int, steps: float) -> float:
+    """Returns the clocks of a Q tile, whose waves share K and V, outside its steps.
+
+    The first products have no softmax beside them. In the first step with keys that it sees, a wave computes its weights again, as
+    the maximum moves; the others wait. With a window, waves begin to see keys in different steps.
+    """
+    clocks = shared_clocks(p, d, tile_q)
+    begins = 1.0 if p.window is None else max(1.0, min(steps, tile_q / row_slots(tile_heads(p, tile_q)) / shared.KEYS_OF_STEP))
+    return clocks["matrix"] + begins * clocks["VALU"]
 
 
 def _code_lines(p: AttentionProblem, tile_q: int, is_shared: bool) -> float:

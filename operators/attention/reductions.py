@@ -20,6 +20,7 @@ from simgpu.operators.resources import LdsArray, ResourcePlan
 
 _LINE = 64  # bytes of a line that adjacent lanes may load from and pass together
 _WIDENING = 1.25  # instructions for an 8-bit element: a conversion and a packing for two, and a permutation for four of V
+_MASK_INSTRUCTIONS = 2  # instructions of a score for one of its two bounds: a comparison and a selection
 _HALF_LINES = 2  # staged V passes the coalescer at half its rate
 
 
@@ -60,6 +61,28 @@ def key_steps(p: AttentionProblem, tile_q: int, tile_kv: int) -> tuple[float, in
     low, high = p.key_range(first, np.minimum(first + queries, p.lq))
     steps = -(-(high - low) // tile_kv)
     return max(1.0, float(steps.mean())), max(1, int(steps.max()))
+
+
+def mask_instructions(p: AttentionProblem, tile_q: int, tile_kv: int, queries: int) -> float:
+    """Returns the instructions a score that masks need, in the mean of all steps: of those that an edge of the seen keys cuts.
+
+    queries: consecutive queries of a wave, which has no edge in keys that all of them see.
+
+    >>> p = AttentionProblem(4096, 4096, 64, dtype="f16", window=32)
+    >>> mask_instructions(p, 256, 64, 32), mask_instructions(AttentionProblem(4096, 4096, 64), 256, 64, 32)
+    (4.0, 0.0)
+    """
+    if not p.causal and p.window is None:
+        return 0.0
+    tile = tile_q // row_slots(tile_heads(p, tile_q))
+    first = np.arange(0, p.lq, tile)
+    low, high = p.key_range(first, np.minimum(first + tile, p.lq))
+    start = np.arange(0, tile, queries)
+    bounds = [p.key_range(first[:, None] + at, first[:, None] + at + 1) for at in (start, start + queries - 1)]
+    whole = np.maximum(0, (bounds[0][1] - low[:, None]) // tile_kv + (low[:, None] - bounds[1][0]) // tile_kv)
+    steps = -(-(high - low) // tile_kv)
+    cut = 1 - float(np.minimum(whole.mean(1), steps).sum()) / max(1, int(steps.sum()))
+    return cut * _MASK_INSTRUCTIONS * (1 if p.window is None else 2)
 
 
 def chained_resources(p: AttentionProblem, desc: HardwareDescriptor, queries: int, split: bool) -> ResourcePlan:

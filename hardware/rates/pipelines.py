@@ -15,6 +15,7 @@ Legend of the tags:
 [HPC]    amd/HPCTrainingExamples, transposes and yAx on MI210 and MI300A
 [SPEC]   ROCm documentation, "AMD GPU specifications": scalar cache of 16 KiB per 2 CUs, instruction cache
 [GUPS]   sarchlab/mgpusim, mi300x_ground_truth.csv: altis_gups, random 64-bit atomics on an MI300X
+[GRID]   ROCm/llvm-project, pull request 3464: this_grid().sync() on an MI355X; each workgroup adds to a counter and polls it
 [LAB]    amd/amd-lab-notes, finite differences on a GCD of an MI250X: kernel 6, 1,070 GB/s
 
 A figure that nobody published is a neighbour's, and its comment says so.
@@ -53,6 +54,7 @@ class Pipelines:
     l2_line: int  # bytes
     l2_ways: int  # associativity
     atomic_clocks: float  # clocks for which an atomic's request of 64 bytes holds its line and its channel of L2
+    line_move_ns: float  # nanoseconds for which a line stays with an atomic if atomics of other XCDs wait for it; 0: one XCD
     mall_ns: float  # nanoseconds of a load from the Infinity Cache, or from memory if there is none
     memory_ns: float  # nanoseconds of a load that misses all caches: neither runs at the engine's clock
     memory_channels: int  # of a GPU or GCD, selected by address (`memory_channel`); 0: by a hash that uses all evenly
@@ -99,6 +101,7 @@ _GFX90A = Pipelines(
     l2_share=0.72,  # 5,016 of 6,963 GB/s [RPC]
     l2_line=128, l2_ways=16,  # [RPC]
     atomic_clocks=1.0,  # assumed, the least: a channel of L2 takes a request a clock [RPC]
+    line_move_ns=0,
     mall_ns=335, memory_ns=335,  # 335; with misses of the TLB 376 to 394 [GPUB]
     memory_channels=32,  # blocks of 256 bytes in turn, 8 KB of them [UMC]
     memory_write=0.93,  # 1,526 of 1,638 GB/s [GPUB]
@@ -134,6 +137,7 @@ _GFX942 = replace(
     # 33.5 million in 1.057 ms, whatever the table's size: 31.7 of 268.8 billion a second, if 128 channels took one a clock
     # at 2,100 MHz; on one line 4.9 ns, 10 clocks (issue 278 there) [GUPS]
     atomic_clocks=8.5,
+    line_move_ns=28.5,  # 58,464 ns a barrier of 2,048 workgroups on an MI355X, whose counter has a line of its own [GRID]
     mall_ns=260,  # 262 [CHASE]; 218, and 47 more with a miss of the TLB [C&C]
     memory_ns=350,  # 353 [CHASE]
     memory_write=0.751,  # as reads [ORI]

@@ -15,6 +15,7 @@ from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.sampling.values import demand_of_launch
 from simgpu.sampling.workgroups import Sampling, Streams
 from simgpu.timing.code import CodeColumns
+from simgpu.timing.contention import GroupAtomics, atomics_of
 from simgpu.timing.dispatch import spread
 from simgpu.timing.native.state import ATOMIC
 from simgpu.timing.trace import Trace
@@ -49,6 +50,7 @@ class LaunchFacts:
     notes: Sequence[str] = ()  # limits of the prediction, for people
     wider: float = 0.0  # fraction of the time that these limits add to the band
     shared_by: int = 0  # number of workgroups that share the work of the only sample; 0 if they do not
+    atomics: Sequence[GroupAtomics] = ()  # of workgroups that ran but are no samples
 
 
 def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[list[Streams], LaunchFacts]:
@@ -67,7 +69,8 @@ def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[
         one = _whole_group(sampling, group)
         if one is None or (not one.complete and group and not _spins(sampling, one)):
             why = "workgroups wait for those before them, which ran first: for how long is not in the time"
-            return _in_order(sampling, saved), LaunchFacts([why], WAITED)
+            samples, atomics = _in_order(sampling, saved)
+            return samples, LaunchFacts([why], WAITED, atomics=atomics)
         if one.executed > max(sizes, default=0):
             heavy = _heavy(sampling, one)
         wholes.append(one)
@@ -187,14 +190,16 @@ def _atomics(code: CodeColumns, trace: Trace) -> int:
     return int(np.bincount(numbers[code.flags[numbers] & ATOMIC > 0], minlength=1).max())
 
 
-def _in_order(sampling: Sampling, saved: SavedMemory) -> list[Streams]:
-    """Returns samples of a launch whose workgroups wait for earlier ones. Runs workgroups from the first on, in dispatch order.
+def _in_order(sampling: Sampling, saved: SavedMemory) -> tuple[list[Streams], list[GroupAtomics]]:
+    """Returns samples of a launch whose workgroups wait for earlier ones, and the atomics of all workgroups that ran.
+
+    Runs workgroups from the first on, in dispatch order.
 
     Raises LaunchError if one does not end although all before it have ended.
     """
     saved.restore()
     name, groups = sampling.launch.info.title, sampling.launch.groups
-    kept: list[Streams] = []
+    kept, atomics = list[Streams](), list[GroupAtomics]()
     executed, wanted = 0, {0, groups // 2, groups - 1}
     for group in range(groups):
         whole = _whole_group(sampling, group)
@@ -203,9 +208,10 @@ def _in_order(sampling: Sampling, saved: SavedMemory) -> list[Streams]:
                 f"{name}: workgroup {group} waits for others and does not end, although all earlier ones have ended: it waits for "
                 "workgroups that run at the same time, or forever; its time cannot be modelled"
             )
+        atomics.append(atomics_of(*sampling.group_path(whole)))
         executed += whole.executed
         if executed > IN_ORDER_STEPS:
-            return [*kept[-2:], whole]
+            return [*kept[-2:], whole], atomics
         if group in wanted or group & group - 1 == 0:
             kept.append(whole)
-    return [one for one in kept if one.group in wanted]
+    return [one for one in kept if one.group in wanted], atomics

@@ -19,7 +19,7 @@ from simgpu.sampling.values import demand_of_launch, reads_left_out
 from simgpu.sampling.workgroups import Sampling, Streams
 from simgpu.timing.caches import Warm
 from simgpu.timing.channels import busy_channels, lines_of
-from simgpu.timing.contention import line_contention
+from simgpu.timing.contention import atomics_of, line_contention
 from simgpu.timing.dispatch import spread
 from simgpu.timing.front import Front
 from simgpu.timing.predict import GroupResources, Prediction, SampledLaunch, predict
@@ -84,11 +84,12 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
         launch.end(False)
         saved.restore()
     both = [*wholes, *beginnings]
-    traces = renumber(traces_of(
+    ran = traces_of(
         code, [one.streams for one in both], launch.entry,
         [*(one.complete for one in wholes), *(False for _ in beginnings)], [one.group for one in both],
         [*(one.executed / max(1, one.kept) for one in wholes), *(1.0 for _ in beginnings)],
-    ))  # fmt: skip
+    )  # fmt: skip
+    traces = renumber(ran)
     whole, first = traces[: len(wholes)], traces[len(wholes) :]
     notes, wider = list(told.notes), told.wider
     if told.shared_by:
@@ -100,10 +101,11 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
         stretch = max(trace.stretch for trace in whole)
         notes.append(f"waves run up to {stretch:.3g} times as long as was traced: the rest is extrapolated")
         wider += UNKNOWN_LOOP
-    atomics = line_contention(code, traces, launch.groups, pipelines(chip.arch).l2_line)
+    atomics = [*told.atomics, *(atomics_of(code, trace) for trace in ran)]
+    contention = line_contention(code, atomics, launch.groups, pipelines(chip.arch).l2_line, chip.xcds)
     whole.sort(key=len, reverse=True)
     return SampledLaunch(
-        chip, instructions, code, launch.entry, whole, first, launch.groups, used, notes, wider, channels, atomics, front
+        chip, instructions, code, launch.entry, whole, first, launch.groups, used, notes, wider, channels, contention, front
     )
 
 

@@ -82,8 +82,12 @@ class Sampling(Supervisor):
 
     def path(self, stream: np.ndarray) -> tuple[CodeColumns, Trace]:
         """Returns the code's columns, and a wave's stream as a trace."""
+        return self.group_path(Streams(0, [stream], False, 1, 1))
+
+    def group_path(self, one: Streams) -> tuple[CodeColumns, Trace]:
+        """Returns the code's columns, and a workgroup's streams as a trace."""
         code = self.code
-        (trace,) = traces_of(code, [[stream]], self.launch.entry, [False], [0], [1.0])
+        (trace,) = traces_of(code, [one.streams], self.launch.entry, [one.complete], [one.group], [one.executed / max(1, one.kept)])
         return code, trace
 
     def _waits(self, stream: np.ndarray) -> bool:

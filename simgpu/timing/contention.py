@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,49 +18,73 @@ class LineContention:
     """Contention of a launch's atomics on lines of memory."""
 
     requests: float  # by an atomic, on one line
+    moves: float  # of these, requests that find the line in another XCD's L2
     # float64 (n,), by an atomic's number: fraction of the other workgroups whose execution requests the same line
     share: np.ndarray
+    moved: np.ndarray  # the same for workgroups on other XCDs
 
 
-def line_contention(code: CodeColumns, traces: Sequence[Trace], groups: int, line: int) -> LineContention:
-    """Estimates the contention in a launch of `groups` workgroups from `traces`, some of these. line: bytes of a line of L2."""
-    share, requests = np.zeros(len(code.unit)), 0.0
-    known = {trace.group: trace for trace in sorted(traces, key=lambda trace: trace.complete)}  # whole ones replace beginnings
-    counted = [(trace, np.bincount(trace.steps, minlength=len(share)), *_atomic_lines(code, trace)) for trace in known.values()]
-    for number in np.flatnonzero(code.flags & ATOMIC):
-        some = [(trace, counts[number], lines[owners == number]) for trace, counts, owners, lines in counted]
-        some = [one for one in some if one[1] or one[0].complete]
-        if not any(count for _, count, _ in some):
-            continue
-        times = np.array([count for _, count, _ in some], np.float64)
-        executed = float((times * [trace.stretch for trace, *_ in some]).mean())
-        share[number] = _share([lines // np.uint32(line // LINE_BYTES) for *_, lines in some], times)
-        requests = max(requests, share[number] * executed * groups, 1.0)
-    return LineContention(requests, share)
+@dataclass(frozen=True)
+class GroupAtomics:
+    """Atomics that a workgroup executed."""
+
+    group: int  # its number in the order of dispatch
+    complete: bool  # True if all its waves ended
+    stretch: float  # as the trace's
+    executed: Mapping[int, int]  # executions, by an atomic's number
+    lines: Mapping[int, np.ndarray]  # 64-byte lines that these request, in their order
 
 
-def _atomic_lines(code: CodeColumns, trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Returns for each line that a trace's atomics request the number of its atomic, and the line."""
+def atomics_of(code: CodeColumns, trace: Trace) -> GroupAtomics:
+    """Returns the atomics of a trace."""
     atomics = code.flags & ATOMIC > 0
     owners = trace.steps[code.accesses[trace.steps]]
     mine = atomics[owners]
-    return np.repeat(owners[mine], trace.accesses[mine, COUNT]), trace.lines_of(code, atomics)
+    by, lines = np.repeat(owners[mine], trace.accesses[mine, COUNT]), trace.lines_of(code, atomics)
+    numbers, counts = np.unique(trace.steps[atomics[trace.steps]], return_counts=True)
+    executed = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    return GroupAtomics(trace.group, trace.complete, trace.stretch, executed, {number: lines[by == number] for number in executed})
 
 
-def _share(lines: Sequence[np.ndarray], counts: np.ndarray) -> float:
-    """Returns the fraction of other workgroups whose execution of an atomic requests the same line as one of a workgroup.
+def line_contention(code: CodeColumns, ran: Sequence[GroupAtomics], groups: int, line: int, xcds: int) -> LineContention:
+    """Estimates the contention in a launch of `groups` workgroups from those that ran. line: bytes of a line of L2.
 
-    lines: that the atomic requests, by workgroup; counts: its executions. Pairs of requests on the same line by different
-    workgroups are counted and divided by all possible pairs. A standard error is subtracted, because few samples also meet by
-    chance.
+    Workgroups go to the `xcds` XCDs in turn.
+    """
+    share, moved, requests, moves = np.zeros(len(code.unit)), np.zeros(len(code.unit)), 0.0, 0.0
+    known = {one.group: one for one in sorted(ran, key=lambda one: one.complete)}  # whole ones replace beginnings
+    for number in sorted({number for one in known.values() for number in one.executed}):
+        some = [one for one in known.values() if number in one.executed or one.complete]
+        times = np.array([one.executed.get(number, 0) for one in some], np.float64)
+        executed = float((times * [one.stretch for one in some]).mean())
+        lines = [one.lines.get(number, np.empty(0, np.uint32)) // np.uint32(line // LINE_BYTES) for one in some]
+        share[number], apart = _share(lines, times, np.array([one.group % xcds for one in some]))
+        moved[number] = share[number] * apart
+        requests = max(requests, share[number] * executed * groups, 1.0)
+        moves = max(moves, moved[number] * executed * groups)
+    return LineContention(requests, moves, share, moved)
+
+
+def _share(lines: Sequence[np.ndarray], counts: np.ndarray, xcd: np.ndarray) -> tuple[float, float]:
+    """Returns the fraction of other workgroups whose execution of an atomic requests the same line as one of a workgroup, and the
+    fraction of these that are on another XCD.
+
+    lines: that the atomic requests, by workgroup; counts: its executions; xcd: the workgroups' XCDs. Pairs of requests on the same
+    line by different workgroups are counted and divided by all possible pairs. A standard error is subtracted, because few samples
+    also meet by chance.
     """
     owners, count = np.repeat(np.arange(len(lines)), [len(some) for some in lines]), len(lines)
     if count < 2 or not len(owners):
-        return 0.0
+        return 0.0, 0.0
     _, where = np.unique(np.concatenate(lines), return_inverse=True)
-    both, times = np.unique(where * count + owners, return_counts=True)
-    on_line = np.bincount(both // count, times)
-    pairs = (on_line**2).sum() - (times.astype(np.float64) ** 2).sum()
+    meeting = _pairs(where)
+    pairs = meeting - _pairs(where * count + owners)
     each, wide = counts.sum() / np.count_nonzero(counts), len(owners) / counts.sum()  # executions of a workgroup, lines of one
     met = float(min(1.0, pairs / (counts.sum() * each * wide * (count - 1))))
-    return max(0.0, met - (met * (1 - met) / (count * (count - 1) / 2)) ** 0.5)
+    apart = (meeting - _pairs(where * (xcd.max() + 1) + xcd[owners])) / max(1.0, pairs)
+    return max(0.0, met - (met * (1 - met) / (count * (count - 1) / 2)) ** 0.5), apart
+
+
+def _pairs(keys: np.ndarray) -> float:
+    """Returns the number of ordered pairs with equal keys, each with itself too."""
+    return float((np.unique(keys, return_counts=True)[1].astype(np.float64) ** 2).sum())

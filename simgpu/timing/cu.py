@@ -22,8 +22,8 @@ def run_cu(
     """Runs the workgroups of `work`, `resident` at a time.
 
     arrivals: clocks at which the first `resident` workgroups may begin; past, late: float64 (2, n), by number, see
-    `simgpu.timing.caches.Shares`; config: one `state.CONFIG`. events: most rows of the log. same_line: share of
-    `simgpu.timing.contention.LineContention` (default: none).
+    `simgpu.timing.caches.Shares`; config: one `state.CONFIG`. events: most rows of the log. same_line: float64 (2, n),
+    share and `moved` of `simgpu.timing.contention.LineContention` (default: none).
     """
     deepest = max(int(config["lds_fifo"][0]), int(config["vmem_queue"][0]))
     assert deepest <= state.DEEPEST, f"a queue of {deepest} entries: raise state.DEEPEST"
@@ -47,7 +47,7 @@ def idle(
     total, count = resident * work.waves, len(code.unit)
     places = (total + SIMDS - 1) // SIMDS * SIMDS  # wave p runs on SIMD p % 4
     lines = count // max(1, int(config["code_line"][0]) // 4) + 2
-    same_line = np.zeros(count) if same_line is None else same_line
+    same_line = np.zeros((2, count)) if same_line is None else same_line
     cu = Cu(
         config, code.records, past, late, same_line, np.zeros(places, state.WAVE), np.zeros(places, state.OUTSTANDING),
         np.zeros(resident, state.GROUP), np.zeros(1, state.ISSUE), np.zeros(1, state.LDS), np.zeros(1, state.VMEM),

@@ -65,7 +65,7 @@ class Gpu:
     channels: float = 1.0  # fraction of memory's channels that are busy
     written: float = 0.0  # fraction of memory's bytes that are written
     watched: tuple[int, int] = (0, 0)  # instructions whose clocks the CU tallies: first number, end
-    same_line: np.ndarray | None = None  # see `simgpu.timing.contention.LineContention.share`
+    same_line: np.ndarray | None = None  # see `simgpu.timing.native.state.Cu`
 
     @property
     def active(self) -> int:
@@ -141,6 +141,7 @@ class Gpu:
         if self.on.contention:
             each = self.row.atomic_clocks * sharing
             config["atomic_line"], config["atomic_channel"] = each, each / (self.chip.l2_bytes_per_clock / self.row.l2_line)
+            config["atomic_move"] = self.row.line_move_ns * self.mhz / 1000 * sharing
         arrivals = _arrivals(self.chip, self.row, self.active, self.waves, self.resident, self.on)
         levels = self.traffic.past, self.traffic.late
         return cu.run_cu(self.code, work, self.resident, arrivals, *levels, config, events, self.same_line)

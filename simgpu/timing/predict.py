@@ -121,7 +121,7 @@ def predict(
     first = Gpu(
         chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz,
         channels=sampled.channels, written=written_fraction(sampled.whole, served, code, traffic, row), watched=watched,
-        same_line=sampled.atomics.share if sampled.atomics else None,
+        same_line=np.stack((sampled.atomics.share, sampled.atomics.moved)) if sampled.atomics else None,
     )  # fmt: skip
     queued = len(sampled.whole) > 1 and on.rounds and sampled.groups <= MOST_QUEUED and per_cu <= most
     gpus = _with_queues(first, sampled.whole, stand, places) if queued else [first]
@@ -138,8 +138,10 @@ def predict(
 
     model, result = settle(run)
     longer = _stretch(sampled.whole, model.work.order)
-    atomics = sampled.atomics.requests if sampled.atomics and on.contention else 0.0
-    contended, dispatch, overhead = atomics * row.atomic_clocks, model.dispatch_clocks, row.launch_us * 1e-6 * on.launch
+    met = sampled.atomics if on.contention else None
+    atomics = met.requests if met else 0.0
+    contended = max(atomics * row.atomic_clocks, (met.moves if met else 0.0) * row.line_move_ns * clock.mhz / 1000)
+    dispatch, overhead = model.dispatch_clocks, row.launch_us * 1e-6 * on.launch
     cycles = max(model.cycles(result) * longer, dispatch, contended)
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     seconds = cycles / (clock.mhz * 1e6) + overhead

@@ -189,11 +189,14 @@ def level_of(cu, now, missed):  # type: ignore[no-untyped-def]
 
 @part
 def queue_atomic(cu, now, begin, missed):  # type: ignore[no-untyped-def]
-    """Returns the clocks until L2 has served an atomic and those of all other CUs: a line, or a channel, serves one at a time."""
+    """Returns the clocks until L2 has served an atomic and those of all other CUs: a line, or a channel, serves one at a time.
+
+    A line that moves between XCDs delays only the atomics on it. Others pass meanwhile.
+    """
     vmem, config = cu.vmem[0], cu.config[0]
-    took = max(missed * config.atomic_channel, cu.same_line[now] * config.atomic_line)
+    took = max(missed * config.atomic_channel, cu.same_line[0, now] * config.atomic_line)
     vmem.atomic_free = max(vmem.atomic_free, begin) + took
-    return vmem.atomic_free - begin
+    return max(vmem.atomic_free - begin, cu.same_line[1, now] * config.atomic_move)
 
 
 @part

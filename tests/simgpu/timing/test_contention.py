@@ -79,10 +79,60 @@ def test_a_launch_ends_after_its_scalar_atomics() -> None:
 def test_workgroups_that_share_a_line_are_estimated_by_pairs_of_samples(shared: int) -> None:
     """Gives `shared` neighbours of 64 workgroups a line of their own; 16 workgroups are samples."""
     lines = [np.array([group // shared], np.uint32) for group in range(0, 64, 4 if shared > 4 else 1)]
-    found, true = _share(lines, np.ones(len(lines))), (shared - 1) / 63
+    (found, apart), true = _share(lines, np.ones(len(lines)), np.arange(len(lines)) % 8), (shared - 1) / 63
+    assert apart == (0 if shared == 1 else 1)
     assert max(0.0, true - 0.1) <= found <= true
 
 
 def test_samples_that_meet_once_show_no_contention() -> None:
     lines = [np.array([line], np.uint32) for line in (0, 0, 2, 3)]
-    assert _share(lines, np.ones(4)) < 0.02
+    assert _share(lines, np.ones(4), np.zeros(4, np.int64))[0] < 0.02
+
+
+@pytest.mark.parametrize("xcds", [1, 2, 4])
+def test_a_line_moves_only_between_workgroups_of_different_xcds(xcds: int) -> None:
+    lines = [np.zeros(1, np.uint32)] * 16
+    _, apart = _share(lines, np.ones(16), np.arange(16) % xcds)
+    assert apart == pytest.approx((16 - 16 / xcds) / 15)
+
+
+@pytest.mark.parametrize("apart", [0, 4096])
+def test_a_line_that_moves_between_xcds_delays_the_atomics_on_it(apart: int) -> None:
+    """80 workgroups of a round, ten on each of eight XCDs: each adds once, to one line or to lines of their own."""
+    kernel, buffer = kernel_on_words(COUNTER.format(apart=apart), 4096 * 80, target="mi300x")
+    sampled = kernel.time(80, 64, [buffer]).sampled
+    moving, still = (predict(sampled, row=replace(pipelines("gfx942"), line_move_ns=ns)) for ns in (1000, 0))
+    assert sampled.atomics.moves == pytest.approx(0 if apart else 80 * 70 / 79)
+    assert 1e6 * (moving.seconds - still.seconds) == pytest.approx(0 if apart else 70, rel=0.1)
+
+
+# Each workgroup waits until the one before it has stored its flag, and decrements its counter. 32 counters are in a line.
+IN_ORDER = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_lshl_b32 s6, s2, 2
+v_mov_b32 v1, s6
+v_mov_b32 v6, 1
+s_mov_b64 exec, 1
+s_waitcnt lgkmcnt(0)
+again:
+global_load_dword v2, v1, s[4:5] sc1
+s_waitcnt vmcnt(0)
+v_readfirstlane_b32 s7, v2
+s_cmp_eq_u32 s7, 0
+s_cbranch_scc1 again
+global_store_dword v1, v6, s[4:5] offset:4
+s_mov_b32 s7, 0x10000
+s_add_u32 s6, s6, 4096
+s_atomic_dec s7, s[4:5], s6
+"""
+
+
+def test_all_workgroups_that_ran_in_order_show_how_their_atomics_meet() -> None:
+    """Only the first, middle and last of them are samples, each with a line of its own."""
+    kernel, _ = kernel_on_words(IN_ORDER, 64, target="mi300x")
+    words = np.zeros(2048, np.uint32)
+    words[0] = 1  # the first one need not wait
+    sampled = kernel.time(160, 64, [kernel.module.device.upload(words)]).sampled
+    assert len(sampled.whole) == 3
+    assert sampled.atomics.requests == pytest.approx(160 * 31 / 159, rel=0.1)
+    assert sampled.atomics.moves == pytest.approx(160 * 28 / 159, rel=0.1)

@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from itertools import islice
 
+import numpy as np
+
 from simgpu.checks.path_trace.check import PathTrace
-from simgpu.engine.allocations import SavedMemory
+from simgpu.engine.allocations import FIRST_ADDRESS, DeviceMemory, SavedMemory
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch
 from simgpu.engine.workers.initial_state import registers
@@ -23,7 +25,7 @@ from simgpu.timing.contention import atomics_of, line_contention
 from simgpu.timing.dispatch import spread
 from simgpu.timing.front import Front
 from simgpu.timing.predict import GroupResources, Prediction, SampledLaunch, predict
-from simgpu.timing.trace import LINE_BYTES, DistinctLines, part_of, renumber, traces_of
+from simgpu.timing.trace import LINE_BYTES, DistinctLines, Trace, part_of, renumber, traces_of
 
 SMALL = 1 << 24  # smaller allocations (bytes) are always restored: flags that workgroups wait for are in these
 BEGINNING_STEPS = 1_000_000  # records of all beginnings, all waves together
@@ -105,8 +107,19 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
     contention = line_contention(code, atomics, launch.groups, pipelines(chip.arch).l2_line, chip.xcds)
     whole.sort(key=len, reverse=True)
     return SampledLaunch(
-        chip, instructions, code, launch.entry, whole, first, launch.groups, used, notes, wider, channels, contention, front
+        chip, instructions, code, launch.entry, whole, first, launch.groups, used, notes, wider, channels, contention, front,
+        reachable=_reachable(device.memory, ran[: len(wholes)]),
     )
+
+
+def _reachable(memory: DeviceMemory, traces: Sequence[Trace]) -> int:
+    """Returns the bytes of the allocations that some workgroups access."""
+    lines = np.unique(np.concatenate([trace.lines for trace in traces]))
+    # Traces count lines from FIRST_ADDRESS, in 32 bits.
+    first = np.array([(one.base - FIRST_ADDRESS) // LINE_BYTES for one in memory.allocations]) % (1 << 32)
+    sizes = np.array([one.data.size for one in memory.allocations])
+    accessed = np.searchsorted(lines, first) < np.searchsorted(lines, first + sizes // LINE_BYTES)
+    return int(sizes[accessed].sum())
 
 
 def _steps_of_beginnings(wholes: Sequence[Streams], launch: Launch, together: int, places: int) -> int:

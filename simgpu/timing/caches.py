@@ -94,15 +94,28 @@ class Shares:
         return self.past_l2_bytes / max(1, self.l2_bytes)
 
 
+@dataclass(frozen=True)
+class Reach:
+    """Memory that a launch accesses."""
+
+    times: float  # the launch's accesses for each traced one
+    most: float  # bytes of all allocations that it accesses
+
+    def of(self, traced: int) -> float:
+        """Returns the bytes of the launch's distinct lines, at most. traced: those of the traced accesses."""
+        return min(traced * max(1.0, self.times), self.most)
+
+
 def shares(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, chip: HardwareDescriptor, row: Pipelines,
     resident: int, warm: Warm, whole: Sequence[tuple[Trace, ServedAccesses]] = (), front: Front | None = None,
-    table: Timetable | None = None,
+    table: Timetable | None = None, reach: Reach | None = None,
 ) -> Shares:  # fmt: skip
     """Replays workgroups that run together, `resident` on a CU.
 
     warm: what an earlier launch left of these lines: True if the last cache has them if they fit, and L2 has them if they fit in
-    one XCD's; "last" if only the last cache has. whole: workgroups that ran to their ends; the fraction
+    one XCD's; "last" if only the last cache has. reach: memory that the whole launch accesses (default: the traced
+    part is the whole launch). whole: workgroups that ran to their ends; the fraction
     of stores comes from these if no workgroup in `traces` executed a store. front: for whole, consecutive workgroups of a launch of
     several rounds; without it, `traces` begin together with empty caches. table: when their waves access memory.
 
@@ -110,8 +123,9 @@ def shares(
     advances by its part of these bytes, and a line that another workgroup requested within that distance is still on
     its way.
     """
-    tallies, footprint, lines = _replay_all(traces, served, code, chip, row, resident, front, table)
+    tallies, traced, lines = _replay_all(traces, served, code, chip, row, resident, front, table)
     asked, passed, fetched, behind, memory = tallies
+    footprint = reach.of(traced) if reach else traced
     last = chip.mall_bytes or chip.l2_bytes * chip.xcds
     if warm and footprint <= last:
         fetched, memory = np.zeros_like(fetched), np.zeros_like(memory)

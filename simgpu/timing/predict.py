@@ -16,7 +16,7 @@ from simgpu.hardware.rates.clocks import Busy, Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.band import PredictionFacts, doubts
-from simgpu.timing.caches import ServedAccesses, Shares, Warm, first_caches, shares, written_fraction
+from simgpu.timing.caches import Reach, ServedAccesses, Shares, Warm, first_caches, shares, written_fraction
 from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.contention import LineContention
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
@@ -64,6 +64,7 @@ class SampledLaunch:
     channels: float = 1.0  # fraction of memory's channels that a round keeps busy
     atomics: LineContention | None = None  # how atomics meet on lines; None if there are none
     front: Front | None = None  # how `beginnings` follow each other; None: they begin together
+    reachable: float = math.inf  # bytes of the allocations that it accesses
     # Results of `_replay` by the workgroups on a CU, `warm` and the figures of units.
     replays: dict[tuple[int, Warm, Pipelines], tuple[list[ServedAccesses], Shares]] = field(default_factory=dict, compare=False)
 
@@ -197,12 +198,18 @@ def _replay(
     found = [first_caches(trace, code, row, resident, near.get(trace.group)) for trace in sampled.whole]
     together = [first_caches(trace, code, row, resident, near.get(trace.group)) for trace in sampled.beginnings]
     whole = tuple(zip(sampled.whole, found, strict=True))
-    replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, warm, whole)
+    replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, warm, whole, reach=_reach(sampled))
     traffic = replay()
     if sampled.front:
         later = replay(sampled.front, _timetable(sampled, code, row, resident, found, traffic))
         traffic = replace(later, remembered=max(0.0, 1 - later.past_share / traffic.past_share) if traffic.past_share else 0.0)
     return found, traffic
+
+
+def _reach(sampled: SampledLaunch) -> Reach:
+    """Returns the memory that the launch accesses, if all workgroups access as many lines as the whole ones."""
+    each = float(np.mean([len(trace.lines) * trace.stretch for trace in sampled.whole]))
+    return Reach(sampled.groups * each / max(1, sum(len(trace.lines) for trace in sampled.beginnings)), sampled.reachable)
 
 
 def _neighbours(traces: Sequence[Trace]) -> dict[int, Trace]:

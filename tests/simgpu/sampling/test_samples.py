@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,23 @@ def test_warm_caches_are_no_slower() -> None:
     kernel, buffer = kernel_on_words(LOOP, 256 * 2000, target="gfx942")
     cold, warm = (kernel.time(2000, 64, [buffer], warm=warm) for warm in (False, True))
     assert warm.cycles < cold.cycles
+
+
+@pytest.mark.parametrize(("kilobytes", "misses"), [(2048, False), (512, True)])
+def test_a_warm_cache_has_lines_only_if_those_of_all_rounds_fit(kilobytes: int, misses: bool) -> None:
+    """16 rounds of 256 workgroups load and store 1 MB; one round's part would fit."""
+    kernel, buffer = kernel_on_words(LOOP, 256 * 4096, target="gfx942")
+    gpu = kernel.module.device
+    gpu.descriptor = replace(gpu.descriptor, num_cus=8, mall_bytes=kilobytes << 10)
+    one = kernel.time(4096, 64, [buffer], warm="last")
+    assert (one.traffic.hbm_bytes > 0) == misses
+
+
+def test_memory_that_a_launch_accesses_is_at_most_its_allocations() -> None:
+    """All workgroups access the same lines, so the launch's accesses say nothing of its memory."""
+    kernel, buffer = kernel_on_words(LOOP.replace("s_lshl_b32 s6, s2, 8", "s_mov_b32 s6, 0"), 256, target="gfx942")
+    sampled = kernel.time(4096, 64, [buffer]).sampled
+    assert sampled.reachable == 256
 
 
 def test_a_kernel_that_waits_for_ever_is_refused_in_words() -> None:

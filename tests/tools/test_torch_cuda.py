@@ -260,3 +260,89 @@ def test_what_a_checkpoint_computes_again_lies_where_it_lay(device: str) -> None
     x = torch.ones(4, 4, device=device, requires_grad=True)
     torch.utils.checkpoint.checkpoint(lambda x: (x @ x).sin().softmax(0), x, use_reentrant=False).sum().backward()
     assert x.grad.device.type == device
+
+
+def test_a_stream_is_chosen_by_its_numbers_as_in_pytorchs_own_tests() -> None:
+    stream, before = torch.cuda.Stream(), torch.cuda.current_stream()
+    for one in (stream, before):
+        torch._C._cuda_setStream(stream_id=one.stream_id, device_index=one.device_index, device_type=one.device_type)
+        assert torch.cuda.current_stream() == one
+        assert torch._C._cuda_getCurrentStream(0) == (one.stream_id, 0, 1)
+    assert torch._C._cuda_getDefaultStream(0) == (0, 0, 1)
+    event = torch.cuda.Event()
+    assert event.event_id == 0 and "torch.cuda.Event" in repr(event)
+    event.record(stream)
+    assert event.event_id != 0
+
+
+def test_memory_that_the_host_lacks_is_out_of_memory_on_the_gpu() -> None:
+    with pytest.raises(torch.OutOfMemoryError, match=r"out of memory. Tried to allocate 131072.00 GiB. GPU 0 has a total"):
+        torch.empty(1 << 47, dtype=torch.int8, device="cuda")
+    with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+        torch.empty(1 << 47, dtype=torch.int8)
+    with pytest.raises(RuntimeError, match="size"):  # other errors stay as they are
+        torch.ones(3, device="cuda") @ torch.ones(4, device="cuda")
+
+
+def test_a_fraction_of_the_memory_is_all_that_a_process_gets() -> None:
+    for wrong, error in ((1, TypeError), (2.0, ValueError), (-0.1, ValueError)):
+        with pytest.raises(error, match="Invalid"):
+            torch.cuda.set_per_process_memory_fraction(wrong)
+    part = (torch.cuda.memory_allocated() + (1 << 20)) / torch.cuda.get_device_properties().total_memory
+    torch.cuda.set_per_process_memory_fraction(part, 0)
+    try:
+        assert torch.cuda.get_per_process_memory_fraction() == part
+        torch.ones(1 << 17, device="cuda")
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.ones(1 << 19, device="cuda")
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_statistics_of_memory_count_what_was_allocated_and_freed() -> None:
+    gc.collect()
+    before = torch.cuda.memory_stats()
+    kept = torch.ones(1 << 10, device="cuda")
+    torch.ones(1 << 12, device="cuda")
+    gc.collect()
+    now = torch.cuda.memory_stats()
+    change = {name: now[name] - before[name] for name in now}
+    assert change["allocated_bytes.all.allocated"] == 5 << 12 and change["allocated_bytes.all.freed"] == 4 << 12
+    assert change["active.all.current"] == 1 and change["allocation.all.allocated"] == 2 and kept.is_cuda
+    assert now["segment.all.current"] * (2 << 20) == now["reserved_bytes.all.current"]
+
+
+def test_a_capture_needs_a_stream_and_draws_no_random_numbers() -> None:
+    graph, x = torch.cuda.CUDAGraph(), torch.zeros(32, device="cuda")
+    with pytest.raises(RuntimeError, match="must be captured on a non-default stream"):
+        graph.capture_begin()
+    torch.cuda.manual_seed(5)
+    expected = [torch.rand(32, device="cuda") for _ in range(2)]
+    torch.cuda.manual_seed(5)
+    with torch.cuda.graph(graph):
+        x.copy_(torch.rand(32, device="cuda"))
+    for numbers in expected:
+        graph.replay()
+        assert torch.equal(x, numbers)
+
+
+def test_autocast_refuses_promotes_and_widens_as_on_a_gpu() -> None:
+    x, wide = torch.rand(4, 8, device="cuda", dtype=torch.float16), torch.rand(4, 8, device="cuda")
+    with torch.autocast("cuda"):
+        with pytest.raises(RuntimeError, match="unsafe to autocast"):
+            torch.nn.functional.binary_cross_entropy(x, x)
+        results = (
+            torch.rms_norm(x, (8,)), x**1.5, torch.norm(x), torch.cdist(x, x), torch.addcmul(x, x, wide),
+            torch.bilinear(x, wide, torch.rand(3, 8, 8, device="cuda", dtype=torch.float16), None),
+        )  # fmt: skip
+        assert {result.dtype for result in results} == {torch.float32}
+        assert torch.addcmul(x, x, x).dtype is torch.float16
+
+
+def test_a_gpus_properties_and_errors_are_values() -> None:
+    assert torch.cuda.get_device_properties(0) == torch.cuda.get_device_properties("cuda:0")
+    assert len(str(torch.cuda.get_device_properties(0).uuid)) == 36
+    torch.cuda.check_error(0)
+    with pytest.raises(torch.cuda.CudaError, match="hipErrorOutOfMemory"):
+        torch.cuda.check_error(2)
+    torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("a part"))

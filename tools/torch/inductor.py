@@ -22,8 +22,9 @@ from torch._dynamo.utils import set_torch_function_mode_stack
 from torch._dynamo.variables import script_object
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.torch_function import SymbolicTorchFunctionState
-from torch._inductor import compile_fx, utils
+from torch._inductor import utils
 from torch._inductor.codegen.triton import TritonScheduling
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.runtime.hints import DeviceProperties
@@ -67,7 +68,7 @@ def _compile_graph(choice: Any, model: GraphModule, inputs: Sequence[Any], *, co
     fixed = {} if any(settings[name] for name in _TUNING) else _ONE_EACH
     patches = {**fixed, **choice.config, **(config_patches or {}), **_CONFIG}
     with torch._functorch.config.patch(enable_autograd_cache=False):
-        return compile_fx.compile_fx(model, inputs, inner_compile=_on_the_gpu, config_patches=patches)
+        return compile_fx(model, inputs, inner_compile=_on_the_gpu, config_patches=patches)
 
 
 def _with_number(device: torch.device) -> torch.device:
@@ -138,7 +139,7 @@ def _on_the_gpu(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> An
             if "val" in node.meta:
                 node.meta["val"] = map_aggregate(node.meta["val"], there)
         _move_constants(graph, gpu)
-        made = compile_fx.compile_fx_inner(graph, list(map(there, inputs)), **options)
+        made = compile_fx_inner(graph, list(map(there, inputs)), **options)
     if not hasattr(made, "current_callable"):
         return run_pretended(made)  # a graph without kernels, as of views, is a function
     for constant in (made.constants or {}).values():
@@ -170,7 +171,7 @@ def _to_gpu(variable: TensorVariable, tx: Any, *args: Any, **options: Any) -> An
     """Traces `Tensor.cuda` as `Tensor.to`: PyTorch's C++ would look for a current GPU."""
     named = next((value.as_python_constant() for value in (*args, *options.values())), None)
     device = f"cuda:{named}" if type(named) is int else str(named or "cuda")
-    return variable.call_method(tx, "to", [TensorVariable.build(tx, device)], {})
+    return variable.call_method(tx, "to", [variable.build(tx, device)], {})
 
 
 def _example(placeholder: Node) -> Any:

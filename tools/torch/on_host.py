@@ -16,7 +16,7 @@ import torch
 import torch.utils._device as default_device
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from simgpu.tools.torch.cuda import autocast, traced
+from simgpu.tools.torch.cuda import autocast, memory, traced
 from simgpu.tools.torch.operators.on_gpus import INSTEAD
 from simgpu.tools.torch.operators.registered import OVERLOAD, KernelsOfTheGpu, kernels_of_the_gpu
 from simgpu.tools.torch.places import (
@@ -187,15 +187,25 @@ class CudaOnHost(TorchFunctionMode):
         narrows = autocast.is_enabled()
         if narrows:
             positions, sent = autocast.widen(func, positions, sent)
-        with kernels_of_the_gpu(func, place, (*positions, *sent.values()), pretend_gpu, narrows):
-            if func in _MOVES and place is not None:
-                return _move(func, positions, sent, place)
-            result = INSTEAD[func](func, *positions, **sent) if func in INSTEAD else func(*positions, **sent)
+        try:
+            with kernels_of_the_gpu(func, place, (*positions, *sent.values()), pretend_gpu, narrows):
+                if func in _MOVES and place is not None:
+                    return _move(func, positions, sent, place)
+                result = INSTEAD[func](func, *positions, **sent) if func in INSTEAD else func(*positions, **sent)
+        except RuntimeError as error:
+            if lacking := _memory_error(error, place or common((*args, *given.values()))):
+                raise lacking from None
+            raise
         for tensor in tensors_in((result,)):
             if mark_of(tensor) is None:
                 place = common((*args, *given.values())) if place is None else place
                 mark(tensor, place)
         return result
+
+
+def _memory_error(error: RuntimeError, place: Place) -> RuntimeError | None:
+    """Returns a GPU's error for memory that the host refused to a tensor of its; None for any other error or place."""
+    return memory.shortage(error, device_at(place).index) if on_gpu(place) else None
 
 
 def _call_traced(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:

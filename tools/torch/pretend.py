@@ -141,8 +141,8 @@ def _overload(operator: str) -> Any:
 def _is_composite(operator: str) -> bool:
     """True if PyTorch decomposes an operator above dispatch modes; False for one that is not defined yet."""
     try:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CompositeImplicitAutograd"))
-    except RuntimeError:
+        return bool(_overload(operator).has_kernel_for_dispatch_key("CompositeImplicitAutograd"))
+    except AttributeError:
         return False
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
+from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,9 +26,15 @@ class DeviceProperties:
     def __init__(self, **figures: Any) -> None:
         vars(self).update(figures)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeviceProperties) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(vars(self)["uuid"])
+
 
 def _properties(device: object = None) -> DeviceProperties:
-    session, _ = _session(), devices.index_of(device)
+    session, index = _session(), devices.index_of(device)
     chip, (major, minor) = session.gpu.descriptor, _capability()
     return DeviceProperties(
         name=_name(), major=major, minor=minor, gcnArchName=session.gpu.arch, multi_processor_count=chip.num_cus,
@@ -35,6 +43,7 @@ def _properties(device: object = None) -> DeviceProperties:
         max_threads_per_multi_processor=chip.threads_per_cu,
         shared_memory_per_block=chip.lds_bytes, shared_memory_per_multiprocessor=chip.lds_bytes,
         clock_rate=chip.clock_mhz * 1000, is_integrated=0, is_multi_gpu_board=0,
+        uuid=uuid.uuid5(uuid.NAMESPACE_DNS, f"{session.board}:{index}"),
     )  # fmt: skip
 
 
@@ -59,9 +68,20 @@ def _constant(value: Any) -> Callable[..., Any]:
     return lambda *_args, **_options: value
 
 
+class CudaError(IntEnum):
+    """Codes of errors of `torch.cuda.cudart()`, as HIP's; PyTorch names only the first."""
+
+    success = 0
+    hipErrorInvalidValue = 1
+    hipErrorOutOfMemory = 2
+    hipErrorNotInitialized = 3
+    hipErrorInvalidDevice = 101
+    hipErrorUnknown = 999
+
+
 # Functions of `torch.cuda.cudart()` that programs call; all succeed.
 _CUDART = SimpleNamespace(
-    cudaError=SimpleNamespace(success=0), cudaGetErrorString=lambda _code: "no error",
+    cudaError=CudaError, cudaGetErrorString=lambda code: "no error" if code == CudaError.success else code.name,
     cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0,
     cudaHostRegister=lambda _pointer, _size, _flags: 0, cudaHostUnregister=lambda _pointer: 0,
     cudaMemGetInfo=lambda device: memory.free_and_all(device),
@@ -83,14 +103,16 @@ def _of_the_host(own: Callable[..., None]) -> Callable[..., None]:
 # By the name in `torch`. Functions without an effect here return None.
 ANSWERS: dict[str, Any] = {
     **{f"cuda.{name}": _constant(None) for name in (
-        "init", "_lazy_init", "synchronize", "ipc_collect", "set_per_process_memory_fraction", "_sleep",
-        "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
+        "init", "_lazy_init", "synchronize", "ipc_collect", "_sleep",
+        "nvtx.mark", "nvtx.range_end",
         "profiler.start", "profiler.stop", "memory._record_memory_history",
         "set_sync_debug_mode", "tunable.enable", "tunable.tuning_enable",
     )},
     **devices.ANSWERS, **memory.ANSWERS, **graphs.ANSWERS, **autocast.ANSWERS, **generators.ANSWERS, **streams.ANSWERS,
     **attention.ANSWERS,
     **{f"cuda.{name}": _constant(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
+    # The depth of a range, or its number: nothing records ranges.
+    **{f"cuda.nvtx.{name}": _constant(0) for name in ("range_push", "range_pop", "range_start")},
     "cuda.get_sync_debug_mode": _constant(0),
     "cuda.tunable.is_enabled": _constant(False), "cuda.tunable.tuning_is_enabled": _constant(False),
     "cuda.get_device_name": _name,

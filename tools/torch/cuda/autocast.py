@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from simgpu.tools.torch.operators.accumulation import NARROW
+from simgpu.tools.torch.places import tensors_in
 
 _GPU = "cuda"
 F32 = frozenset((
@@ -20,10 +21,16 @@ F32 = frozenset((
     "cosine_embedding_loss", "cdist", "cosine_similarity", "cross_entropy", "cumprod", "cumsum", "dist", "erfinv", "exp", "expm1",
     "group_norm", "hinge_embedding_loss", "kl_div", "l1_loss", "layer_norm", "log", "log10", "log_softmax", "log1p", "log2",
     "margin_ranking_loss", "mse_loss", "multilabel_margin_loss", "multi_margin_loss", "nll_loss", "norm", "normalize", "pdist",
-    "poisson_nll_loss", "pow", "prod", "reciprocal", "rsqrt", "sinh", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin",
-    "softplus", "sum", "renorm", "tan", "triplet_margin_loss",
+    "poisson_nll_loss", "pow", "prod", "reciprocal", "rms_norm", "rsqrt", "sinh", "smooth_l1_loss", "soft_margin_loss", "softmax",
+    "softmin", "softplus", "sum", "renorm", "tan", "triplet_margin_loss",
 ))  # fmt: skip
-_PYTORCH_S = ("torch", "torch.nn.functional", "torch._C._nn", None)  # modules of these functions; methods have no module
+_REFUSED = "binary_cross_entropy"  # in "CUDA Ops that can autocast": the only one that must not be called
+# "CUDA Ops that promote to the widest input type", but tensordot, whose product the CPU's autocast would narrow again.
+WIDEST = frozenset((
+    "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "grid_sample", "index_put", "index_put_", "scatter_add",
+))  # fmt: skip
+# Modules of these functions; most methods have none.
+_PYTORCH_S = ("torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "torch._tensor", None)
 _enable, _choose = torch.set_autocast_enabled, torch.set_autocast_dtype
 
 
@@ -50,9 +57,18 @@ def set_dtype(kind: str, dtype: torch.dtype) -> None:
 def widen(
     func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:  # fmt: skip
-    """Returns the arguments of a call, with f32 instead of 16-bit types if a GPU's autocast computes the function in f32."""
+    """Returns the arguments of a call, with f32 instead of 16-bit types if a GPU's autocast computes the function in f32.
+
+    Raises RuntimeError for a function that a GPU's autocast refuses.
+    """
     name, where = getattr(func, "__name__", ""), getattr(func, "__module__", None)
-    if name not in F32 or where not in _PYTORCH_S or given.get("dtype") is not None or given.get("out") is not None:
+    if name == _REFUSED and where in _PYTORCH_S:
+        raise RuntimeError(
+            "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: use "
+            "torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss instead"
+        )
+    promotes = name in WIDEST and any(tensor.dtype == torch.float32 for tensor in tensors_in((*args, *given.values())))
+    if not (name in F32 or promotes) or where not in _PYTORCH_S or given.get("dtype") is not None or given.get("out") is not None:
         return list(args), dict(given)
     return [_wide(arg) for arg in args], {key: _wide(value) for key, value in given.items()}
 

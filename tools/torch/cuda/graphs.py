@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from simgpu.tools.torch.cuda import streams
 from simgpu.tools.torch.places import tensors_in
 from simgpu.triton.driver import active_driver
 
@@ -85,7 +86,7 @@ class CUDAGraph:
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._steps: list[Callable[[], Any]] | None = None
-        self._under_way: tuple[GraphCapture, ExitStack] | None = None
+        self._under_way: tuple[GraphCapture, ExitStack, torch.Tensor] | None = None
 
     @classmethod
     def capturing(cls) -> bool:
@@ -96,21 +97,24 @@ class CUDAGraph:
         """Starts a capture: from here on, this thread's operations belong to the graph."""
         if self._under_way is not None:
             raise RuntimeError("the graph's capture is under way: end it first")
+        if streams.current() == streams.default():
+            raise RuntimeError("CUDA graphs must be captured on a non-default stream. `torch.cuda.graph` makes one")
         stack, capture, session = ExitStack(), GraphCapture(), active_driver().session
         stack.enter_context(mock.patch.object(session, "launch", partial(capture.launch, session.launch)))
         stack.enter_context(capture)
-        self._under_way = capture, stack
+        self._under_way = capture, stack, torch.get_rng_state()
         CUDAGraph._captures += 1
 
     def capture_end(self) -> None:
         """Ends the capture."""
         if self._under_way is None:
             raise RuntimeError("the graph's capture has not begun")
-        capture, stack = self._under_way
+        capture, stack, drawn = self._under_way
         CUDAGraph._captures -= 1
         self._under_way = None
         stack.close()
         capture.put_back()
+        torch.set_rng_state(drawn)  # a capture draws no random numbers
         self._steps = capture.steps
 
     def replay(self) -> None:

@@ -7,22 +7,28 @@ count once a program looks at them.
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from simgpu.tools.torch.cuda.devices import index_of
 from simgpu.triton.driver import active_driver
 
 BLOCK = 512  # bytes: c10/cuda/CUDACachingAllocator.cpp rounds a request up to it (kMinBlockSize)
+_REFUSED = re.compile(r"can't allocate memory: you tried to allocate (\d+) bytes")  # by the host's allocator
 SEGMENT = 2 << 20  # least bytes of its requests to the driver (kSmallBuffer)
 
 
 class MemoryUse:
-    """Bytes in use, and their peak."""
+    """Bytes and blocks in use, their peaks, and the sums of all allocated ones; fraction: part of the GPU that may be in use."""
 
     def __init__(self) -> None:
-        self.current = self.peak = self.blocks = 0
+        self.current = self.peak = self.allocated = 0
+        self.blocks = self.most_blocks = self.all_blocks = 0
+        self.fraction = 1.0
         self._lock = threading.RLock()  # a storage may be freed while another is counted
 
     def add(self, size: int) -> None:
@@ -30,12 +36,16 @@ class MemoryUse:
         with self._lock:
             self.current += size
             self.blocks += 1 if size > 0 else -1
-            self.peak = max(self.peak, self.current)
+            self.allocated, self.all_blocks = self.allocated + max(size, 0), self.all_blocks + (size > 0)
+            self.peak, self.most_blocks = max(self.peak, self.current), max(self.most_blocks, self.blocks)
 
     def reset(self) -> None:
-        """Resets the peak."""
-        self.peak = self.current
+        """Resets the peaks."""
+        self.peak, self.most_blocks = self.current, self.blocks
 
+    def forget(self) -> None:
+        """Resets the sums of all allocated bytes and blocks."""
+        self.allocated, self.all_blocks = self.current, self.blocks
 
     @property
     def reserved_bytes(self) -> int:
@@ -58,39 +68,76 @@ class CountedStorage:
     """A storage's part in the count; it lives as long as the storage."""
 
     def __init__(self, size: int, index: int) -> None:
-        self._size = -(-size // BLOCK) * BLOCK
+        self._size = 0  # until it is counted
         self._total = total(index)
-        if self._size:
-            self._total.add(self._size)
+        rounded = -(-size // BLOCK) * BLOCK
+        if rounded and self._total.current + rounded > self._total.fraction * _capacity():
+            raise out_of_memory(size, index)
+        if rounded:
+            self._total.add(rounded)
+            self._size = rounded
 
     def __del__(self) -> None:
         if self._size:
             self._total.add(-self._size)
 
 
+def _capacity() -> int:
+    """Returns the bytes of a GPU's memory."""
+    return active_driver().session.gpu.descriptor.hbm_bytes
+
+
+def out_of_memory(size: int, index: int) -> torch.OutOfMemoryError:
+    """Returns PyTorch's error for an allocation of this size on the GPU of this number."""
+    of, gib = total(index), 1 << 30
+    return torch.OutOfMemoryError(
+        f"HIP out of memory. Tried to allocate {size / gib:.2f} GiB. GPU {index} has a total capacity of "
+        f"{_capacity() / gib:.2f} GiB of which {(_capacity() - of.current) / gib:.2f} GiB is free. "
+        "simgpu keeps it in the host's memory."
+    )
+
+
+def shortage(error: RuntimeError, index: int) -> torch.OutOfMemoryError | None:
+    """Returns PyTorch's error for a GPU without memory if the host had none for a tensor; None for any other error."""
+    asked = _REFUSED.search(str(error))
+    return out_of_memory(int(asked[1]), index) if asked else None
+
+
+# Of PyTorch's statistics ("memory_stats" in its documentation): each is, in three pools, current, peak, allocated and freed.
 def _stats(device: object = None) -> dict[str, int]:
-    found: dict[str, int] = {}
     of = _counted_of(device)
+    used, blocks = (of.current, of.peak, of.allocated), (of.blocks, of.most_blocks, of.all_blocks)
+    reserved, segments = (of.reserved_bytes,) * 3, (of.reserved_bytes // SEGMENT,) * 3
+    found: dict[str, int] = {}
     for pool in ("all", "small_pool", "large_pool"):
-        counted = pool == "all"
-        for name, now, peak in (
-            ("allocated_bytes", of.current, of.peak), ("active_bytes", of.current, of.peak),
-            ("reserved_bytes", of.reserved_bytes, of.reserved_bytes), ("allocation", of.blocks, of.blocks),
+        for name, (now, most, ever) in (
+            ("allocated_bytes", used), ("active_bytes", used), ("requested_bytes", used), ("reserved_bytes", reserved),
+            ("allocation", blocks), ("active", blocks), ("segment", segments),
+            ("inactive_split", (0, 0, 0)), ("inactive_split_bytes", (0, 0, 0)),
         ):  # fmt: skip
-            found |= {f"{name}.{pool}.current": now * counted, f"{name}.{pool}.peak": peak * counted}
+            values = {"current": now, "peak": most, "allocated": ever, "freed": ever - now}
+            found |= {f"{name}.{pool}.{kind}": value * (pool == "all") for kind, value in values.items()}
     return found | {"num_alloc_retries": 0, "num_ooms": 0}
 
 
 def free_and_all(device: object = None) -> tuple[int, int]:
     """Answers `torch.cuda.mem_get_info`: free bytes and all bytes of a GPU."""
-    size = active_driver().session.gpu.descriptor.hbm_bytes
-    return max(size - _counted_of(device).reserved_bytes, 0), size
+    return max(_capacity() - _counted_of(device).reserved_bytes, 0), _capacity()
 
 
 def _summary(device: object = None, **_options: object) -> str:
     of = _counted_of(device)
     lines = (("allocated", of.current), ("peak of allocated", of.peak), ("reserved", of.reserved_bytes))
     return "\n".join(f"{name:>18}: {size:,} bytes" for name, size in lines)
+
+
+def _allow(fraction: float, device: object = None) -> None:
+    """Answers `torch.cuda.set_per_process_memory_fraction`. Raises TypeError or ValueError for anything but 0.0 to 1.0."""
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    _counted_of(device).fraction = fraction
 
 
 def _device_function(answer: Callable[[MemoryUse], Any]) -> Callable[..., Any]:
@@ -105,10 +152,11 @@ _BY_NAME: dict[str, Any] = {
         name: _device_function(lambda of: of.reserved_bytes) for name in ("memory_reserved", "max_memory_reserved", "memory_cached")
     },
     **{name: _device_function(lambda of: of.reset()) for name in ("reset_peak_memory_stats", "reset_max_memory_allocated")},
-    "reset_accumulated_memory_stats": _device_function(lambda of: None),
+    "reset_accumulated_memory_stats": _device_function(lambda of: of.forget()),
     "empty_cache": lambda: None,
     "get_allocator_backend": lambda: "native",
-    "get_per_process_memory_fraction": lambda _device=None: 1.0,
+    "set_per_process_memory_fraction": _allow,
+    "get_per_process_memory_fraction": _device_function(lambda of: of.fraction),
     "memory_stats": _stats,
     "mem_get_info": free_and_all,
     "memory_summary": _summary,

@@ -16,11 +16,11 @@ from typing import Any, Self
 import torch
 
 from simgpu.tools.torch.cuda import devices
-from simgpu.tools.torch.cuda.graphs import CUDAGraph
 from simgpu.triton import ModelledTime
 from simgpu.triton.driver import active_driver
 
 _NUMBERS = itertools.count(1)
+_CUDA = 1  # number of the type of device, as c10::DeviceType's
 _RESOLUTION = 0.001  # ms: "approximately 1us", hipEventElapsedTime in HIP's hip_runtime_api.h
 
 
@@ -30,6 +30,14 @@ class AnyEvent:
     def __init__(self, device: object = None, **_options: bool) -> None:
         self.device: torch.device | None = None  # until it is recorded
         self._at: float | None = None
+
+    @property
+    def event_id(self) -> int:
+        """Handle of the event, 0 until it is recorded."""
+        return 0 if self._at is None else id(self)
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Event {self.event_id:#x}>"
 
     def record(self, stream: Stream | None = None) -> None:
         """Records the present time, on any stream. Raises RuntimeError if it was recorded on another GPU before."""
@@ -71,15 +79,20 @@ class Event(AnyEvent):
 class Stream:
     """Replaces `torch.cuda.Stream`: launches run when they are made, on any stream."""
 
+    device_type = _CUDA
+
     def __new__(cls, *_args: object, **_options: object) -> Self:
         """Makes a stream: PyTorch's class has such a method too, and Dynamo would trace the other one into a compiled function."""
         return super().__new__(cls)
 
-    def __init__(self, device: object = None, priority: int = 0, **_options: object) -> None:
-        self.device_index = devices.index_of(device)
+    def __init__(
+        self, device: object = None, priority: int = 0, *, stream_id: int | None = None, device_index: int | None = None,
+        **_options: object,
+    ) -> None:  # fmt: skip
+        self.device_index = devices.index_of(device if device_index is None else device_index)
         self.device = torch.device("cuda", self.device_index)
         self.priority = priority
-        self.stream_id = self.cuda_stream = next(_NUMBERS)
+        self.stream_id = self.cuda_stream = next(_NUMBERS) if stream_id is None else stream_id
         self._before: list[tuple[Stream, Stream]] = []  # this GPU's stream, and the current one, before each `with`
 
     def __eq__(self, other: object) -> bool:
@@ -97,7 +110,7 @@ class Stream:
 
     def is_capturing(self) -> bool:
         """True while a graph is captured."""
-        return CUDAGraph.capturing()
+        return torch.cuda.is_current_stream_capturing()
 
     def synchronize(self) -> None:
         """Returns at once: there is nothing to wait for."""
@@ -128,8 +141,7 @@ class ExternalStream(Stream):
     """Replaces `torch.cuda.ExternalStream`: a stream that other code made."""
 
     def __init__(self, stream_ptr: int, device: object = None, **_options: object) -> None:
-        super().__init__(device)
-        self.stream_id = self.cuda_stream = stream_ptr
+        super().__init__(device, stream_id=stream_ptr)
 
 
 class _CurrentStreams(threading.local):
@@ -172,6 +184,16 @@ def choose(stream: Stream | None) -> None:
         _CHOSEN.streams[stream.device_index] = stream
 
 
+def choose_by_number(**numbers: int) -> None:
+    """Answers `torch._C._cuda_setStream`, which takes a stream's numbers by their names."""
+    choose(Stream(**numbers) if numbers["stream_id"] else _stream_0(numbers["device_index"]))
+
+
+def _numbers(stream: Stream) -> tuple[int, int, int]:
+    """Returns the numbers by which PyTorch's C++ knows a stream."""
+    return stream.stream_id, stream.device_index, stream.device_type
+
+
 class StreamContext(contextlib.ExitStack):
     """Replaces `torch.cuda.StreamContext`: the stream is current for the block."""
 
@@ -197,5 +219,7 @@ ANSWERS: dict[str, Any] = {
     "cuda.current_stream": current, "cuda.default_stream": default, "cuda.set_stream": choose,
     "cuda.stream": within, "cuda.StreamContext": StreamContext, "_C.Stream": Stream, "_C.Event": AnyEvent,
     "accelerator.current_stream": current,
-    "accelerator.set_stream": choose, "_C._cuda_getCurrentRawStream": raw,
+    "accelerator.set_stream": choose, "_C._cuda_getCurrentRawStream": raw, "_C._cuda_setStream": choose_by_number,
+    "_C._cuda_getCurrentStream": lambda device: _numbers(current(device)),
+    "_C._cuda_getDefaultStream": lambda device: _numbers(default(device)),
 }  # fmt: skip

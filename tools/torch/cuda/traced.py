@@ -12,8 +12,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
+from torch._subclasses.fake_tensor import _DISPATCH_META_HANDLERS, FakeTensor, FakeTensorConverter, FakeTensorMode
 
 from simgpu.triton.driver import active_driver
 
@@ -26,7 +25,7 @@ _NUMBERS = (bool, int, float, complex)
 _MODE = torch._C._TorchDispatchModeKey.FAKE
 _ASKED = torch.ops.prim.device.default  # PyTorch's C++ calls it for the device of a tensor
 _dispatch: Any = FakeTensor.__torch_dispatch__
-_handle = fake_tensor._DISPATCH_META_HANDLERS[_ASKED]
+_handle = _DISPATCH_META_HANDLERS[_ASKED]
 _common: Any = FakeTensor._find_common_device
 _converted = FakeTensorConverter.from_real_tensor
 
@@ -101,5 +100,5 @@ def lying_where_they_would(pretended: Callable[[], AbstractContextManager[None]]
             (FakeTensorConverter, "from_real_tensor", convert_pretended),
         ):
             stack.enter_context(mock.patch.object(owner, name, function))
-        stack.enter_context(mock.patch.dict(fake_tensor._DISPATCH_META_HANDLERS, {_ASKED: _device}))
+        stack.enter_context(mock.patch.dict(_DISPATCH_META_HANDLERS, {_ASKED: _device}))
         yield

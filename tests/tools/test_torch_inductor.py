@@ -248,6 +248,22 @@ def test_only_modes_that_tune_time_candidates(option: str, session: Any, monkeyp
     assert launched(session) and bool(timed) == bool(option)
 
 
+def test_flex_attention_that_is_not_compiled_has_a_backward() -> None:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    q, k, v, bias = (torch.randn(1, 2, 32, 16, device="cuda", requires_grad=True) for _ in range(4))
+    mask = create_block_mask(lambda _b, _h, i, j: i >= j, None, None, 32, 32, device="cuda")
+    out = flex_attention(q, k, v, score_mod=lambda score, b, h, i, j: score + bias[b, h, i, j // 2], block_mask=mask)
+    grads = torch.autograd.grad(out.sin().sum(), (q, k, v, bias))
+    added = bias.repeat_interleave(2, -1)[..., :32]
+    scores = (q @ k.mT / 4 + added).masked_fill(~torch.ones(32, 32, dtype=torch.bool, device="cuda").tril(), -torch.inf)
+    expected = scores.softmax(-1) @ v
+    wanted = torch.autograd.grad(expected.sin().sum(), (q, k, v, bias))
+    for ours, theirs in zip((out, *grads), (expected, *wanted)):
+        assert ours.is_cuda
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
 def test_other_words() -> None:
     before = torch.compile
     with pytest.MonkeyPatch.context() as changed, pytest.raises(LaunchError, match="SIMGPU_COMPILE='aot': give eager or inductor"):

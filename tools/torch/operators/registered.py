@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from simgpu.tools.torch.cuda.graphs import GraphCapture
@@ -111,7 +112,8 @@ class KernelsOfTheGpu(TorchDispatchMode):
     ) -> Any:
         given = dict(kwargs or {})
         if not isinstance(func, OVERLOAD):  # an operator of higher order
-            return func(*args, **given)
+            traced = any(map(_is_traced, tensors_in((*args, *given.values()))))
+            return func(*(args if traced else map_aggregate(tuple(args), self._show)), **given)
         if not has_several_gpus():
             return self._call(func, types, args, given)
         with plain_torch():
@@ -159,6 +161,18 @@ class KernelsOfTheGpu(TorchDispatchMode):
             given["device"] = device_at(self._place or common(given_tensors))
         with plain_torch() if name in ON_GPUS and name not in REGISTERED else self._pretended():
             return kernel(*args, **given)
+
+    def _show(self, argument: Any) -> Any:
+        """Returns a graph as a function that runs where PyTorch's functions see the GPU, since a traced graph names it; anything
+        else unchanged."""
+        if not isinstance(argument, torch.fx.GraphModule):
+            return argument
+
+        def run_inside(*args: Any, **given: Any) -> Any:
+            with self._pretended():
+                return argument(*args, **given)
+
+        return run_inside
 
     def _is_there(self, given: Sequence[torch.Tensor]) -> bool:
         """True for an operator on the GPU: one of these tensors is there, or without tensors its result."""

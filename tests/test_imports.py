@@ -343,12 +343,15 @@ def test_names_for_mypy_are_those_that_are_loaded_when_used(package: str) -> Non
     assert all(getattr(module, name) is not None for name in module.__all__)
 
 
-def test_a_gemm_loads_no_other_operator() -> None:
-    emit = "asm.emit(operators.TiledComputation(16, 16, 16))"
-    script = f"import sys; from simgpu import asm, operators; {emit}; print(*sys.modules)"
+@pytest.mark.parametrize(("script", "needed"), [
+    ("from simgpu import asm, operators; asm.emit(operators.TiledComputation(16, 16, 16))", {"gemm"}),
+    ("from simgpu.tools.verbs import check, time, lds, why, trace, debug", set()),
+])  # fmt: skip
+def test_only_operators_that_are_used_are_loaded(script: str, needed: set[str]) -> None:
+    script = f"import sys; {script}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.split(".")[2] for name in done.stdout.split() if name.startswith("simgpu.operators.")}
-    assert "gemm" in loaded
+    assert needed <= loaded
     others = "attention attention_backward columns conv2d fused rows softmax transpose reference"
     assert not loaded & set(others.split())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ from simgpu.hardware.targets import targets
 from simgpu.operators import rmsnorm_gemm
 from simgpu.operators.rows import forms
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.cases.operators.table import BUILT_IN
+from simgpu.tools.cases.operators.table import BUILT_IN, operators_of
 from simgpu.tools.cases.script import is_script
 from simgpu.tools.cli import main
 
@@ -117,7 +118,10 @@ def test_built_in_operators_come_in_by_the_same_door() -> None:
     others = ["gemm", "conv2d", "softmax", "attention", "unfused", "attention_backward", "rmsnorm_gemm"]
     assert list(OPERATORS) == [*others, *of_rows, "transpose", "columns"]
     assert not re.search(r"simgpu\.(asm|tools)", Path(str(forms.__file__)).read_text())
-    assert rmsnorm_gemm.__name__ in BUILT_IN and (rmsnorm_gemm.RmsNormGemm,) == rmsnorm_gemm.OPERATORS
+    assert BUILT_IN["rmsnorm_gemm"] == rmsnorm_gemm.__name__ and (rmsnorm_gemm.RmsNormGemm,) == rmsnorm_gemm.OPERATORS
+    for module in set(BUILT_IN.values()):
+        names = [name for name, home in BUILT_IN.items() if home == module]
+        assert list(operators_of(importlib.import_module(module), module)) == names
     text = Path(str(rmsnorm_gemm.__file__)).read_text()
     assert not re.search(r"simgpu\.(asm|tools)", text)
 

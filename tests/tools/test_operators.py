@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.cases.operators.table import BUILT_IN
 from simgpu.tools.cases.workload import StridedArray, contiguous
 from simgpu.tools.cli import main
 from simgpu.tools.shared.verdict import judge
@@ -61,7 +65,8 @@ def test_run_is_a_report_for_people(capsys: Capture) -> None:
 
 def test_an_operator_is_one_row(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every verb with OP reads the table: a new row is all that the command needs."""
-    monkeypatch.setitem(OPERATORS, "added", OPERATORS["softmax"])
+    monkeypatch.setitem(sys.modules, "an_operator", SimpleNamespace(OPERATORS=replace(OPERATORS["softmax"], name="added")))
+    monkeypatch.setitem(BUILT_IN, "added", "an_operator")
     added = ["added", "--rows", "3", "-n", "70"]
     for verb in ("derive", "tree", "report", "run", "bench", "check"):
         assert main([verb, *added]) == 0

@@ -1,4 +1,7 @@
-"""Operators by name, and from files: a module's `OPERATORS` are Operators, or classes derived from FusedGemm or RowOperator."""
+"""Operators by name, and from files: a module's `OPERATORS` are Operators, or classes derived from FusedGemm or RowOperator.
+
+A built-in operator's module is loaded when the operator is looked up: most commands need one or none.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,39 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
+from simgpu import operators
 from simgpu.hardware.errors import SimError
-from simgpu.operators import FusedGemm, RowOperator
 from simgpu.operators.tree import Root
-from simgpu.tools.cases.operators.fused import fused_operator
 from simgpu.tools.cases.operators.operator import Operator
-from simgpu.tools.cases.operators.rows import row_operator
 from simgpu.tools.cases.sources import operator_path
 from simgpu.tools.cases.workload import Workload
 from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.shared.inputs import Inputs
 
 _HERE = "simgpu.tools.cases.operators"
-BUILT_IN = (f"{_HERE}.gemm", f"{_HERE}.conv2d", f"{_HERE}.softmax", f"{_HERE}.attention", f"{_HERE}.attention_backward",
-            "simgpu.operators.rmsnorm_gemm", "simgpu.operators.rows.forms", f"{_HERE}.transpose", f"{_HERE}.columns")  # fmt: skip
+_FORMS = (
+    "rmsnorm", "add_rmsnorm", "layernorm", "rope", "quantise", "mx_quantise", "silu_mul", "row_sum", "row_max",
+)  # fmt: skip
+# Module of each built-in operator, in the order in which help lists them.
+BUILT_IN = {
+    "gemm": f"{_HERE}.gemm",
+    "conv2d": f"{_HERE}.conv2d",
+    "softmax": f"{_HERE}.softmax",
+    "attention": f"{_HERE}.attention",
+    "unfused": f"{_HERE}.attention",
+    "attention_backward": f"{_HERE}.attention_backward",
+    "rmsnorm_gemm": "simgpu.operators.rmsnorm_gemm",
+    **dict.fromkeys(_FORMS, "simgpu.operators.rows.forms"),
+    "transpose": f"{_HERE}.transpose",
+    "columns": f"{_HERE}.columns",
+}
 
 
 def operators_of(module: ModuleType, where: str) -> dict[str, Operator]:
@@ -34,10 +51,8 @@ def operators_of(module: ModuleType, where: str) -> dict[str, Operator]:
         raise UsageError(f"{where} has no OPERATORS: end it with OPERATORS = (YourClass,); see `simgpu help extending`")
     found: dict[str, Operator] = {}
     for entry in given if isinstance(given, (tuple, list)) else (given,):
-        if isinstance(entry, type) and issubclass(entry, FusedGemm):
-            entry = fused_operator(entry)
-        elif isinstance(entry, type) and issubclass(entry, RowOperator):
-            entry = row_operator(entry)
+        if isinstance(entry, type):
+            entry = _operator_of_class(entry)
         if not isinstance(entry, Operator):
             said = entry.__name__ if isinstance(entry, type) else repr(entry)
             raise UsageError(f"{where}: OPERATORS has {said}: give classes that derive from FusedGemm or RowOperator, or Operators")
@@ -49,9 +64,41 @@ def operators_of(module: ModuleType, where: str) -> dict[str, Operator]:
     return found
 
 
-OPERATORS: dict[str, Operator] = {
-    name: operator for module in BUILT_IN for name, operator in operators_of(importlib.import_module(module), module).items()
-}
+def _operator_of_class(kind: type) -> Operator | type:
+    """Returns the operator of a class derived from FusedGemm or RowOperator; another class as it is."""
+    if issubclass(kind, operators.FusedGemm):
+        from simgpu.tools.cases.operators.fused import fused_operator
+
+        return fused_operator(kind)
+    if issubclass(kind, operators.RowOperator):
+        from simgpu.tools.cases.operators.rows import row_operator
+
+        return row_operator(kind)
+    return kind
+
+
+class _Table(Mapping[str, Operator]):
+    """The operators of BUILT_IN."""
+
+    def __getitem__(self, name: str) -> Operator:
+        return _operators_in(BUILT_IN[name])[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in BUILT_IN
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(BUILT_IN)
+
+    def __len__(self) -> int:
+        return len(BUILT_IN)
+
+
+@cache
+def _operators_in(module: str) -> dict[str, Operator]:
+    return operators_of(importlib.import_module(module), module)
+
+
+OPERATORS = _Table()
 
 
 def named_operator(word: str) -> Operator:

@@ -24,7 +24,7 @@ def test_a_long_product_has_no_doubt() -> None:
 @pytest.mark.parametrize(
     "told, said, wider",
     [
-        (replace(PRODUCT, seconds=5e-6), "10% of this time", 0.1),
+        (replace(PRODUCT, seconds=5e-6), "16% of this time", 0.16),
         (replace(PRODUCT, shares={**PRODUCT.shares, "matrix": 0.5}), "vector cache", 0.1),
         (replace(PRODUCT, channels=0.25), "25% of memory's channels", 0.25),
         (replace(PRODUCT, remembered=0.4), "40% of what a first round misses", 0.1),

@@ -78,7 +78,7 @@ def _operator_of_class(kind: type) -> Operator | type:
 
 
 class _Table(Mapping[str, Operator]):
-    """The operators of BUILT_IN."""
+    """Operators of BUILT_IN by name."""
 
     def __getitem__(self, name: str) -> Operator:
         return _operators_in(BUILT_IN[name])[name]

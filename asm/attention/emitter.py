@@ -115,22 +115,20 @@ class ChainedEmitter(WaveEmitter):
 
     def visit_block(self, block: BlockAttentionNode) -> None:
         k, wave = self.k, self.wave
-        done = k.new_label("no_keys")
         self.merge = Merge(self.softmax)
         k.comment("BlockAttentionNode: the first step's loads, O = 0")
         self.softmax.start()
         for name in ("O", "zero") if "zero" in wave.ranges else ("O",):
             clear(k, wave.ranges[name])
         k.s_cmp_eq_u32(self.block.steps_left, 0)
-        k.s_cbranch_scc1(done)
-        wave.load_keys()
-        self._advance_keys()
-        self._load_values()
-        self._next_pages()
-        k.comment(f"BlockAttentionNode: {self.block.step} keys a step, {self.block.wave_keys} a wave")
-        with k.loop("keys", self.block.steps_left):
-            self._key_step()
-        k.label(done)
+        with k.jump_over("scc1", "no_keys"):
+            wave.load_keys()
+            self._advance_keys()
+            self._load_values()
+            self._next_pages()
+            k.comment(f"BlockAttentionNode: {self.block.step} keys a step, {self.block.wave_keys} a wave")
+            with k.loop("keys", self.block.steps_left):
+                self._key_step()
 
     def _load_values(self) -> None:
         for a in range(self.shape.na):

@@ -357,13 +357,12 @@ class AttentionFrame:
         """Emits the jump to a block's second tile, after a barrier because waves may still read LDS."""
         if not self.plan.tile_pairs:
             return
-        k, ended = self.k, self.k.new_label("no_second_tile")
+        k = self.k
         k.s_cmp_eq_u32(self.first_query, self.second_query)
-        k.s_cbranch_scc1(ended)
-        k.s_mov_b32(self.first_query, self.second_query)
-        k.s_barrier()
-        k.s_branch(self.tile)
-        k.label(ended)
+        with k.jump_over("scc1", "no_second_tile"):
+            k.s_mov_b32(self.first_query, self.second_query)
+            k.s_barrier()
+            k.s_branch(self.tile)
 
     def row_offset(self, target: Reg, row: Reg, strides: tuple[Reg | int, Reg], spare: Reg) -> None:
         """Emits target = bytes from the block's first row to `row` (a VGPR) of the Q tile; OUTSIDE past the heads or queries.

@@ -105,14 +105,13 @@ class Merge:
     def _store_row(self, q: int, value: Reg, buffer: Reg, what: str) -> None:
         """Stores one or two words of each query of an atom, by the first wave."""
         k, address, row, spare = self.k, self.parts[12], self.parts[13], self.parts[14]
-        stored, stride = k.new_label("stored"), k.s.alloc("head's bytes")
+        stride = k.s.alloc("head's bytes")
         k.s_cmp_lg_u32(self.block.wave_number, 0)
-        k.s_cbranch_scc1(stored)
-        k.s_mul_i32(stride, self.block.arguments["lq"], value.count * WORD)
-        k.v_add_u32(row, ATOM * q, self.softmax.lane_row)
-        self.block.row_offset(address, row, (value.count * WORD, stride), spare)
-        k.emit(f"buffer_store_{DWORDS[value.count]}", value, address, buffer, 0, offen=True, note=what)
-        k.label(stored)
+        with k.jump_over("scc1", "stored"):
+            k.s_mul_i32(stride, self.block.arguments["lq"], value.count * WORD)
+            k.v_add_u32(row, ATOM * q, self.softmax.lane_row)
+            self.block.row_offset(address, row, (value.count * WORD, stride), spare)
+            k.emit(f"buffer_store_{DWORDS[value.count]}", value, address, buffer, 0, offen=True, note=what)
         k.s.free(stride)
 
     def _add_partials(self, factors: Reg) -> None:

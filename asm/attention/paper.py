@@ -132,11 +132,10 @@ class PaperEmitter(FusedEmitter):
     # -- main loop ---------------------------------------------------------------------------
 
     def visit_block(self, block: BlockAttentionNode) -> None:
-        k, done = self.k, self.k.new_label("no_keys")
+        k = self.k
         self._start()
         k.s_cmp_eq_u32(self.block.steps_left, 0)
-        k.s_cbranch_scc1(done)
-        with k.loop("keys", self.block.steps_left):
+        with k.jump_over("scc1", "no_keys"), k.loop("keys", self.block.steps_left):
             self._stage("K")
             self._products()
             self._mask()
@@ -145,7 +144,6 @@ class PaperEmitter(FusedEmitter):
             self._stage("V")
             self._accumulate()
             k.s_add_u32(self.block.first_key, self.block.first_key, self.tile_kv)
-        k.label(done)
 
     def _start(self) -> None:
         """Emits O = 0."""

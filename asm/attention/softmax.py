@@ -176,9 +176,9 @@ class SoftmaxUpdate:
             k.s_cselect_b32(self.masked, 1, self.masked)
 
     def _mask_half(self, half: Sequence[int]) -> None:
-        k, back = self.k, self.k.new_label("unmasked")
+        k = self.k
         k.s_cmp_lg_u32(self.masked, 0)
-        with k.out_of_line("masked", back) as masked:
+        with k.aside("scc1", "masked", "unmasked"):
             k.comment("scores past an edge: -inf")
             high, low, minus_infinity = self.temporaries[1], self.temporaries[2], self.temporaries[3]
             k.v_mov_b32(minus_infinity, MINUS_INFINITY)
@@ -191,8 +191,6 @@ class SoftmaxUpdate:
                     if self.windowed:
                         k.v_cmp_ge_i32("vcc", key, low)
                         k.v_cndmask_b32(x, minus_infinity, x, "vcc")
-        k.s_cbranch_scc1(masked)
-        k.label(back)
 
     def _bounds(self, q: int, high: Reg, low: Reg) -> None:
         """Emits the last and first key that the lane's query sees, relative to the lane's first key of the step (4g)."""
@@ -221,15 +219,12 @@ class SoftmaxUpdate:
         """Moves m to the new maximum, out of line, if an exponent exceeds the threshold."""
         k, largest = self.k, self.temporaries[0]
         self._maximum(largest, x)
-        back = k.new_label("kept")
         k.v_cmp_gt_f32("vcc", largest, self.thresholds[q], note=f"does a maximum of query atom {q} move?")
-        with k.out_of_line("raise", back) as moved:
+        with k.aside("vccnz", "raise", "kept"):
             k.comment(f"query atom {q}: new reference, rescaled sums and O")
             self.across_groups("v_max_f32", largest)
             k.v_cmp_gt_f32("vcc", largest, self.thresholds[q])
             self._rescale(q, x, self.threshold)
-        k.s_cbranch_vccnz(moved)
-        k.label(back)
 
     def _rescale(self, q: int, x: Sequence[Reg], threshold: float) -> None:
         """Moves m, in lanes of VCC, so that the largest exponent (temporaries[0]) becomes log2(gain).

@@ -139,8 +139,8 @@ class Weights:
         if self.cut is None:
             return
         k, keys, (place, floor) = self.k, self.keys, (self.ranges["temporaries"][n] for n in range(2))
-        back = k.new_label("masked")
-        with k.out_of_line("mask", back) as start:
+        k.emit(f"s_cmp_{'lt' if keys else 'gt'}_i32", self.first_row, self.cut)
+        with k.aside("scc1", "mask", "masked"):
             k.v_mov_b32(floor, FINITE_FLOOR)
             for t in part.own:
                 k.v_subrev_u32(place, self.first_row, self.ranges["edges"][t])
@@ -149,6 +149,3 @@ class Weights:
                         value = self._value("S", (t, a, r))
                         k.emit(f"v_cmp_{'ge' if keys else 'le'}_i32", "vcc", ATOM * a + r, place)
                         k.v_cndmask_b32(value, floor, value, "vcc")
-        k.emit(f"s_cmp_{'lt' if keys else 'gt'}_i32", self.first_row, self.cut)
-        k.s_cbranch_scc1(start)
-        k.label(back)

@@ -220,6 +220,26 @@ class KernelBuilder:
         self.items = here
 
     @contextlib.contextmanager
+    def aside(self, when: str, name: str, back: str) -> Iterator[None]:
+        """Emits a branch to a block after the kernel's end, which jumps back to where the branch is.
+
+        when: condition of s_cbranch, such as scc1. name, back: labels of the block and of the place after the branch.
+        """
+        after = self.new_label(back)
+        with self.out_of_line(name, after) as start:
+            yield
+        self.emit(f"s_cbranch_{when}", start)
+        self.label(after)
+
+    @contextlib.contextmanager
+    def jump_over(self, when: str, name: str) -> Iterator[None]:
+        """Emits a branch over a block. when: condition of s_cbranch; name: label after the block."""
+        after = self.new_label(name)
+        self.emit(f"s_cbranch_{when}", after)
+        yield
+        self.label(after)
+
+    @contextlib.contextmanager
     def lanes(self, mask: Operand, note: str = "") -> Iterator[None]:
         """Enables only the lanes of a mask, a pair of SGPRs or vcc, for a block. Enables all lanes after it."""
         self.s_mov_b64("exec", mask, note=note)

@@ -177,15 +177,13 @@ class BlockScales:
 
         If the tile after it is the first of `ahead` blocks, writes its scales to LDS and loads the following ones.
         """
-        k, rest, back = self.k, self.k.s.alloc("k in the blocks"), self.k.new_label("scales_are_there")
+        k, rest = self.k, self.k.s.alloc("k in the blocks")
         k.s_add_u32(self.k_read, self.k_read, self.rows.k)
         k.s_and_b32(rest, self.k_read, self.ahead * SCALE_BLOCK - 1)
         k.s.free(rest)
-        with k.out_of_line("block_scales", back) as label:
+        with k.aside("scc0", "block_scales", "scales_are_there"):
             self.write()
             self.load()
-        k.s_cbranch_scc0(label)
-        k.label(back)
 
     def read(self, mt: int) -> None:
         """Reads the scales of an atom's rows into registers."""

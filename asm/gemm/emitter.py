@@ -230,16 +230,13 @@ class GemmEmitter(Visitor):
 
     def _move_ends(self) -> None:
         """Moves chunks at the ends of rows to their places, if the loaded tile was clipped."""
-        k, done = self.k, self.k.new_label("ends_moved")
-        left = k.s.alloc("k left of the tile")
-        with k.out_of_line("row_ends", done) as start:
+        k, left = self.k, self.k.s.alloc("k left of the tile")
+        k.s_add_u32(left, self.place.k_unloaded, self.operands.tile_k)
+        k.s_cmp_lt_i32(left, self.tiles.wide_k)
+        with k.aside("scc1", "row_ends", "ends_moved"):
             for staging in self.tiles.tiled_operands:
                 if isinstance(staging, Staging):
                     staging.move_ends(left)
-        k.s_add_u32(left, self.place.k_unloaded, self.operands.tile_k)
-        k.s_cmp_lt_i32(left, self.tiles.wide_k)
-        k.s_cbranch_scc1(start)
-        k.label(done)
         k.s.free(left)
 
     def _advance(self) -> None:

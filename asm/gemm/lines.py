@@ -169,8 +169,9 @@ class Lines:
 
         A piece of which only 8 bytes are left is loaded from 8 bytes earlier.
         """
-        k, back = self.k, self.k.new_label("loaded_from")
-        with k.out_of_line("cut_line", back) as cut:
+        k = self.k
+        k.s_cmp_lt_i32(self.unread, CACHE_LINE)
+        with k.aside("scc1", "cut_line", "loaded_from"):
             byte, early, limit = byte_of_item(k), k.v.alloc("bytes back"), k.s.alloc("limit")
             k.s_sub_u32(limit, self.unread, HALF)
             k.v_mov_b32(early, 0)
@@ -181,15 +182,13 @@ class Lines:
                 staging.cut_offsets("vcc", early)
             k.v.free(byte, early)
             k.s.free(limit)
-        k.s_cmp_lt_i32(self.unread, CACHE_LINE)
-        k.s_cbranch_scc1(cut)
-        k.label(back)
 
     def _mend(self, phase: int) -> None:
         """Emits, out of line, for a line at the rows' end before it is written: moves data that `_cut_line` loaded 8 bytes
         early."""
-        k, back = self.k, self.k.new_label("mended")
-        with k.out_of_line("cut_piece", back) as cut:
+        k = self.k
+        k.s_cmp_lt_u32(self.unwritten, CACHE_LINE)
+        with k.aside("scc1", "cut_piece", "mended"):
             byte, limit = byte_of_item(k), k.s.alloc("limit")
             k.s_sub_u32(limit, self.unwritten, HALF)
             k.v_cmp_ne_i32("vcc", limit, byte)
@@ -197,9 +196,6 @@ class Lines:
                 staging.mend(phase * staging.ring.units + unit, "vcc")
             k.v.free(byte)
             k.s.free(limit)
-        k.s_cmp_lt_u32(self.unwritten, CACHE_LINE)
-        k.s_cbranch_scc1(cut)
-        k.label(back)
 
     def _cut_scales(self) -> None:
         """Makes offsets of scales past the view's k OUTSIDE, so that these scales are 0."""

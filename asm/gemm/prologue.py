@@ -284,16 +284,14 @@ def _wide_threshold(k: KernelBuilder, tile_k: int, operands: tuple[Staging, Stag
         layout = staging.layout
         if layout.k_contiguous or layout.vec == 1:
             continue
-        inside = k.new_label(f"{layout.name}_inside")
         k.s_cmp_ge_i32(staging.rows_left, layout.rows)
-        k.s_cbranch_scc1(inside)
-        k.s_and_b32(rest, arguments[size], layout.vec - 1)
-        k.s_cselect_b32(rest, 1, 0, note=f"{size} cuts a chunk of {layout.name}: not in the last k")
-        k.s_cmp_lt_i32(arguments[size], layout.vec)
-        k.s_cselect_b32(rest, layout.vec, rest, note="a chunk covers several k")
-        k.s_add_u32(rest, rest, tile_k)
-        k.s_max_i32(wide_k, wide_k, rest)
-        k.label(inside)
+        with k.jump_over("scc1", f"{layout.name}_inside"):
+            k.s_and_b32(rest, arguments[size], layout.vec - 1)
+            k.s_cselect_b32(rest, 1, 0, note=f"{size} cuts a chunk of {layout.name}: not in the last k")
+            k.s_cmp_lt_i32(arguments[size], layout.vec)
+            k.s_cselect_b32(rest, layout.vec, rest, note="a chunk covers several k")
+            k.s_add_u32(rest, rest, tile_k)
+            k.s_max_i32(wide_k, wide_k, rest)
     k.s.free(rest)
     return wide_k
 

@@ -88,12 +88,10 @@ def move_to_front(k: KernelBuilder, data: Reg, rest: Reg, element: int) -> None:
     k.s_sub_u32(bits, 8 * WORD * data.count, bits, note="from a chunk's end back to the row's")
     step = data.count // 2
     while step >= max(1, element // WORD):
-        same = k.new_label("moved")
         k.s_bitcmp1_b32(bits, log2(8 * WORD * step))
-        k.s_cbranch_scc0(same)
-        for word in range(data.count):
-            k.v_mov_b32(words[word], words[word + step] if word + step < data.count else 0)
-        k.label(same)
+        with k.jump_over("scc0", "moved"):
+            for word in range(data.count):
+                k.v_mov_b32(words[word], words[word + step] if word + step < data.count else 0)
         step //= 2
     for word in range(data.count) if element < WORD else ():
         k.v_alignbit_b32(words[word], words[word + 1] if word + 1 < data.count else 0, words[word], bits)

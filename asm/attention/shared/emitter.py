@@ -100,11 +100,9 @@ class SharedEmitter(WaveEmitter):
     def _wait_once(self, lower: bool) -> None:
         """Emits a barrier for waves 0 to 3 (lower) or 4 to 7 only. Between the two calls, waves 4 to 7 are one barrier late."""
         k = self.k
-        passed = k.new_label("staggered")
         k.s_cmp_lt_u32(self.block.wave_number, WAVES // 2)
-        (k.s_cbranch_scc0 if lower else k.s_cbranch_scc1)(passed)
-        k.s_barrier(note="the two waves of a SIMD are in different parts of a step")
-        k.label(passed)
+        with k.jump_over("scc0" if lower else "scc1", "staggered"):
+            k.s_barrier(note="the two waves of a SIMD are in different parts of a step")
 
     def _step(self, first: bool) -> None:
         """Emits a step (WarpAttentionNode): products, softmax."""

@@ -75,9 +75,8 @@ class StepSums(SoftmaxUpdate):
     def _raise(self, q: int, x: Sequence[Reg]) -> None:
         """Emits, out of line, the new maximum m and P recomputed, if a step's sum exceeds its threshold."""
         k, largest, bound, floor = self.k, self.temporaries[0], self.temporaries[2], self.temporaries[3]
-        back = k.new_label("kept")
         k.v_cmp_gt_f32("vcc", self.total, self.thresholds[q], note=f"does a maximum of query atom {q} move?")
-        with k.out_of_line("raise", back) as moved:
+        with k.aside("vccnz", "raise", "kept"):
             k.comment(f"query atom {q}: new reference, rescaled sums and O, P anew")
             self._maximum(largest, x)
             self.across_groups("v_max_f32", largest)
@@ -88,8 +87,6 @@ class StepSums(SoftmaxUpdate):
             k.v_cmp_gt_f32("vcc", largest, bound)
             self._rescale(q, x, self.most)
             self._weights(q, x, None)
-        k.s_cbranch_vccnz(moved)
-        k.label(back)
 
 
 class PackedSums(StepSums):

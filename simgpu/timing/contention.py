@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,13 +15,39 @@ from simgpu.timing.trace import LINE_BYTES, Trace
 
 @dataclass(frozen=True)
 class LineContention:
-    """Contention of a launch's atomics on lines of memory."""
+    """Contention of a launch's atomics on lines of memory: float64 (n,) each, by an atomic's number."""
 
-    requests: float  # by an atomic, on one line
-    moves: float  # of these, requests that find the line in another XCD's L2
-    # float64 (n,), by an atomic's number: fraction of the other workgroups whose execution requests the same line
-    share: np.ndarray
+    on_line: np.ndarray  # requests on one line
+    moving: np.ndarray  # of these, requests that find the line in another XCD's L2
+    share: np.ndarray  # fraction of the other workgroups whose execution requests the same line
     moved: np.ndarray  # the same for workgroups on other XCDs
+    executed: np.ndarray  # executions by a workgroup
+
+    @property
+    def requests(self) -> float:
+        """Requests on the line with most of them."""
+        return float(self.on_line.max(initial=0.0))
+
+    @property
+    def moves(self) -> float:
+        """Moves of the line with most of them."""
+        return float(self.moving.max(initial=0.0))
+
+    def without(self, numbers: Iterable[int], waves: int) -> LineContention:
+        """Returns the contention if workgroups of `waves` waves add up what these atomics would, and then execute one a wave.
+
+        Workgroups that execute no more than that add up further, and execute one.
+
+        >>> one = LineContention(*np.full((4, 1), 80.0), executed=np.full(1, 8.0))
+        >>> one.without([0], 4).requests, LineContention(*np.full((4, 1), 80.0), executed=np.full(1, 4.0)).without([0], 4).requests
+        (40.0, 20.0)
+        """
+        mine = np.isin(np.arange(len(self.share)), list(numbers))
+        left = np.where(self.executed > waves, waves, 1)
+        part = np.where(mine, np.minimum(1, left / np.maximum(self.executed, 1)), 1)
+        return replace(
+            self, on_line=self.on_line * part, moving=self.moving * part, share=self.share * ~mine, moved=self.moved * ~mine
+        )
 
 
 @dataclass(frozen=True)
@@ -51,18 +77,18 @@ def line_contention(code: CodeColumns, ran: Sequence[GroupAtomics], groups: int,
 
     Workgroups go to the `xcds` XCDs in turn.
     """
-    share, moved, requests, moves = np.zeros(len(code.unit)), np.zeros(len(code.unit)), 0.0, 0.0
+    on_line, moving, share, moved, executed = np.zeros((5, len(code.unit)))
     known = {one.group: one for one in sorted(ran, key=lambda one: one.complete)}  # whole ones replace beginnings
     for number in sorted({number for one in known.values() for number in one.executed}):
         some = [one for one in known.values() if number in one.executed or one.complete]
         times = np.array([one.executed.get(number, 0) for one in some], np.float64)
-        executed = float((times * [one.stretch for one in some]).mean())
+        executed[number] = (times * [one.stretch for one in some]).mean()
         lines = [one.lines.get(number, np.empty(0, np.uint32)) // np.uint32(line // LINE_BYTES) for one in some]
         share[number], apart = _share(lines, times, np.array([one.group % xcds for one in some]))
         moved[number] = share[number] * apart
-        requests = max(requests, share[number] * executed * groups, 1.0)
-        moves = max(moves, moved[number] * executed * groups)
-    return LineContention(requests, moves, share, moved)
+        on_line[number] = max(share[number] * executed[number] * groups, 1.0)
+        moving[number] = moved[number] * executed[number] * groups
+    return LineContention(on_line, moving, share, moved, executed)
 
 
 def _share(lines: Sequence[np.ndarray], counts: np.ndarray, xcd: np.ndarray) -> tuple[float, float]:

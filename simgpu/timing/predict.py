@@ -174,7 +174,11 @@ def _code(sampled: SampledLaunch, row: Pipelines, on: Mechanisms) -> CodeColumns
 
 def _without(sampled: SampledLaunch, code: CodeColumns, without: Without) -> tuple[SampledLaunch, CodeColumns]:
     """Returns the samples and the code without some causes of waiting."""
-    return replace(sampled, replays={}) if without.scalar else sampled, without.columns(code)
+    if without.scalar:
+        sampled = replace(sampled, replays={})
+    if sampled.atomics and without.removed:
+        sampled = replace(sampled, atomics=sampled.atomics.without(without.removed, sampled.used.waves))
+    return sampled, without.columns(code)
 
 
 def _caches(

@@ -17,7 +17,7 @@ from simgpu.tools.cases.sources import compile, load
 from tests.support.slow_kernels import KERNELS, SlowKernel
 from tests.support.timed_kernels import LOOP, kernel_on_words
 
-SAMPLE = ("stride", "division", "uniform")  # in the default run: one of memory, of computation, of both
+SAMPLE = ("stride", "division", "uniform", "one_address")  # in the default run: of memory, computation, both, and a shared line
 
 
 def launch(one: SlowKernel, text: str) -> tuple[Any, dict[str, Any]]:

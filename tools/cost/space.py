@@ -184,7 +184,7 @@ def _softmax(p: Any, d: HardwareDescriptor) -> Space:
     if packing > 1:  # then this number of waves keeps a row only this way
         uses[most] = softmax_resources(p, d, most, packing=packing)
     fitting = {waves: use for waves, use in uses.items() if use.blocks_per_cu and use.arch_vgprs <= d.vgpr_budget(2)[0]}
-    parts = np.unique(np.minimum(splits(), -(-p.n // step)))
+    parts = np.unique(np.minimum((*splits(), plan.split_n), -(-p.n // step)))
     seconds = np.full((len(fitting), len(parts)), np.inf)
     for row, (waves, use) in enumerate(fitting.items()):
         given = np.array([1]) if waves else parts  # only rows that stream are split

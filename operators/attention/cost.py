@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil, gcd
 from typing import Any
 
@@ -19,10 +20,10 @@ from simgpu.operators.attention.reductions import (
     mask_instructions,
     partial_bytes,
     q_tiles,
-    row_slots,
     shared_clocks,
     shared_resources,
     tile_heads,
+    tile_queries,
 )
 from simgpu.operators.cost import KernelCost, choose, minimum, parts_of, second_pass
 from simgpu.operators.split import Reduction
@@ -78,7 +79,8 @@ def attention_cost(
     blocks = tiles * parts
     use = shared_resources(p, d, tile_q) if is_shared else chained_resources(p, d, tile_q, False)
     clocks = shared_clocks(p, d, tile_q) if is_shared else chained_clocks(p, d, tile_q, tile_kv)
-    wave = tile_q // row_slots(of_tile) // (shared.WAVES if is_shared else 1)
+    beginning = _beginning(p, clocks, tile_q, seen) if is_shared else 0.0
+    wave = tile_queries(p, tile_q) // (shared.WAVES if is_shared else 1)
     clocks["VALU"] += tile_q * tile_kv * mask_instructions(p, tile_q, tile_kv, wave) / rates.valu_lanes
     resident = max(1, use.blocks_per_cu)
     if is_shared and shared.pairs_tiles(p):
@@ -109,7 +111,7 @@ def attention_cost(
         element=element(f"x_{p.dtype}"),
         matrix=clocks["matrix"],
         units=max(clocks[unit] for unit in ("LDS", "cache", "VALU")),
-        once=_beginning(p, d, tile_q, seen) * tiles / blocks if is_shared else 0.0,
+        once=beginning * tiles / blocks,
         drawn=(clocks["VALU"], max(0.0, clocks["LDS"] - LDS_OF_PRODUCTS * clocks["matrix"])),
         bare=LDS_CLOCKS,
         # Within a wave's own step, products and softmax wait for each other. Eight waves that share K and V fill each
@@ -127,14 +129,13 @@ def attention_cost(
     )
 
 
-def _beginning(p: AttentionProblem, d: HardwareDescriptor, tile_q: int, steps: float) -> float:
-    """Returns the clocks of a Q tile, whose waves share K and V, outside its steps.
+def _beginning(p: AttentionProblem, clocks: Mapping[str, float], tile_q: int, steps: float) -> float:
+    """Returns the clocks of a Q tile, whose waves share K and V, outside its steps. clocks: of a step without masks, by unit.
 
     The first products have no softmax beside them. In the first step with keys that it sees, a wave computes its weights again, as
     the maximum moves; the others wait. With a window, waves begin to see keys in different steps.
     """
-    clocks = shared_clocks(p, d, tile_q)
-    begins = 1.0 if p.window is None else max(1.0, min(steps, tile_q / row_slots(tile_heads(p, tile_q)) / shared.KEYS_OF_STEP))
+    begins = 1.0 if p.window is None else max(1.0, min(steps, tile_queries(p, tile_q) / shared.KEYS_OF_STEP))
     return clocks["matrix"] + begins * clocks["VALU"]
 
 

@@ -49,18 +49,27 @@ def q_tiles(p: AttentionProblem, tile_q: int, heads: int) -> int:
     return p.batch * p.heads // heads * -(-p.lq // (tile_q // row_slots(heads)))
 
 
+def tile_queries(p: AttentionProblem, tile_q: int) -> int:
+    """Returns the number of consecutive queries of a head in a Q tile."""
+    return tile_q // row_slots(tile_heads(p, tile_q))
+
+
 def key_steps(p: AttentionProblem, tile_q: int, tile_kv: int) -> tuple[float, int]:
     """Returns steps of `tile_kv` keys over those that a Q tile's queries see: the mean of all tiles, and the most, at least 1.
 
     Masks hide keys. Under a causal mask of as many keys as queries, the mean is about half of the most.
     """
-    queries = tile_q // row_slots(tile_heads(p, tile_q))
     if not p.causal and p.window is None:
         return -(-p.lk // tile_kv), -(-p.lk // tile_kv)
-    first = np.arange(0, p.lq, queries)
-    low, high = p.key_range(first, np.minimum(first + queries, p.lq))
+    _, low, high = _seen_keys(p, tile_queries(p, tile_q))
     steps = -(-(high - low) // tile_kv)
     return max(1.0, float(steps.mean())), max(1, int(steps.max()))
+
+
+def _seen_keys(p: AttentionProblem, queries: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns for each tile of so many queries its first query, the first key that one of them sees, and the end of these keys."""
+    first = np.arange(0, p.lq, queries)
+    return first, *p.key_range(first, np.minimum(first + queries, p.lq))
 
 
 def mask_instructions(p: AttentionProblem, tile_q: int, tile_kv: int, queries: int) -> float:
@@ -74,9 +83,8 @@ def mask_instructions(p: AttentionProblem, tile_q: int, tile_kv: int, queries: i
     """
     if not p.causal and p.window is None:
         return 0.0
-    tile = tile_q // row_slots(tile_heads(p, tile_q))
-    first = np.arange(0, p.lq, tile)
-    low, high = p.key_range(first, np.minimum(first + tile, p.lq))
+    tile = tile_queries(p, tile_q)
+    first, low, high = _seen_keys(p, tile)
     start = np.arange(0, tile, queries)
     bounds = [p.key_range(first[:, None] + at, first[:, None] + at + 1) for at in (start, start + queries - 1)]
     whole = np.maximum(0, (bounds[0][1] - low[:, None]) // tile_kv + (low[:, None] - bounds[1][0]) // tile_kv)

@@ -124,11 +124,12 @@ def answers(problem: GemmProblem, rates: SustainedRates, bounds: SideLimits) -> 
     second = seconds_a_part(rates, outputs * c)
     for each in (1, _TOGETHER):
         shared = (2.0 * outputs**2 * p.k * e / (rates.l2 * each * cus * second)) ** (1 / 3) / u
-        for x, y in product(grid.rows_around(shared), grid.transpose.rows_around(shared)):
+        sides = ((*axis.rows_around(shared), axis.rows_of_least_padding(shared)) for axis in (grid, grid.transpose))
+        for x, y in product(*sides):
             found[f"K shared, {each} block(s) a CU, {x * u} by {y * u}"] = grid.spread(x, y)
     flops = matrix_flops_per_clock(p, rates.descriptor)
     reread = (outputs * e * flops * rates.clock / rates.l2) ** (1 / 3) / u
-    for name, x, y in zip(("down", "up"), grid.rows_around(reread), grid.transpose.rows_around(reread), strict=False):
+    for name, x, y in zip(("down", "up"), grid.rows_around(reread), grid.transpose.rows_around(reread), strict=True):
         found[f"re-reads, {name}"] = grid.spread(x, y)
     lds = 2 / rates.rates.lds_read + 1 / rates.rates.lds_write
     fine = flops * e * max(lds, 1 / rates.rates.cache, cus * rates.clock / rates.l2) / u
@@ -158,11 +159,14 @@ class _Grid:
             x = y = self.bounds.square
         return even_side(self.rows, max(1, x)), even_side(self.columns, max(1, y))
 
-    def rows_around(self, root: float) -> tuple[int, int, int]:
-        """Returns even sides along the rows: at most `root`, at least `root`, and the one to twice the root that pads least."""
+    def rows_around(self, root: float) -> tuple[int, int]:
+        """Returns even sides along the rows: at most `root`, and at least `root`."""
+        return even_side(self.rows, max(1, int(root))), -(-self.rows // max(1, int(self.rows / root)))
+
+    def rows_of_least_padding(self, root: float) -> int:
+        """Returns the side along the rows to twice `root` that pads least; of equal ones the longest."""
         most = max(1, min(int(2 * root), self.rows, self.bounds.longest))
-        exact = min(range(1, most + 1), key=lambda x: (-(-self.rows // x) * x, -x))
-        return even_side(self.rows, max(1, int(root))), -(-self.rows // max(1, int(self.rows / root))), exact
+        return min(range(1, most + 1), key=lambda x: (-(-self.rows // x) * x, -x))
 
     def fit(self, x: int, rounds: int) -> Sides:
         """Returns x, spread evenly over the rows, and the y that fills at least `rounds` rounds."""

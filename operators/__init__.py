@@ -68,7 +68,7 @@ if TYPE_CHECKING:  # names that `__getattr__` finds, for mypy and editors
     from simgpu.operators.transpose import Transpose, TransposePlan, TransposeProblem, plan_transpose
 
 # Module of this package -> the public names that it has.
-_HOME = {
+_NAMES = {
     "attention.execute": ("AttentionExecutor",),
     "attention.plan": ("AttentionTiles", "derive_tiles", "plan_attention"),
     "attention.problem": ("AttentionProblem",),
@@ -172,7 +172,7 @@ __all__ = [
     "space_to_channel",
 ]
 
-_MODULE = {name: f"simgpu.operators.{module}" for module, names in _HOME.items() for name in names}
+_HOME = {name: f"simgpu.operators.{module}" for module, names in _NAMES.items() for name in names}
 _RENAMED = {"microscaled": "microscale", "preshuffled": "preshuffle"}  # old names, until the next release
 
 
@@ -183,9 +183,9 @@ def __getattr__(name: str) -> Any:
         return __getattr__(_RENAMED[name])
     if name == "reference":
         return importlib.import_module("simgpu.operators.reference")
-    if name not in _MODULE:
+    if name not in _HOME:
         raise AttributeError(f"module 'simgpu.operators' has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = globals()[name] = getattr(importlib.import_module(_MODULE[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
     return value
 
 

@@ -96,11 +96,11 @@ def signature(function: Callable[..., Any]) -> tuple[tuple[Param, ...], tuple[Ty
     return params, tuple(returned) if isinstance(returned, tuple) else (returned,)
 
 
-def _value_of(annotation: Any, names: Mapping[str, Any]) -> Any:
+def _value_of(annotation: Any, names: dict[str, Any]) -> Any:
     """Returns the value of an annotation in a module. Most are names, which `eval` would compile more than a thousand times."""
     if not isinstance(annotation, str):
         return annotation
-    return names[annotation] if annotation in names else eval(annotation, dict(names))
+    return names[annotation] if annotation in names else eval(annotation, names)
 
 
 def define(

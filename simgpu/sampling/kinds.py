@@ -50,7 +50,7 @@ class LaunchFacts:
     notes: Sequence[str] = ()  # limits of the prediction, for people
     wider: float = 0.0  # fraction of the time that these limits add to the band
     shared_by: int = 0  # number of workgroups that share the work of the only sample; 0 if they do not
-    atomics: Sequence[GroupAtomics] = ()  # of workgroups that ran but are no samples
+    atomics: Sequence[GroupAtomics] = ()  # of all workgroups that ran, if they ran in dispatch order
 
 
 def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[list[Streams], LaunchFacts]:

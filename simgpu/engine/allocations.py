@@ -123,7 +123,7 @@ class DeviceMemory:
     def __init__(self, checked: bool = False, unique_bytes: bool = True, first: int = FIRST_ADDRESS) -> None:
         self.checked = checked
         self.counts = unique_bytes
-        self.advice = ""  # added to the description of an address that is near no allocation
+        self.advice = ""  # added to the description of an address that is near no allocation, or far from it for its size
         self._first = self._next = first
         self._numbers = itertools.count(1)
         self._held = _AllocationIndex(0, [], [], np.zeros((1, COLUMNS), np.int64), np.zeros(1, bool))
@@ -282,13 +282,17 @@ class DeviceMemory:
             return f"at the end of {allocation_name(inside, names)}: the access runs past it"
         held = self._held
         at = bisect.bisect(held.bases, address) - 1
+        advice = f"; {self.advice}" if self.advice else ""
         if at >= 0 and address - held.allocations[at].end < GAP:
-            near = held.allocations[at]
-            return f"{address - near.address - near.nbytes} bytes past the end of {allocation_name(near, names)}"
-        if at + 1 < len(held.allocations) and held.bases[at + 1] - address < GAP:
+            near, away = held.allocations[at], address - held.allocations[at].end
+            where = f"{address - near.address - near.nbytes} bytes past the end of {allocation_name(near, names)}"
+        elif at + 1 < len(held.allocations) and held.bases[at + 1] - address < GAP:
             near = held.allocations[at + 1]
-            return f"{near.address - address} bytes before {allocation_name(near, names)}"
-        return "near no allocation" + (f"; {self.advice}" if self.advice else "")
+            away = near.address - address
+            where = f"{away} bytes before {allocation_name(near, names)}"
+        else:
+            return f"near no allocation{advice}"
+        return where if away <= near.nbytes else where + advice
 
     def table(self) -> tuple[int, AllocationTable]:
         """Returns a number and a launch's view of the current allocations. Both go to `give_back` when the launch is over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 import sys
 from types import SimpleNamespace
@@ -182,9 +183,11 @@ def test_tables_of_pointers(how: str, wrap: Any) -> None:
     assert np.array_equal(out, whole.reshape(3, 32))
 
 
-def test_a_pointer_to_what_was_never_passed_says_what_to_do() -> None:
-    unknown, out = np.arange(1 << 16, dtype=np.float32), np.zeros((1, 32), np.float32)
-    table = np.array([unknown.ctypes.data], np.int64)
+@pytest.mark.parametrize("apart", [1 << 12, 1 << 24])
+def test_a_pointer_to_what_was_never_passed_says_what_to_do(apart: int) -> None:
+    memory = mmap.mmap(-1, apart + 4096)  # what was never passed may lie near an argument
+    out = np.frombuffer(memory, np.float32, 32).reshape(1, 32)
+    table = np.array([out.ctypes.data + apart], np.int64)
     with simgpu.triton.device("mi300x"), pytest.raises(simgpu.MemoryFault, match=r"session\.register\(tensor\)"):
         kernels.copy_by_table[(1,)](table, out, out, out, out, BLOCK=32)
 

@@ -20,6 +20,7 @@ from simgpu.machine.layout import AllocationEntry
 
 COLUMNS = layout.ALLOC_BYTES // 8
 PAGE = 1 << layout.BITMAP_PAGE
+BATCH = 64  # pages that are copied at a time to count their bits: all of a large launch would be tens of MiB
 SPARE = 64  # bytes of a bitmap after its last bit: handlers read whole words and lines
 BASE, SIZE, READ, WRITTEN, LEAD, ASKED = (
     place // 8
@@ -111,7 +112,8 @@ class AllocationTable:
         used = self.bitmaps.used_pages()
         if not len(used):
             return 0, 0
-        ones = np.bitwise_count(self.bitmaps.bits[used].view(np.uint64)).sum(axis=1, dtype=np.int64)
+        batches = (self.bitmaps.bits[used[first : first + BATCH]] for first in range(0, len(used), BATCH))
+        ones = np.concatenate([np.bitwise_count(bits.view(np.uint64)).sum(axis=1, dtype=np.int64) for bits in batches])
         reads = int(np.searchsorted(used, self._half))
         bits = self.bitmaps.bits.reshape(-1)
         places, shifts = self._filling_bits

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import secrets
 import stat
 import time
 import warnings
@@ -137,7 +136,7 @@ class Folder:
 
     def _write(self, name: str, data: bytes) -> bool:
         """Replaces a file by one of these bytes; True on success."""
-        scratch = f".{name}.{secrets.token_hex(8)}"
+        scratch = f".{name}.{os.urandom(8).hex()}"
         try:
             made = os.open(self._name(scratch), os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600, dir_fd=self._at)
             try:
@@ -207,7 +206,7 @@ class Folder:
                 one, other = (os.stat(self._name(each), dir_fd=self._at, follow_symlinks=False) for each in (name, placed))
                 if os.path.samestat(one, other):
                     return self._path / name
-            scratch = f".{name}.{secrets.token_hex(8)}"
+            scratch = f".{name}.{os.urandom(8).hex()}"
             os.link(self._name(placed), self._name(scratch), src_dir_fd=self._at, dst_dir_fd=self._at, follow_symlinks=False)
             os.replace(self._name(scratch), self._name(name), src_dir_fd=self._at, dst_dir_fd=self._at)
         except OSError:

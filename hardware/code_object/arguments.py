@@ -11,10 +11,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import ml_dtypes
 import numpy as np
 
 from simgpu.hardware.code_object.kernels import Argument, KernelInfo
+from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError
 
 FLOAT_FORMATS = {2: "<e", 4: "<f", 8: "<d"}
@@ -256,7 +256,7 @@ def _pack_number(where: str, size: int, value: float, type_: str) -> bytes:
         if type_ != "bf16":
             return struct.pack(FLOAT_FORMATS[size], float(value))
         with np.errstate(over="ignore"):
-            rounded = np.asarray(float(value)).astype(ml_dtypes.bfloat16)
+            rounded = np.asarray(float(value)).astype(numpy_dtype("bf16"))
         if not np.isfinite(rounded) and math.isfinite(value):
             raise OverflowError
         return rounded.tobytes()

@@ -5,21 +5,23 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from simgpu.hardware.code_object.dwarf import DebugLimit, DebugSections
 from simgpu.hardware.code_object.elf import ElfFile
 from simgpu.hardware.code_object.frames import SourceFrame, is_library, users_line
-from simgpu.hardware.code_object.inlined import InlinedCall, InlinedCalls
 from simgpu.hardware.code_object.lines import LineTable, SourceLine
-from simgpu.hardware.code_object.locals import Local, Locals
-from simgpu.hardware.code_object.parameters import Parameter, Parameters
+
+if TYPE_CHECKING:
+    from simgpu.hardware.code_object.inlined import InlinedCall, InlinedCalls
+    from simgpu.hardware.code_object.locals import Local, Locals
+    from simgpu.hardware.code_object.parameters import Parameter
 
 T = TypeVar("T")
 
 
 class DebugInformation:
-    """Debug information of an ELF. Each part is read once, on first use."""
+    """Debug information of an ELF. Each part is read once, on first use, and its reader is imported then."""
 
     def __init__(self, data: bytes, kernels: Collection[str]) -> None:
         """data: the ELF's bytes; kernels: names of the functions whose parameters may be requested."""
@@ -70,6 +72,8 @@ class DebugInformation:
 
     @cached_property
     def _locals(self) -> Locals | None:
+        from simgpu.hardware.code_object.locals import Locals
+
         return _lines_read(lambda: Locals(DebugSections(ElfFile(self._data))))
 
     @cached_property
@@ -82,11 +86,15 @@ class DebugInformation:
 
     @cached_property
     def _inlined_calls(self) -> InlinedCalls | None:
+        from simgpu.hardware.code_object.inlined import InlinedCalls
+
         return _lines_read(lambda: InlinedCalls(self._sections, self._lines) if self._sections and self._lines else None)
 
     @cached_property
     def _parameters(self) -> Mapping[str, Collection[tuple[Parameter, ...]]]:
         """Parameters by function. The sections are read again, so that one part's step count does not limit another's."""
+        from simgpu.hardware.code_object.parameters import Parameters
+
         try:
             return Parameters(DebugSections(ElfFile(self._data)), self._kernels).known
         except Exception:  # damaged or too large: callers report an unknown type

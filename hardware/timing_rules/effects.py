@@ -14,7 +14,6 @@ from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Operand, Re
 from simgpu.hardware.isa.kinds import GPR_INDEXING, MESSAGES, STATE_BRANCHES, ControlKind, Flag
 from simgpu.hardware.isa.spec import Spec
 from simgpu.hardware.isa.types import mask
-from simgpu.hardware.timing_rules import gfx12
 from simgpu.hardware.timing_rules.effect import Effect, LdsUse
 from simgpu.hardware.timing_rules.register_use import Register, matrix_classes, register_use
 from simgpu.hardware.timing_rules.waits import awaited_counters, queue_of
@@ -70,6 +69,8 @@ def effect_of(inst: Instruction) -> Effect:
     """
     spec = inst.spec
     if inst.target in GFX12:
+        from simgpu.hardware.timing_rules import gfx12
+
         return gfx12.effect_of(inst)
     if spec.kind == "matrix":
         return _matrix(inst)

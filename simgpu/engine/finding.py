@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from typing import Any, Literal
 
 from simgpu.hardware.code_object.demangled import without_parameters
@@ -116,6 +115,8 @@ class Finding:
 
     def _repr_html_(self) -> str:
         """Returns HTML for Jupyter."""
+        from html import escape
+
         return f"<pre>{escape(str(self))}</pre>"
 
     def _spot(self, pc: int, shown: str, *lines: str) -> str:

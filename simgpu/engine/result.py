@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,6 +85,8 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Returns HTML for Jupyter: executed instructions and findings. `html` is the whole page."""
+        from html import escape
+
         rows = "".join(f"<tr><td>{name}</td><td align='right'>{value:,}</td></tr>" for name, value in self.counters.items())
         told = "".join(finding._repr_html_() for finding in self.findings)
         return f"<p>{escape(repr(self))}</p>{told}<details><summary>counters</summary><table>{rows}</table></details>"

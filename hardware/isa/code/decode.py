@@ -14,8 +14,6 @@ from simgpu.hardware.errors import DecodeError, ForeignInstruction, TargetError
 from simgpu.hardware.isa.code import formats, vector_formats
 from simgpu.hardware.isa.code.formats import DecodedFields
 from simgpu.hardware.isa.code.operands import UndefinedBits
-from simgpu.hardware.isa.gfx12 import decode as gfx12
-from simgpu.hardware.isa.gfx12.operands import UndefinedField
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.instructions.mai import LOAD_SCALE
 from simgpu.hardware.isa.kinds import Encoding, Flag
@@ -161,6 +159,9 @@ def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
 
 
 def _decode_gfx12(code: bytes | memoryview, offset: int, target: str) -> Instruction:
+    from simgpu.hardware.isa.gfx12 import decode as gfx12
+    from simgpu.hardware.isa.gfx12.operands import UndefinedField
+
     word = int.from_bytes(code[offset : offset + gfx12.MOST_BYTES], "little")
     try:
         spec, read = gfx12.read(word)

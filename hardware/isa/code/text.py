@@ -9,7 +9,6 @@ from simgpu.hardware.isa.code import immediates
 from simgpu.hardware.isa.code.decode import decode_all
 from simgpu.hardware.isa.code.formats import operand_types
 from simgpu.hardware.isa.code.operands import operand_text
-from simgpu.hardware.isa.gfx12.text import text as gfx12_text
 from simgpu.hardware.isa.instruction import Imm, Instruction, Operand, Reg
 from simgpu.hardware.isa.kinds import Encoding, Flag
 from simgpu.hardware.isa.swizzle import swizzle
@@ -44,7 +43,11 @@ def text(instruction: Instruction) -> str:
     >>> text(decode(bytes.fromhex("0203047e"), 0, "gfx942"))
     'v_mov_b32_e32 v2, v2'
     """
-    return gfx12_text(instruction) if instruction.target in GFX12 else PRINTERS[instruction.spec.encoding](instruction)
+    if instruction.target in GFX12:
+        from simgpu.hardware.isa.gfx12.text import text as gfx12_text
+
+        return gfx12_text(instruction)
+    return PRINTERS[instruction.spec.encoding](instruction)
 
 
 def disassemble(code: bytes | memoryview, target: str) -> list[tuple[int, str]]:

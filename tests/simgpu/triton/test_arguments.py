@@ -185,7 +185,7 @@ def test_tables_of_pointers(how: str, wrap: Any) -> None:
 
 @pytest.mark.parametrize("apart", [1 << 12, 1 << 24])
 def test_a_pointer_to_what_was_never_passed_says_what_to_do(apart: int) -> None:
-    memory = mmap.mmap(-1, apart + 4096)  # what was never passed may lie near an argument
+    memory = mmap.mmap(-1, apart + 4096)  # in which an address near `out` was never passed
     out = np.frombuffer(memory, np.float32, 32).reshape(1, 32)
     table = np.array([out.ctypes.data + apart], np.int64)
     with simgpu.triton.device("mi300x"), pytest.raises(simgpu.MemoryFault, match=r"session\.register\(tensor\)"):

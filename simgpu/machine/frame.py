@@ -135,8 +135,22 @@ class Frame(WaveFrame):
 
     def call(self, key: str, argument: Any) -> None:
         """Calls the `SharedPart` of a key with an i64. If the part ended the run, this handler returns, too."""
-        went_on = intrinsics.call(self.build, compiler().name(key), I64, [self.wave, self.record, argument])
-        with self.build.if_then(went_on == 0, likely=False):
+        self._leave_if_ended(intrinsics.call(self.build, compiler().name(key), I64, [self.wave, self.record, argument]))
+
+    def call_aside(self, emit: Callable[[Frame], None]) -> None:
+        """Emits code that is seldom run as a part of this handler's own, and calls it: inlined, it would take registers, which the
+        handler would save on each run."""
+        part = SharedPart(self.module, f"{self.function.name}_aside")
+        part.inst, part.lean = self.inst, self.lean
+        part.function.linkage = "internal"
+        part.function.attributes.add("noinline")
+        emit(part)
+        if not part.build.block.is_terminated:
+            part.finish()
+        self._leave_if_ended(self.build.call(part.function, [self.wave, self.record, ir.Constant(I64, 0)]))
+
+    def _leave_if_ended(self, went_on: Any) -> None:
+        with self.build.if_then(self.value(went_on) == 0, likely=False):
             self.leave()
 
     def fault(self, kind: int, address: Any, lane: Any) -> None:

@@ -62,7 +62,10 @@ def loop_text(lines: str, before: str = "") -> str:
     )
 
 
-_FMA = "\n".join(f"  v_fma_f32 v{8 + i}, v1, v2, v{8 + i}" for i in range(48))
+_FMA = loop_text(
+    "\n".join(f"  v_fma_f32 v{8 + i}, v1, v2, v{8 + i}" for i in range(48)),
+    before="\n".join(f"  v_mov_b32 v{number}, 1.0" for number in (1, 2, *range(8, 56))),
+)
 
 _LDS = loop_text(
     "\n".join(
@@ -132,7 +135,7 @@ def benches(scale: float = 1.0, threads: int = 2) -> tuple[Bench, ...]:
 
     steps = times(512)
     return (
-        Bench("valu", "48 v_fma_f32, 64 lanes, in a loop", loop_text(_FMA), 8, times(20_000)),
+        Bench("valu", "48 v_fma_f32, 64 lanes, in a loop", _FMA, 8, times(20_000)),
         Bench("lds", "4 ds_read_b128 + ds_write_b128 in a loop", _LDS, 8, times(20_000), lds=16384),
         Bench("global", "x to y, 128 bits a lane", _STREAM, 8, steps, nbytes=8 * steps * STREAM_BYTES,
               check=lambda buffers: bool(np.array_equal(buffers[0], buffers[1]))),

@@ -162,9 +162,17 @@ def _arithmetic(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
         propagate(frame, planned)
         _settle_exec(frame, ir.Constant(I32, 0))
         return
+    with frame.build.if_then(test, likely=False):
+        if frame.lean:
+            frame.call_aside(lambda part: _undefined(part, inst, planned))
+        else:
+            _undefined(frame, inst, planned)
+
+
+def _undefined(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
+    """Emits what happens if an operand of arithmetic may be undefined."""
     build = frame.build
     with contextlib.ExitStack() as stack:
-        stack.enter_context(build.if_then(test, likely=False))
         if absorbs(inst):
             stack.enter_context(build.if_then(build.not_(is_absorbed(frame, planned.operands))))
         if lanewise(inst):

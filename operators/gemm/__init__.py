@@ -4,6 +4,7 @@
     leaves.py          expressions on tiles of A, rows' sums and products, of operators that are more than a GEMM
     limits.py          registers, LDS and bandwidth of a tiling, and their limits
     edges.py           time of loads that end with their rows
+    loads.py           clocks of the vector cache for a step's loads
     cost.py            tiles as launches: their time
     sides.py           candidates for the tile's sides, in closed form
     tiling.py          the choice among them, with K step and split

@@ -6,7 +6,7 @@ of a tile takes the longest of these clocks (F, read, write and L1 are rates of 
 
     matrix   2*tM*tN*tK / F
     LDS      2*(tM + tN)*tK*e / read + (tM + tN)*tK*e / write      with 2x2 waves, two of them read each row and column
-    cache    (tM + tN)*tK*e / L1, or one clock for each 64-byte line that its rows touch, if that is more
+    cache    (tM + tN)*tK*e / L1, or the clocks of its loads in the coalescer (`loads`), if that is more
 
 Loads request whole cache lines from L2.
 """
@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
-import numpy as np
-
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.matrix_table import FORMATS
@@ -27,9 +25,9 @@ from simgpu.hardware.rates.sustained import LDS_CLOCKS, SustainedRates, sustaine
 from simgpu.operators.cost import KernelCost, choose, largest, minimum, parts_of, second_pass
 from simgpu.operators.gemm.edges import last_step_clocks, run_step
 from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock
+from simgpu.operators.gemm.loads import LINE, lines_of, load_clocks, staged_rows
 from simgpu.operators.gemm.problem import GemmProblem
 
-_COALESCED = 64  # bytes that the vector cache passes in a clock
 _LOAD_BYTES = 16  # bytes of a lane's load
 # Instructions for a register of an operand that is transposed on its way to LDS, by bytes of an element.
 _TRANSPOSED = {1: 4, 2: 1}
@@ -66,12 +64,14 @@ def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Any) ->
     """Returns clocks of a K step by unit: "matrix", "LDS", "cache". t: a Tiling, or Tiles."""
     rates = sustained_rates(descriptor).rates
     of_a, of_b = (rows * kind.packed_bytes(t.tile_k) for rows, kind in ((t.tile_m, problem.element), (t.tile_n, problem.element_b)))
-    staged, read = of_a + of_b, of_a * t.waves_n + of_b * t.waves_m
-    loaded = problem.streams_a * of_a + of_b
+    read, even = of_a * t.waves_n + of_b * t.waves_m, problem.even_batch
+    rows = staged_rows(problem, t.tile_m, problem.trans_a), staged_rows(problem, t.tile_n, not problem.trans_b)
+    staged = problem.element.packed_bytes(rows[0] * t.tile_k) + problem.element_b.packed_bytes(rows[1] * t.tile_k)
+    issued = load_clocks(even, descriptor, t, False) + load_clocks(even, descriptor, t, True)
     return {
         "matrix": 2 * t.tile_m * t.tile_n * t.tile_k / matrix_flops_per_clock(problem, descriptor),
         "LDS": read / rates.lds_read + staged / rates.lds_write,
-        "cache": largest(loaded / rates.cache, _line_bytes(problem.even_batch, t, _COALESCED) / _COALESCED),
+        "cache": largest(_burst(even, sustained_rates(descriptor), t), issued),
     }
 
 
@@ -102,7 +102,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         units=largest(busy, clocks["cache"]),
         once=last_step_clocks(p, t),
         bare=LDS_CLOCKS,
-        burst=clocks["cache"],
+        burst=_burst(p, rates, t),
         flight=p.element.packed_bytes(p.streams_a * minimum(t.tile_m, p.m) * t.tile_k)
         + p.element_b.packed_bytes(minimum(t.tile_n, p.n) * t.tile_k),
         asked=_line_bytes(p, t, rates.row.cache_line),
@@ -115,22 +115,23 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     )
 
 
+def _burst(p: GemmProblem, rates: SustainedRates, t: Any) -> Any:
+    """Returns the clocks in which a step's lines pass the vector cache.
+
+    Loads that take longer in the coalescer do so while others wait for memory.
+    """
+    loaded = p.streams_a * t.tile_m * p.element.packed_bytes(t.tile_k) + t.tile_n * p.element_b.packed_bytes(t.tile_k)
+    return largest(loaded / rates.rates.cache, _line_bytes(p, t, LINE) / LINE)
+
+
 def _line_bytes(p: GemmProblem, t: Any, line: int) -> Any:
     """Returns the bytes of the lines that a step's rows of A, the leaves' matrices and B touch."""
     sides = ((p.trans_a, t.tile_m, p.element, p.streams_a), (not p.trans_b, t.tile_n, p.element_b, 0))
     return sum(
         (t.tile_k if across else side) * max(1, of_a)
-        * _lines(kind.packed_bytes(side if across else t.tile_k), gcd(run_step(p, across, not of_a), line), line) * line
+        * lines_of(kind.packed_bytes(side if across else t.tile_k), gcd(run_step(p, across, not of_a), line), line) * line
         for across, side, kind, of_a in sides
     )  # fmt: skip
-
-
-def _lines(run: Any, step: int, line: int) -> Any:
-    """Returns the average number of lines that a run of bytes touches.
-
-    Runs begin at multiples of their own length in rows that begin at multiples of `step` (`limits.cut_line_bytes`).
-    """
-    return (run + line - (np.gcd if isinstance(run, np.ndarray) else gcd)(run, step)) / line
 
 
 def _transpose_work(p: GemmProblem, t: Any) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from simgpu.asm.gemm.operands import TileLayouts
 from simgpu.asm.parts.integer_math import DIVIDEND_LIMIT, division_magic, division_words
 from simgpu.asm.parts.lds_tile import TileLayout
+from simgpu.checks.path_trace.patterns import group_clocks
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import ResourceError, TargetError
 from simgpu.hardware.timing_rules import lds_banks
+from simgpu.operators.gemm.loads import load_clocks
 from simgpu.operators.gemm.tree import TiledComputation
 
 # (tile rows, warp rows, tile k, threads): the tiles of both policies, and some of neither.
@@ -74,6 +77,30 @@ KINDS |= {target: functools.partial(planned_layouts, target) for target in TARGE
 def layouts(kind):
     """Returns the layouts of a kind, each once. There are hundreds, so a test has all of one kind."""
     return list(dict.fromkeys(KINDS[kind]()))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_cost_has_the_loads_that_are_emitted(target):
+    """Compares the closed form of a step's loads with the coalescer's clocks for each wave of the layout: aligned rows."""
+    for name in board(target).dtypes():
+        for (m, n), (trans_a, trans_b) in itertools.product(((1152, 1152), (2560, 2624)), ((False, True), (True, False))):
+            found = TiledComputation(m, n, 1152, target, dtype=name, trans_a=trans_a, trans_b=trans_b).first()
+            problem, tiles = found.plan.problem, TileLayouts.of(found)
+            for layout, is_b in ((tiles.a, False), (tiles.b, True)):
+                stride = 1152 if layout.k_contiguous else (m, n)[is_b]
+                assert load_clocks(problem, found.plan.descriptor, found.plan.tiling, is_b) == traced_clocks(layout, stride)
+
+
+def traced_clocks(layout, stride):
+    """Returns the coalescer's clocks for all loads of a tile whose rows in memory are `stride` elements apart."""
+    width, clocks = layout.vec * layout.element, 0
+    every = 16 if width <= 4 else 4
+    for unit, wave in itertools.product(range(layout.loads), range(layout.threads // 64)):
+        row, k = layout.staged_element(np.arange(64 * wave, 64 * wave + 64), unit)
+        for level in range(layout.depth):
+            starts = (row * stride + k if layout.k_contiguous else (k + level) * stride + row) * layout.element
+            clocks += sum(group_clocks(starts, (1 << 64) - 1, first, every, width) for first in range(0, 64, every))
+    return clocks
 
 
 def elements_are_apart(layout):

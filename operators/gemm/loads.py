@@ -1,0 +1,83 @@
+"""Clocks of the vector cache for the loads that stage a K step, in closed form: `asm.parts.lds_tile` without its places.
+
+A lane loads `width` bytes at once. The address coalescer takes 16 lanes of a dword, or 4 lanes of more, and passes each 64-byte
+line of them in a clock. If the lanes are in several rows of memory, they take four clocks for each dword that meets another in
+its bank (te42kyfo/gpu-benches, gpu-strides). So loads of 8 bytes pass 32 bytes a clock, and rows at odd addresses take more.
+
+An operand that is transposed on its way to LDS is staged as if its rows were padded to the next power of two.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.dtypes import dtype
+from simgpu.operators.cost import choose, largest, minimum
+from simgpu.operators.gemm.edges import run_step
+from simgpu.operators.gemm.limits import atom_of
+from simgpu.operators.gemm.problem import GemmProblem
+
+LINE = 64  # bytes that the vector cache passes in a clock
+_WIDEST, _WORD = 16, 4  # bytes of a lane's widest load, and of a register
+_WAVE, _ROW_LANES = 64, 8  # lanes of a wave; consecutive lanes with units of the same k
+_LINES = ("f32", "f64")  # types with the same layout in LDS as in memory if rows are contiguous
+
+
+def staged_rows(p: GemmProblem, rows: Any, across: bool) -> Any:
+    """Returns the rows for which an operand's loads and LDS writes are issued. across: its rows, not k, are contiguous."""
+    if not across or p.dtype in _LINES:
+        return rows
+    padded = 2.0 ** np.ceil(np.log2(rows))
+    return padded if isinstance(rows, np.ndarray) else int(padded)
+
+
+def load_clocks(p: GemmProblem, d: HardwareDescriptor, t: Any, is_b: bool) -> Any:
+    """Returns the clocks of one operand's loads; 0 for preshuffled matrices and elements that share bytes.
+
+    t: a Tiling, or Tiles.
+    """
+    kind, rows, waves = (p.element_b, t.tile_n, t.waves_n) if is_b else (p.element, t.tile_m, t.waves_m)
+    across = not p.trans_b if is_b else p.trans_a
+    if kind.bits < 8 or (is_b and p.preshuffle_b):
+        return 0.0
+    threads, chunk = t.waves_m * t.waves_n * _WAVE, _WIDEST // kind.bytes
+    share, loads, adjacent = rows * t.tile_k // threads, rows * t.tile_k, rows if across else t.tile_k
+    if across and p.dtype not in _LINES:
+        loads = staged_rows(p, rows, across) * t.tile_k
+        vec = _rows_of_a_load(p, rows, rows // waves // atom_of(p, d).m, kind.bytes, share)
+        depth = largest(_WORD // kind.bytes, minimum(chunk, loads // threads // vec))
+        lanes = choose((vec * kind.bytes == _WORD) & (rows % (2 * _ROW_LANES * vec) == 0), 2 * _ROW_LANES, _ROW_LANES)
+        adjacent = choose(depth < chunk, lanes * vec, rows)
+        loads = largest(loads, threads * vec * depth)
+    else:
+        vec = _power_in(share, _power_in(rows, chunk) if across else chunk)
+    lanes = choose(vec * kind.bytes > _WORD, 4, 16)
+    group, run = lanes * vec * kind.bytes, minimum(adjacent, lanes * vec) * kind.bytes
+    clocks = choose(run < group, minimum(lanes, 4 * group / run), lines_of(group, gcd(run_step(p, across, is_b), LINE), LINE))
+    return loads / vec / lanes * clocks * (1 if is_b else p.streams_a)
+
+
+def lines_of(run: Any, step: int, line: int) -> Any:
+    """Returns the average number of lines that a run of bytes touches.
+
+    Runs begin at multiples of their own length in rows that begin at multiples of `step` (`limits.cut_line_bytes`).
+    """
+    return (run + line - (np.gcd if isinstance(run, np.ndarray) else gcd)(run, step)) / line
+
+
+def _rows_of_a_load(p: GemmProblem, rows: Any, atoms: Any, nbytes: int, share: Any) -> Any:
+    """Returns the rows that a lane loads at once, of an operand that is transposed. atoms: of a wave; share: elements of a lane."""
+    wide, padded = _power_in(atoms, _WIDEST // dtype(p.accumulator).bytes), staged_rows(p, rows, True)
+    least = choose((rows < padded) & (nbytes < _WORD), 4, _WORD // nbytes)
+    if nbytes == _WORD // 2:
+        least = choose((wide == 4) & (2 * share >= _WIDEST // nbytes * 8), 8, least)
+    return largest(wide, least)
+
+
+def _power_in(count: Any, most: Any) -> Any:
+    """Returns the largest power of two that divides a number, at most `most`, a power of two."""
+    return minimum(count & -count, most)

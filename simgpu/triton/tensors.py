@@ -112,7 +112,8 @@ def _view(name: str, tensor: Any, label: str) -> HostSpan:
         # Triton's words come first: tests look for them.
         said = f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name} is in host memory"
         raise Unreachable(f"{said}, which a GPU cannot reach: move it there, as by .cuda()")
-    place = getattr(holder, "device", "cpu")
+    with plain_torch():
+        place = getattr(holder, "device", "cpu")
     if getattr(place, "type", str(place)) not in ("cpu", ""):
         raise LaunchError(f"{name} is a tensor on {place}: a simulated kernel needs it on the CPU")
     size = int(tensor.element_size())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import triton_kernels as kernels
 from tests.support.pretended_gpu import double, session, torch  # noqa: F401  (the fixture)
 
 
@@ -337,6 +338,18 @@ def test_autocast_refuses_promotes_and_widens_as_on_a_gpu() -> None:
         )  # fmt: skip
         assert {result.dtype for result in results} == {torch.float32}
         assert torch.addcmul(x, x, x).dtype is torch.float16
+        assert torch.tensordot(x, wide, [[0, 1], [0, 1]]).dtype is torch.float32
+
+
+def test_autocast_narrows_products_that_the_cpus_leaves_wide() -> None:
+    wide, cell = torch.rand(4, 4, device="cuda"), torch.nn.GRUCell(4, 4).cuda()
+    image, taps = torch.rand(1, 1, 4, 4, device="cuda"), torch.rand(1, 1, 2, 2, device="cuda")
+    with torch.autocast("cuda"):
+        results = (
+            torch.mv(wide, wide[0]), torch.addr(wide, wide[0], wide[1]), torch.linalg.multi_dot([wide] * 3), cell(wide),
+            torch.convolution(image, taps, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1), wide @ wide,
+        )  # fmt: skip
+    assert {result.dtype for result in results} == {torch.float16}
 
 
 def test_a_gpus_properties_and_errors_are_values() -> None:
@@ -346,3 +359,74 @@ def test_a_gpus_properties_and_errors_are_values() -> None:
     with pytest.raises(torch.cuda.CudaError, match="hipErrorOutOfMemory"):
         torch.cuda.check_error(2)
     torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("a part"))
+
+
+def test_a_functions_backward_runs_on_its_forwards_stream() -> None:
+    stream, seen = torch.cuda.Stream(), []
+
+    class Watch(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            seen.append(torch.cuda.current_stream())
+            return grad * 2
+
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    first = Watch.apply(x)
+    with torch.cuda.stream(stream):
+        second = Watch.apply(first)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        second.sum().backward()
+    assert seen == [stream, torch.cuda.default_stream()] and x.grad.tolist() == [4, 4, 4]
+
+
+def test_host_operators_run_once_during_a_capture() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(4).tolist()
+    torch.manual_seed(3)
+    count, graph = torch.zeros(2), torch.cuda.CUDAGraph()
+    graph.enable_debug_mode()
+    with torch.cuda.graph(graph):
+        x = torch.rand(2, device="cuda")
+        drawn = torch.rand(2)
+        count += 1
+    drawn = [*drawn.tolist(), *torch.rand(2).tolist()]
+    graph.replay()
+    assert drawn == expected and count.tolist() == [1, 1] and x.cpu().all()
+
+
+def test_a_graph_is_dumped_if_debugging_was_enabled(tmp_path: Any) -> None:
+    x, graph = torch.ones(4, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        double(x) + 1
+    graph.debug_dump(str(tmp_path / "none"))
+    graph.enable_debug_mode()
+    graph.debug_dump(str(tmp_path / "some"))
+    (written,) = tmp_path.iterdir()
+    assert "vector_add" in written.read_text() and "aten::add.Tensor" in written.read_text()
+
+
+def test_generators_share_and_exchange_states() -> None:
+    for generator in (torch.Generator("cuda"), torch.cuda.default_generators[0]):
+        generator.manual_seed(5).set_offset(8)
+        old, new = generator.graphsafe_get_state(), generator.clone_state()
+        first, second = (torch.rand(3, device="cuda", generator=generator).tolist() for _ in range(2))
+        assert torch.rand(3, device="cuda", generator=new).tolist() == first != second
+        old.manual_seed(5)
+        assert generator.get_offset() == 0 and new.get_offset() == 8
+        assert torch.rand(3, device="cuda", generator=generator).tolist() == first
+        generator.graphsafe_set_state(new)
+        assert torch.rand(3, device="cuda", generator=generator).tolist() == second
+
+
+def test_registered_host_memory_is_pinned_and_kernels_reach_it() -> None:
+    host, runtime = torch.ones(64), torch.cuda.cudart()
+    assert runtime.cudaHostRegister(host.data_ptr(), host.nbytes, 0) == runtime.cudaError.success and host[3:].is_pinned()
+    out = torch.zeros(64, device="cuda")
+    kernels.vector_add[(1,)](host, host, out, 64, BLOCK=64)
+    assert out.tolist() == [2] * 64
+    assert runtime.cudaHostUnregister(host.data_ptr()) == 0 != runtime.cudaHostUnregister(host.data_ptr())
+    assert not host.is_pinned()

@@ -8,6 +8,7 @@
     rocm.py          rocminfo, rocm-smi and hipconfig
     cuda/            the functions of `torch.cuda`
     inductor.py      `torch.compile`
+    storages.py      storages made by a program, in files and sent to other processes
     pretend.py       replaces PyTorch's functions
     script.py        a Python program run in this process
     pytest_plugin.py  `pytest --simgpu TARGET`

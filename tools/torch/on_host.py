@@ -17,6 +17,7 @@ import torch.utils._device as default_device
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from simgpu.tools.torch.cuda import autocast, memory, traced
+from simgpu.tools.torch.cuda.generators import GpuGenerator
 from simgpu.tools.torch.operators.on_gpus import INSTEAD
 from simgpu.tools.torch.operators.registered import OVERLOAD, KernelsOfTheGpu, kernels_of_the_gpu
 from simgpu.tools.torch.places import (
@@ -50,7 +51,10 @@ def is_gpu(value: Any) -> bool:
 
 
 def on_host(value: Any) -> Any:
-    """Moves a device, or a string that names one, to the CPU; returns anything else unchanged."""
+    """Moves a device, or a string that names one, to the CPU, and a GPU's generator to its engine there; returns anything else
+    unchanged."""
+    if isinstance(value, GpuGenerator):
+        return value.engine
     return ("cpu" if isinstance(value, str) else _CPU) if is_gpu(value) else value
 
 
@@ -185,10 +189,9 @@ class CudaOnHost(TorchFunctionMode):
         if func in default_device._device_constructors() and sent.get("device") is None and _default_is_gpu():
             sent["device"] = _CPU
         narrows = autocast.is_enabled()
-        if narrows:
-            positions, sent = autocast.widen(func, positions, sent)
+        cast = autocast.casts(func, positions, sent) if narrows else contextlib.nullcontext((positions, sent))
         try:
-            with kernels_of_the_gpu(func, place, (*positions, *sent.values()), pretend_gpu, narrows):
+            with cast as (positions, sent), kernels_of_the_gpu(func, place, (*positions, *sent.values()), pretend_gpu, narrows):
                 if func in _MOVES and place is not None:
                     return _move(func, positions, sent, place)
                 result = INSTEAD[func](func, *positions, **sent) if func in INSTEAD else func(*positions, **sent)

@@ -95,7 +95,7 @@ def common(values: Iterable[Any]) -> Place:
 def _has_memory(storage: torch.UntypedStorage) -> bool:
     """False for the substitutes that PyTorch's tracers have for a storage."""
     try:
-        return storage.device.type == "cpu" and storage.data_ptr() != 0
+        return storage.data_ptr() != 0
     except RuntimeError:  # an invalid one
         return False
 

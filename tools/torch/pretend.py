@@ -22,10 +22,10 @@ from torch.utils import checkpoint
 from triton._C.libtriton import amd
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.tools.torch.cuda import amdsmi, traced
+from simgpu.tools.torch import storages
+from simgpu.tools.torch.cuda import amdsmi, streams, traced
 from simgpu.tools.torch.cuda.answers import ANSWERS
 from simgpu.tools.torch.cuda.blas import HipblasLt
-from simgpu.tools.torch.cuda.devices import Guard
 from simgpu.tools.torch.cuda.generators import GpuGenerator
 from simgpu.tools.torch.environment import COMPILE, EAGER, INDUCTOR, simulates
 from simgpu.tools.torch.on_host import gpu_named, is_gpu, is_pretended, on_host, pretend_gpu, run_pretended
@@ -36,8 +36,6 @@ from simgpu.tools.torch.places import (
     current_place,
     device_at,
     mark,
-    mark_storage,
-    marked_storage,
     on_gpu,
     place_of,
     tensors_in,
@@ -71,26 +69,9 @@ _make_wrapper, _run = torch.Tensor._make_wrapper_subclass, unittest.TestCase.run
 _COMPARED: dict[str, Any] = checkpoint._allowed_determinism_checks_to_fns
 _told = _COMPARED["default"]
 _MODES = "_prev_torch_function_mode_stack_len"
+_STREAMS = "_simgpu_streams"
 _Backward = torch.autograd.function.BackwardCFunction
-_backward = _Backward.apply
-
-
-def _place_tag(storage: Any) -> str | None:
-    """Place of a storage, as `torch.save` notes it."""
-    place = marked_storage(storage) if torch.Generator is HostGenerator else None
-    return str(device_at(place)) if place is not None and on_gpu(place) else None
-
-
-def _restore(storage: Any, location: str) -> Any:
-    """Marks a file's storage with the place that it was saved from or is loaded to; None for an unknown place, and without the
-    pretended GPU."""
-    if torch.Generator is not HostGenerator:
-        return None
-    place = gpu_named(location) or (HOST if location.partition(":")[0] == "cpu" else None)
-    return None if place is None else mark_storage(storage, place)
-
-
-torch.serialization.register_package(0, _place_tag, _restore)  # ahead of PyTorch's own devices
+_backward, _make_node = _Backward.apply, _Backward.__init__
 
 
 def _host_from_numpy(array: Any) -> torch.Tensor:
@@ -158,10 +139,20 @@ def _or_else(fn: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., A
     return choose
 
 
+def _note_streams(node: Any, *args: Any) -> None:
+    """Replaces the constructor of a `torch.autograd.Function`'s context: notes the streams of its forward."""
+    _make_node(node, *args)
+    setattr(node, _STREAMS, streams.current_by_gpu())
+
+
 def _backward_there(node: Any, *grads: Any) -> Any:
-    """Runs a `torch.autograd.Function`'s backward on the GPU of its gradients, as PyTorch's engine does."""
+    """Runs a `torch.autograd.Function`'s backward on the GPU of its gradients, and on its forward's stream there, as PyTorch's
+    engine does."""
     place = common(grads)
-    with Guard(device_at(place).index if on_gpu(place) else None):
+    if not on_gpu(place):
+        return _backward(node, *grads)
+    index = device_at(place).index
+    with getattr(node, _STREAMS, {}).get(index) or streams.default(index):
         return _backward(node, *grads)
 
 
@@ -253,12 +244,14 @@ def pretended_gpu() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, answer in _each_its_own(ANSWERS | {"version.hip": HIP_VERSION}):
             stack.enter_context(mock.patch(f"torch.{name}", answer, create=True))
+        for name, answer in storages.ANSWERS.items():
+            stack.enter_context(mock.patch.object(torch.UntypedStorage, name, answer))
         for owner, name, answer in (
             (torch, "Generator", HostGenerator), (torch, "from_numpy", _host_from_numpy),
             (torch, "range", _range), (torch.Tensor, "_make_wrapper_subclass", staticmethod(_wrapper)),
             (unittest.TestCase, "run", _run_case),
             (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
-            (_Backward, "apply", _backward_there),
+            (_Backward, "apply", _backward_there), (_Backward, "__init__", _note_streams),
             (torch.autograd, "_engine_run_backward", run_pretended(torch.autograd._engine_run_backward)),
             (torch.autograd.graph, "_engine_run_backward", run_pretended(torch.autograd.graph._engine_run_backward)),
             (SimDriver, "get_active_torch_device", lambda _driver: device_at(current_place())),

@@ -18,7 +18,7 @@ IRREGULAR = """
 """
 PARTICIPLE = re.compile(rf"_*(?:[a-z]+ed|{'|'.join(IRREGULAR.split())})_*")
 DEFINED = re.compile(rf"^ *(?:async )?def {PARTICIPLE.pattern}\(", re.M)
-NO_PARTICIPLES = {"_feed", "_seed"}
+NO_PARTICIPLES = {"_feed", "_seed", "seed"}
 # Operands of printed programs, which name their methods; an operator's reference, named as its room is, like `rows` and `columns`.
 NAMED_FOR_USERS = {
     "operators/attention_backward/problem.py added", "operators/rows/forms.py added", "tools/torch/operators/row_forms.py added",

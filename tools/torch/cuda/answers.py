@@ -12,8 +12,10 @@ import torch
 
 from simgpu.tools.torch.cuda import autocast, devices, generators, graphs, memory, streams
 from simgpu.tools.torch.operators import attention
+from simgpu.tools.torch.places import HOST, PINNED, Place, mark, mark_of
 from simgpu.triton import Session
 from simgpu.triton.driver import active_driver
+from simgpu.triton.tensors import plain_torch, pointees
 
 
 def _session() -> Session:
@@ -79,11 +81,21 @@ class CudaError(IntEnum):
     hipErrorUnknown = 999
 
 
-# Functions of `torch.cuda.cudart()` that programs call; all succeed.
+def _register(pointer: int, before: Place, after: Place) -> int:
+    """Changes the place of the tensors in whose memory an address is; returns the code of an error if there are none."""
+    with plain_torch():
+        found = [tensor for _, tensor in pointees((), (pointer,)) if mark_of(tensor) == before]
+        for tensor in found:
+            mark(tensor, after)
+    return CudaError.success if found else CudaError.hipErrorInvalidValue
+
+
+# Functions of `torch.cuda.cudart()` that programs call.
 _CUDART = SimpleNamespace(
     cudaError=CudaError, cudaGetErrorString=lambda code: "no error" if code == CudaError.success else code.name,
     cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0,
-    cudaHostRegister=lambda _pointer, _size, _flags: 0, cudaHostUnregister=lambda _pointer: 0,
+    cudaHostRegister=lambda pointer, _size, _flags: _register(pointer, HOST, PINNED),
+    cudaHostUnregister=lambda pointer: _register(pointer, PINNED, HOST),
     cudaMemGetInfo=lambda device: memory.free_and_all(device),
 )  # fmt: skip
 

@@ -7,10 +7,12 @@ products and convolutions take the narrow type. Operators that a GPU computes in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.fx.node import map_aggregate
 
 from simgpu.tools.torch.operators.accumulation import NARROW
 from simgpu.tools.torch.places import tensors_in
@@ -25,9 +27,15 @@ F32 = frozenset((
     "softmin", "softplus", "sum", "renorm", "tan", "triplet_margin_loss",
 ))  # fmt: skip
 _REFUSED = "binary_cross_entropy"  # in "CUDA Ops that can autocast": the only one that must not be called
-# "CUDA Ops that promote to the widest input type", but tensordot, whose product the CPU's autocast would narrow again.
+# "CUDA Ops that promote to the widest input type".
 WIDEST = frozenset((
     "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "grid_sample", "index_put", "index_put_", "scatter_add",
+    "tensordot",
+))  # fmt: skip
+# "CUDA Ops that can autocast to float16" that the CPU's autocast leaves as they are.
+_NARROWED = frozenset((
+    "_convolution", "addmv", "addr", "chain_matmul", "convolution", "gru_cell", "linalg_multi_dot", "lstm_cell", "mv",
+    "rnn_relu_cell", "rnn_tanh_cell",
 ))  # fmt: skip
 # Modules of these functions; most methods have none.
 _PYTORCH_S = ("torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "torch._tensor", None)
@@ -54,10 +62,11 @@ def set_dtype(kind: str, dtype: torch.dtype) -> None:
         _choose("cpu", dtype)
 
 
-def widen(
+@contextlib.contextmanager
+def casts(
     func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:  # fmt: skip
-    """Returns the arguments of a call, with f32 instead of 16-bit types if a GPU's autocast computes the function in f32.
+) -> Iterator[tuple[list[Any], dict[str, Any]]]:  # fmt: skip
+    """Yields the arguments of a call in the types that a GPU's autocast chooses, if the CPU's does not, which is off then.
 
     Raises RuntimeError for a function that a GPU's autocast refuses.
     """
@@ -68,13 +77,26 @@ def widen(
             "torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss instead"
         )
     promotes = name in WIDEST and any(tensor.dtype == torch.float32 for tensor in tensors_in((*args, *given.values())))
-    if not (name in F32 or promotes) or where not in _PYTORCH_S or given.get("dtype") is not None or given.get("out") is not None:
-        return list(args), dict(given)
-    return [_wide(arg) for arg in args], {key: _wide(value) for key, value in given.items()}
+    wide = (name in F32 or promotes) and given.get("dtype") is None and given.get("out") is None
+    if where not in _PYTORCH_S or not (wide or name in _NARROWED):
+        yield list(args), dict(given)
+        return
+    change = _wide if wide else _narrow
+    chosen = map_aggregate((tuple(args), dict(given)), change)
+    _enable("cpu", False)  # what the function calls keeps its types, as on a GPU
+    try:
+        yield list(chosen[0]), dict(chosen[1])
+    finally:
+        _enable("cpu", is_enabled())
 
 
 def _wide(value: Any) -> Any:
     return value.float() if isinstance(value, torch.Tensor) and value.dtype in NARROW else value
+
+
+def _narrow(value: Any) -> Any:
+    narrow = isinstance(value, torch.Tensor) and value.dtype in (*NARROW, torch.float32)
+    return value.to(torch.get_autocast_dtype(_GPU)) if narrow else value
 
 
 ANSWERS: dict[str, Any] = {"set_autocast_enabled": set_enabled, "set_autocast_dtype": set_dtype}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -13,67 +13,111 @@ from simgpu.tools.torch.cuda import devices
 _CPU = torch.device("cpu")
 
 
-class GpuGenerator(torch.Generator):
-    """Replaces `torch.Generator("cuda")`: draws by the CPU's method, and reports a GPU."""
+class Engine(torch.Generator):
+    """State that generators of a GPU share or exchange: draws by the CPU's method; offset: that of kernels that draw by Philox
+    themselves."""
 
-    def __new__(cls, device: torch.device) -> GpuGenerator:
+    offset = 0
+
+
+class GpuGenerator(torch.Generator):
+    """Replaces `torch.Generator("cuda")`: draws by the CPU's method, and reports a GPU.
+
+    Operators draw from `engine`, which other generators may share, as PyTorch's share a state.
+    """
+
+    def __new__(cls, device: torch.device, engine: Engine | None = None) -> Self:
         return super().__new__(cls, _CPU)
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, engine: Engine | None = None) -> None:
         self._device = device
+        self.engine = Engine(_CPU) if engine is None else engine
 
     @property
     def device(self) -> torch.device:
         """GPU of the generator."""
         return self._device
 
+    def manual_seed(self, seed: int) -> Self:
+        """Sets the seed and resets the offset."""
+        self.engine.manual_seed(seed)
+        self.engine.offset = 0
+        return self
 
-class PhiloxGenerator(torch.Generator):
+    def seed(self) -> int:
+        """Sets a seed that the system draws and returns it."""
+        self.engine.offset = 0
+        return self.engine.seed()
+
+    def initial_seed(self) -> int:
+        """Returns the seed."""
+        return self.engine.initial_seed()
+
+    def get_state(self) -> torch.Tensor:
+        """Returns a copy of the state, as a host tensor of bytes."""
+        return self.engine.get_state()
+
+    def set_state(self, state: torch.Tensor) -> Self:
+        """Restores a state of `get_state`."""
+        self.engine.set_state(state)
+        return self
+
+    def get_offset(self) -> int:
+        """Returns the offset that was set since the seed; 0 by default."""
+        return self.engine.offset
+
+    def set_offset(self, offset: int) -> Self:
+        """Sets the offset. Raises RuntimeError unless it is a multiple of 4."""
+        if offset % 4:
+            raise RuntimeError("offset must be a multiple of 4")
+        self.engine.offset = offset
+        return self
+
+    def graphsafe_get_state(self) -> Self:
+        """Returns another generator with the same state: draws from one advance both."""
+        return type(self)(self._device, self.engine)
+
+    def graphsafe_set_state(self, state: GpuGenerator) -> Self:
+        """Makes this generator draw from another's state."""
+        self.engine = state.engine
+        return self
+
+    def clone_state(self) -> Self:
+        """Returns another generator with a copy of the state."""
+        copy = Engine(_CPU)
+        copy.set_state(self.engine.get_state())
+        copy.offset = self.engine.offset
+        return type(self)(self._device, copy)
+
+
+class PhiloxGenerator(GpuGenerator):
     """An element of `torch.cuda.default_generators`: a state of 16 bytes, seed and offset, for kernels that draw by Philox
     themselves.
 
     PyTorch's own operators draw from it by the CPU's method, from the same seed.
     """
 
-    def __new__(cls, index: int) -> PhiloxGenerator:
-        return super().__new__(cls, _CPU)
-
-    def __init__(self, index: int) -> None:
-        self._index = index
-        self._offset = 0
-
-    @property
-    def device(self) -> torch.device:
-        """GPU of the generator."""
-        return torch.device("cuda", self._index)
-
-    def manual_seed(self, seed: int) -> PhiloxGenerator:
-        """Sets the seed and resets the offset."""
-        super().manual_seed(seed)
-        self._offset = 0
-        return self
-
     def get_state(self) -> torch.Tensor:
         """Returns seed and offset, 8 bytes each, as a host tensor of bytes."""
         seed = self.initial_seed()
-        words = torch.tensor([seed - (1 << 64) if seed >> 63 else seed, self._offset], dtype=torch.int64, device=_CPU)
-        return words.view(torch.uint8)
+        words = [seed - (1 << 64) if seed >> 63 else seed, self.engine.offset]
+        return torch.tensor(words, dtype=torch.int64, device=_CPU).view(torch.uint8)
 
-    def set_state(self, state: torch.Tensor) -> PhiloxGenerator:
+    def set_state(self, state: torch.Tensor) -> Self:
         """Restores a state of `get_state`. Raises ValueError for another size."""
         if state.numel() * state.element_size() != 16:
             raise ValueError(f"a state has 16 bytes, seed and offset, not {state.numel() * state.element_size()}")
         seed, offset = state.view(torch.int64).tolist()
         if seed % (1 << 64) != self.initial_seed():
-            super().manual_seed(seed)
-        self._offset = offset
+            self.engine.manual_seed(seed)
+        self.engine.offset = offset
         return self
 
 
 @functools.cache
 def generator(index: int) -> PhiloxGenerator:
     """Returns the generator of the GPU of this number; it lives as long as the process."""
-    return PhiloxGenerator(index)
+    return PhiloxGenerator(torch.device("cuda", index))
 
 
 class Generators(Sequence[PhiloxGenerator]):

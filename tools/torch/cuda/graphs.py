@@ -6,9 +6,10 @@ shapes and dtypes of their results. Memory that they overwrote is restored, beca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -26,26 +27,43 @@ class GraphCapture(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[Callable[[], Any]] = []
+        self.names: list[str] = []  # of the steps
+        self._paused = 0  # depth of calls of `on_host`
         self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by storage: its bytes, and a copy
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = dict(kwargs or {})
+        if self._paused:
+            return func(*args, **given)
         if func._schema.is_mutable:
             self.keep(tensors_in((*args, *given.values())))
-        result = func(*args, **given)
-        self.steps.append(partial(_recompute, func, args, given, result))
+        with _undrawn(given) if torch.Tag.nondeterministic_seeded in func.tags else nullcontext():
+            result = func(*args, **given)
+        self._add(func.name(), partial(_recompute, func, args, given, result))
         return result
 
-    def compute(self, function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+    def on_host(self, func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+        """Calls an operator on host tensors, which is no step: it runs once, during the capture."""
+        self._paused += 1
+        try:
+            return func(*args, **given)
+        finally:
+            self._paused -= 1
+
+    def _add(self, name: str, step: Callable[[], Any]) -> None:
+        self.steps.append(step)
+        self.names.append(name)
+
+    def compute(self, name: str, function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
         """Records an operator that `function` computes, by kernels that are no launches of the program's; NotImplemented if it
         returns that."""
-        with _disable_current_modes():
+        with _disable_current_modes(), _undrawn(given):
             self.keep(tensors_in((*args[:1], *given.values())))  # in place, or into a tensor passed for the result
             result = function(*args, **given)
         if result is not NotImplemented:
-            self.steps.append(partial(_recompute, function, args, given, result))
+            self._add(name, partial(_recompute, function, args, given, result))
         return result
 
     def launch(self, run: Callable[..., Any], *args: Any) -> None:
@@ -53,7 +71,7 @@ class GraphCapture(TorchDispatchMode):
         with _disable_current_modes():  # nothing that the launch does is a step of its own
             self.keep(value.value for value in args[-1] if isinstance(value.value, torch.Tensor))
             run(*args)
-        self.steps.append(partial(run, *args))
+        self._add(args[0].name, partial(run, *args))
 
     def keep(self, tensors: Any) -> None:
         """Copies storages that are about to be written."""
@@ -68,6 +86,15 @@ class GraphCapture(TorchDispatchMode):
         for held, copy in self._before.values():
             held.copy_(copy)
         self._before.clear()
+
+
+@contextmanager
+def _undrawn(given: Mapping[str, Any]) -> Iterator[None]:
+    """Restores the state of the generator that an operator draws from, since a GPU draws nothing during a capture."""
+    generator = given.get("generator") or torch.default_generator
+    drawn = generator.get_state()
+    yield
+    generator.set_state(drawn)
 
 
 def _recompute(func: Any, args: Sequence[Any], given: Mapping[str, Any], result: Any) -> None:
@@ -86,7 +113,9 @@ class CUDAGraph:
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._steps: list[Callable[[], Any]] | None = None
-        self._under_way: tuple[GraphCapture, ExitStack, torch.Tensor] | None = None
+        self._under_way: tuple[GraphCapture, ExitStack] | None = None
+        self._names: list[str] = []  # of the steps
+        self._debugged = False
 
     @classmethod
     def capturing(cls) -> bool:
@@ -102,20 +131,19 @@ class CUDAGraph:
         stack, capture, session = ExitStack(), GraphCapture(), active_driver().session
         stack.enter_context(mock.patch.object(session, "launch", partial(capture.launch, session.launch)))
         stack.enter_context(capture)
-        self._under_way = capture, stack, torch.get_rng_state()
+        self._under_way = capture, stack
         CUDAGraph._captures += 1
 
     def capture_end(self) -> None:
         """Ends the capture."""
         if self._under_way is None:
             raise RuntimeError("the graph's capture has not begun")
-        capture, stack, drawn = self._under_way
+        capture, stack = self._under_way
         CUDAGraph._captures -= 1
         self._under_way = None
         stack.close()
         capture.put_back()
-        torch.set_rng_state(drawn)  # a capture draws no random numbers
-        self._steps = capture.steps
+        self._steps, self._names = capture.steps, capture.names
 
     def replay(self) -> None:
         """Computes all captured steps on the present contents of their memory."""
@@ -136,8 +164,19 @@ class CUDAGraph:
         """Returns a handle without memory of its own."""
         return 0, 0
 
+    def register_generator_state(self, state: torch.Generator) -> None:
+        """Does nothing: a replay draws from any generator that its operators were called with."""
+
     def enable_debug_mode(self) -> None:
-        """Does nothing: there is nothing more to report."""
+        """Makes `debug_dump` write."""
+        self._debugged = True
+
+    def debug_dump(self, debug_path: str) -> None:
+        """Writes the steps' names to a file, in their order, as a graph of Graphviz, if `enable_debug_mode` was called."""
+        if self._debugged:
+            nodes = [f'  s{number} [label="{name}"];\n' for number, name in enumerate(self._names)]
+            edges = [f"  s{number - 1} -> s{number};\n" for number in range(1, len(nodes))]
+            Path(debug_path).write_text(f"digraph {{\n{''.join((*nodes, *edges))}}}\n")
 
 
 ANSWERS: dict[str, Any] = {

@@ -184,6 +184,11 @@ def choose(stream: Stream | None) -> None:
         _CHOSEN.streams[stream.device_index] = stream
 
 
+def current_by_gpu() -> dict[int, Stream]:
+    """Returns this thread's current stream of each GPU that has another than stream 0, by the GPU's number."""
+    return dict(_CHOSEN.streams)
+
+
 def choose_by_number(**numbers: int) -> None:
     """Answers `torch._C._cuda_setStream`, which takes a stream's numbers by their names."""
     choose(Stream(**numbers) if numbers["stream_id"] else _stream_0(numbers["device_index"]))

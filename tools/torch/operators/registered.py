@@ -20,7 +20,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from simgpu.tools.torch.cuda.graphs import GraphCapture
+from simgpu.tools.torch.cuda.graphs import CUDAGraph, GraphCapture
 from simgpu.tools.torch.environment import simulates
 from simgpu.tools.torch.operators.accumulation import IN_F32, PRODUCTS, WIDE, in_f32, is_sampling, not_computed
 from simgpu.tools.torch.operators.attention import COMPOSED
@@ -140,10 +140,12 @@ class KernelsOfTheGpu(TorchDispatchMode):
                 return torch.zeros(*args, **given)
         kernel = REGISTERED.get(name) or ON_GPUS.get(name)
         given_tensors = list(tensors_in((*args, *given.values())))
+        if not self._is_there(given_tensors) and (capture := _graph_capture()) is not None:
+            return capture.on_host(func, args, given)
         if any(wraps(tensor) and not _is_traced(tensor) for tensor in given_tensors):
             return self._call_subclass(func, types, args, given)
         if simulates() and name not in REGISTERED and self._may_simulate(given_tensors):
-            found = _capture(functools.partial(self._simulate, func), args, given)
+            found = _capture(name, functools.partial(self._simulate, func), args, given)
             if found is not NotImplemented:
                 return found
         if kernel is None and name not in IN_F32:
@@ -156,7 +158,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
             return func(*args, **given)
         if kernel is None:
             computes = not_computed if name in PRODUCTS and is_sampling() else in_f32
-            return _capture(lambda *args, **given: computes(func, args, given), args, given)
+            return _capture(name, lambda *args, **given: computes(func, args, given), args, given)
         if given.get("device") == _CPU and (self._place is None or on_gpu(self._place)):
             given["device"] = device_at(self._place or common(given_tensors))
         with plain_torch() if name in ON_GPUS and name not in REGISTERED else self._pretended():
@@ -219,15 +221,20 @@ class KernelsOfTheGpu(TorchDispatchMode):
         return func(*args, **given)  # PyTorch's own error
 
 
-def _capture(function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+def _graph_capture() -> GraphCapture | None:
+    """Returns the capture of a CUDA graph that is under way in this thread."""
+    return next((mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, GraphCapture)), None)
+
+
+def _capture(name: str, function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
     """Computes an operator by a function, with PyTorch's own answers; if a CUDA graph is being captured, as one step of it."""
 
     def compute(*args: Any, **given: Any) -> Any:
         with plain_torch():
             return function(*args, **given)
 
-    capture = next((mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, GraphCapture)), None)
-    return compute(*args, **given) if capture is None else capture.compute(compute, args, given)
+    capture = _graph_capture()
+    return compute(*args, **given) if capture is None else capture.compute(name, compute, args, given)
 
 
 def _place_of_all(name: str, values: Sequence[Any]) -> Place | None:
@@ -269,7 +276,7 @@ def kernels_of_the_gpu(
     """
     named = isinstance(func, _OPERATORS) or getattr(func, "__name__", None) in NAMES
     given = list(tensors_in(args))
-    here = named or simulates() or REGISTERED or autocast or has_several_gpus() or is_sampling()
+    here = named or simulates() or REGISTERED or autocast or has_several_gpus() or is_sampling() or CUDAGraph.capturing()
     if not here and not any(tensor.dtype in WIDE or wraps(tensor) for tensor in given):
         return contextlib.nullcontext()
     return KernelsOfTheGpu(place, pretended, not on_gpu(place) if place else bool(given) and common(given) == HOST)

@@ -175,6 +175,20 @@ def test_a_model_is_replicated_and_its_gradients_are_gathered() -> None:
         assert param.grad.get_device() == 0 and torch.allclose(param.grad, grad, atol=1e-6)
 
 
+def test_copies_to_several_gpus_at_once_and_from_them() -> None:
+    comm, x = torch.cuda.comm, torch.arange(6.0, device="cuda")
+    halves = comm.scatter(x, ["cuda:1", 0], [2, 4])
+    assert [part.get_device() for part in halves] == [1, 0] and comm.gather(halves, destination=1).get_device() == 1
+    out = [torch.zeros(3, device="cuda:1"), torch.zeros(3)]
+    comm.scatter(x, out=out)
+    assert out[0].is_cuda and out[1].tolist() == [3, 4, 5] and comm.gather(out, out=torch.zeros(6)).tolist() == x.tolist()
+    assert [copy.get_device() for copy in comm.broadcast(x, [0, 1])] == [0, 1]
+    assert comm.broadcast(x[:3], out=out)[1].tolist() == [0, 1, 2]
+    assert comm.gather(halves, destination=-1).device.type == "cpu"
+    with pytest.raises(RuntimeError, match="Exactly one"):
+        comm.broadcast(x)
+
+
 def test_rocm_s_package_amdsmi_knows_the_gpus() -> None:
     """vLLM assumes ROCm if this package names a GPU."""
     smi = importlib.import_module("amdsmi")

@@ -1,6 +1,7 @@
 """Functions of `torch.cuda`, answered for the simulated devices in use.
 
     devices.py     the current device, and the functions that choose it
+    comm.py        copies to several GPUs at once
     answers.py     the functions by their names in `torch`
     streams.py     streams, events and the functions that choose them
     graphs.py      CUDA graphs: captured operators and launches, replayed

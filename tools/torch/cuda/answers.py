@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from simgpu.tools.torch.cuda import autocast, devices, generators, graphs, memory, streams
+from simgpu.tools.torch.cuda import autocast, comm, devices, generators, graphs, memory, streams
 from simgpu.tools.torch.operators import attention
 from simgpu.tools.torch.places import HOST, PINNED, Place, mark, mark_of
 from simgpu.triton import Session
@@ -120,8 +120,8 @@ ANSWERS: dict[str, Any] = {
         "profiler.start", "profiler.stop", "memory._record_memory_history",
         "set_sync_debug_mode", "tunable.enable", "tunable.tuning_enable",
     )},
-    **devices.ANSWERS, **memory.ANSWERS, **graphs.ANSWERS, **autocast.ANSWERS, **generators.ANSWERS, **streams.ANSWERS,
-    **attention.ANSWERS,
+    **devices.ANSWERS, **comm.ANSWERS, **memory.ANSWERS, **graphs.ANSWERS, **autocast.ANSWERS, **generators.ANSWERS,
+    **streams.ANSWERS, **attention.ANSWERS,
     **{f"cuda.{name}": _constant(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
     # The depth of a range, or its number: nothing records ranges.
     **{f"cuda.nvtx.{name}": _constant(0) for name in ("range_push", "range_pop", "range_start")},

@@ -20,17 +20,17 @@ from simgpu.tools.torch.places import tensors_in
 _GPU = "cuda"
 F32 = frozenset((
     "__pow__", "__rdiv__", "__rpow__", "__rtruediv__", "acos", "asin", "binary_cross_entropy_with_logits", "cosh",
-    "cosine_embedding_loss", "cdist", "cosine_similarity", "cross_entropy", "cumprod", "cumsum", "dist", "erfinv", "exp", "expm1",
-    "group_norm", "hinge_embedding_loss", "kl_div", "l1_loss", "layer_norm", "log", "log10", "log_softmax", "log1p", "log2",
-    "margin_ranking_loss", "mse_loss", "multilabel_margin_loss", "multi_margin_loss", "nll_loss", "norm", "normalize", "pdist",
-    "poisson_nll_loss", "pow", "prod", "reciprocal", "rms_norm", "rsqrt", "sinh", "smooth_l1_loss", "soft_margin_loss", "softmax",
-    "softmin", "softplus", "sum", "renorm", "tan", "triplet_margin_loss",
+    "cosine_embedding_loss", "cdist", "cosine_similarity", "cross_entropy", "cumprod", "cumsum", "dist", "erfinv", "exp",
+    "expm1", "group_norm", "hinge_embedding_loss", "kl_div", "l1_loss", "layer_norm", "log", "log10", "log_softmax", "log1p",
+    "log2", "logsumexp", "margin_ranking_loss", "mse_loss", "multilabel_margin_loss", "multi_margin_loss", "nll_loss",
+    "nll_loss2d", "norm", "normalize", "pdist", "poisson_nll_loss", "pow", "prod", "reciprocal", "rms_norm", "rsqrt", "sinh",
+    "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus", "sum", "renorm", "tan", "triplet_margin_loss",
 ))  # fmt: skip
 _REFUSED = "binary_cross_entropy"  # in "CUDA Ops that can autocast": the only one that must not be called
 # "CUDA Ops that promote to the widest input type".
 WIDEST = frozenset((
-    "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "grid_sample", "index_put", "index_put_", "scatter_add",
-    "tensordot",
+    "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "grid_sample", "grid_sampler", "index_put", "index_put_",
+    "scatter_add", "tensordot", "vdot",
 ))  # fmt: skip
 # "CUDA Ops that can autocast to float16" that the CPU's autocast leaves as they are.
 _NARROWED = frozenset((

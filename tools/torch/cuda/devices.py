@@ -1,8 +1,7 @@
-"""Current GPU of each thread, functions that choose it, and copies to several at once."""
+"""Current GPU of each thread, and functions that choose it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -99,37 +98,11 @@ class GuardOf(Guard):
         super().__init__(tensor.get_device() if tensor.is_cuda else -1)
 
 
-def _device_at(index: int) -> torch.device:
-    """Returns the device that `torch.cuda.comm` means by a number: a GPU, or the host for -1."""
-    return torch.device("cpu") if index < 0 else torch.device("cuda", index)
-
-
-def _scatter(
-    tensor: torch.Tensor, devices: Sequence[int], sizes: Sequence[int] | None, dim: int, _streams: object
-) -> list[torch.Tensor]:  # fmt: skip
-    parts = tensor.chunk(len(devices), dim) if sizes is None else tensor.split(list(sizes), dim)
-    return [part.to(_device_at(index)) for part, index in zip(parts, devices)]
-
-
-def _gather(tensors: Sequence[torch.Tensor], dim: int, index: int | None) -> torch.Tensor:
-    return torch.cat([tensor.to(_device_at(current() if index is None else index)) for tensor in tensors], dim)
-
-
-def _broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
-    return [tensor.to(_device_at(index)) for index in devices]
-
-
-def _all_broadcast(tensors: Sequence[torch.Tensor], devices: Sequence[int], _buffer: int) -> list[list[torch.Tensor]]:
-    return [[tensor.to(_device_at(index)) for tensor in tensors] for index in devices]
-
-
-# `torch.cuda.comm` and `torch.nn.DataParallel` copy by the functions of `torch._C`, and programs call some themselves.
 ANSWERS: dict[str, Any] = {
     "cuda.device_count": count, "cuda.current_device": current, "cuda.set_device": choose,
     "cuda.device": Guard, "cuda.device_of": GuardOf, "cuda._exchange_device": exchange, "cuda._maybe_exchange_device": exchange,
     "cuda.can_device_access_peer": peers,
-    "_C._cuda_getDeviceCount": count, "_C._cuda_getDevice": current, "_C._cuda_setDevice": choose,
-    "_C._scatter": _scatter, "_C._gather": _gather, "_C._broadcast": _broadcast, "_C._broadcast_coalesced": _all_broadcast,
+    "_C._cuda_getDevice": current,
     "_C._accelerator_exchangeDevice": exchange, "_C._accelerator_maybeExchangeDevice": exchange,
     "accelerator.device_count": count, "accelerator.current_device_index": current, "accelerator.current_device_idx": current,
     "accelerator.set_device_index": choose, "accelerator.set_device_idx": choose, "accelerator.device_index": IndexGuard,

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from simgpu.tools.torch.cuda import streams
+from simgpu.tools.torch.cuda import devices, streams
 from simgpu.tools.torch.places import tensors_in
 from simgpu.triton.driver import active_driver
 
@@ -28,7 +28,7 @@ class GraphCapture(TorchDispatchMode):
         super().__init__()
         self.steps: list[Callable[[], Any]] = []
         self.names: list[str] = []  # of the steps
-        self._paused = 0  # depth of calls of `on_host`
+        self._paused = 0  # depth of blocks in `pause`
         self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by storage: its bytes, and a copy
 
     def __torch_dispatch__(
@@ -44,11 +44,12 @@ class GraphCapture(TorchDispatchMode):
         self._add(func.name(), partial(_recompute, func, args, given, result))
         return result
 
-    def on_host(self, func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
-        """Calls an operator on host tensors, which is no step: it runs once, during the capture."""
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Lets a block's operators run during the capture; they are no steps."""
         self._paused += 1
         try:
-            return func(*args, **given)
+            yield
         finally:
             self._paused -= 1
 
@@ -59,7 +60,7 @@ class GraphCapture(TorchDispatchMode):
     def compute(self, name: str, function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:
         """Records an operator that `function` computes, by kernels that are no launches of the program's; NotImplemented if it
         returns that."""
-        with _disable_current_modes(), _undrawn(given):
+        with self.pause(), _undrawn(given):
             self.keep(tensors_in((*args[:1], *given.values())))  # in place, or into a tensor passed for the result
             result = function(*args, **given)
         if result is not NotImplemented:
@@ -68,7 +69,7 @@ class GraphCapture(TorchDispatchMode):
 
     def launch(self, run: Callable[..., Any], *args: Any) -> None:
         """Records a kernel's launch; its last argument holds the kernel's arguments."""
-        with _disable_current_modes():  # nothing that the launch does is a step of its own
+        with self.pause():  # nothing that the launch does is a step of its own
             self.keep(value.value for value in args[-1] if isinstance(value.value, torch.Tensor))
             run(*args)
         self._add(args[0].name, partial(run, *args))
@@ -104,6 +105,30 @@ def _recompute(func: Any, args: Sequence[Any], given: Mapping[str, Any], result:
     for old, now in zip(tensors_in((result,)), tensors_in((new,)), strict=True):
         if old.untyped_storage().data_ptr() not in known:  # neither a view nor written in place
             old.copy_(now)
+
+
+class CaptureBlock:
+    """Replaces `torch.cuda.graph`: a block's operations are captured, on a stream of its own by default."""
+
+    def __init__(
+        self, cuda_graph: CUDAGraph, pool: object = None, stream: streams.Stream | None = None, **_options: object
+    ) -> None:  # fmt: skip
+        self.cuda_graph = cuda_graph
+        self.capture_stream = _capture_stream(devices.current()) if stream is None else stream
+
+    def __enter__(self) -> None:
+        self.capture_stream.__enter__()
+        self.cuda_graph.capture_begin()
+
+    def __exit__(self, *_: object) -> None:
+        self.cuda_graph.capture_end()
+        self.capture_stream.__exit__()
+
+
+@cache
+def _capture_stream(index: int) -> streams.Stream:
+    """Returns the stream of captures that name none, on the GPU of this number."""
+    return streams.Stream(index)
 
 
 class CUDAGraph:
@@ -180,7 +205,7 @@ class CUDAGraph:
 
 
 ANSWERS: dict[str, Any] = {
-    "_C._host_emptyCache": lambda: None,  # `torch.cuda.graph` empties it first
+    "cuda.graph": CaptureBlock, "cuda.graphs.graph": CaptureBlock,
     "cuda.CUDAGraph": CUDAGraph, "cuda.graphs.CUDAGraph": CUDAGraph,
     **{f"cuda.{module}graph_pool_handle": lambda: (0, 0) for module in ("", "graphs.")},
     **{f"cuda.{module}is_current_stream_capturing": CUDAGraph.capturing for module in ("", "graphs.")},

@@ -164,12 +164,12 @@ def _arithmetic(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
         return
     with frame.build.if_then(test, likely=False):
         if frame.lean:
-            frame.call_aside(lambda part: _undefined(part, inst, planned))
+            frame.call_aside(lambda part: _handle_undefined(part, inst, planned))
         else:
-            _undefined(frame, inst, planned)
+            _handle_undefined(frame, inst, planned)
 
 
-def _undefined(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
+def _handle_undefined(frame: Frame, inst: Instruction, planned: PlannedHooks) -> None:
     """Emits what happens if an operand of arithmetic may be undefined."""
     build = frame.build
     with contextlib.ExitStack() as stack:

@@ -251,9 +251,24 @@ def written_fraction(
     traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
 ) -> float:
     """Returns the fraction of a launch's bytes between L2 and memory that are written. traces: workgroups that represent all."""
-    stores = code.flags & STORE != 0
-    each = np.where(code.short, LINE_BYTES, row.cache_line) * traffic.past.prod(0)
+    moved = _bytes_past(traces, served, code, traffic.past.prod(0), row)
+    return float(moved[code.flags & STORE != 0].sum() / max(1.0, moved.sum()))
+
+
+def stored_bytes(
+    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, traffic: Shares, row: Pipelines
+) -> float:
+    """Returns the bytes that a workgroup leaves dirty in L2, or that L2 wrote back since. traces: as in `written_fraction`."""
+    moved = _bytes_past(traces, served, code, traffic.past[0], row)
+    return float(moved[code.flags & STORE != 0].sum() / len(traces))
+
+
+def _bytes_past(
+    traces: Sequence[Trace], served: Sequence[ServedAccesses], code: CodeColumns, past: np.ndarray, row: Pipelines
+) -> np.ndarray:
+    """Returns by instruction the bytes that workgroups move past a level. past: what it passes on for each requested byte."""
+    each = np.where(code.short, LINE_BYTES, row.cache_line) * past
     moved = np.zeros(len(each))
     for trace, one in zip(traces, served, strict=True):
-        moved += each * np.bincount(trace.steps[code.accesses[trace.steps]], one.accesses[:, 2], len(each))
-    return float(moved[stores].sum() / max(1.0, moved.sum()))
+        moved += trace.stretch * each * np.bincount(trace.steps[code.accesses[trace.steps]], one.accesses[:, 2], len(each))
+    return moved

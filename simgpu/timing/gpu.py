@@ -42,6 +42,7 @@ class Mechanisms:
     code_fetch: bool = True
     rounds: bool = True
     dispatch: bool = True
+    write_back: bool = True
     launch: bool = True
     clock: bool = True
 
@@ -122,14 +123,32 @@ class Gpu:
         """Bytes per second of the Infinity Cache, or memory's if the chip has none."""
         return sustained_rates(self.chip).mall if self.chip.mall_bytes else self.memory
 
+    def write_back_clocks(self, result: state.CuResult, stored: float) -> float:
+        """Returns the clocks for which L2s write back what the launch left in them, after its last workgroup.
+
+        Several L2s must, so that other XCDs see it [LLVM, AMDGPUUsage, gfx942: a release of agent scope]. If the way to memory was
+        busy, leaving a line for the end made room there before, and costs less. result: of the modelled CU. stored: the launch's
+        bytes.
+        """
+        if self.chip.xcds == 1 or not self.on.write_back:
+            return 0.0
+        used = min(self.groups, self.chip.xcds)
+        clocks = min(stored, self.chip.l2_bytes * used) / (self.mall * used / self.chip.xcds) * self.mhz * 1e6
+        return clocks * (1 - self._demand(result)[0])
+
+    def _demand(self, result: state.CuResult) -> tuple[float, float]:
+        """Returns what all CUs together take of the sustained rates of the Infinity Cache and of memory, as fractions."""
+        seconds = max(1, result.clocks) / (self.mhz * 1e6)
+        levels = state.Tally.MALL_BYTES, state.Tally.HBM_BYTES
+        mall, hbm = (float(result.tally[level]) * self.sharing / seconds for level in levels)
+        return min(1.0, mall / self.mall), min(1.0, hbm / self.memory)
+
     def load_of(self, result: state.CuResult) -> Load:
         """Returns the load that all CUs together cause, as fractions of the sustained rates. result: the modelled CU's."""
         if not self.on.queues:
             return 0.0, 0.0
-        seconds = max(1, result.clocks) / (self.mhz * 1e6)
-        levels = state.Tally.MALL_BYTES, state.Tally.HBM_BYTES
-        mall, hbm = (float(result.tally[level]) * self.sharing / seconds for level in levels)
-        return min(MOST_LOAD, mall / self.mall), min(MOST_LOAD, hbm / self.memory)
+        mall, hbm = self._demand(result)
+        return min(MOST_LOAD, mall), min(MOST_LOAD, hbm)
 
     def run(self, groups: int, sharing: float, events: int = 0) -> state.CuResult:
         """Runs the first `groups` of the CU's workgroups while `sharing` CUs use memory."""

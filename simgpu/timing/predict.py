@@ -16,7 +16,7 @@ from simgpu.hardware.rates.clocks import Busy, Clock, element, sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
 from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.band import PredictionFacts, doubts
-from simgpu.timing.caches import Reach, ServedAccesses, Shares, Warm, first_caches, shares, written_fraction
+from simgpu.timing.caches import Reach, ServedAccesses, Shares, Warm, first_caches, shares, stored_bytes, written_fraction
 from simgpu.timing.code import CodeColumns, code_of
 from simgpu.timing.contention import LineContention
 from simgpu.timing.dispatch import last_queues, mix_samples, nearest_samples
@@ -104,8 +104,7 @@ def predict(
     """Predicts the time of a launch; mhz: a fixed clock (default: the board's); warm: see `simgpu.timing.caches.shares`;
     events: most events to log; row: other figures of units; watched: see `Gpu`; without: causes of waiting to leave out.
     Raises LaunchError without a whole workgroup."""
-    chip, on = sampled.chip, on or Mechanisms()
-    row = row or pipelines(chip.arch)
+    chip, on, row = sampled.chip, on or Mechanisms(), row or pipelines(sampled.chip.arch)
     if not sampled.whole:
         raise LaunchError("no workgroup was traced to its end: there is nothing to predict a time from")
     sampled, code = _without(sampled, _code(sampled, row, on), without)
@@ -143,7 +142,8 @@ def predict(
     atomics = met.requests if met else 0.0
     contended = max(atomics * row.atomic_clocks, (met.moves if met else 0.0) * row.line_move_ns * clock.mhz / 1000)
     dispatch, overhead = model.dispatch_clocks, row.launch_us * 1e-6 * on.launch
-    cycles = max(model.cycles(result) * longer, dispatch, contended)
+    stored = sampled.groups * stored_bytes(sampled.whole, served, code, traffic, row)
+    cycles = max(model.cycles(result) * longer, dispatch, contended) + model.write_back_clocks(result, stored)
     past_l2 = float(result.tally[state.Tally.MALL_BYTES]) / len(result.ends) * longer * sampled.groups
     seconds = cycles / (clock.mhz * 1e6) + overhead
     profiled = seconds - (row.launch_us - row.profiled_us) * 1e-6 * on.launch

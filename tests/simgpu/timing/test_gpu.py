@@ -10,6 +10,7 @@ import pytest
 import simgpu
 from simgpu.hardware.rates.clocks import Busy, sustained_clock
 from simgpu.hardware.rates.sustained import sustained_rates
+from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import Prediction, predict
 from tests.support.exhaustive import left_out
 from tests.support.kernels import loaded_kernel
@@ -66,6 +67,21 @@ def test_memory_has_a_rate_for_each_direction_and_turns(board: str, reads: int, 
     for text, count, wanted in ((READS, 1, reads), (WRITES, 1, writes), (READS + WRITES, 2, both)):
         one = loaded_kernel(gpu, STREAM + text, "buffer").time(groups, 256, [buffer])
         assert count * groups * nbytes / one.seconds / 1e9 == pytest.approx(wanted, rel=0.03), text
+
+
+@pytest.mark.parametrize("board, groups", [("mi300x", 1024), ("mi300x", 1), ("mi300x", 16384), ("mi210", 1024)])
+def test_several_l2s_write_back_at_the_end_what_the_launch_stored(board: str, groups: int) -> None:
+    """As much as they hold, at the Infinity Cache's rate, an eighth of it for an XCD, less what kept it busy before."""
+    gpu = simgpu.Device(board, threads=1)
+    sampled = loaded_kernel(gpu, STREAM + WRITES, "buffer").time(groups, 256, [gpu.alloc(1 << 27)]).sampled
+    longer, shorter = (predict(sampled, mhz=2000, on=Mechanisms(launch=False, write_back=on)).seconds for on in (True, False))
+    chip, nbytes = gpu.descriptor, groups * 256 * 16
+    if chip.xcds == 1:
+        assert longer == shorter
+        return
+    rate = sustained_rates(chip).mall
+    left = min(nbytes, chip.l2_bytes * chip.xcds) / (rate * min(groups, chip.xcds) / chip.xcds)
+    assert longer - shorter == pytest.approx(left * max(0.0, 1 - nbytes / rate / shorter), abs=0.05 * left)
 
 
 # A workgroup reads its own 256 KB, up to 12 KB at a time: by itself on a CU it does not draw its share of memory.

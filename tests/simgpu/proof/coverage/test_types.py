@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from simgpu.asm import EmittedKernel, emit
 from simgpu.hardware.code_object import CodeObject
 from simgpu.operators import TiledComputation
+from simgpu.operators.gemm.plan import with_tiling
 from simgpu.tools.cases.coverage import product_plan
 from simgpu.tools.cases.coverage_launch import evidence
 from simgpu.tools.cases.sources import load
@@ -38,9 +40,18 @@ def judged(tree: TiledComputation, source: str, target: str) -> CoverageVerdict:
     return cover(code, next(name for name in code.kernels if "reduce" not in name), product_plan(tree))
 
 
+@cache
+def small_tiles() -> tuple[TiledComputation, EmittedKernel]:
+    """Returns a product of 8-bit elements in tiles of 32 x 32."""
+    tree = TiledComputation(m=64, n=64, k=64, dtype="i8", target="gfx942")
+    tiling = replace(tree.plan.tiling, tile_m=32, tile_n=32, limited_by=None)
+    tree.derivation = with_tiling(tree.problem, tree.descriptor, tree.derivation.policy, tiling)
+    return tree, emit(tree)
+
+
 @pytest.mark.slow
 def test_a_product_of_8_bits_is_proved() -> None:
-    tree, kernel = emitted("gfx942", "i8", 64)
+    tree, kernel = small_tiles()
     verdict = judged(tree, kernel.source, "gfx942")
     assert verdict.kind == "proved" and verdict.summed and verdict.proved == (("C", 1), ("A", 16), ("B", 16)), verdict
 
@@ -130,7 +141,7 @@ def test_broken_kernels_are_found(name: str) -> None:
 
 def test_small_tiles_load_elements_several_times() -> None:
     """Units of 4 x 4 elements: 32 x 64 elements are 128 units for 256 work-items."""
-    plans = {each.argument: each for each in product_plan(emitted("gfx942", "i8", 64)[0]).matrices}
+    plans = {each.argument: each for each in product_plan(small_tiles()[0]).matrices}
     assert plans["A"].times.min() == plans["A"].times.max() == 1
     assert plans["B"].times.shape == (64, 32) and plans["B"].times.min() == plans["B"].times.max() == 2
 

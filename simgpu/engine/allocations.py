@@ -284,8 +284,9 @@ class DeviceMemory:
         at = bisect.bisect(held.bases, address) - 1
         advice = f"; {self.advice}" if self.advice else ""
         if at >= 0 and address - held.allocations[at].end < GAP:
-            near, away = held.allocations[at], address - held.allocations[at].end
-            where = f"{address - near.address - near.nbytes} bytes past the end of {allocation_name(near, names)}"
+            near = held.allocations[at]
+            away = address - near.address - near.nbytes
+            where = f"{away} bytes past the end of {allocation_name(near, names)}"
         elif at + 1 < len(held.allocations) and held.bases[at + 1] - address < GAP:
             near = held.allocations[at + 1]
             away = near.address - address

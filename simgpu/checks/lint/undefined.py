@@ -81,7 +81,7 @@ def undefined_at(kernel: KernelInfo, pc: int) -> int:
 
 @dataclass(frozen=True)
 class Ways:
-    """Contents of registers, separately for each set of facts about conditions."""
+    """Contents of registers at a place, separately for each set of facts about conditions."""
 
     by_facts: Mapping[Facts, Contents]
     coarse: int = 0  # 0 for all facts, 1 without tests and values, 2 for none: fewer facts if there are too many paths
@@ -125,7 +125,7 @@ class Definedness(PathAnalysis[Ways, Unwritten]):
 
     def join(self, state: Ways, other: Ways) -> Ways | None:
         both = (*state.by_facts.items(), *other.by_facts.items())
-        joined = Ways.of(both, max(state.coarse, other.coarse if len(other.by_facts) > 1 else 0))
+        joined = Ways.of(both, max(state.coarse, other.coarse))
         return None if joined == state else joined
 
     def along(self, block: int, last: LintStep, taken: bool, state: Ways) -> Ways | None:
@@ -140,7 +140,7 @@ class Definedness(PathAnalysis[Ways, Unwritten]):
         if not found:
             return None
         self.taken.add((last.pc, taken))
-        return Ways.of(found, state.coarse)
+        return Ways.of(found, 0)  # facts that one place has too many of may be few at the next
 
     def transfer(self, state: Ways, steps: Sequence[LintStep], tell: Callable[[Unwritten], None]) -> Ways:
         found: list[tuple[Facts, Contents]] = []

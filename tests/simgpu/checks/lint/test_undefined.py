@@ -91,6 +91,22 @@ def test_the_same_condition_the_other_way_round() -> None:
     assert finding.place == "v2"
 
 
+def branches(registers: range, at: str) -> str:
+    """Returns branches on whether SGPRs are 0."""
+    return "".join(f"s_cmp_eq_u32 s{number}, 0\ns_cbranch_scc1 {at}{number}\ns_nop 0\n{at}{number}:\n" for number in registers)
+
+
+@pytest.mark.parametrize("more", [1, 6])
+def test_conditions_after_more_of_them_than_are_tracked(more: int) -> None:
+    """Facts become coarser where 2^6 sets are too many; those about later branches are tracked again."""
+    many = range(20, 20 + more)
+    head = "s_load_dwordx8 s[20:27], s[4:5], 0x0\ns_waitcnt lgkmcnt(0)\n" + branches(many, "first") + branches(many, "again")
+    twice = "s_cmp_eq_u32 s27, 0\ns_cbranch_scc1 past\nv_mov_b32 v2, 0\npast:\ns_cmp_{}_u32 s27, 0\ns_cbranch_scc1 end\n"
+    assert found("gfx90a", head + twice.format("eq") + STORE + "\nend:", **OPTIONS) == []
+    (finding,) = found("gfx90a", head + twice.format("lg") + STORE + "\nend:", **OPTIONS)
+    assert finding.place == "v2"
+
+
 @pytest.mark.parametrize("target", ["gfx908", "gfx90a", "gfx942", "gfx950"])
 def test_what_a_launch_gives(target: str) -> None:
     """Registers that the descriptor requests are defined, and no others."""

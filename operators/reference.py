@@ -1,19 +1,46 @@
-"""float64 references of all operators, error bounds of kernels, and usual errors of faithful kernels."""
+"""float64 references of all operators, error bounds of kernels, and usual errors of faithful kernels.
 
-from simgpu.operators.attention.reference import attention, attention_error_bound, attention_lse, attention_lse_error_bound
-from simgpu.operators.attention.typical_error import attention_typical_error
-from simgpu.operators.attention_backward.reference import attention_backward, attention_backward_error_bound
-from simgpu.operators.attention_backward.typical_error import attention_backward_typical_error
-from simgpu.operators.columns import columns, columns_error_bound
-from simgpu.operators.conv2d.reference import conv2d, conv2d_error_bound
-from simgpu.operators.conv2d.typical_error import conv2d_typical_error
-from simgpu.operators.fused.reference import fused, fused_error_bound
-from simgpu.operators.gemm.reference import gemm, gemm_error_bound
-from simgpu.operators.gemm.typical_error import gemm_typical_error
-from simgpu.operators.rows.reference import rows, rows_error_bound
-from simgpu.operators.softmax.reference import softmax, softmax_error_bound
-from simgpu.operators.softmax.typical_error import softmax_typical_error
-from simgpu.operators.transpose import transpose
+A name's module is loaded at its first use: a command needs one operator's.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # names that `__getattr__` finds, for mypy and editors
+    from simgpu.operators.attention.reference import attention, attention_error_bound, attention_lse, attention_lse_error_bound
+    from simgpu.operators.attention.typical_error import attention_typical_error
+    from simgpu.operators.attention_backward.reference import attention_backward, attention_backward_error_bound
+    from simgpu.operators.attention_backward.typical_error import attention_backward_typical_error
+    from simgpu.operators.columns import columns, columns_error_bound
+    from simgpu.operators.conv2d.reference import conv2d, conv2d_error_bound
+    from simgpu.operators.conv2d.typical_error import conv2d_typical_error
+    from simgpu.operators.fused.reference import fused, fused_error_bound
+    from simgpu.operators.gemm.reference import gemm, gemm_error_bound
+    from simgpu.operators.gemm.typical_error import gemm_typical_error
+    from simgpu.operators.rows.reference import rows, rows_error_bound
+    from simgpu.operators.softmax.reference import softmax, softmax_error_bound
+    from simgpu.operators.softmax.typical_error import softmax_typical_error
+    from simgpu.operators.transpose import transpose
+
+# Module of this package -> the public names that it has.
+_NAMES = {
+    "attention.reference": ("attention", "attention_error_bound", "attention_lse", "attention_lse_error_bound"),
+    "attention.typical_error": ("attention_typical_error",),
+    "attention_backward.reference": ("attention_backward", "attention_backward_error_bound"),
+    "attention_backward.typical_error": ("attention_backward_typical_error",),
+    "columns": ("columns", "columns_error_bound"),
+    "conv2d.reference": ("conv2d", "conv2d_error_bound"),
+    "conv2d.typical_error": ("conv2d_typical_error",),
+    "fused.reference": ("fused", "fused_error_bound"),
+    "gemm.reference": ("gemm", "gemm_error_bound"),
+    "gemm.typical_error": ("gemm_typical_error",),
+    "rows.reference": ("rows", "rows_error_bound"),
+    "softmax.reference": ("softmax", "softmax_error_bound"),
+    "softmax.typical_error": ("softmax_typical_error",),
+    "transpose": ("transpose",),
+}
 
 __all__ = [
     "attention",
@@ -41,3 +68,17 @@ __all__ = [
     "softmax_typical_error",
     "transpose",
 ]
+
+_HOME = {name: f"simgpu.operators.{module}" for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name at its first use (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'simgpu.operators.reference' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -333,7 +333,7 @@ def test_public_names_are_loaded_when_used() -> None:
     assert not {name for name in loaded if name.startswith("simgpu.")} and "numpy" not in loaded
 
 
-@pytest.mark.parametrize("package", ["simgpu", "simgpu.asm", "simgpu.operators"])
+@pytest.mark.parametrize("package", ["simgpu", "simgpu.asm", "simgpu.operators", "simgpu.operators.reference"])
 def test_names_for_mypy_are_those_that_are_loaded_when_used(package: str) -> None:
     module = importlib.import_module(package)
     tree = ast.parse(Path(str(module.__file__)).read_text())
@@ -354,6 +354,12 @@ def test_only_operators_that_are_used_are_loaded(script: str, needed: set[str]) 
     assert needed <= loaded
     others = "attention attention_backward columns conv2d fused rows softmax transpose reference"
     assert not loaded & set(others.split())
+
+
+def test_a_command_loads_its_operator_only() -> None:
+    """Help of `simgpu time` names all operators, and references are in one module, but an operator needs neither."""
+    loaded = {name.split(".")[2] for name in _loaded_by("time", "gemm", "-m", "16", "-n", "16", "-k", "16") if "operators." in name}
+    assert "gemm" in loaded and not loaded & set("attention attention_backward columns conv2d fused rows softmax transpose".split())
 
 
 def _loaded_by(*arguments: str) -> set[str]:

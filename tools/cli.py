@@ -184,8 +184,8 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
             add_examples(made, verb)
 
     parsers = SubParsers(verbs)
-    for name, summary in VERBS.items():
-        parsers.announce(name, configure, summary)
+    for name in VERBS:
+        parsers.announce(name, configure, functools.partial(VERBS.__getitem__, name))
     options = parser.parse_args(arguments, argparse.Namespace(words=arguments))
     assert module is not None
     if getattr(options, "device", "sim") == "hip" and not on_gpu:

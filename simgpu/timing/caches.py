@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -21,11 +22,11 @@ from simgpu.timing.front import Front, Timetable, front_times, runs, turns
 from simgpu.timing.native.replay import (
     SHORT,
     WHOLE,
+    FirstRequests,
     LastCaches,
     Requests,
     Ways,
     count_distinct,
-    load_scalar,
     pass_first_caches,
     pass_last_caches,
 )  # fmt: skip
@@ -47,26 +48,34 @@ class ServedAccesses:
     owners: np.ndarray  # for each of these lines, the number of its access
 
 
-def first_caches(trace: Trace, code: CodeColumns, row: Pipelines, resident: int, before: Trace | None) -> ServedAccesses:
-    """Replays a workgroup's accesses through its parts of the vector cache, which `resident` workgroups share, and of the scalar
-    cache, which several CUs share. before: a workgroup whose lines the scalar cache has."""
-    rows = np.zeros((len(trace.accesses), 3), np.int32)
-    numbers = trace.steps[code.accesses[trace.steps]]
+def first_caches(
+    traces: Sequence[Trace], code: CodeColumns, row: Pipelines, resident: int, near: Sequence[int]
+) -> list[ServedAccesses]:
+    """Replays each workgroup's accesses through its parts of the vector cache, which `resident` workgroups share, and of the
+    scalar cache, which several CUs share. near: for each, the number of the workgroup whose lines the scalar cache has, or -1."""
+    if not traces:
+        return []
+    steps = np.concatenate([trace.steps for trace in traces])
+    numbers = steps[code.accesses[steps]]
+    bases = np.cumsum([0, *(len(trace.accesses) for trace in traces)])
+    line_starts = np.cumsum([0, *(len(trace.lines) for trace in traces)])
+    starts = [trace.access_starts[:-1] + base for trace, base in zip(traces, bases, strict=False)]
+    flags = code.flags[numbers]
+    requests = FirstRequests(
+        np.concatenate([trace.accesses for trace in traces]), np.concatenate([trace.lines for trace in traces]),
+        np.where(flags & (STORE | ATOMIC) != 0, SHORT, np.where(flags & COHERENT != 0, WHOLE, 0)),
+        (code.kind == Kind.SMEM)[numbers], np.concatenate([*starts, bases[-1:]]),
+        np.cumsum([0, *(trace.waves for trace in traces)]), line_starts, np.array(near),
+    )  # fmt: skip
     shift = (row.cache_line // LINE_BYTES).bit_length() - 1
     sets = row.cache_bytes // row.cache_line // VECTOR_WAYS
     ways = max(1, VECTOR_WAYS // max(1, resident))  # of each set: lines that other workgroups want are in the same sets
-    out, owners = np.empty(len(trace.lines), np.uint32), np.empty(len(trace.lines), np.int32)
-    flags = code.flags[numbers]
-    beyond = np.where(flags & (STORE | ATOMIC) != 0, SHORT, np.where(flags & COHERENT != 0, WHOLE, 0))
-    scalar = code.kind == Kind.SMEM
     places = max(1, row.scalar_bytes // LINE_BYTES // SCALAR_WAYS // (max(1, resident) * row.scalar_cus))
-    cache = Ways.empty(places, SCALAR_WAYS)
-    now = load_scalar(before.steps, before.accesses, before.lines, code.accesses, scalar, cache) if before else 0
-    count = pass_first_caches(
-        trace.accesses, trace.access_starts, trace.lines, beyond, scalar[numbers], shift, Ways.empty(sets, ways), cache, now,
-        (rows, out, owners),
-    )  # fmt: skip
-    return ServedAccesses(rows, out[:count], owners[:count])
+    rows, counts = np.zeros((bases[-1], 3), np.int32), np.zeros(len(traces), np.int64)
+    out, owners = np.empty(line_starts[-1], np.uint32), np.empty(line_starts[-1], np.int32)
+    pass_first_caches(requests, shift, Ways.empty(sets, ways), Ways.empty(places, SCALAR_WAYS), (rows, out, owners), counts)
+    bounds = zip(pairwise(bases.tolist()), line_starts.tolist(), (line_starts[:-1] + counts).tolist(), strict=False)
+    return [ServedAccesses(rows[a:b], out[first:end], owners[first:end]) for (a, b), first, end in bounds]
 
 
 @dataclass(frozen=True)
@@ -206,7 +215,7 @@ def _requests(
 
 def _waves(traces: Sequence[Trace]) -> np.ndarray:
     """Returns the wave of each access, numbered through all workgroups."""
-    counts = np.concatenate([np.diff(trace.access_starts) for trace in traces])
+    counts = np.concatenate([trace.access_starts[1:] - trace.access_starts[:-1] for trace in traces])
     return np.repeat(np.arange(len(counts)), counts)
 
 

@@ -64,6 +64,8 @@ class GroupAtomics:
 def atomics_of(code: CodeColumns, trace: Trace) -> GroupAtomics:
     """Returns the atomics of a trace."""
     atomics = code.flags & ATOMIC > 0
+    if not atomics.any():
+        return GroupAtomics(trace.group, trace.complete, trace.stretch, {}, {})
     owners = trace.steps[code.accesses[trace.steps]]
     mine = atomics[owners]
     by, lines = np.repeat(owners[mine], trace.accesses[mine, COUNT]), trace.lines_of(code, atomics)

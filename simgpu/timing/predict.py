@@ -198,9 +198,9 @@ def _replay(
     sampled: SampledLaunch, code: CodeColumns, row: Pipelines, resident: int, warm: Warm
 ) -> tuple[list[ServedAccesses], Shares]:
     """Replays the samples' lines through the caches, as `_caches` returns them."""
-    near = _neighbours([*sampled.whole, *sampled.beginnings])
-    found = [first_caches(trace, code, row, resident, near.get(trace.group)) for trace in sampled.whole]
-    together = [first_caches(trace, code, row, resident, near.get(trace.group)) for trace in sampled.beginnings]
+    traces = [*sampled.whole, *sampled.beginnings]
+    served = first_caches(traces, code, row, resident, _neighbours(traces))
+    found, together = served[: len(sampled.whole)], served[len(sampled.whole) :]
     whole = tuple(zip(sampled.whole, found, strict=True))
     replay = partial(shares, sampled.beginnings, together, code, sampled.chip, row, resident, warm, whole, reach=_reach(sampled))
     traffic = replay()
@@ -216,11 +216,15 @@ def _reach(sampled: SampledLaunch) -> Reach:
     return Reach(sampled.groups * each / max(1, sum(len(trace.lines) for trace in sampled.beginnings)), sampled.reachable)
 
 
-def _neighbours(traces: Sequence[Trace]) -> dict[int, Trace]:
-    """Returns for each workgroup the one traced before it, or after the first: the scalar cache may have its lines."""
-    known = {trace.group: trace for trace in traces}
+def _neighbours(traces: Sequence[Trace]) -> list[int]:
+    """Returns for each workgroup the number of the one traced before it, or after the first: the scalar cache may have its lines.
+    -1 if there is no other."""
+    known = {trace.group: at for at, trace in enumerate(traces)}
     order = sorted(known)
-    return {group: known[order[at - 1 if at else 1]] for at, group in enumerate(order)} if len(order) > 1 else {}
+    if len(order) < 2:
+        return [-1] * len(traces)
+    near = {group: known[order[at - 1 if at else 1]] for at, group in enumerate(order)}
+    return [near[trace.group] for trace in traces]
 
 
 def _timetable(

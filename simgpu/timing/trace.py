@@ -141,6 +141,6 @@ def number_values(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     values = np.ascontiguousarray(values)
     numbers, known, done, bits = np.empty(len(values), np.uint32), np.empty_like(values), np.zeros(2, np.int64), 6
     while done[0] < len(values):
-        enter(values, np.full(1 << bits, -1, np.int64), bits, numbers, known, done)
+        enter(values, np.full(1 << bits, -1, np.int32), bits, numbers, known, done)
         bits += 2
     return numbers, known[: done[1]]

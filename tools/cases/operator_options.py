@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
 class OperatorParsers(SubParsers):
     """Sub-parsers by OP. One for a Python file is added when it is asked for."""
 
-    def __init__(self, action: Any, add: Callable[[str, Operator], None]) -> None:
+    def __init__(self, action: Any, add: Callable[[str, Callable[[], Operator]], None]) -> None:
         super().__init__(action)
         self._add, self._asked = add, set[object]()
 
     def __contains__(self, word: object) -> bool:
         if operator_path(str(word)) is not None and word not in self._asked:
             self._asked.add(word)
-            self._add(str(word), named_operator(str(word)))
+            operator = named_operator(str(word))
+            self._add(str(word), lambda: operator)
         return super().__contains__(word)
 
 
@@ -46,18 +48,18 @@ def add_operator_options(
     text = "an operator, or a Python file with OPERATORS (simgpu help extending)"
     made = parser.add_subparsers(dest="op", metavar="OP", required=required, parser_class=type(parser), help=text)
 
-    def add(word: str, operator: Operator) -> None:
+    def add(word: str, load: Callable[[], Operator]) -> None:
         def configure(sub: ArgumentParser) -> None:
             try:
-                _add_options(sub, operator, more, kernels)
+                _add_options(sub, load(), more, kernels)
             except ArgumentError as error:
                 raise UsageError(f"{word}: {error}: give the operator's field another name") from None
 
-        parsers.announce(word, configure, operator.summary, listed=True)
+        parsers.announce(word, configure, lambda: load().summary, listed=True)
 
     parsers = OperatorParsers(made, add)
-    for name, operator in OPERATORS.items():
-        add(name, operator)
+    for name in OPERATORS:
+        add(name, partial(OPERATORS.__getitem__, name))
     return made
 
 

@@ -67,13 +67,29 @@ class Parser(argparse.ArgumentParser):
                     yield from parser.options()
 
 
+class _HelpLine(argparse.Action):
+    """Line of a sub-parser in help. Its text is made when help is formatted."""
+
+    def __init__(self, name: str, summary: Callable[[], str]) -> None:
+        self._summary = summary
+        super().__init__([], name, metavar=name)
+
+    @property  # type: ignore[override]
+    def help(self) -> str:
+        return self._summary()
+
+    @help.setter
+    def help(self, _text: str | None) -> None:
+        """Ignores the text that argparse sets: there is none yet."""
+
+
 class SubParsers(MutableMapping[str, argparse.ArgumentParser]):
     """Sub-parsers of an argparse action by name. Each is made when it is looked up: a command line uses one of many.
 
     >>> from argparse import ArgumentParser
     >>> parser = ArgumentParser(prog="tool")
     >>> verbs = SubParsers(parser.add_subparsers(dest="verb"))
-    >>> verbs.announce("run", lambda made: made.add_argument("-n", type=int), "runs it")
+    >>> verbs.announce("run", lambda made: made.add_argument("-n", type=int), lambda: "runs it")
     >>> parser.parse_args(["run", "-n", "3"]).n
     3
     """
@@ -87,19 +103,20 @@ class SubParsers(MutableMapping[str, argparse.ArgumentParser]):
         action.choices = action._name_parser_map = self
 
     def announce(
-        self, name: str, configure: Callable[[argparse.ArgumentParser], object], summary: str, listed: bool = False
+        self, name: str, configure: Callable[[argparse.ArgumentParser], object], summary: Callable[[], str], listed: bool = False
     ) -> None:
-        """Adds a name. configure: adds the arguments of its parser. listed: True for a line in the help of the parser above."""
+        """Adds a name. configure: adds the arguments of its parser. summary: called when help or the parser needs it. listed: True
+        for a line in the help of the parser above."""
 
         def make() -> argparse.ArgumentParser:
             prog = f"{self._action._prog_prefix} {name}"
-            made: argparse.ArgumentParser = self._action._parser_class(prog=prog, description=summary)
+            made: argparse.ArgumentParser = self._action._parser_class(prog=prog, description=summary())
             configure(made)
             return made
 
         self._makers[name] = make
         if listed:
-            self._action._choices_actions.append(self._action._ChoicesPseudoAction(name, (), summary))
+            self._action._choices_actions.append(_HelpLine(name, summary))
 
     def for_each(self, function: Callable[[argparse.ArgumentParser], None]) -> None:
         """Calls function(parser) for all parsers: now for those that are made, and for the others once they are."""

@@ -41,63 +41,89 @@ def _touch(tags, used, line, now):  # type: ignore[no-untyped-def]
     return False
 
 
-@native
-def load_scalar(
-    steps: np.ndarray, accesses: np.ndarray, lines: np.ndarray, is_access: np.ndarray, is_scalar: np.ndarray, cache: Ways
-) -> int:
+class FirstRequests(NamedTuple):
+    """Accesses of workgroups, one workgroup after another; a wave's are in order."""
+
+    accesses: np.ndarray  # rows of `Trace.accesses`
+    lines: np.ndarray
+    beyond: np.ndarray  # by access: SHORT or WHOLE if it always goes to L2
+    scalar: np.ndarray  # by access: True if it goes to the scalar cache
+    starts: np.ndarray  # first access of each wave, and their end
+    # Of each workgroup, and their end:
+    waves: np.ndarray  # first wave
+    line_starts: np.ndarray  # first line
+    near: np.ndarray  # number of the workgroup whose lines the scalar cache has, or -1
+
+
+@part
+def _load_scalar(requests, cache, group):  # type: ignore[no-untyped-def]
     """Sends a workgroup's scalar accesses to the scalar cache, wave by wave. Returns their number of lines."""
-    at = now = 0
-    for step in steps:
-        if is_access[step]:
-            if is_scalar[step]:
-                for place in range(accesses[at, FIRST], accesses[at, FIRST] + accesses[at, COUNT]):
-                    now += 1
-                    _touch(cache.lines, cache.used, lines[place], now)
-            at += 1
+    now, base = 0, requests.line_starts[group]
+    for at in range(requests.starts[requests.waves[group]], requests.starts[requests.waves[group + 1]]):
+        if requests.scalar[at]:
+            first = base + requests.accesses[at, FIRST]
+            for place in range(first, first + requests.accesses[at, COUNT]):
+                now += 1
+                _touch(cache.lines, cache.used, requests.lines[place], now)
     return now
+
+
+@part
+def _empty(cache):  # type: ignore[no-untyped-def]
+    """Removes all lines. Returns 0."""
+    sets, ways = cache.lines.shape
+    for index in range(sets):
+        for way in range(ways):
+            cache.lines[index, way], cache.used[index, way] = -1, 0
+    return 0
 
 
 @native
 def pass_first_caches(
-    accesses: np.ndarray, starts: np.ndarray, lines: np.ndarray, beyond: np.ndarray, scalar: np.ndarray, shift: int,
-    vector_cache: Ways, scalar_cache: Ways, now: int, served: tuple[np.ndarray, np.ndarray, np.ndarray],
-) -> int:  # fmt: skip
-    """Sends a workgroup's accesses through its caches; returns the number of lines that they pass on.
+    requests: FirstRequests, shift: int, vector_cache: Ways, scalar_cache: Ways,
+    served: tuple[np.ndarray, np.ndarray, np.ndarray], counts: np.ndarray,
+) -> None:  # fmt: skip
+    """Sends workgroups' accesses through their caches, each workgroup by itself.
 
-    beyond: SHORT or WHOLE for accesses that always go to L2. shift: from lines to those of the vector cache. now: lines that the
-    scalar cache has loaded. served: arrays to fill, see `simgpu.timing.caches.ServedAccesses`.
+    shift: from lines to those of the vector cache. served: arrays to fill, see `simgpu.timing.caches.ServedAccesses`; counts:
+    lines that each workgroup passes on, which begin at its `line_starts`.
     """
     rows, out, owners = served
-    waves, longest, count = len(starts) - 1, 0, 0
-    for wave in range(waves):
-        longest = max(longest, starts[wave + 1] - starts[wave])
-    for index in range(longest):
-        for wave in range(waves):
-            at = starts[wave] + index
-            if at >= starts[wave + 1]:
-                continue
-            rows[at, 0] = accesses[at, CLOCKS]
-            before = -1
-            for place in range(accesses[at, FIRST], accesses[at, FIRST] + accesses[at, COUNT]):
-                line = lines[place] if scalar[at] else lines[place] >> shift
-                if beyond[at] == SHORT:
+    for group in range(len(counts)):
+        _empty(vector_cache)
+        _empty(scalar_cache)
+        now = _load_scalar(requests, scalar_cache, requests.near[group]) if requests.near[group] >= 0 else 0
+        begin, end, base = requests.waves[group], requests.waves[group + 1], requests.line_starts[group]
+        first, count, longest = requests.starts[begin], base, 0
+        for wave in range(begin, end):
+            longest = max(longest, requests.starts[wave + 1] - requests.starts[wave])
+        for index in range(longest):
+            for wave in range(begin, end):
+                at = requests.starts[wave] + index
+                if at >= requests.starts[wave + 1]:
+                    continue
+                rows[at, 0] = requests.accesses[at, CLOCKS]
+                before, whole = -1, base + requests.accesses[at, FIRST]
+                for place in range(whole, whole + requests.accesses[at, COUNT]):
+                    line = requests.lines[place] if requests.scalar[at] else requests.lines[place] >> shift
+                    if requests.beyond[at] == SHORT:
+                        rows[at, 1] += 1
+                        rows[at, 2] += 1
+                        out[count], owners[count] = requests.lines[place], at - first
+                        count += 1
+                        continue
+                    if line == before:
+                        continue
+                    before = line
                     rows[at, 1] += 1
+                    now += 1
+                    cache = scalar_cache if requests.scalar[at] else vector_cache
+                    if _touch(cache.lines, cache.used, line, now) and requests.beyond[at] != WHOLE:
+                        continue
                     rows[at, 2] += 1
-                    out[count], owners[count] = lines[place], at
+                    out[count], owners[count] = requests.lines[place], at - first
                     count += 1
-                    continue
-                if line == before:
-                    continue
-                before = line
-                rows[at, 1] += 1
-                now += 1
-                cache = scalar_cache if scalar[at] else vector_cache
-                if _touch(cache.lines, cache.used, line, now) and beyond[at] != WHOLE:
-                    continue
-                rows[at, 2] += 1
-                out[count], owners[count] = lines[place], at
-                count += 1
-    return count
+        counts[group] = count - base
 
 
 @native

@@ -31,7 +31,7 @@ def streaming(group: int, first: int, loads: int) -> Trace:
 def served(traces: list[Trace], warm: Warm = False, issue: Issue = LOAD) -> Shares:
     chip, row = hardware.target("mi300x"), pipelines(ARCH)
     code = columns({0: (issue, 1)}, 1, row)
-    return shares(traces, [first_caches(trace, code, row, 1, None) for trace in traces], code, chip, row, 1, warm)
+    return shares(traces, first_caches(traces, code, row, 1, [-1] * len(traces)), code, chip, row, 1, warm)
 
 
 def test_workgroups_that_share_lines_wait_for_them_together() -> None:
@@ -69,7 +69,7 @@ def test_l2_passes_whole_lines_on_whatever_the_vector_cache_asks_for(arch: str, 
     trace = streaming(0, 0, 64)
     for issue in (LOAD, replace(LOAD, store=True)):
         code = columns({0: (issue, 1)}, 1, row)
-        found = shares([trace], [first_caches(trace, code, row, 1, None)], code, chip, row, 1, False)
+        found = shares([trace], first_caches([trace], code, row, 1, [-1]), code, chip, row, 1, False)
         assert found.past[:, 0] == pytest.approx([1.0, 1.0])
         assert found.l2_bytes == found.past_l2_bytes == found.hbm_bytes == 64 * 1024
 
@@ -78,7 +78,7 @@ def test_a_load_waits_for_all_of_a_line_that_it_brings() -> None:
     """Two requests of MI210's vector cache, half a line of L2 each, belong to one load; both are under way."""
     chip, row = hardware.target("mi210"), pipelines("gfx90a")
     trace, code = streaming(0, 0, 64), columns({0: (LOAD, 1)}, 1, row)
-    found = shares([trace], [first_caches(trace, code, row, 1, None)], code, chip, row, 1, False)
+    found = shares([trace], first_caches([trace], code, row, 1, [-1]), code, chip, row, 1, False)
     assert found.late[:, 0] == pytest.approx([1.0, 1.0], abs=0.01)
 
 
@@ -88,7 +88,7 @@ def test_a_line_that_is_read_and_stored_to_is_drawn_and_written_back_once() -> N
     lines = np.tile(np.arange(LINES, dtype=np.uint32), 3)
     accesses = np.array([(16, LINES * at, LINES) for at in range(3)], np.int32)
     trace = Trace(np.arange(3, dtype=np.uint32), np.array([0, 3]), accesses, np.array([0, 3]), lines, True, 0)
-    found = shares([trace], [first_caches(trace, code, row, 1, None)], code, chip, row, 1, False)
+    found = shares([trace], first_caches([trace], code, row, 1, [-1]), code, chip, row, 1, False)
     assert found.past[0].tolist() == [1.0, 1.0, 0.0] and found.hbm_bytes == 2 * 1024
 
 
@@ -125,7 +125,7 @@ def strided(board: str, rows_apart: int, waves: int = 1) -> Shares:
     for group in range(64):
         lines = np.tile((np.arange(64) + 64 * group) * (rows_apart // 64), 2).astype(np.uint32)
         traces.append(Trace(np.array([0, 1], np.uint32), np.array([0, 2]), accesses, np.array([0, 2]), lines, True, group))
-    served = [first_caches(trace, code, row, waves, None) for trace in traces]
+    served = first_caches(traces, code, row, waves, [-1] * len(traces))
     return shares(traces, served, code, chip, row, waves, False)
 
 
@@ -154,7 +154,7 @@ def test_stores_that_no_beginning_comes_to_write_their_lines_once() -> None:
     for apart, written in ((1, 1.0), (2, 2.0)):  # in lines of 64 bytes: L2's lines of 128 are written back
         lines = np.concatenate([np.arange(LINES), 4096 + apart * np.arange(LINES)]).astype(np.uint32)
         whole = Trace(np.arange(2, dtype=np.uint32), np.array([0, 2]), accesses, np.array([0, 2]), lines, True, 0)
-        given = [first_caches(trace, code, row, 1, None) for trace in (beginning, whole)]
+        given = first_caches([beginning, whole], code, row, 1, [-1, -1])
         found = shares([beginning], given[:1], code, chip, row, 1, False, [(whole, given[1])])
         assert found.past[:, 1] == pytest.approx([written, 1.0])
 
@@ -165,7 +165,25 @@ def at_one_line(xcds: Sequence[int], issue: Issue) -> Shares:
     code = columns({0: (issue, 1)}, 1, row)
     steps, ends, accesses = np.zeros(1, np.uint32), np.array([0, 1]), np.array([(1, 0, 1)], np.int32)
     traces = [Trace(steps, ends, accesses, ends, np.array([5], np.uint32), True, group) for group in xcds]
-    return shares(traces, [first_caches(trace, code, row, 1, None) for trace in traces], code, chip, row, 1, False)
+    return shares(traces, first_caches(traces, code, row, 1, [-1] * len(traces)), code, chip, row, 1, False)
+
+
+@pytest.mark.parametrize("kind", [Kind.VMEM, Kind.SMEM])
+def test_a_workgroup_finds_first_caches_without_lines_of_the_workgroups_before(kind: Kind) -> None:
+    """Each has 16 waves, so that its lines are in another order than its accesses."""
+    row, code = pipelines(ARCH), columns({0: (replace(LOAD, kind=kind), 1)}, 1, pipelines(ARCH))
+    ends = np.arange(0, 65, 4)
+    traces = []
+    for group, first in enumerate((0, 0, 40)):
+        lines = (first + 7 * np.arange(64) % 48).astype(np.uint32)
+        accesses = np.array([(1, at, 1) for at in range(64)], np.int32)
+        traces.append(Trace(np.zeros(64, np.uint32), ends, accesses, ends, lines, True, group))
+    together = first_caches(traces, code, row, 1, [-1, 0, 1])
+    pairs = [first_caches(traces[at : at + 2], code, row, 1, [-1, 0]) for at in (0, 1)]
+    alone = [first_caches(traces[:1], code, row, 1, [-1])[0], *(pair[1] for pair in pairs)]
+    for one, other in zip(together, alone, strict=True):
+        for field in ("accesses", "lines", "owners"):
+            assert getattr(one, field).tolist() == getattr(other, field).tolist()
 
 
 @pytest.mark.parametrize("xcds, passed", [((0, 8, 16, 24), 0.25), ((0, 1, 0, 1), 1.0), ((0, 0, 1, 1), 0.5)])
@@ -184,4 +202,4 @@ def test_caches_before_l2_serve_no_coherent_load_and_no_atomic(kind: Kind, chang
     row, code = pipelines(ARCH), columns({0: (replace(LOAD, unit=unit, kind=kind, **change), 1)}, 1, pipelines(ARCH))
     ends, accesses = np.array([0, 3]), np.array([(1, at, 1) for at in range(3)], np.int32)
     trace = Trace(np.zeros(3, np.uint32), ends, accesses, ends, np.full(3, 5, np.uint32), True, 0)
-    assert first_caches(trace, code, row, 1, None).accesses[:, 2].tolist() == misses
+    assert first_caches([trace], code, row, 1, [-1])[0].accesses[:, 2].tolist() == misses

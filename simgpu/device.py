@@ -88,14 +88,15 @@ class Kernel(engine.Kernel):
     def time(
         self, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),
         dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, mhz: float | None = None, warm: Warm = False,
-        events: int = 0,
+        events: int = 0, restore: bool = True,
     ) -> Prediction:  # fmt: skip
         """Predicts the launch's time on a real GPU: cycles, seconds and a band (docs/explanation/timing.md).
 
-        Only samples of its workgroups run, and the device's memory does not change. mhz: the engine's clock (default: the
+        Only samples of its workgroups run, and the device's memory is restored. mhz: the engine's clock (default: the
         clock that the board is known to hold). warm: True if the caches hold what an earlier launch left, "last" if only
         the last cache does, as in a benchmark that takes turns on several sets of buffers. events: the number of
-        instructions of a CU to keep for a timeline. The other arguments and the exceptions are those of `launch`.
+        instructions of a CU to keep for a timeline. restore: False if buffers of 16 MB and more may keep what samples wrote,
+        which saves time. The other arguments and the exceptions are those of `launch`.
         Also raises LaunchError if no time can be predicted.
 
         >>> from simgpu import asm, operators
@@ -110,7 +111,7 @@ class Kernel(engine.Kernel):
 
         geometry = Geometry.of(grid, block, dynamic_lds, global_size)
         with upload_arrays(self, args) as given:
-            return time_launch(self, geometry, given, mhz=mhz, warm=warm, events=events)
+            return time_launch(self, geometry, given, mhz=mhz, warm=warm, events=events, restore=restore)
 
 
 class Module(engine.Module):

@@ -15,7 +15,9 @@ from simgpu.engine.launch import Launch
 from simgpu.engine.workers.initial_state import registers
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import Deadlock, InstructionLimit, LaunchError, SimError
+from simgpu.hardware.isa.code.flow import INDIRECT
 from simgpu.hardware.rates.pipelines import pipelines
+from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.sampling.kinds import MOST_STEPS, choose_groups, share
 from simgpu.sampling.values import demand_of_launch, reads_left_out
 from simgpu.sampling.workgroups import Sampling, Streams
@@ -24,6 +26,7 @@ from simgpu.timing.channels import busy_channels, lines_of
 from simgpu.timing.contention import atomics_of, line_contention
 from simgpu.timing.dispatch import spread
 from simgpu.timing.front import Front
+from simgpu.timing.native.state import ATOMIC, COHERENT
 from simgpu.timing.predict import GroupResources, Prediction, SampledLaunch, predict
 from simgpu.timing.trace import LINE_BYTES, DistinctLines, Trace, part_of, renumber, traces_of
 
@@ -47,7 +50,8 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     Matrix instructions whose results reach only stored data are left out. If a load that decides something may have read such data,
     or the launch failed, it runs again with all of its instructions.
 
-    restore: True restores all of the device's memory afterwards, False only small allocations.
+    restore: True restores all of the device's memory afterwards. False restores only small allocations, unless samples may run
+    again.
     """
     check_geometry(kernel.info, geometry)
     kernel.check_buffers(args)
@@ -64,10 +68,10 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
 
 def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
     device, chip = kernel.module.device, kernel.module.device.descriptor
-    saved = SavedMemory.of(device.memory, None if restore else SMALL)
-    launch = sampling.launch
+    launch, saved = sampling.launch, SavedMemory([])
     try:
         sampling.begin()
+        saved = SavedMemory.of(device.memory, None if restore or _may_run_again(sampling) else SMALL)
         used = _resources(launch)
         together = min(launch.groups, chip.num_cus * used.resident(chip), MOST_BEGINNINGS)
         places = chip.num_cus * used.resident(chip)
@@ -110,6 +114,16 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
         chip, instructions, code, launch.entry, whole, first, launch.groups, used, notes, wider, channels, contention, front,
         reachable=_reachable(device.memory, ran[: len(wholes)]),
     )
+
+
+def _may_run_again(sampling: Sampling) -> bool:
+    """True if a sample may need memory as it was before the samples: workgroups may wait for others or take their work from
+    memory, or a load may decide something by data that were left out. Kernel arguments, which scalar loads read, do not change."""
+    code, demand = sampling.code, demand_of_launch(sampling.launch)
+    shared = code.flags & (ATOMIC | COHERENT) != 0
+    indirect = any(inst.spec.control in INDIRECT for inst in sampling.launch.program.instructions.values())
+    decides = any(code.kind[number] != Kind.SMEM for number in demand.deciding)
+    return bool(shared.any()) or indirect or (decides and bool(demand.doubtful))
 
 
 def _reachable(memory: DeviceMemory, traces: Sequence[Trace]) -> int:

@@ -125,7 +125,11 @@ def _report(options: Namespace, wanted: Namespace, launches: list[Subject]) -> i
     how: dict[str, Any] = {
         "mhz": wanted.clock, "warm": wanted.warm, "events": EVENTS if wanted.perfetto or wanted.att or wanted.html else 0
     }
-    timed = [(one, launch_work(one.kernel.title, partial(one.kernel.time, **one.call, **how))) for one in launches]
+    timed = []
+    for at, launch in enumerate(launches):
+        last = at == len(launches) - 1  # nothing reads its memory afterwards
+        kernel = launch.kernel
+        timed.append((launch, launch_work(kernel.title, partial(kernel.time, **launch.call, **how, restore=not last))))
     found = [(one.kernel.title, prediction) for one, prediction in timed]
     if wanted.html:
         timed_page(f"time of {options.what}", timed, shlex.join(["simgpu", *options.words])).save(wanted.html, wanted.force)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.sampling import kinds
+from simgpu.sampling import kinds, samples
 from simgpu.timing.lines import lines
 from simgpu.timing.predict import Prediction
 from tests.support.timed_kernels import LOOP, kernel_on_words
@@ -47,6 +47,20 @@ def test_samples_execute_what_the_launch_does_and_leave_memory_alone() -> None:
         twin = next(trace for trace in one.sampled.whole if trace.group % 2 == group % 2) if trace is None else trace
         executed.update((4 * (twin.steps.astype(int) - one.sampled.entry)).tolist())
     assert dict(executed) == dict(run.profile)
+
+
+@pytest.mark.parametrize("more, restored", [("", False), ("global_load_dword v9, v1, s[4:5] glc\n", True)])
+def test_a_large_buffer_may_keep_what_samples_wrote_unless_these_may_run_again(
+    more: str, restored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workgroups may wait for others by a load that caches do not serve. The sample that waited then runs again."""
+    monkeypatch.setattr(samples, "SMALL", 0)
+    kernel, buffer = kernel_on_words(LOOP + more, 256 * 8)
+    before = buffer.download("u4")
+    one = answer(kernel.time(8, 64, [buffer]))
+    assert np.array_equal(buffer.download("u4"), before)
+    assert answer(kernel.time(8, 64, [buffer], restore=False)) == one
+    assert np.array_equal(buffer.download("u4"), before) == restored
 
 
 def test_the_model_counts_what_the_traces_hold() -> None:

@@ -224,6 +224,30 @@ def test_streams_events_and_devices_in_a_whole_graph(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+_WORKERS = """
+import torch, triton
+from torch._inductor.async_compile import AsyncCompile
+here = []
+triton.knobs.compilation.listener = lambda **told: here.append(told["src"])
+x = torch.arange(8.0, device="cuda")
+torch.compile(lambda x: x.sin())(x)
+AsyncCompile.wait_pool_ready()
+here.clear()
+assert torch.equal(torch.compile(lambda x: x + 1)(x).cpu(), torch.arange(1.0, 9.0)) and not here
+"""
+
+
+def test_kernels_compiled_by_inductors_own_processes(tmp_path: Path) -> None:
+    script = tmp_path / "workers.py"
+    script.write_text(_WORKERS)
+    environment = {
+        **os.environ, "SIMGPU": "mi300x", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TRITON_CACHE_DIR": str(tmp_path),
+        "TORCHINDUCTOR_COMPILE_THREADS": "2", "TORCHINDUCTOR_WORKER_START": "fork",
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_templates_and_candidates_by_the_model() -> None:
     """Covers flex attention's template, and a product whose candidates are timed."""
     from torch.nn.attention.flex_attention import flex_attention

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,16 @@ from torch.fx.node import map_aggregate
 from torch.overrides import _get_current_function_mode_stack
 
 from simgpu.tools.torch.cuda import autocast, generators
+from simgpu.tools.torch.environment import TARGET
 from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, on_host, run_pretended
 from simgpu.tools.torch.places import current_place, device_at, mark, on_gpu, place_of
 from simgpu.triton.driver import active_driver
 
 _CPU = torch.device("cpu")
-# One process and one thread, since the simulated device belongs to this process. No launcher of PyTorch's own, which calls HIP. No
-# graphs of launches, which only save a GPU's host the time of launching.
-_CONFIG = {"compile_threads": 1, "use_static_cuda_launcher": False, "triton.cudagraphs": False}
+# No launcher of PyTorch's own, which calls HIP. No graphs of launches, which only save a GPU's host the time of launching.
+_CONFIG = {"use_static_cuda_launcher": False, "triton.cudagraphs": False}
+_IN_THIS_PROCESS = {"compile_threads": 1}  # on two cores, starting PyTorch in others takes longer than compiling
+_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"  # PyTorch's own variable
 # Modes that time candidates. In others each kernel gets one configuration, the same in each run, where a GPU would time a few.
 _TUNING = ("max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
 _ONE_EACH = {"triton.autotune_pointwise": False, "deterministic": True}
@@ -66,7 +69,8 @@ def _compile_graph(choice: Any, model: GraphModule, inputs: Sequence[Any], *, co
     _change_arguments(model, on_host)
     settings = choice.get_compiler_config()
     fixed = {} if any(settings[name] for name in _TUNING) else _ONE_EACH
-    patches = {**fixed, **choice.config, **(config_patches or {}), **_CONFIG}
+    here = {} if {TARGET, _THREADS} <= os.environ.keys() else _IN_THIS_PROCESS  # another process needs a GPU by TARGET
+    patches = {**fixed, **choice.config, **(config_patches or {}), **_CONFIG, **here}
     with torch._functorch.config.patch(enable_autograd_cache=False):
         return compile_fx(model, inputs, inner_compile=_on_the_gpu, config_patches=patches)
 

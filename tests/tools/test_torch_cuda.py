@@ -283,6 +283,24 @@ def test_memory_that_the_host_lacks_is_out_of_memory_on_the_gpu() -> None:
         torch.ones(3, device="cuda") @ torch.ones(4, device="cuda")
 
 
+def test_memory_is_compared_before_the_host_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_host = torch.empty(1 << 28, dtype=torch.int8)
+    monkeypatch.setattr("simgpu.tools.torch.cuda.memory._host_memory", lambda: 1 << 27)
+    generator = torch.Generator("cuda")
+    for make in (
+        lambda device: torch.ones(1 << 20, 1 << 8, dtype=torch.int8, device=device),
+        lambda device: torch.randn((1 << 26,), generator=generator, device=device),
+        lambda device: torch.full(size=(1 << 28,), fill_value=True, device=device),
+        lambda device: torch.arange(1 << 26, device=device), lambda device: on_host.to(device),
+    ):  # fmt: skip
+        with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 0\.[25]"):
+            make("cuda")
+    with pytest.raises(torch.OutOfMemoryError):
+        on_host.cuda()
+    assert torch.ones(1 << 20, device="cuda").is_cuda and torch.ones(1 << 28, dtype=torch.int8).is_cpu
+    assert torch.randint(1 << 40, (5,), device="cuda").is_cuda and torch.empty(1 << 60, device="meta").is_meta
+
+
 def test_a_fraction_of_the_memory_is_all_that_a_process_gets() -> None:
     for wrong, error in ((1, TypeError), (2.0, ValueError), (-0.1, ValueError)):
         with pytest.raises(error, match="Invalid"):

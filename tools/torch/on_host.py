@@ -188,6 +188,8 @@ class CudaOnHost(TorchFunctionMode):
             positions[1] = _CPU
         if func in default_device._device_constructors() and sent.get("device") is None and _default_is_gpu():
             sent["device"] = _CPU
+        if place is not None and on_gpu(place):
+            memory.check_room(_bytes_to_make(func, positions, sent, place), device_at(place).index)
         narrows = autocast.is_enabled()
         cast = autocast.casts(func, positions, sent) if narrows else contextlib.nullcontext((positions, sent))
         try:
@@ -204,6 +206,15 @@ class CudaOnHost(TorchFunctionMode):
                 place = common((*args, *given.values())) if place is None else place
                 mark(tensor, place)
         return result
+
+
+def _bytes_to_make(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], place: Place) -> int:
+    """Returns the bytes that a function will allocate at a GPU's place; 0 if that is unknown or not large."""
+    if func in default_device._device_constructors():
+        return memory.requested_bytes(func, args, given)
+    source = args[0] if func in _MOVES and args else None
+    there = isinstance(source, torch.Tensor) and (source.layout != torch.strided or mark_of(source) == place)
+    return 0 if there else int(getattr(source, "nbytes", 0))
 
 
 def _memory_error(error: RuntimeError, place: Place) -> RuntimeError | None:

@@ -6,19 +6,25 @@ count once a program looks at them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from simgpu.tools.torch.cuda.devices import index_of
 from simgpu.triton.driver import active_driver
+from simgpu.triton.tensors import plain_torch
 
 BLOCK = 512  # bytes: c10/cuda/CUDACachingAllocator.cpp rounds a request up to it (kMinBlockSize)
 _REFUSED = re.compile(r"can't allocate memory: you tried to allocate (\d+) bytes")  # by the host's allocator
+LARGE = 1 << 28  # bytes of an allocation that is worth a look at the host's memory
+WIDEST = 16  # bytes of an element of complex128
 SEGMENT = 2 << 20  # least bytes of its requests to the driver (kSmallBuffer)
 
 
@@ -70,10 +76,8 @@ class CountedStorage:
     def __init__(self, size: int, index: int) -> None:
         self._size = 0  # until it is counted
         self._total = total(index)
-        rounded = -(-size // BLOCK) * BLOCK
-        if rounded and self._total.current + rounded > self._total.fraction * _capacity():
-            raise out_of_memory(size, index)
-        if rounded:
+        if rounded := _whole_blocks(size):
+            _check_gpu(size, index)
             self._total.add(rounded)
             self._size = rounded
 
@@ -85,6 +89,45 @@ class CountedStorage:
 def _capacity() -> int:
     """Returns the bytes of a GPU's memory."""
     return active_driver().session.gpu.descriptor.hbm_bytes
+
+
+def _whole_blocks(size: int) -> int:
+    return -(-size // BLOCK) * BLOCK
+
+
+def _check_gpu(size: int, index: int) -> None:
+    """Raises torch.OutOfMemoryError if a GPU cannot hold this number of further bytes."""
+    of = total(index)
+    if of.current + _whole_blocks(size) > of.fraction * _capacity():
+        raise out_of_memory(size, index)
+
+
+def check_room(size: int, index: int) -> None:
+    """Raises torch.OutOfMemoryError if a GPU, or the host, has no memory for an allocation: the host would end the process."""
+    if size >= LARGE:
+        _check_gpu(size, index)
+        if size > _host_memory():
+            raise out_of_memory(size, index)
+
+
+def _host_memory() -> float:
+    """Returns the bytes that the host could give a process; infinity on systems without Linux's /proc."""
+    with contextlib.suppress(OSError):
+        if found := re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text()):
+            return 1024 * int(found[1])
+    return math.inf
+
+
+def requested_bytes(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> int:
+    """Returns the bytes of the tensor that a function will make from numbers; 0 if that is unknown or not large."""
+    sizes = [one for value in (*args, *given.values()) for one in (value if isinstance(value, (tuple, list)) else (value,))]
+    most = WIDEST * math.prod(abs(size) for size in sizes if type(size) is int and size)
+    if func is torch.tensor or most < LARGE or given.get("out") is not None:
+        return 0
+    options = {name: value for name, value in given.items() if name != "generator"}
+    with contextlib.suppress(RuntimeError, TypeError), plain_torch():  # the function raises its error when it is called
+        return int(func(*args, **{**options, "device": "meta"}).untyped_storage().nbytes())
+    return 0
 
 
 def out_of_memory(size: int, index: int) -> torch.OutOfMemoryError:

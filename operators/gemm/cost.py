@@ -6,6 +6,7 @@ of a tile takes the longest of these clocks (F, read, write and L1 are rates of 
 
     matrix   2*tM*tN*tK / F
     LDS      2*(tM + tN)*tK*e / read + (tM + tN)*tK*e / write      with 2x2 waves, two of them read each row and column
+    VALU     the instructions that transpose operands on their way to LDS: of rows padded to a power of two, in all lanes
     cache    (tM + tN)*tK*e / L1, or the clocks of its loads in the coalescer (`loads`), if that is more
 
 Loads request whole cache lines from L2.
@@ -24,7 +25,7 @@ from simgpu.hardware.rates.clocks import element
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, SustainedRates, sustained_rates
 from simgpu.operators.cost import KernelCost, choose, largest, minimum, parts_of, second_pass
 from simgpu.operators.gemm.edges import last_step_clocks, run_step
-from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock
+from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock, transposed_words
 from simgpu.operators.gemm.loads import LINE, lines_of, load_clocks, staged_rows
 from simgpu.operators.gemm.problem import GemmProblem
 
@@ -61,17 +62,22 @@ def gemm_seconds(problem: GemmProblem, descriptor: HardwareDescriptor, tiles: Ti
 
 
 def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Any) -> dict[str, Any]:
-    """Returns clocks of a K step by unit: "matrix", "LDS", "cache". t: a Tiling, or Tiles."""
+    """Returns clocks of a K step by unit: "matrix", "LDS", "cache"; and "lines", in which its lines pass the vector cache.
+
+    Loads that take longer in the coalescer do so while others wait for memory. t: a Tiling, or Tiles.
+    """
     rates = sustained_rates(descriptor).rates
     of_a, of_b = (rows * kind.packed_bytes(t.tile_k) for rows, kind in ((t.tile_m, problem.element), (t.tile_n, problem.element_b)))
     read, even = of_a * t.waves_n + of_b * t.waves_m, problem.even_batch
     rows = staged_rows(problem, t.tile_m, problem.trans_a), staged_rows(problem, t.tile_n, not problem.trans_b)
     staged = problem.element.packed_bytes(rows[0] * t.tile_k) + problem.element_b.packed_bytes(rows[1] * t.tile_k)
     issued = load_clocks(even, descriptor, t, False) + load_clocks(even, descriptor, t, True)
+    lines = largest((even.streams_a * of_a + of_b) / rates.cache, _line_bytes(even, t, LINE) / LINE)
     return {
         "matrix": 2 * t.tile_m * t.tile_n * t.tile_k / matrix_flops_per_clock(problem, descriptor),
         "LDS": read / rates.lds_read + staged / rates.lds_write,
-        "cache": largest(_burst(even, sustained_rates(descriptor), t), issued),
+        "cache": largest(lines, issued),
+        "lines": lines,
     }
 
 
@@ -88,10 +94,10 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
     kept = min(1.0, descriptor.mall_bytes / once)
     written = choose(parts > 1, p.batch * p.m * p.n * dtype(p.accumulator).bytes * parts, p.epilogue_bytes) * 1.0
     stored = choose(parts > 1, dtype(p.accumulator).bytes, dtype(p.dtype_c).bytes * p.columns_c / p.n)
-    words, issued = _transpose_work(p, t)
+    work = _staging_work(p, t)
     atom = atom_of(p, descriptor)
     formats = tuple(FORMATS.index(kind) if kind in FORMATS else 0 for kind in (atom.dtype_in, atom.dtype_b))
-    busy, stored = largest(clocks["LDS"], issued / rates.valu_lanes), t.tile_m * t.tile_n * stored
+    busy, stored = largest(clocks["LDS"], work / rates.valu_lanes), t.tile_m * t.tile_n * stored
     return KernelCost(
         rates=rates,
         workgroups=blocks,
@@ -102,7 +108,7 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         units=largest(busy, clocks["cache"]),
         once=last_step_clocks(p, t),
         bare=LDS_CLOCKS,
-        burst=_burst(p, rates, t),
+        burst=clocks["lines"],
         flight=p.element.packed_bytes(p.streams_a * minimum(t.tile_m, p.m) * t.tile_k)
         + p.element_b.packed_bytes(minimum(t.tile_n, p.n) * t.tile_k),
         asked=_line_bytes(p, t, rates.row.cache_line),
@@ -110,18 +116,9 @@ def gemm_cost(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiles) ->
         hbm_bytes=once + (missed - once) * (1 - kept),
         written_bytes=written,
         stored=stored,
-        code_lines=_code_lines(p, descriptor, t, words),
+        code_lines=_code_lines(p, descriptor, t, work),
         waves=t.waves_m * t.waves_n,
     )
-
-
-def _burst(p: GemmProblem, rates: SustainedRates, t: Any) -> Any:
-    """Returns the clocks in which a step's lines pass the vector cache.
-
-    Loads that take longer in the coalescer do so while others wait for memory.
-    """
-    loaded = p.streams_a * t.tile_m * p.element.packed_bytes(t.tile_k) + t.tile_n * p.element_b.packed_bytes(t.tile_k)
-    return largest(loaded / rates.rates.cache, _line_bytes(p, t, LINE) / LINE)
 
 
 def _line_bytes(p: GemmProblem, t: Any, line: int) -> Any:
@@ -134,24 +131,19 @@ def _line_bytes(p: GemmProblem, t: Any, line: int) -> Any:
     )  # fmt: skip
 
 
-def _transpose_work(p: GemmProblem, t: Any) -> tuple[Any, Any]:
-    """Returns (registers of a step's operands that are transposed on their way to LDS, instructions that transpose them or compute
-    leaves).
-
-    Both are summed over all lanes.
-    """
-    sides = ((p.trans_a, t.tile_m, p.element), (not p.trans_b, t.tile_n, p.element_b))
-    words = [(side * t.tile_k * kind.bits / 32, _TRANSPOSED.get(kind.bits // 8, 0)) for across, side, kind in sides if across]
-    leaves = 0 if p.leaves is None else t.tile_m * t.tile_k * p.leaves.instructions(p.dtype)
-    return sum(count for count, _ in words), sum(count * each for count, each in words) + leaves
+def _staging_work(p: GemmProblem, t: Any) -> Any:
+    """Returns the instructions, summed over all lanes, that transpose a step's operands on their way to LDS or compute leaves."""
+    sides = ("A", p.element), ("B", p.element_b)
+    turned = sum(transposed_words(p, name, t) * _TRANSPOSED.get(kind.bits // 8, 0) for name, kind in sides)
+    return turned + (0 if p.leaves is None else t.tile_m * t.tile_k * p.leaves.instructions(p.dtype))
 
 
-def _code_lines(p: GemmProblem, d: HardwareDescriptor, t: Tiles, transposed: Any) -> Any:
+def _code_lines(p: GemmProblem, d: HardwareDescriptor, t: Tiles, work: Any) -> Any:
     atom, lanes = atom_of(p, d), t.waves_m * t.waves_n * d.wavefront_size
     matrix = t.tile_m * t.tile_n * t.tile_k / (t.waves_m * t.waves_n * atom.m * atom.n * atom.k * atom.blocks)
     staged = t.tile_m * p.element.packed_bytes(t.tile_k) + t.tile_n * p.element_b.packed_bytes(t.tile_k)
     read = t.waves_n * t.tile_m * p.element.packed_bytes(t.tile_k) + t.waves_m * t.tile_n * p.element_b.packed_bytes(t.tile_k)
-    each = matrix + (2 * staged + read) / (lanes * _LOAD_BYTES) + _transpose_work(p, t)[1] / lanes
+    each = matrix + (2 * staged + read) / (lanes * _LOAD_BYTES) + work / lanes
     copies = choose(-(-p.k // t.tile_k) > t.split_k, 2, 1)
     accumulators = t.tile_m * t.tile_n * dtype(p.accumulator).registers / lanes
     return _CODE_LINES + copies * _STEP_LINES * each + _ACCUMULATOR_LINES * accumulators

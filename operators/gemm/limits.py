@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from math import ceil, gcd
+from typing import Any
 
-from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
-from simgpu.hardware.dtypes import dtype
+import numpy as np
+
+from simgpu.hardware.descriptor import WAVEFRONT, HardwareDescriptor, MFMAAtom
+from simgpu.hardware.dtypes import DType, dtype
+from simgpu.operators.cost import choose, largest
 from simgpu.operators.gemm.leaves import Leaves, staging_range, sum_range
 from simgpu.operators.gemm.problem import GATES, MX_BLOCK, NARROW, SCALE_BLOCK, GemmProblem
 from simgpu.operators.levels import Level
@@ -55,7 +59,7 @@ _COORDINATES = 11  # for wave and tile, first k, rows, columns and k left
 _ORDERING = 9  # registers for coordinates and scratch, while the tile's place in the order is computed
 _SELECTORS = {1: 4, 2: 2}  # for an operand that is transposed on its way, by bytes of an element
 # types with the same layout in LDS as in memory if rows are contiguous: a lane has one element in a matrix instruction
-_LINES = ("f32", "f64")
+LINE_TYPES = ("f32", "f64")
 _LOAD_BYTES = 16  # most bytes of a lane's load
 # Registers of leaves in the largest tiles: a lane has at most eight loads of A, of at most two places in k.
 MOST_LOADS, MOST_PLACES = 8, 2
@@ -377,25 +381,42 @@ def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
     return f"A and B at matrix peak from the level that serves re-reads: {bound} (E10){assumption(d)}"
 
 
+def transposed_words(problem: GemmProblem, name: str, t: Any) -> Any:
+    """Returns the registers, summed over all lanes, in which an operand is transposed on its way to LDS; 0 if it is only copied.
+
+    t: a Tiling, or Tiles. The operand's rows are padded to the next power of two. 16- and 8-bit elements are in squares of at
+    least 4/e by 4/e (e bytes); if the rows are not a power of two, in blocks of at least four rows.
+    """
+    rows, element, turned = _side(problem, name, t)
+    if not turned or problem.dtype in LINE_TYPES:
+        return 0.0
+    padded = padded_rows(rows)
+    least = choose(rows < padded, 4, 32 // element.bits) * t.waves_m * t.waves_n * WAVEFRONT
+    return largest(padded * t.tile_k * element.bits / 32, least)
+
+
+def padded_rows(rows: Any) -> Any:
+    """Returns the next power of two."""
+    return 2.0 ** np.ceil(np.log2(rows)) if isinstance(rows, np.ndarray) else 1 << (rows - 1).bit_length()
+
+
+def _side(problem: GemmProblem, name: str, t: Any) -> tuple[Any, DType, bool]:
+    """Returns an operand's rows, type, and whether its rows are contiguous."""
+    of_a, of_b = (t.tile_m, problem.element, problem.trans_a), (t.tile_n, problem.element_b, not problem.trans_b)
+    return of_a if name == "A" else of_b
+
+
 def _staging(problem: GemmProblem, name: str, t: Tiling, threads: int) -> RegisterRange:
     """Returns the registers in which a lane holds its part of a tile between global memory and LDS.
 
-    A tile that is transposed on its way is staged as if its rows were padded to the next power of two. 16- and 8-bit elements
-    are in squares of at least 4/e by 4/e (e bytes); if the rows are not a power of two, in blocks of at least four rows.
-
     With block scales, whose sums are ArchVGPRs, tiles that are only copied use AccVGPRs.
     """
-    rows, element, turned = (
-        (t.tile_m, problem.element, problem.trans_a) if name == "A" else (t.tile_n, problem.element_b, not problem.trans_b)
-    )
+    rows, element, turned = _side(problem, name, t)
     row_bytes, file = element.packed_bytes(t.tile_k), "acc" if problem.scales == "block" and not turned else "arch"
     if by_lines(problem, t):
         row_bytes = half_lines(t) * CACHE_LINE // 2
-    if not turned or problem.dtype in _LINES:
-        return RegisterRange(f"{name} staging", file, _divide_up(rows * row_bytes, 4 * threads))
-    padded = 1 << (rows - 1).bit_length()
-    least = 32 // element.bits if rows == padded else 4
-    return RegisterRange(f"{name} staging", file, max(_divide_up(padded * row_bytes, 4 * threads), least))
+    copied = _divide_up(rows * row_bytes, 4 * threads)
+    return RegisterRange(f"{name} staging", file, ceil(transposed_words(problem, name, t) / threads) or copied)
 
 
 def _divide_up(a: int, b: int) -> int:

@@ -18,21 +18,17 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
 from simgpu.operators.cost import choose, largest, minimum
 from simgpu.operators.gemm.edges import run_step
-from simgpu.operators.gemm.limits import atom_of
+from simgpu.operators.gemm.limits import LINE_TYPES, atom_of, padded_rows
 from simgpu.operators.gemm.problem import GemmProblem
 
 LINE = 64  # bytes that the vector cache passes in a clock
 _WIDEST, _WORD = 16, 4  # bytes of a lane's widest load, and of a register
 _WAVE, _ROW_LANES = 64, 8  # lanes of a wave; consecutive lanes with units of the same k
-_LINES = ("f32", "f64")  # types with the same layout in LDS as in memory if rows are contiguous
 
 
 def staged_rows(p: GemmProblem, rows: Any, across: bool) -> Any:
     """Returns the rows for which an operand's loads and LDS writes are issued. across: its rows, not k, are contiguous."""
-    if not across or p.dtype in _LINES:
-        return rows
-    padded = 2.0 ** np.ceil(np.log2(rows))
-    return padded if isinstance(rows, np.ndarray) else int(padded)
+    return padded_rows(rows) if across and p.dtype not in LINE_TYPES else rows
 
 
 def load_clocks(p: GemmProblem, d: HardwareDescriptor, t: Any, is_b: bool) -> Any:
@@ -46,7 +42,7 @@ def load_clocks(p: GemmProblem, d: HardwareDescriptor, t: Any, is_b: bool) -> An
         return 0.0
     threads, chunk = t.waves_m * t.waves_n * _WAVE, _WIDEST // kind.bytes
     share, loads, adjacent = rows * t.tile_k // threads, rows * t.tile_k, rows if across else t.tile_k
-    if across and p.dtype not in _LINES:
+    if across and p.dtype not in LINE_TYPES:
         loads = staged_rows(p, rows, across) * t.tile_k
         vec = _rows_of_a_load(p, rows, rows // waves // atom_of(p, d).m, kind.bytes, share)
         depth = largest(_WORD // kind.bytes, minimum(chunk, loads // threads // vec))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from simgpu.checks.path_trace.patterns import group_clocks
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import ResourceError, TargetError
 from simgpu.hardware.timing_rules import lds_banks
+from simgpu.operators.gemm.limits import transposed_words
 from simgpu.operators.gemm.loads import load_clocks
+from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.gemm.tree import TiledComputation
 
 # (tile rows, warp rows, tile k, threads): the tiles of both policies, and some of neither.
@@ -89,6 +92,26 @@ def test_the_cost_has_the_loads_that_are_emitted(target):
             for layout, is_b in ((tiles.a, False), (tiles.b, True)):
                 stride = 1152 if layout.k_contiguous else (m, n)[is_b]
                 assert load_clocks(problem, found.plan.descriptor, found.plan.tiling, is_b) == traced_clocks(layout, stride)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_cost_transposes_the_registers_that_are_staged(target):
+    """Includes tiles whose rows are padded to a power of two, and tiles of fewer elements than the lanes' squares have."""
+    padded, small = 0, 0
+    for name, side in itertools.product(board(target).dtypes(), (32, 64, 96, 160, 224)):
+        tree = TiledComputation(2560, 2560, 2560, target, dtype=name, trans_a=True)
+        tiling = replace(tree.plan.tiling, tile_m=side, tile_n=side, tile_k=tree.plan.warp_k)
+        tree.derivation = with_tiling(tree.problem, tree.descriptor, "corrected", tiling)
+        try:
+            tiles = TileLayouts.of(tree.first())
+        except ResourceError:  # the tile does not divide among the work-items
+            continue
+        for layout in (tiles.a, tiles.b):
+            staged = layout.staged_words * layout.threads if layout.transposes else 0
+            assert transposed_words(tree.problem, layout.name, tiling) == staged, layout
+            padded += layout.transposes and layout.rows < layout.block_rows
+            small += layout.transposes and layout.units < layout.threads
+    assert padded and small
 
 
 def traced_clocks(layout, stride):

@@ -16,8 +16,9 @@ Each name is loaded when it is first used: an assembler needs no operators.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from simgpu.hardware import lazy
 
 if TYPE_CHECKING:  # names that `__getattr__` finds, for mypy and editors
     from simgpu.asm.builder.emitted import EmittedKernel
@@ -33,13 +34,7 @@ _HOME = {
 
 __all__ = ["EmitVisitor", "EmittedKernel", "Prepared", "assemble", "emit", "launch"]
 
-
-def __getattr__(name: str) -> Any:
-    """Loads a public name at its first use (PEP 562)."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'simgpu.asm' has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
-    return value
+__getattr__ = lazy.loader(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

@@ -31,6 +31,8 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from simgpu.hardware import lazy
+
 if TYPE_CHECKING:  # names that `__getattr__` finds, for mypy and editors
     from simgpu.operators import reference
     from simgpu.operators.attention.execute import AttentionExecutor
@@ -172,7 +174,7 @@ __all__ = [
     "space_to_channel",
 ]
 
-_HOME = {name: f"simgpu.operators.{module}" for module, names in _NAMES.items() for name in names}
+_load = lazy.loader(__name__, {name: f"simgpu.operators.{module}" for module, names in _NAMES.items() for name in names})
 _RENAMED = {"microscaled": "microscale", "preshuffled": "preshuffle"}  # old names, until the next release
 
 
@@ -183,10 +185,7 @@ def __getattr__(name: str) -> Any:
         return __getattr__(_RENAMED[name])
     if name == "reference":
         return importlib.import_module("simgpu.operators.reference")
-    if name not in _HOME:
-        raise AttributeError(f"module 'simgpu.operators' has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
-    return value
+    return _load(name)
 
 
 def __dir__() -> list[str]:

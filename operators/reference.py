@@ -5,8 +5,9 @@ A name's module is loaded at its first use: a command needs one operator's.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from simgpu.hardware import lazy
 
 if TYPE_CHECKING:  # names that `__getattr__` finds, for mypy and editors
     from simgpu.operators.attention.reference import attention, attention_error_bound, attention_lse, attention_lse_error_bound
@@ -69,15 +70,8 @@ __all__ = [
     "transpose",
 ]
 
-_HOME = {name: f"simgpu.operators.{module}" for module, names in _NAMES.items() for name in names}
 
-
-def __getattr__(name: str) -> Any:
-    """Loads a public name at its first use (PEP 562)."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'simgpu.operators.reference' has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
-    return value
+__getattr__ = lazy.loader(__name__, {name: f"simgpu.operators.{module}" for module, names in _NAMES.items() for name in names})
 
 
 def __dir__() -> list[str]:

@@ -29,7 +29,7 @@ MAY_IMPORT = {
 # that has no entry.
 ORDER = {
     "hardware": [
-        "errors.py cache.py architectures.py",
+        "errors.py cache.py architectures.py lazy.py",
         "dtypes.py arrays.py matrix_table.py memory_model.py",
         "descriptor.py",
         "targets.py rates",

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.utils._device as default_device
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, has_torch_function
 
 from simgpu.tools.torch.cuda import autocast, memory, traced
 from simgpu.tools.torch.cuda.generators import GpuGenerator
@@ -316,7 +316,7 @@ def _default_is_gpu() -> bool:
 def is_pretended() -> bool:
     """True if PyTorch's functions see the pretended GPU here; PyTorch's own operators do not."""
     shown = any(isinstance(mode, CudaOnHost) for mode in _get_current_function_mode_stack())
-    return shown and not torch._C._is_torch_function_all_disabled()
+    return shown and has_torch_function((None,))  # false if all modes are off
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import _DISPATCH_META_HANDLERS, FakeTensor, FakeTensorConverter, FakeTensorMode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from simgpu.triton.driver import active_driver
 
@@ -22,7 +23,6 @@ KNOWS_DEVICES = _normalized is not None
 _GPU = "cuda"
 _CPU = torch.device("cpu")
 _NUMBERS = (bool, int, float, complex)
-_MODE = torch._C._TorchDispatchModeKey.FAKE
 _ASKED = torch.ops.prim.device.default  # PyTorch's C++ calls it for the device of a tensor
 _dispatch: Any = FakeTensor.__torch_dispatch__
 _handle = _DISPATCH_META_HANDLERS[_ASKED]
@@ -32,7 +32,8 @@ _converted = FakeTensorConverter.from_real_tensor
 
 def tracing() -> bool:
     """True while a tracer replaces new tensors by its own, on the pretended GPU; False for Dynamo, whose are on the CPU."""
-    return getattr(FakeTensor, "_normalize_fake_device", None) is _number_device and torch._C._get_dispatch_mode(_MODE) is not None
+    here = getattr(FakeTensor, "_normalize_fake_device", None) is _number_device
+    return here and any(isinstance(mode, FakeTensorMode) for mode in _get_current_dispatch_mode_stack())
 
 
 def _number_device(device: torch.device) -> torch.device:

@@ -230,7 +230,9 @@ PADDED = Conv2dProblem(2, 3, 19, 17, 6, 7, 5, (2, 1), (3, 2), bias=True, activat
 def test_infinities_and_nan_reach_only_their_taps(p, dt, target, layout):
     """Taps that are channels are padded to a multiple of 2 or 4, with weights of 0."""
     result = convolve(replace(p, dtype=dt, layout=layout, dtype_c=None), target, check=p.ic == 3, special=True)
-    assert result.plan.factor > 1 and result.plan.adds_zeros and result.plan.split_ic == 1
+    plan = result.plan
+    taps_stay_taps = dt == "f64" and p.icg == 3  # a step has 4 channels there
+    assert plan.split_ic == 1 and (plan.factor == 1 if taps_stay_taps else plan.factor > 1 and plan.adds_zeros)
     assert_right(result)
     assert (np.isfinite(result.got) == np.isfinite(result.want)).all() and np.isfinite(result.got).any()
     assert not [str(finding) for run in result.runs for finding in run.findings]

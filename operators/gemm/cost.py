@@ -25,7 +25,7 @@ from simgpu.hardware.rates.clocks import element
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, SustainedRates, sustained_rates
 from simgpu.operators.cost import KernelCost, choose, largest, minimum, parts_of, second_pass
 from simgpu.operators.gemm.edges import last_step_clocks, run_step
-from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock, transposed_words
+from simgpu.operators.gemm.limits import atom_of, matrix_flops_per_clock, side_of, transposed_words
 from simgpu.operators.gemm.loads import LINE, lines_of, load_clocks, staged_rows
 from simgpu.operators.gemm.problem import GemmProblem
 
@@ -67,11 +67,11 @@ def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Any) ->
     Loads that take longer in the coalescer do so while others wait for memory. t: a Tiling, or Tiles.
     """
     rates = sustained_rates(descriptor).rates
-    of_a, of_b = (rows * kind.packed_bytes(t.tile_k) for rows, kind in ((t.tile_m, problem.element), (t.tile_n, problem.element_b)))
+    sides = [side_of(problem, name, t) for name in "AB"]
+    of_a, of_b = (rows * kind.packed_bytes(t.tile_k) for rows, kind, _ in sides)
     read, even = of_a * t.waves_n + of_b * t.waves_m, problem.even_batch
-    rows = staged_rows(problem, t.tile_m, problem.trans_a), staged_rows(problem, t.tile_n, not problem.trans_b)
-    staged = problem.element.packed_bytes(rows[0] * t.tile_k) + problem.element_b.packed_bytes(rows[1] * t.tile_k)
-    issued = load_clocks(even, descriptor, t, False) + load_clocks(even, descriptor, t, True)
+    staged = sum(kind.packed_bytes(staged_rows(problem, rows, across) * t.tile_k) for rows, kind, across in sides)
+    issued = sum(load_clocks(even, descriptor, t, name) for name in "AB")
     lines = largest((even.streams_a * of_a + of_b) / rates.cache, _line_bytes(even, t, LINE) / LINE)
     return {
         "matrix": 2 * t.tile_m * t.tile_n * t.tile_k / matrix_flops_per_clock(problem, descriptor),
@@ -133,8 +133,7 @@ def _line_bytes(p: GemmProblem, t: Any, line: int) -> Any:
 
 def _staging_work(p: GemmProblem, t: Any) -> Any:
     """Returns the instructions, summed over all lanes, that transpose a step's operands on their way to LDS or compute leaves."""
-    sides = ("A", p.element), ("B", p.element_b)
-    turned = sum(transposed_words(p, name, t) * _TRANSPOSED.get(kind.bits // 8, 0) for name, kind in sides)
+    turned = sum(transposed_words(p, name, t) * _TRANSPOSED.get(side_of(p, name, t)[1].bits // 8, 0) for name in "AB")
     return turned + (0 if p.leaves is None else t.tile_m * t.tile_k * p.leaves.instructions(p.dtype))
 
 

@@ -381,13 +381,19 @@ def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
     return f"A and B at matrix peak from the level that serves re-reads: {bound} (E10){assumption(d)}"
 
 
+def side_of(problem: GemmProblem, name: str, t: Any) -> tuple[Any, DType, bool]:
+    """Returns a tile's rows of an operand, "A" or "B"; its type; whether its rows, not k, are contiguous. t: a Tiling, or Tiles."""
+    of_a, of_b = (t.tile_m, problem.element, problem.trans_a), (t.tile_n, problem.element_b, not problem.trans_b)
+    return of_a if name == "A" else of_b
+
+
 def transposed_words(problem: GemmProblem, name: str, t: Any) -> Any:
     """Returns the registers, summed over all lanes, in which an operand is transposed on its way to LDS; 0 if it is only copied.
 
     t: a Tiling, or Tiles. The operand's rows are padded to the next power of two. 16- and 8-bit elements are in squares of at
     least 4/e by 4/e (e bytes); if the rows are not a power of two, in blocks of at least four rows.
     """
-    rows, element, turned = _side(problem, name, t)
+    rows, element, turned = side_of(problem, name, t)
     if not turned or problem.dtype in LINE_TYPES:
         return 0.0
     padded = padded_rows(rows)
@@ -400,18 +406,12 @@ def padded_rows(rows: Any) -> Any:
     return 2.0 ** np.ceil(np.log2(rows)) if isinstance(rows, np.ndarray) else 1 << (rows - 1).bit_length()
 
 
-def _side(problem: GemmProblem, name: str, t: Any) -> tuple[Any, DType, bool]:
-    """Returns an operand's rows, type, and whether its rows are contiguous."""
-    of_a, of_b = (t.tile_m, problem.element, problem.trans_a), (t.tile_n, problem.element_b, not problem.trans_b)
-    return of_a if name == "A" else of_b
-
-
 def _staging(problem: GemmProblem, name: str, t: Tiling, threads: int) -> RegisterRange:
     """Returns the registers in which a lane holds its part of a tile between global memory and LDS.
 
     With block scales, whose sums are ArchVGPRs, tiles that are only copied use AccVGPRs.
     """
-    rows, element, turned = _side(problem, name, t)
+    rows, element, turned = side_of(problem, name, t)
     row_bytes, file = element.packed_bytes(t.tile_k), "acc" if problem.scales == "block" and not turned else "arch"
     if by_lines(problem, t):
         row_bytes = half_lines(t) * CACHE_LINE // 2

@@ -18,7 +18,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
 from simgpu.operators.cost import choose, largest, minimum
 from simgpu.operators.gemm.edges import run_step
-from simgpu.operators.gemm.limits import LINE_TYPES, atom_of, padded_rows
+from simgpu.operators.gemm.limits import LINE_TYPES, atom_of, padded_rows, side_of
 from simgpu.operators.gemm.problem import GemmProblem
 
 LINE = 64  # bytes that the vector cache passes in a clock
@@ -31,13 +31,13 @@ def staged_rows(p: GemmProblem, rows: Any, across: bool) -> Any:
     return padded_rows(rows) if across and p.dtype not in LINE_TYPES else rows
 
 
-def load_clocks(p: GemmProblem, d: HardwareDescriptor, t: Any, is_b: bool) -> Any:
-    """Returns the clocks of one operand's loads; 0 for preshuffled matrices and elements that share bytes.
+def load_clocks(p: GemmProblem, d: HardwareDescriptor, t: Any, name: str) -> Any:
+    """Returns the clocks of the loads of "A" or "B"; 0 for preshuffled matrices and elements that share bytes.
 
     t: a Tiling, or Tiles.
     """
-    kind, rows, waves = (p.element_b, t.tile_n, t.waves_n) if is_b else (p.element, t.tile_m, t.waves_m)
-    across = not p.trans_b if is_b else p.trans_a
+    is_b = name == "B"
+    (rows, kind, across), waves = side_of(p, name, t), t.waves_n if is_b else t.waves_m
     if kind.bits < 8 or (is_b and p.preshuffle_b):
         return 0.0
     threads, chunk = t.waves_m * t.waves_n * _WAVE, _WIDEST // kind.bytes

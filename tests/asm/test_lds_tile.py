@@ -89,9 +89,9 @@ def test_the_cost_has_the_loads_that_are_emitted(target):
         for (m, n), (trans_a, trans_b) in itertools.product(((1152, 1152), (2560, 2624)), ((False, True), (True, False))):
             found = TiledComputation(m, n, 1152, target, dtype=name, trans_a=trans_a, trans_b=trans_b).first()
             problem, tiles = found.plan.problem, TileLayouts.of(found)
-            for layout, is_b in ((tiles.a, False), (tiles.b, True)):
-                stride = 1152 if layout.k_contiguous else (m, n)[is_b]
-                assert load_clocks(problem, found.plan.descriptor, found.plan.tiling, is_b) == traced_clocks(layout, stride)
+            for layout, across in ((tiles.a, m), (tiles.b, n)):
+                stride = 1152 if layout.k_contiguous else across
+                assert load_clocks(problem, found.plan.descriptor, found.plan.tiling, layout.name) == traced_clocks(layout, stride)
 
 
 @pytest.mark.parametrize("target", TARGETS)

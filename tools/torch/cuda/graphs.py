@@ -94,8 +94,10 @@ def _undrawn(given: Mapping[str, Any]) -> Iterator[None]:
     """Restores the state of the generator that an operator draws from, since a GPU draws nothing during a capture."""
     generator = given.get("generator") or torch.default_generator
     drawn = generator.get_state()
-    yield
-    generator.set_state(drawn)
+    try:
+        yield
+    finally:
+        generator.set_state(drawn)
 
 
 def _recompute(func: Any, args: Sequence[Any], given: Mapping[str, Any], result: Any) -> None:

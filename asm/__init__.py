@@ -25,16 +25,16 @@ if TYPE_CHECKING:  # names that `__getattr__` finds, for mypy and editors
     from simgpu.asm.builder.toolchain import assemble
     from simgpu.asm.visitor import EmitVisitor, Prepared, emit, launch
 
-# Public name -> the module that has it.
-_HOME = {
-    "EmittedKernel": "simgpu.asm.builder.emitted",
-    "assemble": "simgpu.asm.builder.toolchain",
-    **dict.fromkeys(("EmitVisitor", "Prepared", "emit", "launch"), "simgpu.asm.visitor"),
+# Module of this package -> the public names that it has.
+_NAMES = {
+    "builder.emitted": ("EmittedKernel",),
+    "builder.toolchain": ("assemble",),
+    "visitor": ("EmitVisitor", "Prepared", "emit", "launch"),
 }
 
 __all__ = ["EmitVisitor", "EmittedKernel", "Prepared", "assemble", "emit", "launch"]
 
-__getattr__ = lazy.loader(__name__, _HOME)
+__getattr__ = lazy.loader(__name__, __name__, _NAMES)
 
 
 def __dir__() -> list[str]:

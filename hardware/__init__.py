@@ -4,7 +4,7 @@ In the order of imports, which `tests/test_imports.py` checks:
 
     errors.py         errors that simgpu raises
     cache.py          files kept between runs in the user's cache
-    lazy.py           names of a package, loaded when they are first used
+    lazy.py           names of a module, loaded when they are first used
     architectures.py  the architectures, and ranges of them
     dtypes.py         element types, and the numpy dtype that holds each
     memory_model.py   instructions that make accesses available or visible, by target and scope

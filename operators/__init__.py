@@ -174,7 +174,7 @@ __all__ = [
     "space_to_channel",
 ]
 
-_load = lazy.loader(__name__, {name: f"simgpu.operators.{module}" for module, names in _NAMES.items() for name in names})
+_load = lazy.loader(__name__, "simgpu.operators", _NAMES)
 _RENAMED = {"microscaled": "microscale", "preshuffled": "preshuffle"}  # old names, until the next release
 
 

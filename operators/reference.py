@@ -71,7 +71,7 @@ __all__ = [
 ]
 
 
-__getattr__ = lazy.loader(__name__, {name: f"simgpu.operators.{module}" for module, names in _NAMES.items() for name in names})
+__getattr__ = lazy.loader(__name__, "simgpu.operators", _NAMES)
 
 
 def __dir__() -> list[str]:

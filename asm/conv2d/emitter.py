@@ -206,7 +206,7 @@ class ConvEmitter(Visitor):
         k.comment(f"BlockConv2dNode: for IC in steps of {block.loop('ic').tile} channels")
         with k.loop("channel_step", self.steps):
             k.s_barrier(note="all waves have read the last halo")
-            for batch in range(x.batches):
+            for batch in range(plan.batches):
                 if batch:
                     x.load(batch, self.left)
                 x.write(batch)

@@ -7,7 +7,7 @@ from itertools import product
 
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.conv2d.pixels import compare_below, input_strides, pixel_offset
-from simgpu.asm.parts.buffers import ELEMENT_LOADS, REACH, advance_buffer
+from simgpu.asm.parts.buffers import ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer
 from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Pair
@@ -23,11 +23,12 @@ def split_offset(k: KernelBuilder, address: Reg, offset: int, reach: int, scratc
 
 
 class HaloStaging:
-    """Emits the staging of X: a work-item moves all `tile_ic` channels of a halo pixel, in chunks of channels.
+    """Emits the staging of X: a work-item moves a piece of a halo pixel, `plan.channels_of_piece` channels in chunks.
 
-    In nchw, elements are loaded one by one; in nhwc, up to 16 bytes at once. resource: raw buffer at the step's first channel of
+    In nchw, elements are loaded one by one, and neighbours have the same piece of adjacent pixels. In nhwc, up to 16 bytes are
+    loaded at once, and neighbours have adjacent pieces of a pixel. resource: raw buffer at the step's first channel of
     the image; reads outside it return 0. In nchw it ends with the group's channels. In nhwc it ends with the image, and channels
-    after the group's are loaded from a buffer of 0 bytes.
+    after the group's are loaded from a buffer of 0 bytes or, if neighbours have other channels, from the offset OUTSIDE.
     """
 
     def __init__(self, k: KernelBuilder, plan: Conv2dPlan, region: LdsRegion, resource: Reg, scratch: Reg) -> None:
@@ -38,18 +39,18 @@ class HaloStaging:
         self.channels = plan.tile_ic // plan.factor**2
         self.last = p.layout == "nhwc"  # True if channels are last
         self.channel_bytes, self.pixel_bytes, self.image_bytes = input_strides(p)
-        self.clips = plan.clips_channels
+        self.clips, self.clips_lanes = plan.clips_channels, plan.clips_pieces
         self.windowed = plan.windows != (1, 1)
         self.write_address, self.last_address = k.v.alloc("X write address"), k.v.alloc("X last write address")
         self.last_lanes = k.s.alloc("lanes with a last pixel", 2)
-        self.records = k.s.alloc("bytes to the end of the image") if self.clips else resource[2]
+        self.records = k.s.alloc("bytes to the end of the image") if self.clips and not self.clips_lanes else resource[2]
         self.window = (k.s.alloc("window's first row"), k.s.alloc("window's first column")) if self.windowed else None
         self.read_address = k.v.alloc("X read address")
 
     def allocate(self) -> tuple[tuple[Reg, str], ...]:
         """Allocates the registers of staging and fragments, and returns them with their names."""
         k, plan = self.k, self.plan
-        self.staged = k.v.alloc("X staging", plan.batch * plan.pixel_words)
+        self.staged = k.v.alloc("X staging", plan.batch * plan.piece_words)
         self.fragments = k.v.alloc("X fragments", plan.pixels // plan.waves_p // plan.atom.m * plan.fragment_words)
         return (self.staged, "X staging"), (self.fragments, "X fragments")
 
@@ -57,7 +58,7 @@ class HaloStaging:
         """Allocates the registers that hold the offsets of a work-item's pixels, from the prologue on.
 
         With windows of taps they hold rows and columns under the first window instead, because other pixels are outside the image
-        under each window.
+        under each window. If the group's end clips pieces, the last one holds a lane's first channel.
         """
         self.offsets = self.k.v.alloc("X offsets", self.plan.offset_words)
 
@@ -68,16 +69,17 @@ class HaloStaging:
 
         top, left: SGPRs with the halo's first row and column in the image.
         """
-        k, plan, layout, threads = self.k, self.plan, self.layout, self.plan.threads
-        k.comment(f"X halo: {layout.slots} slots of {layout.chunks} x {layout.chunk} bytes, {plan.positions} pixel(s) a work-item")
-        slot = k.v.alloc("slot")
+        k, plan, layout, each = self.k, self.plan, self.layout, self.plan.slots_at_once
+        k.comment(f"X halo: {layout.slots} slots of {layout.chunks} x {layout.chunk} bytes, {plan.positions} piece(s) a work-item")
+        slot, piece, first = k.v.alloc("slot"), *self._first_slot()
         for position in range(plan.positions):
-            k.v_add_u32(slot, position * threads, k.work_item)
-            if position == plan.positions - 1:
+            last = position == plan.positions - 1
+            k.v_add_u32(slot, position * each, first)
+            if last:
                 compare_below(k, self.last_lanes, layout.slots, slot)
-                k.v_min_u32(slot, layout.slots - 1, slot, note="the last slot for those that have none: loaded, not written")
+                k.v_min_u32(slot, layout.slots - 1, slot, note="work-items without a last slot load and write nothing")
                 k.v_lshlrev_b32(self.last_address, log2(layout.chunk), slot)
-            row, column = vector_divmod(k, slot, layout.pitch, layout.slots + threads, "halo row")
+            row, column = vector_divmod(k, slot, layout.pitch, layout.slots + plan.threads, "halo row")
             if layout.problem.stride[1] > 1:
                 phase, place = vector_divmod(k, column, layout.phase_columns, layout.pitch, "column phase")
                 k.v_mul_u32_u24(column, layout.problem.stride[1], place)
@@ -87,16 +89,45 @@ class HaloStaging:
                 if apart > 1:
                     k.v_mul_u32_u24(value, apart, value)
                 k.v_add_u32(value, start, value)
+            if last and layout.slots % each:
+                k.v_cndmask_b32(row, OUTSIDE, row, self.last_lanes, note="no slot: a row outside the image")
             if self.windowed:
                 k.v_mov_b32(self.offsets[2 * position], row)
                 k.v_mov_b32(self.offsets[2 * position + 1], column)
             else:
                 self._place(position, row, column)
             k.v.free(row, column)
-        k.v.free(slot)
-        k.v_lshlrev_b32(self.write_address, log2(layout.chunk), k.work_item)
+        k.v_lshlrev_b32(self.write_address, log2(layout.chunk), first)
         for address in (self.write_address, self.last_address):
             k.v_add_u32(address, self.region.offset, address, note="X halo in LDS")
+        if plan.pieces > 1:
+            self._begin_piece(piece, slot)
+        k.v.free(slot, piece, first)
+
+    def _first_slot(self) -> tuple[Reg, Reg]:
+        """Emits a work-item's piece and the first slot of which it has that piece, in new VGPRs."""
+        k, plan = self.k, self.plan
+        if self.last:
+            first, piece = vector_divmod(k, k.work_item, plan.pieces, plan.threads, "piece")
+        else:
+            piece, first = vector_divmod(k, k.work_item, plan.slots_at_once, plan.threads, "piece")
+        return piece, first
+
+    def _begin_piece(self, piece: Reg, scratch: Reg) -> None:
+        """Adds a work-item's piece to its offsets and LDS addresses."""
+        k, plan, layout = self.k, self.plan, self.layout
+        channels = k.s.alloc("bytes of a piece")
+        if self.clips_lanes:
+            k.v_mul_u32_u24(self.offsets[plan.positions], plan.channels_of_piece, piece, note="the piece's first channel")
+        k.s_mov_b32(channels, plan.channels_of_piece * self.channel_bytes)
+        k.v_mul_lo_u32(scratch, piece, channels)
+        for position in range(plan.positions):
+            k.v_add_u32(self.offsets[position], scratch, self.offsets[position], note="the piece's first channel")
+        k.s_mov_b32(channels, layout.chunks // plan.pieces * layout.plane)
+        k.v_mul_lo_u32(scratch, piece, channels)
+        for address in (self.write_address, self.last_address):
+            k.v_add_u32(address, scratch, address, note="the piece's first chunk")
+        k.s.free(channels)
 
     def _place(self, position: int, row: Reg, column: Reg) -> None:
         """Emits the offset of a pixel or, with `factor` > 1, of each of the pixels that are its channels."""
@@ -158,13 +189,13 @@ class HaloStaging:
     # -- moves -------------------------------------------------------------------------------
 
     def load(self, batch: int, left: Reg) -> None:
-        """Loads a batch of pixels, with all channels of the step. left: SGPR with the channels from the step's first on."""
+        """Loads a batch of pieces. left: SGPR with the channels from the step's first on."""
         k, plan, f = self.k, self.plan, self.plan.factor
         places = list(enumerate(self._positions(batch)))
         addresses = [self.offsets[position * f * f : (position + 1) * f * f] for _, position in places]
         if self.windowed:
             addresses = self._window_addresses(places)
-        channels = range(0, plan.tile_ic, plan.channels_at_once)
+        channels = range(0, plan.channels_of_piece, plan.channels_at_once)
         order = [(place, channel) for place in places for channel in channels]
         if self.clips:
             order.sort(key=lambda entry: entry[1])
@@ -173,14 +204,29 @@ class HaloStaging:
             source, tap = divmod(channel, f * f)
             if self.clips and source >= bound:
                 bound = source + plan.channels_at_once
-                k.s_cmp_gt_i32(left, source)
-                k.s_cselect_b32(self.resource[2], self.records, 0, note=f"channel {source}, if the group has it")
-            address, immediate = split_offset(k, addresses[place][tap], source * self.channel_bytes, REACH, self.scratch)
-            first = place * plan.pixel_words + channel * plan.pixel_words // plan.tile_ic
+                self._clip(source, left)
+            address = addresses[place][tap]
+            if self.clips_lanes:
+                k.v_cndmask_b32(self.scratch, OUTSIDE, address, "vcc")
+                address = self.scratch
+            address, immediate = split_offset(k, address, source * self.channel_bytes, REACH, self.scratch)
+            first = place * plan.piece_words + channel * plan.piece_words // plan.channels_of_piece
             words = max(1, plan.channels_at_once * self.bytes // 4)
             name = "buffer_load" if plan.channels_at_once > 1 else f"buffer_load_{ELEMENT_LOADS[self.bytes]}"
             k.emit(name, self.staged[first : first + words], address, self.resource, 0, offen=True, offset=immediate,
                    note=f"X pixel {position}, channel {channel}")  # fmt: skip
+
+    def _clip(self, source: int, left: Reg) -> None:
+        """Emits the test if the group has a channel: in the buffer's size or, for each lane's piece, in VCC."""
+        k = self.k
+        if not self.clips_lanes:
+            k.s_cmp_gt_i32(left, source)
+            k.s_cselect_b32(self.resource[2], self.records, 0, note=f"channel {source}, if the group has it")
+            return
+        after = k.s.alloc("channels left")
+        k.s_sub_u32(after, left, source)
+        k.v_cmp_gt_i32("vcc", after, self.offsets[self.plan.positions], note=f"channel {source} of the piece, if the group has it")
+        k.s.free(after)
 
     def _window_addresses(self, places: list[tuple[int, int]]) -> list[Reg]:
         """Returns registers with the offsets of pixels under the window."""
@@ -199,26 +245,21 @@ class HaloStaging:
     def _positions(self, batch: int) -> range:
         return range(batch * self.plan.batch, min((batch + 1) * self.plan.batch, self.plan.positions))
 
-    @property
-    def batches(self) -> int:
-        """Number of times that the staging registers are filled in a step."""
-        return -(-self.plan.positions // self.plan.batch)
-
     def write(self, batch: int) -> None:
         """Writes the batch from registers to LDS. Narrow elements are packed first."""
         k, plan, layout, words = self.k, self.plan, self.layout, self.chunk_words
         for place, position in enumerate(self._positions(batch)):
-            first = place * plan.pixel_words
-            for word in range(plan.tile_ic * self.bytes // 4 if self.bytes < 4 and plan.channels_at_once == 1 else 0):
+            first = place * plan.piece_words
+            for word in range(plan.channels_of_piece * self.bytes // 4 if self.bytes < 4 and plan.channels_at_once == 1 else 0):
                 each = 4 // self.bytes
                 target = self.staged[first + word]
                 for i in range(1, each):
                     low = self.staged[first + word * each] if i == 1 else target
                     k.v_lshl_or_b32(target, self.staged[first + word * each + i], 8 * self.bytes * i, low)
             last = position == plan.positions - 1
-            base, start = (self.last_address, 0) if last else (self.write_address, position * plan.threads * layout.chunk)
-            with k.lanes(self.last_lanes) if last and layout.slots % plan.threads else nullcontext():
-                for chunk in range(layout.chunks):
+            base, start = (self.last_address, 0) if last else (self.write_address, position * plan.slots_at_once * layout.chunk)
+            with k.lanes(self.last_lanes) if last and layout.slots % plan.slots_at_once else nullcontext():
+                for chunk in range(layout.chunks // plan.pieces):
                     address, immediate = split_offset(k, base, start + chunk * layout.plane, DS_REACH, self.scratch)
                     source = self.staged[first + chunk * words : first + (chunk + 1) * words]
                     k.ds_write(address, source, offset=immediate, note=f"X pixel {position}, chunk {chunk} to LDS")

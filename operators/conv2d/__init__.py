@@ -2,6 +2,7 @@
 
     problem.py         sizes, stride, padding, groups; operands in other layouts
     lds.py             layouts of halo and filter taps in LDS
+    loads.py           clocks of the vector cache for the loads of a halo
     tiles.py           tiles, and properties that follow from their sizes
     cost.py            tiles as launches: their time
     limits.py          registers and LDS of tiles, and their limits

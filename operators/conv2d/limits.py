@@ -33,7 +33,7 @@ def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:
     p, more = plan.problem, {}
     if plan.windows != (1, 1):
         more["window"] = 2
-    if plan.clips_channels:
+    if plan.clips_channels and not plan.clips_pieces:
         more["image"] = 1
     if plan.adds_zeros:
         more["own_taps"] = 8
@@ -53,7 +53,7 @@ def conv2d_resources(plan: Conv2dPlan) -> ResourcePlan:
         RegisterRange("X fragments", "arch", plan.pixels // plan.waves_p // atom.m * plan.fragment_words),
         RegisterRange("W fragments", "arch", plan.tile_oc // plan.waves_oc // atom.n * plan.fragment_words),
         RegisterRange("W staging", "arch", -(-plan.taps.packed_bytes // (4 * plan.threads))),
-        RegisterRange("X staging", "arch", plan.batch * plan.pixel_words),
+        RegisterRange("X staging", "arch", plan.batch * plan.piece_words),
         RegisterRange("X offsets", "arch", plan.offset_words),
         RegisterRange("addresses", "arch", _ADDRESS_VGPRS),
         RegisterRange("temporaries", "arch", _TEMPORARY_VGPRS),

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.operators.conv2d.lds import WIDEST, HaloLayout, TapLayout
+from simgpu.operators.conv2d.loads import lane_clocks
 from simgpu.operators.conv2d.problem import (
     Conv2dProblem,
     Pair,
@@ -26,9 +27,10 @@ from simgpu.operators.conv2d.problem import (
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import Constraint, Derivation, ResourcePlan
 
-_LINE, _LANES = 64, 16  # bytes of a line, and lanes a clock, of the vector cache (operators/attention/reductions.py)
+_LINE = 64  # bytes of a line of the vector cache (`lane_clocks`)
 _WORD = 4  # bytes of a register
 _STAGED = 32  # registers of X that a lane stages at a time, an element each (f64: two)
+_PLACES = 8  # positions of a work-item up to which its pixels are cut into pieces: each has registers and a prologue
 
 
 @dataclass(frozen=True)
@@ -143,15 +145,49 @@ class Conv2dPlan(Derivation):
         halo = self.halo
         return TapLayout(self.tile_oc, halo.groups, halo.chunk, halo.reads)
 
+    @cached_property
+    def pieces(self) -> int:
+        """Work-items that share a halo pixel's channels: fewest clocks of the vector cache, then fewest loads of a work-item.
+
+        A piece is whole chunks of LDS. 1 where a load depends on the tap or the window.
+        """
+        if self.factor > 1 or self.windows != (1, 1):
+            return 1
+        most = min(self.halo.chunks, self.tile_ic // self.channels_at_once)
+        counts = [1 << bit for bit in range(most.bit_length()) if self.threads % (1 << bit) == 0]
+        places = {count: -(-self.halo.slots // (self.threads // count)) for count in counts}
+        fitting = [count for count in counts if places[count] <= max(places[1], _PLACES)]
+        return min(fitting, key=lambda count: (self._halo_clocks(count), places[count] / count, count))
+
+    @property
+    def clips_pieces(self) -> bool:
+        """True if a step's loads of X must end with the group's channels, and lanes of a load have other channels."""
+        return self.clips_channels and self.pieces > 1
+
+    @property
+    def slots_at_once(self) -> int:
+        """Halo pixels that a block stages at once."""
+        return self.threads // self.pieces
+
     @property
     def positions(self) -> int:
-        """Halo pixels that a work-item stages, with all channels of a step."""
-        return -(-self.halo.slots // self.threads)
+        """Halo pixels of which a work-item stages a piece: `channels_of_piece` channels."""
+        return -(-self.halo.slots // self.slots_at_once)
+
+    @property
+    def channels_of_piece(self) -> int:
+        """Channels of a step in a piece of a pixel."""
+        return self.tile_ic // self.pieces
 
     @property
     def batch(self) -> int:
-        """Halo pixels that a work-item has in registers at a time."""
-        return max(1, min(self.positions, _STAGED // self.pixel_words))
+        """Pieces of pixels that a work-item has in registers at a time."""
+        return max(1, min(self.positions, _STAGED // self.piece_words))
+
+    @property
+    def batches(self) -> int:
+        """Number of times that a work-item's registers for X are filled in a step."""
+        return -(-self.positions // self.batch)
 
     @property
     def asked_halo(self) -> int:
@@ -162,14 +198,19 @@ class Conv2dPlan(Derivation):
 
     @property
     def halo_clocks(self) -> float:
-        """Clocks in which the vector cache accepts the lanes of a stage's halo.
+        """Clocks in which the vector cache accepts the lanes of a stage's halo (`lane_clocks`)."""
+        return self._halo_clocks(self.pieces)
 
-        It accepts 16 lanes a clock, for neighbours that load from one line.
-        """
-        p, e = self.problem, self.problem.element.bytes
-        apart = self.lattice[1] * e * (1 if p.layout == "nchw" else p.ic)
+    def _halo_clocks(self, pieces: int) -> float:
+        p, e, at_once, layout = self.problem, self.problem.element.bytes, self.channels_at_once, self.halo
         high, wide = self.tiled_problem.halo(self.tile_oh, self.tile_ow)
-        return high * wide * self.tile_ic / self.channels_at_once / max(1, min(_LANES, _LINE // apart))
+        apart, step, run = self.lattice[1] * self.tiled_problem.stride[1] * e, p.iw * e, layout.phase_columns
+        if p.layout == "nhwc":
+            apart, step = apart * p.ic, p.ic * e
+            if pieces > 1:  # neighbours have a pixel's pieces, and the next pixel's if there is nothing between
+                run = pieces * (run if apart == self.tile_ic * e else 1)
+                apart = self.tile_ic // pieces * e
+        return high * wide * self.tile_ic / at_once * lane_clocks(at_once * e, apart, run, gcd(step, _LINE))
 
     @property
     def channels_at_once(self) -> int:
@@ -181,21 +222,22 @@ class Conv2dPlan(Derivation):
         return together if together * e >= _WORD else 1
 
     @property
-    def pixel_words(self) -> int:
-        """Registers of a staged pixel: an element each, or packed as loaded."""
+    def piece_words(self) -> int:
+        """Registers of a staged piece: an element each, or packed as loaded."""
         if self.channels_at_once > 1:
-            return self.tile_ic * self.problem.element.bytes // _WORD
-        return self.tile_ic * self.problem.element.registers
+            return self.channels_of_piece * self.problem.element.bytes // _WORD
+        return self.channels_of_piece * self.problem.element.registers
 
     @property
     def offset_words(self) -> int:
         """Registers with the offsets of a work-item's pixels in X.
 
-        With windows of taps: each pixel's row and column, the offsets of a batch, and a temporary row.
+        With windows of taps: each pixel's row and column, the offsets of a batch, and a temporary row. If the group's end clips
+        pieces: also a lane's first channel.
         """
         if self.windows != (1, 1):
             return 2 * self.positions + self.batch + 1
-        return self.positions * self.factor**2
+        return self.positions * self.factor**2 + self.clips_pieces
 
     @property
     def second_pass(self) -> bool:

@@ -1,0 +1,49 @@
+"""Clocks of the vector cache for the loads that stage a halo, in closed form: `asm.conv2d.staging` without its places.
+
+The address coalescer takes groups of lanes, as `gemm.loads` says: 16 lanes of a dword or less, 4 lanes of more. Neighbours in
+one line of 64 bytes pass in a clock, and neighbours without gaps in a clock for each line. All others take four clocks for each
+dword that meets another in its bank, of 16, and at most a clock a lane (te42kyfo/gpu-benches, gpu-strides).
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from simgpu.operators.gemm.loads import LINE, lines_of
+
+_WORD, _BANKS = 4, 16  # bytes of a bank of the coalescer, and their number
+_FAR = 7  # lines of a group that take a clock each; more pass with them
+
+
+def lane_clocks(size: int, apart: int, run: int, step: int) -> float:
+    """Returns the average clocks of a lane that loads `size` bytes, `apart` bytes after its neighbour.
+
+    run: lanes after which a row of the halo ends. step: bytes of which a row's begin is a multiple.
+
+    >>> 16 * lane_clocks(4, 4, 16, 64), 16 * lane_clocks(4, 4, 18, 64)
+    (1.0, 7.125)
+    """
+    lanes = 16 if size <= _WORD else 4
+    cut = min(1.0, (lanes - gcd(lanes, run)) / run)
+    return (cut * _conflict(lanes, size, apart, run) + (1 - cut) * _within(lanes, size, apart, step)) / lanes
+
+
+def _within(lanes: int, size: int, apart: int, step: int) -> float:
+    """Returns the clocks of a group in one row."""
+    lines = float(lines_of(lanes * apart, step, LINE))
+    if apart == size:
+        return lines
+    alone = max(0.0, 2 - lines)  # share of groups in one line
+    return alone + (1 - alone) * _conflict(lanes, size, apart, lanes)
+
+
+def _conflict(lanes: int, size: int, apart: int, run: int) -> float:
+    """Returns the clocks of a group with gaps, or of several rows of `run` lanes."""
+    words = max(apart, _WORD) // _WORD
+    banks = _BANKS // gcd(words, _BANKS)
+    deepest: float = -(-min(lanes, lanes * apart // _WORD or 1) // banks)
+    if run < lanes:
+        deepest = max(deepest, -(-lanes // run) * size / _WORD)
+    elif apart == size:
+        deepest += size / _WORD
+    return min(lanes, max(min(_FAR, lanes * apart / LINE), 4 * max(1, deepest)))

@@ -1,0 +1,76 @@
+"""Closed clocks of a halo's loads against the coalescer's, and the pieces into which a halo's pixels are cut."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from simgpu import asm
+from simgpu.checks.path_trace.patterns import group_clocks
+from simgpu.operators import Conv2d
+from simgpu.operators.conv2d.loads import lane_clocks
+from simgpu.tools.cost.emitted import drawn_cases
+
+ALL = (1 << 64) - 1
+
+
+def traced(starts, size):
+    """Returns the coalescer's clocks a lane, for whole waves of lanes that load `size` bytes from `starts`."""
+    every = 16 if size <= 4 else 4
+    waves = np.split(starts[: len(starts) // 64 * 64], len(starts) // 64)
+    return sum(group_clocks(wave, ALL, first, every, size) for wave in waves for first in range(0, 64, every)) / 64 / len(waves)
+
+
+def drawn_halo(source, layout):
+    """Returns (addresses of lanes, arguments of `lane_clocks`) of a halo of random size, type, stride and image."""
+    e, taps, stride = (int(source.choice(values)) for values in ((1, 2, 4, 8), (1, 3, 5), (1, 1, 2)))
+    rows, columns, width = int(source.choice((2, 4, 8, 14))), 16, int(source.integers(24, 90))
+    high, run = (rows - 1) * stride + taps, -(-((columns - 1) * stride + taps) // stride)
+    slot = np.arange(high * run * stride)
+    row, (phase, place) = slot // (run * stride), np.divmod(slot % (run * stride), run)
+    pixel = row * width + place * stride + phase
+    if layout == "nchw":
+        return pixel * e, (e, stride * e, run, math.gcd(width * e, 64))
+    ic, pieces = 8 * int(source.integers(4, 40)), int(source.choice((1, 2, 4)))
+    at_once = int(source.choice((1, 16 // e)))
+    piece = max(at_once, 32 // pieces)
+    pieces = 32 // piece
+    number, part = np.divmod(np.arange(len(slot) * pieces), pieces)
+    if pieces > 1:
+        apart, run = piece * e, pieces * (run if stride * ic == 32 else 1)
+    else:
+        apart = stride * ic * e
+    return (pixel[number] * ic + part * piece) * e, (at_once * e, apart, run, math.gcd(ic * e, 64))
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_the_closed_clocks_are_those_of_the_coalescer_in_the_mean(layout):
+    """Rows of a halo meet banks by chance: a single halo differs by a factor of up to 3, their mean by less than 0.15."""
+    source, ratios = np.random.default_rng(7), []
+    for _ in range(300):
+        starts, arguments = drawn_halo(source, layout)
+        if len(starts) >= 64:
+            ratios.append(math.log(lane_clocks(*arguments) / traced(starts, arguments[0])))
+    assert len(ratios) > 200 and abs(np.mean(ratios)) < 0.15 and np.std(ratios) < 0.45 and np.abs(ratios).max() < math.log(3.2)
+
+
+def test_pixels_are_cut_into_pieces_where_work_items_would_idle():
+    """Pieces cost no clocks, leave few positions, and the kernel's loads are those that the plan counts."""
+    cut = 0
+    for _, board, problem in drawn_cases("conv2d", 5, 24):
+        tree = Conv2d(problem, board)
+        plan = tree.plan
+        pieces, places = plan.pieces, -(-plan.halo.slots // plan.threads)
+        assert plan.halo.chunks % pieces == 0 and plan.positions <= max(places, 8)
+        assert plan._halo_clocks(pieces) <= plan._halo_clocks(1)
+        assert pieces == 1 or plan.positions / pieces < places or plan._halo_clocks(pieces) < plan._halo_clocks(1)
+        if pieces > 1:
+            cut += 1
+            text = asm.emit(tree).text
+            first = [line for line in text.splitlines() if re.search(r"buffer_load.*X pixel \d+, channel", line)]
+            loads = min(plan.positions, plan.batch) * plan.channels_of_piece // plan.channels_at_once
+            assert len(first) >= 2 * loads - 1 and f"{plan.positions} piece(s) a work-item" in text
+    assert cut > 8

@@ -25,7 +25,7 @@ n = floor(W/C) and r = W - n*C,
 Workgroups of different lengths are dispatched in `series`: the last from its longest to its shortest, the others in turn the other
 way. They end almost together: C(n, C) + r/C * (C(n+1, C) - C(n, C)) for the mean length. The longest one of the last series begins
 when W - W/series workgroups are dispatched and those that still run have 2/3 of the mean length to do (lengths from 0 to twice the
-mean).
+mean). If all workgroups begin at once, no CU takes work from another: the one with the most steps counts (`slowest`).
 
 The dispatch of a CU's first workgroup and the fetch of cold code are added. The clock depends on the duty
 (`hardware.rates.clocks`); the clock and memory's load are found by iteration. The launch's time is computed for each term of a
@@ -80,6 +80,7 @@ class KernelCost:
     stored: Any = 0.0  # bytes that a workgroup stores at its end
     code_lines: Any = 0.0  # lines of 64 bytes of code that a workgroup executes
     longest: Any = 0.0  # iterations of the longest workgroups, if they differ
+    slowest: Any = 0.0  # iterations of all workgroups of the CU that has most, if they differ and all begin at once; else 0
     series: Any = 1  # series of workgroups in the order of dispatch, the last from its longest to its shortest
     waves: int = 4  # waves of a workgroup
     once: Any = 0.0  # clocks of a workgroup outside its steps: loads to the ends of rows
@@ -182,10 +183,14 @@ class _ClockedLaunch:
         alone = self.cycles(1, active * cost.steps / longest, longest)
         earlier = cost.workgroups * (1 - 1 / cost.series) / cus
         begin = largest(0.0, earlier - _UNDER_WAY * cost.resident) / whole
+        most = -(-cost.workgroups // cus)
+        slowest = largest(cost.slowest, most * cost.steps)
+        at_once = self.cycles(most, cost.workgroups * cost.steps / slowest, slowest / most)
+        in_turn = {name: full[name] + last_round * (more[name] - full[name]) for name in even}
         return {
             name: choose(
                 longest > cost.steps,
-                largest(full[name] + last_round * (more[name] - full[name]), begin * full[name] + alone[name]), clocks,
+                largest(choose(cost.slowest > 0, at_once[name], in_turn[name]), begin * full[name] + alone[name]), clocks,
             )
             for name, clocks in even.items()
         }  # fmt: skip

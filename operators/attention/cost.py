@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from math import ceil, gcd
 from typing import Any
 
+import numpy as np
+
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.clocks import LDS_OF_PRODUCTS, element
@@ -22,6 +24,7 @@ from simgpu.operators.attention.reductions import (
     q_tiles,
     shared_clocks,
     shared_resources,
+    slowest_steps,
     tile_heads,
     tile_queries,
 )
@@ -86,7 +89,8 @@ def attention_cost(
     if is_shared and shared.pairs_tiles(p):
         of_head = tiles * of_tile // heads
         blocks = tiles // of_head * -(-of_head // 2)
-        each = mean = seen * tiles / blocks
+        # Blocks of two tiles all have as many keys. The middle one of an odd number of tiles shortens no launch of a single round.
+        each = mean = seen * (tiles / blocks if blocks > d.num_cus else min(of_head, 2))
     else:
         mean = seen / parts
     staged = tile_kv * (p.d + p.dv) * e
@@ -107,6 +111,7 @@ def attention_cost(
         resident=resident,
         steps=minimum(each, mean) if p.causal else each,
         longest=each if p.causal else 0.0,
+        slowest=0.0 if is_shared or not p.causal else _slowest(p, d, tile_q, tile_kv, blocks, parts, resident),
         series=heads // of_tile * dealt // d.xcds * parts,
         element=element(f"x_{p.dtype}"),
         matrix=clocks["matrix"],
@@ -127,6 +132,15 @@ def attention_cost(
         code_lines=_code_lines(p, tile_q, is_shared),
         waves=shared.WAVES if is_shared else chained.WAVES,
     )
+
+
+def _slowest(p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int, blocks: Any, parts: Any, resident: int) -> Any:
+    """Returns `slowest_steps` of each number of parts for which CUs have several blocks, which all begin at once; 0 of others."""
+    found = [
+        slowest_steps(p, d, tile_q, tile_kv, int(count)) if d.num_cus < number <= d.num_cus * resident else 0
+        for number, count in zip(np.ravel(blocks), np.ravel(parts), strict=True)
+    ]
+    return np.reshape(found, np.shape(parts)) if np.ndim(parts) else float(found[0])
 
 
 def _beginning(p: AttentionProblem, clocks: Mapping[str, float], tile_q: int, steps: float) -> float:

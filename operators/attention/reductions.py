@@ -6,6 +6,8 @@ registers load different keys, so each passes on its own. Lanes that stage V for
 
 from __future__ import annotations
 
+from math import gcd
+
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
@@ -64,6 +66,23 @@ def key_steps(p: AttentionProblem, tile_q: int, tile_kv: int) -> tuple[float, in
     _, low, high = _seen_keys(p, tile_queries(p, tile_q))
     steps = -(-(high - low) // tile_kv)
     return max(1.0, float(steps.mean())), max(1, int(steps.max()))
+
+
+def slowest_steps(p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int, parts: int) -> int:
+    """Returns the steps of all blocks of the CU that has most of them, if CUs take blocks in turn and all begin at once.
+
+    parts: blocks that share a Q tile's keys. The order is that of the kernel under a causal mask (`asm.attention.frame`).
+    """
+    _, low, high = _seen_keys(p, tile_queries(p, tile_q))
+    steps = np.maximum(0, -(-(high - low) // tile_kv))
+    each, heads = -(-steps // parts), p.batch * p.heads // tile_heads(p, tile_q)
+    turn = gcd(d.xcds, heads)
+    series = np.arange(heads // turn * parts)
+    of_series = np.clip(steps - series[:, None] % parts * each, 0, each)
+    falls = (len(series) - series) % 2 == 1
+    of_series[falls] = of_series[falls, ::-1]
+    blocks = of_series.ravel().repeat(turn)
+    return int(np.pad(blocks, (0, -len(blocks) % d.num_cus)).reshape(-1, d.num_cus).sum(0).max())
 
 
 def _seen_keys(p: AttentionProblem, queries: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

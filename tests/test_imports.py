@@ -79,6 +79,7 @@ ORDER = {
         "engine/checked.py engine/device.py",
         "engine/setup.py engine/uploads.py",
         "engine/launch.py",
+        "engine/series.py",
         "checks/waits",
         "checks/declared.py checks/races checks/uninitialized",
         "checks/lint",

@@ -26,4 +26,5 @@ From the ground up; a file imports only those above it (`ORDER` in tests/test_im
     uploads.py         arrays as arguments: uploaded, and copied back
     setup.py           LaunchSetup: a dispatch's memory and workers
     launch.py          Launch: execution and results
+    series.py          launches that differ only in their arguments
 """

@@ -15,7 +15,7 @@ from simgpu.engine.faults import all_wait, describe, out_of_budget, out_of_time,
 from simgpu.engine.finding import Finding
 from simgpu.engine.hostcall.output import Output
 from simgpu.engine.program import Program
-from simgpu.engine.result import Run, instructions_so_far, summarise
+from simgpu.engine.result import Run, instructions_so_far, summarise, totals
 from simgpu.engine.setup import RESIDENT_GROUPS, LaunchSetup
 from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.borrowed import LaunchLoan
@@ -30,7 +30,7 @@ from simgpu.machine.layout import Status
 from simgpu.machine.shield import run_shielded
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from simgpu.hardware.code_object.kernels import KernelInfo as KernelInfo
     from simgpu.memory.table import AllocationTable
@@ -175,10 +175,10 @@ class Launch(LaunchSetup):
             return most
         return min(most, worthwhile_threads(each * self.count, self.count))
 
-    def _note_work(self, run: Run) -> None:
+    def note_work(self, run: Run, launches: int = 1) -> None:
         """Keeps a workgroup's amount of work for later launches. Arguments change it, so a decrease counts half."""
         kept, key = self.program.kept, ("work", self.entry)
-        kept[key] = max(amount_of_work(run) // self.count, kept.get(key, 0) // 2)
+        kept[key] = max(amount_of_work(run) // (self.count * launches), kept.get(key, 0) // 2)
 
     # -- the records of each MODE --------------------------------------------------------------
 
@@ -210,25 +210,36 @@ class Launch(LaunchSetup):
         well = False
         try:
             workers = self.at_work = self.begin()
-            try:
-                run = self._run(workers)
-            except SimError as error:
-                error.findings = tuple(self.supervisor.findings(self, workers))
-                raise
-            notes = (*self.notes, *outside_lds(self, workers))
-            if self.device.checks or notes:
-                run = replace(run, findings=self.supervisor.findings(self, workers), notes=notes)
-            self.clear_counts(workers)
+            run = self.ran(workers, lambda: self._run_parts(workers))
             well = True
             return run
         finally:
-            try:
-                self.output.flush()
-            finally:
-                if well and self._comes_again():
-                    self._keep()
-                else:
-                    self.end(well)
+            self.close(well)
+
+    def ran(self, workers: list[Worker], execute: Callable[[], None]) -> Run:
+        """Runs `execute`, which ends the launch's work, and returns the results. Adds the findings so far to its errors."""
+        try:
+            begun = time.perf_counter()
+            execute()
+            run = self._result(workers, time.perf_counter() - begun)
+        except SimError as error:
+            error.findings = tuple(self.supervisor.findings(self, workers))
+            raise
+        notes = (*self.notes, *outside_lds(self, workers))
+        if self.device.checks or notes:
+            run = replace(run, findings=self.supervisor.findings(self, workers), notes=notes)
+        self.clear_counts(workers)
+        return run
+
+    def close(self, well: bool) -> None:
+        """Keeps the launch for later ones or gives back its resources. well: True if it ended without an error."""
+        try:
+            self.output.flush()
+        finally:
+            if well and self._comes_again():
+                self._keep()
+            else:
+                self.end(well)
 
     def begin(self) -> list[Worker]:
         """Lowers the code and makes the workers, if there are none. Call `end` afterwards, even after an error."""
@@ -286,16 +297,18 @@ class Launch(LaunchSetup):
 
     # -- workgroups ----------------------------------------------------------------------------
 
-    def _run(self, workers: list[Worker]) -> Run:
+    def _run_parts(self, workers: list[Worker]) -> None:
         self.supervisor.before_run(self, workers)
-        begun = time.perf_counter()
         for part in self.parts:
             self.run_groups(workers, part.start, part.stop)
-        seconds = time.perf_counter() - begun
         self.supervisor.after_run(self, workers)
+
+    def _result(self, workers: list[Worker], seconds: float) -> Run:
+        """Returns the results of workers that ended. Raises InstructionLimit for too many instructions."""
         lost = next((clocks for check in self.device.checks if (clocks := check.conflicts(workers)) is not None), None)
-        run = summarise(self, workers, seconds, lost, self.kernel if self.call else None, self.call or {})
-        self._note_work(run)
+        kernel, call = (self.kernel, self.call) if self.call else (None, {})
+        run = summarise(self, totals(self.accounts, workers), seconds, lost, kernel, call)
+        self.note_work(run)
         if self.device.profiler:
             self.device.profiler.after_launch(self, run)
         if run.instructions > self.max_instructions:
@@ -312,6 +325,10 @@ class Launch(LaunchSetup):
         for worker in workers:
             worker.job.groups, worker.job.exhausted, worker.job.current = last, 0, 0
             worker.status = scheduler.PAUSED
+        self.finish(workers)
+
+    def finish(self, workers: list[Worker]) -> None:
+        """Runs workers that began until their workgroups ended."""
         unfinished = workers
         while unfinished:
             try:

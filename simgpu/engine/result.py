@@ -98,11 +98,11 @@ class Run:
 
 def execution_counts(launch: Dispatch, workers: list[Worker]) -> np.ndarray:
     """Returns how often each record of `launch.accounts` ran, as int64 (rows,)."""
-    entered, exited, _ = _totals(launch.accounts, workers).reshape(3, -1)
+    entered, exited, _ = totals(launch.accounts, workers).reshape(3, -1)
     return scheduler.executions(entered, exited)
 
 
-def _totals(accounts: Accounts, workers: list[Worker]) -> np.ndarray:
+def totals(accounts: Accounts, workers: list[Worker]) -> np.ndarray:
     """Returns the counts of all workers together at `accounts.places`."""
     first, *others = (worker.counts.take(accounts.places) for worker in workers)
     total: np.ndarray = sum(others, first)
@@ -144,14 +144,14 @@ class _Summary:
 
 
 def summarise(
-    launch: Dispatch, workers: list[Worker], seconds: float, lost: Mapping[int, int] | None, kernel: Any, call: Mapping[str, Any]
+    launch: Dispatch, totals: np.ndarray, seconds: float, lost: Mapping[int, int] | None, kernel: Any, call: Mapping[str, Any]
 ) -> Run:
-    """Summarises a finished launch from its workers' counts.
+    """Summarises a finished launch.
 
+    totals: its workers' counts, see `totals`
     lost: clocks lost to LDS bank conflicts by record, None if not counted. kernel, call: see `Run`.
     """
     accounts = launch.accounts
-    totals = _totals(accounts, workers)
     kept, key = launch.program.kept, ("summary", launch.entry)
     known: _Summary | None = kept.get(key)
     if known is None or known.accounts is not accounts or known.totals != totals.tobytes():

@@ -143,19 +143,27 @@ class LaunchSetup(Dispatch):
     def renew(self) -> None:
         """Prepares the workers, which ended, for the launch again, with the present arguments."""
         self.fill_arguments()
-        self.shared.budget = self.max_instructions
         self._take_table()
         for worker in self.at_work:
-            segment = self.memory.find(worker.given.kernarg)
-            assert segment is not None
-            segment.data.data[: len(self.kernarg)] = self.kernarg
+            self.arguments_memory(worker)[:] = self.kernarg
             if self.info.descriptor.preload_length:
                 worker.given = replace(worker.given, arguments=self.kernarg)
                 worker.desk.begin(self.info, worker.given, self.lds_room, self.entry, self.program.address)
             self._set_fields(worker.desk.fields)
             worker.counts = self._take_counts(worker.desk.fields)
             worker.job.entered = worker.desk.fields.entered + 8 * self.entry
-            scheduler.begin_job(worker.job, worker.slots)
+            self.begin_again(worker)
+
+    def arguments_memory(self, worker: Worker) -> memoryview:
+        """Returns the memory of a worker's kernel argument segment."""
+        segment = self.memory.find(worker.given.kernarg)
+        assert segment is not None
+        return segment.data.data[: len(self.kernarg)]
+
+    def begin_again(self, worker: Worker) -> None:
+        """Lets a worker that ended begin with the first workgroup again."""
+        self.shared.counter, self.shared.budget, worker.desk.fields.clock = 0, self.max_instructions, 0
+        scheduler.begin_job(worker.job, worker.slots)
 
     def _set_fields(self, fields: Context) -> None:
         """Sets a worker's fields that depend on memory, on the code lowered so far, or on the last launch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -16,6 +17,7 @@ from simgpu.engine.allocations import Allocation
 from simgpu.engine.launch import launch
 from simgpu.engine.node import DeviceNode
 from simgpu.engine.result import Run
+from simgpu.engine.series import launches
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hip.memory import Arena, ArenaMemory
 from simgpu.hip.options import Observe, Options
@@ -220,24 +222,29 @@ class GPUs:
 
     # -- launches ------------------------------------------------------------------------------
 
-    def launch(
-        self, function: LoadedFunction, shape: LaunchShape, arguments: bytes, checked: bool, printed: io.StringIO,
+    def launches(
+        self, function: LoadedFunction, shape: LaunchShape, calls: Sequence[bytes], checked: bool, printed: io.StringIO,
         observe: Observe | None = None,
-    ) -> tuple[Run, dict[str, Any]]:  # fmt: skip
-        """Runs a launch. Returns its run, and the data of `observe` for a page, {} without `observe`.
+    ) -> Iterator[tuple[int, Run, dict[str, Any]]]:  # fmt: skip
+        """Runs a launch for each segment of arguments. Yields numbers of launches, the sum of their runs, and the data of `observe`
+        for a page, {} without `observe`.
 
-        The kernel's output is added to `printed`, even if the kernel fails. Raises the errors of `Kernel.launch`.
+        The kernel's output is added to `printed`, even if the kernel fails. Raises the errors of `Kernel.launch`. observe: for one
+        call only
         """
         kernel = function.kernel if checked else function.plain
-        args = function.args(arguments)
         kernel.module.device.stdout = printed
+        each = [function.args(arguments) for arguments in calls]
         if observe:
-            run, observed = observe(kernel, **shape.call(args))
+            yield 1, *observe(kernel, **shape.call(each[0]))
+        elif shape.cooperative:
+            for args in each:
+                yield 1, launch(kernel, shape.geometry, args, cooperative=True), {}
         else:
-            run, observed = launch(kernel, shape.geometry, args, shape.cooperative), {}
+            for count, run in launches(kernel, shape.geometry, each):
+                yield count, run, {}
         if self.track_definedness and not checked:
             self._all_defined()
-        return run, observed
 
     def seconds(self, function: LoadedFunction, shape: LaunchShape, arguments: bytes) -> float:
         """Predicts the launch's time on a real GPU, in seconds, by the timing model. Raises the errors of `Kernel.time`."""

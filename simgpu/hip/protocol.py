@@ -6,6 +6,7 @@ import socket
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import BinaryIO
 
 import numpy as np
 
@@ -16,6 +17,7 @@ HELLO = struct.Struct("<IIQQQ1024s")
 # Function, work-items, block, dynamic LDS, cooperative, bytes of arguments, position of the log, number of the batch,
 # launches of the batch that follow.
 LAUNCH = struct.Struct("<I3I3IIIIQII")
+ALIKE = slice(0, 40)  # the part of LAUNCH that is equal in launches that differ only in their arguments
 FINDING = struct.Struct("<Q32s")  # return address, kind
 SHARE = struct.Struct("<QQQIi")  # address, bytes, offset in the file; a process, and its descriptor of the file
 MAX_DEVICES = 16  # as in the library's internal.h
@@ -103,25 +105,29 @@ class Message:
     data: bytes
 
 
-def receive(peer: socket.socket, count: int) -> bytes:
+def receive(stream: BinaryIO, count: int) -> bytes:
     """Receives `count` bytes; raises ProgramEnded if the other side closed before."""
-    data = bytearray(count)
-    view = memoryview(data)
-    while view:
-        try:
-            got = peer.recv_into(view)
-        except ConnectionError:
-            got = 0
-        if not got:
-            raise ProgramEnded
-        view = view[got:]
-    return bytes(data)
+    try:
+        data = stream.read(count)
+    except ConnectionError:
+        data = b""
+    if len(data) < count:
+        raise ProgramEnded
+    return data
 
 
-def next_message(peer: socket.socket) -> Message:
+def next_message(stream: BinaryIO) -> Message:
     """Receives the next request."""
-    kind, nbytes = FRAME.unpack(receive(peer, FRAME.size))
-    return Message(kind, receive(peer, nbytes))
+    kind, nbytes = FRAME.unpack(receive(stream, FRAME.size))
+    return Message(kind, receive(stream, nbytes))
+
+
+def next_batch(stream: BinaryIO) -> list[bytes]:
+    """Receives the next launches, whose messages the library sent together."""
+    batch = [next_message(stream).data]
+    *_, behind = LAUNCH.unpack_from(batch[0])
+    batch += [next_message(stream).data for _ in range(behind)]
+    return batch
 
 
 def reply(peer: socket.socket, status: int, data: bytes = b"") -> None:
@@ -157,9 +163,9 @@ class Greeting:
 def greeting(peer: socket.socket) -> Greeting:
     """Receives the first message. Raises ValueError for another protocol, ProgramEnded if there is none."""
     data, descriptors, _, _ = socket.recv_fds(peer, FRAME.size + HELLO.size, DESCRIPTORS)
-    data += receive(peer, FRAME.size + HELLO.size - len(data)) if data else b""
     if not data:
         raise ProgramEnded
+    data += receive(peer.makefile("rb"), FRAME.size + HELLO.size - len(data))  # the library sends no more before the answer
     version, process, arena, arena_bytes, module_bytes, path = HELLO.unpack_from(data, FRAME.size)
     if version != VERSION or len(descriptors) != DESCRIPTORS:
         raise ValueError(f"a HIP library of protocol {version}, this is {VERSION}: start the program again")

@@ -33,10 +33,10 @@ class KernelRecord:
     untimed: int = 0  # launches that the model has no time for
     fidelity: Counter[str] = field(default_factory=Counter)
 
-    def note(self, run: Run, checked: bool) -> None:
-        """Counts a launch that ended well."""
-        self.launches += 1
-        self.checked += checked
+    def note(self, run: Run, checked: bool, launches: int) -> None:
+        """Counts launches that ended well. run: the sum of their runs."""
+        self.launches += launches
+        self.checked += launches * checked
         self.instructions += run.instructions
         self.read_bytes += run.counters["global_read_bytes"]
         self.write_bytes += run.counters["global_write_bytes"]

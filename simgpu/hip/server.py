@@ -16,6 +16,7 @@ import struct
 import sys
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,6 +42,7 @@ from simgpu.hip.memory import UNDEFINED_FILL, Arena
 from simgpu.hip.names import lowered_names
 from simgpu.hip.options import Compile, HipSource, Options
 from simgpu.hip.protocol import (
+    ALIKE,
     CALLS,
     ENTRY,
     FINDING,
@@ -54,6 +56,7 @@ from simgpu.hip.protocol import (
     Request,
     answer,
     greeting,
+    next_batch,
     next_message,
     reply,
     send,
@@ -110,8 +113,9 @@ class Server:
         for _, launches in zip(self._boards, self._launches):
             threading.Thread(target=self._run_launches, args=(launches,), daemon=True).start()
         try:
+            requests = self._peer.makefile("rb")
             while True:
-                self._answer(next_message(self._peer))
+                self._answer(next_message(requests))
         except ProgramEnded:
             pass
 
@@ -256,28 +260,34 @@ class Server:
 
     def _run_launches(self, launches: socket.socket) -> None:
         """Runs the launches of a device, which come through a socket."""
-        answers, failed = b"", 0  # failed: the last batch of launches in which one failed
+        stream = launches.makefile("rb")
         try:
             while True:
-                data = next_message(launches).data
-                *_, batch, behind = LAUNCH.unpack_from(data)
-                # Launches after a failed one were sent before the program could know.
-                status, text = self._try_launch(data) if batch != failed else (HipStatus.SUCCESS, b"")
-                if status:
-                    failed = batch
-                answers += answer(status, text)
-                if text or not behind:  # the program waits for all of a batch, but its output is seen at once
-                    send(launches, answers)
-                    answers = b""
+                answers, batch = b"", next_batch(stream)
+                while batch:
+                    count, status, text = self._try_launch(batch)
+                    answers += (count - 1) * answer(HipStatus.SUCCESS, b"") + answer(status, text)
+                    if status:  # the program sent the others before it could know: they do not run
+                        answers += (len(batch) - count) * answer(HipStatus.SUCCESS, b"")
+                        break
+                    batch = batch[count:]
+                    if text and batch:  # the program waits for all of a batch, but its output is seen at once
+                        send(launches, answers)
+                        answers = b""
+                send(launches, answers)
         except ProgramEnded:
             pass
 
-    def _try_launch(self, data: bytes) -> tuple[int, bytes]:
+    def _try_launch(self, batch: Sequence[bytes]) -> tuple[int, int, bytes]:
+        """Runs the first launch of a batch, and those after it that differ only in their arguments.
+
+        Returns the number of those that ran, and the status and the output of the last.
+        """
         try:
-            return self._launch(data)
+            return self._launch(batch)
         except Exception as error:  # a bug here: the program continues, and the record reports it
             self.record.error(f"internal error of a launch, {type(error).__name__}: {error}; please report it")
-            return HipStatus.LAUNCH_FAILURE, b""
+            return 1, HipStatus.LAUNCH_FAILURE, b""
 
     def _read_log(self, position: int) -> None:
         if position <= self._read:  # most launches: another one may have read further
@@ -289,36 +299,48 @@ class Server:
                 self.record.error(f"internal error, {error}; please report it")
         self._read = position
 
-    def _launch(self, data: bytes) -> tuple[int, bytes]:
-        number, *extents, nbytes, position, _, _ = LAUNCH.unpack_from(data)
+    def _launch(self, batch: Sequence[bytes]) -> tuple[int, int, bytes]:
+        number, *extents, nbytes, position, _, _ = LAUNCH.unpack_from(batch[0])
         function, shape = self._gpus.functions[number], shape_of(*extents)
-        arguments = data[LAUNCH.size : LAUNCH.size + nbytes]
-        name = function.name
-        printed = io.StringIO()
+        name, printed, done = function.name, io.StringIO(), 0
         with self._gpus.busy:
             record = self.record.kernel(name, self._boards[function.device].name)
             self._seen[name] += 1
-            checked = (bool(self._options.check) or function.kernel.module.device.seeded) and self._is_selected(name)
+            modes = bool(self._options.check) or function.kernel.module.device.seeded
+            checked = modes and self._is_selected(name)
             observe = self._options.observe if self._seen[name] == 1 and not shape.cooperative else None
             self._read_log(position)
             if self._options.time:
-                record.time(self._modelled_seconds(number, shape, arguments))
+                record.time(self._modelled_seconds(number, shape, batch[0][LAUNCH.size : LAUNCH.size + nbytes]))
+            same = 1 if modes or observe or self._options.time else self._count_alike(batch)
+            self._seen[name] += same - 1
+        calls = [data[LAUNCH.size : LAUNCH.size + nbytes] for data in batch[:same]]
         try:
-            run, observed = self._gpus.launch(function, shape, arguments, checked, printed, observe)
+            for count, run, observed in self._gpus.launches(function, shape, calls, checked, printed, observe):
+                done += count
+                with self._gpus.busy:
+                    record.note(run, checked, count)
+                    if observed:
+                        self.record.observed.append(observed)
+                    for finding in run.findings:
+                        record.findings += self._note_kernel(finding, name)
         except SimError as error:
             with self._gpus.busy:
+                self._seen[name] -= same - done - 1  # they do not run
                 record.failed += 1
-                return self._note_failure(function.kernel, name, error), _text(printed)
+                return done + 1, self._note_failure(function.kernel, name, error), _text(printed)
         except Exception as error:  # a bug here: the program continues, and the record reports it
             self.record.error(f"kernel {name}: internal error, {type(error).__name__}: {error}; please report it")
-            return HipStatus.LAUNCH_FAILURE, _text(printed)
-        with self._gpus.busy:
-            record.note(run, checked)
-            if observed:
-                self.record.observed.append(observed)
-            for finding in run.findings:
-                record.findings += self._note_kernel(finding, name)
-        return HipStatus.SUCCESS, _text(printed)
+            return done + 1, HipStatus.LAUNCH_FAILURE, _text(printed)
+        return done, HipStatus.SUCCESS, _text(printed)
+
+    def _count_alike(self, batch: Sequence[bytes]) -> int:
+        """Returns how many launches at the beginning of a batch differ only in their arguments, with the log read so far."""
+        first = batch[0]
+        for count, data in enumerate(batch):
+            if data[ALIKE] != first[ALIKE] or LAUNCH.unpack_from(data)[-3] > self._read:
+                return count
+        return len(batch)
 
     def _modelled_seconds(self, number: int, shape: LaunchShape, arguments: bytes) -> float | None:
         """Predicts the seconds of a launch, once for each kernel and shape; None if there is no prediction."""

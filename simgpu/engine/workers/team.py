@@ -109,6 +109,12 @@ class Team:
             elif took > SECONDS:
                 self._steps = max(self._steps // 2, FEWEST)
 
+    def attempt(self, worker: Worker) -> bool:
+        """Runs a worker on this thread, once and for a few ms at most. True if it finished; otherwise `run` continues it."""
+        worker.job.pause = self._steps
+        worker.status = running.run_worker(worker.job, worker.slots)
+        return worker.status == scheduler.FINISHED
+
     def _thread(self, worker: Worker, work: Callable[[Worker], None], turn: int) -> None:
         with self._lock:
             if turn != self._turn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 from simgpu import Device, asm, operators
 from simgpu.engine.accounts import CLASSES, FIDELITIES, MOVED, Accounts, bytes_moved, instruction_class, matrix_flops
 from simgpu.engine.launch import Launch
+from simgpu.engine.series import launches
 from simgpu.engine.workers.desk import Desk
 from simgpu.hardware.code_object.arguments import Geometry, fill
 from simgpu.hardware.code_object.kernels import Argument
-from simgpu.hardware.errors import InstructionLimit, LaunchError, TimeLimit
+from simgpu.hardware.errors import InstructionLimit, LaunchError, MemoryFault, TimeLimit
 from simgpu.hardware.isa.fidelity import fidelity_of
 from tests.support.engine_kernel import Kernel
 from tests.support.exhaustive import examples
@@ -159,6 +161,50 @@ def test_a_kept_launch_is_not_used_after_a_change_of_limits_or_without_its_modul
     gpu.unload(k.module)
     with pytest.raises(LaunchError, match="unloaded"):
         k.launch(grid=2, args=[data, data])
+
+
+def _buffer(kernel, times, lanes=64):
+    return kernel.gpu.upload(np.array([times, lanes] + [0] * 62, np.uint32))
+
+
+def _kept(grid=3):
+    """Returns a kernel with a kept launch of this grid."""
+    kernel = Kernel(TARGET, LOOP)
+    kernel.gpu.threads = 1
+    for _ in range(3):
+        kernel.kernel.launch(grid=grid, args=[_buffer(kernel, 1)] * 2)
+    return kernel
+
+
+def test_launches_that_differ_in_their_arguments_are_summed_up():
+    """A launch of many steps ends the loop, and others begin it again."""
+    kernel = _kept()
+    buffers = [_buffer(kernel, times, lanes) for times, lanes in ((2, 64), (7, 3), (2, 64), (9000, 5), (1, 64), (4, 0))]
+    calls = [[buffer, buffers[0]] for buffer in buffers]
+    alone = [kernel.kernel.launch(grid=3, args=args) for args in calls]
+    found = list(launches(kernel.kernel, Geometry.of(3, 64), calls))
+    assert [count for count, _ in found] == [3, 1, 2]
+    for run, expected in zip((run for _, run in found), (alone[:3], alone[3:4], alone[4:]), strict=True):
+        assert run.instructions == sum(each.instructions for each in expected)
+        for figures in ("fidelity", "profile", "lanes"):
+            summed = sum((Counter(getattr(each, figures)) for each in expected), Counter())
+            assert Counter(getattr(run, figures)) == summed
+    again = kernel.kernel.launch(grid=3, args=calls[1])
+    assert replace(again, seconds=0) == replace(alone[1], seconds=0), "nothing is left of the others"
+
+
+@pytest.mark.parametrize(("bad", "error"), [(None, MemoryFault), (900, InstructionLimit)], ids=["fault", "too long"])
+def test_a_launch_that_fails_comes_after_the_runs_of_those_before(bad, error):
+    kernel = _kept()
+    good = _buffer(kernel, 2)
+    wrong = good.address + (1 << 40) if bad is None else _buffer(kernel, bad)
+    kernel.gpu.max_instructions = 5000
+    kernel.kernel.launch(grid=3, args=[good, good])
+    runs = launches(kernel.kernel, Geometry.of(3, 64), [[good, good], [good, good], [wrong, good], [good, good]])
+    assert next(runs)[0] == 2
+    with pytest.raises(error):
+        list(runs)
+    assert kernel.kernel.launch(grid=3, args=[good, good]).profile[0] == 3
 
 
 def test_a_kept_launch_does_not_keep_its_device():

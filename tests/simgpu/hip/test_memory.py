@@ -15,7 +15,7 @@ import pytest
 from simgpu.hip.gpus import GPUs, LaunchShape
 from simgpu.hip.memory import Arena
 from simgpu.hip.options import Options
-from simgpu.hip.protocol import ENTRY, AllocationKind, Change
+from simgpu.hip.protocol import ENTRY, LAUNCH, AllocationKind, Change
 from simgpu.hip.server import Server
 from tests.support.device_library import compiled
 
@@ -64,8 +64,9 @@ def test_what_kernels_allocate_lives_on_in_launches_that_are_checked_and_that_ar
         for n, name in enumerate(("allocate", "allocate", "allocate", "look")):
             function = gpus.functions[gpus.function(module, name)[0]]
             arguments, checked = struct.pack("<QI", BASE, n), n % 2 != first
-            run, _ = gpus.launch(function, LaunchShape((64, 1, 1), (64, 1, 1), 0, False), arguments, checked, io.StringIO())
-            assert run.findings == []
+            shape = LaunchShape((64, 1, 1), (64, 1, 1), 0, False)
+            ((count, run, _),) = gpus.launches(function, shape, [arguments], checked, io.StringIO())
+            assert count == 1 and run.findings == []
         assert gpus.arena.view(BASE, 8 * 3 * 64).view(np.uint64).tolist() == list(range(3 * 64))
 
 
@@ -79,3 +80,16 @@ def test_each_entry_of_the_log_is_read_once() -> None:
     for position in (2, 1, 2, 5, 3, 9, 4):
         server._read_log(position)
     assert seen == list(range(9))
+
+
+def test_launches_run_together_that_differ_in_their_arguments_only() -> None:
+    """All of them see the memory of the first: launches after a later entry of the log wait."""
+    server = object.__new__(Server)
+    server._read = 7
+    def message(block: int, position: int, argument: bytes = b"abc") -> bytes:
+        return LAUNCH.pack(5, 512, 1, 1, block, 1, 1, 0, 0, len(argument), position, 1, 0) + argument
+
+    batch = [message(64, 3), message(64, 7, b"xyz"), message(64, 7), message(128, 7), message(64, 7)]
+    assert server._count_alike(batch) == 3
+    assert server._count_alike([message(64, 7), message(64, 8)]) == 1
+    assert server._count_alike([message(64, 7), message(64, 7, b"abcd")]) == 1

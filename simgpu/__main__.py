@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 
@@ -12,6 +13,8 @@ def main() -> int:
         return int(importlib.import_module("simgpu.tools.cli").main())
     except KeyboardInterrupt:
         return 130  # what shells report for a process that SIGINT ended
+    finally:
+        gc.freeze()  # the interpreter ends sooner if it does not search all modules for cycles first
 
 
 if __name__ == "__main__":

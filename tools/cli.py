@@ -73,6 +73,9 @@ GROUPS = {
 }
 FIRST = ("check", "lint", "exec", "hip", "triton", "debug", "why", "layout", "time", "profile", "run", "emit")
 VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
+# Verbs that multiply no matrices with numpy.
+WITHOUT_BLAS = ("lint", "hip", "debug", "why", "layout", "disasm", "trace", "lds", "time", "profile")
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"  # OpenBLAS reads it once, when numpy loads it
 FINE, WRONG, USAGE = 0, 1, 2
 # Shells report these when SIGINT or SIGPIPE ended a process.
 INTERRUPTED, BROKEN_PIPE = 130, 141
@@ -212,7 +215,16 @@ def _add_quiet(text: str, parser: argparse.ArgumentParser) -> None:
 
 
 def _module(verb: str) -> Any:
-    return importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
+    """Imports a verb's module. OpenBLAS starts a thread for each core, unless the verb has no use for them."""
+    if verb not in WITHOUT_BLAS or BLAS_THREADS in os.environ:
+        return importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
+    os.environ[BLAS_THREADS] = "1"
+    try:
+        import numpy  # noqa: F401
+
+        return importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
+    finally:
+        del os.environ[BLAS_THREADS]  # programs that the verb starts have their own
 
 
 def _fail(verb: str | None, message: str, status: int, advice: str = "") -> int:

@@ -18,8 +18,8 @@ from simgpu.hardware.code_object.arguments import Geometry, assumptions, fill
 def launches(kernel: Kernel, geometry: Geometry, calls: Sequence[Sequence[object]]) -> Iterator[tuple[int, Run]]:
     """Runs a launch for the arguments of each call, in order. Yields numbers of launches, each with the sum of their runs.
 
-    A launch that fails raises the errors of `Kernel.launch`, after the runs of those before it. Arguments that the kernel does not
-    take may raise theirs earlier.
+    A launch that fails raises the errors of `Kernel.launch`, after the runs of earlier launches. Arguments that the kernel does not
+    take may raise errors before any launch.
     """
     done = 0
     while done < len(calls):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import platform
+import subprocess
 import sys
 import types
 from dataclasses import replace
@@ -51,6 +53,20 @@ def test_version_and_help(capsys: Capture) -> None:
     assert sorted(listed) == sorted(VERBS) and set(listed[: len(FIRST)]) == set(FIRST) and len(FIRST) == 12
     assert [line[:-1] for line in text.splitlines() if line[:-1] in GROUPS][-len(GROUPS) :] == list(GROUPS)
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("verb", "given", "threads"), [("hip", {}, 1), ("hip", {"OPENBLAS_NUM_THREADS": "2"}, 2), ("run", {}, 2)])
+def test_verbs_without_products_start_no_thread_of_blas(verb: str, given: dict[str, str], threads: int) -> None:
+    """Counts threads of a process; afterwards the variable is as the user set it, for programs that the verb starts."""
+    program = "\n".join((
+        "import os, json", "from simgpu.tools.cli import _module", f"_module({verb!r})",
+        "print(json.dumps([len(os.listdir('/proc/self/task')), os.environ.get('OPENBLAS_NUM_THREADS')]))",
+    ))  # fmt: skip
+    own = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-c", program], env={**own, **given}, capture_output=True, text=True, check=True)
+    found, left = json.loads(done.stdout)
+    assert found == 1 if threads == 1 else found > 1 or os.cpu_count() == 1
+    assert left == given.get("OPENBLAS_NUM_THREADS")
 
 
 @pytest.mark.parametrize("verb", VERBS)

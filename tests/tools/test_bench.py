@@ -94,6 +94,20 @@ def test_a_step_of_the_debugger_is_timed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert 0 < debugger.step_microseconds("mi100") < 1e6
 
 
+def test_a_row_is_printed_when_it_is_measured(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+
+    def measure(goal: table.Goal, *unused: object) -> GoalRow:
+        shown.append(capsys.readouterr().out)
+        return made(goal.name, 0.5 * goal.limit)
+
+    monkeypatch.setattr(table, "_row", measure)
+    last = printed(capsys, "--only", "hip", "--only", "page", "--quiet")
+    assert "over goal" in shown[0] and "hip" not in shown[0]
+    assert re.search(r"^hip .* 0\.50 +yes\n    a note$", shown[1], re.M) and "page" not in shown[1]
+    assert re.search(r"^page .* 0\.50 +yes\n    a note\n\n2 of 2 met", last, re.M)
+
+
 def test_without_a_checkout_of_aiter_its_row_says_what_to_give(capsys: Capture) -> None:
     out = printed(capsys, "--only", "gemm aiter", "--aiter", "/nowhere")
     assert "not found: give --aiter FOLDER" in out and "0 of 1 met" in out

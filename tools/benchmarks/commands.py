@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simgpu.hardware.errors import ToolchainError
+from simgpu.tools.benchmarks.blas import THREAD_VARIABLES
 from simgpu.tools.shared.console import print_figures
 from simgpu.tools.shared.errors import KernelFailed
 from simgpu.tools.shared.processes import environment
@@ -101,8 +102,9 @@ def measure(name: str, times: int = TIMES) -> CommandTime:
 
 
 def _run(words: list[str]) -> CommandTime:
+    free = {name: value for name, value in environment().items() if name not in THREAD_VARIABLES}  # the table sets them
     before, began = os.times(), time.perf_counter()
-    done = subprocess.run([sys.executable, "-P", "-m", "simgpu", *words], env=environment(), capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-P", "-m", "simgpu", *words], env=free, capture_output=True, text=True)
     wall, after = time.perf_counter() - began, os.times()
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]

@@ -9,6 +9,7 @@ import json
 import shlex
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,13 @@ from simgpu.tools.benchmarks.corpus import corpus_table
 from simgpu.tools.benchmarks.goals import CORPUS, GOALS, NAMES, Goal, GoalValue
 from simgpu.tools.benchmarks.host import host_document, host_lines
 from simgpu.tools.page.page import Page
-from simgpu.tools.shared.console import count_progress, print_json, progress, show, table
+from simgpu.tools.shared.console import print_json, progress, show
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.outputs import claim
 from simgpu.tools.shared.processes import output_of
+
+COLUMNS = ("row", "work", "goal", "measured", "over goal", "met", "note")
+MEASURED = 12  # width of a measured value with its unit
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -84,14 +88,16 @@ def goals(options: Namespace) -> int:
     if options.html is not None:
         claim([options.html], options.force)
     rows = []
-    with count_progress(len(chosen), "rows") as done:
-        for goal in chosen:
+    if not options.json:
+        show(*host_lines(host), "", "Goals; `over goal` of 1 or less meets one", "", row_line((*COLUMNS[:-1], ""), chosen))
+    for number, goal in enumerate(chosen):
+        with progress(f"{goal.work}, row {number + 1} of {len(chosen)}"):
             rows.append(_row(goal, options, threads))
-            done()
-    columns = ("row", "work", "goal", "measured", "over goal", "met", "note")
+        if not options.json:
+            show(row_line(rows[-1].cells(), chosen))
     if options.html is not None:
         title = f"{sum(row.document()['met'] for row in rows)} of {len(rows)} goals met"
-        tables = [[title, columns, [row.cells() for row in rows]]]
+        tables = [[title, COLUMNS, [row.cells() for row in rows]]]
         Page("goals of speed", {"tables": tables}, shlex.join(["simgpu", *options.words]), host_lines(host)).save(
             options.html, options.force
         )
@@ -101,8 +107,6 @@ def goals(options: Namespace) -> int:
             "seconds": sum(row.seconds for row in rows),
         })  # fmt: skip
     else:
-        show(*host_lines(host))
-        show(table("Goals; `over goal` of 1 or less meets one", columns, [row.cells() for row in rows], left=2))
         for row in rows:
             if options.verbose and row.goal.name == "corpus" and row.measured and row.measured.detail:
                 show(corpus_table(row.measured.detail))
@@ -111,11 +115,24 @@ def goals(options: Namespace) -> int:
     return 0 if all(row.fine for row in rows) else 1
 
 
+def row_line(cells: Sequence[object], goals: Sequence[Goal]) -> str:
+    """Returns a line of the table, or two: a row is printed when it is measured, so only the goals are known before.
+
+    >>> goal = GOALS[NAMES.index("hip")]
+    >>> print(row_line(("hip", "launches", goal.text, "0.9 s", "0.90", "yes", "wall 0.9 s"), [goal]))
+    hip  launches                                       <= 1 s  0.9 s         0.90       yes
+        wall 0.9 s
+    """
+    texts = [str(cell) for cell in cells]
+    widths = [max(len(title), *map(len, column)) for title, column in zip(COLUMNS, zip(*((g.name, g.work, g.text) for g in goals)))]
+    line = "  ".join(text.ljust(width) for text, width in zip(texts, (*widths, MEASURED, len(COLUMNS[4]), len(COLUMNS[5]))))
+    return line.rstrip() + (f"\n    {texts[-1]}" if texts[-1] else "")
+
+
 def _child(goal: Goal, options: Namespace, threads: int, *more: str) -> Any:
     folders = ["--corpus", options.corpus, "--aiter", options.aiter]
     arguments = ["-m", "simgpu.tools.benchmarks.goals", goal.name, "--threads", str(threads), *folders, *more]
-    with progress(goal.work):
-        return json.loads(output_of(arguments, threads_environment(threads)))
+    return json.loads(output_of(arguments, threads_environment(threads)))
 
 
 def _row(goal: Goal, options: Namespace, threads: int) -> GoalRow:

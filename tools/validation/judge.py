@@ -19,7 +19,7 @@ from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.sampling.samples import sample
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import Prediction, SampledLaunch, predict
-from simgpu.tools.validation import aiter, hipkittens, measured, mgpusim, seismic, tensile, tile_kernel
+from simgpu.tools.validation import aiter, babelstream, hipkittens, measured, mgpusim, seismic, tensile, tile_kernel
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Measurement, read
 
@@ -72,6 +72,7 @@ class MeasurementFolders:
     hipkittens: Path | None = None  # a checkout of HipKittens
     examples: Path | None = None  # a checkout of HPCTrainingExamples
     mgpusim: Path | None = None  # a checkout of MGPUSim
+    babelstream: Path | None = None  # a checkout of BabelStream
 
     def rows(self, name: str) -> Sequence[Any]:
         """Returns the rows of a set; those of AITER and Tensile in the order of their hashes."""
@@ -81,6 +82,8 @@ class MeasurementFolders:
             return list(seismic.rows(self.examples)) if self.examples else []
         if name == "mgpusim":
             return list(mgpusim.rows(self.mgpusim)) if self.mgpusim else []
+        if name == "babelstream":
+            return list(babelstream.rows()) if self.babelstream else []
         rows = read(self.tables, f"{name}*.csv.gz") if self.tables else []
         return rows if name == "measured" else sorted(rows, key=lambda row: hashlib.sha256(row.key.encode()).digest())
 
@@ -89,9 +92,9 @@ def judges(sources: MeasurementFolders, sets: Sequence[str], limit: int | None, 
     """Judges the rows of the sets into `found`, and yields each one's judge; limit: rows of AITER, and of Tensile, by hash."""
     makers: dict[str, Callable[[Any, Path | None], Judge]] = {
         "measured": _judge_measured, "tensile": _tensile, "aiter": _aiter, "attention": _attention, "seismic": _seismic,
-        "mgpusim": _mgpusim,
+        "mgpusim": _mgpusim, "babelstream": _babelstream,
     }  # fmt: skip
-    checkouts = {"seismic": sources.examples, "mgpusim": sources.mgpusim}
+    checkouts = {"seismic": sources.examples, "mgpusim": sources.mgpusim, "babelstream": sources.babelstream}
     for name in sets:
         taken = 0
         for row in sources.rows(name):
@@ -195,6 +198,18 @@ def _mgpusim(row: mgpusim.MeasuredProgram, checkout: Path | None) -> Judge:
         found = predict(sampled, warm=True, on=on)
         us, low, high = (1e6 * each for each in (found.seconds, found.low, found.high))
         return RowVerdict("mgpusim", row.group, mgpusim.BOARD, "f32", row.name, row.us, us, low=low, high=high)
+
+    return judge
+
+
+def _babelstream(row: babelstream.MeasuredStream, checkout: Path | None) -> Judge:
+    assert checkout  # its kernels are there
+    sampled = babelstream.sampled_stream(checkout, row)
+
+    def judge(on: Mechanisms) -> RowVerdict:
+        found = predict(sampled, on=on)
+        ms, low, high = (1e3 * each for each in (found.seconds, found.low, found.high))
+        return RowVerdict("babelstream", row.group, row.board, "f64", row.name, 1e3 * row.seconds, ms, low=low, high=high)
 
     return judge
 

@@ -12,8 +12,8 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation import judge
 from simgpu.tools.validation.rows import ENVIRONMENT, data_folder
 
-SETS = ("measured", "tensile", "aiter", "attention", "seismic", "mgpusim")
-WITHOUT_TABLES = {"attention", "seismic", "mgpusim"}  # sets whose figures are in the checkouts
+SETS = ("measured", "tensile", "aiter", "attention", "seismic", "mgpusim", "babelstream")
+WITHOUT_TABLES = {"attention", "seismic", "mgpusim", "babelstream"}  # sets whose figures are in the checkouts
 COLUMNS = ("rows", "class", "board", "type", "n", "MAPE %", "median %", "p90 %", "bias %", "in band %")
 
 
@@ -24,6 +24,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--hipkittens", metavar="DIR", help="a checkout of github.com/HazyResearch/HipKittens: attention")
     parser.add_argument("--examples", metavar="DIR", help="a checkout of github.com/amd/HPCTrainingExamples: seismic stencils")
     parser.add_argument("--mgpusim", metavar="DIR", help="a checkout of github.com/sarchlab/mgpusim: small programs on MI300A")
+    parser.add_argument("--babelstream", metavar="DIR", help="a checkout of github.com/UoB-HPC/BabelStream at v5.0: streams")
     parser.add_argument("--sets", default=",".join(SETS), help=f"which, of {', '.join(SETS)} (default: all)")
     parser.add_argument("--limit", type=int, metavar="N", help="rows of AITER and of Tensile, by hash (default: all; seconds)")
     parser.add_argument("--ablate", action="store_true", help="the error with each mechanism of the model off")
@@ -38,7 +39,7 @@ def run(options: Namespace) -> int:
     if options.limit is not None and options.limit < 1:
         raise UsageError(f"--limit {options.limit}: give 1 or more")
     folder = data_folder(options.data) if set(sets) - WITHOUT_TABLES else None
-    given = options.aiter, options.hipkittens, options.examples, options.mgpusim
+    given = options.aiter, options.hipkittens, options.examples, options.mgpusim, options.babelstream
     checkout, *others = (Path(one) if one else None for one in given)
     sources = judge.MeasurementFolders(folder, checkout, *others)
     if checkout is not None and not (checkout / "hsa").is_dir():

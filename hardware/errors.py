@@ -37,8 +37,8 @@ class MemoryFault(SimError):
     """An access outside every allocation, named by kernel, pc, wave, lane and address."""
 
 
-class KernelTrap(SimError):
-    """A kernel that ended itself by s_trap: a failed assertion."""
+class KernelTrap(SimError, RuntimeError):
+    """A kernel that ended itself by s_trap: a failed assertion. A RuntimeError, as Triton and PyTorch raise on a GPU."""
 
 
 class Deadlock(SimError):

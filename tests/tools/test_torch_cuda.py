@@ -301,6 +301,26 @@ def test_memory_is_compared_before_the_host_allocates(monkeypatch: pytest.Monkey
     assert torch.randint(1 << 40, (5,), device="cuda").is_cuda and torch.empty(1 << 60, device="meta").is_meta
 
 
+def test_results_are_compared_before_the_host_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
+    column, row = torch.ones(1 << 14, 1, device="cuda"), torch.ones(1 << 14, device="cuda")
+    wide, part = column.expand(-1, 1 << 13), torch.ones(1 << 24, device="cuda")
+    image, filters = torch.ones(1, 1, 512, 512, device="cuda"), torch.ones(512, 1, 3, 3, device="cuda")
+    sparse = torch.eye(4, device="cuda").to_sparse()
+    monkeypatch.setattr("simgpu.tools.torch.cuda.memory._host_memory", lambda: 1 << 27)
+    for make in (
+        lambda: column @ column.T, lambda: column * row, lambda: torch.outer(row, row), lambda: row.repeat(1 << 13),
+        lambda: wide.contiguous(), lambda: wide + 1, lambda: wide.reshape(-1), lambda: torch.cat([part] * 5),
+        lambda: torch.nn.functional.linear(column, column), lambda: torch.einsum("i,j->ij", row, row),
+        lambda: row.new_zeros(1 << 14, 1 << 13), lambda: torch.stack([part] * 4, 1),
+        lambda: torch.nn.functional.embedding(torch.zeros(1 << 14, dtype=torch.int64, device="cuda"), wide[:4].clone()),
+        lambda: torch.nn.functional.conv2d(image, filters), lambda: torch.where(column > 0, row, 2.0),
+    ):  # fmt: skip
+        with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate [01]\.\d"):
+            make()
+    assert wide.sum() == 1 << 27 and wide[:5].contiguous().is_cuda and part.add_(1).view(-1, 16).is_cuda
+    assert (sparse @ torch.ones(4, device="cuda")).is_cuda and (row.expand(1 << 14, -1) @ row).is_cuda
+
+
 def test_a_fraction_of_the_memory_is_all_that_a_process_gets() -> None:
     for wrong, error in ((1, TypeError), (2.0, ValueError), (-0.1, ValueError)):
         with pytest.raises(error, match="Invalid"):

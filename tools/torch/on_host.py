@@ -16,7 +16,7 @@ import torch
 import torch.utils._device as default_device
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, has_torch_function
 
-from simgpu.tools.torch.cuda import autocast, memory, traced
+from simgpu.tools.torch.cuda import autocast, estimates, memory, traced
 from simgpu.tools.torch.cuda.generators import GpuGenerator
 from simgpu.tools.torch.operators.on_gpus import INSTEAD
 from simgpu.tools.torch.operators.registered import OVERLOAD, KernelsOfTheGpu, kernels_of_the_gpu
@@ -188,8 +188,10 @@ class CudaOnHost(TorchFunctionMode):
             positions[1] = _CPU
         if func in default_device._device_constructors() and sent.get("device") is None and _default_is_gpu():
             sent["device"] = _CPU
-        if place is not None and on_gpu(place):
-            memory.check_room(_bytes_to_make(func, positions, sent, place), device_at(place).index)
+        if size := _bytes_of_result(func, positions, sent, place):
+            at = common((*args, *given.values())) if place is None else place
+            if on_gpu(at):
+                memory.check_room(size, device_at(at).index)
         narrows = autocast.is_enabled()
         cast = autocast.casts(func, positions, sent) if narrows else contextlib.nullcontext((positions, sent))
         try:
@@ -208,11 +210,16 @@ class CudaOnHost(TorchFunctionMode):
         return result
 
 
-def _bytes_to_make(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], place: Place) -> int:
-    """Returns the bytes that a function will allocate at a GPU's place; 0 if that is unknown or not large."""
-    if func in default_device._device_constructors():
-        return memory.requested_bytes(func, args, given)
-    source = args[0] if func in _MOVES and args else None
+def _bytes_of_result(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], place: Place | None) -> int:
+    """Returns the bytes that a function will allocate for its result; 0 if that is unknown or not large."""
+    makes = func in default_device._device_constructors()
+    if not makes and func not in _MOVES:
+        return estimates.bytes_to_compute(func, args, given)
+    if place is None or not on_gpu(place):
+        return 0
+    if makes:
+        return estimates.bytes_to_make(func, args, given)
+    source = args[0] if args else None
     there = isinstance(source, torch.Tensor) and (source.layout != torch.strided or mark_of(source) == place)
     return 0 if there else int(getattr(source, "nbytes", 0))
 

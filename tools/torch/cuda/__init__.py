@@ -6,6 +6,7 @@
     streams.py     streams, events and the functions that choose them
     graphs.py      CUDA graphs: captured operators and launches, replayed
     memory.py      memory that tensors use
+    estimates.py   bytes of a function's result, before the host allocates them
     autocast.py    the type that an operator computes in under `torch.autocast("cuda")`
     generators.py  random numbers
     blas.py        hipBLASLt, as Triton calls it

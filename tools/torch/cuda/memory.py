@@ -11,7 +11,7 @@ import functools
 import math
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,10 @@ import torch
 
 from simgpu.tools.torch.cuda.devices import index_of
 from simgpu.triton.driver import active_driver
-from simgpu.triton.tensors import plain_torch
 
 BLOCK = 512  # bytes: c10/cuda/CUDACachingAllocator.cpp rounds a request up to it (kMinBlockSize)
 _REFUSED = re.compile(r"can't allocate memory: you tried to allocate (\d+) bytes")  # by the host's allocator
 LARGE = 1 << 28  # bytes of an allocation that is worth a look at the host's memory
-WIDEST = 16  # bytes of an element of complex128
 SEGMENT = 2 << 20  # least bytes of its requests to the driver (kSmallBuffer)
 
 
@@ -116,18 +114,6 @@ def _host_memory() -> float:
         if found := re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text()):
             return 1024 * int(found[1])
     return math.inf
-
-
-def requested_bytes(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> int:
-    """Returns the bytes of the tensor that a function will make from numbers; 0 if that is unknown or not large."""
-    sizes = [one for value in (*args, *given.values()) for one in (value if isinstance(value, (tuple, list)) else (value,))]
-    most = WIDEST * math.prod(abs(size) for size in sizes if type(size) is int and size)
-    if func is torch.tensor or most < LARGE or given.get("out") is not None:
-        return 0
-    options = {name: value for name, value in given.items() if name != "generator"}
-    with contextlib.suppress(RuntimeError, TypeError), plain_torch():  # the function raises its error when it is called
-        return int(func(*args, **{**options, "device": "meta"}).untyped_storage().nbytes())
-    return 0
 
 
 def out_of_memory(size: int, index: int) -> torch.OutOfMemoryError:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.support.pretended_gpu import session, torch  # noqa: F401  (the fixture)
+
+from torch.utils._python_dispatch import TorchDispatchMode  # isort: skip  (PyTorch is optional)
+from torch.utils.flop_counter import FlopCounterMode  # isort: skip
+
+functional = torch.nn.functional
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -142,3 +148,50 @@ def test_convolutions_and_others_by_their_gpu_s_names() -> None:
     assert torch.equal(dropped, torch._masked_scale(x, mask, 1 / 0.75)) and 0 < mask.float().mean() < 1
     with pytest.raises(NotImplementedError, match="'CPU' backend"):
         aten._conv_depthwise2d(x.cpu(), weight.cpu(), [3, 3], None, [2, 2], [1, 1], [1, 1])
+
+
+def _twice(x: Any) -> Any:
+    return (x.float() * 2).to(x.dtype)
+
+
+@pytest.mark.parametrize("where", ["host", "simulated"])
+def test_a_programs_modes_see_operators_and_not_their_parts(where: str, monkeypatch: pytest.MonkeyPatch, request: Any) -> None:
+    monkeypatch.setenv("SIMGPU_OPERATORS", where)
+    library = torch.library.Library("simgpu_modes", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", _twice, "CUDA")
+    x = torch.ones(8, 8, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+    with FlopCounterMode(display=False) as flops, Names() as outer, Names() as inner:
+        y = torch.ops.simgpu_modes.twice(x.detach()) + x @ x
+        functional.conv1d(x[None], x[:, :, None])
+        y.sum().backward()
+    assert flops.get_total_flops() == 4 * 2 * 8**3
+    assert outer.seen == inner.seen and "aten::copy_" not in outer.seen
+    assert [outer.seen.count(name) for name in ("simgpu_modes::twice", "aten::mm", "aten::convolution")] == [1, 3, 1]
+    assert y.is_cuda and (y == 10).all() and (x.grad == 16).all()
+    simulated = [name for name, use in request.getfixturevalue("session").operators.items() if use.simulated]
+    assert ("aten::mm" in simulated) == ("aten::convolution" in simulated) == (where == "simulated")
+
+
+def test_a_checkpoint_that_keeps_products_computes_them_once() -> None:
+    choose = partial(torch.utils.checkpoint.create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+    seen = []
+    for dtype, device in ((torch.float32, "cpu"), (torch.bfloat16, "cuda")):
+        x = torch.ones(8, 8, dtype=dtype, device=device, requires_grad=True)
+        with Names() as names:
+            y = torch.utils.checkpoint.checkpoint(lambda x: (x @ x).sin().cos(), x, use_reentrant=False, context_fn=choose)
+            y.sum().backward()
+        seen.append(names.seen)
+    assert seen[0] == seen[1] and seen[0].count("aten::mm") == 3
+
+
+class Names(TorchDispatchMode):  # type: ignore[misc]
+    """Lists the names of the operators that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func.name())
+        return func(*args, **(kwargs or {}))

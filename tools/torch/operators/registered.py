@@ -114,6 +114,8 @@ class KernelsOfTheGpu(TorchDispatchMode):
         if not isinstance(func, OVERLOAD):  # an operator of higher order
             traced = any(map(_is_traced, tensors_in((*args, *given.values()))))
             return func(*(args if traced else map_aggregate(tuple(args), self._show)), **given)
+        if (modes := _modes_of_the_program()) and _graph_capture() is None:
+            return self._pass_on(modes, func, types, args, given)
         if not has_several_gpus():
             return self._call(func, types, args, given)
         with plain_torch():
@@ -122,6 +124,20 @@ class KernelsOfTheGpu(TorchDispatchMode):
         with plain_torch():
             self._mark(func.name(), args, result, place)
         return result
+
+    def _pass_on(
+        self, modes: Sequence[TorchDispatchMode], func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]
+    ) -> Any:
+        """Returns an operator's result from the first of these modes, the last of those in use, all of which are left meanwhile.
+
+        So a program's mode, such as `FlopCounterMode`, sees the operator before this mode computes it, and not its parts.
+        """
+        with contextlib.ExitStack() as left:
+            for mode in reversed(modes):
+                TorchDispatchMode.__exit__(mode, None, None, None)
+                left.callback(TorchDispatchMode.__enter__, mode)
+            with plain_torch() if func.name().startswith("aten::") else contextlib.nullcontext(), self:
+                return modes[0].__torch_dispatch__(func, types, args, given)
 
     def _mark(self, name: str, args: Sequence[Any], result: Any, place: Place | None) -> None:
         """Marks an operator's results: with the requested place, else the arguments'; for lists, each with its own argument's."""
@@ -220,6 +236,14 @@ class KernelsOfTheGpu(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         return func(*args, **given)  # PyTorch's own error
+
+
+def _modes_of_the_program() -> Sequence[TorchDispatchMode]:
+    """Returns the modes from the last that the program itself entered; none if it entered none."""
+    stack = _get_current_dispatch_mode_stack()
+    ours = (KernelsOfTheGpu, GraphCapture)
+    entered = [at for at, mode in enumerate(stack) if not (isinstance(mode, ours) or mode.is_infra_mode())]
+    return stack[entered[-1] :] if entered else ()
 
 
 def _graph_capture() -> GraphCapture | None:

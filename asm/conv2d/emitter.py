@@ -209,7 +209,7 @@ class ConvEmitter(Visitor):
             for batch in range(plan.batches):
                 if batch:
                     x.load(batch, self.left)
-                x.write(batch)
+                x.write(batch, self.left)
             x.advance(self.left)
             k.s_barrier(note="the halo is in LDS")
             if prod(self.taps) * self.products <= UNROLLED:

@@ -195,24 +195,47 @@ class HaloStaging:
         addresses = [self.offsets[position * f * f : (position + 1) * f * f] for _, position in places]
         if self.windowed:
             addresses = self._window_addresses(places)
-        channels = range(0, plan.channels_of_piece, plan.channels_at_once)
-        order = [(place, channel) for place in places for channel in channels]
-        if self.clips:
+        if not plan.loads_whole_steps:
+            self._loads(places, addresses, plan.channels_at_once, left)
+            return
+        partial, loaded = k.new_label("last_channels"), k.new_label("loaded")
+        self._compare_whole(left)
+        k.s_cbranch_scc0(partial)
+        if not self.clips_lanes:
+            k.s_mov_b32(self.resource[2], self.records)
+        self._loads(places, addresses, plan.most_at_once, None)
+        k.s_branch(loaded)
+        k.label(partial)
+        self._loads(places, addresses, plan.channels_at_once, left)
+        k.label(loaded)
+
+    def _compare_whole(self, left: Reg) -> None:
+        """Emits SCC = the group has all channels of the step."""
+        self.k.s_cmp_ge_i32(left, self.channels)
+
+    def _loads(self, places: list[tuple[int, int]], addresses: list[Reg], at_once: int, left: Reg | None) -> None:
+        """Loads pieces, `at_once` channels at a time. left: as in `load`, None in a step whose channels the group has all."""
+        k, plan, f = self.k, self.plan, self.plan.factor
+        clips, packed = self.clips and left is not None, at_once > 1
+        order = [(place, channel) for place in places for channel in range(0, plan.channels_of_piece, at_once)]
+        if clips:
             order.sort(key=lambda entry: entry[1])
+        each = self.bytes / 4 if packed else self.words  # registers of a channel
         bound = 0
         for (place, position), channel in order:
             source, tap = divmod(channel, f * f)
-            if self.clips and source >= bound:
-                bound = source + plan.channels_at_once
+            if clips and source >= bound:
+                assert left is not None
+                bound = source + at_once
                 self._clip(source, left)
             address = addresses[place][tap]
-            if self.clips_lanes:
+            if clips and self.clips_lanes:
                 k.v_cndmask_b32(self.scratch, OUTSIDE, address, "vcc")
                 address = self.scratch
             address, immediate = split_offset(k, address, source * self.channel_bytes, REACH, self.scratch)
-            first = place * plan.piece_words + channel * plan.piece_words // plan.channels_of_piece
-            words = max(1, plan.channels_at_once * self.bytes // 4)
-            name = "buffer_load" if plan.channels_at_once > 1 else f"buffer_load_{ELEMENT_LOADS[self.bytes]}"
+            first = place * plan.piece_words + int(channel * each)
+            words = max(1, at_once * self.bytes // 4)
+            name = "buffer_load" if packed else f"buffer_load_{ELEMENT_LOADS[self.bytes]}"
             k.emit(name, self.staged[first : first + words], address, self.resource, 0, offen=True, offset=immediate,
                    note=f"X pixel {position}, channel {channel}")  # fmt: skip
 
@@ -245,17 +268,19 @@ class HaloStaging:
     def _positions(self, batch: int) -> range:
         return range(batch * self.plan.batch, min((batch + 1) * self.plan.batch, self.plan.positions))
 
-    def write(self, batch: int) -> None:
-        """Writes the batch from registers to LDS. Narrow elements are packed first."""
+    def write(self, batch: int, left: Reg) -> None:
+        """Writes the batch from registers to LDS. Narrow elements, loaded one by one, are packed first. left: as in `load`."""
         k, plan, layout, words = self.k, self.plan, self.layout, self.chunk_words
+        if self.bytes < 4 and plan.channels_at_once == 1:
+            packed = k.new_label("packed")
+            if plan.loads_whole_steps:
+                self._compare_whole(left)
+                k.s_cbranch_scc1(packed)
+            self._pack(batch)
+            if plan.loads_whole_steps:
+                k.label(packed)
         for place, position in enumerate(self._positions(batch)):
             first = place * plan.piece_words
-            for word in range(plan.channels_of_piece * self.bytes // 4 if self.bytes < 4 and plan.channels_at_once == 1 else 0):
-                each = 4 // self.bytes
-                target = self.staged[first + word]
-                for i in range(1, each):
-                    low = self.staged[first + word * each] if i == 1 else target
-                    k.v_lshl_or_b32(target, self.staged[first + word * each + i], 8 * self.bytes * i, low)
             last = position == plan.positions - 1
             base, start = (self.last_address, 0) if last else (self.write_address, position * plan.slots_at_once * layout.chunk)
             with k.lanes(self.last_lanes) if last and layout.slots % plan.slots_at_once else nullcontext():
@@ -263,6 +288,17 @@ class HaloStaging:
                     address, immediate = split_offset(k, base, start + chunk * layout.plane, DS_REACH, self.scratch)
                     source = self.staged[first + chunk * words : first + (chunk + 1) * words]
                     k.ds_write(address, source, offset=immediate, note=f"X pixel {position}, chunk {chunk} to LDS")
+
+    def _pack(self, batch: int) -> None:
+        """Packs the batch's elements of less than 4 bytes, which have a register each."""
+        k, plan, each = self.k, self.plan, 4 // self.bytes
+        for place, _ in enumerate(self._positions(batch)):
+            first = place * plan.piece_words
+            for word in range(plan.channels_of_piece // each):
+                target = self.staged[first + word]
+                for i in range(1, each):
+                    low = self.staged[first + word * each] if i == 1 else target
+                    k.v_lshl_or_b32(target, self.staged[first + word * each + i], 8 * self.bytes * i, low)
 
     def advance(self, left: Reg) -> None:
         """Advances to the next step: the next window of taps or, after the last window, the next channels.

@@ -93,16 +93,11 @@ def attention_cost(
         each = mean = seen * (tiles / blocks if blocks > d.num_cus else min(of_head, 2))
     else:
         mean = seen / parts
-    staged = tile_kv * (p.d + p.dv) * e
-    asked = tiles * min(seen * tile_kv, p.lk) * 1.0 * (p.d + p.dv) * e
-    # Blocks that share K and V run on `dealt` XCDs (`asm.attention.frame.heads_at_once`). Blocks that run together on one XCD
-    # read K and V once.
+    staged, queries = tile_kv * (p.d + p.dv) * e, heads * p.lq * p.d * p.element.bytes * 1.0
+    # Blocks that share K and V run on `dealt` XCDs (`asm.attention.frame.heads_at_once`).
     dealt = d.xcds // gcd(d.xcds, heads // of_tile)
     sharing = max(1.0, min(d.num_cus * resident, tiles / (p.batch * p.kv_heads)) / dealt)
-    missed = max(min(asked, p.kv_bytes), asked / sharing)
-    missed -= min(1.0, d.l2_bytes / p.kv_bytes) * (missed - min(missed, d.xcds * p.kv_bytes))
-    once, queries = min(missed, p.kv_bytes), heads * p.lq * p.d * p.element.bytes * 1.0
-    kept = min(1.0, d.mall_bytes / p.kv_bytes)
+    missed, read = _missed_bytes(p, d, tiles * min(seen * tile_kv, p.lk) * 1.0 * (p.d + p.dv) * e, sharing)
     merged = 0.0 if is_shared else chained.merge_traffic(p.dv, tile_q, size)
     merge_clocks = merged * (1 / rates.rates.lds_read + 1 / rates.rates.lds_write)
     return KernelCost(
@@ -126,12 +121,23 @@ def attention_cost(
         flight=staged,
         asked=staged,
         missed_bytes=missed + queries,
-        hbm_bytes=once + (missed - once) * (1 - kept) + queries,
+        hbm_bytes=read + queries,
         written_bytes=choose(parts > 1, parts * partial_bytes(p) * 1.0, heads * p.lq * p.dv * size * 1.0),
         stored=tile_q * p.dv * size + merge_clocks * STORE_BYTES,
         code_lines=_code_lines(p, tile_q, is_shared),
         waves=shared.WAVES if is_shared else chained.WAVES,
     )
+
+
+def _missed_bytes(p: AttentionProblem, d: HardwareDescriptor, asked: float, sharing: float) -> tuple[float, float]:
+    """Returns the bytes of K and V that miss L2, and those of them that miss the Infinity Cache.
+
+    asked: bytes that blocks ask for. sharing: blocks that run together on one XCD, which read K and V once.
+    """
+    missed = max(min(asked, p.kv_bytes), asked / sharing)
+    missed -= min(1.0, d.l2_bytes / p.kv_bytes) * (missed - min(missed, d.xcds * p.kv_bytes))
+    once = min(missed, p.kv_bytes)
+    return missed, once + (missed - once) * (1 - min(1.0, d.mall_bytes / p.kv_bytes))
 
 
 def _slowest(p: AttentionProblem, d: HardwareDescriptor, tile_q: int, tile_kv: int, blocks: Any, parts: Any, resident: int) -> Any:

@@ -25,7 +25,7 @@ def lane_clocks(size: int, apart: int, run: int, step: int) -> float:
     """
     lanes = 16 if size <= _WORD else 4
     cut = min(1.0, (lanes - gcd(lanes, run)) / run)
-    return (cut * _conflict(lanes, size, apart, run) + (1 - cut) * _within(lanes, size, apart, step)) / lanes
+    return (cut * _conflict(lanes, size, apart, run, step) + (1 - cut) * _within(lanes, size, apart, step)) / lanes
 
 
 def _within(lanes: int, size: int, apart: int, step: int) -> float:
@@ -34,16 +34,15 @@ def _within(lanes: int, size: int, apart: int, step: int) -> float:
     if apart == size:
         return lines
     alone = max(0.0, 2 - lines)  # share of groups in one line
-    return alone + (1 - alone) * _conflict(lanes, size, apart, lanes)
+    return alone + (1 - alone) * _conflict(lanes, size, apart, lanes, step)
 
 
-def _conflict(lanes: int, size: int, apart: int, run: int) -> float:
+def _conflict(lanes: int, size: int, apart: int, run: int, step: int) -> float:
     """Returns the clocks of a group with gaps, or of several rows of `run` lanes."""
-    words = max(apart, _WORD) // _WORD
-    banks = _BANKS // gcd(words, _BANKS)
-    deepest: float = -(-min(lanes, lanes * apart // _WORD or 1) // banks)
-    if run < lanes:
-        deepest = max(deepest, -(-lanes // run) * size / _WORD)
+    words, together = max(apart, _WORD) // _WORD, min(run, lanes)
+    deepest: float = -(-min(together, together * apart // _WORD or 1) // (_BANKS // gcd(words, _BANKS)))
+    if run < lanes:  # rows begin in different banks, as far as their distance allows
+        deepest *= max(1.5, lanes / run * max(step, _WORD) / LINE)
     elif apart == size:
         deepest += size / _WORD
     return min(lanes, max(min(_FAR, lanes * apart / LINE), 4 * max(1, deepest)))

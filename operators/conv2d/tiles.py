@@ -153,7 +153,7 @@ class Conv2dPlan(Derivation):
         """
         if self.factor > 1 or self.windows != (1, 1):
             return 1
-        most = min(self.halo.chunks, self.tile_ic // self.channels_at_once)
+        most = min(self.halo.chunks, self.tile_ic // self.most_at_once)
         counts = [1 << bit for bit in range(most.bit_length()) if self.threads % (1 << bit) == 0]
         places = {count: -(-self.halo.slots // (self.threads // count)) for count in counts}
         fitting = [count for count in counts if places[count] <= max(places[1], _PLACES)]
@@ -202,7 +202,12 @@ class Conv2dPlan(Derivation):
         return self._halo_clocks(self.pieces)
 
     def _halo_clocks(self, pieces: int) -> float:
-        p, e, at_once, layout = self.problem, self.problem.element.bytes, self.channels_at_once, self.halo
+        whole = self.merged.icg // self.tile_ic / self.ic_steps if self.loads_whole_steps else 0.0
+        clocks = whole * self._clocks_of_loads(pieces, self.most_at_once) if whole else 0.0
+        return clocks + (1 - whole) * self._clocks_of_loads(pieces, self.channels_at_once)
+
+    def _clocks_of_loads(self, pieces: int, at_once: int) -> float:
+        p, e, layout = self.problem, self.problem.element.bytes, self.halo
         high, wide = self.tiled_problem.halo(self.tile_oh, self.tile_ow)
         apart, step, run = self.lattice[1] * self.tiled_problem.stride[1] * e, p.iw * e, layout.phase_columns
         if p.layout == "nhwc":
@@ -220,6 +225,18 @@ class Conv2dPlan(Derivation):
             return 1
         together = gcd(p.ic, self.merged.icg, self.tile_ic, WIDEST // e)
         return together if together * e >= _WORD else 1
+
+    @property
+    def most_at_once(self) -> int:
+        """Channels of a pixel in one load of X in a step whose channels the group has all: 16 bytes, which begin anywhere."""
+        if self.problem.layout == "nchw" or self.factor > 1 or self.merged.icg < self.tile_ic:
+            return self.channels_at_once
+        return min(WIDEST // self.problem.element.bytes, self.tile_ic)
+
+    @property
+    def loads_whole_steps(self) -> bool:
+        """True if steps whose channels the group has all load more channels at once than its last step."""
+        return self.most_at_once > self.channels_at_once
 
     @property
     def piece_words(self) -> int:

@@ -1,6 +1,7 @@
 """Convolutions with an epilogue, with channels last, and with filters that LDS cannot hold whole, against float64."""
 
 import functools
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -263,6 +264,23 @@ def test_groups_of_few_channels_fill_tiles(layout):
         p = Conv2dProblem(16, channels, 28, 28, channels, 3, 3, padding=(1, 1), groups=groups, dtype="f16", layout=layout)
         plan = Conv2d(p, "mi300x").plan
         assert min(groups, 16) <= plan.groups * channels // groups <= 32 and plan.merged.groups == -(-groups // plan.groups)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("target", "dt"), [
+    ("gfx908", "bf16"), ("gfx908", "i8"), ("gfx90a", "f64"), ("gfx90a", "f16"), ("gfx942", "f32"), ("gfx942", "fp8"),
+    ("gfx950", "i8"), ("gfx950", "bf16"),
+])  # fmt: skip
+def test_steps_with_all_their_channels_load_16_bytes_at_once(target, dt, groups):
+    """A pixel's channels begin anywhere; the last step of a group has fewer, and loads none of the next group or pixel."""
+    p = Conv2dProblem(2, 149 * groups, 7, 18, 22 * groups, 3, 3, padding=(1, 1), groups=groups, dtype=dt, layout="nhwc")
+    result = convolve(p, target, check=True, special=dt != "i8")
+    plan = result.plan
+    assert plan.loads_whole_steps and plan.most_at_once * p.element.bytes == 16 > plan.channels_at_once * p.element.bytes
+    assert_right(result)
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+    text = asm.emit(Conv2d(p, target)).text
+    assert re.search(r"buffer_load_dwordx4 .*X pixel 0, channel 0", text) and "if the group has it" in text
 
 
 def test_infinity_and_nan_reach_only_their_pixels_channels_last():

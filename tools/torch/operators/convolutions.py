@@ -81,7 +81,7 @@ def _input_gradient(call: Call, grad: Tensor, x: Tensor, w: Tensor, steps: Steps
 
 
 def _in_two_axes(dims: int, along: Sequence[_Ints], rest: _Ints, groups: int) -> tuple[Steps, _Ints]:
-    """Returns the steps and the rest of a convolution, whose operands have so many axes, as if it had rows too.
+    """Returns the steps and the rest of a convolution, whose operands have this many axes, as if it had rows too.
 
     along: stride, padding and dilation; one number counts for all axes, as PyTorch passes it for `padding="valid"`.
     """

@@ -44,7 +44,7 @@ from simgpu.triton.tensors import plain_torch
 _CPU = torch.device("cpu")  # PyTorch's device of tensors on the GPU
 OVERLOAD = type(torch.ops.aten.add.Tensor)  # class of one overload of an operator
 _OPERATORS = (OVERLOAD, type(torch.ops.aten.add))  # of `torch.ops`; some exist only on GPUs
-# Operators whose tensors may be on different GPUs: copies between them, and those that go through lists of tensors.
+# Operators whose tensors may be on different GPUs: copies between them, and operators on lists of tensors.
 _COPIES, _LISTS = ("aten::copy_", "aten::_to_copy", "aten::set_"), "aten::_foreach_"
 # Zeros without memory, which autograd makes. Operators on them fail below a dispatch mode, some by a segmentation fault.
 _ZEROS = "aten::_efficientzerotensor"
@@ -128,7 +128,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
     def _pass_on(
         self, modes: Sequence[TorchDispatchMode], func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]
     ) -> Any:
-        """Returns an operator's result from the first of these modes, the last of those in use, all of which are left meanwhile.
+        """Returns an operator's result from the innermost of a program's modes. All of them are left meanwhile.
 
         So a program's mode, such as `FlopCounterMode`, sees the operator before this mode computes it, and not its parts.
         """

@@ -10,6 +10,7 @@
     words.py     what loads bring
     integers.py  integer instructions on sums
     masks.py     lane masks of comparisons
+    lds.py       where words of LDS are
     multiply.py  a matrix instruction on elements
     epilogue.py  operands of the epilogue on sums
     machine.py   a workgroup's instructions on these values

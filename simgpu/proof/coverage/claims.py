@@ -342,13 +342,19 @@ class Coverage:
 
 
 def _settle(condition: Condition) -> Condition:
-    """Returns a conjunction without alternatives that contradict the rest of it."""
+    """Returns a conjunction whose alternatives lack what contradicts, or repeats, the rest of it."""
     parts = condition.conjuncts()
     if not any(part.kind == "any" for part in parts):
         return condition
     plain = both(*(part for part in parts if part.kind != "any"))
-    kept = [either(*(each for each in part.parts if not both(plain, each).never)) for part in parts if part.kind == "any"]
+    kept = [either(*(_beside(plain, each) for each in part.parts)) for part in parts if part.kind == "any"]
     return both(plain, *kept)
+
+
+def _beside(plain: Condition, condition: Condition) -> Condition:
+    """Returns what a condition adds to a conjunction; NEVER if they contradict each other."""
+    settled, known = _settle(both(plain, condition)), {part.key() for part in plain.conjuncts()}
+    return settled if settled.never else both(*(part for part in settled.conjuncts() if part.key() not in known))
 
 
 def _constant_lanes(condition: Condition) -> tuple[Condition, np.ndarray | None]:
@@ -358,7 +364,14 @@ def _constant_lanes(condition: Condition) -> tuple[Condition, np.ndarray | None]
     if not constant or not np.any(active := np.logical_and.reduce(constant)):
         return condition, None
     rest = [part for part in parts if part.kind != "at least" or part.form.constant is None]
-    return both(*(Condition(part.kind, _only(part.form, active), part.parts, part.name) for part in rest)), active
+    return both(*(_among(part, active) for part in rest)), active
+
+
+def _among(condition: Condition, active: np.ndarray) -> Condition:
+    """Returns a condition as it is in work-items that are on."""
+    if condition.kind in ("all", "any"):
+        return (both if condition.kind == "all" else either)(*(_among(part, active) for part in condition.parts))
+    return Condition(condition.kind, _only(condition.form, active), name=condition.name)
 
 
 def _only(form: Form, active: np.ndarray | None) -> Form:

@@ -288,8 +288,8 @@ def both(*conditions: Condition) -> Condition:
         other = made.get(key)
         if other is not None:
             part = Condition("at least", rest + Form.of(np.minimum(part.form.lanes, other.form.lanes)))
-        against = made.get(opposite)
-        if rest.parts and against is not None and np.all(part.form.lanes + against.form.lanes < 0):
+        against = made.get(opposite) if rest.parts else ALWAYS
+        if against is not None and np.all(part.form.lanes + against.form.lanes < 0):
             return NEVER
         made[key] = part
     parts = tuple(made.values())

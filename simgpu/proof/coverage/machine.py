@@ -1,4 +1,4 @@
-"""A workgroup's instructions on numbers, elements and sums of products: all waves at once, all lanes active."""
+"""A workgroup's instructions on numbers, elements and sums of products: all waves at once, all lanes active but for LDS writes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from simgpu.checks.lint.registers import EXEC
 from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction, Operand, Reg
@@ -19,7 +20,8 @@ from simgpu.proof.coverage.claims import CHUNK, Violation
 from simgpu.proof.coverage.epilogue import GATED, merge
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.integers import compare, compute
-from simgpu.proof.coverage.masks import Guarded, Mask, combine
+from simgpu.proof.coverage.lds import words_of
+from simgpu.proof.coverage.masks import Guarded, Mask, combine, known_in, leave_off
 from simgpu.proof.coverage.multiply import Multiply
 from simgpu.proof.coverage.pieces import first_lanes, from_lanes, move_pieces
 from simgpu.proof.coverage.values import (
@@ -71,7 +73,9 @@ class Machine:
         """Runs an instruction that is no branch."""
         inst = step.inst
         spec = inst.spec
-        if spec.memory is not None:
+        if step.writes & EXEC:
+            self._activate(state, inst)
+        elif spec.memory is not None:
             self._memory(state, step)
         elif spec.kind == "matrix":
             self._multiply(state, inst)
@@ -81,6 +85,8 @@ class Machine:
             self._scalar(state, step)
         elif spec.encoding != "sopp":
             self._vector(state, step)
+            if state.active is not None:
+                leave_off(state, step, state.active)
 
     def end(self, state: State) -> None:
         """Checks a state at the kernel's end."""
@@ -128,6 +134,9 @@ class Machine:
             return
         for at, value in enumerate(values):
             state.registers[register.file, register.index + at] = value
+        below = register.file, register.index - 1
+        if isinstance(state.registers.get(below), Mask):  # its other half is written
+            state.registers[below] = None
 
     def _name_scalar(self, step: LintStep, register: Reg, multiple: int = 1) -> Form | None:
         """Returns a symbol for a scalar that is computed once."""
@@ -154,9 +163,6 @@ class Machine:
         inst, mnemonic = step.inst, step.inst.spec.mnemonic
         register = inst.args.get("sdst")
         if not isinstance(register, Reg):
-            return
-        if register.index == isa.EXEC:
-            self._activate(state, inst)
             return
         if register.count == 2 or mnemonic.endswith("b64"):
             self._pair(state, inst, register)
@@ -234,10 +240,13 @@ class Machine:
         state.scc = scc
 
     def _activate(self, state: State, inst: Instruction) -> None:
-        source = inst.args.get("src0")
-        constant = source is not None and not isinstance(source, Reg) and constant_bits(source, u32, 64)
-        if inst.spec.mnemonic != "s_mov_b64" or constant != (1 << 64) - 1:
+        """Enables all lanes, or those of a mask that is the same in all launches."""
+        words = [self.read(state, inst.args.get("src0"), word, wide=True) for word in (0, 1)]
+        lanes: Any = words[0].lanes if isinstance(words[0], Mask) else None
+        ones = all(isinstance(word, Form) and word.key() == Form.of(-1).key() for word in words)
+        if inst.spec.mnemonic != "s_mov_b64" or (lanes is None and not ones):
             raise NotModelled("lanes that are off")
+        state.active = None if ones else np.broadcast_to(lanes, self.items)
 
     # -- vector ALU ----------------------------------------------------------------------------
 
@@ -292,9 +301,10 @@ class Machine:
         if mnemonic == "v_cndmask_b32":
             sums = any(isinstance(value, (Cells, Sums)) for value in values[:2])
             return self._float(state, values[:2], mnemonic) if sums else self._choose_address(values)
-        forms = [value for value in values if isinstance(value, Form)]
+        inside = [value.inside for value in values if isinstance(value, Guarded)]
+        forms = [form for value in values if isinstance(form := value.form if isinstance(value, Guarded) else value, Form)]
         if len(forms) == len(values) and (found := compute(inst.spec, forms)) is not None:
-            return found
+            return Guarded(found, np.logical_and.reduce(inside)) if inside else found
         cells = [self._finish(state, value) if isinstance(value, Sums) else value for value in values]
         if (whole := move_pieces(mnemonic, cells, self.shape)) is not None:
             return whole
@@ -338,7 +348,8 @@ class Machine:
     def _memory(self, state: State, step: LintStep) -> None:
         inst, memory = step.inst, step.inst.spec.memory
         assert memory is not None
-        if memory.lds or inst.mods.get("lds") or memory.transpose or memory.format or memory.op == "atomic":
+        masked = state.active is not None and memory.space != "smem" and (memory.space, memory.op) != ("ds", "store")
+        if masked or memory.lds or inst.mods.get("lds") or memory.transpose or memory.format or memory.op == "atomic":
             raise NotModelled("an access of this kind")
         if memory.space == "smem":
             self._arguments(state, inst)
@@ -376,30 +387,19 @@ class Machine:
     def _lds(self, state: State, inst: Instruction) -> None:
         memory = inst.spec.memory
         assert memory is not None
-        base = self._form(state, inst.args.get("addr"), "an address in LDS").constant
-        if base is None or memory.bits % WORD_BITS:
-            raise NotModelled("an address in LDS that depends on the launch" if base is None else "an access of this kind")
-        two = memory.stride > 0
-        scale = memory.stride * memory.bits // 8
-        offsets = [scale * int(inst.mods.get(f"offset{at}", 0)) for at in (0, 1)] if two else [int(inst.mods.get("offset", 0))]
-        words = memory.bits // WORD_BITS * (1 if two else memory.count)
-        found: list[Value] = []
-        made = state.lds.code if memory.op == "load" else state.lds.code.copy()
-        for at, offset in enumerate(offsets):
-            for word in range(words):
-                address = np.broadcast_to(np.asarray(base) + offset + WORD * word, self.items)
-                first = address // WORD * self.shape[1]
-                if np.any(address % WORD) or np.any(address < 0) or np.any(first >= made.size):
-                    raise Violation("an address outside LDS")
-                index = first[:, None] + np.arange(self.shape[1])
-                if memory.op == "load":
-                    found.append(Cells(made[index]))
-                else:
-                    made[index] = self._codes(state, self.read(state, inst.args[f"data{at}"], word))
+        address = known_in(self.read(state, inst.args.get("addr")), state.active)
+        if address is None or (base := address.constant) is None:
+            raise NotModelled("an address in LDS that is unknown or depends on the launch")
+        lanes = slice(None) if state.active is None else state.active
+        words = words_of(inst, np.broadcast_to(np.asarray(base), self.items)[lanes], self.shape[1], state.lds.code.size)
         if memory.op == "load":
-            self.write(state, inst.args.get("vdst"), found)
-        else:
-            state.lds = Cells(made)
+            self.write(state, inst.args.get("vdst"), [Cells(state.lds.code[index]) for each in words for index in each])
+            return
+        made = state.lds.code.copy()
+        for at, each in enumerate(words):
+            for word, index in enumerate(each):
+                made[index] = np.broadcast_to(self._codes(state, self.read(state, inst.args[f"data{at}"], word)), self.shape)[lanes]
+        state.lds = Cells(made)
 
     def _codes(self, state: State, value: Value) -> Any:
         """Returns codes of a word that is stored in LDS."""
@@ -430,7 +430,9 @@ class Machine:
         bits = memory.bits * memory.count
         row, column = self._element(matrix, total.modulo(WORD_BITS), bits)
         if memory.op == "load":
-            self.write(state, data, [load_word(matrix, row, column, word, bits, self.shape[1]) for word in range(count)])
+            loaded = [load_word(matrix, row, column, word, bits, self.shape[1]).code for word in range(count)]
+            there = np.broadcast_to(inside, self.items)[:, None]
+            self.write(state, data, [Cells(np.where(there, codes, UNKNOWN)) for codes in loaded])
             return
         self.stored.add(step.pc)
         for word in range(count):

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simgpu.checks.lint.steps import LintStep
+from simgpu.hardware.isa import instruction as isa
 from simgpu.proof.coverage.forms import Form
-from simgpu.proof.coverage.values import Array, Test, Value, zero
+from simgpu.proof.coverage.values import UNKNOWN, Array, Cells, State, Test, Value, zero
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,35 @@ class Guarded:
 
     def key(self) -> tuple[object, ...]:
         return self.form.key(), self.inside.tobytes()
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A number that is known in some work-items only."""
+
+    form: Form
+    known: Array
+
+    def key(self) -> tuple[object, ...]:
+        return self.form.key(), self.known.tobytes()
+
+
+def leave_off(state: State, step: LintStep, active: Array) -> None:
+    """Makes an instruction's results unknown in the work-items that are off."""
+    for register in step.effect.access.writes:
+        place = ("s", isa.VCC) if isinstance(register, str) else register
+        value = state.registers.get(place)
+        if isinstance(value, Cells):
+            state.registers[place] = Cells(np.where(active[:, None], value.code, UNKNOWN))
+        else:
+            state.registers[place] = Partial(value, active) if isinstance(value, Form) else None
+
+
+def known_in(value: Value, active: Array | None) -> Form | None:
+    """Returns a number if it is known in these work-items. active: None for all."""
+    if isinstance(value, Partial):
+        return value.form if active is not None and np.all(value.known | ~active) else None
+    return value if isinstance(value, Form) else None
 
 
 def _contradict(zero: Test, least: Test) -> bool:

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
 from simgpu.proof.coverage.claims import Violation
 from simgpu.proof.coverage.forms import Form
 from simgpu.proof.coverage.machine import KERNARG, WORD, Machine
+from simgpu.proof.coverage.masks import Guarded, Mask
 from simgpu.proof.coverage.values import UNKNOWN, ZEROS, Cells, State, Sums, Value
 from simgpu.proof.entry import KernelInputs, initial_state
 from simgpu.proof.safety.nest import LoopNest
@@ -116,6 +117,8 @@ class Products:
 
     def _new(self, block: int, state: State) -> State | None:
         """Returns a state to go on with; None if it was there before."""
+        if state.active is not None:
+            raise NotModelled("a branch, or the target of one, with lanes that are off")
         start = self.nest.starts[block]
         live = self.live[block]
         head = start in self.nest.loops
@@ -153,11 +156,15 @@ class Products:
         if not step:
             return state
         made = {place: self._move(value, step) for place, value in state.registers.items()}
-        return State(state.lds.move(step), made, None, state.least - step, state.most - step, True)
+        return State(state.lds.move(step), made, None, state.least - step, state.most - step, begun=True)
 
     def _move(self, value: Value, step: int) -> Value:
         if isinstance(value, Form):
             return self.machine.move(value, step)
+        if isinstance(value, Guarded):
+            return replace(value, form=self.machine.move(value.form, step))
+        if isinstance(value, Mask):
+            return value if value.lanes is not None else None
         made = value.move(step) if isinstance(value, (Cells, Sums)) else None
         if isinstance(made, Cells) and np.all((made.k < 0) | (made.kind == ZEROS)):
             return None  # products of these elements are all there, so no round needs them

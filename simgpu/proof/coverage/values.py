@@ -154,6 +154,7 @@ class State:
     least: float = -math.inf  # of `LEFT`
     most: float = math.inf
     begun: bool = False  # True if the origin has moved
+    active: Array | None = None  # work-items that EXEC enables; None: all
 
     def fork(self) -> State:
         return replace(self, registers=dict(self.registers))

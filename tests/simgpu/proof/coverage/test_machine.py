@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
 
+from simgpu.checks.lint.steps import LintStep
 from simgpu.hardware.isa.instruction import Const, Instruction, Operand, Reg
 from simgpu.hardware.isa.spec import REGISTRY
 
@@ -28,7 +28,7 @@ def test_a_move_of_64_bits_has_two_words(source: Operand, words: list[int]) -> N
     nothing = np.zeros(0, np.int64)
     state = State(Cells(nothing), {("s", 4): Form.of(7), ("s", 5): Form.of(9)})
     machine = Machine("gfx942", 64, {}, {}, "k", "part", "factor", "f32", 1, frozenset())
-    step: Any = SimpleNamespace(pc=0, inst=Instruction(MOVE, "gfx942", "sop1", {"sdst": Reg("s", 0, 2), "src0": source}, size=4))
+    step = LintStep(0, Instruction(MOVE, "gfx942", "sop1", {"sdst": Reg("s", 0, 2), "src0": source}, size=4))
     machine.step(state, step)
     found = [cast(Form, state.registers["s", at]).constant for at in (0, 1)]
     assert [int(np.asarray(each)) & 0xFFFFFFFF for each in found] == words

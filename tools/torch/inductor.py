@@ -17,8 +17,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._dynamo import device_interface
-from torch._dynamo.device_interface import CudaInterface
+from torch._dynamo.device_interface import get_interface_for_device, register_interface_for_device
 from torch._dynamo.utils import set_torch_function_mode_stack
 from torch._dynamo.variables import script_object
 from torch._dynamo.variables.tensor import TensorVariable
@@ -217,19 +216,43 @@ def _guard_gpus() -> None:
 def _forget() -> None:
     """Clears PyTorch's knowledge of devices, and its code compiled for them: another GPU may be in use now."""
     torch.compiler.reset()
-    device_interface.caching_worker_device_properties.clear()
     for cached in (DeviceProperties.create, *vars(utils).values()):
         if hasattr(cached, "cache_clear"):
             cached.cache_clear()
 
 
-def _of_cuda() -> Iterator[tuple[type, str, Any]]:
-    """Yields Dynamo's and Inductor's entries for `torch.cuda`: the present functions, not those at their import."""
-    for name in vars(CudaInterface):
+class _Worker:
+    """Answers Inductor's processes that compile."""
+
+    set_device = staticmethod(torch.cuda.set_device)
+
+    @staticmethod
+    def current_device() -> int:
+        return torch.cuda.current_device()
+
+    @staticmethod
+    def get_device_properties(device: Any = None) -> Any:
+        return torch.cuda.get_device_properties(device)
+
+
+@contextlib.contextmanager
+def _interface() -> Iterator[None]:
+    """Registers an interface to `torch.cuda` for a block: its present functions, not those when PyTorch was imported."""
+    before = get_interface_for_device("cuda")
+    found: dict[str, Any] = {"Worker": _Worker, "get_raw_stream": staticmethod(torch._C._cuda_getCurrentRawStream)}
+    for name in vars(before):
         held = getattr(torch.cuda, name, getattr(torch.cuda, f"_{name}", None))
         if held is not None and not name.startswith("__"):
-            yield CudaInterface, name, held if isinstance(held, type) else staticmethod(held)
-    yield CudaInterface, "get_raw_stream", staticmethod(torch._C._cuda_getCurrentRawStream)
+            found[name] = held if isinstance(held, type) else staticmethod(held)
+    devices = ("cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count())))
+    answering = type("GpuInterface", (before,), found)
+    for device in devices:
+        register_interface_for_device(device, answering)
+    try:
+        yield
+    finally:
+        for device in devices:
+            register_interface_for_device(device, before)
 
 
 @contextlib.contextmanager
@@ -238,8 +261,8 @@ def inductor() -> Iterator[None]:
     _guard_gpus()
     _forget()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_interface())
         for owner, name, answer in (
-            *_of_cuda(),
             # Dynamo's tensors of a GPU are on the CPU, so that PyTorch's C++ converts gradients and types for them.
             (FakeTensor, "_normalize_fake_device", staticmethod(on_host)),
             (FakeTensorMode, "avoid_device_init", True),  # no constant of the program's is moved to a GPU while it is traced

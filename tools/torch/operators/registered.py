@@ -18,7 +18,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.node import map_aggregate
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode_temporarily
 
 from simgpu.tools.torch.cuda.graphs import CUDAGraph, GraphCapture
 from simgpu.tools.torch.environment import simulates
@@ -128,14 +128,13 @@ class KernelsOfTheGpu(TorchDispatchMode):
     def _pass_on(
         self, modes: Sequence[TorchDispatchMode], func: Any, types: Sequence[type], args: Sequence[Any], given: dict[str, Any]
     ) -> Any:
-        """Returns an operator's result from the innermost of a program's modes. All of them are left meanwhile.
+        """Returns an operator's result from the first of these modes; the program leaves them all meanwhile.
 
         So a program's mode, such as `FlopCounterMode`, sees the operator before this mode computes it, and not its parts.
         """
         with contextlib.ExitStack() as left:
-            for mode in reversed(modes):
-                TorchDispatchMode.__exit__(mode, None, None, None)
-                left.callback(TorchDispatchMode.__enter__, mode)
+            for _ in modes:
+                left.enter_context(_pop_mode_temporarily())
             with plain_torch() if func.name().startswith("aten::") else contextlib.nullcontext(), self:
                 return modes[0].__torch_dispatch__(func, types, args, given)
 
@@ -239,7 +238,7 @@ class KernelsOfTheGpu(TorchDispatchMode):
 
 
 def _modes_of_the_program() -> Sequence[TorchDispatchMode]:
-    """Returns the modes from the last that the program itself entered; none if it entered none."""
+    """Returns the mode that the program itself entered last, and those since; none if it entered none."""
     stack = _get_current_dispatch_mode_stack()
     ours = (KernelsOfTheGpu, GraphCapture)
     entered = [at for at, mode in enumerate(stack) if not (isinstance(mode, ours) or mode.is_infra_mode())]

@@ -20,8 +20,10 @@ def lane_clocks(size: int, apart: int, run: int, step: int) -> float:
 
     run: lanes after which a row of the halo ends. step: bytes of which a row's begin is a multiple.
 
-    >>> 16 * lane_clocks(4, 4, 16, 64), 16 * lane_clocks(4, 4, 18, 64)
-    (1.0, 7.125)
+    A third of the groups of 16 lanes is in two rows of 24, and takes 8 clocks:
+
+    >>> round(16 * lane_clocks(4, 4, 24, 64), 2)
+    3.33
     """
     lanes = 16 if size <= _WORD else 4
     cut = min(1.0, (lanes - gcd(lanes, run)) / run)

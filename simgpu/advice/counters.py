@@ -14,9 +14,8 @@ import numpy as np
 from simgpu.advice.costs import Cost, LineCost
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.timing_rules.issue import Kind, Unit
-from simgpu.timing.dispatch import nearest_samples
 from simgpu.timing.native import state
-from simgpu.timing.predict import MOST_QUEUED, Prediction
+from simgpu.timing.predict import Prediction
 from simgpu.timing.trace import LINE_BYTES
 
 QUAD = 4  # clocks of a quad-cycle
@@ -121,7 +120,7 @@ def _percentages(prediction: Prediction, made: Mapping[str, float]) -> dict[str,
 def _executions(prediction: Prediction) -> np.ndarray:
     """Returns the executions of each instruction in the whole launch: each sample counts for the workgroups nearest to it."""
     traces = prediction.sampled.whole
-    stand = nearest_samples([trace.group for trace in traces], min(prediction.groups, MOST_QUEUED))
+    stand = prediction.sampled.stand_ins()
     times = np.bincount(stand, minlength=len(traces)) * prediction.groups / len(stand)
     counted = [np.bincount(trace.steps, minlength=len(prediction.code.unit)) * trace.stretch for trace in traces]
     return np.asarray(sum(count * time for count, time in zip(counted, times, strict=True)))

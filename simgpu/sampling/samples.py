@@ -112,7 +112,7 @@ def _sample(sampling: Sampling, kernel: Kernel, restore: bool) -> SampledLaunch:
     whole.sort(key=len, reverse=True)
     return SampledLaunch(
         chip, instructions, code, launch.entry, whole, first, launch.groups, used, notes, wider, channels, contention, front,
-        reachable=_reachable(device.memory, ran[: len(wholes)]),
+        reachable=_reachable(device.memory, ran[: len(wholes)]), grid=launch.geometry.groups,
     )
 
 

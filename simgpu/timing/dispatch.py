@@ -22,12 +22,47 @@ def spread(groups: int, count: int) -> Iterable[int]:
     return dict.fromkeys((*candidates, *range(min(groups, 2 * count))))
 
 
-def nearest_samples(samples: Sequence[int], groups: int) -> np.ndarray:
-    """Returns for each workgroup the nearest sample, which represents it, as an index into `samples`."""
+def nearest_samples(samples: Sequence[int], groups: int, sizes: Sequence[float] = (), grid: Sequence[int] = ()) -> np.ndarray:
+    """Returns for each workgroup the nearest sample, which represents it, as an index into `samples`.
+
+    Near is meant in the order of dispatch, or along an axis of the grid if sizes of neighbours are more alike there. Workgroups of
+    a causal mask differ along one axis. sizes: records that each sample executes; grid: workgroups in x, y and z
+
+    >>> nearest_samples([0, 5], 8).tolist()
+    [0, 0, 0, 1, 1, 1, 1, 1]
+    >>> nearest_samples([0, 3, 5, 6], 8, sizes=[1, 9, 9, 1], grid=[2, 4, 1]).tolist()
+    [0, 1, 3, 2, 0, 1, 3, 2]
+    """
+    known, numbers = np.asarray(samples), np.arange(groups)
+    below = np.cumprod([1, *grid])[:-1]
+    axes = [(known // step % extent, numbers // step % extent) for step, extent in zip(below, grid) if extent > 1]
+    if len(sizes) > 1 and axes:
+        errors = [_error_by_neighbours(place, np.asarray(sizes, float)) for place, _ in [(known, numbers), *axes]]
+        best = int(np.argmin(errors))
+        if best:
+            return _nearest_along(*axes[best - 1])
     order = np.argsort(samples, kind="stable")
-    known = np.asarray(samples)[order]
-    borders = (known[:-1] + known[1:]) / 2
-    return order[np.searchsorted(borders, np.arange(groups))]
+    borders = (known[order][1:] + known[order][:-1]) / 2
+    return order[np.searchsorted(borders, numbers)]
+
+
+def _error_by_neighbours(places: np.ndarray, sizes: np.ndarray) -> float:
+    """Returns the mean squared error of each sample's size if its neighbours' mean is taken for it."""
+    far = np.abs(places[:, None] - places).astype(float)
+    np.fill_diagonal(far, np.inf)
+    near = far == far.min(1, keepdims=True)
+    return float(np.mean(((near @ sizes) / near.sum(1) - sizes) ** 2))
+
+
+def _nearest_along(known: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Returns for each place the samples nearest to it, in turn, as indices. known: places of the samples"""
+    found = np.empty(len(places), np.int64)
+    for place in np.unique(places):
+        far = np.abs(known - place)
+        (near,) = (far == far.min()).nonzero()
+        (here,) = (places == place).nonzero()
+        found[here] = near[np.arange(len(here)) % len(near)]
+    return found
 
 
 def mix_samples(stand: np.ndarray, count: int) -> np.ndarray:

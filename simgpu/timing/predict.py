@@ -65,8 +65,14 @@ class SampledLaunch:
     atomics: LineContention | None = None  # how atomics meet on lines; None if there are none
     front: Front | None = None  # how `beginnings` follow each other; None: they begin together
     reachable: float = math.inf  # bytes of the allocations that it accesses
+    grid: Sequence[int] = ()  # workgroups in x, y and z
     # Results of `_replay` by the workgroups on a CU, `warm` and the figures of units.
     replays: dict[tuple[int, Warm, Pipelines], tuple[list[ServedAccesses], Shares]] = field(default_factory=dict, compare=False)
+
+    def stand_ins(self) -> np.ndarray:
+        """Returns for each workgroup the one of `whole` that represents it, as an index; for MOST_QUEUED workgroups at most."""
+        numbers, sizes = [trace.group for trace in self.whole], [trace.stretch * len(trace) for trace in self.whole]
+        return nearest_samples(numbers, min(self.groups, MOST_QUEUED), sizes, self.grid)
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,7 @@ def predict(
     resident = min(places, per_cu)
     served, traffic = _caches(sampled, code, row, resident, warm, on, without)
     most = _modelled_groups(sampled, resident)
-    stand = nearest_samples([trace.group for trace in sampled.whole], min(sampled.groups, MOST_QUEUED))
+    stand = sampled.stand_ins()
     work = _work(sampled.whole, served, mix_samples(stand, min(per_cu, most)))
     _free_accesses(work, code, sampled.whole, on)
     dtype = _matrix_type(sampled)
@@ -233,7 +239,7 @@ def _timetable(
     """Returns when waves access memory, by a CU in the middle of the launch."""
     chip, on = sampled.chip, Mechanisms()
     groups = min(STAGED_ROUNDS * resident, _modelled_groups(sampled, resident))
-    stand = nearest_samples([trace.group for trace in sampled.whole], min(sampled.groups, MOST_QUEUED))
+    stand = sampled.stand_ins()
     work = _work(sampled.whole, found, mix_samples(stand, groups))
     quiet = Gpu(chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, chip.clock_mhz)
 

@@ -232,6 +232,13 @@ def test_waves_that_write_the_same_bytes_by_one_instruction() -> None:
     assert (note.kind, note.severity, note.text) == ("performance", "note", "ds_write_b32 v3, v2")
 
 
+def test_lanes_of_each_wave_that_leave_the_same_bytes_by_one_instruction() -> None:
+    """Lanes whose sums are rounded in other orders write to one address: the highest lane's bytes remain, in each wave the same."""
+    lines = "v_and_b32 v2, 63, v0\nv_and_b32 v3, 15, v0\nv_lshlrev_b32 v3, 2, v3\n{write}\ns_waitcnt lgkmcnt(0)"
+    assert check(lines.format(write="ds_write_b32 v3, v2")) == []
+    assert "two writes" in one(check(lines.format(write="ds_write_b32 v3, v0")), "race", *["ds_write_b32 v3, v0"] * 2).message
+
+
 # Four waves write the same bytes, 4 or 8 a lane at v3, by several instructions each.
 REPEATED = """
 v_and_b32 v2, 63, v0

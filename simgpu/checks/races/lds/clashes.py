@@ -113,26 +113,22 @@ def repeats(wave: int, record: int, lanes: int, size: int, offsets: np.ndarray, 
     """True if a write stores the bytes that LDS already holds, and that other waves wrote by the same instruction. False if unsure.
 
     Triton programs do that if a block has fewer elements than threads. This test is faster than `explain` for each lane.
+    Where several lanes write a byte, the highest one's remains. Lower ones may differ: sums in other orders are rounded otherwise.
     """
     if view.shadow.atomics:
         return False
-    changed, ones = 0, (1 << size) - 1
+    changed = 0
     memory = load64(wave + layout.LDS_BASE)
-    for lane in range(LANES):
+    touched = bitmap(view, TOUCHED)
+    for lane in range(LANES - 1, -1, -1):
         if lanes >> lane & 1:
             held, fresh = octets(memory + offsets[lane], size), octets(wave + layout.STAGING + lane * size, size)
-            for at in range(size):
-                changed |= held[at] ^ fresh[at]
-    if changed:
-        return False
-    touched = bitmap(view, TOUCHED)
-    for lane in range(LANES):
-        if lanes >> lane & 1:
-            at, shift = offsets[lane] >> 6, offsets[lane] & 63
-            touched[at] |= ones << shift
-            if shift + size > 64:
-                touched[at + 1] |= ones >> (64 - shift)
-    same = True
+            for byte in range(size):
+                at, mask = (offsets[lane] + byte) >> 6, 1 << ((offsets[lane] + byte) & 63)
+                if touched[at] & mask == 0:
+                    changed |= held[byte] ^ fresh[byte]
+                    touched[at] |= mask
+    same = changed == 0
     for other in range(view.waves):
         if same and other != me:
             read = bitmaps_meet(own_map(view, other, OWN_READ), touched, lanes, size, offsets)

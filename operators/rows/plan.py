@@ -224,17 +224,27 @@ def _seconds(plan: RowPlan) -> float:
 
 
 def _several_rows(plan: RowPlan) -> RowPlan:
-    """Returns the plan with several rows of a wave in flight, so that vectors are loaded once for them, if it has vectors.
+    """Returns the plan with several rows of a wave in flight, if vectors are then loaded once for them, or one round is enough.
 
-    Their number is the largest of IN_FLIGHT with which BUSY_WAVES waves fit a SIMD and all blocks that a CU holds have rows.
+    For vectors, their number is the largest of IN_FLIGHT with which BUSY_WAVES waves fit a SIMD and all blocks that a CU holds
+    have rows. If blocks still take two rounds, it is the least with which they take one: each round waits for memory anew.
     """
-    p, d = plan.problem, plan.descriptor
-    for count in reversed(IN_FLIGHT[1:] if p.vectors else ()):
-        found = with_loads(plan, count)
-        busy = found.feasible and found.resources.waves_per_simd >= BUSY_WAVES
-        if busy and _spans_rows(found) and p.rows >= found.tile_rows * found.resources.blocks_per_cu * d.num_cus:
-            return found
-    return plan
+    if plan.split:
+        return plan
+    rows = plan.problem.rows
+    found = [one for count in IN_FLIGHT[1:] if (one := with_loads(plan, count)).feasible and _spans_rows(one)]
+    for one in reversed(found if plan.problem.vectors else []):
+        if one.resources.waves_per_simd >= BUSY_WAVES and rows >= _rows_at_once(one):
+            plan = one
+            break
+    if not 1 < rows / _rows_at_once(plan) <= 2:
+        return plan
+    return next((one for one in found if one.in_flight > plan.in_flight and rows <= _rows_at_once(one)), plan)
+
+
+def _rows_at_once(plan: RowPlan) -> int:
+    """Returns the rows of all blocks that the CUs hold at a time."""
+    return plan.tile_rows * plan.resources.blocks_per_cu * plan.descriptor.num_cus
 
 
 def _spans_rows(plan: RowPlan) -> bool:

@@ -169,6 +169,9 @@ def test_loads_in_flight() -> None:
     rows, part = tree.loops
     run(tree.problem, "mi300x", loops=(replace(rows, tile=4 * rows.tile), part))
     assert RowTree(LayerNorm(16384, 4096, "f16"), "mi300x").plan.in_flight > 1, "gamma and beta are loaded once for some rows"
+    for rows, count in ((608, 1), (609, 4), (1216, 4), (1217, 1)):
+        plan = RowTree(LayerNorm(rows, 16384, "f16"), "mi300x").plan
+        assert plan.in_flight == count, "a CU holds two rows, or one block with four: one round instead of two"
     crowded = RowTree(RmsNorm(1 << 24, 1, "f16"), "mi210").plan
     assert crowded.in_flight > 1
 

@@ -183,17 +183,16 @@ class _ClockedLaunch:
         alone = self.cycles(1, active * cost.steps / longest, longest)
         earlier = cost.workgroups * (1 - 1 / cost.series) / cus
         begin = largest(0.0, earlier - _UNDER_WAY * cost.resident) / whole
-        most = -(-cost.workgroups // cus)
-        slowest = largest(cost.slowest, most * cost.steps)
-        at_once = self.cycles(most, cost.workgroups * cost.steps / slowest, slowest / most)
-        in_turn = {name: full[name] + last_round * (more[name] - full[name]) for name in even}
+        together = {name: full[name] + last_round * (more[name] - full[name]) for name in even}
+        if np.any(cost.slowest > 0):
+            most = -(-cost.workgroups // cus)
+            slowest = largest(cost.slowest, most * cost.steps)
+            at_once = self.cycles(most, cost.workgroups * cost.steps / slowest, slowest / most)
+            together = {name: choose(cost.slowest > 0, at_once[name], clocks) for name, clocks in together.items()}
         return {
-            name: choose(
-                longest > cost.steps,
-                largest(choose(cost.slowest > 0, at_once[name], in_turn[name]), begin * full[name] + alone[name]), clocks,
-            )
+            name: choose(longest > cost.steps, largest(together[name], begin * full[name] + alone[name]), clocks)
             for name, clocks in even.items()
-        }  # fmt: skip
+        }
 
     def in_turn(self, clocks: tuple[Any, Any], j: Any) -> Any:
         """Returns the clocks of a step of j workgroups whose waves share a unit that serves one wave at a time.

@@ -216,15 +216,13 @@ def _add_quiet(text: str, parser: argparse.ArgumentParser) -> None:
 
 def _module(verb: str) -> Any:
     """Imports a verb's module. OpenBLAS starts a thread for each core, unless the verb has no use for them."""
-    if verb not in WITHOUT_BLAS or BLAS_THREADS in os.environ:
-        return importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
-    os.environ[BLAS_THREADS] = "1"
-    try:
-        import numpy  # noqa: F401
-
-        return importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
-    finally:
-        del os.environ[BLAS_THREADS]  # programs that the verb starts have their own
+    if verb in WITHOUT_BLAS and BLAS_THREADS not in os.environ:
+        os.environ[BLAS_THREADS] = "1"
+        try:
+            import numpy  # noqa: F401
+        finally:
+            del os.environ[BLAS_THREADS]  # programs that the verb starts have their own
+    return importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
 
 
 def _fail(verb: str | None, message: str, status: int, advice: str = "") -> int:

@@ -25,7 +25,7 @@ def lane_clocks(size: int, apart: int, run: int, step: int) -> float:
     >>> round(16 * lane_clocks(4, 4, 24, 64), 2)
     3.33
     """
-    lanes = 16 if size <= _WORD else 4
+    lanes, step = 16 if size <= _WORD else 4, gcd(step, LINE)
     cut = min(1.0, (lanes - gcd(lanes, run)) / run)
     return (cut * _conflict(lanes, size, apart, run, step) + (1 - cut) * _within(lanes, size, apart, step)) / lanes
 

@@ -24,10 +24,10 @@ from simgpu.operators.conv2d.problem import (
     windowed_filter,
     with_window,
 )
+from simgpu.operators.gemm.loads import LINE
 from simgpu.operators.levels import Level, Nest, TileLoop
 from simgpu.operators.resources import Constraint, Derivation, ResourcePlan
 
-_LINE = 64  # bytes of a line of the vector cache (`lane_clocks`)
 _WORD = 4  # bytes of a register
 _STAGED = 32  # registers of X that a lane stages at a time, an element each (f64: two)
 _PLACES = 8  # positions of a work-item up to which its pixels are cut into pieces: each has registers and a prologue
@@ -193,10 +193,10 @@ class Conv2dPlan(Derivation):
     def asked_halo(self) -> int:
         """Pixels that a halo loads for each channel. In nchw, unread pixels between its columns are also counted."""
         high, wide = self.tiled_problem.halo(self.tile_oh, self.tile_ow)
-        between = min(self.lattice[1], _LINE // self.problem.element.bytes) if self.problem.layout == "nchw" else 1
+        between = min(self.lattice[1], LINE // self.problem.element.bytes) if self.problem.layout == "nchw" else 1
         return high * wide * between
 
-    @property
+    @cached_property
     def halo_clocks(self) -> float:
         """Clocks in which the vector cache accepts the lanes of a stage's halo (`lane_clocks`)."""
         return self._halo_clocks(self.pieces)
@@ -215,9 +215,9 @@ class Conv2dPlan(Derivation):
             if pieces > 1:  # neighbours have a pixel's pieces, and the next pixel's if there is nothing between
                 run = pieces * (run if apart == self.tile_ic * e else 1)
                 apart = self.tile_ic // pieces * e
-        return high * wide * self.tile_ic / at_once * lane_clocks(at_once * e, apart, run, gcd(step, _LINE))
+        return high * wide * self.tile_ic / at_once * lane_clocks(at_once * e, apart, run, step)
 
-    @property
+    @cached_property
     def channels_at_once(self) -> int:
         """Channels of a pixel in one load of X. With channels last, as many as 16 bytes and the channels' alignment allow."""
         p, e = self.problem, self.problem.element.bytes

@@ -167,49 +167,33 @@ def _attention(row: hipkittens.MeasuredAttention, checkout: Path | None) -> Judg
     if checkout is None:
         raise NotJudged("no checkout of AITER was given")
     sampled = sampled_call(aiter.attention(checkout, hipkittens.BOARD, row.shape))
-
-    def judge(on: Mechanisms) -> RowVerdict:
-        found = predict(sampled, on=on)
-        return RowVerdict(
-            "attention", row.group, hipkittens.BOARD, "bf16", row.name, row.us, 1e6 * found.seconds, row.fits, 1e6 * found.low,
-            1e6 * found.high,
-        )  # fmt: skip
-
-    return judge
+    return _judge_launch(sampled, RowVerdict("attention", row.group, hipkittens.BOARD, "bf16", row.name, row.us, 0, row.fits), 1e6)
 
 
 def _seismic(row: seismic.MeasuredStencil, checkout: Path | None) -> Judge:
     assert checkout  # its rows came from there
-    sampled = seismic.sampled_stencil(checkout, row)
-
-    def judge(on: Mechanisms) -> RowVerdict:
-        found = predict(sampled, on=on)
-        ms, low, high = (1e3 * each for each in (found.seconds, found.low, found.high))
-        return RowVerdict("seismic", row.group, seismic.BOARD, "f32", row.name, 1e3 * row.seconds, ms, row.fits, low, high)
-
-    return judge
+    verdict = RowVerdict("seismic", row.group, seismic.BOARD, "f32", row.name, 1e3 * row.seconds, 0, row.fits)
+    return _judge_launch(seismic.sampled_stencil(checkout, row), verdict, 1e3)
 
 
 def _mgpusim(row: mgpusim.MeasuredProgram, checkout: Path | None) -> Judge:
     assert checkout  # its rows came from there
-    sampled = mgpusim.sampled_program(checkout, row)
-
-    def judge(on: Mechanisms) -> RowVerdict:
-        found = predict(sampled, warm=True, on=on)
-        us, low, high = (1e6 * each for each in (found.seconds, found.low, found.high))
-        return RowVerdict("mgpusim", row.group, mgpusim.BOARD, "f32", row.name, row.us, us, low=low, high=high)
-
-    return judge
+    verdict = RowVerdict("mgpusim", row.group, mgpusim.BOARD, "f32", row.name, row.us, 0)
+    return _judge_launch(mgpusim.sampled_program(checkout, row), verdict, 1e6, warm=True)
 
 
 def _babelstream(row: babelstream.MeasuredStream, checkout: Path | None) -> Judge:
     assert checkout  # its kernels are there
-    sampled = babelstream.sampled_stream(checkout, row)
+    verdict = RowVerdict("babelstream", row.group, row.board, "f64", row.name, 1e3 * row.seconds, 0)
+    return _judge_launch(babelstream.sampled_stream(checkout, row), verdict, 1e3)
+
+
+def _judge_launch(sampled: SampledLaunch, verdict: RowVerdict, unit: float, warm: bool = False) -> Judge:
+    """Returns the judge that predicts a launch. verdict: of its row, without a prediction. unit: the row's times in a second."""
 
     def judge(on: Mechanisms) -> RowVerdict:
-        found = predict(sampled, on=on)
-        ms, low, high = (1e3 * each for each in (found.seconds, found.low, found.high))
-        return RowVerdict("babelstream", row.group, row.board, "f64", row.name, 1e3 * row.seconds, ms, low=low, high=high)
+        found = predict(sampled, warm=warm, on=on)
+        return replace(verdict, predicted=unit * found.seconds, low=unit * found.low, high=unit * found.high)
 
     return judge
 

@@ -107,6 +107,8 @@ class Bounds(Check):
             if access.atomic and access.size > 1:
                 _report_misaligned(frame, access, Misuse.LDS_ALIGNMENT, access.size)
             return
+        if access.private:
+            return  # no argument, and as large as the launch made it
         if not access.atomic:
             _filling(frame, access)
         _arguments(frame, access)

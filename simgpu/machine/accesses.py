@@ -19,6 +19,7 @@ class Access:
     atomic: bool = False
     entry: Any = None  # pointer to the allocation's entry (layout.ALLOC_*); None for LDS
     contiguous: Any = None  # i1: each lane's bytes follow the previous lane's; None if not known
+    private: bool = False  # True if it is known that only its lane accesses the memory
 
 
 @dataclass(frozen=True)

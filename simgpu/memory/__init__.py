@@ -6,6 +6,7 @@
     buffers.py         emits buffer accesses: addresses and range rules of their resources
     buffer_formats.py  typed buffer accesses: elements by data and number format
     scratch.py         private memory, interleaved by dword over the lanes
+    private_rows.py    rows of private memory, the usual case of scratch.py
     by_bytes.py        accesses that cross dwords of swizzled memory
     lds.py             LDS
     lane_copy.py       64 lanes' bytes between memory and registers, in order

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.layout import Fault
+from simgpu.machine.hooks import observe, overwrites
+from simgpu.machine.layout import ROW, Fault
 from simgpu.machine.operands import OperandPlace
 from simgpu.machine.values import I32, I64, IrValue
 from simgpu.memory import by_bytes
@@ -21,6 +21,7 @@ from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import demand_alignment, global_atomic
 from simgpu.memory.lane_copy import WIDE64, StagedRows, is_inside, lane_numbers, read_staged, rows_of, staging, write_staged
 from simgpu.memory.lds_dma import store_rows
+from simgpu.memory.private_rows import PrivateBlock, PrivateRows, base_address
 
 # Offset in the staging area at which the halves of 64-bit atomics are joined: past the bytes that `global_atomic` stages.
 HALVES = 2048
@@ -28,7 +29,21 @@ HALVES = 2048
 
 def plain(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """Emits a scratch load or store."""
-    access(frame, inst, places, _offsets(frame, places), lanes)
+    offsets = _offsets(frame, places)
+    if not frame.lean:
+        access(frame, inst, places, offsets, lanes)
+        return
+    if not (frame.hooks or frame.dry):  # else the handler has begun so
+        leave_unusual(frame, inst, places, lanes)
+    _by_row(frame, inst, places, offsets, lanes)
+
+
+def leave_unusual(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
+    """Leaves a lean handler if some lane's data cross dwords or leave its private memory, or if that is elsewhere."""
+    offsets, rows = _offsets(frame, places), rows_of(inst)
+    inside = (lanes & ~_fits(frame, offsets, rows.lane_bytes)) == 0
+    with frame.build.if_then(~(inside & _in_rows(frame, rows, offsets, lanes)), likely=False):
+        frame.ask_for_whole()
 
 
 def to_lds(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
@@ -58,29 +73,36 @@ def _offsets(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
 
 def addresses(frame: Frame, offsets: IrValue) -> IrValue:
     """Returns device addresses of private offsets, <64 x i64>."""
-    base = frame.at(frame.wave, frame.scalar(isa.FLAT_SCRATCH)).load(I64)
     dword, byte = offsets >> 2, offsets & 3
-    return (base + (dword << 8)) + (lane_numbers(4) + byte)
+    return (base_address(frame) + (dword << 8)) + (lane_numbers(4) + byte)
 
 
 def check(frame: Frame, offsets: IrValue, lane_bytes: int, lanes: IrValue) -> None:
     """Faults if an active lane leaves its private memory."""
-    fits = is_inside(offsets, frame.state(layout.SCRATCH_SIZE, I64), lane_bytes).bitcast(I64)
-    with frame.build.if_then((lanes & ~fits) != 0, likely=False):
+    with frame.build.if_then((lanes & ~_fits(frame, offsets, lane_bytes)) != 0, likely=False):
         frame.fault(Fault.SCRATCH, offsets[0], ir.Constant(I32, 0))
 
 
+def _fits(frame: Frame, offsets: IrValue, lane_bytes: int) -> IrValue:
+    """Returns an i64 mask of the lanes whose bytes are in their private memory."""
+    return is_inside(offsets, frame.state(layout.SCRATCH_SIZE, I64), lane_bytes).bitcast(I64)
+
+
 def access(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], offsets: IrValue, lanes: IrValue) -> None:
-    """Emits a private load or store: dword by dword, or byte by byte if a lane's data cross more dwords than aligned ones."""
-    memory = inst.spec.memory
+    """Emits a private load or store: row by row, or byte by byte if that does not serve."""
+    memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
-    rows = rows_of(inst)
     check(frame, offsets, rows.lane_bytes, lanes)
-    with frame.build.if_else(by_bytes.any_torn(rows, offsets, lanes), likely=False) as (torn, whole):
+    with frame.build.if_else(_in_rows(frame, rows, offsets, lanes), likely=True) as (whole, torn):
+        with whole:
+            _by_row(frame, inst, places, offsets, lanes)
         with torn:
             _by_byte(frame, rows, places, offsets, lanes, memory.op == "store")
-        with whole:
-            _by_dword(frame, rows, places, offsets, lanes, memory.op == "store")
+
+
+def _in_rows(frame: Frame, rows: StagedRows, offsets: IrValue, lanes: IrValue) -> IrValue:
+    """Returns i1: no active lane's data cross more dwords than aligned ones, and all are in the wave's private memory."""
+    return PrivateBlock(frame).is_own & ~by_bytes.any_torn(rows, offsets, lanes)
 
 
 def _by_byte(
@@ -99,20 +121,20 @@ def _by_byte(
         frame.write_row(registers, number, row, frame.lanes(lanes))
 
 
-def _by_dword(
-    frame: Frame, rows: StagedRows, places: dict[str, OperandPlace], offsets: IrValue, lanes: IrValue, store: bool
-) -> None:  # fmt: skip
-    part = rows if rows.bits < 32 else StagedRows(32)
-    mask = frame.lanes(lanes)
-    registers = frame.operand(places["vdata" if store else "vdst"].slot)
-    for number in range(rows.registers):
-        piece = GlobalAccess(frame, _dword(frame, offsets, number), part.lane_bytes, store)
-        if store:
-            write_staged(frame, part, [frame.row(registers, number)])
-            piece.run(lanes)
-        else:
-            piece.run(lanes)
-            frame.write_row(registers, number, read_staged(frame, part)[0], mask)
+def _by_row(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], offsets: IrValue, lanes: IrValue) -> None:
+    """Emits an access for which `_in_rows` holds."""
+    memory, rows = inst.spec.memory, rows_of(inst)
+    assert memory is not None
+    store = memory.op == "store"
+    first = frame.operand(places["vdata" if store else "vdst"].slot)
+    private = PrivateRows(frame, rows, offsets, lanes, is_common=memory.space == "scratch" and "vaddr" not in places)
+    if store:
+        private.note(overwrites, store)
+        private.each(lambda number: private.store(number, frame.row(frame.at(first, number * ROW))))
+    else:
+        mask = frame.lanes(lanes)
+        private.each(lambda number: frame.write_row(frame.at(first, number * ROW), 0, private.load(number), mask))
+    private.note(observe, store)
 
 
 def _dword(frame: Frame, offsets: IrValue, number: int) -> IrValue:

@@ -95,15 +95,20 @@ def moves_of(inst: Instruction) -> str:
 
 
 def leans(inst: Instruction) -> bool:
-    """True if the instruction has a lean handler: a load or store of a buffer that is usually raw."""
+    """True if the instruction has a lean handler: a load or store of private memory, or of a buffer that is usually raw."""
     memory = inst.spec.memory
-    return memory is not None and memory.space == "buffer" and moves_of(inst) == "plain" and buffers.is_raw(inst)
+    if memory is None or inst.spec.encoding == "smem" or moves_of(inst) != "plain":
+        return False
+    return memory.space == "scratch" or (memory.space == "buffer" and buffers.is_raw(inst))
 
 
 def begin_lean(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:
     """Emits the beginning of a lean handler with checks, which leaves it in unusual cases before a check has any effect."""
+    memory = inst.spec.memory
+    assert memory is not None
     if frame.hooks:
-        buffers.leave_unusual(frame, inst, places, frame.exec_bits())
+        leave_unusual = scratch.leave_unusual if memory.space == "scratch" else buffers.leave_unusual
+        leave_unusual(frame, inst, places, frame.exec_bits())
 
 
 def emit(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:

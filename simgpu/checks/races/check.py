@@ -90,6 +90,8 @@ class Races(Check):
 
     def _call(self, frame: Frame, access: Access, function: Any) -> None:
         """Calls a function of `accesses` if the access may concern other waves."""
+        if access.private:
+            return
         build = frame.build
         if access.space == "lds":
             area = constant(0)

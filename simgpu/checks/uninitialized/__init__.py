@@ -4,6 +4,7 @@
     initial_state.py  registers that are defined when a wave begins
     flags.py          tests before an instruction for undefined operands
     first_written.py  arithmetic that writes its results for the first time, without its shadow
+    smearing.py       floating-point arithmetic, whose results are wholly undefined or not at all
     fast_path.py      loads and stores that move only defined bits
     whole_wave.py     loads from LDS and stores to it by all lanes
     rules.py          propagation of undefined bits through one LLVM operation

@@ -26,6 +26,7 @@ from simgpu.checks.uninitialized import (
     origins,
     runtime,
     shadow_layout,
+    smearing,
     whole_wave,
 )
 from simgpu.checks.uninitialized.flags import SPECIAL, STATES, any_undefined, registers_of, undefined_state, wholly_undefined
@@ -187,7 +188,10 @@ def _slowly(frame: Frame, inst: Instruction, planned: PlannedHooks) -> Any:
     """Runs the shadow. Returns the origin of the results' undefined bits."""
     operands = operands_of(inst, planned)
     origin = origins.pick_origin(frame, operands)
-    propagate(frame, planned)
+    if smearing.smears(inst):
+        smearing.emit(frame, planned.operands)
+    else:
+        propagate(frame, planned)
     origins.store(frame, operands, origin)
     return origin
 

@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 from llvmlite import ir
 
 from simgpu.asm.builder import toolchain
-from simgpu.checks.uninitialized import shadow_layout
+from simgpu.checks.uninitialized import shadow_layout, smearing
 from simgpu.checks.uninitialized.check import Uninitialized
 from simgpu.checks.uninitialized.instrument import DryFrame, instrument
 from simgpu.engine.lowering.handlers import emitter_of, handler_of
@@ -294,6 +294,10 @@ v_mov_b32 v3, s4
 v_add_f32 v1, v2, v3
 v_fma_f32 v4, v1, v2, v4
 v_fma_f64 v[4:5], v[0:1], v[2:3], v[4:5]
+v_sub_f32 v3, v1, -v2
+v_mul_f32 v6, |v1|, v3
+v_add_f64 v[2:3], -v[0:1], s[4:5]
+v_floor_f64 v[6:7], v[4:5]
 v_and_b32 v5, 0xff, v4
 v_xor_b32 v6, v5, v1
 v_lshl_or_b32 v7, v6, 8, v5
@@ -344,3 +348,34 @@ def test_the_quick_ways_give_the_same(seed: int) -> None:
         assert (quick.undefined() == slow.undefined()).all(), text
         for number in np.flatnonzero(quick.flags[:ROWS] == shadow_layout.DEFINED):
             assert not quick.undefined_v[number].any(), text
+
+
+# An instruction, and the registers that it reads: vector ones, then scalar ones.
+SMEARED = {
+    "v_rcp_f32 v4, v1": ((1,), ()), "v_rsq_f64 v[4:5], v[0:1]": ((0, 1), ()), "v_exp_f32 v4, s4": ((), (4,)),
+    "v_ldexp_f64 v[4:5], v[0:1], v2": ((0, 1, 2), ()), "v_trig_preop_f64 v[4:5], v[0:1], s4": ((0, 1), (4,)),
+    "v_div_fixup_f32 v4, v1, v2, v3": ((1, 2, 3), ()), "v_fmac_f32 v4, v1, v2": ((1, 2, 4), ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SMEARED)
+def test_an_undefined_bit_makes_a_float_undefined(text: str) -> None:
+    """A result is wholly undefined in active lanes with an undefined bit in a source, and wholly defined in the others."""
+    inst, (rows, scalars) = decoded(text), SMEARED[text]
+    assert smearing.smears(inst)
+    address, slots = handler_of(inst, Mode(), compiler(), (Uninitialized(),))
+    results, active = range(4, 6 if "f64" in text else 5), np.arange(64) % 5 != 0
+    for scalar in (0, 1 << 20):
+        wave, rng = ShadowedWave(), np.random.default_rng(1)
+        wave.undefined_v[:ROWS] = np.where(rng.random((ROWS, 64)) < 0.7, 0, sparse(rng, 64 * ROWS).reshape(ROWS, 64))
+        wave.flags[:] = shadow_layout.MIXED
+        wave.flags[2] = shadow_layout.UNDEFINED
+        wave.undefined_s[4] = scalar
+        wave.s[126:128] = np.packbits(active, bitorder="little").view(np.uint32)
+        before = wave.undefined()[: 64 * ROWS].reshape(ROWS, 64)
+        prepared(inst, address, slots)(wave)
+        after = wave.undefined()[: 64 * ROWS].reshape(ROWS, 64)
+        unknown = np.any(before[list(rows)], 0) | bool(scalars and scalar)
+        for number in range(ROWS):
+            want = np.where(active, np.where(unknown, 0xFFFFFFFF, 0), before[number]) if number in results else before[number]
+            np.testing.assert_array_equal(after[number], want)

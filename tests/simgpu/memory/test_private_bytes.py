@@ -31,7 +31,8 @@ FORMS = {
     "gfx942": ("scratch", "flat"), "gfx950": ("scratch", "flat"),
 }  # fmt: skip
 CASES = [(target, form) for target, forms in FORMS.items() for form in forms]
-ADDRESSES = [*(np.full(64, 8 + shift) for shift in range(4)), 4 + LANES % 7]
+APART = np.where(LANES == IDLE, 0xFFFF_FFF0, 4 * (LANES % 4))  # dwords of different rows; the inactive lane's is nowhere
+ADDRESSES = [*(np.full(64, 8 + shift) for shift in range(4)), 4 + LANES % 7, APART]
 
 
 def line(form: str, name: str, first: int, size: int, store: bool, offset: int) -> str:
@@ -190,3 +191,17 @@ def test_llvm_emits_them(target: str) -> None:
     done = subprocess.run([*tool.clang, f"-mcpu={target}", *options], input=source, capture_output=True, text=True, check=True)
     opcode = "buffer_store_dword" if target in ("gfx908", "gfx90a") else "scratch_store_dword"
     assert re.search(rf"{opcode}\w* .*offset:1$", done.stdout, re.MULTILINE), done.stdout
+
+
+@pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
+def test_private_memory_in_a_buffer(check: bool) -> None:
+    """A kernel may point FLAT_SCRATCH at any memory: a buffer's bytes are interleaved in the same way."""
+    lines = ["s_mov_b64 s[30:31], flat_scratch", "s_mov_b64 flat_scratch, s[4:5]", "v_mov_b32 v10, 8",
+             "scratch_store_dword v10, v60, off", "scratch_load_dword v2, v10, off offset:4", "s_waitcnt vmcnt(0)",
+             "s_mov_b64 flat_scratch, s[30:31]", "global_load_dword v3, v60, s[4:5] offset:512",
+             "s_waitcnt vmcnt(0)"]  # fmt: skip
+    ready = Kernel("gfx908", "\n".join(lines), ["v2", "v3"], check=check, **PRIVATE["gfx908"])
+    data = np.random.default_rng(4).integers(0, 2**32, (8, 64), dtype=u32)
+    got = ready.run(data)
+    np.testing.assert_array_equal(got["v2"], data[3])
+    np.testing.assert_array_equal(got["v3"], 4 * LANES)

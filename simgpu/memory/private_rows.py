@@ -1,0 +1,167 @@
+"""Moves whole rows of a wave's private memory: a row is a dword of each of the 64 lanes.
+
+Only its wave accesses a row. So no bitmap counts its bytes, no other lane can race for them, and a store may write back the
+columns of lanes that it does not concern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from simgpu.hardware.isa import instruction as isa
+from simgpu.machine import layout
+from simgpu.machine.accesses import Access
+from simgpu.machine.frame import Frame
+from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.values import I32, I64, IrValue, where
+from simgpu.machine.wave_frame import ROW32
+from simgpu.memory.any_lanes import field, find_allocation
+from simgpu.memory.lane_copy import (
+    GROUP,
+    StagedRows,
+    each_group,
+    each_lane,
+    first_lane,
+    lane_numbers,
+    read_staged,
+    staging,
+    write_staged,
+)
+
+
+def base_address(frame: Frame) -> IrValue:
+    """Returns the device address of the wave's private memory, i64."""
+    return frame.at(frame.wave, frame.scalar(isa.FLAT_SCRATCH)).load(I64)
+
+
+class PrivateBlock:
+    """Private memory of the wave, from FLAT_SCRATCH on."""
+
+    def __init__(self, frame: Frame) -> None:
+        base = base_address(frame)
+        self.entry = find_allocation(frame, base)
+        self.offset = base - field(self.entry, layout.ALLOC_BASE)
+        self.host = (base + field(self.entry, layout.ALLOC_DELTA)).pointer()
+        self._bytes = frame.state(layout.SCRATCH_SIZE, I64) << 6
+
+    @property
+    def is_own(self) -> IrValue:
+        """i1: it is where a launch puts private memory, in whole rows. A kernel may point FLAT_SCRATCH elsewhere."""
+        room = field(self.entry, layout.ALLOC_SIZE) - self.offset
+        private = self.entry.at(layout.ALLOC_PRIVATE).load(I32) != 0
+        whole = (self._bytes != 0) & (room.signed >= self._bytes) & ((self.offset & ROW - 1) == 0)
+        return private & whole
+
+
+class PrivateRows:
+    """Rows that an access moves, each lane's dword in its column. All lanes mostly access one row at a time.
+
+    offsets: the lanes' private offsets, <64 x i64>. lanes: i64 mask. is_common: True if all lanes have one offset
+    """
+
+    def __init__(self, frame: Frame, rows: StagedRows, offsets: IrValue, lanes: IrValue, is_common: bool) -> None:
+        self.frame, self.rows, self.offsets, self.lanes, self.is_common = frame, rows, offsets, lanes, is_common
+        self.block = PrivateBlock(frame)
+        starts = offsets >> 2 << 8
+        self._distances = frame.at(frame.wave, layout.ADDRESSES)
+        self._first = where(lanes != 0, starts[0], 0)
+        if is_common:
+            return
+        # Inactive lanes, whose offsets may be anything, get the first active lane's row.
+        self._distances.store(starts, align=64)
+        found = self._distances.at((first_lane(frame, lanes) & LANES - 1) << 3).load(I64, align=8)
+        self._first = where(lanes != 0, found, 0)
+        chosen = where(frame.lanes(lanes), starts, self._first.splat(LANES))
+        self._common = (chosen != self._first).bitcast(I64) == 0
+        self._distances.store(chosen + lane_numbers(4), align=64)
+
+    def each(self, move: Callable[[IrValue | int], None]) -> None:
+        """Emits `move` for the number of each register that the access loads or stores."""
+
+        def move_row(number: IrValue) -> tuple[()]:
+            move(number)
+            return ()
+
+        if self.rows.registers == 1:
+            move(0)
+        else:
+            self.frame.loop(self.rows.registers, move_row)
+
+    def load(self, number: IrValue | int) -> IrValue:
+        """Loads register `number`, <64 x i32>: the lanes' dwords, or one narrow element of each."""
+        row = self._load_dwords(number)
+        if self.rows.bits >= 32:
+            return row
+        write_staged(self.frame, StagedRows(self.rows.bits), [row >> self._bits_before()])
+        return read_staged(self.frame, self.rows)[0]
+
+    def store(self, number: IrValue | int, register: IrValue) -> None:
+        """Stores register `number`: dwords, or a narrow element of each lane."""
+        if self.rows.bits < 32:
+            data = register >> 16 if self.rows.d16 == "hi" else register
+            ours, shift = (1 << self.rows.bits) - 1, self._bits_before()
+            kept = ~(self.frame.value(ir.Constant(ROW32, [ours] * LANES)) << shift)
+            register = self._load_dwords(number) & kept | (data & ours) << shift
+        if self.is_common:
+            self._store_row(number, register)
+            return
+        with self.frame.build.if_else(self._common) as (together, apart):
+            with together:
+                self._store_row(number, register)
+            with apart:
+                staged = staging(self.frame)
+                staged.store(register, align=64)
+                each_lane(self.frame, self.lanes, lambda lane: self._place(number, lane).store(staged.at(lane << 2).load(I32)))
+
+    def note(self, call: Callable[[Frame, Access], None], store: bool) -> None:
+        """Calls hooks for each row, if there are any."""
+        if not self.frame.hooks:
+            return
+        size = min(self.rows.lane_bytes, 4)
+        columns = (self.offsets >> 2 << 8) + (lane_numbers(4) + (self.offsets & 3)) + self.block.offset
+
+        def note_row(number: IrValue | int) -> None:
+            access = Access(
+                "global", columns + number * ROW, self.lanes, size, not store, store, entry=self.block.entry, private=True
+            )  # fmt: skip
+            call(self.frame, access)
+
+        self.each(note_row)
+
+    def _bits_before(self) -> IrValue:
+        """Returns the bits before each lane's element in its dword, <64 x i32>."""
+        return ((self.offsets & 3) << 3).trunc(I32)
+
+    def _row(self, number: IrValue | int) -> IrValue:
+        """Returns a pointer to the row that is common to all lanes."""
+        return self.block.host.at(self._first + number * ROW)
+
+    def _place(self, number: IrValue | int, lane: IrValue) -> IrValue:
+        """Returns a pointer to a lane's dword. lane: i64"""
+        return self.block.host.at(self._distances.at(lane << 3).load(I64, align=8) + number * ROW)
+
+    def _store_row(self, number: IrValue | int, register: IrValue) -> None:
+        self.frame.write_row(self._row(number), 0, register, self.frame.lanes(self.lanes))
+
+    def _load_dwords(self, number: IrValue | int) -> IrValue:
+        if self.is_common:
+            return self._row(number).load(ROW32, align=64)
+        build, staged = self.frame.build, staging(self.frame)
+        with build.if_else(self._common) as (together, apart):
+            with together:
+                row, after_row = self._row(number).load(ROW32, align=64), build.block
+            with apart:
+
+                def gather(group: IrValue) -> None:
+                    for lane in range(GROUP):
+                        which = group * GROUP + lane
+                        staged.at(which << 2).store(self._place(number, which).load(I32))
+
+                each_group(self.frame, gather)
+                gathered, after_gather = staged.load(ROW32, align=64), build.block
+        loaded = build.phi(ROW32)
+        loaded.add_incoming(row, after_row)
+        loaded.add_incoming(gathered, after_gather)
+        return loaded

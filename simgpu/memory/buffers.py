@@ -14,16 +14,17 @@ from llvmlite import ir
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import Frame
-from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.layout import LANES
 from simgpu.machine.operands import OperandPlace
 from simgpu.machine.sources import load_scalar
 from simgpu.machine.values import I1, I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
-from simgpu.memory import buffer_formats, by_bytes
+from simgpu.memory import buffer_formats, by_bytes, private_rows
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic, returns_old
 from simgpu.memory.lane_copy import WIDE64, Narrow, StagedRows, constant, lane_numbers, read_staged, rows_of, write_staged
 from simgpu.memory.lds_dma import block_of, load_to_lds, store_from_lds, store_rows
+from simgpu.memory.private_rows import PrivateBlock
 from simgpu.memory.whole_wave.direct_global import DirectGlobal, DirectToLDS
 
 # GFX9 has no element size field: swizzled elements are dwords (LLVM, getScratchRsrcWords23).
@@ -139,8 +140,10 @@ def is_raw(inst: Instruction) -> bool:
 
 
 def leave_unusual(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """Leaves a lean handler if the buffer is swizzled or adds lane numbers, or a lane is only partly in range."""
-    with frame.build.if_then(_is_unusual(frame, inst, places, lanes), likely=False):
+    """Leaves a lean handler if the buffer is swizzled or adds lane numbers, or a lane is only partly in range. Without an offset
+    register, leaves it if the buffer is not the wave's private memory."""
+    unusual = _is_unusual(frame, inst, places, lanes) if is_raw(inst) else ~_in_rows(frame, inst, places, lanes)
+    with frame.build.if_then(unusual, likely=False):
         frame.ask_for_whole()
 
 
@@ -281,8 +284,14 @@ def whole_wave(frame: Frame, inst: Instruction, places: dict[str, OperandPlace],
 
 
 def any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    """Emits a plain load or store with any resource and mask: out-of-range loads give 0, stores are dropped."""
-    _any_resource(frame, inst, places, lanes)
+    """Emits a plain load or store with any resource and mask: out-of-range loads give 0, stores are dropped. A lean handler
+    serves private memory only."""
+    if not frame.lean:
+        _any_resource(frame, inst, places, lanes)
+    else:
+        if not (frame.hooks or frame.dry):  # else the handler has begun so
+            leave_unusual(frame, inst, places, lanes)
+        _by_row(frame, inst, places, lanes)
     _no_failure(frame, inst, places, lanes)
 
 
@@ -314,6 +323,42 @@ def _as_raw(
 
 
 def _any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
+    if inst.mods.get("idxen"):
+        _by_address(frame, inst, places, lanes)
+        return
+    with frame.build.if_else(_in_rows(frame, inst, places, lanes)) as (private, other):
+        with private:
+            _by_row(frame, inst, places, lanes)
+        with other:
+            _by_address(frame, inst, places, lanes)
+
+
+def _private_block(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> tuple[PrivateBlock, IrValue]:
+    """Returns the block at a resource's base plus soffset, and the lanes' offsets in it: <64 x i64>."""
+    resource, soffset = read_resource(frame, inst, places["srsrc"]), _soffset(frame, places["soffset"])
+    offset = frame.splat(frame.slot(places["offset"].slot))
+    if "vaddr" in places:
+        offset = offset + frame.row(frame.operand(places["vaddr"].slot))
+    return PrivateBlock(frame, resource.base + soffset), offset.zext(I64)
+
+
+def _in_rows(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> IrValue:
+    """Returns i1: the resource is that of private memory, and its rows serve an access without an index."""
+    resource = read_resource(frame, inst, places["srsrc"])
+    block, offsets = _private_block(frame, inst, places)
+    shape = resource.swizzle & (resource.stride == 0) & (resource.index_log2 == LANES.bit_length() - 1)
+    return shape & block.serves(rows_of(inst), offsets, lanes)
+
+
+def _by_row(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    block, offsets = _private_block(frame, inst, places)
+    registers, store, is_common = frame.operand(places["vdata"].slot), memory.op == "store", "vaddr" not in places
+    private_rows.move(frame, block, rows_of(inst), offsets, lanes, registers, store=store, is_common=is_common)
+
+
+def _by_address(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
     access, store = lane_addresses(frame, inst, places), memory.op == "store"
@@ -321,29 +366,17 @@ def _any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlac
     if rows.lane_bytes == 1:
         _copy_whole(frame, rows, places["vdata"], access, lanes, whole, store)
         return
-    # A swizzled access at no multiple of the element's bytes: bytes go one by one.
-    torn = access.resource.swizzle & by_bytes.any_torn(rows, access.offsets, lanes)
+    # Swizzled dwords of a lane are apart, and of a lane's dwords only some may be in range.
+    torn = access.resource.swizzle
+    if rows.lane_bytes <= ELEMENT:
+        torn = torn & by_bytes.any_torn(rows, access.offsets, lanes)
+    else:
+        torn = torn | (whole != lanes & in_range(access, 0, ELEMENT))
     with frame.build.if_else(torn, likely=False) as (then, otherwise):
         with then:
             _by_byte(frame, rows, places["vdata"], access, lanes, store)
         with otherwise:
-            _by_element(frame, rows, places["vdata"], access, lanes, whole, store)
-
-
-def _by_element(
-    frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, whole: Any, store: bool
-) -> None:
-    if rows.lane_bytes <= ELEMENT:
-        _copy_whole(frame, rows, vdata, access, lanes, whole, store)
-        return
-    # A swizzled access may cross an element. In that case, and if only some dwords are in range, dwords go one by one.
-    some = lanes & in_range(access, 0, 4)
-    split = access.resource.swizzle | (some != whole)
-    with frame.build.if_else(split, likely=False) as (then, otherwise):
-        with then:
-            _by_dword(frame, rows, vdata, access, lanes, store)
-        with otherwise:
-            _copy_whole(frame, rows, vdata, access, lanes, whole, store)
+            _copy_whole(frame, rows, places["vdata"], access, lanes, whole, store)
 
 
 def _copy_whole(
@@ -364,24 +397,6 @@ def _write_loaded(frame: Frame, rows: StagedRows, registers: Any, lanes: Any, fi
     mask, valid = frame.lanes(lanes), frame.lanes(fits)
     for number, row in enumerate(read_staged(frame, rows)):
         frame.write_row(registers, number, where(valid, row, 0), mask)
-
-
-def _by_dword(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, store: bool) -> None:
-    part = StagedRows(32)
-    registers = frame.operand(vdata.slot)
-
-    def copy_dword(number: IrValue) -> tuple[()]:
-        register, byte = registers.at(number * ROW), number * 4
-        fits = lanes & in_range(access, byte, 4)
-        copy = GlobalAccess(frame, _addresses(access, byte), 4, store, unrolled=False)
-        if store:
-            write_staged(frame, part, [frame.row(register)])
-        copy.run(fits)
-        if not store:
-            _write_loaded(frame, part, register, lanes, fits)
-        return ()
-
-    frame.loop(rows.registers, copy_dword)
 
 
 def _by_byte(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, store: bool) -> None:

@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from simgpu.hardware.isa import instruction as isa
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import observe, overwrites
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ROW32
+from simgpu.memory import by_bytes
 from simgpu.memory.any_lanes import field, find_allocation
 from simgpu.memory.lane_copy import (
     GROUP,
@@ -24,6 +25,7 @@ from simgpu.memory.lane_copy import (
     each_group,
     each_lane,
     first_lane,
+    is_inside,
     lane_numbers,
     read_staged,
     staging,
@@ -31,28 +33,36 @@ from simgpu.memory.lane_copy import (
 )
 
 
-def base_address(frame: Frame) -> IrValue:
-    """Returns the device address of the wave's private memory, i64."""
-    return frame.at(frame.wave, frame.scalar(isa.FLAT_SCRATCH)).load(I64)
-
-
 class PrivateBlock:
-    """Private memory of the wave, from FLAT_SCRATCH on."""
+    """Private memory of a wave, from a device address (i64) on: lane l's dword d is 256 d + 4 l bytes further."""
 
-    def __init__(self, frame: Frame) -> None:
-        base = base_address(frame)
+    def __init__(self, frame: Frame, base: IrValue) -> None:
         self.entry = find_allocation(frame, base)
         self.offset = base - field(self.entry, layout.ALLOC_BASE)
         self.host = (base + field(self.entry, layout.ALLOC_DELTA)).pointer()
-        self._bytes = frame.state(layout.SCRATCH_SIZE, I64) << 6
 
-    @property
-    def is_own(self) -> IrValue:
-        """i1: it is where a launch puts private memory, in whole rows. A kernel may point FLAT_SCRATCH elsewhere."""
+    def serves(self, rows: StagedRows, offsets: IrValue, lanes: IrValue) -> IrValue:
+        """Returns i1: the active lanes' data are in whole rows of memory that a launch made for private data, and no lane's
+        cross more dwords than aligned ones. A kernel may point FLAT_SCRATCH or a buffer at any memory."""
+        own = (self.entry.at(layout.ALLOC_PRIVATE).load(I32) != 0) & ((self.offset & ROW - 1) == 0)
         room = field(self.entry, layout.ALLOC_SIZE) - self.offset
-        private = self.entry.at(layout.ALLOC_PRIVATE).load(I32) != 0
-        whole = (self._bytes != 0) & (room.signed >= self._bytes) & ((self.offset & ROW - 1) == 0)
-        return private & whole
+        inside = (lanes & ~is_inside(offsets, where(room.signed < ROW, 0, room) >> 6, rows.lane_bytes).bitcast(I64)) == 0
+        return own & (room.signed >= ROW) & inside & ~by_bytes.any_torn(rows, offsets, lanes)
+
+
+def move(
+    frame: Frame, block: PrivateBlock, rows: StagedRows, offsets: IrValue, lanes: IrValue, registers: IrValue,
+    *, store: bool, is_common: bool,
+) -> None:  # fmt: skip
+    """Emits a load or store that the block serves; see `PrivateRows`. registers: pointer to those that are loaded or stored"""
+    private = PrivateRows(frame, block, rows, offsets, lanes, is_common)
+    if store:
+        private.note(overwrites, store)
+        private.each(lambda number: private.store(number, frame.row(registers.at(number * ROW))))
+    else:
+        mask = frame.lanes(lanes)
+        private.each(lambda number: frame.write_row(registers.at(number * ROW), 0, private.load(number), mask))
+    private.note(observe, store)
 
 
 class PrivateRows:
@@ -61,9 +71,11 @@ class PrivateRows:
     offsets: the lanes' private offsets, <64 x i64>. lanes: i64 mask. is_common: True if all lanes have one offset
     """
 
-    def __init__(self, frame: Frame, rows: StagedRows, offsets: IrValue, lanes: IrValue, is_common: bool) -> None:
-        self.frame, self.rows, self.offsets, self.lanes, self.is_common = frame, rows, offsets, lanes, is_common
-        self.block = PrivateBlock(frame)
+    def __init__(
+        self, frame: Frame, block: PrivateBlock, rows: StagedRows, offsets: IrValue, lanes: IrValue, is_common: bool
+    ) -> None:
+        self.frame, self.block, self.rows = frame, block, rows
+        self.offsets, self.lanes, self.is_common = offsets, lanes, is_common
         starts = offsets >> 2 << 8
         self._distances = frame.at(frame.wave, layout.ADDRESSES)
         self._first = where(lanes != 0, starts[0], 0)

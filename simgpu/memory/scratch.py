@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import observe, overwrites
-from simgpu.machine.layout import ROW, Fault
+from simgpu.machine.layout import Fault
 from simgpu.machine.operands import OperandPlace
 from simgpu.machine.values import I32, I64, IrValue
-from simgpu.memory import by_bytes
+from simgpu.memory import by_bytes, private_rows
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import demand_alignment, global_atomic
 from simgpu.memory.lane_copy import WIDE64, StagedRows, is_inside, lane_numbers, read_staged, rows_of, staging, write_staged
 from simgpu.memory.lds_dma import store_rows
-from simgpu.memory.private_rows import PrivateBlock, PrivateRows, base_address
+from simgpu.memory.private_rows import PrivateBlock
 
 # Offset in the staging area at which the halves of 64-bit atomics are joined: past the bytes that `global_atomic` stages.
 HALVES = 2048
@@ -35,14 +35,14 @@ def plain(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lane
         return
     if not (frame.hooks or frame.dry):  # else the handler has begun so
         leave_unusual(frame, inst, places, lanes)
-    _by_row(frame, inst, places, offsets, lanes)
+    _by_row(frame, inst, places, _block(frame), offsets, lanes)
 
 
 def leave_unusual(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
-    """Leaves a lean handler if some lane's data cross dwords or leave its private memory, or if that is elsewhere."""
+    """Leaves a lean handler if a lane leaves its private memory, or the rows of a block do not serve."""
     offsets, rows = _offsets(frame, places), rows_of(inst)
     inside = (lanes & ~_fits(frame, offsets, rows.lane_bytes)) == 0
-    with frame.build.if_then(~(inside & _in_rows(frame, rows, offsets, lanes)), likely=False):
+    with frame.build.if_then(~(inside & _block(frame).serves(rows, offsets, lanes)), likely=False):
         frame.ask_for_whole()
 
 
@@ -74,7 +74,7 @@ def _offsets(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
 def addresses(frame: Frame, offsets: IrValue) -> IrValue:
     """Returns device addresses of private offsets, <64 x i64>."""
     dword, byte = offsets >> 2, offsets & 3
-    return (base_address(frame) + (dword << 8)) + (lane_numbers(4) + byte)
+    return (_base(frame) + (dword << 8)) + (lane_numbers(4) + byte)
 
 
 def check(frame: Frame, offsets: IrValue, lane_bytes: int, lanes: IrValue) -> None:
@@ -93,16 +93,21 @@ def access(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], off
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
     check(frame, offsets, rows.lane_bytes, lanes)
-    with frame.build.if_else(_in_rows(frame, rows, offsets, lanes), likely=True) as (whole, torn):
+    block = _block(frame)
+    with frame.build.if_else(block.serves(rows, offsets, lanes), likely=True) as (whole, torn):
         with whole:
-            _by_row(frame, inst, places, offsets, lanes)
+            _by_row(frame, inst, places, block, offsets, lanes)
         with torn:
             _by_byte(frame, rows, places, offsets, lanes, memory.op == "store")
 
 
-def _in_rows(frame: Frame, rows: StagedRows, offsets: IrValue, lanes: IrValue) -> IrValue:
-    """Returns i1: no active lane's data cross more dwords than aligned ones, and all are in the wave's private memory."""
-    return PrivateBlock(frame).is_own & ~by_bytes.any_torn(rows, offsets, lanes)
+def _base(frame: Frame) -> IrValue:
+    """Returns the device address of the wave's private memory, i64."""
+    return frame.at(frame.wave, frame.scalar(isa.FLAT_SCRATCH)).load(I64)
+
+
+def _block(frame: Frame) -> PrivateBlock:
+    return PrivateBlock(frame, _base(frame))
 
 
 def _by_byte(
@@ -121,20 +126,14 @@ def _by_byte(
         frame.write_row(registers, number, row, frame.lanes(lanes))
 
 
-def _by_row(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], offsets: IrValue, lanes: IrValue) -> None:
-    """Emits an access for which `_in_rows` holds."""
-    memory, rows = inst.spec.memory, rows_of(inst)
+def _by_row(
+    frame: Frame, inst: Instruction, places: dict[str, OperandPlace], block: PrivateBlock, offsets: IrValue, lanes: IrValue
+) -> None:
+    memory = inst.spec.memory
     assert memory is not None
-    store = memory.op == "store"
-    first = frame.operand(places["vdata" if store else "vdst"].slot)
-    private = PrivateRows(frame, rows, offsets, lanes, is_common=memory.space == "scratch" and "vaddr" not in places)
-    if store:
-        private.note(overwrites, store)
-        private.each(lambda number: private.store(number, frame.row(frame.at(first, number * ROW))))
-    else:
-        mask = frame.lanes(lanes)
-        private.each(lambda number: frame.write_row(frame.at(first, number * ROW), 0, private.load(number), mask))
-    private.note(observe, store)
+    store, is_common = memory.op == "store", memory.space == "scratch" and "vaddr" not in places
+    registers = frame.operand(places["vdata" if store else "vdst"].slot)
+    private_rows.move(frame, block, rows_of(inst), offsets, lanes, registers, store=store, is_common=is_common)
 
 
 def _dword(frame: Frame, offsets: IrValue, number: int) -> IrValue:

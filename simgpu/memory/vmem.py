@@ -95,11 +95,11 @@ def moves_of(inst: Instruction) -> str:
 
 
 def leans(inst: Instruction) -> bool:
-    """True if the instruction has a lean handler: a load or store of private memory, or of a buffer that is usually raw."""
+    """True if the instruction has a lean handler: a load or store of private memory, or of a buffer without an index."""
     memory = inst.spec.memory
     if memory is None or inst.spec.encoding == "smem" or moves_of(inst) != "plain":
         return False
-    return memory.space == "scratch" or (memory.space == "buffer" and buffers.is_raw(inst))
+    return memory.space == "scratch" or (memory.space == "buffer" and not inst.mods.get("idxen"))
 
 
 def begin_lean(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> None:

@@ -7,7 +7,7 @@ from itertools import product
 
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.conv2d.pixels import compare_below, input_strides, pixel_offset
-from simgpu.asm.parts.buffers import ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer
+from simgpu.asm.parts.buffers import ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer, load_offset_to_row_end, shift_down
 from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Pair
@@ -27,8 +27,8 @@ class HaloStaging:
 
     In nchw, elements are loaded one by one, and neighbours have the same piece of adjacent pixels. In nhwc, up to 16 bytes are
     loaded at once, and neighbours have adjacent pieces of a pixel. resource: raw buffer at the step's first channel of
-    the image; reads outside it return 0. In nchw it ends with the group's channels. In nhwc it ends with the image, and channels
-    after the group's are loaded from a buffer of 0 bytes or, if neighbours have other channels, from the offset OUTSIDE.
+    the image; reads outside it return 0. In nchw it ends with the group's channels. In nhwc it ends with the image, and begins
+    the bytes of a load earlier if a group's end cuts loads (`plan.end_of_channels`).
     """
 
     def __init__(self, k: KernelBuilder, plan: Conv2dPlan, region: LdsRegion, resource: Reg, scratch: Reg) -> None:
@@ -39,11 +39,11 @@ class HaloStaging:
         self.channels = plan.tile_ic // plan.factor**2
         self.last = p.layout == "nhwc"  # True if channels are last
         self.channel_bytes, self.pixel_bytes, self.image_bytes = input_strides(p)
-        self.clips, self.clips_lanes = plan.clips_channels, plan.clips_pieces
+        clips = plan.tails != () and plan.end_of_channels == "buffer"
+        self.records = k.s.alloc("bytes to the end of the image") if clips else resource[2]
         self.windowed = plan.windows != (1, 1)
         self.write_address, self.last_address = k.v.alloc("X write address"), k.v.alloc("X last write address")
         self.last_lanes = k.s.alloc("lanes with a last pixel", 2)
-        self.records = k.s.alloc("bytes to the end of the image") if self.clips and not self.clips_lanes else resource[2]
         self.window = (k.s.alloc("window's first row"), k.s.alloc("window's first column")) if self.windowed else None
         self.read_address = k.v.alloc("X read address")
 
@@ -58,9 +58,11 @@ class HaloStaging:
         """Allocates the registers that hold the offsets of a work-item's pixels, from the prologue on.
 
         With windows of taps they hold rows and columns under the first window instead, because other pixels are outside the image
-        under each window. If the group's end clips pieces, the last one holds a lane's first channel.
+        under each window. If not only the buffer ends channels, the last register holds a lane's first channel.
         """
-        self.offsets = self.k.v.alloc("X offsets", self.plan.offset_words)
+        words = self.plan.offset_words
+        self.offsets = self.k.v.alloc("X offsets", words)
+        self.first_channel = self.offsets[words - 1 : words]
 
     # -- addresses ---------------------------------------------------------------------------
 
@@ -102,6 +104,8 @@ class HaloStaging:
             k.v_add_u32(address, self.region.offset, address, note="X halo in LDS")
         if plan.pieces > 1:
             self._begin_piece(piece, slot)
+        elif plan.end_of_channels != "buffer":
+            k.v_mov_b32(self.first_channel, 0, note="the piece's first channel")
         k.v.free(slot, piece, first)
 
     def _first_slot(self) -> tuple[Reg, Reg]:
@@ -117,8 +121,8 @@ class HaloStaging:
         """Adds a work-item's piece to its offsets and LDS addresses."""
         k, plan, layout = self.k, self.plan, self.layout
         channels = k.s.alloc("bytes of a piece")
-        if self.clips_lanes:
-            k.v_mul_u32_u24(self.offsets[plan.positions], plan.channels_of_piece, piece, note="the piece's first channel")
+        if plan.end_of_channels != "buffer":
+            k.v_mul_u32_u24(self.first_channel, plan.channels_of_piece, piece, note="the piece's first channel")
         k.s_mov_b32(channels, plan.channels_of_piece * self.channel_bytes)
         k.v_mul_lo_u32(scratch, piece, channels)
         for position in range(plan.positions):
@@ -166,10 +170,16 @@ class HaloStaging:
         if not self.last:
             self.limit(left)
             return
-        k.s_mul_i32(self.records, group, self.plan.merged.icg)
-        k.s_add_u32(self.records, self.records, first)
-        k.s_mul_i32(self.records, self.records, self.bytes)
-        k.s_sub_u32(self.records, self.image_bytes, self.records, note="bytes to the end of the image")
+        records = self.records
+        k.s_mul_i32(records, group, self.plan.merged.icg)
+        k.s_add_u32(records, records, first)
+        k.s_mul_i32(records, records, self.bytes)
+        k.s_sub_u32(records, self.image_bytes, records, note="bytes to the end of the image")
+        if self.plan.end_of_channels == "cut load":
+            earlier, base = self.plan.channels_at_once * self.bytes, self.resource[0:2]
+            k.s_sub_u32(base[0], base[0], earlier, note="a load earlier")
+            k.s_subb_u32(base[1], base[1], 0)
+            k.s_add_u32(records, records, earlier)
 
     def prepare_reads(self, pixel: Reg, group: Reg, first: Reg) -> None:
         """Emits the read address.
@@ -195,61 +205,51 @@ class HaloStaging:
         addresses = [self.offsets[position * f * f : (position + 1) * f * f] for _, position in places]
         if self.windowed:
             addresses = self._window_addresses(places)
-        if not plan.loads_whole_steps:
-            self._loads(places, addresses, plan.channels_at_once, left)
-            return
-        partial, loaded = k.new_label("last_channels"), k.new_label("loaded")
-        self._compare_whole(left)
-        k.s_cbranch_scc0(partial)
-        if not self.clips_lanes:
-            k.s_mov_b32(self.resource[2], self.records)
-        self._loads(places, addresses, plan.most_at_once, None)
-        k.s_branch(loaded)
-        k.label(partial)
-        self._loads(places, addresses, plan.channels_at_once, left)
-        k.label(loaded)
-
-    def _compare_whole(self, left: Reg) -> None:
-        """Emits SCC = the group has all channels of the step."""
-        self.k.s_cmp_ge_i32(left, self.channels)
-
-    def _loads(self, places: list[tuple[int, int]], addresses: list[Reg], at_once: int, left: Reg | None) -> None:
-        """Loads pieces, `at_once` channels at a time. left: as in `load`, None in a step whose channels the group has all."""
-        k, plan, f = self.k, self.plan, self.plan.factor
-        clips, packed = self.clips and left is not None, at_once > 1
-        order = [(place, channel) for place in places for channel in range(0, plan.channels_of_piece, at_once)]
-        if clips:
-            order.sort(key=lambda entry: entry[1])
-        each = self.bytes / 4 if packed else self.words  # registers of a channel
-        bound = 0
-        for (place, position), channel in order:
+        pieces = [(place, f"X pixel {position}", addresses[place]) for place, position in places]
+        for channel in range(0, plan.channels_of_piece, plan.channels_at_once):
             source, tap = divmod(channel, f * f)
-            if clips and source >= bound:
-                assert left is not None
-                bound = source + at_once
-                self._clip(source, left)
-            address = addresses[place][tap]
-            if clips and self.clips_lanes:
-                k.v_cndmask_b32(self.scratch, OUTSIDE, address, "vcc")
-                address = self.scratch
-            address, immediate = split_offset(k, address, source * self.channel_bytes, REACH, self.scratch)
-            first = place * plan.piece_words + int(channel * each)
-            words = max(1, at_once * self.bytes // 4)
-            name = "buffer_load" if packed else f"buffer_load_{ELEMENT_LOADS[self.bytes]}"
-            k.emit(name, self.staged[first : first + words], address, self.resource, 0, offen=True, offset=immediate,
-                   note=f"X pixel {position}, channel {channel}")  # fmt: skip
+            if plan.tails and tap == 0:
+                self._end_channels(source, left)
+            for place, note, taps in pieces:
+                address, immediate = split_offset(k, taps[tap], source * self.channel_bytes, REACH, self.scratch)
+                if plan.end_of_channels != "buffer":
+                    address = self._registers(place, channel)[0]
+                if plan.end_of_channels == "cut load":
+                    k.v_add_u32(address, self.scratch, taps[tap])
+                elif plan.end_of_channels == "piece":
+                    k.v_cndmask_b32(address, OUTSIDE, taps[tap], "vcc")
+                self._load(place, channel, address, immediate, note)
 
-    def _clip(self, source: int, left: Reg) -> None:
-        """Emits the test if the group has a channel: in the buffer's size or, for each lane's piece, in VCC."""
-        k = self.k
-        if not self.clips_lanes:
+    def _end_channels(self, source: int, left: Reg) -> None:
+        """Emits, for a load from channel `source` on: the lanes' offsets in `scratch`, VCC, or the buffer's size.
+
+        With offsets, a load that the group's end cuts begins earlier, so that it ends with the group's channels.
+        """
+        k, plan, note = self.k, self.plan, f"channel {source}, if the group has it"
+        if plan.end_of_channels == "buffer":
             k.s_cmp_gt_i32(left, source)
-            k.s_cselect_b32(self.resource[2], self.records, 0, note=f"channel {source}, if the group has it")
+            k.s_cselect_b32(self.resource[2], self.records, 0, note=note)
             return
         after = k.s.alloc("channels left")
         k.s_sub_u32(after, left, source)
-        k.v_cmp_gt_i32("vcc", after, self.offsets[self.plan.positions], note=f"channel {source} of the piece, if the group has it")
+        if plan.end_of_channels == "piece":
+            k.v_cmp_gt_i32("vcc", after, self.first_channel, note=note)
+        else:
+            load_offset_to_row_end(k, self.scratch, 0, self.first_channel, after, plan.channels_at_once, self.bytes)
         k.s.free(after)
+
+    def _load(self, place: int, channel: int, address: Reg, offset: int, note: str) -> None:
+        """Loads the channels of a piece from `channel` on, as many as at once."""
+        target, suffix = self._registers(place, channel), ELEMENT_LOADS[self.bytes]
+        name = f"buffer_load_{suffix}" if self.plan.channels_at_once == 1 else "buffer_load"
+        self.k.emit(name, target, address, self.resource, 0, offen=True, offset=offset, note=f"{note}, channel {channel}")
+
+    def _registers(self, place: int, channel: int) -> Reg:
+        """Returns the registers of the channels that one load stages from `channel` on."""
+        at_once, first = self.plan.channels_at_once, place * self.plan.piece_words
+        words = at_once * self.bytes // 4 if at_once > 1 else self.words
+        first += channel // at_once * words
+        return self.staged[first : first + words]
 
     def _window_addresses(self, places: list[tuple[int, int]]) -> list[Reg]:
         """Returns registers with the offsets of pixels under the window."""
@@ -271,14 +271,11 @@ class HaloStaging:
     def write(self, batch: int, left: Reg) -> None:
         """Writes the batch from registers to LDS. Narrow elements, loaded one by one, are packed first. left: as in `load`."""
         k, plan, layout, words = self.k, self.plan, self.layout, self.chunk_words
+        for tail in plan.tails:
+            if tail % plan.channels_at_once:
+                self._move_cut(batch, tail, left)
         if self.bytes < 4 and plan.channels_at_once == 1:
-            packed = k.new_label("packed")
-            if plan.loads_whole_steps:
-                self._compare_whole(left)
-                k.s_cbranch_scc1(packed)
             self._pack(batch)
-            if plan.loads_whole_steps:
-                k.label(packed)
         for place, position in enumerate(self._positions(batch)):
             first = place * plan.piece_words
             last = position == plan.positions - 1
@@ -288,6 +285,17 @@ class HaloStaging:
                     address, immediate = split_offset(k, base, start + chunk * layout.plane, DS_REACH, self.scratch)
                     source = self.staged[first + chunk * words : first + (chunk + 1) * words]
                     k.ds_write(address, source, offset=immediate, note=f"X pixel {position}, chunk {chunk} to LDS")
+
+    def _move_cut(self, batch: int, tail: int, left: Reg) -> None:
+        """Moves the channels of loads that began earlier to their places, in a step of `tail` channels."""
+        k, plan, at_once = self.k, self.plan, self.plan.channels_at_once
+        piece, channel = divmod(tail, plan.channels_of_piece)
+        k.s_cmp_eq_u32(left, tail)
+        with k.jump_over("scc0", "whole_loads"):
+            k.v_cmp_eq_u32("vcc", piece * plan.channels_of_piece, self.first_channel, note="the piece that the group's end cuts")
+            with k.lanes("vcc") if plan.pieces > 1 else nullcontext():
+                for place, _ in enumerate(self._positions(batch)):
+                    shift_down(k, self._registers(place, channel), (at_once - tail % at_once) * self.bytes)
 
     def _pack(self, batch: int) -> None:
         """Packs the batch's elements of less than 4 bytes, which have a register each."""

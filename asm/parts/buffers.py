@@ -99,3 +99,14 @@ def move_to_front(k: KernelBuilder, data: Reg, rest: Reg, element: int) -> None:
         k.move(data, words)
         k.v.free(words)
     k.s.free(bits)
+
+
+def shift_down(k: KernelBuilder, words: Reg, shift: int) -> None:
+    """Moves the bytes of VGPRs `shift` bytes to the front, and sets the others to 0."""
+    ahead, part = divmod(shift, WORD)
+    following = [words[word] if word < words.count else 0 for word in range(ahead, ahead + words.count + 1)]
+    for word in range(words.count):
+        if part:
+            k.v_alignbyte_b32(words[word], following[word + 1], following[word], part)
+        else:
+            k.v_mov_b32(words[word], following[word])

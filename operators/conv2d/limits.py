@@ -33,7 +33,7 @@ def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:
     p, more = plan.problem, {}
     if plan.windows != (1, 1):
         more["window"] = 2
-    if plan.clips_channels and not plan.clips_pieces:
+    if plan.tails and plan.end_of_channels == "buffer":
         more["image"] = 1
     if plan.adds_zeros:
         more["own_taps"] = 8

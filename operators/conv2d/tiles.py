@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -91,10 +90,12 @@ class Conv2dPlan(Derivation):
         """True if the last merged group has fewer groups than the others."""
         return self.problem.groups % self.groups > 0
 
-    @property
-    def clips_channels(self) -> bool:
-        """True if a step's loads of X must end with the group's channels. In nchw X's buffer ends there."""
-        return self.problem.layout == "nhwc" and (self.ragged or self.merged.icg % (self.tile_ic // self.factor**2) > 0)
+    @cached_property
+    def tails(self) -> tuple[int, ...]:
+        """Channels of X in groups' last steps that have fewer than a step, if channels are last. In nchw X's buffer ends there."""
+        p, step = self.merged, self.tile_ic // self.factor**2
+        last = self.problem.ic - (p.groups - 1) * p.icg  # channels of the last group
+        return tuple(sorted({p.icg % step, last % step} - {0})) if p.layout == "nhwc" else ()
 
     @cached_property
     def more_channels(self) -> Conv2dProblem:
@@ -153,16 +154,18 @@ class Conv2dPlan(Derivation):
         """
         if self.factor > 1 or self.windows != (1, 1):
             return 1
-        most = min(self.halo.chunks, self.tile_ic // self.most_at_once)
+        most = min(self.halo.chunks, self.tile_ic // self.channels_at_once)
         counts = [1 << bit for bit in range(most.bit_length()) if self.threads % (1 << bit) == 0]
         places = {count: -(-self.halo.slots // (self.threads // count)) for count in counts}
         fitting = [count for count in counts if places[count] <= max(places[1], _PLACES)]
-        return min(fitting, key=lambda count: (self._halo_clocks(count), places[count] / count, count))
+        return min(fitting, key=lambda count: (self._clocks_of_loads(count), places[count] / count, count))
 
     @property
-    def clips_pieces(self) -> bool:
-        """True if a step's loads of X must end with the group's channels, and lanes of a load have other channels."""
-        return self.clips_channels and self.pieces > 1
+    def end_of_channels(self) -> str:
+        """Place where loads of X end with a group: with the "buffer", a lane's "piece", or inside a load ("cut load")."""
+        if any(tail % self.channels_at_once for tail in self.tails):
+            return "cut load"
+        return "piece" if self.tails and self.pieces > 1 else "buffer"
 
     @property
     def slots_at_once(self) -> int:
@@ -199,15 +202,10 @@ class Conv2dPlan(Derivation):
     @cached_property
     def halo_clocks(self) -> float:
         """Clocks in which the vector cache accepts the lanes of a stage's halo (`lane_clocks`)."""
-        return self._halo_clocks(self.pieces)
+        return self._clocks_of_loads(self.pieces)
 
-    def _halo_clocks(self, pieces: int) -> float:
-        whole = self.merged.icg // self.tile_ic / self.ic_steps if self.loads_whole_steps else 0.0
-        clocks = whole * self._clocks_of_loads(pieces, self.most_at_once) if whole else 0.0
-        return clocks + (1 - whole) * self._clocks_of_loads(pieces, self.channels_at_once)
-
-    def _clocks_of_loads(self, pieces: int, at_once: int) -> float:
-        p, e, layout = self.problem, self.problem.element.bytes, self.halo
+    def _clocks_of_loads(self, pieces: int) -> float:
+        p, e, layout, at_once = self.problem, self.problem.element.bytes, self.halo, self.channels_at_once
         high, wide = self.tiled_problem.halo(self.tile_oh, self.tile_ow)
         apart, step, run = self.lattice[1] * self.tiled_problem.stride[1] * e, p.iw * e, layout.phase_columns
         if p.layout == "nhwc":
@@ -219,24 +217,12 @@ class Conv2dPlan(Derivation):
 
     @cached_property
     def channels_at_once(self) -> int:
-        """Channels of a pixel in one load of X. With channels last, as many as 16 bytes and the channels' alignment allow."""
+        """Channels of a pixel in one load of X. With channels last: 16 bytes, which begin anywhere, if the group has as many."""
         p, e = self.problem, self.problem.element.bytes
         if p.layout == "nchw" or self.factor > 1:
             return 1
-        together = gcd(p.ic, self.merged.icg, self.tile_ic, WIDEST // e)
+        together = min(WIDEST // e, self.tile_ic, 1 << self.merged.icg.bit_length() - 1)
         return together if together * e >= _WORD else 1
-
-    @property
-    def most_at_once(self) -> int:
-        """Channels of a pixel in one load of X in a step whose channels the group has all: 16 bytes, which begin anywhere."""
-        if self.problem.layout == "nchw" or self.factor > 1 or self.merged.icg < self.tile_ic:
-            return self.channels_at_once
-        return min(WIDEST // self.problem.element.bytes, self.tile_ic)
-
-    @property
-    def loads_whole_steps(self) -> bool:
-        """True if steps whose channels the group has all load more channels at once than its last step."""
-        return self.most_at_once > self.channels_at_once
 
     @property
     def piece_words(self) -> int:
@@ -249,12 +235,11 @@ class Conv2dPlan(Derivation):
     def offset_words(self) -> int:
         """Registers with the offsets of a work-item's pixels in X.
 
-        With windows of taps: each pixel's row and column, the offsets of a batch, and a temporary row. If the group's end clips
-        pieces: also a lane's first channel.
+        With windows of taps: each pixel's row and column, the offsets of a batch, and a temporary row. If not only the buffer
+        ends channels: also a lane's first channel.
         """
-        if self.windows != (1, 1):
-            return 2 * self.positions + self.batch + 1
-        return self.positions * self.factor**2 + self.clips_pieces
+        pixels = 2 * self.positions + self.batch + 1 if self.windows != (1, 1) else self.positions * self.factor**2
+        return pixels + (self.end_of_channels != "buffer")
 
     @property
     def second_pass(self) -> bool:

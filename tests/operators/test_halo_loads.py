@@ -65,8 +65,8 @@ def test_pixels_are_cut_into_pieces_where_work_items_would_idle():
         plan = tree.plan
         pieces, places = plan.pieces, -(-plan.halo.slots // plan.threads)
         assert plan.halo.chunks % pieces == 0 and plan.positions <= max(places, 8)
-        assert plan._halo_clocks(pieces) <= plan._halo_clocks(1)
-        assert pieces == 1 or plan.positions / pieces < places or plan._halo_clocks(pieces) < plan._halo_clocks(1)
+        assert plan._clocks_of_loads(pieces) <= plan._clocks_of_loads(1)
+        assert pieces == 1 or plan.positions / pieces < places or plan._clocks_of_loads(pieces) < plan._clocks_of_loads(1)
         if pieces > 1:
             cut += 1
             text = asm.emit(tree).text

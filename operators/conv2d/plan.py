@@ -30,7 +30,7 @@ Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import sqrt
 
@@ -74,10 +74,13 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
     require_narrow(problem.dtype_c, descriptor)
     if policy == "published":
         gemm = plan_gemm(problem.gemm, descriptor, policy)
-        return _fitting(problem, gemm, (1, *_windows(problem, gemm)[-1]))
+        cut = 1, *_windows(problem, gemm)[-1]
+        return _fitting(problem, gemm, cut, _plan(problem, gemm, cut, 2))
     cuts = [cut for groups in _merges(problem, descriptor, atom) for cut in _cuts(problem, groups, descriptor, atom)]
-    tried = [(plan, gemm) for gemm, cut in cuts for plan in (_fitting(problem, gemm, cut), _on_border(problem, gemm, cut)) if plan]
-    tried += [(even, gemm) for plan, gemm in tried if (even := _even_rows(plan, gemm))]
+    fitted = [(_plan(problem, gemm, cut, 2), gemm, cut) for gemm, cut in cuts]
+    found = ((_fitting(problem, gemm, cut, plan), _on_border(gemm, plan)) for plan, gemm, cut in fitted)
+    tried = _distinct((plan, gemm) for (_, gemm, _), plans in zip(fitted, found, strict=True) for plan in plans if plan)
+    tried = _distinct([*tried, *((even, gemm) for plan, gemm in tried if (even := _even_rows(plan, gemm)))])
 
     quick, split = _fastest([plan for plan, _ in tried], waits=False)
     if problem.kh * problem.kw > 1:
@@ -114,6 +117,14 @@ def _cuts(problem: Conv2dProblem, groups: int, descriptor: HardwareDescriptor, a
     gemms = [plan_without_time(merged.gemm, descriptor, "corrected", tiling) for tiling in tilings.values()]
     cuts = [(gemm, (groups, *cut)) for gemm in gemms for cut in _windows(merged, gemm)]
     return [(gemm, cut) for gemm, cut in cuts if groups == 1 or cut[1] == 1]
+
+
+def _distinct(plans: Iterable[tuple[Conv2dPlan, GemmPlan]]) -> list[tuple[Conv2dPlan, GemmPlan]]:
+    """Returns the first plan of each tile, with its GEMM. Many optima lead to the same tile, which is priced once."""
+    first: dict[tuple[object, ...], tuple[Conv2dPlan, GemmPlan]] = {}
+    for plan, gemm in plans:
+        first.setdefault((*plan.sizes.values(), plan.window, plan.blocks_wanted, plan.feasible), (plan, gemm))
+    return list(first.values())
 
 
 def _fastest(plans: Sequence[Conv2dPlan], waits: bool) -> tuple[int, int]:
@@ -204,9 +215,11 @@ def _columns(p: Conv2dProblem) -> int:
     return min(ATOM, 1 << (p.ow - 1).bit_length())
 
 
-def _fitting(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan:
-    """Returns the plan with the GEMM's tile, or the largest that fits, for two blocks per CU if possible, else for one."""
-    plan = _plan(problem, gemm, cut, 2)
+def _fitting(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut, plan: Conv2dPlan) -> Conv2dPlan:
+    """Returns the plan with the GEMM's tile, or the largest that fits, for two blocks per CU if possible, else for one.
+
+    plan: for two.
+    """
     if plan.feasible or plan.blocks_wanted == 1:
         return plan
     # X's staging needs more registers than two blocks' waves leave each other. So one block: of a larger tile or, if
@@ -218,14 +231,15 @@ def _fitting(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan:
     return replace(alone, constraints=mark_binding(conv2d_constraints(alone, gemm), larger.binding.name))
 
 
-def _on_border(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan | None:
+def _on_border(gemm: GemmPlan, fitted: Conv2dPlan) -> Conv2dPlan | None:
     """Returns the plan whose tile exhausts LDS or ArchVGPRs and loads the least per output; None if the GEMM's tile fits.
+
+    fitted: plan of the GEMM's tile, for two blocks per CU if possible.
 
     r rows and c channels use a*r + b*c of V available bytes or registers. A stage loads h*r + t*c: h = hW*sH halo pixels per row,
     t taps. Per output, h/c + t/r is least on the border a*r + b*c = V at c = V/(b + sqrt(a*b*t/h)).
     """
     d, t = gemm.descriptor, gemm.tiling
-    fitted = _plan(problem, gemm, cut, 2)
     p, wide, blocks = fitted.tiled_problem, fitted.tile_ow, fitted.blocks_wanted
     row, channel = -(-t.waves_m * gemm.atom.m // wide), t.waves_n * gemm.atom.n
     least, share = replace(fitted, tile_oh=row, tile_oc=channel), p.kh * p.kw / (p.halo(1, wide)[1] * p.stride[0])

@@ -3,10 +3,11 @@
 A workgroup computes tOH x tOW pixels of an image by tOC channels. The input halo is written to LDS once per channel step. Every
 tap then reads its pixels from there at a fixed distance. Filters are packed as (OC/tOC, IC/tIC, KH, KW, tOC, tIC), contiguous in
 the order of use, and pass through two stages of LDS. There is one barrier per tap: loads of the next tap's filters and of the
-next step's halo are in flight during this tap's matrix instructions. These use W as A and X as B, so that adjacent lanes have
-adjacent pixels, and Y is stored in rows of pixels. Edges: raw buffers end with the channels, and pixels outside the image have the
-offset OUTSIDE. With split input channels, blocks store partial sums that a second kernel adds. The filter may be cut into windows
-of taps, which are steps like channel steps (`operators.conv2d.problem.with_window`).
+next step's halo are in flight during this tap's matrix instructions. In nchw these use W as A and X as B, so that adjacent lanes
+have adjacent pixels, and Y is stored in rows of pixels. In nhwc X is A, and adjacent lanes have adjacent channels. Edges: raw
+buffers end with the channels, and pixels outside the image have the offset OUTSIDE. With split input channels, blocks store partial
+sums that a second kernel adds. The filter may be cut into windows of taps, which are steps like channel steps
+(`operators.conv2d.problem.with_window`).
 """
 
 from __future__ import annotations
@@ -278,6 +279,8 @@ class ConvEmitter(Visitor):
             c = self.acc[start : start + plan.atom.acc_registers]
             firsts = oc * words + step * each, pixel * words + step * each
             a, b = (r[first : first + each] for r, first in zip((w.fragments, x.fragments), firsts, strict=True))
+            if x.last:
+                a, b = b, a
             k.emit(self.mnemonic, c, a, b, c, note=f"Y[{oc}][{pixel}] += W[{oc}] X[{pixel}], step {step}", **self.modifiers)
             if step == steps - 1 and oc == channels - 1 and following is not None:
                 reads.append(partial(x.read, pixel, following))

@@ -59,12 +59,13 @@ class OwnTaps:
     def branch(self, label: str) -> None:
         """Branches to `label` if there is a NaN among the wave's sums.
 
-        A tap of weight 0 has it in all output channels, so one sum of each pixel is enough: a register of each atom of pixels.
+        A tap of weight 0 has it in all output channels, so one sum of each pixel is enough: in nchw, a register of each atom of
+        pixels; in nhwc, all registers of these atoms.
         """
         k, words, add = self.k, self.words, f"v_add_{self.plan.problem.accumulator}"
         total, value = k.v.alloc("sum of all", words), k.v.alloc("one sum", words)
-        each = self.plan.atom.acc_registers
-        for start in range(0, self.acc.count, words) if self.plan.groups > 1 else range(0, self.store.atoms[1] * each, each):
+        each, apart = self.plan.atom.acc_registers, words if self.store.last else self.plan.atom.acc_registers
+        for start in range(0, self.acc.count, words) if self.plan.groups > 1 else range(0, self.store.atoms[1] * each, apart):
             target = value if start else total
             k.move(target, self.acc[start : start + words])
             if start:

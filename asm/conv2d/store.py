@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.pixels import pixel_offset
 from simgpu.asm.conv2d.place import ConvPlace, find_lane
 from simgpu.asm.conv2d.reduce import PARTS
-from simgpu.asm.parts.buffers import REACH, buffer_at, clip
+from simgpu.asm.parts.buffers import OUTSIDE, buffer_at, clip
 from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import log2
@@ -15,15 +18,19 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.conv2d.tree import Conv2d
 
+# Buffer, type, VGPR with offsets, and registers of a bias.
+Bias = tuple[Reg, Elements, Reg, list[Reg]]
+WIDE = 1 << 30  # columns of a view without a limit
 SLOTS = 4  # elements' stores in flight, each with its own data and address registers
 
 
 class Store:
-    """Emits the store of Y[oc][pixel] of every atom. Lane i has pixel i; element r of group g is channel 4g + r (f64: 4r + g).
+    """Emits the store of Y[oc][pixel] of every atom.
 
-    acc: accumulators of `atoms`, (atoms along channels, along pixels). Pixels outside Y have the offset OUTSIDE. In nchw the buffer
-    ends with the merged group's channels. In nhwc it ends with the image, and channels after the group's also have the offset
-    OUTSIDE; a lane stores four adjacent channels at once if the channel counts are multiples of 4.
+    In nchw, lane i has pixel i, and element r of group g is channel 4g + r (f64: 4r + g). In nhwc, pixels and channels change
+    places. So neighbours always store adjacent elements. acc: accumulators of `atoms`, (atoms along channels, along pixels). Pixels
+    outside Y have the offset OUTSIDE. In nchw the buffer ends with the merged group's channels. In nhwc it ends with the image, and
+    channels after the group's also have the offset OUTSIDE.
     """
 
     def __init__(
@@ -42,9 +49,10 @@ class Store:
         self.elements = Elements(k, kind, compute, arguments.get("scale_c"))
         self.size, self.words = self.elements.size, self.elements.words
         self.with_bias = "bias" in arguments
-        # Consecutive channels of a lane, and distance in channels from one element of a lane to the next.
+        # Consecutive elements of a lane, and the distance from one to the next, in channels (nhwc: in pixels).
         self.run, self.apart = (4, 1) if dtype(p.accumulator).registers == 1 else (1, plan.atom.lane_groups)
-        self.together = self.run if self.last and not (plan.merged.ocg % 4 or p.oc % 4 or self.channels % 4) else 1
+        # Channels whose bias a lane has at a time, counted from its first one.
+        self.biased = range(0, atoms[0] * plan.atom.n, plan.atom.n) if self.last else range(self.run)
         self.image = p.oh * p.ow * self.size  # bytes of a channel, whose pixels are adjacent unless channels are last
         self.pixel = p.oc * self.size if self.last else self.size
 
@@ -53,28 +61,81 @@ class Store:
         k, plan = self.k, self.plan
         k.comment(f"Y: {self.atoms[0]} x {self.atoms[1]} atoms of a wave to memory")
         resource, left = self.buffer()
-        channel, offset, row, column = self._lane()
+        channel, offset, pixel = self._lane()
         self.epilogue.prepare()
         self.elements.prepare()
         bias = self.bias_buffer(channel, left)
-        scratch = self.epilogue.scratch()
-        spare = k.v.alloc("spare") if self.size < 4 else Reg("v", 0, 0)
-        slots = [(k.v.alloc("Y data", self.words * self.together), k.v.alloc("Y offset")) for _ in range(SLOTS // self.together)]
-        pixels = self._pixels(row, column, offset)
-        per_atom = plan.atom.acc_registers // dtype(plan.problem.accumulator).registers
-        number = 0
+        self.scratch = self.epilogue.scratch()
+        self.spare = k.v.alloc("spare") if self.size < 4 else Reg("v", 0, 0)
+        self.per_atom = plan.atom.acc_registers // dtype(plan.problem.accumulator).registers
+        if self.last:
+            self._channels_last(pixel, offset, bias, (channel, left), resource)
+        else:
+            self._pixels_last(pixel, offset, bias, resource)
+
+    def _pixels_last(self, lane: Reg, offset: Reg, bias: Bias | None, resource: Reg) -> None:
+        """Emits the stores in nchw. lane: its pixel in an atom; offset: its first channel's bytes."""
+        k, plan = self.k, self.plan
+        pixels = self._pixels(*self.pixel_of(lane), offset)
+        slots = self._slots(True)
         for oc in range(self.atoms[0]):
-            for first in range(0, per_atom, self.run):
+            for first in range(0, self.per_atom, self.run):
                 place = oc * plan.atom.n + first * self.apart
                 added = self.load_bias(bias, place)
                 for pixel in range(self.atoms[1]):
-                    for r in range(0, self.run, self.together):
-                        data, address = slots[number % len(slots)]
-                        number += 1
-                        elements = [data[e * self.words : (e + 1) * self.words] for e in range(self.together)]
-                        self._finish(elements, (oc, pixel, first + r), added[r : r + self.together], scratch)
-                        stored = self.elements.narrow(elements, spare)
-                        self._store(stored, pixels[pixel], (address, channel, left), place + r, resource)
+                    for r in range(self.run):
+                        data, address = next(slots)
+                        stored = self._finish(data, (oc, pixel, first + r), added[r])
+                        k.v_add_u32(address, (place + r) * self.image, pixels[pixel])
+                        self.elements.store(stored, address, resource, note=f"Y channel {place + r} + {self.run}g")
+
+    def _channels_last(self, pixel: Reg, offset: Reg, bias: Bias | None, ends: tuple[Reg, Reg], resource: Reg) -> None:
+        """Emits the stores in nhwc.
+
+        pixel: the lane's first in an atom; offset: its channel's bytes; ends: its channel, and the channels left.
+        """
+        k, plan, p, (channel, left) = self.k, self.plan, self.plan.problem, ends
+        added, places = self.load_bias(bias, 0), self._first_pixels(pixel, offset)
+        step, limit = plan.atom.m // self.tile_ow, k.s.alloc("limit")  # step: rows from one atom to the next
+        clips = self.channels % self.tile_oc > 0 or self.place.ragged
+        slots = self._slots(clips)
+        for atom in range(min(self.atoms[1], -(-self.view[0] // step))):
+            for r, place in enumerate(places):
+                if atom:
+                    k.v_add_u32(place, step * p.ow * self.pixel, place, note="the next atom; rows past Y are past the buffer")
+                for oc in range(self.atoms[0]):
+                    (data, address), first = next(slots), oc * plan.atom.n
+                    stored = self._finish(data, (oc, atom, r), added[oc])
+                    if clips:
+                        k.s_sub_u32(limit, left, first)
+                        clip(k, address, place, limit, channel, note="channels that the group has not: outside")
+                    self.elements.store(stored, address if clips else place, resource, first * self.size, f"Y channel {first} + i")
+
+    def _slots(self, addresses: bool) -> Iterator[tuple[Reg, Reg]]:
+        """Returns data and address registers of the stores in flight, in turn. addresses: False if a store has its own."""
+        k, spare = self.k, Reg("v", 0, 0)
+        slots = [(k.v.alloc("Y data", self.words), k.v.alloc("Y offset") if addresses else spare) for _ in range(SLOTS)]
+        return itertools.cycle(slots)
+
+    def _first_pixels(self, pixel: Reg, offset: Reg) -> list[Reg]:
+        """Returns byte offsets of a lane's elements in the first atom. pixel: the first one's; offset: the channel's bytes."""
+        k, p, found = self.k, self.plan.problem, []
+        in_a_row = self.tile_ow % self.run == 0 if self.run > 1 else self.tile_ow >= self.plan.atom.m
+        for r in range(self.per_atom):
+            if r and not in_a_row:
+                k.v_add_u32(pixel, self.apart, pixel)
+            if r == 0 or not in_a_row:
+                first, column = self.pixel_of(pixel)
+                pixel_offset(k, first, (first, column), (self.view[0], WIDE), p.ow, offset, self.pixel, "rows outside of Y")
+            across = r * self.apart * in_a_row
+            found.append(k.v.alloc(f"element {r}"))
+            k.v_cmp_gt_i32("vcc", self.view[1] - across, column)
+            k.v_add_u32(found[r], across * self.pixel, first)
+            k.v_cndmask_b32(found[r], OUTSIDE, found[r], "vcc", note="columns outside of Y: outside")
+            if r + 1 == self.per_atom or not in_a_row:
+                k.v.free(first, column)
+        k.v.free(pixel, offset)
+        return found
 
     # -- buffers and offsets ---------------------------------------------------------------------
 
@@ -103,21 +164,20 @@ class Store:
         k.s.free(first)
         return resource, left
 
-    def _lane(self) -> tuple[Reg, Reg, Reg, Reg]:
-        """Returns VGPRs: the lane's first channel in the tile, its bytes, row and column of its first pixel in Y."""
+    def _lane(self) -> tuple[Reg, Reg, Reg]:
+        """Returns VGPRs: the lane's first channel in the tile, its bytes, and the lane's first pixel in an atom."""
         k, place = self.k, self.place
-        lane, channel = find_lane(k)
+        lane, group = find_lane(k)
+        channel, pixel = (lane, group) if self.last else (group, lane)
         offset, scalar = k.v.alloc("channel offset"), k.s.alloc("scratch")
         if self.run > 1:
-            k.v_mul_u32_u24(channel, self.run, channel)
+            k.v_mul_u32_u24(group, self.run, group)
         k.s_mul_i32(scalar, place.wave_channel, place.channels)
         k.v_add_u32(channel, scalar, channel, note="lane's first channel in the tile")
         k.s_mov_b32(scalar, self.size if self.last else self.image)
         k.v_mul_lo_u32(offset, channel, scalar)
         k.s.free(scalar)
-        row, column = self.pixel_of(lane)
-        k.v.free(lane)
-        return channel, offset, row, column
+        return channel, offset, pixel
 
     def pixel_of(self, number: Reg) -> tuple[Reg, Reg]:
         """Returns new VGPRs with row and column of Y of a wave's pixel."""
@@ -148,10 +208,10 @@ class Store:
 
     # -- elements --------------------------------------------------------------------------------
 
-    def bias_buffer(self, channel: Reg, left: Reg) -> tuple[Reg, Elements, Reg, list[Reg]] | None:
+    def bias_buffer(self, channel: Reg, left: Reg) -> Bias | None:
         """Returns a buffer of the bias from the tile's first channel to the group's last. left: SGPR with their number.
 
-        Also returns its type, a VGPR for offsets, and registers for the values of a run.
+        Also returns its type, a VGPR for offsets, and registers for the values of `biased` channels.
         """
         if not self.with_bias:
             return None
@@ -161,53 +221,27 @@ class Store:
         terms = (tile["group"], self.plan.merged.ocg * kind.size), (tile["OC tile"], self.tile_oc * kind.size)
         buffer_at(k, resource, self.arguments["bias"], "bias", *terms)
         k.s_lshl_b32(resource[2], left, log2(kind.size))
-        offset, whole = k.v.alloc("bias offset"), k.v.alloc("bias", self.run * kind.words)
+        offset, whole = k.v.alloc("bias offset"), k.v.alloc("bias", len(self.biased) * kind.words)
         k.v_lshlrev_b32(offset, log2(kind.size), channel)
-        return resource, kind, offset, [whole[e * kind.words : (e + 1) * kind.words] for e in range(self.run)]
+        return resource, kind, offset, [whole[e * kind.words : (e + 1) * kind.words] for e in range(len(self.biased))]
 
-    def load_bias(self, bias: tuple[Reg, Elements, Reg, list[Reg]] | None, place: int) -> list[Reg]:
-        """Returns the bias of a run of channels in the epilogue's type.
-
-        place: the run's first channel, from the lane's first on.
-        """
+    def load_bias(self, bias: Bias | None, place: int) -> list[Reg]:
+        """Returns the bias of `biased` channels in the epilogue's type. place: added to these channels."""
         if bias is None:
-            return [Reg("v", 0, 0)] * self.run
+            return [Reg("v", 0, 0)] * len(self.biased)
         resource, kind, offset, registers = bias
-        for e, register in enumerate(registers):
+        for e, register in zip(self.biased, registers, strict=True):
             kind.load(register, offset, resource, (place + e) * kind.size, f"bias of channel {place + e}")
         return [kind.widen(register, register, 0) for register in registers]
 
-    def _finish(self, elements: list[Reg], number: tuple[int, int, int], added: list[Reg], scratch: list[Reg]) -> None:
-        """Applies the epilogue to sums of adjacent channels. number: atom along channels and pixels, element of the lane."""
+    def _finish(self, data: Reg, number: tuple[int, int, int], added: Reg) -> Reg:
+        """Returns a sum after the epilogue, rounded. number: atom along channels and pixels, element of the lane."""
         k, plan, (oc, pixel, r) = self.k, self.plan, number
         words = dtype(plan.problem.accumulator).registers
-        for e, element in enumerate(elements):
-            start = (oc * self.atoms[1] + pixel) * plan.atom.acc_registers + (r + e) * words
-            k.move(element[0:words], self.acc[start : start + words])
-            self.epilogue.scale(element)
-            if self.with_bias:
-                self.epilogue.add(element, added[e])
-            self.epilogue.activate(element, scratch)
-
-    def _store(self, data: Reg, pixel: Reg, places: tuple[Reg, Reg, Reg], channel: int, resource: Reg) -> None:
-        """Stores adjacent channels of a pixel.
-
-        places: VGPR for the address, the lane's first channel, SGPR with the channels left.
-        """
-        k, (address, lane, left) = self.k, places
-        note = f"Y channel {channel} + {self.run}g"
-        if not self.last:
-            k.v_add_u32(address, channel * self.image, pixel)
-            self.elements.store(data, address, resource, note=note)
-            return
-        offset, base = channel * self.size, pixel
-        if self.channels % self.tile_oc or self.place.ragged:
-            limit = k.s.alloc("limit")
-            k.s_sub_u32(limit, left, channel)
-            clip(k, address, pixel, limit, lane, note="channels that the group has not: outside")
-            k.s.free(limit)
-            base = address
-        if offset >= REACH:
-            k.v_add_u32(address, offset - offset % REACH, base)
-            base, offset = address, offset % REACH
-        self.elements.store(data, base, resource, offset, note, self.together)
+        start = (oc * self.atoms[1] + pixel) * plan.atom.acc_registers + r * words
+        k.move(data[0:words], self.acc[start : start + words])
+        self.epilogue.scale(data)
+        if self.with_bias:
+            self.epilogue.add(data, added)
+        self.epilogue.activate(data, self.scratch)
+        return self.elements.narrow([data], self.spare)

@@ -61,12 +61,12 @@ def clip(k: KernelBuilder, target: Reg, offset: Reg, limit: Reg, index: Reg, not
 
 
 def load_offset_to_row_end(
-    k: KernelBuilder, target: Reg, offset: Reg, index: Reg, left: Reg, chunk: int, element: int
+    k: KernelBuilder, target: Reg, offset: Operand, index: Reg, left: Reg, chunk: int, element: int
 ) -> None:
     """Emits the offset of a chunk that must not pass its row's end, for a buffer that begins a chunk early.
 
-    offset: VGPR, bytes from the old beginning. index: VGPR, the chunk's first element; left: SGPR, elements of the row, counted
-    alike. chunk: elements; element: bytes. A chunk past the end is OUTSIDE.
+    offset: VGPR or constant, bytes from the old beginning. index: VGPR, the chunk's first element; left: SGPR, elements of the
+    row, counted alike. chunk: elements; element: bytes. A chunk past the end is OUTSIDE.
     """
     k.v_sub_u32(target, left, index)
     k.v_min_i32(target, chunk, target, note="elements of the chunk in the row: where the row ends, it is loaded earlier")

@@ -175,7 +175,17 @@ def test_channels_last_move_sixteen_bytes_at_once():
     texts = {layout: asm.emit(Conv2d(replace(SHAPE, groups=1, ic=64, oc=64, layout=layout, dtype_c="f16"), "gfx942")).text
              for layout in ("nchw", "nhwc")}  # fmt: skip
     assert "buffer_load_ushort" in texts["nchw"] and "buffer_store_short" in texts["nchw"]
-    assert "buffer_load_dwordx4" in texts["nhwc"] and "buffer_store_dwordx2" in texts["nhwc"]
+    assert "buffer_load_dwordx4" in texts["nhwc"]
+
+
+@pytest.mark.parametrize("channels", [64, 63])
+def test_neighbours_store_adjacent_elements(channels):
+    """Pixels in nchw, channels in nhwc: 16 lanes fill a line, however many channels there are."""
+    for layout, other in (("nchw", {}), ("nhwc", {"oc": channels})):
+        result = convolve(replace(SHAPE, groups=1, ic=64, layout=layout, **other), "gfx942", check=True)
+        text = asm.emit(Conv2d(result.plan.problem, "gfx942")).text
+        assert "buffer_store_dword " in text and "buffer_store_dwordx" not in text
+        assert_right(result)
 
 
 def test_a_broken_filter_is_noticed():

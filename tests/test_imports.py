@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 import tomllib
@@ -363,11 +364,20 @@ def test_a_command_loads_its_operator_only() -> None:
     assert "gemm" in loaded and not loaded & set("attention attention_backward columns conv2d fused rows softmax transpose".split())
 
 
+def test_a_model_of_time_is_printed_without_emitters_masked_arrays_and_rich() -> None:
+    """Needs none of them once the kernel is kept: text for a pipe is not laid out."""
+    for _ in range(2):
+        loaded = _loaded_by("time", "gemm", "-m", "16", "-n", "16", "-k", "16")
+    assert "simgpu.timing.gpu" in loaded
+    assert loaded & {"simgpu.asm.gemm", "simgpu.asm.builder.waits", "numpy.ma", "rich"} == set()
+
+
 def _loaded_by(*arguments: str) -> set[str]:
     """Returns the names in sys.modules after a command in a fresh interpreter."""
     script = (
         "import sys; from simgpu.tools.cli import main; "
         f"status = main({list(arguments)!r}); assert status == 0, status; print('LOADED', *sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    environment = dict(os.environ)  # without COLUMNS, which readline sets in C
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, env=environment)
     return set(done.stdout.rpartition("LOADED")[2].split())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simgpu.asm.builder.metadata import Resources, join_kernels
 from simgpu.asm.builder.toolchain import SOURCE_NAME, assemble
-from simgpu.asm.builder.waits import Item
 from simgpu.hardware.errors import LaunchError
+
+if TYPE_CHECKING:
+    from simgpu.asm.builder.waits import Item
 
 EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # `simgpu.asm.builder.kernel` writes this at the end of an instruction's line
 

@@ -28,7 +28,7 @@ from simgpu.timing.dispatch import spread
 from simgpu.timing.front import Front
 from simgpu.timing.native.state import ATOMIC, COHERENT
 from simgpu.timing.predict import GroupResources, Prediction, SampledLaunch, predict
-from simgpu.timing.trace import LINE_BYTES, DistinctLines, Trace, part_of, renumber, traces_of
+from simgpu.timing.trace import LINE_BYTES, DistinctLines, Trace, distinct, part_of, renumber, traces_of
 
 SMALL = 1 << 24  # smaller allocations (bytes) are always restored: flags that workgroups wait for are in these
 BEGINNING_STEPS = 1_000_000  # records of all beginnings, all waves together
@@ -128,7 +128,7 @@ def _may_run_again(sampling: Sampling) -> bool:
 
 def _reachable(memory: DeviceMemory, traces: Sequence[Trace]) -> int:
     """Returns the bytes of the allocations that some workgroups access."""
-    lines = np.unique(np.concatenate([trace.lines for trace in traces]))
+    lines = distinct(np.concatenate([trace.lines for trace in traces]))
     # Traces count lines from FIRST_ADDRESS, in 32 bits.
     first = np.array([(one.base - FIRST_ADDRESS) // LINE_BYTES for one in memory.allocations]) % (1 << 32)
     sizes = np.array([one.data.size for one in memory.allocations])

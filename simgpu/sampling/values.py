@@ -10,7 +10,7 @@ import numpy as np
 from simgpu.engine.demand import Demand
 from simgpu.engine.launch import Launch
 from simgpu.timing.code import CodeColumns
-from simgpu.timing.trace import Trace
+from simgpu.timing.trace import Trace, distinct
 
 
 def demand_of_launch(launch: Launch) -> Demand:
@@ -31,4 +31,4 @@ def _lines_of(code: CodeColumns, traces: Sequence[Trace], numbers: frozenset[int
     """Returns the lines that instructions access."""
     named = np.zeros(len(code.unit), bool)
     named[list(numbers)] = True
-    return np.unique(np.concatenate([np.empty(0, np.uint32), *(trace.lines_of(code, named) for trace in traces)]))
+    return distinct(np.concatenate([np.empty(0, np.uint32), *(trace.lines_of(code, named) for trace in traces)]))

@@ -31,7 +31,7 @@ from simgpu.timing.native.replay import (
     pass_last_caches,
 )  # fmt: skip
 from simgpu.timing.native.state import ATOMIC, COHERENT, STORE
-from simgpu.timing.trace import LINE_BYTES, Trace, number_values
+from simgpu.timing.trace import LINE_BYTES, Trace, distinct, number_values
 
 VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
 Warm = bool | Literal["last"]  # False: caches are empty; for the others see `shares`
@@ -252,7 +252,7 @@ def _lines_a_store(whole: Sequence[tuple[Trace, ServedAccesses]], code: CodeColu
     for trace, one in whole:
         numbers = trace.steps[code.accesses[trace.steps]][one.owners]
         stored = one.lines[code.flags[numbers] & STORE != 0] >> np.uint32(shift)
-        requests, lines = requests + len(stored), lines + len(np.unique(stored))
+        requests, lines = requests + len(stored), lines + len(distinct(stored))
     return lines / requests if requests else 1.0
 
 

@@ -15,6 +15,7 @@ from simgpu.hardware.timing_rules.issue import Kind
 from simgpu.timing.code import CodeColumns
 from simgpu.timing.native import state
 from simgpu.timing.native.runs import find_runs, take_turns
+from simgpu.timing.trace import distinct
 
 STAGES = 64  # parts of a wave's accesses whose times are known
 
@@ -58,7 +59,7 @@ def timetable(log: np.ndarray, ends: np.ndarray, code: CodeColumns, waves: int, 
         return None
     group, wave = asked[:, 5] - first, asked[:, 0] % waves
     sums, found = np.zeros((waves, STAGES)), np.zeros((waves, 1))
-    for owner in np.unique(group * waves + wave):
+    for owner in distinct(group * waves + wave):
         clocks = asked[group * waves + wave == owner, 3] - begins[owner // waves]
         sums[owner % waves] += np.interp(_middles(STAGES), _middles(len(clocks)), clocks)
         found[owner % waves] += 1

@@ -128,6 +128,15 @@ class DistinctLines:
         self.count += int(np.count_nonzero(marks) - before)
 
 
+def distinct(values: np.ndarray) -> np.ndarray:
+    """Returns the different values, sorted. Unlike `np.unique`, it does not import numpy's masked arrays.
+
+    >>> distinct(np.array([7, 3, 7]))
+    array([3, 7])
+    """
+    return np.sort(number_values(values)[1])
+
+
 def number_values(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns a number for each value, uint32, and the value of each number. Equal values have the same number: 0, 1, ... in the
     order of their first occurrence.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import time
+from contextlib import redirect_stdout
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from rich.console import Console
 import simgpu
 from simgpu.engine.dispatch import Dispatch
 from simgpu.tools.shared import launching
-from simgpu.tools.shared.console import about_left, count_progress, progress, quiet, table
+from simgpu.tools.shared.console import about_left, count_progress, progress, quiet, show, table
 from simgpu.tools.shared.launching import HowFar, showing
 from simgpu.tools.shared.sheet import GAP, Sheet
 from tests.support.kernels import loaded_kernel
@@ -96,6 +97,17 @@ def test_progress_inside_another_takes_its_place(monkeypatch: pytest.MonkeyPatch
             wait_for(r"2 of 4 cases, about \d+ s left")
         said("outer again")
         wait_for("outer again")
+
+
+@given(st.lists(st.text("ab \t\n:[]", max_size=20), max_size=3), st.booleans())
+def test_text_for_a_pipe_is_as_rich_would_lay_it_out(parts: list[str], emoji: bool) -> None:
+    written, laid_out = io.StringIO(), io.StringIO()
+    parts += [":x: [b]"] * emoji
+    with redirect_stdout(written):
+        show(*parts)
+    for part in parts:
+        Console(file=laid_out, highlight=False, markup=False, emoji=False).print(part, soft_wrap=True)
+    assert written.getvalue() == "".join(f"{line.rstrip()}\n" for line in laid_out.getvalue().splitlines())
 
 
 def test_quiet_and_pipes_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

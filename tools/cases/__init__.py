@@ -3,6 +3,7 @@
     workload.py          operands as stored in memory, and the float64 result
     operators/           the table of operators: options, tree, workload of each; a user's own
     operator_options.py  OP and its options, the same for every verb
+    kept_kernels.py      emitted kernels in the user's cache
     execute.py           one launch of a computation, on a GPU or in the simulator
     shadow.py            where the error of the worst element came from
     timing.py            many launches, and figures from their times

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from simgpu.hardware.dtypes import dtype
+from simgpu.tools.cases.kept_kernels import emitted_or_kept
 from simgpu.tools.cases.operators import Operator
 from simgpu.tools.shared.agreement import Agreement, all_exact
 from simgpu.tools.shared.arrays import require_memory
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Ready(NamedTuple):
-    """An operator's kernels on a simulated device."""
+    """An operator's kernels, emitted without `items`, on a simulated device."""
 
     operator: Operator
     tree: Root
@@ -43,7 +44,7 @@ def ready(options: Namespace, compares: bool = True) -> Ready:
 
     operator: Operator = options.operator
     tree, chosen = operator.tree(options), operator.choose_kernels(options)
-    kernel = chosen.emit(tree)
+    kernel = emitted_or_kept(operator, chosen, tree)
     need = 2 * operator.host_bytes(tree.problem) if compares else _launch_bytes(operator, tree, kernel)
     require_memory(need, tree.derivation.title)
     device = simulated_device(options, options.target)

@@ -1,6 +1,6 @@
 """Output of the verbs: tables and text on stdout, or one JSON document; progress on a terminal only.
 
-rich is imported when something is printed with it: it takes 50 ms, and a HIP program may print nothing.
+rich is imported for a terminal, for tables and for a width: it takes 50 ms.
 """
 
 from __future__ import annotations
@@ -33,19 +33,28 @@ def add_json_option(parser: ArgumentParser) -> None:
 def show(*parts: RenderableType) -> None:
     """Prints text and tables on stdout. Outside a terminal, it prints plain text without trailing blanks, and breaks lines only
     if COLUMNS gives a width."""
+    columns = os.environ.get("COLUMNS", "")
+    width = max(int(columns), 1) if columns.isdecimal() else None
+    to_terminal = sys.stdout.isatty()
+    if not to_terminal and width is None and all(isinstance(part, str) for part in parts):
+        _write_lines("".join(f"{part}\n" for part in parts))
+        return
     from rich.console import Console
     from rich.text import Text
 
-    if sys.stdout.isatty():
-        Console(highlight=False, markup=False).print(*parts, sep="\n")
+    if to_terminal:
+        Console(highlight=False, markup=False, emoji=False).print(*parts, sep="\n")
         return
-    columns = os.environ.get("COLUMNS", "")
-    width = max(int(columns), 1) if columns.isdecimal() else None
-    plain = Console(file=sys.stdout, highlight=False, markup=False, width=width or PIPED_WIDTH)
+    plain = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width or PIPED_WIDTH)
     with plain.capture() as captured:
         for part in parts:
             plain.print(part, soft_wrap=width is None and isinstance(part, (str, Text)))
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    _write_lines(captured.get())
+
+
+def _write_lines(text: str) -> None:
+    """Prints text without trailing blanks. Tabs become blanks, as in rich's output."""
+    sys.stdout.write("".join(f"{line.expandtabs().rstrip()}\n" for line in text.splitlines()))
 
 
 def print_json(document: Any) -> None:

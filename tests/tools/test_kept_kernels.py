@@ -10,7 +10,7 @@ import pytest
 from simgpu import asm
 from simgpu.operators import TiledComputation
 from simgpu.tools.cases import kept_kernels
-from simgpu.tools.cases.kept_kernels import emitted_or_kept, sources
+from simgpu.tools.cases.kept_kernels import emit_or_load, sources
 from simgpu.tools.cases.operator_options import add_operator_options
 from simgpu.tools.cases.operators import OPERATORS, Kernels
 from simgpu.tools.shared.parser import Parser
@@ -37,7 +37,7 @@ def test_a_kept_kernel_is_the_emitted_one(line: str, cache: Path) -> None:
     operator, tree = options.operator, options.operator.tree(options)
     chosen = operator.choose_kernels(options)
     made = chosen.emit(tree)
-    found = [emitted_or_kept(operator, chosen, operator.tree(options)) for _ in range(2)]
+    found = [emit_or_load(operator, chosen, operator.tree(options)) for _ in range(2)]
     assert found == [made, made] and found[1].origins == made.origins and not found[1].items
     assert len(list(cache.glob("[0-9a-f]*"))) == 1
 
@@ -49,25 +49,25 @@ def test_another_problem_target_policy_or_emitter_is_another_file(cache: Path) -
     ]  # fmt: skip
     for _ in range(2):
         for tree in trees:
-            assert emitted_or_kept(GEMM, GEMM.kernels, tree) == asm.emit(tree)
+            assert emit_or_load(GEMM, GEMM.kernels, tree) == asm.emit(tree)
     assert len(list(cache.glob("[0-9a-f]*"))) == len(trees)
     with pytest.raises(AssertionError, match="emitted again"):
-        emitted_or_kept(GEMM, Kernels(GEMM.kernels.workload, refuses), trees[0])
+        emit_or_load(GEMM, Kernels(GEMM.kernels.workload, refuses), trees[0])
 
 
 def test_changed_sources_are_emitted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = TiledComputation(16, 16, 16)
-    emitted_or_kept(GEMM, GEMM.kernels, tree)
+    emit_or_load(GEMM, GEMM.kernels, tree)
     monkeypatch.setattr(asm, "emit", refuses)
-    emitted_or_kept(GEMM, GEMM.kernels, tree)  # kept
+    emit_or_load(GEMM, GEMM.kernels, tree)  # kept
     monkeypatch.setattr(kept_kernels, "_source_digest", lambda: b"other sources")
     with pytest.raises(AssertionError, match="emitted again"):
-        emitted_or_kept(GEMM, GEMM.kernels, tree)
+        emit_or_load(GEMM, GEMM.kernels, tree)
 
 
 def test_a_users_operator_is_not_kept(cache: Path) -> None:
     tree, own = TiledComputation(16, 16, 16), replace(GEMM)
-    assert emitted_or_kept(own, own.kernels, tree).items
+    assert emit_or_load(own, own.kernels, tree).items
     assert not list(cache.glob("[0-9a-f]*"))
 
 

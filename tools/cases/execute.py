@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.tools.cases.kept_kernels import emitted_or_kept
+from simgpu.tools.cases.kept_kernels import emit_or_load
 from simgpu.tools.cases.operators import Operator
 from simgpu.tools.shared.agreement import Agreement, all_exact
 from simgpu.tools.shared.arrays import require_memory
@@ -44,7 +44,7 @@ def ready(options: Namespace, compares: bool = True) -> Ready:
 
     operator: Operator = options.operator
     tree, chosen = operator.tree(options), operator.choose_kernels(options)
-    kernel = emitted_or_kept(operator, chosen, tree)
+    kernel = emit_or_load(operator, chosen, tree)
     need = 2 * operator.host_bytes(tree.problem) if compares else _launch_bytes(operator, tree, kernel)
     require_memory(need, tree.derivation.title)
     device = simulated_device(options, options.target)

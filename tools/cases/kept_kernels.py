@@ -29,7 +29,7 @@ def sources() -> Iterator[Path]:
         yield from sorted(room.rglob("*.py"))
 
 
-def emitted_or_kept(operator: Operator, chosen: Kernels, tree: Root) -> EmittedKernel:
+def emit_or_load(operator: Operator, chosen: Kernels, tree: Root) -> EmittedKernel:
     """Returns a tree's kernel without `items`: from the cache, or emitted as by `chosen.emit`, which raises.
 
     Kernels of a user's own operator are not kept, as its code may change. The key has the tree, so all of its problem and plan.

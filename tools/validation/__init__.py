@@ -15,6 +15,7 @@
     hipkittens.py  times of AITER's attention, by HipKittens' benchmark
     mgpusim.py  small HIP programs on an MI300A: their kernels, compiled, and their published times
     babelstream.py  BabelStream's kernels, compiled, and published bandwidths of MI300X and MI300A
+    shallow.py  a shallow-water solver on an MI300A: its kernels, compiled, and its tutorial's times
     checkouts.py  text files of others' repositories
     seismic.py  AMD's seismic stencils: their kernels, compiled, and their published bandwidths
     tuned.py    AITER's tables of tuned products through their git history

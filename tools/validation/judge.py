@@ -19,7 +19,7 @@ from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.sampling.samples import sample
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import Prediction, SampledLaunch, predict
-from simgpu.tools.validation import aiter, babelstream, hipkittens, measured, mgpusim, seismic, tensile, tile_kernel
+from simgpu.tools.validation import aiter, babelstream, hipkittens, measured, mgpusim, seismic, shallow, tensile, tile_kernel
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Measurement, read
 
@@ -80,6 +80,8 @@ class MeasurementFolders:
             return list(hipkittens.rows(self.hipkittens)) if self.hipkittens else []
         if name == "seismic":
             return list(seismic.rows(self.examples)) if self.examples else []
+        if name == "shallow":
+            return list(shallow.rows()) if self.examples else []
         if name == "mgpusim":
             return list(mgpusim.rows(self.mgpusim)) if self.mgpusim else []
         if name == "babelstream":
@@ -92,9 +94,11 @@ def judges(sources: MeasurementFolders, sets: Sequence[str], limit: int | None, 
     """Judges the rows of the sets into `found`, and yields each one's judge; limit: rows of AITER, and of Tensile, by hash."""
     makers: dict[str, Callable[[Any, Path | None], Judge]] = {
         "measured": _judge_measured, "tensile": _tensile, "aiter": _aiter, "attention": _attention, "seismic": _seismic,
-        "mgpusim": _mgpusim, "babelstream": _babelstream,
+        "mgpusim": _mgpusim, "babelstream": _babelstream, "shallow": _shallow,
     }  # fmt: skip
-    checkouts = {"seismic": sources.examples, "mgpusim": sources.mgpusim, "babelstream": sources.babelstream}
+    checkouts = {
+        "seismic": sources.examples, "mgpusim": sources.mgpusim, "babelstream": sources.babelstream, "shallow": sources.examples,
+    }  # fmt: skip
     for name in sets:
         taken = 0
         for row in sources.rows(name):
@@ -186,6 +190,20 @@ def _babelstream(row: babelstream.MeasuredStream, checkout: Path | None) -> Judg
     assert checkout  # its kernels are there
     verdict = RowVerdict("babelstream", row.group, row.board, "f64", row.name, 1e3 * row.seconds, 0)
     return _judge_launch(babelstream.sampled_stream(checkout, row), verdict, 1e3)
+
+
+def _shallow(row: shallow.MeasuredSolver, checkout: Path | None) -> Judge:
+    assert checkout  # its kernels are there
+    launches = shallow.sampled_solver(checkout, row)
+
+    def judge(on: Mechanisms) -> RowVerdict:
+        made = [(times, predict(sampled, warm=True, on=on)) for times, sampled in launches]
+        whole, low, high = (sum(times * getattr(one, name) for times, one in made) for name in ("seconds", "low", "high"))
+        got = 1e6 * (made[0][1].profiled if row.kernel else whole)
+        ends = got * low / whole, got * high / whole
+        return RowVerdict("shallow", row.group, shallow.BOARD, "f32", row.name, row.us, got, low=ends[0], high=ends[1])
+
+    return judge
 
 
 def _judge_launch(sampled: SampledLaunch, verdict: RowVerdict, unit: float, warm: bool = False) -> Judge:

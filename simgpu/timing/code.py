@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,14 +51,29 @@ class CodeColumns:
 
 def code_of(instructions: Mapping[int, Instruction], count: int, row: Pipelines) -> CodeColumns:
     """Returns columns of `count` numbers; `instructions` holds the executed instructions, by number."""
-    return columns({number: (issue_of(inst), inst.size // 4) for number, inst in instructions.items()}, count, row)
+    known: dict[Hashable, Issue] = {}  # most instructions of a kernel issue as others do
+    issues = {}
+    for number, inst in instructions.items():
+        form = _form_of(inst)
+        if form not in known:
+            known[form] = issue_of(inst)
+        issues[number] = known[form], inst.size // 4
+    return columns(issues, count, row)
+
+
+def _form_of(inst: Instruction) -> Hashable:
+    """Returns what decides how an instruction issues on a target. Registers may, of an instruction that accesses memory."""
+    return id(inst) if inst.spec.memory is not None else (id(inst.spec), inst.args.get("simm16"), *inst.mods.items())
 
 
 def columns(issues: Mapping[int, tuple[Issue, int]], count: int, row: Pipelines) -> CodeColumns:
     """Returns columns of `count` numbers, from how each instruction issues and how many numbers it takes."""
     made = {name: np.zeros(count, np.int32) for name in CodeColumns.__dataclass_fields__}
     made["unit"][:] = Unit.NONE
+    alike: dict[tuple[int, int], tuple[Issue, list[int]]] = {}
     for number, (issue, step) in issues.items():
+        alike.setdefault((id(issue), step), (issue, []))[1].append(number)
+    for (_, step), (issue, numbers) in alike.items():
         flags = STORE * issue.store | ATOMIC * issue.atomic | DMA * issue.dma | STREAM * issue.stream
         flags |= COUNTS_VM * issue.counts_vm | COUNTS_LGKM * issue.counts_lgkm | COHERENT * issue.coherent
         values = {
@@ -68,7 +83,7 @@ def columns(issues: Mapping[int, tuple[Issue, int]], count: int, row: Pipelines)
         if issue.kind is Kind.PRIORITY:
             values["clocks"] = issue.value
         for name, value in values.items():
-            made[name][number] = value
+            made[name][numbers] = value
     return CodeColumns(**made)
 
 

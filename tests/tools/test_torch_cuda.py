@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import io
+import pickle
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -396,6 +398,22 @@ def test_a_gpus_properties_and_errors_are_values() -> None:
     with pytest.raises(torch.cuda.CudaError, match="hipErrorOutOfMemory"):
         torch.cuda.check_error(2)
     torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("a part"))
+
+
+def test_a_snapshot_of_memory_is_a_file(tmp_path: Path) -> None:
+    torch.cuda.init()
+    torch.cuda.memory._dump_snapshot(str(tmp_path / "memory.pickle"))
+    assert pickle.loads((tmp_path / "memory.pickle").read_bytes())["segments"] == []
+
+
+def test_a_default_device_is_a_threads_own() -> None:
+    made: list[Any] = []
+    with torch.device("cuda"):
+        thread = threading.Thread(target=lambda: made.append(torch.ones(2)))
+        thread.start()
+        thread.join()
+        made.append(torch.ones(2))
+    assert [tensor.device.type for tensor in made] == ["cpu", "cuda"]
 
 
 def test_a_functions_backward_runs_on_its_forwards_stream() -> None:

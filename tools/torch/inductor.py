@@ -18,26 +18,20 @@ from unittest import mock
 
 import torch
 from torch._dynamo.device_interface import get_interface_for_device, register_interface_for_device
-from torch._dynamo.utils import set_torch_function_mode_stack
 from torch._dynamo.variables import script_object
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.torch_function import SymbolicTorchFunctionState
 from torch._inductor import utils
-from torch._inductor.codegen.triton import TritonScheduling
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.runtime.hints import DeviceProperties
-from torch._inductor.select_algorithm import AlgorithmSelectorCache
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.amp.autocast_mode import _enter_autocast
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
-from torch.overrides import _get_current_function_mode_stack
 
-from simgpu.tools.torch.cuda import autocast, generators
+from simgpu.tools.torch.cuda import autocast, generators, traced
 from simgpu.tools.torch.environment import TARGET
-from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, on_host, run_pretended
+from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, on_host, pretend_gpu, run_pretended
 from simgpu.tools.torch.places import current_place, device_at, mark, on_gpu, place_of
 from simgpu.triton.driver import active_driver
 
@@ -49,8 +43,6 @@ _THREADS = "TORCHINDUCTOR_COMPILE_THREADS"  # PyTorch's own variable
 # Modes that time candidates. In others each kernel gets one configuration, the same in each run, where a GPU would time a few.
 _TUNING = ("max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
 _ONE_EACH = {"triton.autotune_pointwise": False, "deterministic": True}
-# Inductor's timers of candidates, on tensors that it makes: for an operator, and for kernels with operators to fuse.
-_TIMED, _FUSED = "benchmark_in_current_process", ("benchmark_codegened_module", "benchmark_combo_kernel")
 _HOST, _CUDA = 0, 1
 _REGISTRAR = "_ZN3c104impl24DeviceGuardImplRegistrarC1ENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"  # its constructor
 _Opaque: Any = getattr(script_object, "TorchScriptObjectVariable", None) or script_object.CustomClassObjectVariable  # 2.14's name
@@ -62,7 +54,7 @@ def _compile_graph(choice: Any, model: GraphModule, inputs: Sequence[Any], *, co
     """Replaces the call of Inductor in `torch.compile`: returns a graph of Dynamo's as a function."""
     given = [value for value in inputs if isinstance(value, torch.Tensor)]
     named = [value for node in _nodes(model) for value in (*node.args, *node.kwargs.values()) if is_gpu(value)]
-    apart = autocast.is_enabled() or any(_to_host(node) or node.target is _enter_autocast for node in _nodes(model))
+    apart = autocast.is_enabled() or any(_to_host(node) or _of_autocast(node) for node in _nodes(model))
     if apart or not all(on_gpu(place_of(value)) for value in given) or not (named or given):
         return run_pretended(model.forward)
     _change_arguments(model, on_host)
@@ -74,26 +66,15 @@ def _compile_graph(choice: Any, model: GraphModule, inputs: Sequence[Any], *, co
         return compile_fx(model, inputs, inner_compile=_on_the_gpu, config_patches=patches)
 
 
-def _with_number(device: torch.device) -> torch.device:
-    """Returns a device; a GPU gets its number."""
-    return device_at(current_place()) if device.type == "cuda" and device.index is None else device
-
-
-@contextlib.contextmanager
-def _without_pretence() -> Iterator[None]:
-    """Hides the pretended GPU from PyTorch's functions for a block, as when a backward pass is compiled at its first run."""
-    before = _get_current_function_mode_stack()
-    set_torch_function_mode_stack([mode for mode in before if not isinstance(mode, CudaOnHost)])
-    try:
-        yield
-    finally:
-        set_torch_function_mode_stack(before)
-
-
 def _to_host(node: Node) -> bool:
     """True if an operator of a graph puts a tensor on the host."""
     named = any(value == _CPU or value == "cpu" for value in (*node.args, *node.kwargs.values()) if not isinstance(value, Node))
     return named or (node.op == "call_method" and node.target == "cpu")
+
+
+def _of_autocast(node: Node) -> bool:
+    """True if a call of a graph enters or leaves `torch.autocast`."""
+    return getattr(node.target, "__module__", None) == torch.amp.autocast_mode.__name__
 
 
 def _graphs(model: GraphModule) -> Iterator[GraphModule]:
@@ -124,7 +105,7 @@ def _move_constants(graph: GraphModule, gpu: torch.device) -> None:
 
 
 def _on_the_gpu(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
-    """Calls `compile_fx_inner` for a GPU's graph."""
+    """Calls `compile_fx_inner` for a GPU's graph. Tensors that Inductor makes are on the GPU, as to time candidates."""
     gpu = device_at(current_place())
 
     def there(value: Any) -> Any:
@@ -134,7 +115,7 @@ def _on_the_gpu(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> An
             return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=gpu)
 
     with (
-        _without_pretence(), mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(_with_number)),
+        traced.on_gpus(), pretend_gpu(),
         mock.patch.object(FakeTensorMode, "cache", {}),  # of results by arguments, which have other devices outside
     ):  # fmt: skip
         _change_arguments(graph, lambda value: gpu if value == _CPU else value)
@@ -271,9 +252,6 @@ def inductor() -> Iterator[None]:
             (CudaOnHost, "__torch_function__", torch.compiler.disable(CudaOnHost.__torch_function__)),
             (_Opaque, "is_matching_cls", staticmethod(_is_script_object)),
             (type(benchmarker), "benchmark_gpu", staticmethod(_modelled_ms)),
-            (AlgorithmSelectorCache, _TIMED, staticmethod(run_pretended(getattr(AlgorithmSelectorCache, _TIMED)))),
-            (GraphLowering, "constant_name", run_pretended(GraphLowering.constant_name)),  # moves the program's constants
-            *((TritonScheduling, name, run_pretended(getattr(TritonScheduling, name))) for name in _FUSED),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))
         for name, function in generators.ANSWERS.items():  # Dynamo leaves out PyTorch's own, too

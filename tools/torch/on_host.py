@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.utils._device as default_device
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, has_torch_function
+from torch.utils._device import DeviceContext, _device_constructors
 
 from simgpu.tools.torch.cuda import autocast, estimates, memory, traced
 from simgpu.tools.torch.cuda.generators import GpuGenerator
@@ -175,6 +175,8 @@ class CudaOnHost(TorchFunctionMode):
         given = dict(kwargs or {})
         if func in _ANSWERS:
             return _ANSWERS[func](*args, **given)
+        if traced.is_property(func, args):
+            return func(*args)
         if func in _DEVICES:
             return func(*_with_device(args), **given)
         if traced.tracing():
@@ -186,7 +188,7 @@ class CudaOnHost(TorchFunctionMode):
             sent["device"] = _CPU
         if func is torch.Tensor.to and len(positions) > 1 and type(positions[1]) is int:
             positions[1] = _CPU
-        if func in default_device._device_constructors() and sent.get("device") is None and _default_is_gpu():
+        if func in _device_constructors() and sent.get("device") is None and is_gpu(_default_device()):
             sent["device"] = _CPU
         if size := _bytes_of_result(func, positions, sent, place):
             at = common((*args, *given.values())) if place is None else place
@@ -212,7 +214,7 @@ class CudaOnHost(TorchFunctionMode):
 
 def _bytes_of_result(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], place: Place | None) -> int:
     """Returns the bytes that a function will allocate for its result; 0 if that is unknown or not large."""
-    makes = func in default_device._device_constructors()
+    makes = func in _device_constructors()
     if not makes and func not in _MOVES:
         return estimates.bytes_to_compute(func, args, given)
     if place is None or not on_gpu(place):
@@ -257,8 +259,8 @@ def _requested_place(func: Callable[..., Any], args: Sequence[Any], given: Mappi
         named = other if named is None else named
     elif named is None and isinstance(func, OVERLOAD):  # its Python functions may take a device by its position
         named = next((arg for arg in args if isinstance(arg, torch.device)), None)
-    elif named is None and func in default_device._device_constructors() and _default_is_gpu():
-        return gpu_named(default_device.CURRENT_DEVICE)
+    elif named is None and func in _device_constructors() and is_gpu(_default_device()):
+        return gpu_named(_default_device())
     if place := gpu_named(named):
         return place
     if given.get("pin_memory"):
@@ -314,10 +316,10 @@ def _copy(copy: torch.Tensor, source: torch.Tensor, place: Place) -> torch.Tenso
     return arrived
 
 
-def _default_is_gpu() -> bool:
-    """True if `torch.set_default_device` or `with torch.device(...)` chose a GPU."""
-    chosen = default_device.CURRENT_DEVICE
-    return chosen is not None and chosen.type in _GPUS
+def _default_device() -> torch.device | None:
+    """Returns the device that `torch.set_default_device` or `with torch.device(...)` chose; a GPU may lack its number."""
+    modes = reversed(_get_current_function_mode_stack())
+    return next((mode.device for mode in modes if isinstance(mode, DeviceContext)), None)
 
 
 def is_pretended() -> bool:

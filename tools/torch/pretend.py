@@ -156,6 +156,15 @@ def _backward_there(node: Any, *grads: Any) -> Any:
         return _backward(node, *grads)
 
 
+_PyTorchsEngine: Any = type(torch.autograd.Variable._execution_engine)
+
+
+class _Engine(_PyTorchsEngine):  # type: ignore[misc]
+    """Replaces PyTorch's only object of that class: backward passes see the pretended GPU."""
+
+    run_backward = run_pretended(_PyTorchsEngine.run_backward)
+
+
 def _start_within(thread: threading.Thread) -> None:
     """Replaces `threading.Thread.start`: the thread sees the pretended GPU."""
     thread.run = run_pretended(thread.run)  # type: ignore[method-assign]
@@ -252,8 +261,7 @@ def pretended_gpu() -> Iterator[None]:
             (unittest.TestCase, "run", _run_case),
             (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
             (_Backward, "apply", _backward_there), (_Backward, "__init__", _note_streams),
-            (torch.autograd, "_engine_run_backward", run_pretended(torch.autograd._engine_run_backward)),
-            (torch.autograd.graph, "_engine_run_backward", run_pretended(torch.autograd.graph._engine_run_backward)),
+            (torch.autograd.Variable, "_execution_engine", _Engine()),
             (SimDriver, "get_active_torch_device", lambda _driver: device_at(current_place())),
             (amd.hipblas, "HipblasLt", HipblasLt),
         ):  # fmt: skip

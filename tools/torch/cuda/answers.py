@@ -70,7 +70,7 @@ def _constant(value: Any) -> Callable[..., Any]:
     return lambda *_args, **_options: value
 
 
-class CudaError(IntEnum):
+class CudaStatus(IntEnum):
     """Codes of errors of `torch.cuda.cudart()`, as HIP's; PyTorch names only the first."""
 
     success = 0
@@ -81,18 +81,31 @@ class CudaError(IntEnum):
     hipErrorUnknown = 999
 
 
+class CudaError(RuntimeError):
+    """Replaces `torch.cuda.CudaError`: the error of a code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"{_CUDART.cudaGetErrorString(CudaStatus(code))} ({code})")
+
+
+def _check(code: int) -> None:
+    """Answers `torch.cuda.check_error`."""
+    if code != CudaStatus.success:
+        raise CudaError(code)
+
+
 def _register(pointer: int, before: Place, after: Place) -> int:
     """Changes the place of the tensors in whose memory an address is; returns the code of an error if there are none."""
     with plain_torch():
         found = [tensor for _, tensor in pointees((), (pointer,)) if mark_of(tensor) == before]
         for tensor in found:
             mark(tensor, after)
-    return CudaError.success if found else CudaError.hipErrorInvalidValue
+    return CudaStatus.success if found else CudaStatus.hipErrorInvalidValue
 
 
 # Functions of `torch.cuda.cudart()` that programs call.
 _CUDART = SimpleNamespace(
-    cudaError=CudaError, cudaGetErrorString=lambda code: "no error" if code == CudaError.success else code.name,
+    cudaError=CudaStatus, cudaGetErrorString=lambda code: "no error" if code == CudaStatus.success else code.name,
     cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0,
     cudaHostRegister=lambda pointer, _size, _flags: _register(pointer, HOST, PINNED),
     cudaHostUnregister=lambda pointer: _register(pointer, PINNED, HOST),
@@ -115,7 +128,7 @@ def _of_the_host(own: Callable[..., None]) -> Callable[..., None]:
 # By the name in `torch`. Functions without an effect here return None.
 ANSWERS: dict[str, Any] = {
     **{f"cuda.{name}": _constant(None) for name in (
-        "init", "_lazy_init", "synchronize", "ipc_collect", "_sleep",
+        "synchronize", "ipc_collect", "_sleep",
         "nvtx.mark", "nvtx.range_end",
         "profiler.start", "profiler.stop", "memory._record_memory_history",
         "set_sync_debug_mode", "tunable.enable", "tunable.tuning_enable",
@@ -143,5 +156,5 @@ ANSWERS: dict[str, Any] = {
     "accelerator.current_accelerator": lambda _check=False, **_options: torch.device("cuda"),
     "accelerator.synchronize": _constant(None),
     "accelerator.get_device_capability": lambda device=None: {"supported_dtypes": _supported_types(device)},
-    "version.cuda": None, "cuda._cudart": _CUDART, "cuda.cudart": lambda: _CUDART,
+    "version.cuda": None, "cuda.cudart": lambda: _CUDART, "cuda.check_error": _check, "cuda.CudaError": CudaError,
 }  # fmt: skip

@@ -204,5 +204,4 @@ ANSWERS: dict[str, Any] = {
     "accelerator.empty_host_cache": lambda: None,  # of pinned memory
     **{f"{module}.{name}": lambda: {} for name in _OF_PINNED for module in ("cuda", "cuda.memory")},
     "cuda.memory._snapshot": lambda *_args, **_options: {"segments": [], "device_traces": []},
-    "cuda.memory._dump_snapshot": lambda *_args, **_options: None,
 }

@@ -36,6 +36,16 @@ def tracing() -> bool:
     return here and any(isinstance(mode, FakeTensorMode) for mode in _get_current_dispatch_mode_stack())
 
 
+def is_property(func: Callable[..., Any], args: Sequence[Any]) -> bool:
+    """True for a property of a tracer's tensor, which Inductor asks for thousands of times."""
+    return getattr(func, "__name__", None) == "__get__" and isinstance(args[0], FakeTensor)
+
+
+def on_gpus() -> AbstractContextManager[Any]:
+    """Keeps tracers' tensors on the GPUs that they were made on, for a block."""
+    return mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(_number_device))
+
+
 def _number_device(device: torch.device) -> torch.device:
     """Returns a device with its number."""
     if device.type != _GPU:
@@ -93,8 +103,8 @@ def lying_where_they_would(pretended: Callable[[], AbstractContextManager[None]]
             return _converted(*args, **options)
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(on_gpus())
         for owner, name, function in (
-            (FakeTensor, "_normalize_fake_device", staticmethod(_number_device)),
             (FakeTensor, "_find_common_device", staticmethod(_of_all)),
             (FakeTensorMode, "avoid_device_init", True),  # no constant of the program's is moved to a GPU while it is traced
             (FakeTensor, "__torch_dispatch__", classmethod(_dispatch_reported)),

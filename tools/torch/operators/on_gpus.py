@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import decomposition_table
 
 from simgpu.tools.torch.environment import simulates
 from simgpu.tools.torch.operators import attention
@@ -169,9 +168,31 @@ def _named_out(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
     return lambda *args, **options: function(*args, out=[options.pop(name) for name in names], **options)
 
 
-def _decomposition(name: str) -> Callable[..., Any]:
-    """Returns an operator as PyTorch decomposes it for its compilers."""
-    return decomposition_table[getattr(torch.ops.aten, name).default]
+def _miopen_batch_norm_backward(values: Tensor, grad: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    *statistics, eps = others
+    return torch.ops.aten.native_batch_norm_backward(grad, values, *statistics, True, eps, [True] * 3)  # type: ignore[no-any-return]
+
+
+def _rms_norm_backward(
+    grad: Tensor, values: Tensor, shape: _Ints, rstd: Tensor, weight: Tensor | None, mask: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Returns the gradients of input and weight that the mask asks for."""
+    inner = list(range(-len(shape), 0))
+    outer = list(range(values.dim() - len(shape)))
+    scale = rstd.reshape(*values.shape[: len(outer)], *(1 for _ in inner))
+    normed = _wide(values) * scale
+    slope = _wide(grad) if weight is None else _wide(grad) * _wide(weight)
+    moved = normed * (slope * normed).mean(inner, keepdim=True)
+    of_input = ((slope - moved) * scale).to(values.dtype)
+    of_weight = None if weight is None else (_wide(grad) * normed).sum(outer).to(weight.dtype)
+    return of_input if mask[0] else None, of_weight if mask[1] else None
+
+
+def _fused_dropout(values: Tensor, kept: float, generator: Any = None) -> tuple[Tensor, Tensor]:
+    """Keeps each element with a probability; returns the result, and 1 as a byte for each kept element."""
+    wide = _wide(values)
+    mask = torch.empty_like(wide).uniform_(generator=generator) < kept
+    return (wide * mask * (1 / kept)).to(values.dtype), mask.to(torch.uint8)
 
 
 # By the operator's name in PyTorch's dispatcher.
@@ -185,9 +206,9 @@ ON_GPUS: dict[str, Callable[..., Any]] = {
     "aten::batch_norm_backward_reduce": _reduce,
     "aten::batch_norm_backward_elemt": _elemt_backward,
     "aten::miopen_batch_norm": lambda *args: torch.native_batch_norm(*args),
-    "aten::miopen_batch_norm_backward": _decomposition("miopen_batch_norm_backward"),
-    "aten::_fused_rms_norm_backward": _decomposition("_fused_rms_norm_backward"),
-    "aten::_fused_dropout": _decomposition("_fused_dropout"),
+    "aten::miopen_batch_norm_backward": _miopen_batch_norm_backward,
+    "aten::_fused_rms_norm_backward": _rms_norm_backward,
+    "aten::_fused_dropout": _fused_dropout,
     "aten::_masked_scale": _masked_scale,
     "aten::_conv_depthwise2d": _depthwise,
     "aten::conv_depthwise3d": _depthwise,

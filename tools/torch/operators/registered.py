@@ -18,7 +18,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.node import map_aggregate
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from simgpu.tools.torch.cuda.graphs import CUDAGraph, GraphCapture
 from simgpu.tools.torch.environment import simulates
@@ -133,9 +133,10 @@ class KernelsOfTheGpu(TorchDispatchMode):
         So a program's mode, such as `FlopCounterMode`, sees the operator before this mode computes it, and not its parts.
         """
         with contextlib.ExitStack() as left:
-            for _ in modes:
-                left.enter_context(_pop_mode_temporarily())
-            with plain_torch() if func.name().startswith("aten::") else contextlib.nullcontext(), self:
+            for mode in reversed(modes):
+                KernelsOfTheGpu.__exit__(mode, None, None, None)  # PyTorch's method: the program's own may do more
+                left.callback(KernelsOfTheGpu.__enter__, mode)
+            with plain_torch() if func.name().startswith("aten::") else self._pretended(), self:
                 return modes[0].__torch_dispatch__(func, types, args, given)
 
     def _mark(self, name: str, args: Sequence[Any], result: Any, place: Place | None) -> None:

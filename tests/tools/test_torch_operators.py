@@ -173,6 +173,18 @@ def test_a_programs_modes_see_operators_and_not_their_parts(where: str, monkeypa
     assert ("aten::mm" in simulated) == ("aten::convolution" in simulated) == (where == "simulated")
 
 
+def test_attention_is_counted_on_the_gpu() -> None:
+    """As by PyTorch on a GPU: two products forward, five backward; the host's attention is not counted."""
+    for device, products in (("cuda", 2), ("cpu", 0)):
+        q = torch.ones(1, 2, 8, 4, device=device, requires_grad=True)
+        with FlopCounterMode(display=False) as flops:
+            out = functional.scaled_dot_product_attention(q, q, q)
+        assert flops.get_total_flops() == products * 2 * (2 * 8 * 8 * 4)
+        with FlopCounterMode(display=False) as flops:
+            out.sum().backward()
+        assert flops.get_total_flops() == (products and 5) * 2 * (2 * 8 * 8 * 4)
+
+
 def test_a_checkpoint_that_keeps_products_computes_them_once() -> None:
     choose = partial(torch.utils.checkpoint.create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
     seen = []

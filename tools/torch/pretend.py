@@ -19,6 +19,7 @@ from unittest import mock
 import torch
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import checkpoint
+from torch.utils.flop_counter import flop_registry
 from triton._C.libtriton import amd
 
 from simgpu.hardware.errors import LaunchError
@@ -29,6 +30,7 @@ from simgpu.tools.torch.cuda.blas import HipblasLt
 from simgpu.tools.torch.cuda.generators import GpuGenerator
 from simgpu.tools.torch.environment import COMPILE, EAGER, INDUCTOR, simulates
 from simgpu.tools.torch.on_host import gpu_named, is_gpu, is_pretended, on_host, pretend_gpu, run_pretended
+from simgpu.tools.torch.operators.attention import FORMULAS
 from simgpu.tools.torch.operators.registered import REGISTERED
 from simgpu.tools.torch.places import (
     HOST,
@@ -267,6 +269,7 @@ def pretended_gpu() -> Iterator[None]:
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))
         stack.enter_context(mock.patch.dict(_COMPARED, default=_told_by_host))
+        stack.enter_context(mock.patch.dict(flop_registry, FORMULAS))
         stack.enter_context(_compile())
         stack.enter_context(on_path(active_driver().session.name))
         stack.enter_context(amdsmi.importable())

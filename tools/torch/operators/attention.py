@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import flop_registry
 
-from simgpu.tools.torch.places import common, on_gpu
+from simgpu.tools.torch.places import common, on_gpu, place_of
 
 _CPU = torch.device("cpu")
 _Generator = torch.Generator  # PyTorch's own: `pretend` replaces it
@@ -249,6 +250,17 @@ ON_GPUS: dict[str, Callable[..., Any]] = {
 # `scaled_dot_product_attention`.
 FUSED = "aten::_scaled_dot_product_flash_attention_for_cpu"
 COMPOSED: dict[str, Callable[..., Any]] = {**ON_GPUS, FUSED: _for_cpu, f"{FUSED}_backward": _for_cpu_backward}
+
+
+def _formula(ending: str) -> tuple[Any, Callable[..., int]]:
+    """Returns the CPU's operator, and its formula for `FlopCounterMode`: a GPU's, for operands (args[1]: Q or K) on a GPU."""
+    here = FUSED.removeprefix("aten::")
+    count = flop_registry[getattr(torch.ops.aten, here.removesuffix("_for_cpu") + ending)]
+    return getattr(torch.ops.aten, here + ending), lambda *args, **options: on_gpu(place_of(args[1])) and count(*args, **options)
+
+
+# Formulas by PyTorch's operator.
+FORMULAS: dict[Any, Callable[..., int]] = dict(map(_formula, ("", "_backward")))
 
 
 class _MathBackend:

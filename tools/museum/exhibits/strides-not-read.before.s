@@ -1,0 +1,8 @@
+  s_load_dwordx4 s[4:7], s[0:1], 0x0
+  v_lshlrev_b32 v1, 2, v0
+  v_mov_b32 v2, v1                  ; as if elements were consecutive
+  s_waitcnt lgkmcnt(0)
+  global_load_dword v4, v2, s[4:5]
+  s_waitcnt vmcnt(0)
+  global_store_dword v1, v4, s[6:7]
+  s_endpgm

@@ -1,8 +1,9 @@
 """Cost of a convolution kernel from its tiles.
 
-A step is a stage of tile_ic input channels with all taps. Every tile reads its halo and filters from L2 again. LDS holds two
-taps' filters, so that a tap waits for the loads of the tap after it: all tiles of the first round for memory, which they ask for
-the same filters at once, later rounds for L2, if it holds them.
+A step is a stage of tile_ic input channels with all taps. The first halo and tap are loaded before it, and the last step loads no
+halo. Every tile reads its halo and filters from L2 again. LDS holds two taps' filters, so a tap waits for the loads of the tap after
+it. All tiles of the first round wait for memory, which they ask for the same filters at once; later rounds wait for L2, if it holds
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.clocks import element
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, sustained_rates
 from simgpu.operators.conv2d.tiles import Conv2dPlan
-from simgpu.operators.cost import KernelCost, choose, parts_of, second_pass
+from simgpu.operators.cost import KernelCost, choose, largest, parts_of, second_pass
 from simgpu.operators.split import Reduction
 
 
@@ -48,7 +49,7 @@ def conv2d_reduction(plan: Conv2dPlan, waits: bool = True) -> Reduction:
 def conv2d_cost(plan: Conv2dPlan, split: Any, waits: bool = True) -> KernelCost:
     """Returns the cost of the convolution kernel, without the second pass of split channels. waits: as in `conv2d_reduction`."""
     p, d, e = plan.tiled_problem, plan.descriptor, plan.problem.element.bytes
-    (gx, gy, gz), taps, channel, clocks = plan.grid, p.kh * p.kw, plan.tile_ic * e, step_clocks(plan)
+    (gx, gy, gz), taps, channel, clocks = plan.grid, p.kh * p.kw, plan.tile_ic * e, _clocks(plan)
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
     parts, each = parts_of(plan.ic_steps, split)
     tiles = p.n * p.groups * gx * gy * gz
@@ -74,9 +75,9 @@ def conv2d_cost(plan: Conv2dPlan, split: Any, waits: bool = True) -> KernelCost:
         steps=each,
         element=element(plan.atom.mnemonic),
         matrix=clocks["matrix"],
-        units=max(clocks["LDS"], clocks["cache"]),
+        units=largest(clocks["LDS"], clocks["filters"] + clocks["halo"] * (each - 1) / each),
         bare=LDS_CLOCKS * taps,
-        burst=clocks["cache"],
+        burst=clocks["halo"] + clocks["filters"] / taps,
         flight=halo + filters,
         again=(taps - 1) * waits + plan.batches - 1,
         near=choose(tiles * parts > d.num_cus * resident, 1 - d.num_cus * resident / (tiles * parts), 0.0) * fits,
@@ -107,6 +108,12 @@ def _halo_lines(plan: Conv2dPlan, line: int) -> float:
 
 def step_clocks(plan: Conv2dPlan) -> dict[str, float]:
     """Returns clocks of a stage of channels with all taps, by unit: "matrix", "LDS", "cache"."""
+    clocks = _clocks(plan)
+    return {"matrix": clocks["matrix"], "LDS": clocks["LDS"], "cache": clocks["filters"] + clocks["halo"]}
+
+
+def _clocks(plan: Conv2dPlan) -> dict[str, float]:
+    """Returns the clocks of `step_clocks`, those of the cache by operand: "filters", and the next stage's "halo"."""
     p, d, rates, e = plan.tiled_problem, plan.descriptor, sustained_rates(plan.descriptor).rates, plan.problem.element.bytes
     taps, channel = p.kh * p.kw, plan.tile_ic * e
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
@@ -115,7 +122,8 @@ def step_clocks(plan: Conv2dPlan) -> dict[str, float]:
     return {
         "matrix": 2 * plan.pixels * plan.tile_oc * plan.tile_ic * taps / d.matrix_flops_per_clock(p.dtype),
         "LDS": read / rates.lds_read + staged / rates.lds_write,
-        "cache": plan.tile_oc * taps * channel / rates.cache + halo_clocks(plan, rates.cache),
+        "filters": plan.tile_oc * taps * channel / rates.cache,
+        "halo": halo_clocks(plan, rates.cache),
     }
 
 

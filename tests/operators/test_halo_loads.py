@@ -10,7 +10,10 @@ import pytest
 
 from simgpu import asm
 from simgpu.checks.path_trace.patterns import group_clocks
-from simgpu.operators import Conv2d
+from simgpu.hardware import target
+from simgpu.hardware.rates.sustained import sustained_rates
+from simgpu.operators import Conv2d, Conv2dProblem, plan_conv2d
+from simgpu.operators.conv2d.cost import conv2d_cost, halo_clocks, step_clocks
 from simgpu.operators.conv2d.loads import lane_clocks
 from simgpu.tools.cost.emitted import drawn_cases
 
@@ -74,3 +77,14 @@ def test_pixels_are_cut_into_pieces_where_work_items_would_idle():
             loads = min(plan.positions, plan.batch) * plan.channels_of_piece // plan.channels_at_once
             assert len(first) >= 2 * loads - 1 and f"{plan.positions} piece(s) a work-item" in text
     assert cut > 8
+
+
+def test_the_last_step_loads_no_halo():
+    """A block of one step loads its halo before the step: nothing of the halo is in the step's clocks."""
+    plan = plan_conv2d(Conv2dProblem(n=8, ic=256, ih=28, iw=28, oc=64, kh=1, kw=1, dtype="f16"), target("mi300x"))
+    clocks, halo = step_clocks(plan), halo_clocks(plan, sustained_rates(plan.descriptor).rates.cache)
+    for split, each in ((plan.ic_steps, 1), (2, plan.ic_steps // 2), (1, plan.ic_steps)):
+        cost = conv2d_cost(plan, split)
+        assert cost.units == pytest.approx(max(clocks["LDS"], clocks["cache"] - halo / each))
+        assert cost.burst == pytest.approx(clocks["cache"])
+    assert clocks["LDS"] < clocks["cache"] - halo / plan.ic_steps

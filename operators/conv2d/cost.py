@@ -1,8 +1,8 @@
 """Cost of a convolution kernel from its tiles.
 
 A step is a stage of tile_ic input channels with all taps. The first halo and tap are loaded before it, and the last step loads no
-halo. Every tile reads its halo and filters from L2 again. LDS holds two taps' filters, so a tap waits for the loads of the tap after
-it. All tiles of the first round wait for memory, which they ask for the same filters at once; later rounds wait for L2, if it holds
+halo. Every tile reads its halo and filters from L2 again. LDS holds two taps' filters, so a tap waits for the loads of the tap
+after it. All tiles of the first round wait for memory, which they ask for the same filters at once; later rounds wait for L2, if it holds
 them.
 """
 

@@ -2,8 +2,8 @@
 
 A step is a stage of tile_ic input channels with all taps. The first halo and tap are loaded before it, and the last step loads no
 halo. Every tile reads its halo and filters from L2 again. LDS holds two taps' filters, so a tap waits for the loads of the tap
-after it. All tiles of the first round wait for memory, which they ask for the same filters at once; later rounds wait for L2, if it holds
-them.
+after it. All tiles of the first round wait for memory, which they ask for the same filters at once; later rounds wait for L2, if
+it holds them.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _halo_lines(plan: Conv2dPlan, line: int) -> float:
         return 0.0
     high, wide = plan.tiled_problem.halo(plan.tile_oh, plan.tile_ow)
     if p.layout == "nchw":
-        runs, run, apart = high * plan.tile_ic, wide * plan.lattice[1] * e, p.iw * e
+        runs, run, apart = high * plan.mean_channels, wide * plan.lattice[1] * e, p.iw * e
     else:
         runs, run, apart = high * wide, plan.tile_ic * e, p.ic * e
     return float(runs * (run + line - gcd(run, apart, line)))
@@ -129,4 +129,5 @@ def _clocks(plan: Conv2dPlan) -> dict[str, float]:
 
 def halo_clocks(plan: Conv2dPlan, cache: float) -> float:
     """Returns the vector cache's clocks for a stage's halo: to deliver its bytes (`cache` per clock) or to accept its lanes."""
-    return max(plan.asked_halo * plan.tile_ic * plan.problem.element.bytes / cache, plan.halo_clocks)
+    delivered = plan.asked_halo * plan.mean_channels * plan.problem.element.bytes / cache
+    return max(delivered, plan.halo_clocks * plan.mean_channels / plan.tile_ic)

@@ -262,6 +262,11 @@ class Conv2dPlan(Derivation):
         return -(-self.tiled_problem.icg // self.tile_ic)
 
     @property
+    def mean_channels(self) -> float:
+        """Average number of input channels of a stage, of which the last may have fewer than tile_ic."""
+        return self.tiled_problem.icg / self.ic_steps
+
+    @property
     def ic_steps_per_block(self) -> int:
         """Stages of one block."""
         return -(-self.ic_steps // self.split_ic)

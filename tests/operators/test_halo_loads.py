@@ -15,6 +15,7 @@ from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators import Conv2d, Conv2dProblem, plan_conv2d
 from simgpu.operators.conv2d.cost import conv2d_cost, halo_clocks, step_clocks
 from simgpu.operators.conv2d.loads import lane_clocks
+from simgpu.operators.conv2d.plan import with_tile
 from simgpu.tools.cost.emitted import drawn_cases
 
 ALL = (1 << 64) - 1
@@ -88,3 +89,14 @@ def test_the_last_step_loads_no_halo():
         assert cost.units == pytest.approx(max(clocks["LDS"], clocks["cache"] - halo / each))
         assert cost.burst == pytest.approx(clocks["cache"])
     assert clocks["LDS"] < clocks["cache"] - halo / plan.ic_steps
+
+
+def test_channels_that_a_step_lacks_cost_nothing():
+    """A halo of 55 channels costs 55/128 of one with 128, in the same step."""
+    costs = []
+    for channels in (55, 128):
+        plan = plan_conv2d(Conv2dProblem(n=3, ic=channels, ih=85, iw=85, oc=49, kh=3, kw=3, dtype="bf8"), target("mi355x"))
+        plan = with_tile(plan, 4, 64)
+        assert plan is not None and plan.ic_steps == 1 and plan.tile_ic == 128
+        costs.append(halo_clocks(plan, sustained_rates(plan.descriptor).rates.cache))
+    assert costs[0] == pytest.approx(costs[1] * 55 / 128)

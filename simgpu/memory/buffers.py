@@ -14,7 +14,7 @@ from llvmlite import ir
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import Frame
-from simgpu.machine.layout import LANES
+from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.operands import OperandPlace
 from simgpu.machine.sources import load_scalar
 from simgpu.machine.values import I1, I32, I64, IrValue, where
@@ -366,17 +366,27 @@ def _by_address(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]
     if rows.lane_bytes == 1:
         _copy_whole(frame, rows, places["vdata"], access, lanes, whole, store)
         return
-    # Swizzled dwords of a lane are apart, and of a lane's dwords only some may be in range.
-    torn = access.resource.swizzle
-    if rows.lane_bytes <= ELEMENT:
-        torn = torn & by_bytes.any_torn(rows, access.offsets, lanes)
-    else:
-        torn = torn | (whole != lanes & in_range(access, 0, ELEMENT))
+    # A swizzled access at no multiple of the element's bytes: bytes go one by one.
+    torn = access.resource.swizzle & by_bytes.any_torn(rows, access.offsets, lanes)
     with frame.build.if_else(torn, likely=False) as (then, otherwise):
         with then:
             _by_byte(frame, rows, places["vdata"], access, lanes, store)
         with otherwise:
-            _copy_whole(frame, rows, places["vdata"], access, lanes, whole, store)
+            _by_element(frame, rows, places["vdata"], access, lanes, whole, store)
+
+
+def _by_element(
+    frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, whole: Any, store: bool
+) -> None:
+    if rows.lane_bytes <= ELEMENT:
+        _copy_whole(frame, rows, vdata, access, lanes, whole, store)
+        return
+    # Dwords go one by one in lanes of which only some are in range. A swizzled buffer has them apart in all lanes.
+    at_once = where(access.resource.swizzle, 0, whole)
+    _copy_whole(frame, rows, vdata, access, lanes, at_once, store)
+    rest = lanes & in_range(access, 0, ELEMENT) & ~at_once
+    with frame.build.if_then(rest != 0, likely=False):
+        _by_dword(frame, rows, vdata, access, rest, store)
 
 
 def _copy_whole(
@@ -397,6 +407,24 @@ def _write_loaded(frame: Frame, rows: StagedRows, registers: Any, lanes: Any, fi
     mask, valid = frame.lanes(lanes), frame.lanes(fits)
     for number, row in enumerate(read_staged(frame, rows)):
         frame.write_row(registers, number, where(valid, row, 0), mask)
+
+
+def _by_dword(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, store: bool) -> None:
+    part = StagedRows(32)
+    registers = frame.operand(vdata.slot)
+
+    def copy_dword(number: IrValue) -> tuple[()]:
+        register, byte = registers.at(number * ROW), number * 4
+        fits = lanes & in_range(access, byte, 4)
+        copy = GlobalAccess(frame, _addresses(access, byte), 4, store, unrolled=False)
+        if store:
+            write_staged(frame, part, [frame.row(register)])
+        copy.run(fits)
+        if not store:
+            _write_loaded(frame, part, register, lanes, fits)
+        return ()
+
+    frame.loop(rows.registers, copy_dword)
 
 
 def _by_byte(frame: Frame, rows: StagedRows, vdata: OperandPlace, access: LaneAddresses, lanes: Any, store: bool) -> None:

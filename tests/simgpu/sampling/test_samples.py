@@ -169,6 +169,29 @@ def test_partial_workgroups_have_fewer_waves() -> None:
     assert sum(map(len, one.sampled.whole)) == run.instructions and len(one.sampled.whole) == 2
 
 
+CUT = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_waitcnt lgkmcnt(0)
+s_and_b32 s5, s5, 0xffff
+s_movk_i32 s6, {records}
+s_mov_b32 s7, 0x27000
+v_lshlrev_b32 v1, 4, v0
+buffer_load_dwordx4 v[4:7], v1, s[4:7], 0 offen
+s_waitcnt vmcnt(0)
+buffer_store_dwordx4 v[4:7], v1, s[4:7], 0 offen
+s_waitcnt vmcnt(0)
+"""
+
+
+@pytest.mark.parametrize("records, lines", [(1024, 16), (1016, 16), (516, 9), (8, 1)])
+def test_a_lane_that_a_buffer_cuts_costs_no_more_than_its_own_dwords(records: int, lines: int) -> None:
+    """All lanes but one are moved at once; `lines` of 64 bytes are in range."""
+    kernel, buffer = kernel_on_words(CUT.format(records=records), 4096)
+    (trace,) = kernel.time(1, 64, [buffer]).sampled.whole
+    _, load, store = trace.accesses
+    assert lines <= load[0] <= lines + 4 and list(load[3:]) == list(store[3:])
+
+
 def test_a_run_of_the_engines_own_device_cannot_be_timed() -> None:
     from simgpu.engine.result import Run
 

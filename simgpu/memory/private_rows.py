@@ -89,17 +89,17 @@ class PrivateRows:
         self._common = (chosen != self._first).bitcast(I64) == 0
         self._distances.store(chosen + lane_numbers(4), align=64)
 
-    def each(self, move: Callable[[IrValue | int], None]) -> None:
-        """Emits `move` for the number of each register that the access loads or stores."""
+    def each(self, body: Callable[[IrValue | int], None]) -> None:
+        """Emits `body` for the number of each register that the access loads or stores."""
 
-        def move_row(number: IrValue) -> tuple[()]:
-            move(number)
+        def step(number: IrValue) -> tuple[()]:
+            body(number)
             return ()
 
         if self.rows.registers == 1:
-            move(0)
+            body(0)
         else:
-            self.frame.loop(self.rows.registers, move_row)
+            self.frame.loop(self.rows.registers, step)
 
     def load(self, number: IrValue | int) -> IrValue:
         """Loads register `number`, <64 x i32>: the lanes' dwords, or one narrow element of each."""

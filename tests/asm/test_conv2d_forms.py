@@ -295,8 +295,8 @@ def test_all_steps_load_16_bytes_at_once(target, dt, groups):
 
 @pytest.mark.parametrize(("target", "dt"), [("gfx90a", "f16"), ("gfx942", "fp8"), ("gfx942", "f32")])
 def test_the_last_of_merged_groups_ends_its_loads_elsewhere(target, dt):
-    """13 groups of 5 channels, of which a block computes several; the last block has fewer, and its pixels end there."""
-    p = Conv2dProblem(2, 65, 7, 18, 39, 3, 3, padding=(1, 1), groups=13, dtype=dt, layout="nhwc")
+    """11 groups of 6 channels, of which a block computes several; the last block has fewer, and its pixels end there."""
+    p = Conv2dProblem(2, 66, 9, 33, 33, 3, 3, padding=(1, 1), groups=11, dtype=dt, layout="nhwc")
     result = convolve(p, target, check=True, special=True)
     assert result.plan.ragged and len(result.plan.tails) == 2 and result.plan.end_of_channels == "cut load"
     assert_right(result)

@@ -118,6 +118,11 @@ class Frame(WaveFrame):
         with self.build.if_then(self.context(layout.CTX_IN_STEP) != 0):
             self.pause(Status.WAITS, dwords)
 
+    @property
+    def begins_lean(self) -> bool:
+        """True if a lean body must leave unusual cases itself. With checks, the handler did so before them (`vmem.begin_lean`)."""
+        return self.lean and not (self.hooks or self.dry)
+
     def ask_for_whole(self) -> None:
         """Returns WHOLE before the instruction has any effect; it is then executed by its complete handler (`Program.complete`)."""
         self.exit(Status.WHOLE, self.slot(layout.SLOT_INDEX))

@@ -7,7 +7,7 @@ measured them on gfx950 (docs/reference/semantics.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -142,7 +142,7 @@ def is_raw(inst: Instruction) -> bool:
 def leave_unusual(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
     """Leaves a lean handler if the buffer is swizzled or adds lane numbers, or a lane is only partly in range. Without an offset
     register, leaves it if the buffer is not the wave's private memory."""
-    unusual = _is_unusual(frame, inst, places, lanes) if is_raw(inst) else ~_in_rows(frame, inst, places, lanes)
+    unusual = _is_unusual(frame, inst, places, lanes) if is_raw(inst) else ~_private(frame, inst, places, lanes).serves
     with frame.build.if_then(unusual, likely=False):
         frame.ask_for_whole()
 
@@ -289,9 +289,11 @@ def any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlace
     if not frame.lean:
         _any_resource(frame, inst, places, lanes)
     else:
-        if not (frame.hooks or frame.dry):  # else the handler has begun so
-            leave_unusual(frame, inst, places, lanes)
-        _by_row(frame, inst, places, lanes)
+        private = _private(frame, inst, places, lanes)
+        if frame.begins_lean:
+            with frame.build.if_then(~private.serves, likely=False):
+                frame.ask_for_whole()
+        private_rows.move(frame, inst, places, private.block, private.offsets, lanes)
     _no_failure(frame, inst, places, lanes)
 
 
@@ -300,7 +302,7 @@ def _other_cases(frame: Frame, inst: Instruction, places: dict[str, OperandPlace
     if not frame.lean:
         _any_resource(frame, inst, places, lanes)
         return
-    if not (frame.hooks or frame.dry):  # else the handler has begun so
+    if frame.begins_lean:
         leave_unusual(frame, inst, places, lanes)
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
@@ -326,36 +328,30 @@ def _any_resource(frame: Frame, inst: Instruction, places: dict[str, OperandPlac
     if inst.mods.get("idxen"):
         _by_address(frame, inst, places, lanes)
         return
-    with frame.build.if_else(_in_rows(frame, inst, places, lanes)) as (private, other):
-        with private:
-            _by_row(frame, inst, places, lanes)
+    private = _private(frame, inst, places, lanes)
+    with frame.build.if_else(private.serves) as (own, other):
+        with own:
+            private_rows.move(frame, inst, places, private.block, private.offsets, lanes)
         with other:
             _by_address(frame, inst, places, lanes)
 
 
-def _private_block(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> tuple[PrivateBlock, IrValue]:
-    """Returns the block at a resource's base plus soffset, and the lanes' offsets in it: <64 x i64>."""
-    resource, soffset = read_resource(frame, inst, places["srsrc"]), _soffset(frame, places["soffset"])
+class PrivateAccess(NamedTuple):
+    """Access without an index, if its resource is that of private memory."""
+
+    block: PrivateBlock
+    offsets: IrValue  # of the lanes in the block, <64 x i64>
+    serves: IrValue  # i1: the resource is such a one, and the block's rows serve the access
+
+
+def _private(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> PrivateAccess:
+    resource = read_resource(frame, inst, places["srsrc"])
     offset = frame.splat(frame.slot(places["offset"].slot))
     if "vaddr" in places:
         offset = offset + frame.row(frame.operand(places["vaddr"].slot))
-    return PrivateBlock(frame, resource.base + soffset), offset.zext(I64)
-
-
-def _in_rows(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> IrValue:
-    """Returns i1: the resource is that of private memory, and its rows serve an access without an index."""
-    resource = read_resource(frame, inst, places["srsrc"])
-    block, offsets = _private_block(frame, inst, places)
+    block, offsets = PrivateBlock(frame, resource.base + _soffset(frame, places["soffset"])), offset.zext(I64)
     shape = resource.swizzle & (resource.stride == 0) & (resource.index_log2 == LANES.bit_length() - 1)
-    return shape & block.serves(rows_of(inst), offsets, lanes)
-
-
-def _by_row(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:
-    memory = inst.spec.memory
-    assert memory is not None
-    block, offsets = _private_block(frame, inst, places)
-    registers, store, is_common = frame.operand(places["vdata"].slot), memory.op == "store", "vaddr" not in places
-    private_rows.move(frame, block, rows_of(inst), offsets, lanes, registers, store=store, is_common=is_common)
+    return PrivateAccess(block, offsets, shape & block.serves(rows_of(inst), offsets, lanes))
 
 
 def _by_address(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: Any) -> None:

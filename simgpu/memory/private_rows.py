@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.accesses import Access
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import observe, overwrites
 from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.operands import OperandPlace
 from simgpu.machine.values import I32, I64, IrValue, where
 from simgpu.machine.wave_frame import ROW32
 from simgpu.memory import by_bytes
@@ -28,6 +30,7 @@ from simgpu.memory.lane_copy import (
     is_inside,
     lane_numbers,
     read_staged,
+    rows_of,
     staging,
     write_staged,
 )
@@ -46,16 +49,23 @@ class PrivateBlock:
         cross more dwords than aligned ones. A kernel may point FLAT_SCRATCH or a buffer at any memory."""
         own = (self.entry.at(layout.ALLOC_PRIVATE).load(I32) != 0) & ((self.offset & ROW - 1) == 0)
         room = field(self.entry, layout.ALLOC_SIZE) - self.offset
-        inside = (lanes & ~is_inside(offsets, where(room.signed < ROW, 0, room) >> 6, rows.lane_bytes).bitcast(I64)) == 0
+        inside = (lanes & ~is_inside(offsets, room >> 6, rows.lane_bytes).bitcast(I64)) == 0
         return own & (room.signed >= ROW) & inside & ~by_bytes.any_torn(rows, offsets, lanes)
 
 
+def distances(offsets: IrValue) -> IrValue:
+    """Returns the bytes from a wave's private memory on to the lanes' private offsets, <64 x i64>."""
+    return (offsets >> 2 << 8) + (lane_numbers(4) + (offsets & 3))
+
+
 def move(
-    frame: Frame, block: PrivateBlock, rows: StagedRows, offsets: IrValue, lanes: IrValue, registers: IrValue,
-    *, store: bool, is_common: bool,
-) -> None:  # fmt: skip
-    """Emits a load or store that the block serves; see `PrivateRows`. registers: pointer to those that are loaded or stored"""
-    private = PrivateRows(frame, block, rows, offsets, lanes, is_common)
+    frame: Frame, inst: Instruction, places: dict[str, OperandPlace], block: PrivateBlock, offsets: IrValue, lanes: IrValue
+) -> None:
+    """Emits a load or store that the block serves; see `PrivateRows`."""
+    memory, registers = inst.spec.memory, frame.operand(places["vdst" if "vdst" in places else "vdata"].slot)
+    assert memory is not None
+    private = PrivateRows(frame, block, rows_of(inst), offsets, lanes, is_common="vaddr" not in places)
+    store = memory.op == "store"
     if store:
         private.note(overwrites, store)
         private.each(lambda number: private.store(number, frame.row(registers.at(number * ROW))))
@@ -78,16 +88,16 @@ class PrivateRows:
         self.offsets, self.lanes, self.is_common = offsets, lanes, is_common
         starts = offsets >> 2 << 8
         self._distances = frame.at(frame.wave, layout.ADDRESSES)
-        self._first = where(lanes != 0, starts[0], 0)
-        if is_common:
-            return
-        # Inactive lanes, whose offsets may be anything, get the first active lane's row.
-        self._distances.store(starts, align=64)
-        found = self._distances.at((first_lane(frame, lanes) & LANES - 1) << 3).load(I64, align=8)
+        found = starts[0]
+        if not is_common:
+            self._distances.store(starts, align=64)
+            found = self._distances.at((first_lane(frame, lanes) & LANES - 1) << 3).load(I64, align=8)
         self._first = where(lanes != 0, found, 0)
-        chosen = where(frame.lanes(lanes), starts, self._first.splat(LANES))
-        self._common = (chosen != self._first).bitcast(I64) == 0
-        self._distances.store(chosen + lane_numbers(4), align=64)
+        if not is_common:
+            # Inactive lanes, whose offsets may be anything, get the first active lane's row.
+            chosen = where(frame.lanes(lanes), starts, self._first.splat(LANES))
+            self._common = (chosen != self._first).bitcast(I64) == 0
+            self._distances.store(chosen + lane_numbers(4), align=64)
 
     def each(self, body: Callable[[IrValue | int], None]) -> None:
         """Emits `body` for the number of each register that the access loads or stores."""
@@ -132,7 +142,7 @@ class PrivateRows:
         if not self.frame.hooks:
             return
         size = min(self.rows.lane_bytes, 4)
-        columns = (self.offsets >> 2 << 8) + (lane_numbers(4) + (self.offsets & 3)) + self.block.offset
+        columns = distances(self.offsets) + self.block.offset
 
         def note_row(number: IrValue | int) -> None:
             access = Access(

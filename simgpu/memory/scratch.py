@@ -33,16 +33,21 @@ def plain(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lane
     if not frame.lean:
         access(frame, inst, places, offsets, lanes)
         return
-    if not (frame.hooks or frame.dry):  # else the handler has begun so
-        leave_unusual(frame, inst, places, lanes)
-    _by_row(frame, inst, places, _block(frame), offsets, lanes)
+    block = _block(frame)
+    if frame.begins_lean:
+        _leave_unusual(frame, inst, block, offsets, lanes)
+    private_rows.move(frame, inst, places, block, offsets, lanes)
 
 
 def leave_unusual(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], lanes: IrValue) -> None:
     """Leaves a lean handler if a lane leaves its private memory, or the rows of a block do not serve."""
-    offsets, rows = _offsets(frame, places), rows_of(inst)
+    _leave_unusual(frame, inst, _block(frame), _offsets(frame, places), lanes)
+
+
+def _leave_unusual(frame: Frame, inst: Instruction, block: PrivateBlock, offsets: IrValue, lanes: IrValue) -> None:
+    rows = rows_of(inst)
     inside = (lanes & ~_fits(frame, offsets, rows.lane_bytes)) == 0
-    with frame.build.if_then(~(inside & _block(frame).serves(rows, offsets, lanes)), likely=False):
+    with frame.build.if_then(~(inside & block.serves(rows, offsets, lanes)), likely=False):
         frame.ask_for_whole()
 
 
@@ -73,8 +78,7 @@ def _offsets(frame: Frame, places: dict[str, OperandPlace]) -> IrValue:
 
 def addresses(frame: Frame, offsets: IrValue) -> IrValue:
     """Returns device addresses of private offsets, <64 x i64>."""
-    dword, byte = offsets >> 2, offsets & 3
-    return (_base(frame) + (dword << 8)) + (lane_numbers(4) + byte)
+    return private_rows.distances(offsets) + _base(frame)
 
 
 def check(frame: Frame, offsets: IrValue, lane_bytes: int, lanes: IrValue) -> None:
@@ -96,7 +100,7 @@ def access(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], off
     block = _block(frame)
     with frame.build.if_else(block.serves(rows, offsets, lanes), likely=True) as (whole, torn):
         with whole:
-            _by_row(frame, inst, places, block, offsets, lanes)
+            private_rows.move(frame, inst, places, block, offsets, lanes)
         with torn:
             _by_byte(frame, rows, places, offsets, lanes, memory.op == "store")
 
@@ -124,16 +128,6 @@ def _by_byte(
         return
     for number, row in enumerate(by_bytes.load(frame, rows, address_of, lambda _: lanes)):
         frame.write_row(registers, number, row, frame.lanes(lanes))
-
-
-def _by_row(
-    frame: Frame, inst: Instruction, places: dict[str, OperandPlace], block: PrivateBlock, offsets: IrValue, lanes: IrValue
-) -> None:
-    memory = inst.spec.memory
-    assert memory is not None
-    store, is_common = memory.op == "store", memory.space == "scratch" and "vaddr" not in places
-    registers = frame.operand(places["vdata" if store else "vdst"].slot)
-    private_rows.move(frame, block, rows_of(inst), offsets, lanes, registers, store=store, is_common=is_common)
 
 
 def _dword(frame: Frame, offsets: IrValue, number: int) -> IrValue:

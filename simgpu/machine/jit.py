@@ -58,10 +58,7 @@ def sources() -> Iterator[Path]:
 @functools.cache
 def source_digest() -> str:
     """Returns a digest of `sources`."""
-    digest = hashlib.sha256(llvm.llvm_version_info.__repr__().encode())
-    for path in sources():
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return hashlib.sha256(repr(llvm.llvm_version_info).encode() + cache.digest_of(sources())).hexdigest()
 
 
 def machine_digest(machine: tuple[str, str, str]) -> str:

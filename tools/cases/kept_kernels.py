@@ -47,7 +47,7 @@ def emit_or_load(operator: Operator, chosen: Kernels, tree: Root) -> EmittedKern
 
 @functools.cache
 def _source_digest() -> bytes:
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources())).digest()
+    return cache.digest_of(sources())
 
 
 def _without_items(kernel: EmittedKernel) -> EmittedKernel:

@@ -8,7 +8,6 @@ least, `judges` the closed cost of that kernel over its modelled time.
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import simgpu
-from simgpu.hardware import target, targets
+from simgpu.hardware import cache, target, targets
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators import AttentionBackwardProblem, AttentionProblem, Conv2dProblem, GemmProblem, RmsNormGemm
 from simgpu.operators.tree import Root
@@ -65,10 +64,8 @@ class EmittedRanking:
 @functools.cache
 def sources() -> str:
     """Returns a digest of the sources that decide a row: formulas, emitters and the model of time."""
-    digest, package = hashlib.sha256(), Path(simgpu.__file__).parent
-    for path in sorted(path for room in _ROOMS for path in (package / room).rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+    package = Path(simgpu.__file__).parent
+    return cache.digest_of(sorted(path for room in _ROOMS for path in (package / room).rglob("*.py"))).hex()[:12]
 
 
 def drawn_cases(op: str, seed: int, count: int) -> Iterator[tuple[str, str, Any]]:

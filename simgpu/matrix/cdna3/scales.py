@@ -9,11 +9,13 @@ import numpy as np
 
 from simgpu.hardware.mfma.instruction import SCALE_BLOCK
 from simgpu.machine.frame import Frame
+from simgpu.machine.intrinsics import umax
 from simgpu.machine.values import I32, IrValue
 from simgpu.machine.wave_frame import ROW32
 from simgpu.matrix.fragments import GROUP, FragmentWalk, reduce_row, scale_places, stack
 from simgpu.matrix.sums import Groups
 
+NAN = 255
 ONE = 254  # sum of two bytes whose scales' product is 1
 # Limits of the exponents that scales add on the fast path. Products of formats with 5 exponent bits or fewer have exponents of
 # −30 … 31, so the scaled ones are in `operand`'s range for products, twice LEAST to twice MOST.
@@ -55,10 +57,14 @@ class Scales:
     def is_nan(self, group: Any, moved: Sequence[Any]) -> IrValue:
         """Returns i1 by lane: A's or B's scale is 0xff, a NaN."""
         x, y = self._pair(group, moved)
-        return (x == 255 << 23) | (y == 255 << 23)
+        return (x == NAN << 23) | (y == NAN << 23)
 
     def extremes(self) -> tuple[IrValue, IrValue]:
-        """Returns a lower and an upper bound of the exponents that the scales add (i32)."""
+        """Returns a lower and an upper bound of the exponents that the scales add (i32).
+
+        If a scale is NaN, the upper bound is above HIGHEST.
+        """
         rows = [row.load(ROW32, 64) >> 23 for row in self.rows]
-        least, most = (reduce_row(how, rows[0]) + reduce_row(how, rows[1]) - ONE for how in ("umin", "umax"))
-        return least, most
+        (low, other_low), (high, other_high) = ([reduce_row(how, row) for row in rows] for how in ("umin", "umax"))
+        nan = (umax(high, other_high) == NAN).zext(I32) << 9
+        return low + other_low - ONE, high + other_high - ONE + nan

@@ -35,6 +35,23 @@ def test_scales_at_the_ends_of_the_fast_path(name, formats, ends):
             assert_same(row, executed(row, made, **({} if fp8 else {"cbsz": formats[0], "blgp": formats[1]})), expected(row, made))
 
 
+@pytest.mark.parametrize("name, formats", F8F6F4_FORMATS[:2], ids=str)
+@pytest.mark.parametrize("lowest", [145, 195, 254])
+@pytest.mark.parametrize("which", ["SCALE_A", "SCALE_B"])
+def test_nan_scale_beside_small_ones(name, formats, lowest, which):
+    """A NaN's byte, 255, and the other operand's make a sum that finite scales have, too."""
+    rng = rng_of(name, formats, lowest, which)
+    row = find(name, "gfx950").with_formats(*formats)
+    made = operands(row, rng, moderate)
+    for scale in ("SCALE_A", "SCALE_B"):
+        low, high = (lowest, 255) if scale == which else (58, 60)
+        made[scale] = rng.integers(low, high, made[scale].shape).astype(np.uint64)
+    made[which].flat[-1] = 255
+    wanted = expected(row, made)
+    assert np.isnan(wanted.astype(np.uint32).view(np.float32)).any() and not (wanted == 0x7FC00000).all()
+    assert_same(row, executed(row, made, cbsz=formats[0], blgp=formats[1]), wanted)
+
+
 @pytest.mark.parametrize("least", [-102, -90, -89, -88, -87, -70])
 def test_bf16_of_cdna2_at_the_exponents_where_results_may_be_denormal(least):
     """Products go down to 2^least; C nearly cancels sums, or is denormal itself."""

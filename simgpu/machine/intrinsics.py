@@ -48,6 +48,12 @@ sadd_sat, uadd_sat, usub_sat = _intrinsic("sadd.sat"), _intrinsic("uadd.sat"), _
 fabs, floor, fma = _intrinsic("fabs"), _intrinsic("floor"), _intrinsic("fma")
 
 
+def cttz(value: IrValue) -> IrValue:
+    """Returns the number of zero bits below the lowest set one; all bits if none is set."""
+    result: IrValue = call(value.build, f"llvm.cttz.{type_name(value.type)}", value.type, [value, ir.Constant(ir.IntType(1), 0)])
+    return result
+
+
 def any_special(values: Sequence[IrValue]) -> IrValue:
     """Returns i1: True if a lane of any of the float vectors, all of one type, is a NaN or an infinity.
 

@@ -1,4 +1,4 @@
-"""Emits i8 sums: products of 16-bit integers, two steps of the sum in each 32-bit lane of the host (AVX-512's vpmaddwd).
+"""Emits i8 sums: products of 16-bit integers, two steps of the sum in each 32-bit lane of the host (x86's VPMADDWD).
 
 The elements of steps 2s and 2s + 1 must be in consecutive rows of a lane, as elements of at most 16 bits are.
 """
@@ -14,7 +14,7 @@ from simgpu.machine import intrinsics
 from simgpu.machine.intrinsics import sadd_sat
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I16, I32, IrValue
+from simgpu.machine.values import I16, I32, IrValue, join_vectors
 from simgpu.matrix.fragments import GROUP, Spread
 from simgpu.matrix.operand_cache import CacheEntry
 from simgpu.matrix.sums import VI, Accumulator, Groups
@@ -31,11 +31,18 @@ class Pairs:
         pair = low & 0xFFFF | high << 16
         self.pointer.at(row * ROW).store(pair, 64)
 
+    def shift_down(self, row: Any, distance: IrValue) -> tuple[()]:
+        """Shifts both integers of each lane right, with sign; row: the first's number."""
+        place = self.pointer.at(row * ROW)
+        words = place.load(ir.VectorType(I16, 2 * LANES), 64)
+        place.store(words.ashr(distance.trunc(I16)), 64)
+        return ()
+
 
 def serves(groups: Groups) -> bool:
-    """True if the host has vpmaddwd for 512 bits, and the steps come in pairs of consecutive rows."""
+    """True if the host has VPMADDWD for 256 bits or more, and the steps come in pairs of consecutive rows."""
     walk = groups.walk
-    if not host().has_wide_words or not walk.regular or walk.index is not None or walk.steps % 2:
+    if not host().word_lanes or not walk.regular or walk.index is not None or walk.steps % 2:
         return False
     even = [places[:, ::2] for places in (walk.a, walk.b)]
     odd = [places[:, 1::2] for places in (walk.a, walk.b)]
@@ -45,13 +52,21 @@ def serves(groups: Groups) -> bool:
 def dot(groups: Groups, group: Any, steps: list[int], a: Pairs, b: Pairs) -> Any:
     """Returns the sum (<16 x i32>) over `steps`, an even number of them, starting with an even one."""
 
-    def of_two(step: int) -> Any:
+    def of_two(step: int) -> IrValue:
         words = ir.VectorType(I16, 2 * GROUP)
         left, right = groups.a(a.pointer, I32, group, step), groups.b(b.pointer, I32, group, step)
-        pair = [left.bitcast(words), right.bitcast(words)]
-        return intrinsics.call(groups.frame.build, "llvm.x86.avx512.pmaddw.d.512", VI, pair)
+        return _add_products(left.bitcast(words), right.bitcast(words))
 
     return sum(of_two(step) for step in steps[::2])
+
+
+def _add_products(left: IrValue, right: IrValue) -> IrValue:
+    """Multiplies <32 x i16>, and adds neighbouring products to <16 x i32>."""
+    lanes = host().word_lanes
+    name = {32: "llvm.x86.avx512.pmaddw.d.512", 16: "llvm.x86.avx2.pmadd.wd"}[lanes]
+    parts = [[words.shuffle(range(low, low + lanes)) for words in (left, right)] for low in range(0, 2 * GROUP, lanes)]
+    sums = [intrinsics.call(left.build, name, ir.VectorType(I32, lanes // 2), part) for part in parts]
+    return join_vectors(sums, GROUP)[0]
 
 
 def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: bool) -> None:

@@ -3,7 +3,7 @@
 The formula is in `hardware.mfma.arithmetic`; `general` computes it for operands outside the range. The product of two elements
 is exact in f32, so its cut at 2^(E − 24) is a multiplication by 2^(24 − E) and a conversion to an integer. E, the largest sum of
 two exponents, is computed on bytes. Elements that are small integers times a power of two are multiplied and summed as integers:
-most fp8 data are such, and many tests' inputs.
+most fp8 data are such, and many tests' inputs. If neither C nor a sum is cut, `whole` serves, which needs no E.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from simgpu.machine.layout import LANES
 from simgpu.machine.values import F32, I8, I32, I64, Builder, IrValue
 from simgpu.matrix import i8
 from simgpu.matrix.cdna3.exponents import BYTES, PER_ROW, Exponents
-from simgpu.matrix.cdna3.operand import BIAS, GRID, LEAST, NONE, FastOperand
+from simgpu.matrix.cdna3.operand import BIAS, LEAST, NONE, FastOperand
 from simgpu.matrix.cdna3.rounding import FINITE, NEAR, MatrixRounding, shift
 from simgpu.matrix.cdna3.scales import HIGHEST, LOWEST, Scales
+from simgpu.matrix.cdna3.whole import WholeSum, any_lane
 from simgpu.matrix.fragments import GROUP, Spread, stack
 from simgpu.matrix.sums import V32, VI, Accumulator, Groups, first_of_chunks
 
@@ -79,12 +80,12 @@ class FastSum:
         self.rest.enter_from(build.block)
         in_range = left.in_range & right.in_range
         if self.scales is not None:
-            least, self.most_of_scales = self.scales.extremes()
-            in_range = in_range & (least.signed >= LOWEST) & (self.most_of_scales.signed <= HIGHEST)
+            least, most = self.range_of_scales = self.scales.extremes()
+            in_range = in_range & (least.signed >= LOWEST) & (most.signed <= HIGHEST)
         build.cbranch(in_range, usual, self.rest.block)
         build.position_at_end(usual)
         if self.paired:
-            self._grid_first(done)
+            self._whole_first(done)
         self._registers(self.parts, self._products)
         build.branch(done)
         build.position_at_end(self.rest.block)
@@ -94,22 +95,34 @@ class FastSum:
 
     # -- sums of products ----------------------------------------------------------------------
 
-    def _grid_first(self, done: Any) -> None:
+    def _whole_first(self, done: Any) -> None:
         """Emits the case in which each operand's elements are integers of few bits times a power of two: no product is cut."""
         build, (left, right) = self.build, self.operands
-        grid, other = (build.append_basic_block(name) for name in ("grid", "off_grid"))
-        # Added to the field of 2^(24 − E), this is the distance of the integers' unit from 2^(E − 24).
-        self.unit = left.leading + right.leading - (3 * BIAS + 2 * GRID)
-        build.cbranch(left.whole & right.whole, grid, other)
-        build.position_at_end(grid)
-        self._registers([list(range(self.size))], self._dots)
+        whole, other = (build.append_basic_block(name) for name in ("whole", "other"))
+        build.cbranch(left.whole & right.whole, whole, other)
+        build.position_at_end(whole)
+        scales = None if self.scales is None else (self.scales, *self.range_of_scales)
+        whole_sum = WholeSum(self.groups, self.c, self.operands, self.size, scales)
+        cut = Continuation(build, "cut")
+        self._leave_if(~whole_sum.serves, cut)
+
+        def emit_register(row: Any) -> tuple[()]:
+            whole_sum.emit_register(row, lambda leave: self._leave_if(leave, cut, row))
+            return ()
+
+        self.frame.loop(self.groups.walk.groups, emit_register, step=PER_ROW)
+        build.branch(done)
+        build.position_at_end(cut.block)
+        self._registers([list(range(self.size))], self._dots, cut.row)
         build.branch(done)
         build.position_at_end(other)
 
     def _dots(self, group: Any, steps: list[int], scale: IrValue) -> IrValue:
         left, right = (operand.pairs for operand in self.operands)
         assert left is not None and right is not None
-        return shift("shl", i8.dot(self.groups, group, steps, left, right), self.unit + (scale >> 23))
+        # Added to the field of 2^(24 − E), this is the distance of the integers' unit from 2^(E − 24).
+        unit = self.operands[0].unit + self.operands[1].unit - 3 * BIAS
+        return shift("shl", i8.dot(self.groups, group, steps, left, right), unit + (scale >> 23))
 
     def _products(self, group: Any, steps: list[int], scale: IrValue) -> Any:
         """Sums products, each cut toward 0."""
@@ -125,8 +138,8 @@ class FastSum:
 
     # -- the registers of D --------------------------------------------------------------------
 
-    def _registers(self, parts: list[list[int]], summed: SumFunction) -> None:
-        """Emits all of D; parts: the steps of a chunk, grouped by a shared E.
+    def _registers(self, parts: list[list[int]], summed: SumFunction, first: Any = None) -> None:
+        """Emits D's registers from `first` (i64) on, by default all; parts: the steps of a chunk, grouped by a shared E.
 
         The shorter rounding serves up to the first register whose C is not near, the longer one from there on. A hint
         makes the code start with the longer one.
@@ -135,14 +148,14 @@ class FastSum:
         hint = self.operands[0].hint
         near, done = (build.append_basic_block(name) for name in ("near", "done"))
         far = Continuation(build, "far")
-        far.enter_from(build.block)
+        far.enter_from(build.block, first)
         build.cbranch(hint.load(I32) != 0, far.block, near)
         build.position_at_end(near)
-        frame.loop(count, lambda row: self._register(row, parts, summed, far), step=PER_ROW)
+        frame.loop(count, lambda row: self._register(row, parts, summed, far), first=first, step=PER_ROW)
         build.branch(done)
         build.position_at_end(far.block)
         frame.loop(count, lambda row: self._register(row, parts, summed, None), first=far.row, step=PER_ROW)
-        hint.store(_any_lane(self.highest.load(VI, 64).unsigned > NEAR).zext(I32))
+        hint.store(any_lane(self.highest.load(VI, 64).unsigned > NEAR).zext(I32))
         build.branch(done)
         build.position_at_end(done)
 
@@ -189,10 +202,10 @@ class FastSum:
     def _leave_by_exponent(self, highest: IrValue, far: Continuation | None, row: Any) -> None:
         """Branches to another loop, for this register and later ones, if a scaled C is too large for this rounding."""
         if far is None:
-            self._leave_if(_any_lane(highest.unsigned > FINITE), self.rest, row)
+            self._leave_if(any_lane(highest.unsigned > FINITE), self.rest, row)
             self.highest.store(highest, 64)
         else:
-            self._leave_if(_any_lane(highest.unsigned > NEAR), far, row)
+            self._leave_if(any_lane(highest.unsigned > NEAR), far, row)
 
     def _store_fields(self, row: Any, parts: list[list[int]], slots: list[Any], cs: list[Any]) -> list[Any]:
         """Stores exponent fields of 2^(24 − E) of a chunk, by part. Branches to the general path if C is tiny and all products are
@@ -201,12 +214,12 @@ class FastSum:
         fields = [self.exponents.least_fields(row, part) for part in parts]
         empty = [field.unsigned > NONE for field in fields]
         before = build.block
-        with build.if_then(_any_lane(functools.reduce(operator.or_, empty)), likely=False):
+        with build.if_then(any_lane(functools.reduce(operator.or_, empty)), likely=False):
             limited = [umin(field, NONE) for field in fields]
             nothing = functools.reduce(operator.and_, empty)
             sizes = [(c.bitcast(VI) & 0x7FFFFFFF) - 1 for c in cs]  # less 1, so that a zero is the greatest
             tiny = functools.reduce(umin, sizes).unsigned < self._floor() - 1
-            self._leave_if(_any_lane(nothing) & _any_lane(tiny), self.rest, row)
+            self._leave_if(any_lane(nothing) & any_lane(tiny), self.rest, row)
             after = build.block
         values = [build.phi(BYTES) for _ in parts]
         for value, field, less, slot in zip(values, fields, limited, slots, strict=True):
@@ -219,7 +232,7 @@ class FastSum:
         """Returns the bits of 2^E for the least E of sums with nonzero products, or a greater one."""
         if self.scales is None:
             return FLOOR
-        return (FLOOR + (smax(self.most_of_scales, 0) << 23)).splat(LANES // PER_ROW)
+        return (FLOOR + (smax(self.range_of_scales[1], 0) << 23)).splat(LANES // PER_ROW)
 
     def _of_chunk(self, slot: Any) -> Any:
         return slot if self.groups.moved is None else slot.at(self.groups.moved[3])
@@ -229,14 +242,9 @@ class FastSum:
         fields = [self._of_chunk(slot).at(GROUP * number).load(QUARTER, GROUP) for slot in slots]
         return [field.zext(I32) << 23 for field in fields]
 
-    def _leave_if(self, leave: IrValue, elsewhere: Continuation, row: Any) -> None:
-        """Branches to `elsewhere`, for this register and later ones, if `leave` (i1)."""
+    def _leave_if(self, leave: IrValue, elsewhere: Continuation, row: Any = None) -> None:
+        """Branches to `elsewhere`, for register `row` (0) and later ones, if `leave` (i1)."""
         stay = self.build.append_basic_block("stay")
         elsewhere.enter_from(self.build.block, row)
         self.build.cbranch(leave, elsewhere.block, stay)
         self.build.position_at_end(stay)
-
-
-def _any_lane(mask: IrValue) -> IrValue:
-    """Returns i1: any lane of the mask is set."""
-    return mask.bitcast(ir.IntType(mask.lanes)) != 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.machine.intrinsics import umax, umin
+from simgpu.machine.intrinsics import cttz, umax, umin
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import F32, I1, I8, I32, I64, IrValue, constant, where
 from simgpu.machine.wave_frame import MASK, ROW32
@@ -44,6 +44,7 @@ class FastOperand:
         in_range, whole, leading = facts = [entry.header.at(offset) for offset in (8, 12, 16)]
         # Pointer to an i32 that the sum uses: it outlives the operand, and is 0 at first.
         self.hint = entry.header.at(20)
+        self._unit = entry.header.at(24)
         with entry.if_stale():
             for fact, place in zip(self._decode(order), facts, strict=True):
                 place.store(fact.zext(I32))
@@ -51,8 +52,8 @@ class FastOperand:
         self.in_range = in_range.load(I32) != 0
         # i1: the elements are integers in units of 2^-GRID times the greatest's power of two.
         self.whole = whole.load(I32) != 0
-        # The greatest element's exponent as a field of f32 (i32).
-        self.leading = leading.load(I32)
+        # Exponents as fields of f32 (i32): the greatest element's, and the integers' unit if `whole`.
+        self.leading, self.unit = leading.load(I32), self._unit.load(I32)
 
     def _decode(self, order: np.ndarray) -> tuple[IrValue, IrValue, IrValue]:
         """Fills the cache entry; returns `in_range`, `whole` and `leading`."""
@@ -110,18 +111,24 @@ class FastOperand:
         return found
 
     def _store_pairs(self, leading: IrValue) -> IrValue:
-        """Stores the elements as integers; returns i1: all are integers."""
+        """Stores the elements as integers in the largest unit, and that unit; returns i1: all are integers."""
         pairs = self.pairs
         assert pairs is not None
 
-        def store_pair(number: IrValue, found: IrValue) -> list[IrValue]:
+        def store_pair(number: IrValue, found: IrValue, bits: IrValue) -> list[IrValue]:
             row = number << 1
             wrong, low = self._integer(row, leading)
             other, high = self._integer(row + 1, leading)
             pairs.store(row, low, high)
-            return [found | (wrong | other)]
+            return [found | (wrong | other), bits | (low | high)]
 
-        return self._no_lane(self.frame.loop(self.spread.rows // 2, store_pair, [constant(MASK, 0)])[0])
+        wrong, bits = self.frame.loop(self.spread.rows // 2, store_pair, [constant(MASK, 0), constant(ROW32, 0)])
+        found = self._no_lane(wrong)
+        zeros = cttz(reduce_row("or", bits) | 1 << GRID)
+        self._unit.store(leading - GRID + zeros)
+        with self.frame.build.if_then(found & (zeros != 0)):
+            self.frame.loop(self.spread.rows // 2, lambda number: pairs.shift_down(number << 1, zeros))
+        return found
 
     def _integer(self, row: IrValue, leading: IrValue) -> tuple[IrValue, IrValue]:
         """Returns which of a row's elements are no integers (<64 x i1>), and the integers (<64 x i32>)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -169,3 +170,93 @@ def test_c_at_every_distance_from_the_products(name, step, least):
     mantissa = rng.choice([1.0, -1.0], shape) * (1 + last / (1 << 23))
     made["C"] = (mantissa * apart[:, None]).astype(np.float32).view(np.uint32).astype(np.uint64)
     assert_same(row, executed(row, made), expected(row, made))
+
+
+INTEGERS = [
+    ("v_mfma_f32_16x16x32_f16", (0, 0), "gfx950"),
+    ("v_mfma_f32_32x32x8_bf16", (0, 0), "gfx942"),
+    ("v_mfma_f32_16x16x32_fp8_bf8", (0, 0), "gfx942"),
+    ("v_mfma_f32_16x16x128_f8f6f4", (0, 0), "gfx950"),
+    ("v_mfma_scale_f32_32x32x64_f8f6f4", (0, 1), "gfx950"),
+    ("v_mfma_scale_f32_16x16x128_f8f6f4", (4, 4), "gfx950"),
+    ("v_mfma_scale_f32_16x16x128_f8f6f4", (3, 2), "gfx950"),
+]
+
+
+def integers_of(rng: np.random.Generator, kind: str, shape: tuple[int, ...], span: int) -> np.ndarray:
+    """Draws integers below 2^(span + 1), as far as the type has them in units of a denormal: small ones and multiples of others."""
+    mantissa = ml_dtypes.finfo(DTYPES[kind]).nmant
+    exponents = rng.integers(0, max(span - mantissa, 0) + 1, shape)
+    return rng.choice([-1.0, 1.0], shape) * rng.integers(0, 2 << min(span, mantissa), shape) * 2.0**exponents
+
+
+def put_values(made: dict[str, np.ndarray], operand: str, kind: str, values: np.ndarray) -> float:
+    """Stores integers as elements in units of their type's least denormal, or of 2^-12. Returns the largest power of two of
+    which all are multiples."""
+    unit = max(float(ml_dtypes.finfo(DTYPES[kind]).smallest_subnormal), 2.0**-12)
+    stored = (values * unit).astype(DTYPES[kind])
+    made[operand] = stored.view(f"u{stored.itemsize}").astype(np.uint64)
+    bits = int(np.bitwise_or.reduce(np.abs(stored.astype(np.float64) / unit).astype(np.int64), axis=None))
+    return unit * (bits & -bits)
+
+
+def bits_of(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float32).view(np.uint32).astype(np.uint64)
+
+
+@pytest.mark.parametrize("name, formats, target", INTEGERS, ids=str)
+@pytest.mark.parametrize("span", [0, 2, 5, 11, 12, 13])
+def test_sums_of_integers(name, formats, target, span):
+    """Products without a cut bit: C is a multiple of their unit or not, small, near 2^30 units, or special.
+
+    Scales are alike, or as far apart as the unit of the least allows, and farther. The first products are the largest.
+    """
+    rng = rng_of("integers", name, formats, span)
+    row = find(name, target)
+    row = row.with_formats(*formats) if "f8f6f4" in name else row
+    mods = {"cbsz": formats[0], "blgp": formats[1]} if any(formats) else {}
+    for apart in sorted({0, 1, 23 - 2 * span, 24 - 2 * span, 25 - 2 * span, 26 - 2 * span}) if row.scaled else (0,):
+        made = operands(row, rng, moderate)
+        unit = 1.0
+        for operand, kind, first in (("A", row.a_type, np.s_[..., 0]), ("B", row.b_type, np.s_[:, 0])):
+            values = integers_of(rng, kind, made[operand].shape, span)
+            values[first] = 2.0**span
+            unit *= put_values(made, operand, kind, values)
+        if row.scaled:
+            made["SCALE_A"][:] = 127
+            made["SCALE_B"][:] = 127
+            made["SCALE_B"][:, 0] = 127 + max(apart, 0)
+        shape = made["C"].shape
+        total = expected(row, made | {"C": np.zeros_like(made["C"])}).astype(np.uint32).view(np.float32)
+        signs = rng.choice([-1.0, 1.0], shape)
+        choices = [
+            np.zeros(shape), -total, signs * rng.integers(0, 4, shape) * unit, signs * rng.integers(0, 1 << 24, shape) * unit,
+            signs * (2.0**30 - rng.integers(0, 3, shape) * 64) * unit, signs * (2.0**30 + rng.integers(-1, 2, shape) * 128) * unit,
+            signs * rng.integers(0, 1 << 24, shape) * unit / 2,
+            rng.choice([-0.0, 2.0**-149, -(2.0**-149), 2.0**-126, 2.0**127, np.inf, -np.inf, np.nan], shape),
+        ]  # fmt: skip
+        for c in (*choices, np.choose(rng.integers(0, len(choices), shape), choices)):
+            made["C"] = bits_of(c)
+            assert_same(row, executed(row, made, **mods), expected(row, made))
+
+
+@pytest.mark.parametrize("name, formats, target", INTEGERS, ids=str)
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("above", [0, 1])
+def test_largest_sums_of_integers(name, formats, target, sign, above):
+    """Elements are the largest of their type with 13 bits, and C is at most 2^30 units, or a little more: 32 bits overflow."""
+    row = find(name, target)
+    row = row.with_formats(*formats) if "f8f6f4" in name else row
+    mods = {"cbsz": formats[0], "blgp": formats[1]} if any(formats) else {}
+    made = operands(row, rng_of("largest", name, formats), moderate)
+    unit = 1.0
+    for operand, kind in (("A", row.a_type), ("B", row.b_type)):
+        largest = (2.0 - 2.0 ** -ml_dtypes.finfo(DTYPES[kind]).nmant) * 4096
+        values = np.full(made[operand].shape, largest)
+        values.flat[3] = 1
+        unit *= put_values(made, operand, kind, values)
+    for scale in ("SCALE_A", "SCALE_B") if row.scaled else ():
+        made[scale][:] = 127
+    steps = np.arange(made["C"].size).reshape(made["C"].shape) % 5 - 4 + above
+    made["C"] = bits_of(sign * (2.0**30 + 64 * steps) * unit)
+    assert_same(row, executed(row, made, **mods), expected(row, made))

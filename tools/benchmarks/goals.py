@@ -73,6 +73,16 @@ class Goal:
         return value / self.limit
 
 
+def _whole(prepare: Callable[[GoalSetting], gemm.Gemm | attention.Attention]) -> Callable[[GoalSetting], Subject]:
+    """Returns a row's subject: a launch of the whole prepared kernel."""
+
+    def subject(setting: GoalSetting) -> Subject:
+        made = prepare(setting)
+        return made.prepared.device, made.launch
+
+    return subject
+
+
 def _gemm(name: str, work: str, limit: float, target: str, dtype: str = "f32") -> Goal:
     def prepare(setting: GoalSetting) -> gemm.Gemm:
         return gemm.prepare(SIZE, target, setting.threads, dtype)
@@ -81,21 +91,16 @@ def _gemm(name: str, work: str, limit: float, target: str, dtype: str = "f32") -
         found = gemm.measure(prepare(setting))
         return GoalValue(found["ratio"], _against_numpy(found), found["pass"], found)
 
-    def subject(setting: GoalSetting) -> Subject:
-        made = prepare(setting)
-        return made.prepared.device, made.launch
-
-    return Goal(name, work, limit, "x numpy", measure, subject=subject)
+    return Goal(name, work, limit, "x numpy", measure, subject=_whole(prepare))
 
 
-def _attention(setting: GoalSetting) -> GoalValue:
-    found = attention.measure(attention.prepare(LENGTH, DIM, TARGET, setting.threads))
+def _attention(setting: GoalSetting, check: bool | str = False) -> attention.Attention:
+    return attention.prepare(LENGTH, DIM, TARGET, setting.threads, check)
+
+
+def _measure_attention(setting: GoalSetting) -> GoalValue:
+    found = attention.measure(_attention(setting))
     return GoalValue(found["ratio"], _against_numpy(found), found["pass"], found)
-
-
-def _attention_subject(setting: GoalSetting) -> Subject:
-    made = attention.prepare(LENGTH, DIM, TARGET, setting.threads)
-    return made.prepared.device, made.launch
 
 
 def _against_plain(
@@ -111,7 +116,7 @@ def _against_plain(
         found = {"plain_seconds": times[0], "checked_seconds": times[1], "findings": len(findings)}
         return GoalValue(times[1] / times[0], f"{times[1]:.3g} s, plain {times[0]:.3g} s", not findings, found)
 
-    return Goal(name, work, limit, "x plain", measure)
+    return Goal(name, work, limit, "x plain", measure, subject=_whole(lambda setting: prepare(setting, check)))
 
 
 def _f32_gemm(setting: GoalSetting, check: bool | str) -> gemm.Gemm:
@@ -121,12 +126,15 @@ def _f32_gemm(setting: GoalSetting, check: bool | str) -> gemm.Gemm:
 def _ring(name: str, work: str, target: str, dtype: str) -> Goal:
     """Makes a row that compares ring mode with plain mode, by processor time, turn about."""
 
+    def prepare(setting: GoalSetting, ring: bool = True) -> gemm.Gemm:
+        return gemm.prepare(SIZE, target, setting.threads, dtype, ring=ring)
+
     def measure(setting: GoalSetting) -> GoalValue:
-        launches = [gemm.prepare(SIZE, target, setting.threads, dtype, ring=ring).launch for ring in (False, True)]
+        launches = [prepare(setting, ring).launch for ring in (False, True)]
         plain, ring = best_seconds(*launches, clock=time.process_time)
         return GoalValue(ring / plain, f"processor time {ring:.3g} s, plain {plain:.3g} s", True, {"plain": plain, "ring": ring})
 
-    return Goal(name, work, 1.5, "x plain", measure)
+    return Goal(name, work, 1.5, "x plain", measure, subject=_whole(prepare))
 
 
 def _against_numpy(found: dict[str, Any]) -> str:
@@ -256,8 +264,8 @@ GOALS = (
     _gemm("gemm fp8", f"fp8 GEMM {SIZE}³, MI355X, exact arithmetic, whole", 4, "mi355x", "fp8"),
     _gemm("gemm mxfp4", f"MXFP4 GEMM {SIZE}³, MI355X, exact arithmetic, whole", 4, "mi355x", "fp4"),
     Goal("gemm aiter", f"AITER's bf16 GEMM {SIZE}³ of gfx950, exact arithmetic, whole", 5, "x numpy", _aiter),
-    Goal("attention", f"fused attention f32, L = {LENGTH}, d = {DIM}, whole", 0.8, "x numpy", _attention,
-         subject=_attention_subject),
+    Goal("attention", f"fused attention f32, L = {LENGTH}, d = {DIM}, whole", 0.8, "x numpy", _measure_attention,
+         subject=_whole(_attention)),
     _loop("valu", "VALU loop (f32 fma, 64 lanes)", 500, "valu"),
     _loop("lds", "LDS loop (ds_read_b128 + ds_write_b128)", 90, "lds"),
     _loop("scalar", "scalar loop with branches, one wave per core", 300, "scalar"),
@@ -285,7 +293,7 @@ GOALS = (
     _ring("ring bf16", f"ring mode, bf16 GEMM {SIZE}³, MI300X", "mi300x", "bf16"),
     _against_plain("numerics gemm", f"check of numbers, f32 GEMM {SIZE}³, MI100", 1.5, "numerics", _f32_gemm),
     _against_plain("numerics attention", f"check of numbers, attention f32, L = {LENGTH}, d = {DIM}", 1.2, "numerics",
-                   lambda setting, check: attention.prepare(LENGTH, DIM, TARGET, setting.threads, check)),
+                   _attention),
 )  # fmt: skip
 NAMES = tuple(goal.name for goal in GOALS)
 
@@ -315,7 +323,9 @@ def main() -> int:
 def _profile(goal: Goal, setting: GoalSetting) -> dict[str, Any]:
     from simgpu.tools.bench.profile import profile_document, profile_launches
 
-    assert goal.subject is not None
+    if goal.subject is None:
+        rows = ", ".join(other.name for other in GOALS if other.subject)
+        raise SimError(f"{goal.name} times no launch of one kernel: there is no time by opcode; these rows have one: {rows}")
     return profile_document(profile_launches(*goal.subject(setting)))
 
 

@@ -74,6 +74,8 @@ class BasePointer:
 class Bounds(Check):
     """Watches pointers, alignment and resources at accesses. Makes findings of faults at the end."""
 
+    tiles = True
+
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.memory is not None or inst.spec.control in (ControlKind.APPEND, ControlKind.CONSUME)
 

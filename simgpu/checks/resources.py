@@ -29,6 +29,8 @@ SPLIT_LDS = (
 class ResourceCheck(Check):
     """Examines the code of a launch when it is over."""
 
+    tiles = True
+
     def concerns(self, inst: Instruction) -> bool:
         return False
 

@@ -78,7 +78,7 @@ class GuardedCheck(Check):
     def __init__(self, check: Check) -> None:
         self.check = check
         self.wave_bytes, self.undefined = check.wave_bytes, check.undefined
-        self.sums, self.moves, self.values = check.sums, check.moves, check.values
+        self.sums, self.tiles, self.moves, self.values = check.sums, check.tiles, check.moves, check.values
 
     @functools.cached_property
     def kind(self) -> type[Hooks]:
@@ -128,6 +128,10 @@ class GuardedCheck(Check):
     def on_sums(self, frame: Frame, sums: LaneSums) -> None:
         with blame(self):
             self.check.on_sums(frame, sums)
+
+    def passes_tile(self, frame: Frame, table: Any) -> Any:
+        with blame(self):
+            return self.check.passes_tile(frame, table)
 
     def access(self, frame: Frame, access: Access) -> None:
         with blame(self):

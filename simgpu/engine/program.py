@@ -69,13 +69,16 @@ class Program:
         self.failures: list[tuple[int, CheckFailed]] = []  # checks that failed in a record's handler; later handlers omit them
         self.count = len(code) // 4
         # Filled only near lowered code, because a module may have far more code than the kernels that run.
-        self.records = aligned_bytes((self.count + 1) * layout.RECORD).view(np.uint32).reshape(-1, SLOTS)
+        self._fuse = fuse and not mode.indexed and not mode.skips
+        self._fuse &= all(check.values and (check.sums or (check.tiles and not mode.ring)) for check in checks)
+        # Records after the last of the code are for tiles whose instructions run one by one (`_set_apart`).
+        self._next_apart, room = self.count + 1, 2 * self.count if self._fuse and checks else 0
+        self.records = aligned_bytes((self.count + 1 + room) * layout.RECORD).view(np.uint32).reshape(-1, SLOTS)
         self._filled: set[int] = set()  # pieces of FILLED records
         self.instructions: dict[int, Instruction] = {}
         self.problems: dict[int, str] = {}
         self._seen: dict[int, Instruction] = {}  # decoded instructions by record
         self._leans = fuse
-        self._fuse = fuse and not mode.indexed and not mode.skips and all(check.sums and check.values for check in checks)
         # Records that control may enter other than from the previous instruction, and records of instructions that control may
         # leave other than to the next one.
         self._entered: set[int] = set()
@@ -253,27 +256,57 @@ class Program:
     def _join_run(self, run: list[tuple[int, Instruction]], found: list[tiles.Tile]) -> None:
         lists = tiles.factor_lists(run, found) if self.mode.ring else [[] for _ in found]
         for tile, factors in zip(found, lists, strict=True):
+            tests = [check for check in self.checks if not check.sums and check.concerns(tile.first)]
+            apart = self._set_apart(tile) if tests else 0
+            if apart is None:
+                continue
             if fma_tile.keeps_elements(tile.first, self.mode.ring):
                 self._since[tile.records[0]] = run[0][0]
                 if self._reads_held(tile.records):
                     self._releasing.add(tile.records[0])
-            table = np.array([*tile.table, *factors], np.uint32)
+            table = np.array([*tile.table, *factors, *(tiles.register_blocks(tile) if tests else [])], np.uint32)
             self._tables.append(table)
             plan = Plan(tile.first)
-            for word in (0, table.ctypes.data, table.ctypes.data >> 32):
+            for word in (0, table.ctypes.data, table.ctypes.data >> 32, *[apart] * bool(tests)):
                 plan.word(word)
             count = len(tile.steps[0])
             steps = fma_tile.steps_together(tile.first, count, len(tile.steps), self.mode.ring)
             plan.note(f"tile={count}x{steps}", *(f"{name}={value}" for name, value in sorted(tile.first.mods.items())))
-            emitter = functools.partial(fma_tile.emit_tile, inst=tile.first, count=count, steps=steps, ring=self.mode.ring)
-            plan.note("ring" * self.mode.ring)
+            emitter = functools.partial(
+                fma_tile.emit_tile, inst=tile.first, count=count, steps=steps, ring=self.mode.ring, tests=tests
+            )
+            plan.note("ring" * self.mode.ring, *(f"tested={check.kind.__name__}" for check in tests))
             first, *others = tile.records
-            handler = compile_handler(tile.first, plan, emitter, self._batch, self.checks, first in self._releasing)
+            alike = [check for check in self.checks if check not in tests]
+            handler = compile_handler(tile.first, plan, emitter, self._batch, alike, first in self._releasing)
             self._set(first, handler, plan.slots)
             passing = self._fixed_address("idle")
             for at in others:
                 self._set(at, passing, [])
             self.fused |= dict.fromkeys(tile.records, tile.records)
+
+    def _set_apart(self, tile: tiles.Tile) -> int | None:
+        """Copies the records of a tile's instructions, as they run one by one, to where no other code is.
+
+        They continue after the tile's first instruction. Returns the bytes to them from its record, None if there is no room.
+        """
+        first, place = tile.records[0], self._next_apart
+        if place + 2 * sum(self.instructions[at].size // 4 for at in tile.records) > len(self.records):
+            return None
+        start = place
+        for at, following in zip(tile.records, (*tile.records[1:], -1), strict=True):
+            after = at + self.instructions[at].size // 4
+            self.records[place] = self.records[at]
+            if at in self._handlers:
+                self._handlers[place] = self._handlers[at]
+            place += after - at
+            if after != following:
+                self._set(place, self._fixed_address("idle"), [])
+                beyond = first + self.instructions[first].size // 4
+                self.records[place, fma_tile.NEXT_SLOT] = (beyond - place if following < 0 else 1) * layout.RECORD & 0xFFFFFFFF
+                place += 1
+        self._next_apart = place
+        return (start - first) * layout.RECORD
 
     def _guard(self) -> None:
         """Makes instructions outside tiles release the registers in which tiles leave elements of a ring, before they use them.

@@ -197,6 +197,8 @@ class Hooks:
     """
 
     sums = False  # True to see matrix instructions by `on_sums`, including tiles of them (`matrix.tiles`)
+    # True if matrix instructions may run as a tile, without a look at registers in between, wherever `passes_tile` holds.
+    tiles = False
     moves = False  # True if `move` copies the bytes of accesses to device memory; fast paths are then left out
     values = True  # False if results that reach only stored data do not matter; matrix instructions that make these are left out
 
@@ -249,6 +251,14 @@ class Hooks:
 
     def on_sums(self, frame: Frame, sums: LaneSums) -> None:
         """Emits code for a matrix instruction's sums in some lanes of D, before they are written; only if `sums`."""
+
+    def passes_tile(self, frame: Frame, table: Any) -> Any:
+        """Emits a test before the matrix instructions of a tile run as one, only if `tiles` and it concerns them.
+
+        table: a `fma_tile.TileTable`. Returns i1: True if `before` and `after` of each instruction would do nothing; otherwise each
+        runs alone.
+        """
+        return ir.Constant(I1, 1)
 
     def access(self, frame: Frame, access: Access) -> None:
         """Emits code after `frame.inst` accessed memory or LDS and passed its bounds checks."""

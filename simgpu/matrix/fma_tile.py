@@ -17,7 +17,7 @@ from llvmlite import ir
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.accesses import LaneSums
-from simgpu.machine.frame import Frame
+from simgpu.machine.frame import Frame, Hooks
 from simgpu.machine.intrinsics import any_special, fma
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, SLOT_INDEX
@@ -38,6 +38,7 @@ MOST_ARITHMETIC = 512
 # Slots of a tile's instructions.
 NEXT_SLOT = 2  # bytes to the next record
 TABLE_SLOT = 3  # in the first record: host address of the table
+APART_SLOT = 5  # in the first record, with checks that test tiles: bytes to a record where the tile's instructions run one by one
 
 
 def accumulators() -> int:
@@ -229,7 +230,7 @@ class TileTable:
 
     def sums(self) -> list[Any]:
         """Returns pointers to the registers of each D."""
-        return [self._registers(self.pointer, 1 + number) for number in range(self.count)]
+        return [self.frame.at(self.frame.wave, self._word(self.pointer, 1 + number)) for number in range(self.count)]
 
     def step(self, number: Any) -> Any:
         """Returns a base for `factors` and `record`: step `number` (i64)."""
@@ -248,9 +249,18 @@ class TileTable:
         """Returns the record of the instruction on D number `d`."""
         return self._word(base, self.first + at * self.entry + 1 + self.count + d)
 
+    def _after(self) -> Any:
+        """Returns a pointer to the words after the last step."""
+        return self.step(self.steps).at(4 * self.first)
+
+    def register_blocks(self) -> tuple[IrValue, IrValue]:
+        """Returns a pointer to the entries of `tiles.register_blocks`, and their number (i64)."""
+        after = self._after()
+        return after.at(4), after.load(I32).zext(I64)
+
     def refresh(self) -> None:
         """Converts factors to elements of a ring: those of `tiles.factor_lists`."""
-        after = self.step(self.steps).at(4 * self.first)
+        after = self._after()
         owns = owns_mirror(self.frame, after.at(8).load(I32) != 0)
         wanted = after.at(where(owns, ir.Constant(I64, 4), 0)).load(I32).zext(I64)
 
@@ -264,9 +274,6 @@ class TileTable:
     def _word(self, base: Any, number: int) -> IrValue:
         found: IrValue = base.at(4 * number).load(I32).zext(I64)
         return found
-
-    def _registers(self, base: Any, number: int) -> Any:
-        return self.frame.at(self.frame.wave, self._word(base, number))
 
 
 # Returns the factors `at` steps after step `number`, an i64. Arguments: number, at.
@@ -301,13 +308,19 @@ def _factors_of(tile: FloatTile, table: TileTable, mirrored: bool) -> FactorsOf:
     return factors
 
 
-def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int, ring: bool = False) -> None:
+def emit_tile(
+    frame: Frame, inst: Instruction, count: int, steps: int, ring: bool = False, tests: Sequence[Hooks] = ()
+) -> None:
     """Emits the first instruction of a tile of `count` D's, which `tiles.Tile.table` describes.
 
-    steps: number of the tile's steps in one loop iteration; it divides their number.
+    steps: number of the tile's steps in one loop iteration; it divides their number. tests: checks that test the tile's registers;
+    the instructions run one by one unless it passes all.
     """
     frame.ring = ring
     tile, table, mirrored = FloatTile(frame, inst), TileTable(frame, count), keeps_elements(inst, ring)
+    for check in tests:
+        with frame.build.if_then(~frame.value(check.passes_tile(frame, table)), likely=False):
+            frame.jump_record(frame.at(frame.record, frame.slot(APART_SLOT)))
     ds = table.sums()
     factors = _factors_of(tile, table, mirrored)
 
@@ -337,4 +350,4 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int, ring: boo
 
 def pass_over(frame: Frame) -> None:
     """Continues after the next instructions of tiles, whose work is done."""
-    frame.jump_record(frame.at(frame.record, frame.slot(NEXT_SLOT)))
+    frame.jump_record(frame.at(frame.record, frame.slot(NEXT_SLOT).sext(I64)))

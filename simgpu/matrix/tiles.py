@@ -15,12 +15,16 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.machine import layout
 from simgpu.matrix.fma_tile import MOST_SPREAD, widest
 from simgpu.matrix.instruction import chainable, row_of
 
+BLOCK = 64  # registers of an entry of `register_blocks`
+BLOCK_WORDS = 1 + BLOCK // 4
 WINDOW = 256  # greatest distance between the instructions of a tile
 # Control that changes no registers and no MODE.
 LEAVES_REGISTERS = (ControlKind.NOP, ControlKind.WAITCNT, ControlKind.BARRIER, ControlKind.SETPRIO)
@@ -71,6 +75,16 @@ def factor_lists(run: Sequence[PlacedInstruction], found: Sequence[Tile]) -> lis
         if inst.spec.kind == "control" and inst.spec.control not in LEAVES_REGISTERS:
             converted = 0
     return lists
+
+
+def register_blocks(tile: Tile) -> list[int]:
+    """Returns words for the table of a tile that checks test: the number of entries, and for each the number of a block of 64
+    registers, AccVGPRs from 256, and a byte for each of them, 0xff if the tile uses it."""
+    used = functools.reduce(operator.or_, (registers_of(inst) for step in tile.steps for _, inst in step))
+    states = np.array([0xFF * (used >> register & 1) for register in range(2 * 256)], np.uint8)
+    masks = states.view(np.uint32).reshape(-1, BLOCK // 4)
+    chosen = np.flatnonzero(masks.any(axis=1))
+    return [len(chosen), *(word for block in chosen for word in (block, *masks[block]))]
 
 
 def registers_of(inst: Instruction, names: Sequence[str] = ()) -> int:

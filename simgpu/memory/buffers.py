@@ -120,7 +120,7 @@ def lane_addresses(frame: Frame, inst: Instruction, places: dict[str, OperandPla
     )
 
 
-def _raw_addresses(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> LaneAddresses:
+def raw_addresses(frame: Frame, inst: Instruction, places: dict[str, OperandPlace]) -> LaneAddresses:
     """Computes the lanes' addresses in a raw buffer: no index, no swizzle, an offset register."""
     resource, soffset = read_resource(frame, inst, places["srsrc"]), _soffset(frame, places["soffset"])
     offsets = _raw_offsets(frame, places).zext(I64)
@@ -306,7 +306,7 @@ def _other_cases(frame: Frame, inst: Instruction, places: dict[str, OperandPlace
         leave_unusual(frame, inst, places, lanes)
     memory, rows = inst.spec.memory, rows_of(inst)
     assert memory is not None
-    access = _raw_addresses(frame, inst, places)
+    access = raw_addresses(frame, inst, places)
     fits = lanes & in_range(access, 0, rows.lane_bytes)
     _copy_whole(frame, rows, places["vdata"], access, lanes, fits, memory.op == "store")
 

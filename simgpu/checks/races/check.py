@@ -48,6 +48,8 @@ CONCERNED = (ControlKind.BARRIER, ControlKind.APPEND, ControlKind.CONSUME, Contr
 class Races(Check):
     """Emits calls of `accesses` at accesses and cache operations, and of `barriers` at barriers and ends."""
 
+    tiles = True
+
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.memory is not None or inst.spec.control in CONCERNED
 

@@ -121,6 +121,8 @@ def _has_cells(frame: Frame) -> IrValue:
 class LdsDma(Check):
     """Marks cells at loads to LDS and checks them at other accesses. `InFlight` must come before it."""
 
+    tiles = True
+
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.control is ControlKind.BARRIER or inst.spec.memory is not None
 

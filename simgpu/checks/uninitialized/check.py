@@ -82,6 +82,7 @@ class Uninitialized(Check):
     """Tracks the definedness of registers, LDS, private and device memory."""
 
     undefined = True
+    tiles = True
     wave_bytes = shadow_layout.SHADOW_BYTES
 
     def concerns(self, inst: Instruction) -> bool:
@@ -106,6 +107,9 @@ class Uninitialized(Check):
             _memory(frame, inst, planned)
         else:
             _arithmetic(frame, inst, planned)
+
+    def passes_tile(self, frame: Frame, table: Any) -> Any:
+        return matrix.is_tile_defined(frame, table)
 
     def prepare(self, launch: Dispatch, worker: Worker) -> None:
         initial_state.prepare(launch, worker)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
+
 from simgpu.checks.uninitialized.flags import any_undefined
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.operands import OperandPlace
-from simgpu.machine.values import I32, I64
+from simgpu.machine.values import I1, I32, I64, IrValue
 from simgpu.machine.wave_frame import PTR
-from simgpu.memory.buffers import read_resource
+from simgpu.memory.buffers import is_raw, raw_addresses, read_resource
 from simgpu.memory.flat import global_addresses
 from simgpu.memory.lane_copy import constant, is_inside, rows_of
 
@@ -57,12 +59,22 @@ def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, OperandPlac
 
 
 def _resource_within(frame: Frame, inst: Instruction, places: dict[str, OperandPlace], entry: Any) -> Any:
-    """Returns i1: true for a linear buffer whose whole range is in the allocation."""
-    build = frame.build
+    """Returns i1: true for a linear buffer that is in the allocation, or whose active lanes' bytes in range are.
+
+    Kernels advance a buffer's base from tile to tile, and leave its size.
+    """
     resource = read_resource(frame, inst, places["srsrc"])
-    base, size = (frame.load(frame.at(entry, field), I64, 8) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
-    offset = build.sub(resource.base, base)
-    end = build.add(offset, resource.records)
-    linear = build.not_(build.or_(resource.swizzle, resource.add_tid))
-    starts = build.icmp_unsigned("<=", offset, size)
-    return build.and_(linear, build.and_(starts, build.icmp_unsigned("<=", end, size)))
+    base, size = (frame.value(frame.load(frame.at(entry, field), I64, 8)) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
+    offset = resource.base - base
+    linear = ~(resource.swizzle | resource.add_tid)
+    whole = (offset.unsigned <= size) & ((offset + resource.records).unsigned <= size)
+    if not is_raw(inst):
+        return linear & whole
+
+    def lanes_within() -> IrValue:
+        access = raw_addresses(frame, inst, places)
+        inside = is_inside(access.addresses - base, size, rows_of(inst).lane_bytes)
+        apart = (access.offsets + access.soffset).unsigned >= resource.records  # out of range: nothing moves
+        return (frame.exec_bits() & ~(inside | apart).bitcast(I64)) == 0
+
+    return linear & frame.emit_choice(whole, lambda: frame.value(ir.Constant(I1, 1)), lanes_within)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.checks.uninitialized import runtime
+from simgpu.checks.uninitialized import runtime, shadow_layout
 from simgpu.checks.uninitialized.flags import any_undefined, registers_of
 from simgpu.checks.uninitialized.runtime import UndefinedUse
 from simgpu.hardware import mfma
@@ -20,10 +20,13 @@ from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import OperandPlace
-from simgpu.machine.values import I32, I64
+from simgpu.machine.values import I8, I32, I64, IrValue, constant
+from simgpu.matrix import tiles
+from simgpu.matrix.fma_tile import TileTable
 from simgpu.matrix.instruction import MatrixPlaces
 
 ALL_BITS, ALL_LANES = (1 << 32) - 1, (1 << 64) - 1
+BLOCK_OF_FLAGS = ir.VectorType(I8, tiles.BLOCK)
 ROLES = ("A", "B", "C", "IDX", "SCALE_A", "SCALE_B")
 
 
@@ -74,6 +77,20 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
             runtime.demand(frame, index, UndefinedUse.MATRIX, offset, registers, ALL_LANES, bits, masks)
     with frame.build.if_then(any_undefined(frame, places.d), likely=False):
         runtime.define.call(frame.build, frame.wave, frame.build.zext(frame.slot(places.d.slot), I64), places.d.bits // 32)
+
+
+def is_tile_defined(frame: Frame, table: TileTable) -> IrValue:
+    """Returns i1: True if all registers of a tile are defined."""
+    flags = frame.at(frame.wave, shadow_layout.FLAGS)
+    entries, count = table.register_blocks()
+
+    def look_at_block(number: IrValue, found: IrValue) -> list[IrValue]:
+        entry = entries.at(number * (4 * tiles.BLOCK_WORDS))
+        states = frame.at(flags, entry.load(I32).zext(I64) * tiles.BLOCK)
+        return [found | states.load(BLOCK_OF_FLAGS, 1) & entry.at(4).load(BLOCK_OF_FLAGS)]
+
+    (found,) = frame.loop(count, look_at_block, [constant(BLOCK_OF_FLAGS, 0)])
+    return found.bitcast(ir.IntType(8 * tiles.BLOCK)) == 0
 
 
 def _table(frame: Frame, name: str, masks: np.ndarray) -> Any:

@@ -50,6 +50,8 @@ def missing_wait(launch: Dispatch, event: Event, tell: Callable[[str, int, bool]
 class InFlight(Check):
     """Updates the counts at operations of both queues and at each s_waitcnt."""
 
+    tiles = True
+
     def concerns(self, inst: Instruction) -> bool:
         queue = effect_of(inst).queue
         return inst.spec.control is ControlKind.WAITCNT or (queue is not None and queue.name in FIELDS)

@@ -48,6 +48,8 @@ WORD = (1 << 64) - 1
 class Paths(Check):
     """Steps the automaton at control transfers; straight-line code has no hook."""
 
+    tiles = True
+
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.kind == "control"
 

@@ -46,9 +46,9 @@ def mfma(d: int, a: int, b: int) -> str:
 
 def both(
     lines: str, monkeypatch: pytest.MonkeyPatch, target: str = "gfx908", clear: str = CLEAR, dump: Sequence[str] = ACCUMULATORS,
-    data: np.ndarray | None = None, ring: bool = False,
+    data: np.ndarray | None = None, ring: bool = False, check: bool = False,
 ) -> int:  # fmt: skip
-    """Returns the number of instructions in tiles; asserts that their results are those of single ones. ring: in ring mode."""
+    """Returns the number of instructions in tiles; asserts that their results and findings are those of single ones."""
     text = SETUP + clear + "\n" + lines + "\ns_nop 15"
     joined: list[Program] = []
     init = Program.__init__
@@ -58,16 +58,17 @@ def both(
         joined.append(self)
 
     monkeypatch.setattr(Program, "__init__", remembered)
-    tiled = Kernel(target, text, dump, ring=ring).run(data)
+    tiled = Kernel(target, text, dump, check, ring).run(data)
     count = len(joined[-1].fused)
     monkeypatch.setattr(Launch, "__init__", partialmethod(Launch.__init__, fuse=False))
-    single = Kernel(target, text, dump, ring=ring).run(data)
+    single = Kernel(target, text, dump, check, ring).run(data)
     monkeypatch.undo()
     assert not joined[-1].fused
     for name in dump:
         assert (tiled[name] == single[name]).all(), name
     assert tiled.run.instructions == single.run.instructions
     assert tiled.run.profile == single.run.profile
+    assert [str(finding) for finding in tiled.run.findings] == [str(finding) for finding in single.run.findings]
     return count
 
 
@@ -190,6 +191,33 @@ def streams(draw: st.DrawFn) -> str:
 def test_any_stream_gives_the_same_bits(ring: bool, lines: str) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         both(lines, monkeypatch, ring=ring)
+
+
+# Registers that nothing wrote, in some lanes or in all: factors v7 and v3, and an accumulator.
+UNDEFINED = ["s_mov_b64 exec, 0xffff\nv_mov_b32 v7, v1\ns_mov_b64 exec, -1\nv_mov_b32 v3, v7", "v_mov_b32 v3, v8"]
+
+
+@pytest.mark.parametrize("ring", [False, True], ids=["numbers", "ring"])
+@settings(max_examples=examples(25))
+@given(streams(), st.sampled_from(["", *UNDEFINED]), st.sampled_from([None, 1, 6, 11]), st.booleans())
+def test_any_stream_gives_the_same_findings(ring: bool, lines: str, factors: str, accumulator: int | None, barrier: bool) -> None:
+    """Checked mode: undefined registers are found at the same instructions, also where matrix instructions run as one."""
+    clear = "\n".join(line for line in CLEAR.splitlines() if f" a{accumulator}," not in line) + "\n" + factors
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        both(lines + "\ns_barrier" * barrier, monkeypatch, clear=clear, ring=ring, check=True)
+
+
+@pytest.mark.parametrize("undefined", ["", "s_mov_b64 exec, 0xffff\nv_mov_b32 v7, v1\ns_mov_b64 exec, -1", "v_mov_b32 v7, v8"])
+def test_tiles_of_checked_mode_run_one_by_one_if_a_register_is_undefined(undefined, monkeypatch):
+    """Two tiles take turns, with other instructions between; one of them reads a register that may be undefined."""
+    steps = [(d, a, b) for a, b in ((1, 2), (7, 2), (4, 7), (3, 5)) for d in range(3)]
+    lines = [line for d, a, b in steps for line in (mfma(d, a, b), "v_add_u32 v9, 1, v1", "s_barrier")]
+    clear = CLEAR + "\n" + (undefined or "v_mov_b32 v7, v2")
+    assert both("\n".join(lines), monkeypatch, clear=clear, check=True) == 12
+    text = "\n".join([SETUP, clear, *lines, "s_nop 15"])
+    plain, checked = (Kernel("gfx908", text, ACCUMULATORS, check).run(block=256) for check in (False, True))
+    assert all((checked[name] == plain[name]).all() for name in ACCUMULATORS)
+    assert bool(checked.run.findings) == bool(undefined)
 
 
 @st.composite

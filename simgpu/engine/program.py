@@ -270,11 +270,8 @@ class Program:
             for word in (0, table.ctypes.data, table.ctypes.data >> 32, *[apart] * bool(tests)):
                 plan.word(word)
             count = len(tile.steps[0])
-            steps = fma_tile.steps_together(tile.first, count, len(tile.steps), self.mode.ring)
-            plan.note(f"tile={count}x{steps}", *(f"{name}={value}" for name, value in sorted(tile.first.mods.items())))
-            emitter = functools.partial(
-                fma_tile.emit_tile, inst=tile.first, count=count, steps=steps, ring=self.mode.ring, tests=tests
-            )
+            plan.note(f"tile={count}", *(f"{name}={value}" for name, value in sorted(tile.first.mods.items())))
+            emitter = functools.partial(fma_tile.emit_tile, inst=tile.first, count=count, ring=self.mode.ring, tests=tests)
             plan.note("ring" * self.mode.ring, *(f"tested={check.kind.__name__}" for check in tests))
             first, *others = tile.records
             alike = [check for check in self.checks if check not in tests]

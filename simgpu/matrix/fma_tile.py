@@ -30,7 +30,6 @@ from simgpu.memory.whole_wave.prefetch import PrefetchQueue
 
 MOST_SPREAD = 8
 WIDEST = 2  # most D's of a tile
-MOST_STEPS = 4  # most steps of a tile in straight-line code
 # Most host instructions that multiply or add in straight-line code. Twice as many, with their loads, do not fit a host's cache of
 # decoded instructions: 36 ns a matrix instruction instead of 21 (Zen 3, docs/notes/2026-11-27-ring.md).
 MOST_ARITHMETIC = 512
@@ -69,12 +68,6 @@ def widest(inst: Instruction, ring: bool) -> int:
     return min(best, max(1, MOST_ARITHMETIC // arithmetic(inst, ring)))
 
 
-def steps_together(inst: Instruction, count: int, steps: int, ring: bool) -> int:
-    """Returns how many of a tile's steps are straight-line code: a divisor of their number. count: D's of the tile."""
-    most = min(MOST_STEPS, MOST_ARITHMETIC // (count * arithmetic(inst, ring)))
-    return next((number for number in range(most, 0, -1) if steps % number == 0), 1)
-
-
 class TileFactors(NamedTuple):
     """Factors of one instruction on each D."""
 
@@ -83,8 +76,7 @@ class TileFactors(NamedTuple):
     records: Callable[[int], Any]  # emits the record (i64) of the instruction on D number d
 
 
-# Emits step(operands, values) for all operands in order; returns the last values. Arguments: step, values, and True for short
-# instead of fast code.
+# Emits step(operands, values) for all operands in order; returns the last values. Arguments: step, values, and True to fetch lines.
 Steps = Callable[[Callable[[TileFactors, list[Any]], list[Any]], list[Any], bool], Sequence[Any]]
 
 
@@ -114,11 +106,11 @@ class FloatTile:
         for start in range(0, len(places), size):
             batch = [(d, f, g) for f, g in places[start : start + size] for d in range(len(ds))]
             values = [initial(*place) for place in batch]
-            sums = steps(functools.partial(self._step, batch), values, False)
+            sums = steps(functools.partial(self._step, batch), values, True)
             if not self.frame.ring and any(check.sums for check in self.frame.hooks):
                 with self.frame.build.if_then(any_special(sums), likely=False):
                     again = [initial(*place) for place in batch]
-                    steps(functools.partial(self._step_with_hooks, batch), again, True)
+                    steps(functools.partial(self._step_with_hooks, batch), again, False)
             for (d, f, g), value in zip(batch, sums, strict=True):
                 self.lanes.summed.store(ds[d], f, g, value if self.frame.ring else default_nan(value))
 
@@ -236,18 +228,18 @@ class TileTable:
         """Returns a base for `factors` and `record`: step `number` (i64)."""
         return self.pointer.at(number * (4 * self.entry))
 
-    def factors(self, base: Any, at: int = 0) -> list[IrValue]:
-        """Returns the registers of A and each B, i64, `at` steps after the base."""
-        return [self._word(base, self.first + at * self.entry + part) for part in range(1 + self.count)]
+    def factors(self, base: Any) -> list[IrValue]:
+        """Returns the registers of A and each B, i64."""
+        return [self._word(base, self.first + part) for part in range(1 + self.count)]
 
-    def pointers(self, base: Any, at: int = 0) -> tuple[Any, list[Any]]:
+    def pointers(self, base: Any) -> tuple[Any, list[Any]]:
         """Returns pointers to the registers of A, and of each B."""
-        a, *bs = (self.frame.at(self.frame.wave, offset) for offset in self.factors(base, at))
+        a, *bs = (self.frame.at(self.frame.wave, offset) for offset in self.factors(base))
         return a, bs
 
-    def record(self, base: Any, at: int, d: int) -> IrValue:
+    def record(self, base: Any, d: int) -> IrValue:
         """Returns the record of the instruction on D number `d`."""
-        return self._word(base, self.first + at * self.entry + 1 + self.count + d)
+        return self._word(base, self.first + 1 + self.count + d)
 
     def _after(self) -> Any:
         """Returns a pointer to the words after the last step."""
@@ -276,8 +268,7 @@ class TileTable:
         return found
 
 
-# Returns the factors `at` steps after step `number`, an i64. Arguments: number, at.
-FactorsOf = Callable[[Any, int], TileFactors]
+FactorsOf = Callable[[Any], TileFactors]  # returns the factors of a step, by its number (i64)
 
 
 def _factors_of(tile: FloatTile, table: TileTable, mirrored: bool) -> FactorsOf:
@@ -295,26 +286,25 @@ def _factors_of(tile: FloatTile, table: TileTable, mirrored: bool) -> FactorsOf:
 
         frame.loop(table.steps, spread_one)
 
-    def factors(number: Any, at: int) -> TileFactors:
+    def factors(number: Any) -> TileFactors:
         base = table.step(number)
-        records = functools.partial(table.record, base, at)
+        records = functools.partial(table.record, base)
         if mirrored:
-            a, *bs = (mirror(frame, offset) for offset in table.factors(base, at))
+            a, *bs = (mirror(frame, offset) for offset in table.factors(base))
             return TileFactors(a, bs, records)
         if spread is not None:
-            return tile.from_spread(spread.at(number * size).at(at * size), table.count, records)
-        return TileFactors(*table.pointers(base, at), records)
+            return tile.from_spread(spread.at(number * size), table.count, records)
+        return TileFactors(*table.pointers(base), records)
 
     return factors
 
 
 def emit_tile(
-    frame: Frame, inst: Instruction, count: int, steps: int, ring: bool = False, tests: Sequence[Hooks] = ()
+    frame: Frame, inst: Instruction, count: int, ring: bool = False, tests: Sequence[Hooks] = ()
 ) -> None:
     """Emits the first instruction of a tile of `count` D's, which `tiles.Tile.table` describes.
 
-    steps: number of the tile's steps in one loop iteration; it divides their number. tests: checks that test the tile's registers;
-    the instructions run one by one unless it passes all.
+    tests: checks that test the tile's registers; the instructions run one by one unless it passes all.
     """
     frame.ring = ring
     tile, table, mirrored = FloatTile(frame, inst), TileTable(frame, count), keeps_elements(inst, ring)
@@ -324,17 +314,14 @@ def emit_tile(
     ds = table.sums()
     factors = _factors_of(tile, table, mirrored)
 
-    def accumulate(step: Any, values: list[Any], short: bool) -> list[Any]:
-        together = 1 if short else steps
+    def accumulate(step: Any, values: list[Any], fetches: bool) -> list[Any]:
+        def accumulate_step(number: Any, *values: Any) -> list[Any]:
+            if fetches:
+                PrefetchQueue(frame).fetch(tile.lanes.registers * GROUP * len(values) * tile.row.k)
+            following: list[Any] = step(factors(number), values)
+            return following
 
-        def accumulate_steps(number: Any, *values: Any) -> Sequence[Any]:
-            if not short:
-                PrefetchQueue(frame).fetch(tile.lanes.registers * GROUP * len(values) * tile.row.k * steps)
-            for at in range(together):
-                values = step(factors(number, at), values)
-            return values
-
-        return frame.loop(table.steps, accumulate_steps, values, step=together)
+        return frame.loop(table.steps, accumulate_step, values)
 
     areas = list(ds) if mirrored else tile.areas(ds)
     if mirrored:

@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.operators import Softmax, SoftmaxProblem
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.cases.operators.table import BUILT_IN
 from simgpu.tools.cases.workload import StridedArray, contiguous
 from simgpu.tools.cli import main
 from simgpu.tools.shared.verdict import judge
 from simgpu.tools.tables.read_back import ReadBack
+from tests.support.operator_case import assert_right_in_checked_mode
 
 SPLIT = ["softmax", "--rows", "1", "-n", "300000"]
 RUNS = [
@@ -96,6 +98,12 @@ def test_report_reads_back_what_the_plan_says(capsys: Capture, line: str, monkey
 def test_a_kernel_that_takes_more_is_not_equal() -> None:
     assert ReadBack("k", "ArchVGPR", 29, 32, 4, "").equal and not ReadBack("k", "ArchVGPR", 29, 33, 4, "").equal
     assert not ReadBack("k", "LDS", 32, 33, 1, "").equal
+
+
+@pytest.mark.parametrize("types", [("f32", "bf16"), ("bf16", "f32")])
+def test_a_softmax_with_another_type_of_its_result_is_compared_in_that_type(types: tuple[str, str]) -> None:
+    problem = SoftmaxProblem(7, 27, types[0], ldx=29, ldy=31, dtype_y=types[1])
+    assert_right_in_checked_mode(Softmax(problem, "mi300x"), "mi300x")
 
 
 def test_padding_that_is_written_fails() -> None:

@@ -27,6 +27,8 @@ IN_ORDER_STEPS = 32_000_000  # most records that samples execute, all waves toge
 # Number of equal samples from which all workgroups are assumed alike: ALIKE, or MORE_ALIKE if these have at most ALIKE_STEPS
 # records together.
 ALIKE, MORE_ALIKE, ALIKE_STEPS = 4, 128, 300_000
+# Number of samples of a launch of several rounds if these execute as much but request different numbers of lines.
+LINES_DIFFER = 16
 # If workgroups differ, samples are added until the mean's relative error is NEAR, or up to these limits.
 MOST_DIFFERENT, DIFFERENT_STEPS, NEAR = 1024, 16_000_000, 0.01
 # If all workgroups run in one round, samples of at most FEW_KINDS kinds, each seen SEEN_KIND times, are complete. A
@@ -60,11 +62,11 @@ def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[
     several rounds each kind of workgroup counts by its frequency, so samples are evenly spread.
     """
     name, groups, wholes, heavy = sampling.launch.info.title, sampling.launch.groups, list[Streams](), 1.0
-    rounds, sizes = groups > places, list[int]()
+    rounds, sizes, words = groups > places, list[int](), list[int]()
     few = groups < FEW_ROUNDS * sampling.launch.device.descriptor.num_cus
     edges = () if rounds else ((groups - 1) // 2, 0, min(1, groups - 1), groups - 1)
     for group in dict.fromkeys((*edges, *spread(groups, MOST_DIFFERENT))):
-        if _suffices(sizes, heavy, groups, rounds):
+        if _suffices(sizes, words, heavy, groups, rounds):
             break
         one = _whole_group(sampling, group)
         if one is None or (not one.complete and group and not _spins(sampling, one)):
@@ -75,6 +77,7 @@ def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[
             heavy = _heavy(sampling, one)
         wholes.append(one)
         sizes.append(one.executed)
+        words.append(one.words)
         if not one.complete:
             if _spins(sampling, one):
                 raise LaunchError(
@@ -85,11 +88,12 @@ def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[
     if not rounds and _few_kinds(sizes):
         wholes += _at_borders(sampling, wholes)
         sizes = [one.executed for one in wholes]
-    if min(sizes) > (1 - NEAR) * max(sizes):
+    if _alike(sizes):
         # Workgroups at the edges of a problem may execute as much but request fewer lines, because a buffer's end cuts
-        # them off.
-        words = sorted(one.words for one in wholes)
-        asked = words[len(words) // 2 if rounds else -1]
+        # them off. If they are few, the others represent them.
+        asked = sorted(one.words for one in wholes)[len(wholes) // 2 if rounds else -1]
+        if rounds and abs(float(np.mean(words)) / asked - 1) > max(NEAR, _sampling_error(words, groups)):
+            return wholes, LaunchFacts()
         return [next(one for one in wholes if abs(one.words - asked) <= NEAR * asked)], LaunchFacts()
     if max(sizes) == sizes[0] > HUNGRY * max(sizes[1:]):
         saved.restore()
@@ -103,19 +107,25 @@ def choose_groups(sampling: Sampling, saved: SavedMemory, places: int) -> tuple[
     return wholes, LaunchFacts([said], max(longer, _sampling_error(sizes, groups, few)))
 
 
-def _suffices(sizes: Sequence[int], heavy: float, groups: int, rounds: bool) -> bool:
-    """True if there are enough samples. sizes: their records. heavy: host time of a record, in plain instructions. rounds: True if
-    there are several rounds."""
+def _suffices(sizes: Sequence[int], words: Sequence[int], heavy: float, groups: int, rounds: bool) -> bool:
+    """True if there are enough samples. sizes: their records. words: those of their streams. heavy: host time of a record, in
+    plain instructions. rounds: True if there are several rounds."""
     count, total = len(sizes), sum(sizes) * heavy
     if count < ALIKE:
         return count > 1 and total > LONG_STEPS
-    if min(sizes) > (1 - NEAR) * max(sizes):
-        return count >= MORE_ALIKE or sum(sizes) > ALIKE_STEPS
+    if _alike(sizes):
+        least = LINES_DIFFER if rounds and not _alike(words) and total < LONG_STEPS else ALIKE
+        return count >= MORE_ALIKE or (count >= least and sum(sizes) > ALIKE_STEPS)
     if count >= MOST_DIFFERENT or total > DIFFERENT_STEPS:
         return True
     if count < MORE_ALIKE:
         return False
     return _sampling_error(sizes, groups) < NEAR if rounds else _few_kinds(sizes)
+
+
+def _alike(sizes: Sequence[int]) -> bool:
+    """True if the sizes differ by less than NEAR."""
+    return min(sizes) > (1 - NEAR) * max(sizes)
 
 
 def _few_kinds(sizes: Sequence[int]) -> bool:

@@ -7,7 +7,7 @@ workgroups may be known, so the result is by instruction: the fraction of its re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -146,8 +146,10 @@ def shares(
         fetched, memory = passed, behind
     past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))
     stored = code.flags & STORE != 0
-    if not asked[stored].any():
-        past[0, stored] = _lines_a_store(whole, code, row)
+    if asked[stored].any():
+        past[0, stored] *= _stored_lines(zip(traces, served, strict=True), code, row)[1]
+    else:
+        past[0, stored] = _stored_lines(whole, code, row)[0]
     request = np.where(code.short, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
     past[0] *= row.l2_line / request
     l2_bytes = int((asked * request).sum())
@@ -245,15 +247,20 @@ def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: CodeColu
     return made
 
 
-def _lines_a_store(whole: Sequence[tuple[Trace, ServedAccesses]], code: CodeColumns, row: Pipelines) -> float:
-    """Returns distinct L2 lines per store request of whole workgroups; 1 if they store nothing."""
+def _stored_lines(traced: Iterable[tuple[Trace, ServedAccesses]], code: CodeColumns, row: Pipelines) -> tuple[float, float]:
+    """Returns what the stores of workgroups write to memory, in lines of L2: for each request, and for each distinct line.
+
+    Both are 1 without stores. L2 writes in requests of at most 64 bytes [ROCm Compute Profiler, "L2-Fabric transactions"]. So a
+    line of 128 bytes of which half is stored counts as half.
+    """
+    found = [one.lines[code.flags[trace.steps[code.accesses[trace.steps]][one.owners]] & STORE != 0] for trace, one in traced]
+    stored = np.concatenate([np.empty(0, np.uint32), *found])
+    if not len(stored):
+        return 1.0, 1.0
     shift = (row.l2_line // LINE_BYTES).bit_length() - 1
-    requests = lines = 0
-    for trace, one in whole:
-        numbers = trace.steps[code.accesses[trace.steps]][one.owners]
-        stored = one.lines[code.flags[numbers] & STORE != 0] >> np.uint32(shift)
-        requests, lines = requests + len(stored), lines + len(distinct(stored))
-    return lines / requests if requests else 1.0
+    each = np.concatenate([distinct(lines) for lines in found if len(lines)])
+    pieces = distinct(stored)
+    return len(each) / len(stored) / (1 << shift), len(pieces) / len(distinct(pieces >> np.uint32(shift))) / (1 << shift)
 
 
 def written_fraction(

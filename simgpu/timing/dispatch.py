@@ -79,13 +79,13 @@ class DispatchQueue:
 
 
 def last_queues(
-    clocks: np.ndarray, sizes: np.ndarray, stand: np.ndarray, cus: int, xcds: int, places: int
+    clocks: np.ndarray, works: Sequence[np.ndarray], stand: np.ndarray, cus: int, xcds: int, places: int
 ) -> list[DispatchQueue]:  # fmt: skip
-    """Returns the queues of the CU whose last workgroup ends last, and of the CU with most to execute, if that is another one.
+    """Returns the queues of the CU whose last workgroup ends last, and of the CUs with most work, by each measure.
 
-    clocks: clocks of each sample on an otherwise idle CU; sizes: records that each sample executes; stand: the sample of each
-    workgroup; cus: CUs of all XCDs; places: workgroups that a CU holds. Workgroups go to XCDs in turn, and there to the place
-    that is free first.
+    clocks: clocks of each sample on an otherwise idle CU; works: measures of each sample's work, such as records and lines; stand:
+    the sample of each workgroup; cus: CUs of all XCDs; places: workgroups that a CU holds. Workgroups go to XCDs in turn, and there
+    to the place that is free first.
     """
     each = max(1, cus // xcds)
     free = [[(0.0, place * each + unit, unit) for place in range(places) for unit in range(each)] for _ in range(xcds)]
@@ -98,6 +98,12 @@ def last_queues(
         heapq.heapreplace(free[xcd], (end, place, unit))
         queues[number].append(sample)
         ends[number] = max(ends[number], end)
-    work = np.array([sizes[queue].sum() if queue else 0.0 for queue in queues])
-    last, mean = dict.fromkeys((int(ends.argmax()), int(work.argmax()))), work.sum() / min(len(stand), cus)
-    return [DispatchQueue(np.array(queues[at], np.int64), min(1.0, float(mean / max(1.0, work[at])))) for at in last]
+    tables = [np.array([work[queue].sum() if queue else 0.0 for queue in queues]) for work in works]
+    chosen = {int(ends.argmax()): tables[0]}
+    for table in tables:
+        chosen.setdefault(int(table.argmax()), table)
+    active = min(len(stand), cus)
+    return [
+        DispatchQueue(np.array(queues[at], np.int64), min(1.0, float(table.sum() / active / max(1.0, table[at]))))
+        for at, table in chosen.items()
+    ]

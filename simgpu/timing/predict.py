@@ -29,6 +29,7 @@ from simgpu.timing.without import NOTHING, Without
 STEPS = 12_000_000  # most wave-instructions of a CU that are modelled; more rounds are extrapolated
 STAGED_ROUNDS = 8  # rounds of a CU from which it is known when waves access memory
 POWER_US = 10.0  # assumed: the least time after which a board's clock follows its load
+ALIKE = 0.99  # least records of a workgroup over those of another that executes as much
 MOST_QUEUED = 1 << 16  # most workgroups of a launch that are dispatched one by one if they differ
 
 
@@ -168,8 +169,12 @@ def predict(
 def _with_queues(first: Gpu, traces: Sequence[Trace], stand: np.ndarray, places: int) -> list[Gpu]:
     """Returns the launch modelled by the CUs that decide it if workgroups differ."""
     stretch, chip = np.array([trace.stretch for trace in traces]), first.chip
-    clocks, sizes = first.clocks_alone(len(stretch)) * stretch, np.array([len(trace) for trace in traces]) * stretch
-    return [first.with_queue(queue, places) for queue in last_queues(clocks, sizes, stand, chip.num_cus, chip.xcds, places)]
+    clocks, records = first.clocks_alone(len(stretch)) * stretch, np.array([len(trace) for trace in traces]) * stretch
+    # Lines as another measure: the bytes of the modelled CU's workgroups are those of all CUs to the levels that they share.
+    lines = np.array([len(trace.lines) for trace in traces]) * stretch
+    works = [lines] if records.min() > ALIKE * records.max() else [records, lines]
+    queues = last_queues(clocks, works, stand, chip.num_cus, chip.xcds, places)
+    return [first.with_queue(queue, places) for queue in queues]
 
 
 def _code(sampled: SampledLaunch, row: Pipelines, on: Mechanisms) -> CodeColumns:

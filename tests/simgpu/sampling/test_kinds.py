@@ -221,6 +221,32 @@ def test_a_workgroup_at_an_edge_does_not_stand_for_all(groups: int) -> None:
     assert len(one.lines) == 1 + 256 // 64  # the arguments, and what the vector load wants
 
 
+# Stores 16 times 256 bytes a wave through a buffer, a page a workgroup; those of every PERIODth workgroup are past its end.
+MASKED_STORES = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_mul_hi_u32 s8, s2, (1 << 32) / PERIOD + 1
+s_mul_i32 s8, s8, PERIOD
+s_cmp_eq_u32 s2, s8
+s_cselect_b32 s6, 0, 0x4000000
+s_mov_b32 s7, 0x00020000
+v_lshlrev_b32 v1, 2, v0
+s_lshl_b32 s8, s2, 12
+s_waitcnt lgkmcnt(0)
+s_and_b32 s5, s5, 0xffff
+""" + "".join(f"buffer_store_dword v0, v1, s[4:7], s8 offen offset:{256 * n}\n" for n in range(16))
+
+
+@pytest.mark.parametrize("period", [2, 3])
+def test_bytes_of_a_launch_are_those_of_all_workgroups_if_masks_differ(period: int) -> None:
+    """Workgroups that execute as much and store different bytes are all represented."""
+    groups = 3000
+    kernel, buffer = kernel_on_words(MASKED_STORES.replace("PERIOD", str(period)), 1 << 24, group_segment_fixed_size=40_000)
+    one = kernel.time(grid=groups, args=[buffer])
+    assert len(one.sampled.whole) > 1 and one.groups > one.sampled.chip.num_cus * one.resident
+    stored = sum(group % period > 0 for group in range(groups)) * 16 * 256
+    assert one.past_l2_bytes == pytest.approx(stored, rel=0.25)  # 128 samples represent all
+
+
 def test_workgroups_that_do_not_do_the_same_are_told() -> None:
     kernel, buffer = kernel_on_words(LOOP, 256 * 8)
     assert any("workgroups differ" in note for note in kernel.time(8, 64, [buffer]).notes)

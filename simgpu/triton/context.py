@@ -19,6 +19,7 @@ from triton.backends.amd.compiler import HIPBackend
 from triton.runtime import jit
 from triton.runtime.autotuner import Autotuner
 
+from simgpu.engine.lowering import ahead
 from simgpu.hardware.errors import LaunchError
 from simgpu.triton.driver import SimDriver, active_driver
 from simgpu.triton.kernels import KERNELS, forget_quietly
@@ -54,6 +55,8 @@ def device(
     """
     session = Session(target, check, threads, max_instructions, guard, suppressions, weak, late, ring)
     forget_quietly()
+    if not check:
+        ahead.begin(session.gpu.arch, session.gpu.compiler)  # while Triton compiles
     with ExitStack() as stack:
         chosen = SimDriver(session)
         # The module of Triton's compiler and that of programs: they differ if a program reloaded the module.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 
 from simgpu.hardware.errors import LaunchError
 from tests.support.pretended_gpu import kernels, pretended_gpu, simgpu, torch
+
+import triton  # isort: skip  (after its test for being there)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Inductor's own advice, and the warning that times are a model's
 
@@ -224,28 +227,27 @@ def test_streams_events_and_devices_in_a_whole_graph(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-_WORKERS = """
-import torch, triton
-from torch._inductor.async_compile import AsyncCompile
-here = []
-triton.knobs.compilation.listener = lambda **told: here.append(told["src"])
-x = torch.arange(8.0, device="cuda")
-torch.compile(lambda x: x.sin())(x)
-AsyncCompile.wait_pool_ready()
-here.clear()
-assert torch.equal(torch.compile(lambda x: x + 1)(x).cpu(), torch.arange(1.0, 9.0)) and not here
-"""
+@pytest.mark.parametrize("threads", [1, 2])
+def test_kernels_are_compiled_by_as_many_threads_as_inductor_has(
+    threads: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Compiles two kernels; each waits until another thread compiles one, too."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    together, used, compile = threading.Barrier(threads), set(), triton.compile
 
+    def compile_together(*args: Any, **options: Any) -> Any:
+        together.wait(60)
+        used.add(threading.get_ident())
+        return compile(*args, **options)
 
-def test_kernels_compiled_by_inductors_own_processes(tmp_path: Path) -> None:
-    script = tmp_path / "workers.py"
-    script.write_text(_WORKERS)
-    environment = {
-        **os.environ, "SIMGPU": "mi300x", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TRITON_CACHE_DIR": str(tmp_path),
-        "TORCHINDUCTOR_COMPILE_THREADS": "2", "TORCHINDUCTOR_WORKER_START": "fork",
-    }  # fmt: skip
-    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(triton, "compile", compile_together)
+    x = torch.randn(64, 32, device="cuda")
+    with torch._inductor.config.patch(compile_threads=threads):
+        rows, columns = torch.compile(lambda x: (x.sum(1), x.sum(0)))(x)
+    torch.testing.assert_close(rows, x.sum(1))
+    torch.testing.assert_close(columns, x.sum(0))
+    assert len(used) == threads
+    assert (threading.get_ident() in used) == (threads == 1)
 
 
 def test_templates_and_candidates_by_the_model() -> None:

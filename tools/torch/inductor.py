@@ -7,11 +7,14 @@ tensors, also beside a GPU's, graphs that move tensors to the host, and graphs u
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import contextvars
 import ctypes
 import functools
-import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,6 +25,7 @@ from torch._dynamo.variables import script_object
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.torch_function import SymbolicTorchFunctionState
 from torch._inductor import utils
+from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.runtime.hints import DeviceProperties
@@ -29,8 +33,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
+from simgpu.machine.compiling.helpers import hardware_threads
 from simgpu.tools.torch.cuda import autocast, generators, traced
-from simgpu.tools.torch.environment import TARGET
 from simgpu.tools.torch.on_host import CudaOnHost, is_gpu, on_host, pretend_gpu, run_pretended
 from simgpu.tools.torch.places import current_place, device_at, mark, on_gpu, place_of
 from simgpu.triton.driver import active_driver
@@ -38,8 +42,6 @@ from simgpu.triton.driver import active_driver
 _CPU = torch.device("cpu")
 # No launcher of PyTorch's own, which calls HIP. No graphs of launches, which only save a GPU's host the time of launching.
 _CONFIG = {"use_static_cuda_launcher": False, "triton.cudagraphs": False}
-_IN_THIS_PROCESS = {"compile_threads": 1}  # on two cores, starting PyTorch in others takes longer than compiling
-_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"  # PyTorch's own variable
 # Modes that time candidates. In others each kernel gets one configuration, the same in each run, where a GPU would time a few.
 _TUNING = ("max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
 _ONE_EACH = {"triton.autotune_pointwise": False, "deterministic": True}
@@ -60,8 +62,7 @@ def _compile_graph(choice: Any, model: GraphModule, inputs: Sequence[Any], *, co
     _change_arguments(model, on_host)
     settings = choice.get_compiler_config()
     fixed = {} if any(settings[name] for name in _TUNING) else _ONE_EACH
-    here = {} if {TARGET, _THREADS} <= os.environ.keys() else _IN_THIS_PROCESS  # another process needs a GPU by TARGET
-    patches = {**fixed, **choice.config, **(config_patches or {}), **_CONFIG, **here}
+    patches = {**fixed, **choice.config, **(config_patches or {}), **_CONFIG}
     with torch._functorch.config.patch(enable_autograd_cache=False):
         return compile_fx(model, inputs, inner_compile=_on_the_gpu, config_patches=patches)
 
@@ -177,6 +178,35 @@ def _modelled_ms(function: Callable[[], Any], *_args: Any, **_options: Any) -> f
     return active_driver().session.clock.do_bench(function)
 
 
+class _Compilers(ThreadPoolExecutor):
+    """Threads that compile Triton's kernels where PyTorch would start processes: Triton's passes release Python's lock."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        """Submits a call, with the caller's settings of Inductor. One without arguments, by which Inductor asks if it may submit
+        others, is over at once."""
+        if args or options:
+            return super().submit(contextvars.copy_context().run, functools.partial(function, *args, **options))
+        asked: Future[Any] = Future()
+        asked.set_result(function())
+        return asked
+
+
+@functools.cache  # which PyTorch clears in a forked process
+def _compilers() -> _Compilers:
+    """Returns the threads."""
+    return _Compilers(hardware_threads(), thread_name_prefix="simgpu-inductor")
+
+
+_parse, _parsing = ast.parse, threading.Lock()
+
+
+@functools.wraps(_parse)
+def _parse_alone(*args: Any, **options: Any) -> Any:
+    """Parses Python in one thread at a time: CPython 3.11 counts the depth of all threads' trees together, and raises."""
+    with _parsing:
+        return _parse(*args, **options)
+
+
 def _guard_gpus() -> None:
     """Makes PyTorch's C++ do nothing to make a GPU current; a CPU build gives up there, even for tracers' tensors.
 
@@ -251,6 +281,8 @@ def inductor() -> Iterator[None]:
             (SymbolicTorchFunctionState, "__init__", functools.wraps(_begin)(_without_ours)),
             (CudaOnHost, "__torch_function__", torch.compiler.disable(CudaOnHost.__torch_function__)),
             (_Opaque, "is_matching_cls", staticmethod(_is_script_object)),
+            (ast, "parse", _parse_alone),
+            (AsyncCompile, "process_pool", staticmethod(_compilers)),
             (type(benchmarker), "benchmark_gpu", staticmethod(_modelled_ms)),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))

@@ -273,9 +273,9 @@ def inductor() -> Iterator[None]:
     _forget()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_interface())
+        # Dynamo's tensors of a GPU are on the CPU, so that PyTorch's C++ converts gradients and types for them.
+        stack.enter_context(traced.on_devices(on_host))
         for owner, name, answer in (
-            # Dynamo's tensors of a GPU are on the CPU, so that PyTorch's C++ converts gradients and types for them.
-            (FakeTensor, "_normalize_fake_device", staticmethod(on_host)),
             (FakeTensorMode, "avoid_device_init", True),  # no constant of the program's is moved to a GPU while it is traced
             (torch._TorchCompileInductorWrapper, "__call__", _compile_graph),
             (SymbolicTorchFunctionState, "__init__", functools.wraps(_begin)(_without_ours)),

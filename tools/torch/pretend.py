@@ -72,6 +72,7 @@ _COMPARED: dict[str, Any] = checkpoint._allowed_determinism_checks_to_fns
 _told = _COMPARED["default"]
 _MODES = "_prev_torch_function_mode_stack_len"
 _STREAMS = "_simgpu_streams"
+OLDEST_COMPILED = (2, 11)  # release; Dynamo of 2.10 calls its methods otherwise
 _Backward = torch.autograd.function.BackwardCFunction
 _backward, _make_node = _Backward.apply, _Backward.__init__
 
@@ -228,8 +229,9 @@ def _compile() -> contextlib.AbstractContextManager[Any]:
     """Returns the replacement of `torch.compile` that SIMGPU_COMPILE chooses. Raises LaunchError for an unknown word."""
     how = os.environ.get(COMPILE, EAGER)
     if how == INDUCTOR:
-        if not traced.KNOWS_DEVICES:
-            raise LaunchError(f"{COMPILE}={INDUCTOR}: needs PyTorch 2.12 or a later one, this is {torch.__version__}")
+        if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST_COMPILED:
+            oldest = ".".join(map(str, OLDEST_COMPILED))
+            raise LaunchError(f"{COMPILE}={INDUCTOR}: needs PyTorch {oldest} or a later one, this is {torch.__version__}")
         from simgpu.tools.torch.inductor import inductor  # two seconds of imports
 
         return inductor()

@@ -17,9 +17,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from simgpu.triton.driver import active_driver
 
-# PyTorch 2.10 lacks it, 2.12 has it: without it tracers' tensors have the same device as PyTorch's own.
-_normalized: Any = getattr(FakeTensor, "_normalize_fake_device", None)
-KNOWS_DEVICES = _normalized is not None
+_normalized: Any = getattr(FakeTensor, "_normalize_fake_device", None)  # PyTorch before 2.12 lacks it
 _GPU = "cuda"
 _CPU = torch.device("cpu")
 _NUMBERS = (bool, int, float, complex)
@@ -28,6 +26,7 @@ _dispatch: Any = FakeTensor.__torch_dispatch__
 _handle = _DISPATCH_META_HANDLERS[_ASKED]
 _common: Any = FakeTensor._find_common_device
 _converted = FakeTensorConverter.from_real_tensor
+_make: Any = FakeTensor.__new__
 
 
 def tracing() -> bool:
@@ -41,15 +40,31 @@ def is_property(func: Callable[..., Any], args: Sequence[Any]) -> bool:
     return getattr(func, "__name__", None) == "__get__" and isinstance(args[0], FakeTensor)
 
 
+@contextlib.contextmanager
+def on_devices(choose: Callable[[Any], Any]) -> Iterator[None]:
+    """Gives each new tensor of a tracer the device that `choose` returns for its own, for a block."""
+
+    def make(cls: type, fake_mode: Any, elem: torch.Tensor, device: Any, *args: Any, **options: Any) -> Any:
+        made = _make(cls, fake_mode, elem, _CPU, *args, **options)
+        made.fake_device = choose(torch.device(device))
+        return made
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(choose), create=True))
+        if _normalized is None:
+            stack.enter_context(mock.patch.object(FakeTensor, "__new__", staticmethod(make)))
+        yield
+
+
 def on_gpus() -> AbstractContextManager[Any]:
     """Keeps tracers' tensors on the GPUs that they were made on, for a block."""
-    return mock.patch.object(FakeTensor, "_normalize_fake_device", staticmethod(_number_device))
+    return on_devices(_number_device)
 
 
 def _number_device(device: torch.device) -> torch.device:
     """Returns a device with its number."""
     if device.type != _GPU:
-        return _normalized(device)
+        return device if _normalized is None else _normalized(device)
     return torch.device(_GPU, active_driver().session.current if device.index is None else device.index)
 
 
@@ -94,10 +109,6 @@ def with_tensors(func: Callable[..., Any], args: Sequence[Any], device_of: Calla
 @contextlib.contextmanager
 def lying_where_they_would(pretended: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
     """Puts tracers' tensors on the pretended GPUs for a block; `pretended` shows those while a real tensor is converted."""
-    if not KNOWS_DEVICES:
-        yield
-        return
-
     def convert_pretended(*args: Any, **options: Any) -> FakeTensor:
         with pretended():
             return _converted(*args, **options)

@@ -19,7 +19,18 @@ from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.sampling.samples import sample
 from simgpu.timing.gpu import Mechanisms
 from simgpu.timing.predict import Prediction, SampledLaunch, predict
-from simgpu.tools.validation import aiter, babelstream, hipkittens, measured, mgpusim, seismic, shallow, tensile, tile_kernel
+from simgpu.tools.validation import (
+    aiter,
+    babelstream,
+    hipkittens,
+    measured,
+    mgpusim,
+    seismic,
+    shallow,
+    tensile,
+    tile_kernel,
+    workloads,
+)
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Measurement, read
 
@@ -84,6 +95,8 @@ class MeasurementFolders:
             return list(shallow.rows()) if self.examples else []
         if name == "mgpusim":
             return list(mgpusim.rows(self.mgpusim)) if self.mgpusim else []
+        if name == "workloads":
+            return list(workloads.rows(self.mgpusim)) if self.mgpusim else []
         if name == "babelstream":
             return list(babelstream.rows()) if self.babelstream else []
         rows = read(self.tables, f"{name}*.csv.gz") if self.tables else []
@@ -94,10 +107,11 @@ def judges(sources: MeasurementFolders, sets: Sequence[str], limit: int | None, 
     """Judges the rows of the sets into `found`, and yields each one's judge; limit: rows of AITER, and of Tensile, by hash."""
     makers: dict[str, Callable[[Any, Path | None], Judge]] = {
         "measured": _judge_measured, "tensile": _tensile, "aiter": _aiter, "attention": _attention, "seismic": _seismic,
-        "mgpusim": _mgpusim, "babelstream": _babelstream, "shallow": _shallow,
+        "mgpusim": _mgpusim, "babelstream": _babelstream, "shallow": _shallow, "workloads": _workload,
     }  # fmt: skip
     checkouts = {
         "seismic": sources.examples, "mgpusim": sources.mgpusim, "babelstream": sources.babelstream, "shallow": sources.examples,
+        "workloads": sources.mgpusim,
     }  # fmt: skip
     for name in sets:
         taken = 0
@@ -194,14 +208,27 @@ def _babelstream(row: babelstream.MeasuredStream, checkout: Path | None) -> Judg
 
 def _shallow(row: shallow.MeasuredSolver, checkout: Path | None) -> Judge:
     assert checkout  # its kernels are there
-    launches = shallow.sampled_solver(checkout, row)
+    verdict = RowVerdict("shallow", row.group, shallow.BOARD, "f32", row.name, row.us, 0)
+    return _judge_launches(shallow.sampled_solver(checkout, row), verdict, profiled=bool(row.kernel))
+
+
+def _workload(row: workloads.MeasuredWorkload, checkout: Path | None) -> Judge:
+    assert checkout  # its rows came from there
+    verdict = RowVerdict("workloads", row.group, workloads.BOARD, "f32", row.name, row.us, 0)
+    return _judge_launches(workloads.sampled_workload(checkout, row), verdict)
+
+
+def _judge_launches(launches: Sequence[tuple[int, SampledLaunch]], verdict: RowVerdict, profiled: bool = False) -> Judge:
+    """Returns the judge that adds up launches on warm caches, in us, each after how often it runs. verdict: as `_judge_launch`.
+
+    profiled: the row's only launch was measured by a profiler.
+    """
 
     def judge(on: Mechanisms) -> RowVerdict:
         made = [(times, predict(sampled, warm=True, on=on)) for times, sampled in launches]
         whole, low, high = (sum(times * getattr(one, name) for times, one in made) for name in ("seconds", "low", "high"))
-        got = 1e6 * (made[0][1].profiled if row.kernel else whole)
-        ends = got * low / whole, got * high / whole
-        return RowVerdict("shallow", row.group, shallow.BOARD, "f32", row.name, row.us, got, low=ends[0], high=ends[1])
+        got = 1e6 * (made[0][1].profiled if profiled else whole)
+        return replace(verdict, predicted=got, low=got * low / whole, high=got * high / whole)
 
     return judge
 

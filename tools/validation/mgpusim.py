@@ -79,10 +79,10 @@ def sampled_program(checkout: Path, row: MeasuredProgram) -> SampledLaunch:
     """Compiles a row's kernel and samples its launch. Raises NotJudged if its buffers are too large."""
     import simgpu
 
-    device = simgpu.Device(BOARD, threads=1)
+    device, file = simgpu.Device(BOARD, threads=1), FILES.get(row.program, row.program)
     sizes = [int(part) for part in re.findall(r"\d+", row.size)]
     call = PROGRAMS[row.program](Buffers(device), *sizes)
-    kernels = device.load(_code(checkout, FILES.get(row.program, row.program), device.arch))
+    kernels = device.load(compile_program(checkout / FOLDER / f"{file}.cpp", "bench_common.h", device.arch))
     (kernel,) = (kernels[name] for name in kernels if call.kernel in name)
     return sample(kernel, call.geometry, call.args, restore=False)
 
@@ -165,13 +165,16 @@ FILES = {"spmv_csr_scalar": "spmv"}  # by program, if it is in a file of another
 
 
 @cache
-def _code(checkout: Path, program: str, arch: str) -> bytes:
-    """Compiles a program's kernels. Raises UsageError with the compiler's message."""
-    text = text_of(checkout / FOLDER / f"{program}.cpp", REPOSITORY)
-    begin, end = text.find('#include "bench_common.h"'), text.find("int main(")
+def compile_program(path: Path, header: str, arch: str, instance: str = "") -> bytes:
+    """Compiles the kernels of a program: its text between the include of `header` and main.
+
+    instance: an instantiation of a template's kernel. Raises UsageError with the compiler's message.
+    """
+    text, include = text_of(path, REPOSITORY), f'#include "{header}"'
+    begin, end = text.find(include), text.find("int main(")
     if begin < 0 or end < begin:
-        raise UsageError(f"{checkout / FOLDER / program}.cpp: no kernels between bench_common.h and main")
-    code, log = compile_source(HipSource(text[begin:end].replace('#include "bench_common.h"', "", 1), arch))
+        raise UsageError(f"{path}: no kernels between {header} and main")
+    code, log = compile_source(HipSource(f"{text[begin + len(include) : end]}\n{instance}\n", arch))
     if code is None:
-        raise UsageError(f"{program}.cpp: {log}")
+        raise UsageError(f"{path.name}: {log}")
     return code

@@ -12,8 +12,8 @@ from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation import judge
 from simgpu.tools.validation.rows import ENVIRONMENT, data_folder
 
-SETS = ("measured", "tensile", "aiter", "attention", "seismic", "mgpusim", "babelstream", "shallow")
-WITHOUT_TABLES = {"attention", "seismic", "mgpusim", "babelstream", "shallow"}  # sets whose figures are in the checkouts
+SETS = ("measured", "tensile", "aiter", "attention", "seismic", "mgpusim", "babelstream", "shallow", "workloads")
+WITHOUT_TABLES = set(SETS[3:])  # their figures are in the checkouts
 COLUMNS = ("rows", "class", "board", "type", "n", "MAPE %", "median %", "p90 %", "bias %", "in band %")
 
 
@@ -23,7 +23,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--aiter", metavar="DIR", help="a checkout of github.com/ROCm/aiter; without one its rows are not judged")
     parser.add_argument("--hipkittens", metavar="DIR", help="a checkout of github.com/HazyResearch/HipKittens: attention")
     parser.add_argument("--examples", metavar="DIR", help="a checkout of github.com/amd/HPCTrainingExamples: stencils, a solver")
-    parser.add_argument("--mgpusim", metavar="DIR", help="a checkout of github.com/sarchlab/mgpusim: small programs on MI300A")
+    parser.add_argument("--mgpusim", metavar="DIR", help="a checkout of github.com/sarchlab/mgpusim: programs, workloads on MI300A")
     parser.add_argument("--babelstream", metavar="DIR", help="a checkout of github.com/UoB-HPC/BabelStream at v5.0: streams")
     parser.add_argument("--sets", default=",".join(SETS), help=f"which, of {', '.join(SETS)} (default: all)")
     parser.add_argument("--limit", type=int, metavar="N", help="rows of AITER and of Tensile, by hash (default: all; seconds)")

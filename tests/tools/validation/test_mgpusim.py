@@ -82,7 +82,7 @@ def test_each_program_has_a_lane_for_its_elements(program: str, size: tuple[int,
 def test_errors_name_the_file(checkout: Path) -> None:
     row = MeasuredProgram("relu", "4096", 1.0)
     (checkout / mgpusim.FOLDER / "relu.cpp").write_text("no kernels")
-    mgpusim._code.cache_clear()
+    mgpusim.compile_program.cache_clear()
     with pytest.raises(UsageError, match=r"relu\.cpp: no kernels between"):
         mgpusim.sampled_program(checkout, row)
     with pytest.raises(UsageError, match="give a checkout of github"):

@@ -1,0 +1,189 @@
+"""Workloads of PolyBench, SHOC, Parboil and Hetero-Mark that MGPUSim's authors measured on an MI300A.
+
+A checkout of github.com/sarchlab/mgpusim, at commit 5a7bd18b or later, is read in place: workloads/SUITE/NAME/hip/*.cpp and a table
+of results. The kernels are compiled here for each row and not kept. bench_common_hip.h measures each of 10 runs between two events,
+after a run that is not measured: caches are warm, and a time includes the host's part before the first kernel. The least time is
+used. Only workloads are here that launch few kernels, on inputs whose values change no branch.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from simgpu.hardware.code_object.arguments import Geometry
+from simgpu.sampling.samples import sample
+from simgpu.timing.predict import SampledLaunch
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.validation.checkouts import text_of
+from simgpu.tools.validation.mgpusim import BOARD, REPOSITORY, Buffers, ProgramLaunch, compile_program
+
+FOLDER = "workloads"
+RESULTS = f"{FOLDER}/results/kernel_timings_20260317-075319-odyssey.csv"
+HEADER = "bench_common_hip.h"
+LONG_US = 20.0  # from which the host's part is small
+STEPS = 10  # of a finite-difference run, by default
+COLUMNS = 256  # of the matrices that rank-k updates multiply, by default
+MOST_BLOCKS = 65535  # of SHOC's DeviceMemory
+SIDE, BLOCK = 16, 256  # lanes of a workgroup: SIDE x SIDE in two dimensions
+
+
+class RepeatedLaunch(NamedTuple):
+    """A launch that a run repeats."""
+
+    times: int
+    launch: ProgramLaunch
+
+
+@dataclass(frozen=True)
+class WorkloadSource:
+    """A measured workload."""
+
+    file: str  # below FOLDER
+    launches: Callable[..., Sequence[RepeatedLaunch]]  # called with `Buffers` and the row's size
+    instance: str = ""  # of a template's kernel, as C++
+
+
+@dataclass(frozen=True)
+class MeasuredWorkload:
+    """A published time."""
+
+    workload: str  # a key of WORKLOADS
+    size: str  # as the table has it
+    us: float
+
+    @property
+    def name(self) -> str:
+        """Names the workload and its size."""
+        return f"{self.workload} {self.size}"
+
+    @property
+    def group(self) -> str:
+        """Class of the row."""
+        return f"{self.workload} {'long' if self.us >= LONG_US else 'short'}"
+
+
+def rows(checkout: Path) -> Iterator[MeasuredWorkload]:
+    """Yields the published times. Raises UsageError for a folder without them."""
+    for entry in csv.DictReader(text_of(checkout / RESULTS, REPOSITORY).splitlines()):
+        try:
+            kernel = f"{entry['suite']}/{entry['kernel_name']}"
+            if kernel in WORKLOADS:
+                yield MeasuredWorkload(kernel, entry["problem_size"], 1e3 * float(entry["min_ms"]))
+        except (KeyError, TypeError, ValueError):
+            raise UsageError(f"{checkout / RESULTS}: a row lacks suite, kernel_name, problem_size or min_ms") from None
+
+
+def sampled_workload(checkout: Path, row: MeasuredWorkload) -> list[tuple[int, SampledLaunch]]:
+    """Compiles a row's kernels and samples its launches. Returns each after the number of times that the row's time contains it.
+    Raises NotJudged if the buffers are too large."""
+    import simgpu
+
+    device, workload = simgpu.Device(BOARD, threads=1), WORKLOADS[row.workload]
+    steps = workload.launches(Buffers(device), int(re.findall(r"\d+", row.size)[0]))
+    kernels = device.load(compile_program(checkout / FOLDER / workload.file, HEADER, device.arch, workload.instance))
+    made = []
+    for times, call in steps:
+        (kernel,) = (kernels[name] for name in kernels if call.kernel in name)
+        made.append((times, sample(kernel, call.geometry, call.args, restore=False)))
+    return made
+
+
+def _lanes(count: int) -> Geometry:
+    return Geometry.of(-(-count // BLOCK), BLOCK)
+
+
+def _plane(n: int) -> Geometry:
+    return Geometry.of((-(-n // SIDE), -(-n // SIDE)), (SIDE, SIDE))
+
+
+def _once(kernel: str, geometry: Geometry, *args: object) -> Sequence[RepeatedLaunch]:
+    return [RepeatedLaunch(1, ProgramLaunch(kernel, geometry, args))]
+
+
+def _convolution2d(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    return _once("convolution2D", _plane(n), *of(n * n, n * n), n, n)
+
+
+def _convolution3d(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    blocks = -(-n // SIDE)
+    return _once("convolution3D", Geometry.of((blocks, blocks, n), (SIDE, SIDE, 1)), *of(n**3, n**3), n, n, n)
+
+
+def _gemm(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    return _once("gemm", _plane(n), *of(n * n, n * n, n * n), 32412.0, 2123.0, n, n, n)
+
+
+def _rank_k(kernel: str, inputs: int) -> Callable[[Buffers, int], Sequence[RepeatedLaunch]]:
+    def launches(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+        return _once(kernel, _plane(n), *of(*[n * COLUMNS] * inputs, n * n), 32412.0, 2123.0, n, COLUMNS)
+
+    return launches
+
+
+def _gesummv(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    return _once("gesummv", _lanes(n), *of(n * n, n * n, n, n), 32412.0, 2123.0, n)
+
+
+def _mvt(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    (matrix,) = of(n * n)
+    return [step for kernel in ("mvt_kernel1", "mvt_kernel2") for step in _once(kernel, _lanes(n), matrix, *of(n, n), n)]
+
+
+def _bicg(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    (matrix,) = of(n * n)
+    return [step for kernel in ("bicgKernel1", "bicgKernel2") for step in _once(kernel, _lanes(n), matrix, *of(n, n), n, n)]
+
+
+def _fdtd2d(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    ex, ey, hz, fict = of(n * n, n * n, n * n, STEPS)
+    plane, line = _plane(n), _lanes(n)
+    calls = [
+        ProgramLaunch("fdtd2d_kernel1", line, (ey, fict, n, 0)), ProgramLaunch("fdtd2d_kernel2", plane, (ey, hz, n, n)),
+        ProgramLaunch("fdtd2d_kernel3", plane, (ex, hz, n, n)), ProgramLaunch("fdtd2d_kernel4", plane, (ex, ey, hz, n, n)),
+    ]  # fmt: skip
+    return [RepeatedLaunch(STEPS, call) for call in calls]
+
+
+def _device_memory(kernel: str, arrays: int) -> Callable[[Buffers, int], Sequence[RepeatedLaunch]]:
+    def launches(of: Buffers, mb: int) -> Sequence[RepeatedLaunch]:
+        words = mb << 18
+        grid = Geometry.of(min(words // BLOCK, MOST_BLOCKS), BLOCK)
+        return _once(kernel, grid, *of(*[words] * arrays), words)
+
+    return launches
+
+
+def _triad(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    return _once("triad", _lanes(n), *of(n, n, n), 1.75, n)
+
+
+def _black_scholes(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    return _once("bs_kernel", _lanes(n), *of(n, n, n, n, n), 0.02, 0.30, n)
+
+
+def _sgemm(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+    return _once("sgemm_tiled", _plane(n), *of(n * n, n * n, n * n), n, 1.0, 0.0)
+
+
+_SGEMM = "template __global__ void sgemm_tiled<16>(const float*, const float*, float*, int, float, float);"
+WORKLOADS = {
+    "polybench/2DConvolution": WorkloadSource("polybench/2DConvolution/hip/2dconvolution.cpp", _convolution2d),
+    "polybench/3DConvolution": WorkloadSource("polybench/3DConvolution/hip/3dconvolution.cpp", _convolution3d),
+    "polybench/gemm": WorkloadSource("polybench/gemm/hip/gemm.cpp", _gemm),
+    "polybench/syrk": WorkloadSource("polybench/syrk/hip/syrk.cpp", _rank_k("syrk", 1)),
+    "polybench/syr2k": WorkloadSource("polybench/syr2k/hip/syr2k.cpp", _rank_k("syr2k", 2)),
+    "polybench/gesummv": WorkloadSource("polybench/gesummv/hip/gesummv.cpp", _gesummv),
+    "polybench/mvt": WorkloadSource("polybench/mvt/hip/mvt.cpp", _mvt),
+    "polybench/bicg": WorkloadSource("polybench/bicg/hip/bicg.cpp", _bicg),
+    "polybench/fdtd2d": WorkloadSource("polybench/fdtd2d/hip/fdtd2d.cpp", _fdtd2d),
+    "shoc/DeviceMemory_Read": WorkloadSource("shoc/DeviceMemory/hip/DeviceMemory.cpp", _device_memory("read_kernel", 2)),
+    "shoc/DeviceMemory_Write": WorkloadSource("shoc/DeviceMemory/hip/DeviceMemory.cpp", _device_memory("write_kernel", 1)),
+    "shoc/triad": WorkloadSource("shoc/Triad/hip/triad.cpp", _triad),
+    "heteromark/bs": WorkloadSource("heteromark/BS/hip/bs.cpp", _black_scholes),
+    "parboil/sgemm_tiled": WorkloadSource("parboil/sgemm/hip/sgemm.cpp", _sgemm, _SGEMM),
+}

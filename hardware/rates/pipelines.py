@@ -6,6 +6,7 @@ Legend of the tags:
 [GLUON]  ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on MI355X; memory latency on MI300X
 [GCN]    AMD GCN3 and CDNA3 ISA guides and white papers
 [MCA]    llvm-mca's scheduling model
+[MGPU]   sarchlab/mgpusim, gpu_perf_scripts/mi300a.csv: the least of 51 times
 [ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths from AMD's microbenchmarks
 [C&C]    Chips and Cheese, "Testing AMD's Giant MI300X"
 [CHASE]  a pointer chase on an MI300X, from its owner's log of 2026-09-16 (L2 85 ns, Infinity Cache 262 ns, 1 GiB 353 ns)
@@ -142,6 +143,10 @@ _GFX942 = replace(
     memory_ns=350,  # 353 [CHASE]
     memory_write=0.751,  # as reads [ORI]
     memory_channels=0,  # [ATL]; a matrix whose rows are 256 KB and a lane apart is read at L2's rate [HPC]
+    # On an MI300A, 65,536 workgroups of 256 lanes take 27.8 us longer than 8,192 (relu). 262,144 of 64 lanes take 96.1 us
+    # longer than 65,536 (simpleconvolution, 3 x 3). That is 0.48 and 0.49 ns each, 0.163 a clock and XCD at 2,100 MHz [MGPU].
+    # An XCD has four shader engines, and MI210 eight [rocminfo]. So waves are half of gfx90a's.
+    groups_per_clock=0.163, waves_per_clock=0.875,
     launch_us=2.7,  # Formocast, ROCm/rocm-libraries
     profiled_us=1.4,  # RMS norms of few rows on an MI308X, less 1.0 to 1.2 us that a norm itself is modelled to take [NORM]
 )

@@ -5,6 +5,7 @@ Clocks, depths, latencies and L2's bandwidth are in `pipelines`.
 Legend of the tags:
 [GPUB]   te42kyfo/gpu-benches: gpu-stream, gpu-l2-cache, gpu-latency, gpu-strides, gpu-small-kernels (MI100, MI210)
 [RPC]    ROCm Compute Profiler: its recorded empirical roofline of an MI210, and its pipeline descriptions
+[MGPU]   sarchlab/mgpusim, gpu_perf_scripts/mi300a.csv: the least of 51 times
 [ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths from AMD's microbenchmarks
 [GLUON]  ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on MI355X
 [LLVM]   llvm/lib/Target/AMDGPU/SISchedule.td
@@ -54,7 +55,9 @@ _RATES = {
     "gfx90a": _GFX90A,
     "gfx942": Rates(
         hbm_share=0.751,  # 4.0 of 5.32 TB/s [ORI]
-        mall_tb=7.3,  # [ORI: 6 x 1.22], of 17.2 peak
+        # Vector additions on an MI300A: 25 MB take 9.9 us, 201 MB 51.0, so 4.28 TB/s for six XCDs [MGPU]. Its peak is 17.2
+        # TB/s for eight, and Origami has 7.3 [ORI: 6 x 1.22].
+        mall_tb=5.7,
         lds_read=128, lds_write=0.8 * 128,  # [RPC]
         cache=59.0,  # as gfx90a
     ),

@@ -145,6 +145,8 @@ class FastSum:
         makes the code start with the longer one.
         """
         build, frame, count = self.build, self.frame, self.groups.walk.groups
+        for operand in self.operands:
+            operand.need_exponents()
         hint = self.operands[0].hint
         near, done = (build.append_basic_block(name) for name in ("near", "done"))
         far = Continuation(build, "far")

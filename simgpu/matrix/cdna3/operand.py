@@ -37,7 +37,7 @@ class FastOperand:
         entry = CacheEntry(spread, which, f"in range {order.tolist()} {paired}")
         # Pointer to the elements' rows of 64 f32, NaN as infinities.
         self.values = entry.reserve(spread.rows * ROW)
-        # Pointer to rows of bytes (see CENTERS).
+        # Pointer to rows of bytes (see CENTERS), after `need_exponents`.
         self.exponents = entry.reserve(spread.rows * len(order))
         # The elements as integers, if `whole`.
         self.pairs = Pairs(entry.reserve(spread.rows * ROW)) if paired else None
@@ -45,9 +45,12 @@ class FastOperand:
         # Pointer to an i32 that the sum uses: it outlives the operand, and is 0 at first.
         self.hint = entry.header.at(20)
         self._unit = entry.header.at(24)
+        self._order = order
+        self._has_exponents = entry.header.at(28)
         with entry.if_stale():
-            for fact, place in zip(self._decode(order), facts, strict=True):
+            for fact, place in zip(self._decode(), facts, strict=True):
                 place.store(fact.zext(I32))
+            self._has_exponents.store(ir.Constant(I32, 0))
         # i1: exponents are in range.
         self.in_range = in_range.load(I32) != 0
         # i1: the elements are integers in units of 2^-GRID times the greatest's power of two.
@@ -55,11 +58,16 @@ class FastOperand:
         # Exponents as fields of f32 (i32): the greatest element's, and the integers' unit if `whole`.
         self.leading, self.unit = leading.load(I32), self._unit.load(I32)
 
-    def _decode(self, order: np.ndarray) -> tuple[IrValue, IrValue, IrValue]:
+    def need_exponents(self) -> None:
+        """Stores the rows of `exponents`, unless an earlier instruction did."""
+        with self.frame.build.if_then(self._has_exponents.load(I32) == 0):
+            self._store_exponents()
+            self._has_exponents.store(ir.Constant(I32, 1))
+
+    def _decode(self) -> tuple[IrValue, IrValue, IrValue]:
         """Fills the cache entry; returns `in_range`, `whole` and `leading`."""
         self.spread.store(self.values, Spread.finite_float)
         greatest, smallest = self._extremes()
-        self._store_exponents(order)
         leading = umax(greatest >> 23, BIAS + self.least)
         return self._in_range(greatest, smallest), self._store_integers(leading), leading
 
@@ -85,10 +93,10 @@ class FastOperand:
             return below
         return below & (smallest.unsigned >= ((BIAS + LEAST) << 23) - 1)
 
-    def _store_exponents(self, order: np.ndarray) -> None:
+    def _store_exponents(self) -> None:
         def store_row(row: IrValue) -> tuple[()]:
-            ordered = self._exponent(row).trunc(I8).shuffle(order.tolist())
-            self.exponents.at(row * len(order)).store(ordered, 64)
+            ordered = self._exponent(row).trunc(I8).shuffle(self._order.tolist())
+            self.exponents.at(row * len(self._order)).store(ordered, 64)
             return ()
 
         self.frame.loop(self.spread.rows, store_row)

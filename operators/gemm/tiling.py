@@ -92,7 +92,8 @@ def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
     """Returns a tile whose time is within TOLERANCE of the least.
 
-    Unsplit tiles are preferred, then the fewest bytes through L2, then the least time.
+    Unsplit tiles are preferred, then the fewest bytes through L2, then the least time. Bytes do not count if blocks wait for
+    latencies: neither the matrix units nor HBM limit them.
     """
 
     known: dict[Tiling, Reduction] = {}
@@ -103,14 +104,17 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
     works = price_tilings(idle=False)
     peak = matrix_flops_per_clock(problem, descriptor) * descriptor.num_cus  # FLOP a clock
     least = min(works, key=lambda tiling: works[tiling].seconds(tiling.split_k))
-    products = problem.flops / (peak * 1e6 * works[least].terms(least.split_k)["MHz"])
-    if 2 * products < works[least].seconds(least.split_k):  # loads decide: try longer steps as well
+    terms = works[least].terms(least.split_k)
+    products = problem.flops / (peak * 1e6 * terms["MHz"])
+    idle = 2 * products < works[least].seconds(least.split_k)
+    waits = idle and max(terms["CU"], terms["loads"]) > terms["HBM"]
+    if idle:  # loads decide: try longer steps as well
         works = price_tilings(idle=True)
     seconds = {tiling: work.seconds(tiling.split_k) for tiling, work in works.items()}
     near = [tiling for tiling in works if seconds[tiling] <= TOLERANCE * min(seconds.values())]
 
     def order(t: Tiling) -> tuple[int, float, float]:
-        return min(2, t.split_k), works[t].asked_bytes(t.split_k), seconds[t]
+        return min(2, t.split_k), 0.0 if waits else works[t].asked_bytes(t.split_k), seconds[t]
 
     best = min(near, key=order)
     work = works[best]

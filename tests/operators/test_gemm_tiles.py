@@ -14,7 +14,7 @@ from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
 from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.hardware.rates.sustained import sustained_rates
 from simgpu.operators import FeasibilityVisitor, GemmPlan, GemmProblem, TiledComputation, plan_gemm
-from simgpu.operators.gemm.tiling import gemm_reduction
+from simgpu.operators.gemm.tiling import gemm_reduction, options
 from simgpu.operators.split import TOLERANCE
 from tests.support.exhaustive import examples
 
@@ -268,6 +268,25 @@ def test_of_tiles_that_wait_for_hbm_alike_one_asks_l2_for_little() -> None:
     assert (few_rows.tile_m, few_rows.tile_n) == (32, 128), "64.6 us by the model of time; 32 columns 63.3, and 1.6 times the bytes"
     experts = plan_gemm(GemmProblem(32, 4096, 7168, "f16", trans_b=True, batch=32, dtype_c="f16"), hardware.target("mi355x"))
     assert experts.tile_n == 256, "299 us by the model of time, the others 323 to 380"
+
+
+@pytest.mark.parametrize(
+    ("board", "problem"),
+    [
+        ("mi355x", GemmProblem(999, 43, 2605, "i8")), ("mi250x", GemmProblem(51, 20, 3870, "bf16")),
+        ("mi100", GemmProblem(22, 189, 6775, "f16")),
+    ],
+)  # fmt: skip
+def test_of_tiles_that_wait_for_latencies_the_one_of_least_cost_is_used(board: str, problem: GemmProblem) -> None:
+    """Others within the tolerance move fewer bytes through L2, which would decide if matrix units or HBM were the limit."""
+    chip = hardware.target(board)
+    plan = plan_gemm(problem, chip)
+    works = {tiling: gemm_reduction(problem, chip, tiling) for tiling in options(problem, chip, plan.atom)}
+    seconds = {tiling: work.seconds(tiling.split_k) for tiling, work in works.items()}
+    mine = gemm_reduction(problem, chip, plan.tiling)
+    assert mine.seconds(plan.split_k) <= 1.000001 * min(seconds.values())
+    near = [tiling for tiling in works if seconds[tiling] <= TOLERANCE * min(seconds.values())]
+    assert min(works[tiling].asked_bytes(tiling.split_k) for tiling in near) < mine.asked_bytes(plan.split_k)
 
 
 @pytest.mark.parametrize("sizes", [(3000, 5000, 2048), (352, 4096, 4096), (1000, 777, 384)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simgpu.timing.dispatch import nearest_samples, spread
+from simgpu.timing.dispatch import last_queues, nearest_samples, spread
 
 HEADS, BATCHES, COUNT = 16, 16, 75
 
@@ -28,3 +28,13 @@ def test_workgroups_that_differ_by_their_number_are_represented_by_it() -> None:
     samples = list(spread(groups, COUNT))[:COUNT]
     sizes = np.sqrt(np.arange(groups))[samples]
     assert (nearest_samples(samples, groups, sizes, (groups, 1, 1)) == nearest_samples(samples, groups)).all()
+
+
+def test_the_cu_with_most_lines_is_modelled_beside_the_one_that_ends_last() -> None:
+    """An edge's workgroup takes longest and moves little; the other moves most, and the first leaves it its part of memory."""
+    clocks, records, lines = (np.array(pair, float) for pair in ((100, 90), (50, 40), (10, 100)))
+    queues = last_queues(clocks, [records, lines], np.array([0, 1]), 2, 1, 1)
+    assert [queue.order.tolist() for queue in queues] == [[0], [1]]
+    assert [queue.busy for queue in queues] == pytest.approx([45 / 50, 55 / 100])
+    (alike,) = last_queues(clocks, [records], np.array([0, 1]), 2, 1, 1)
+    assert alike.order.tolist() == [0]

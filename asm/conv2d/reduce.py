@@ -51,7 +51,7 @@ class Reduction:
         elements = Elements(k, p.dtype_c, compute, self.arguments.get("scale_c"))
         epilogue.prepare()
         elements.prepare()
-        resource, offset = self._result(first, elements.size)
+        resource, offset = self._buffer("Y", first, elements.size)
         added = self._bias(first)
         scratch, spare = epilogue.scratch(), k.v.alloc("spare")
         values = [total[e * self.words : (e + 1) * self.words] for e in range(self.each)]
@@ -67,23 +67,18 @@ class Reduction:
     def _sum(self, first: Reg) -> Reg:
         """Returns registers with the work-item's sums."""
         k, size = self.k, 4 * self.words
-        resource, bytes_ = k.s.alloc("parts buffer", 4), k.v.alloc("bytes")
-        buffer_at(k, resource, self.arguments[PARTS], "parts", (first, size))
-        k.s_sub_u32(resource[2], self.count, first)
-        k.s_min_u32(resource[2], resource[2], self.share)
-        k.s_lshl_b32(resource[2], resource[2], log2(size), note="bytes to the end of the part")
-        k.v_lshlrev_b32(bytes_, log2(WIDE), k.work_item)
+        resource, offset = self._buffer(PARTS, first, size)
         step = self.count * size
         words = step & 0xFFFFFFFF, step >> 32
-        (total,) = add_parts(k, self.p.accumulator, self.plan.split_ic, resource, words, [bytes_], WIDE // 4)
-        k.v.free(bytes_)
+        (total,) = add_parts(k, self.p.accumulator, self.plan.split_ic, resource, words, [offset], WIDE // 4)
+        k.v.free(offset)
         k.s.free(resource)
         return total
 
-    def _result(self, first: Reg, size: int) -> tuple[Reg, Reg]:
-        """Returns Y's buffer from the workgroup's first element on, and the work-item's byte offset in it."""
-        k, resource, offset = self.k, self.k.s.alloc("Y buffer", 4), self.k.v.alloc("Y offset")
-        buffer_at(k, resource, self.arguments["Y"], "Y", (first, size))
+    def _buffer(self, name: str, first: Reg, size: int) -> tuple[Reg, Reg]:
+        """Returns an array's buffer from the workgroup's first element to its last, and the work-item's byte offset in it."""
+        k, resource, offset = self.k, self.k.s.alloc(f"{name} buffer", 4), self.k.v.alloc(f"{name} offset")
+        buffer_at(k, resource, self.arguments[name], name, (first, size))
         k.s_sub_u32(resource[2], self.count, first)
         k.s_min_u32(resource[2], resource[2], self.share)
         if size > 1:

@@ -33,7 +33,6 @@ from simgpu.timing.native.replay import (
 from simgpu.timing.native.state import ATOMIC, COHERENT, STORE
 from simgpu.timing.trace import LINE_BYTES, Trace, distinct, number_values
 
-VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
 Warm = bool | Literal["last"]  # False: caches are empty; for the others see `shares`
 LIMITLESS = 1 << 60  # bytes
 SCALAR_WAYS = 4  # of the scalar cache [GCN white paper: 16 KB, 4-way, lines of 64 bytes]
@@ -68,12 +67,13 @@ def first_caches(
         np.cumsum([0, *(trace.waves for trace in traces)]), line_starts, np.array(near),
     )  # fmt: skip
     shift = (row.cache_line // LINE_BYTES).bit_length() - 1
-    sets = row.cache_bytes // row.cache_line // VECTOR_WAYS
-    ways = max(1, VECTOR_WAYS // max(1, resident))  # of each set: lines that other workgroups want are in the same sets
+    # Lines that other workgroups want are in the same sets.
+    ways = max(1, row.cache_bytes // row.cache_line // row.cache_sets // max(1, resident))
     places = max(1, row.scalar_bytes // LINE_BYTES // SCALAR_WAYS // (max(1, resident) * row.scalar_cus))
     rows, counts = np.zeros((bases[-1], 3), np.int32), np.zeros(len(traces), np.int64)
     out, owners = np.empty(line_starts[-1], np.uint32), np.empty(line_starts[-1], np.int32)
-    pass_first_caches(requests, shift, Ways.empty(sets, ways), Ways.empty(places, SCALAR_WAYS), (rows, out, owners), counts)
+    vector, scalar = Ways.empty(row.cache_sets, ways), Ways.empty(places, SCALAR_WAYS)
+    pass_first_caches(requests, shift, vector, scalar, (rows, out, owners), counts)
     bounds = zip(pairwise(bases.tolist()), line_starts.tolist(), (line_starts[:-1] + counts).tolist(), strict=False)
     return [ServedAccesses(rows[a:b], out[first:end], owners[first:end]) for (a, b), first, end in bounds]
 

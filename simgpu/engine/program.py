@@ -69,8 +69,8 @@ class Program:
         self.failures: list[tuple[int, CheckFailed]] = []  # checks that failed in a record's handler; later handlers omit them
         self.count = len(code) // 4
         # Filled only near lowered code, because a module may have far more code than the kernels that run.
-        self._fuse = fuse and not mode.indexed and not mode.skips
-        self._fuse &= all(check.values and (check.sums or (check.tiles and not mode.ring)) for check in checks)
+        fits = all(check.values and (check.sums or (check.tiles and not mode.ring)) for check in checks)
+        self._fuse = fuse and fits and not mode.indexed and not mode.skips
         # Records after the last of the code are for tiles whose instructions run one by one (`_set_apart`).
         self._next_apart, room = self.count + 1, 2 * self.count if self._fuse and checks else 0
         self.records = aligned_bytes((self.count + 1 + room) * layout.RECORD).view(np.uint32).reshape(-1, SLOTS)
@@ -257,8 +257,7 @@ class Program:
         lists = tiles.factor_lists(run, found) if self.mode.ring else [[] for _ in found]
         for tile, factors in zip(found, lists, strict=True):
             tests = [check for check in self.checks if not check.sums and check.concerns(tile.first)]
-            apart = self._set_apart(tile) if tests else 0
-            if apart is None:
+            if (apart := self._set_apart(tile) if tests else 0) is None:
                 continue
             if fma_tile.keeps_elements(tile.first, self.mode.ring):
                 self._since[tile.records[0]] = run[0][0]
@@ -277,9 +276,8 @@ class Program:
             alike = [check for check in self.checks if check not in tests]
             handler = compile_handler(tile.first, plan, emitter, self._batch, alike, first in self._releasing)
             self._set(first, handler, plan.slots)
-            passing = self._fixed_address("idle")
             for at in others:
-                self._set(at, passing, [])
+                self._set(at, self._fixed_address("idle"), [])
             self.fused |= dict.fromkeys(tile.records, tile.records)
 
     def _set_apart(self, tile: tiles.Tile) -> int | None:
@@ -287,22 +285,19 @@ class Program:
 
         They continue after the tile's first instruction. Returns the bytes to them from its record, None if there is no room.
         """
-        first, place = tile.records[0], self._next_apart
-        if place + 2 * sum(self.instructions[at].size // 4 for at in tile.records) > len(self.records):
+        first, start = tile.records[0], self._next_apart
+        if start + 2 * sum(self.instructions[at].size // 4 for at in tile.records) > len(self.records):
             return None
-        start = place
         for at, following in zip(tile.records, (*tile.records[1:], -1), strict=True):
-            after = at + self.instructions[at].size // 4
+            place, size = self._next_apart, self.instructions[at].size // 4
             self.records[place] = self.records[at]
             if at in self._handlers:
                 self._handlers[place] = self._handlers[at]
-            place += after - at
-            if after != following:
-                self._set(place, self._fixed_address("idle"), [])
-                beyond = first + self.instructions[first].size // 4
-                self.records[place, fma_tile.NEXT_SLOT] = (beyond - place if following < 0 else 1) * layout.RECORD & 0xFFFFFFFF
-                place += 1
-        self._next_apart = place
+            self._next_apart += size
+            if at + size != following:
+                beyond = first + self.instructions[first].size // 4 - self._next_apart if following < 0 else 1
+                self._set(self._next_apart, self._fixed_address("idle"), [beyond * layout.RECORD & 0xFFFFFFFF])
+                self._next_apart += 1
         return (start - first) * layout.RECORD
 
     def _guard(self) -> None:

@@ -324,6 +324,9 @@ class HaloStaging:
         k.s_sub_u32(left, left, self.channels)
         k.s_cmp_gt_i32(left, 0)
         k.s_cselect_b32(step, self.channels * self.channel_bytes, 0, note="stay where the last step's channels are")
+        if self.last:  # a buffer that begins before X has a byte: with none, it looks like one whose size was forgotten
+            none = int(plan.end_of_channels == "cut load")
+            k.s_cselect_b32(self.records, self.records, none, note="after the last step, loads find nothing")
         advance_buffer(k, self.resource, step, "X")
         if self.last:
             k.s_sub_u32(self.records, self.records, step)

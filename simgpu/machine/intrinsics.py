@@ -54,6 +54,11 @@ def cttz(value: IrValue) -> IrValue:
     return result
 
 
+def any_lane(mask: IrValue) -> IrValue:
+    """Returns i1: any lane of the mask is set."""
+    return mask.bitcast(ir.IntType(mask.lanes)) != 0
+
+
 def any_special(values: Sequence[IrValue]) -> IrValue:
     """Returns i1: True if a lane of any of the float vectors, all of one type, is a NaN or an infinity.
 
@@ -64,4 +69,4 @@ def any_special(values: Sequence[IrValue]) -> IrValue:
     for number, value in enumerate(values):
         totals[number % CHAINS] = fma(value, 0.0, totals[number % CHAINS])
     total = functools.reduce(operator.add, totals)
-    return total.is_nan().bitcast(ir.IntType(first.lanes)) != 0
+    return any_lane(total.is_nan())

@@ -16,7 +16,7 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I1, I8, I16, I32, I64, IrValue, join_vectors, where
+from simgpu.machine.values import I8, I16, I32, I64, IrValue, join_vectors, where
 from simgpu.machine.wave_frame import ALL_LANES, ROW32
 
 WIDE64 = ir.VectorType(I64, LANES)
@@ -53,7 +53,7 @@ def each_lane(frame: Frame, bits: Any, body: Callable[[Any], None]) -> None:
 
 def first_lane(frame: Frame, lanes: Any) -> IrValue:
     """Returns the number (i64) of the lowest lane of a mask."""
-    return intrinsics.call(frame.build, "llvm.cttz.i64", I64, [lanes, ir.Constant(I1, 0)])
+    return intrinsics.cttz(frame.value(lanes))
 
 
 def popcount(frame: Frame, bits: Any) -> IrValue:

@@ -129,14 +129,14 @@ def _gesummv(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
     return _once("gesummv", _lanes(n), *of(n * n, n * n, n, n), 32412.0, 2123.0, n)
 
 
-def _mvt(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
-    (matrix,) = of(n * n)
-    return [step for kernel in ("mvt_kernel1", "mvt_kernel2") for step in _once(kernel, _lanes(n), matrix, *of(n, n), n)]
+def _of_one_matrix(kernels: Sequence[str], sizes: int) -> Callable[[Buffers, int], Sequence[RepeatedLaunch]]:
+    """Returns launches that multiply one matrix by a vector each. sizes: arguments that are n."""
 
+    def launches(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
+        (matrix,) = of(n * n)
+        return [step for kernel in kernels for step in _once(kernel, _lanes(n), matrix, *of(n, n), *[n] * sizes)]
 
-def _bicg(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
-    (matrix,) = of(n * n)
-    return [step for kernel in ("bicgKernel1", "bicgKernel2") for step in _once(kernel, _lanes(n), matrix, *of(n, n), n, n)]
+    return launches
 
 
 def _fdtd2d(of: Buffers, n: int) -> Sequence[RepeatedLaunch]:
@@ -178,8 +178,8 @@ WORKLOADS = {
     "polybench/syrk": WorkloadSource("polybench/syrk/hip/syrk.cpp", _rank_k("syrk", 1)),
     "polybench/syr2k": WorkloadSource("polybench/syr2k/hip/syr2k.cpp", _rank_k("syr2k", 2)),
     "polybench/gesummv": WorkloadSource("polybench/gesummv/hip/gesummv.cpp", _gesummv),
-    "polybench/mvt": WorkloadSource("polybench/mvt/hip/mvt.cpp", _mvt),
-    "polybench/bicg": WorkloadSource("polybench/bicg/hip/bicg.cpp", _bicg),
+    "polybench/mvt": WorkloadSource("polybench/mvt/hip/mvt.cpp", _of_one_matrix(("mvt_kernel1", "mvt_kernel2"), 1)),
+    "polybench/bicg": WorkloadSource("polybench/bicg/hip/bicg.cpp", _of_one_matrix(("bicgKernel1", "bicgKernel2"), 2)),
     "polybench/fdtd2d": WorkloadSource("polybench/fdtd2d/hip/fdtd2d.cpp", _fdtd2d),
     "shoc/DeviceMemory_Read": WorkloadSource("shoc/DeviceMemory/hip/DeviceMemory.cpp", _device_memory("read_kernel", 2)),
     "shoc/DeviceMemory_Write": WorkloadSource("shoc/DeviceMemory/hip/DeviceMemory.cpp", _device_memory("write_kernel", 1)),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.machine.intrinsics import smax, umin
+from simgpu.machine.intrinsics import any_lane, smax, umin
 from simgpu.machine.layout import LANES
 from simgpu.machine.values import F32, I8, I32, I64, Builder, IrValue
 from simgpu.matrix import i8
@@ -24,7 +24,7 @@ from simgpu.matrix.cdna3.exponents import BYTES, PER_ROW, Exponents
 from simgpu.matrix.cdna3.operand import BIAS, LEAST, NONE, FastOperand
 from simgpu.matrix.cdna3.rounding import FINITE, NEAR, MatrixRounding, shift
 from simgpu.matrix.cdna3.scales import HIGHEST, LOWEST, Scales
-from simgpu.matrix.cdna3.whole import WholeSum, any_lane
+from simgpu.matrix.cdna3.whole import WholeSum
 from simgpu.matrix.fragments import GROUP, Spread, stack
 from simgpu.matrix.sums import V32, VI, Accumulator, Groups, first_of_chunks
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.machine.intrinsics import umax
+from simgpu.machine.intrinsics import any_lane, umax
 from simgpu.machine.values import F32, I32, IrValue
 from simgpu.matrix import i8
 from simgpu.matrix.cdna3.exponents import PER_ROW
@@ -96,8 +96,3 @@ class WholeSum:
             return total
         assert self.groups.moved is not None
         return shift("shl", total, self.scales.exponent(group, self.groups.moved[2:]) - self.least)
-
-
-def any_lane(mask: IrValue) -> IrValue:
-    """Returns i1: any lane of the mask is set."""
-    return mask.bitcast(ir.IntType(mask.lanes)) != 0

@@ -25,6 +25,7 @@ from simgpu.checks.races.lds.shadow import (  # fmt: skip
 from simgpu.checks.waits.in_flight import DS_ISSUED
 from simgpu.engine.workgroup import waves_of
 from simgpu.machine import layout
+from simgpu.machine.intrinsics import any_lane
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import builtin, load32, load64, part, words
 from simgpu.machine.values import I64, Builder, IrValue
@@ -51,7 +52,7 @@ def all_bits(build: Builder, row: IrValue) -> None:
 
 
 def _any_bit(bits: IrValue) -> IrValue:
-    return (bits != ir.Constant(ROW_OF_WORDS, None)).bitcast(ir.IntType(ROW)) != 0
+    return any_lane(bits != ir.Constant(ROW_OF_WORDS, None))
 
 
 @part
